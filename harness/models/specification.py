@@ -1,0 +1,54 @@
+"""What a model is, without a framework: its trainable tensors in creation order, and its batch-norm statistics.
+
+Placement, the launch plan and the scaling model read the tensor list; every framework's definition must create exactly
+these tensors (the parity tests hold them to it). Standard library only; Python 3.9.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Tuple
+
+BYTES_PER_ELEMENT = 4  # parameters and gradients are float32 in every backend
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """One named array of a model.
+
+    ``shape`` is in the canonical layout, TensorFlow's: convolution kernels are (height, width, in, out), dense kernels
+    (in, out). ``initial`` names the rule in ``initial.py`` that fills it.
+    """
+
+    name: str
+    shape: Tuple[int, ...]
+    initial: str
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        return self.elements * BYTES_PER_ELEMENT
+
+
+@dataclass(frozen=True)
+class ModelSpecification:
+    """A model as the suite trains it. ``tensors`` are trainable and ordered by creation; ``statistics`` are not trained."""
+
+    name: str
+    description: str
+    image_size: int
+    num_classes: int
+    tensors: Tuple[Tensor, ...]
+    statistics: Tuple[Tensor, ...]
+
+    @property
+    def parameters(self) -> int:
+        return sum(tensor.elements for tensor in self.tensors)
+
+    @property
+    def bytes(self) -> int:
+        return sum(tensor.bytes for tensor in self.tensors)
