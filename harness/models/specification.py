@@ -36,11 +36,15 @@ class Tensor:
 
 @dataclass(frozen=True)
 class ModelSpecification:
-    """A model as the suite trains it. ``tensors`` are trainable and ordered by creation; ``statistics`` are not trained."""
+    """A model as the suite trains it. ``tensors`` are trainable and ordered by creation; ``statistics`` are not trained.
+
+    ``image_size`` is the published input, ``smallest_image`` the least that leaves every layer a pixel (pixels per side).
+    """
 
     name: str
     description: str
     image_size: int
+    smallest_image: int
     num_classes: int
     tensors: Tuple[Tensor, ...]
     statistics: Tuple[Tensor, ...]

@@ -1,0 +1,1 @@
+"""Figures derived from raw times. Pure functions."""

@@ -1,0 +1,81 @@
+"""Throughput and step-time figures from the raw times of a run's repeats."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict
+
+MAD_TO_STDEV = 1.4826  # of normally distributed values: 1 / Φ⁻¹(3/4)
+
+# Names the definition that a stored figure was computed with; change it whenever the definition changes.
+FORMULA = "img_per_s/1: workers * batch_size * steps / max over ranks of window_s; mean of repeats, Student-t 95 % CI"
+
+
+class Summary(BaseModel):
+    """The mean of repeated measurements. ``ci95`` is the half-width of the 95 % confidence interval of the mean.
+
+    With a single repeat there is no spread to report: ``stdev`` and ``ci95`` are ``None``.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    mean: float
+    stdev: float | None
+    ci95: float | None
+    values: tuple[float, ...]
+
+
+class StepTimes(BaseModel):
+    """Step durations in seconds over all ranks and repeats; ``jitter_s`` is 1.4826 × the median absolute deviation."""
+
+    model_config = ConfigDict(frozen=True)
+
+    p50_s: float
+    p99_s: float
+    jitter_s: float
+    slowest_rank: int
+    slowest_over_median: float
+
+
+def img_per_s(workers: int, batch_size: int, steps: int, windows_s: Sequence[float]) -> float:
+    """Images per second of one repeat, from the windows of all ranks (seconds): the longest one counts."""
+    return workers * batch_size * steps / max(windows_s)
+
+
+def summarise(values: Sequence[float]) -> Summary:
+    """Mean, sample standard deviation and Student-t 95 % confidence interval of ``values``."""
+    mean = statistics.fmean(values)
+    if len(values) < 2:
+        return Summary(mean=mean, stdev=None, ci95=None, values=tuple(values))
+    from scipy.special import stdtrit  # the t quantile; scipy.stats takes ten times as long to import
+
+    stdev = statistics.stdev(values)
+    ci95 = float(stdtrit(len(values) - 1, 0.975)) * stdev / len(values) ** 0.5
+    return Summary(mean=mean, stdev=stdev, ci95=ci95, values=tuple(values))
+
+
+def step_times(marks_s: Sequence[Sequence[Sequence[float]]], finished_s: Sequence[Sequence[float]]) -> StepTimes:
+    """Step-time figures from ``marks_s[repeat][rank][mark]`` and ``finished_s[repeat][rank]``, both in seconds.
+
+    The slowest rank is the one that took longest to finish its steps, averaged over the repeats.
+    """
+    durations = np.diff(np.asarray(marks_s, dtype=float), axis=-1).ravel()
+    p50, p99 = np.percentile(durations, [50, 99])
+    finished: NDArray[np.float64] = np.asarray(finished_s, dtype=float).mean(axis=0)
+    slowest = int(finished.argmax())
+    return StepTimes(
+        p50_s=float(p50),
+        p99_s=float(p99),
+        jitter_s=MAD_TO_STDEV * float(np.median(np.abs(durations - p50))),
+        slowest_rank=slowest,
+        slowest_over_median=float(finished[slowest] / np.median(finished)),
+    )
+
+
+def scaling_efficiency(throughput: float, workers: int, base_throughput: float, base_workers: int) -> float:
+    """Weak-scaling efficiency against a baseline: throughput per worker, relative (1.0 is ideal)."""
+    return (throughput / workers) / (base_throughput / base_workers)

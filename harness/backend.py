@@ -1,0 +1,106 @@
+"""What a backend tells the controller about itself, and how backends are found.
+
+A backend is a folder with a ``backend.py`` that defines ``BACKEND`` (this module's ``Backend``) and a ``trainer.py`` that
+runs beside the framework. Folders under ``harness/backends`` are found by themselves; other packages announce theirs
+through the entry point group ``harness.backends``.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from harness.errors import InvalidInput
+from harness.spec import Options, RunSpec
+
+if TYPE_CHECKING:
+    from harness.environments import EnvironmentSpec
+
+Role = Literal["worker", "ps"]
+Variant = Literal["cpu", "cuda"]
+
+
+@dataclass(frozen=True)
+class Seat:
+    """One process of a run, before it has a host: its role, its rank within the role, and the node it sits on."""
+
+    role: Role
+    rank: int
+    node: int
+    local_rank: int = 0
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """Who runs where, and whatever else the trainer needs to know (JSON types only), such as a variable placement."""
+
+    seats: tuple[Seat, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Backend:
+    """A way of distributing training. Everything that sets one backend apart from another is in here and its trainer."""
+
+    name: str
+    framework: str
+    strategy: str
+    folder: Path
+    transports: tuple[str, ...]
+    precisions: tuple[str, ...]
+    arrange: Callable[[RunSpec], Arrangement]
+    environment: Callable[[Variant], EnvironmentSpec]
+    options: type[Options] = Options
+    validate: Callable[[RunSpec], None] = lambda spec: None
+    expected_updates: Callable[[RunSpec], int] = lambda spec: spec.warmup_steps + spec.steps
+
+    @property
+    def trainer(self) -> Path:
+        """The file that workers load; it runs on the Python of the backend's environment."""
+        return self.folder / "trainer.py"
+
+
+def names() -> list[str]:
+    """All backends' names, sorted."""
+    return sorted({*_builtin(), *_announced()})
+
+
+@cache
+def backend(name: str) -> Backend:
+    """The backend called ``name`` (``-`` counts as ``_``). Raises InvalidInput with the known names."""
+    name = name.replace("-", "_")
+    if name in _builtin():
+        module = importlib.import_module(f"harness.backends.{name}.backend")
+        found = module.BACKEND
+    elif name in _announced():
+        found = _announced()[name].load()
+    else:
+        raise InvalidInput(f"--backend {name}: unknown; known backends are {', '.join(names())}")
+    assert isinstance(found, Backend)
+    return found
+
+
+@cache
+def _builtin() -> frozenset[str]:
+    root = Path(__file__).parent / "backends"
+    return frozenset(folder.name for folder in root.iterdir() if (folder / "backend.py").is_file())
+
+
+@cache
+def _announced() -> dict[str, Any]:
+    return {point.name: point for point in entry_points(group="harness.backends")}
+
+
+def one_process_per_device(spec: RunSpec) -> tuple[Seat, ...]:
+    """The usual seats of an allreduce backend: ranks fill a node's devices before they move to the next node."""
+    return tuple(
+        Seat("worker", rank, rank // spec.devices_per_node, rank % spec.devices_per_node)
+        for rank in range(spec.workers)
+    )

@@ -1,0 +1,1 @@
+"""The backends: one folder each. Imports nothing, because workers load it inside every backend's environment."""

@@ -1,0 +1,1 @@
+"""TensorFlow parameter servers: variables live on servers, workers pull them and push gradients."""

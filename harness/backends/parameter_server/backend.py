@@ -1,0 +1,119 @@
+"""TensorFlow parameter servers as the controller sees them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, field_validator
+
+from harness import models, placement
+from harness.backend import Arrangement, Backend, Seat, Variant, one_process_per_device
+from harness.environments import EnvironmentSpec
+from harness.errors import InvalidInput
+from harness.spec import Options, RunSpec
+
+FOLDER = Path(__file__).parent
+UNITS = {"": 1, "b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "kb": 10**3, "mb": 10**6, "gb": 10**9}
+
+
+class ParameterServerOptions(Options):
+    """Options of the ``parameter_server`` backend."""
+
+    ps: int = Field(1, ge=1, description="number of parameter servers")
+    ps_nodes: Literal["shared", "dedicated"] = Field(
+        "shared", description="servers share the workers' nodes, one each, or get nodes of their own"
+    )
+    placement: Literal["greedy", "round_robin", "partitioned"] = Field(
+        "greedy", description="how variables are spread over the servers"
+    )
+    slice_size: str = Field("1MiB", description="largest slice of a tensor with --placement partitioned")
+    sync: Literal["accumulate", "barrier", "none"] = Field(
+        "accumulate",
+        description="accumulate: the mean gradient of all workers is applied once per step; "
+        "barrier: each worker applies its own, as in 2017; none: asynchronous",
+    )
+
+    @field_validator("placement", "ps_nodes", mode="before")
+    @classmethod
+    def _underscores(cls, value: object) -> object:
+        return value.replace("-", "_") if isinstance(value, str) else value
+
+    @field_validator("slice_size")
+    @classmethod
+    def _is_size(cls, value: str) -> str:
+        if parse_size(value) < 1024:
+            raise ValueError("must be at least 1KiB")
+        return value
+
+
+def parse_size(text: str) -> int:
+    """Bytes in a size such as ``512KiB``, ``1MB`` or ``4096``. Raises ValueError for anything else."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*", text)
+    if not match or match[2].lower() not in UNITS:
+        raise ValueError("must be a size such as 512KiB, 1MiB or 4MB")
+    return int(float(match[1]) * UNITS[match[2].lower()])
+
+
+def _options(spec: RunSpec) -> ParameterServerOptions:
+    return ParameterServerOptions(**spec.options)
+
+
+def _validate(spec: RunSpec) -> None:
+    options = _options(spec)
+    if spec.devices_per_node > 1:
+        raise InvalidInput(f"--devices-per-node {spec.devices_per_node}: parameter_server drives one device per node")
+    if options.ps_nodes == "shared" and options.ps > spec.nodes:
+        raise InvalidInput(
+            f"--ps {options.ps} with --nodes {spec.nodes}: a node holds at most one parameter server; "
+            f"use --ps 1..{spec.nodes}, or --ps-nodes dedicated"
+        )
+    specification = models.specification(spec.model)
+    pieces = len(placement.place(specification.tensors, options.ps, options.placement, parse_size(options.slice_size)))
+    if options.ps > pieces:
+        raise InvalidInput(f"--ps {options.ps}: {spec.model} has only {pieces} pieces to place; use --ps 1..{pieces}")
+
+
+def _arrange(spec: RunSpec) -> Arrangement:
+    options = _options(spec)
+    first_ps_node = spec.nodes if options.ps_nodes == "dedicated" else 0
+    servers = tuple(Seat("ps", ps, first_ps_node + ps, env={"CUDA_VISIBLE_DEVICES": ""}) for ps in range(options.ps))
+    tensors = models.specification(spec.model).tensors
+    pieces = placement.place(tensors, options.ps, options.placement, parse_size(options.slice_size))
+    held = placement.bytes_per_server(pieces, options.ps)
+    return Arrangement(
+        seats=one_process_per_device(spec) + servers,
+        details={
+            "servers": [
+                {"ps": ps, "bytes": bytes_, "pieces": sum(piece.ps == ps for piece in pieces)}
+                for ps, bytes_ in enumerate(held)
+            ],
+            "pieces": [[piece.tensor, piece.ps, piece.begin, piece.end] for piece in pieces],
+        },
+    )
+
+
+def _environment(variant: Variant) -> EnvironmentSpec:
+    requirements = FOLDER / f"requirements-{variant}.txt"
+    return EnvironmentSpec("parameter_server", variant, requirements, imports=("tensorflow",))
+
+
+def _expected_updates(spec: RunSpec) -> int:
+    steps = spec.warmup_steps + spec.steps
+    return steps if _options(spec).sync == "accumulate" else steps * spec.workers
+
+
+BACKEND = Backend(
+    name="parameter_server",
+    framework="TensorFlow",
+    strategy="variables on parameter servers; workers pull them and push gradients",
+    folder=FOLDER,
+    transports=("grpc",),
+    precisions=("fp32", "tf32"),
+    options=ParameterServerOptions,
+    arrange=_arrange,
+    environment=_environment,
+    validate=_validate,
+    expected_updates=_expected_updates,
+)

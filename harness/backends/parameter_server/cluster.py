@@ -1,0 +1,101 @@
+"""TensorFlow's distributed runtime, reduced to what a benchmark needs: servers, sessions, and a gate for all workers."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, List
+
+import tensorflow as tf
+
+from harness.worker.job import Job
+
+v1 = tf.compat.v1
+
+
+def start_server(job: Job) -> Any:
+    """Start this process's gRPC server. It stays reachable until the process ends."""
+    cluster = {
+        role: [f"{process['address']}:{process['port']}" for process in job.processes(role)] for role in ("ps", "worker")
+    }
+    config = _config(job, device_filters=[])
+    return v1.train.Server(cluster, job.process["role"], job.rank, config=config)
+
+
+def worker_session(job: Job, server: Any, graph: tf.Graph) -> Any:
+    """A session that sees this worker and every parameter server, but no other worker, and so waits for none."""
+    filters = ["/job:ps", f"/job:worker/task:{job.rank}"]
+    return v1.Session(server.target, graph=graph, config=_config(job, filters))
+
+
+def serve_until_released(job: Job, ready: Callable[[], None]) -> None:
+    """Be a parameter server until the workers release it (see ``Gate.leave``)."""
+    server = start_server(job)
+    with tf.Graph().as_default() as graph:
+        leaving = _queue(f"leaving_{job.rank}", job.rank, tf.int32)
+        released = leaving.dequeue_many(job.world_size if job.rank == 0 else 1)
+    with v1.Session(server.target, graph=graph, config=_config(job, [f"/job:ps/task:{job.rank}"])) as session:
+        ready()
+        session.run(released)
+
+
+class Gate:
+    """Barriers and farewells of the workers, through queues on parameter server 0. Messages per use: linear in workers.
+
+    Built inside a graph. Every worker says its rank; worker 0 counts the different ranks and tells everyone the count,
+    so that each worker learns the true size of the world.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        workers = job.world_size
+        arrivals = _queue("arrivals", 0, tf.int32)
+        releases = [_queue(f"release_{rank}", 0, tf.int32) for rank in range(workers if job.rank == 0 else 0)]
+        own_release = releases[0] if job.rank == 0 else _queue(f"release_{job.rank}", 0, tf.int32)
+        self._arrive = arrivals.enqueue(job.rank)
+        self._all_arrived = arrivals.dequeue_many(workers)
+        self._seen = v1.placeholder(tf.int32, [])
+        self._release = tf.group(*[queue.enqueue(self._seen) for queue in releases])
+        self._released = own_release.dequeue()
+        servers = len(job.processes("ps"))
+        self._leave = _queue("leaving_0", 0, tf.int32).enqueue(job.rank)
+        # Only the barrier uses server 0 once the parameters are read; the others can go as soon as worker 0 says so.
+        others = range(1, servers) if job.rank == 0 else []
+        self._release_servers = tf.group(*[_queue(f"leaving_{ps}", ps, tf.int32).enqueue(0) for ps in others])
+
+    def wait(self, session: Any) -> int:
+        """Wait for every worker. Returns the number of different workers that came."""
+        session.run(self._arrive)
+        if self._job.rank == 0:
+            seen = len(set(session.run(self._all_arrived).tolist()))
+            session.run(self._release, {self._seen: seen})
+        return int(session.run(self._released))
+
+    def leave(self, session: Any) -> None:
+        """Tell the parameter servers that this worker needs them no more. They end when all workers have said so."""
+        try:
+            session.run(self._release_servers)
+            session.run(self._leave)
+        except tf.errors.UnavailableError:
+            pass  # the server took the last farewell and was gone before its answer arrived
+
+
+def on_server(ps: int) -> Any:
+    """Device scope of parameter server ``ps``."""
+    return tf.device(f"/job:ps/task:{ps}/device:CPU:0")
+
+
+def token_queues(job: Job, name: str, ranks: List[int]) -> List[Any]:
+    """One queue on parameter server 0 for each worker in ``ranks``; the same names give the same queues in all workers."""
+    return [_queue(f"{name}_{rank}", 0, tf.bool) for rank in ranks]
+
+
+def _queue(name: str, ps: int, dtype: tf.DType) -> Any:
+    with on_server(ps):
+        return v1.FIFOQueue(-1, [dtype], shapes=[()], shared_name=name, name=name)
+
+
+def _config(job: Job, device_filters: List[str]) -> Any:
+    config = v1.ConfigProto(device_filters=device_filters, intra_op_parallelism_threads=job.spec["threads"])
+    config.gpu_options.allow_growth = True
+    if job.process["role"] == "ps":
+        config.device_count["GPU"] = 0
+    return config

@@ -1,0 +1,1 @@
+"""PyTorch DistributedDataParallel: bucketed allreduce, overlapped with the backward pass."""

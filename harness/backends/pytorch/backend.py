@@ -1,0 +1,52 @@
+"""PyTorch DDP as the controller sees it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field
+
+from harness.backend import Arrangement, Backend, Variant, one_process_per_device
+from harness.environments import EnvironmentSpec
+from harness.errors import InvalidInput
+from harness.spec import Options, RunSpec
+
+FOLDER = Path(__file__).parent
+
+# glibc returns every large block to the kernel at once, so each step would fault its activations in again. TensorFlow's
+# allocator keeps them; with these thresholds so does PyTorch's, and the comparison measures frameworks, not page faults.
+KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(4 << 30), "MALLOC_TRIM_THRESHOLD_": str(8 << 30)}
+
+
+class PyTorchOptions(Options):
+    """Options of the ``pytorch`` backend."""
+
+    bucket_mb: float = Field(25.0, gt=0, description="size of a gradient bucket, in MiB")
+    compile: bool = Field(False, description="compile the model with torch.compile (needs a C++ compiler)")
+
+
+def _arrange(spec: RunSpec) -> Arrangement:
+    return Arrangement(one_process_per_device(spec), env=KEEP_MEMORY)
+
+
+def _validate(spec: RunSpec) -> None:
+    if spec.transport == "nccl" and spec.device == "cpu":
+        raise InvalidInput("--transport nccl needs --device cuda; on CPUs use --transport gloo")
+
+
+def _environment(variant: Variant) -> EnvironmentSpec:
+    return EnvironmentSpec("pytorch", variant, FOLDER / f"requirements-{variant}.txt", imports=("torch", "PIL"))
+
+
+BACKEND = Backend(
+    name="pytorch",
+    framework="PyTorch",
+    strategy="DistributedDataParallel: bucketed allreduce, overlapped with backward",
+    folder=FOLDER,
+    transports=("gloo", "nccl"),
+    precisions=("fp32", "tf32", "amp"),
+    options=PyTorchOptions,
+    arrange=_arrange,
+    environment=_environment,
+    validate=_validate,
+)

@@ -1,0 +1,354 @@
+"""The commands. Thin: each one reads its options, calls one function, prints what it returns."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
+
+import click
+
+from harness import __version__
+from harness.errors import HarnessError, InvalidInput, RunFailed
+from harness.options import GroupedCommand, grouped, spec_fields, spec_options
+
+if TYPE_CHECKING:
+    from harness.record import Record
+    from harness.run import Prepared, Run
+
+INTERRUPTED = 130  # what shells report for a program that Ctrl-C ended
+
+
+def main() -> NoReturn:
+    """Entry point of ``harness``: errors become one line and an exit code (2: the request, 1: the run)."""
+    try:
+        code = cli.main(standalone_mode=False)
+        sys.stdout.flush()
+    except click.ClickException as error:
+        code = _complain(f"{error.format_message()} (see `harness --help`)", 2)
+    except HarnessError as error:
+        code = _complain(str(error), error.exit_code)
+    except (KeyboardInterrupt, click.Abort):
+        code = _complain("interrupted; no process is left running", INTERRUPTED)
+    except BrokenPipeError:
+        # The reader of our output has gone. Point stdout elsewhere so that Python's own flush stays quiet.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 1
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _complain(message: str, code: int) -> int:
+    print(f"harness: {message}", file=sys.stderr)
+    return code
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.version_option(__version__, prog_name="harness")
+def cli() -> None:
+    """Measure and compare ways of distributing training on this machine or cluster."""
+
+
+# --- run ---------------------------------------------------------------------------------------------------------------
+
+
+def _run_options() -> list[click.Option]:
+    return grouped(
+        [
+            click.Option(["--output"], metavar="DIR", help="folder for run directories  [default: runs]"),
+            click.Option(["--env", "environment"], metavar="PATH", help="Python environment to use instead of the built one"),
+            click.Option(["--port"], type=int, help="first port to listen on  [default: free ports are found]"),
+            click.Option(["--dry-run"], is_flag=True, help="show every process with its host, role, command and environment"),
+            click.Option(["--json", "as_json"], is_flag=True, help="print JSON for scripts"),
+            click.Option(["--quiet"], is_flag=True, help="no progress"),
+        ],
+        "How to run",
+    )
+
+
+def _run(**given: Any) -> None:
+    """Measure one backend: 10 warm-up and 100 measured steps, 5 times in fresh processes, unless told otherwise.
+
+    Prints img/s with its confidence interval and writes a record. `harness run --backend pytorch --nodes 2` is enough.
+    """
+    from harness import run
+    from harness.report import terminal
+    from harness.spec import RunSpec
+
+    if given["backend"] is None:
+        raise InvalidInput("--backend is required; see `harness list backends`")
+    fields, own = spec_fields(given, [given["backend"]])
+    spec = RunSpec.validated(**fields, options=own[given["backend"].replace("-", "_")])
+    prepared = run.prepare(spec, Path(given["output"] or "runs"), given["port"], _path(given["environment"]))
+    if given["dry_run"]:
+        click.echo(_dry_run_json(prepared) if given["as_json"] else terminal.plan(prepared))
+        return
+    record = _execute([run.Run.begin(prepared)], given)[0]
+    path = prepared.run_dir / "record.json"
+    if record.derived is None:
+        raise _failed(record, path)
+    click.echo(record.model_dump_json(by_alias=True) if given["as_json"] else terminal.summary(record, str(path)))
+
+
+def _compare(**given: Any) -> None:
+    """Measure several backends at several sizes, repeats interleaved, and print one table.
+
+    `harness compare-backends --backends parameter_server,pytorch --nodes 1,2`
+    """
+    from harness import backend, run
+    from harness.report import terminal
+    from harness.spec import RunSpec
+
+    names = _list(given.pop("backends")) or backend.names()
+    sizes = _list(given.pop("nodes")) or ["1", "2"]
+    for name in names:
+        backend.backend(name)
+    fields, own = spec_fields(given, names)
+    output = Path(given["output"] or "runs")
+    specs = [
+        RunSpec.validated(**fields, backend=name, nodes=nodes, options=own[name.replace("-", "_")])
+        for name in names
+        for nodes in sizes
+    ]
+    prepared = [run.prepare(spec, output, given["port"], _path(given["environment"])) for spec in specs]
+    if given["dry_run"]:
+        click.echo("\n\n".join(terminal.plan(one) for one in prepared))
+        return
+    records = _execute([run.Run.begin(one) for one in prepared], given)
+    if given["as_json"]:
+        click.echo("[" + ",".join(record.model_dump_json(by_alias=True) for record in records) + "]")
+    else:
+        click.echo(f"{terminal.equal_terms(records[0].spec)}\n")
+        click.echo(terminal.comparison(records))
+        click.echo(f"\nrecords: {output}/*/record.json")
+    failed = [(record, one) for record, one in zip(records, prepared, strict=True) if record.derived is None]
+    if failed:
+        raise _failed(failed[0][0], failed[0][1].run_dir / "record.json")
+
+
+def _execute(runs: list[Run], given: dict[str, Any]) -> list[Record]:
+    from harness import run
+    from harness.report import terminal
+
+    line = terminal.ProgressLine(enabled=not given["quiet"])
+    with _signals_interrupt():
+        try:
+            return run.execute(runs, line)
+        finally:
+            line.clear()
+
+
+def _failed(record: Record, path: Path) -> RunFailed:
+    return RunFailed(f"{record.spec.backend}: {record.reason}\nno number; logs and record: {path.parent}")
+
+
+@contextmanager
+def _signals_interrupt() -> Iterator[None]:
+    """While a run is on, SIGTERM and SIGHUP end it as Ctrl-C does: cleanly, with a record."""
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt(f"interrupted by {signal.Signals(number).name}")
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _dry_run_json(prepared: Prepared) -> str:
+    return json.dumps({"spec": prepared.spec.model_dump(), "plan": prepared.plan.as_dict()}, indent=1)
+
+
+def _path(text: str | None) -> Path | None:
+    return None if text is None else Path(text)
+
+
+def _list(text: str | None) -> list[str]:
+    return [part.strip() for part in (text or "").split(",") if part.strip()]
+
+
+cli.add_command(GroupedCommand("run", params=[*spec_options(), *_run_options()], callback=_run, help=_run.__doc__))
+cli.add_command(
+    GroupedCommand(
+        "compare-backends",
+        params=[
+            *grouped(
+                [
+                    click.Option(["--backends"], metavar="A,B,…", help="backends to compare  [default: all]"),
+                    click.Option(["--nodes"], metavar="N,M,…", help="numbers of nodes  [default: 1,2]"),
+                ],
+                "What to compare",
+            ),
+            *spec_options(leave_out=frozenset({"backend", "nodes"})),
+            *_run_options(),
+        ],
+        callback=_compare,
+        help=_compare.__doc__,
+    )
+)
+
+
+@cli.command("table")
+@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
+def table(paths: tuple[Path, ...]) -> None:
+    """Print the table of the records at or below PATHS."""
+    from harness import record
+    from harness.report import terminal
+
+    records = [record.read(path) for path in record.find(paths)]
+    if not records:
+        raise InvalidInput(f"no {record.FILE_NAME} at or below {', '.join(map(str, paths))}")
+    click.echo(terminal.comparison(records))
+
+
+# --- list --------------------------------------------------------------------------------------------------------------
+
+
+@cli.group("list")
+def list_() -> None:
+    """Show what there is."""
+
+
+@list_.command("backends")
+def list_backends() -> None:
+    """The backends, and whether their environment is built."""
+    from harness import backend, environments
+
+    for name in backend.names():
+        found = backend.backend(name)
+        state = environments.status(found.environment("cpu"))
+        click.echo(f"{name:18} {found.framework:11} {','.join(found.transports):10} environment {state:8} {found.strategy}")
+
+
+@list_.command("models")
+def list_models() -> None:
+    """The models, with their parameters and sizes."""
+    from harness import models
+
+    for name in models.names():
+        model = models.specification(name)
+        largest = max(model.tensors, key=lambda tensor: tensor.elements)
+        click.echo(
+            f"{name:12} {model.parameters / 1e6:6.2f} M parameters  {model.bytes / 1e6:6.1f} MB in {len(model.tensors)} tensors "
+            f"(largest {largest.name}, {largest.bytes / 1e6:.2f} MB)  {model.image_size} px  {model.description}"
+        )
+
+
+@list_.command("environments")
+def list_environments() -> None:
+    """The backends' environments, CPU and CUDA, with their state and folder."""
+    from harness import backend, environments
+
+    for name in backend.names():
+        for variant in ("cpu", "cuda"):
+            wanted = backend.backend(name).environment(variant)
+            click.echo(f"{name:18} {variant:5} {environments.status(wanted):8} {environments.path(wanted)}")
+
+
+# --- env ---------------------------------------------------------------------------------------------------------------
+
+
+@cli.group()
+def env() -> None:
+    """Build, check and find the backends' environments."""
+
+
+Variant = Literal["cpu", "cuda"]
+VARIANT = click.option("--variant", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True)
+
+
+@env.command("build")
+@click.argument("backends", nargs=-1, required=True, metavar="BACKEND...")
+@VARIANT
+def env_build(backends: tuple[str, ...], variant: Variant) -> None:
+    """Build the environment of each BACKEND, unless it is there already."""
+    from harness import environments
+    from harness.backend import backend
+
+    for name in [backend(name).name for name in backends]:
+        with _environment_problems():
+            wanted = backend(name).environment(variant)
+            folder = environments.build(wanted, lambda line, name=name: click.echo(f"{name}: {line}", err=True))  # type: ignore[misc]
+        click.echo(f"{name}: ready at {folder}")
+
+
+@env.command("check")
+@click.argument("name", metavar="BACKEND")
+@click.option("--env", "given", type=click.Path(path_type=Path), help="check this environment instead")
+@VARIANT
+def env_check(name: str, given: Path | None, variant: Variant) -> None:
+    """Import what BACKEND needs in its environment, and compare its packages with the pinned ones."""
+    from harness import environments
+    from harness.backend import backend
+
+    with _environment_problems():
+        wanted = backend(name).environment(variant)
+        report = environments.check(wanted, None if given is None else environments.at(given, wanted))
+    click.echo(f"{report.python}  Python {report.python_version}  checked in {report.seconds:.1f} s")
+    for module, version in report.imported.items():
+        click.echo(f"  {module} {version}")
+    for module, reason in report.failed.items():
+        click.echo(f"  {module} does not import: {reason}")
+    for package, (pinned, installed) in report.mismatched.items():
+        click.echo(f"  {package} is {installed or 'missing'}, pinned {pinned}")
+    if report.failed or (report.mismatched and given is None):
+        raise InvalidInput(f"the environment of {name} is not as it should be: {report.python}")
+
+
+@env.command("path")
+@click.argument("name", metavar="BACKEND")
+@VARIANT
+def env_path(name: str, variant: Variant) -> None:
+    """Print the folder of BACKEND's environment. Fails if it is not built."""
+    from harness import environments
+    from harness.backend import backend
+
+    with _environment_problems():
+        wanted = backend(name).environment(variant)
+        environments.require(wanted)
+        click.echo(environments.path(wanted))
+
+
+@contextmanager
+def _environment_problems() -> Iterator[None]:
+    """Environment errors as this program's: a failed build is a failed action (1), anything else a wrong request (2)."""
+    from harness import environments
+
+    try:
+        yield
+    except environments.BuildFailed as problem:
+        raise RunFailed(str(problem)) from None
+    except environments.EnvironmentProblem as problem:
+        raise InvalidInput(str(problem)) from None
+
+
+# --- data --------------------------------------------------------------------------------------------------------------
+
+
+@cli.group()
+def data() -> None:
+    """Make data for trials."""
+
+
+@data.command("make")
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option("--images", type=int, default=256, show_default=True, help="number of JPEGs")
+@click.option("--classes", type=int, default=8, show_default=True, help="number of classes, one folder each")
+@click.option("--width", type=int, default=500, show_default=True, help="pixels")
+@click.option("--height", type=int, default=375, show_default=True, help="pixels")
+@click.option("--seed", type=int, default=1, show_default=True)
+def data_make(path: Path, images: int, classes: int, width: int, height: int, seed: int) -> None:
+    """Write a small JPEG data set in ImageNet's layout to the new folder PATH."""
+    from harness.inputs import index, make
+
+    try:
+        written = make.make(path, images, classes, (width, height), seed)
+    except index.DataError as error:
+        raise InvalidInput(str(error)) from None
+    click.echo(f"{images} images of {classes} classes, {written / 1e6:.1f} MB, in {path}")

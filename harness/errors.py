@@ -1,0 +1,19 @@
+"""The two ways a command can go wrong, each with the exit code that scripts rely on."""
+
+
+class HarnessError(Exception):
+    """Base of all errors that a user sees as one line instead of a traceback."""
+
+    exit_code = 1
+
+
+class InvalidInput(HarnessError):
+    """The request cannot be carried out as written. One line: what is wrong, where, what would be right."""
+
+    exit_code = 2
+
+
+class RunFailed(HarnessError):
+    """A run started and did not end well. Names the rank, the host and the reason; there is no number."""
+
+    exit_code = 1

@@ -1,0 +1,52 @@
+"""Judging a repeat: what must hold for its times to count. Pure: facts in, checks out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+
+from harness.record import Check, Rank
+from harness.spec import RunSpec
+
+
+def judge(spec: RunSpec, ranks: Sequence[Rank], expected_updates: int) -> list[Check]:
+    """All checks of one repeat, in the order in which a person would want to hear of a failure."""
+    evidence = [rank.evidence for rank in ranks]
+    worlds = sorted({facts["world_size"] for facts in evidence})
+    infinite = [rank.rank for rank in ranks if not rank.evidence["finite"]]
+    digests = {facts["digest"] for facts in evidence}
+    updates = sorted({facts["updates"] for facts in evidence})
+    unchanged = [rank.rank for rank in ranks if not rank.evidence["changed"]]
+    marks = sorted({len(rank.marks_s) - 1 for rank in ranks})
+    slowest = max(ranks, key=lambda rank: rank.finished_s)
+    ratio = slowest.finished_s / median(rank.finished_s for rank in ranks)
+    return [
+        Check(name="all_ranks", passed=len(ranks) == spec.workers, detail=f"{len(ranks)} of {spec.workers} reported"),
+        Check(name="world_size", passed=worlds == [spec.workers], detail=f"ranks saw {worlds}, planned {spec.workers}"),
+        Check(
+            name="finite",
+            passed=not infinite,
+            detail=f"loss {evidence[0]['loss']}" + (f"; not finite on ranks {infinite}" if infinite else ""),
+        ),
+        Check(
+            name="replicas_equal",
+            passed=len(digests) == 1,
+            detail=f"{len(digests)} different sets of parameters on {len(ranks)} ranks",
+        ),
+        Check(
+            name="updates",
+            passed=updates == [expected_updates],
+            detail=f"parameters were updated {updates} times, expected {expected_updates}",
+        ),
+        Check(
+            name="trained",
+            passed=not unchanged,
+            detail=f"parameters unchanged on ranks {unchanged}" if unchanged else "parameters changed on every rank",
+        ),
+        Check(name="steps", passed=marks == [spec.steps], detail=f"{marks} steps marked, expected {spec.steps}"),
+        Check(
+            name="no_straggler",
+            passed=ratio <= spec.straggler_limit,
+            detail=f"rank {slowest.rank} on {slowest.host} took {ratio:.2f} × the median rank, limit {spec.straggler_limit:g}",
+        ),
+    ]

@@ -1,0 +1,204 @@
+"""The local launcher: every process of the plan on this machine, the nodes side by side.
+
+Its promise is that nothing outlives it. Each process leads a process group of its own, so that whatever it forks goes with
+it; processes ask Linux to be killed when this launcher dies (``HARNESS_LAUNCHER_PID``); and every way out of ``run`` ends
+the groups that are left.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+import psutil
+
+from harness.errors import InvalidInput, RunFailed
+from harness.launch.watch import Followed, Progress, Watch
+from harness.plan import Allocation, LaunchPlan, Node, Process
+
+ADDRESS = "127.0.0.1"
+POLL_S = 0.2
+GRACE_S = 3.0  # between asking a process to end and killing it
+CLOSING_S = 60.0  # for servers and stragglers to leave once the first worker has left
+PORTS = range(20000, 30000)  # below the ephemeral ports that the kernel hands out
+
+
+def allocation(nodes: int, processes: int, port: int | None) -> Allocation:
+    """``nodes`` nodes on this machine, which share its cores and split its GPUs.
+
+    ``port`` is the first of ``processes`` ports; without one, free ports are looked for.
+    Raises InvalidInput when the given ports are in use.
+    """
+    cores = len(os.sched_getaffinity(0))
+    gpus = local_gpus()
+    share = len(gpus) // nodes
+    return Allocation(
+        nodes=tuple(Node(f"node{i}", ADDRESS, tuple(gpus[i * share : (i + 1) * share])) for i in range(nodes)),
+        cores_per_node=max(1, cores // nodes),
+        base_port=_free_ports(processes) if port is None else _given_ports(port, processes),
+    )
+
+
+def local_gpus() -> list[int]:
+    """Numbers of this machine's NVIDIA GPUs that CUDA_VISIBLE_DEVICES leaves visible, without loading a framework."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return [int(number) for number in visible.split(",") if number.strip().isdigit()]
+    return list(range(len(list(Path("/proc/driver/nvidia/gpus").glob("*")))))
+
+
+class LocalLauncher:
+    """Runs one repeat of a plan after another."""
+
+    def __init__(self, plan: LaunchPlan, run_dir: Path, timeout_s: float) -> None:
+        self._plan = plan
+        self._run_dir = run_dir
+        self._timeout_s = timeout_s
+
+    def run(self, repeat: int, on_progress: Callable[[Progress], None]) -> Watch:
+        """Run one repeat to its end. Returns its events.
+
+        Raises RunFailed naming the process, its host and the last lines of its log when a process fails or hangs; by then
+        no process is left. Whatever else interrupts it (Ctrl-C among others) leaves no process either.
+        """
+        repeat_dir = self._run_dir / f"repeat-{repeat}"
+        for folder in ("events", "logs"):
+            (repeat_dir / folder).mkdir(parents=True, exist_ok=True)
+        watch = Watch(self._plan, repeat_dir)
+        running: dict[int, subprocess.Popen[bytes]] = {}
+        try:
+            for process in self._plan.processes:
+                running[process.index] = self._start(process, repeat, repeat_dir)
+            self._supervise(watch, running, on_progress)
+        finally:
+            _end(list(running.values()))
+        watch.poll()
+        return watch
+
+    def _start(self, process: Process, repeat: int, repeat_dir: Path) -> subprocess.Popen[bytes]:
+        env = {**os.environ, **process.env, "HARNESS_LAUNCHER_PID": str(os.getpid())}
+        with ExitStack() as stack:
+            log = stack.enter_context((repeat_dir / "logs" / f"{process.name}.log").open("wb"))
+            return subprocess.Popen(
+                [*process.argv, "--repeat", str(repeat)],
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def _supervise(
+        self, watch: Watch, running: dict[int, subprocess.Popen[bytes]], on_progress: Callable[[Progress], None]
+    ) -> None:
+        began = time.monotonic()
+        first_left: float | None = None
+        waiting = dict(running)
+        while waiting:
+            exits = {index: code for index, popen in waiting.items() if (code := popen.poll()) is not None}
+            if any(exits.values()):
+                raise self._exit_failure(watch, exits)
+            waiting = {index: popen for index, popen in waiting.items() if index not in exits}
+            if exits and first_left is None:
+                first_left = time.monotonic()
+            on_progress(watch.poll())
+            now = time.monotonic()
+            if now - began > self._timeout_s:
+                raise self._hang(watch, waiting, f"no end after {self._timeout_s:g} s (--timeout)")
+            if first_left is not None and now - first_left > CLOSING_S:
+                raise self._hang(watch, waiting, f"still there {CLOSING_S:g} s after the first process had left")
+            if waiting:
+                time.sleep(POLL_S)
+
+    def _exit_failure(self, watch: Watch, exits: dict[int, int]) -> RunFailed:
+        """Name the culprit: a process that a signal killed, else the one whose error came first, else the first exit."""
+        watch.poll()
+        failed = {index: code for index, code in exits.items() if code != 0}
+        killed = next((index for index, code in failed.items() if code < 0), None)
+        reported = watch.first_error()
+        if killed is not None:
+            return failure(watch, watch.followed[killed], f"was killed by {signal.Signals(-failed[killed]).name}")
+        if reported is not None:
+            error = reported.events["error"]
+            return failure(watch, reported, f"failed: {error['type']}: {error['message']}")
+        index, code = next(iter(failed.items()))
+        return failure(watch, watch.followed[index], f"exited with code {code}")
+
+    def _hang(self, watch: Watch, waiting: dict[int, subprocess.Popen[bytes]], what: str) -> RunFailed:
+        """Name the process that is furthest behind; a stopped one is told apart from a waiting one."""
+        watch.poll()
+        stopped = [index for index, popen in waiting.items() if _is_stopped(popen.pid)]
+        order = {phase: number for number, phase in enumerate(("launched", "started", "ready", "warmup", "window"))}
+        last = min(
+            (watch.followed[index] for index in stopped or waiting),
+            key=lambda followed: (followed.process.role == "ps", order.get(followed.phase, 9)),
+        )
+        state = "is stopped" if stopped else "is the furthest behind"
+        return failure(watch, last, f"{state}: {what}")
+
+
+def failure(watch: Watch, culprit: Followed, what: str) -> RunFailed:
+    """The error for a failed process: rank, host, phase, reason, and the end of its log."""
+    process = culprit.process
+    lines = [f"{process.role} rank {process.rank} on {process.host} {what} (last phase: {culprit.phase})"]
+    lines += [f"    {line}" for line in watch.log_tail(process)]
+    return RunFailed("\n".join(lines))
+
+
+def _end(processes: list[subprocess.Popen[bytes]]) -> None:
+    """End every process group that is left: ask, wait a little, kill. Stopped processes are killed too."""
+    for sent in (signal.SIGTERM, signal.SIGKILL):
+        for popen in processes:
+            _signal_group(popen.pid, sent)
+        deadline = time.monotonic() + GRACE_S
+        while time.monotonic() < deadline and any(popen.poll() is None for popen in processes):
+            time.sleep(0.05)
+
+
+def _signal_group(leader: int, sent: signal.Signals) -> None:
+    try:
+        os.killpg(leader, sent)
+    except ProcessLookupError:
+        pass  # the whole group is gone
+
+
+def _is_stopped(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_STOPPED
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _free_ports(count: int) -> int:
+    """The first of ``count`` adjacent free ports, at a random place so that concurrent runs keep apart."""
+    for _ in range(100):
+        first = random.randrange(PORTS.start, PORTS.stop - min(count, len(PORTS) - 1))  # noqa: S311 - not a secret
+        if _busy_port(first, count) is None:
+            return first
+    raise InvalidInput(f"found no {count} adjacent free ports between {PORTS.start} and {PORTS.stop}; give one with --port")
+
+
+def _given_ports(first: int, count: int) -> int:
+    busy = _busy_port(first, count)
+    if busy is not None:
+        raise InvalidInput(f"--port {first}: port {busy} is in use on this machine; the run needs {first}..{first + count - 1}")
+    return first
+
+
+def _busy_port(first: int, count: int) -> int | None:
+    for port in range(first, min(first + count, 65536)):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((ADDRESS, port))
+                probe.listen()
+            except OSError:
+                return port
+    return None

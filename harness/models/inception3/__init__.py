@@ -1,0 +1,1 @@
+"""InceptionV3 without its auxiliary head."""

@@ -1,0 +1,77 @@
+"""The layers of ``layers.py`` in TensorFlow: raw operations, for a graph or eager execution, NHWC or NCHW.
+
+No Keras: in graph mode Keras 3 ignores custom getters and registers no update operations.
+"""
+
+from __future__ import annotations
+
+from typing import Callable, Dict, Tuple, Union
+
+import tensorflow as tf
+
+from harness.models.layers import BatchNorm, Convolution
+
+Lookup = Callable[[str], tf.Tensor]
+
+
+class Layers:
+    """Applies layers to images, asking for every tensor once, in creation order.
+
+    ``tensor`` and ``statistics`` give the value that a canonical name has in this step. ``new_statistics`` collects the
+    moving averages to be assigned after a training step.
+    """
+
+    def __init__(self, tensor: Lookup, statistics: Lookup, norm: BatchNorm, data_format: str, training: bool):
+        self.new_statistics: Dict[str, tf.Tensor] = {}
+        self.channels = data_format.index("C")  # the axis
+        self._tensor, self._statistics, self._norm = tensor, statistics, norm
+        self._data_format, self._training = data_format, training
+
+    def convolution(self, x: tf.Tensor, layer: Convolution) -> tf.Tensor:
+        """Convolution, batch norm and, if the layer has one, ReLU."""
+        kernel = self._tensor(f"{layer.name}.conv.kernel")
+        x = tf.nn.conv2d(x, kernel, layer.stride, self._padding(layer), data_format=self._data_format)
+        x = self._batch_norm(x, f"{layer.name}.bn", layer.outputs)
+        return tf.nn.relu(x) if layer.relu else x
+
+    def max_pool(self, x: tf.Tensor, stride: int, padding: str) -> tf.Tensor:
+        """3×3."""
+        return tf.nn.max_pool2d(x, 3, stride, padding, data_format=self._data_format)
+
+    def average_pool(self, x: tf.Tensor, stride: int, padding: str) -> tf.Tensor:
+        """3×3; padding does not count."""
+        return tf.nn.avg_pool2d(x, 3, stride, padding, data_format=self._data_format)
+
+    def classifier(self, x: tf.Tensor) -> tf.Tensor:
+        """The mean over all pixels and a dense layer: float32 logits [N, classes]."""
+        x = tf.reduce_mean(x, axis=[axis for axis in (1, 2, 3) if axis != self.channels])
+        x = tf.matmul(x, self._tensor("dense.kernel"))
+        return tf.cast(x, tf.float32) + tf.cast(self._tensor("dense.bias"), tf.float32)
+
+    def _batch_norm(self, x: tf.Tensor, name: str, channels: int) -> tf.Tensor:
+        """Scale, offset and statistics are float32, whatever x is."""
+        gamma = self._tensor(f"{name}.gamma") if self._norm.gamma else tf.ones([channels])
+        x, mean, variance = tf.compat.v1.nn.fused_batch_norm(
+            x,
+            scale=gamma,
+            offset=self._tensor(f"{name}.beta"),
+            mean=self._statistics(f"{name}.moving_mean"),
+            variance=self._statistics(f"{name}.moving_variance"),
+            epsilon=self._norm.epsilon,
+            data_format=self._data_format,
+            is_training=self._training,
+            exponential_avg_factor=1 - self._norm.decay,
+        )
+        if self._training:
+            self.new_statistics.update({f"{name}.moving_mean": mean, f"{name}.moving_variance": variance})
+        return x
+
+    def _padding(self, layer: Convolution) -> Union[str, Tuple[Tuple[int, int], ...]]:
+        """TensorFlow's "SAME" is symmetric for stride 1 only."""
+        if layer.padding == (0, 0):
+            return "VALID"
+        if layer.stride == 1:
+            return "SAME"
+        (height, width), none = layer.padding, (0, 0)
+        image = ((height, height), (width, width))
+        return (none, *image, none) if self._data_format == "NHWC" else (none, none, *image)

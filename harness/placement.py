@@ -1,0 +1,78 @@
+"""Which parameter server holds which part of which tensor. Pure functions, shared by plan, backends and predictions.
+
+``round_robin`` and ``greedy`` keep every tensor whole, as TensorFlow 1 did, so the fullest server can never hold less
+than the largest tensor. ``partitioned`` first cuts tensors into slices, which removes that floor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from harness.models.specification import BYTES_PER_ELEMENT, Tensor
+
+STRATEGIES = ("greedy", "round_robin", "partitioned")
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Elements ``begin`` to ``end`` (exclusive, in C order) of a tensor, held by parameter server ``ps``."""
+
+    tensor: str
+    ps: int
+    begin: int
+    end: int
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of float32 values this piece takes."""
+        return (self.end - self.begin) * BYTES_PER_ELEMENT
+
+
+def round_robin(pieces: Sequence[Tensor], servers: int) -> list[Piece]:
+    """Deal whole tensors to the servers in turn, in creation order."""
+    return [Piece(tensor.name, i % servers, 0, tensor.elements) for i, tensor in enumerate(pieces)]
+
+
+def greedy(tensors: Sequence[Tensor], servers: int) -> list[Piece]:
+    """Give each whole tensor, in creation order, to the server that holds the fewest bytes so far (lowest number first)."""
+    return _least_loaded([Piece(tensor.name, 0, 0, tensor.elements) for tensor in tensors], servers)
+
+
+def partitioned(tensors: Sequence[Tensor], servers: int, slice_bytes: int) -> list[Piece]:
+    """Cut tensors into equal slices of at most ``slice_bytes`` bytes, then place those like ``greedy``."""
+    return _least_loaded([piece for tensor in tensors for piece in _slices(tensor, slice_bytes)], servers)
+
+
+def place(tensors: Sequence[Tensor], servers: int, strategy: str, slice_bytes: int) -> list[Piece]:
+    """Place ``tensors`` on ``servers`` parameter servers; the result keeps the tensors' creation order."""
+    strategies: dict[str, Callable[[], list[Piece]]] = {
+        "round_robin": lambda: round_robin(tensors, servers),
+        "greedy": lambda: greedy(tensors, servers),
+        "partitioned": lambda: partitioned(tensors, servers, slice_bytes),
+    }
+    return strategies[strategy]()
+
+
+def bytes_per_server(pieces: Sequence[Piece], servers: int) -> list[int]:
+    """Bytes of parameters that each server holds, in server order."""
+    held = [0] * servers
+    for piece in pieces:
+        held[piece.ps] += piece.bytes
+    return held
+
+
+def _slices(tensor: Tensor, slice_bytes: int) -> list[Piece]:
+    count = -(-tensor.bytes // max(slice_bytes, BYTES_PER_ELEMENT))
+    bounds = [tensor.elements * i // count for i in range(count + 1)]
+    return [Piece(tensor.name, 0, begin, end) for begin, end in zip(bounds, bounds[1:], strict=False)]
+
+
+def _least_loaded(pieces: Sequence[Piece], servers: int) -> list[Piece]:
+    held = [0] * servers
+    placed = []
+    for piece in pieces:
+        ps = held.index(min(held))
+        held[ps] += piece.bytes
+        placed.append(Piece(piece.tensor, ps, piece.begin, piece.end))
+    return placed

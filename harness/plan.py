@@ -1,0 +1,188 @@
+"""LaunchPlan: the processes of a run, from a spec and an allocation. Pure: nothing here touches a machine.
+
+The plan is what ``--dry-run`` shows, what launchers execute and what workers read, so a 512-node job can be checked on a
+laptop. Its size grows linearly with the processes: workers look each other up in the plan, not in their own arguments.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from harness import models
+from harness.backend import Backend, Role, Seat
+from harness.errors import InvalidInput
+from harness.spec import RunSpec, checked
+
+SCHEMA = "harness.plan/1"
+WORKER_MAIN = Path(__file__).parent / "worker" / "main.py"
+LAST_PORT = 65535
+
+# Workers talk to each other, never to the web. gRPC obeys these variables even for compute nodes.
+NO_PROXY = dict.fromkeys(("http_proxy", "https_proxy", "grpc_proxy", "HTTP_PROXY", "HTTPS_PROXY"), "")
+
+
+@dataclass(frozen=True)
+class Node:
+    """A host of the allocation: its name for people, its address for the other processes, and its GPUs' numbers."""
+
+    name: str
+    address: str
+    gpus: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """The hosts a run gets, all alike, and the first of the ports it may listen on."""
+
+    nodes: tuple[Node, ...]
+    cores_per_node: int
+    base_port: int
+
+    @property
+    def gpus_per_node(self) -> int:
+        """GPUs that every node has at least."""
+        return min(len(node.gpus) for node in self.nodes)
+
+
+@dataclass(frozen=True)
+class Process:
+    """One process of the plan. ``index`` is its place in the plan (under Slurm: its SLURM_PROCID)."""
+
+    index: int
+    role: Role
+    rank: int
+    node: int
+    host: str
+    address: str
+    port: int
+    local_rank: int
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+
+    @property
+    def name(self) -> str:
+        """How logs, events and messages call it."""
+        return f"{self.role}-{self.rank}"
+
+
+@dataclass(frozen=True)
+class LaunchPlan:
+    """All processes of one repeat, workers first and by rank, and the backend's details (see ``Arrangement``)."""
+
+    backend: str
+    trainer: str
+    world_size: int
+    processes: tuple[Process, ...]
+    details: Mapping[str, Any] = field(default_factory=dict)
+    schema: str = SCHEMA
+
+    def as_dict(self) -> dict[str, Any]:
+        """The plan as plain dictionaries, lists and numbers."""
+        return asdict(self)
+
+    def to_json(self) -> str:
+        """The text of ``plan.json``."""
+        return json.dumps(self.as_dict(), indent=1) + "\n"
+
+
+def with_options(spec: RunSpec, backend: Backend) -> RunSpec:
+    """``spec`` with all of the backend's own options, checked. Raises InvalidInput naming the first wrong one."""
+    return spec.model_copy(update={"options": checked(backend.options, spec.options).model_dump()})
+
+
+def complete(spec: RunSpec, backend: Backend, allocation: Allocation) -> RunSpec:
+    """``spec`` (from ``with_options``) with every default made explicit, and checked against what the backend can do.
+
+    Raises InvalidInput with one line for a combination that cannot run.
+    """
+    model = models.specification(spec.model)
+    device = spec.device if spec.device != "auto" else ("cuda" if allocation.gpus_per_node else "cpu")
+    # Device processes of one node share its cores; parameter servers get what is left over, as on real nodes.
+    threads = spec.threads or max(1, allocation.cores_per_node // spec.devices_per_node)
+    full = spec.model_copy(
+        update={
+            "image_size": spec.image_size or model.image_size,
+            "transport": spec.transport or backend.transports[0],
+            "device": device,
+            "threads": threads,
+            "data_threads": spec.data_threads or threads,
+        }
+    )
+    _supported("--transport", full.transport, backend.transports, backend.name)
+    _supported("--precision", full.precision, backend.precisions, backend.name)
+    if full.image_size < model.smallest_image:
+        raise InvalidInput(f"--image-size {full.image_size}: {model.name} needs at least {model.smallest_image}")
+    if device == "cpu" and full.precision == "tf32":
+        raise InvalidInput("--precision tf32 needs --device cuda; on CPUs use fp32 or amp")
+    if device == "cuda" and allocation.gpus_per_node < spec.devices_per_node:
+        raise InvalidInput(
+            f"--device cuda: the nodes have {allocation.gpus_per_node} GPUs each, "
+            f"--devices-per-node asks for {spec.devices_per_node}"
+        )
+    backend.validate(full)
+    return full
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    """The Python of a backend's environment. ``isolated``: built by us, so nothing of the user's may be mixed in."""
+
+    path: str
+    isolated: bool = True
+
+
+def launch_plan(
+    spec: RunSpec, backend: Backend, allocation: Allocation, interpreter: Interpreter, run_dir: str
+) -> LaunchPlan:
+    """Seat the processes of a completed ``spec`` on the allocation's hosts, which all share the folder ``run_dir``.
+
+    Raises InvalidInput when hosts or ports do not suffice.
+    """
+    arrangement = backend.arrange(spec)
+    needed = 1 + max(seat.node for seat in arrangement.seats)
+    if needed > len(allocation.nodes):
+        raise InvalidInput(f"the run needs {needed} nodes, the allocation has {len(allocation.nodes)}")
+    last_port = allocation.base_port + len(arrangement.seats) - 1
+    if last_port > LAST_PORT:
+        raise InvalidInput(f"--port {allocation.base_port}: the last port would be {last_port}; the highest is {LAST_PORT}")
+    isolation = {"PYTHONNOUSERSITE": "1", "PYTHONPATH": ""} if interpreter.isolated else {}
+    common = NO_PROXY | isolation | {"PYTHONUNBUFFERED": "1"} | dict(arrangement.env)
+
+    def seated(index: int, seat: Seat) -> Process:
+        node = allocation.nodes[seat.node]
+        env = common | {"OMP_NUM_THREADS": str(spec.threads)} | _visible_device(spec, seat, node) | dict(seat.env)
+        return Process(
+            index=index,
+            role=seat.role,
+            rank=seat.rank,
+            node=seat.node,
+            host=node.name,
+            address=node.address,
+            port=allocation.base_port + index,
+            local_rank=seat.local_rank,
+            argv=(interpreter.path, str(WORKER_MAIN), "--run", run_dir, "--index", str(index)),
+            env=env,
+        )
+
+    return LaunchPlan(
+        backend=backend.name,
+        trainer=str(backend.trainer),
+        world_size=spec.workers,
+        processes=tuple(seated(index, seat) for index, seat in enumerate(arrangement.seats)),
+        details=arrangement.details,
+    )
+
+
+def _visible_device(spec: RunSpec, seat: Seat, node: Node) -> dict[str, str]:
+    """One process, one GPU: its local rank's. Parameter servers and CPU runs see none."""
+    gpu = str(node.gpus[seat.local_rank]) if spec.device == "cuda" and seat.role == "worker" else ""
+    return {"CUDA_VISIBLE_DEVICES": gpu}
+
+
+def _supported(option: str, value: str | None, choices: tuple[str, ...], backend: str) -> None:
+    if value not in choices:
+        raise InvalidInput(f"{option} {value}: {backend} supports {', '.join(choices)}")

@@ -1,0 +1,196 @@
+"""The record of a run: everything needed to believe its number, or to know why there is none.
+
+Raw times are the result; ``derived`` is computed from them, carries the id of its formula, and is checked against them
+whenever a record is read. A record that is not ``completed`` has no derived figures, and no edit of its status gives it any:
+a completed record must hold every repeat and pass every check.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from harness.analysis import statistics
+from harness.errors import InvalidInput
+from harness.spec import RunSpec
+
+if TYPE_CHECKING:
+    import pandas
+
+SCHEMA = "harness.record/1"
+FILE_NAME = "record.json"
+
+Status = Literal["completed", "failed", "interrupted"]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Check(_Frozen):
+    """One condition that a repeat must meet for its times to count."""
+
+    name: str
+    passed: bool
+    detail: str
+
+
+class Rank(_Frozen):
+    """One worker's raw times (seconds from the opening of its window, see ``worker/loop.py``) and evidence."""
+
+    rank: int
+    host: str
+    marks_s: list[float]
+    finished_s: float
+    window_s: float
+    evidence: dict[str, Any]
+
+
+class Repeat(_Frozen):
+    """One measurement in fresh processes."""
+
+    number: int
+    ranks: list[Rank]
+    checks: list[Check]
+    started: str
+    ended: str
+
+    @property
+    def valid(self) -> bool:
+        """True when every check passed."""
+        return all(check.passed for check in self.checks)
+
+
+class Derived(_Frozen):
+    """Figures computed from the raw times."""
+
+    formula: str
+    img_per_s: statistics.Summary
+    step_times: statistics.StepTimes
+
+
+class Record(_Frozen):
+    """One run. Times are ISO 8601 in UTC."""
+
+    schema_: Literal["harness.record/1"] = Field(SCHEMA, alias="schema")
+    id: str
+    status: Status
+    reason: str | None
+    spec: RunSpec
+    plan: dict[str, Any]
+    repeats: list[Repeat]
+    derived: Derived | None
+    machine: dict[str, Any]
+    software: dict[str, Any]
+    variables: dict[str, str]
+    harness: dict[str, str | None]
+    started: str
+    ended: str
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+    @model_validator(mode="after")
+    def _numbers_are_earned(self) -> Self:
+        if self.status != "completed":
+            if self.derived is not None:
+                raise ValueError(f"a run that is {self.status} has no derived figures")
+            return self
+        if self.derived is None or self.reason is not None:
+            raise ValueError("a completed run has derived figures and no reason for failure")
+        if [repeat.number for repeat in self.repeats] != list(range(1, self.spec.repeats + 1)):
+            raise ValueError(f"a completed run has repeats 1 to {self.spec.repeats}")
+        for repeat in self.repeats:
+            if not repeat.checks or not repeat.valid:
+                raise ValueError(f"repeat {repeat.number} has not passed its checks")
+            if [rank.rank for rank in repeat.ranks] != list(range(self.spec.workers)):
+                raise ValueError(f"repeat {repeat.number} does not hold every rank")
+        if not math.isclose(derive(self.spec, self.repeats).img_per_s.mean, self.derived.img_per_s.mean, rel_tol=1e-9):
+            raise ValueError("the img/s does not follow from the raw times")
+        return self
+
+
+def derive(spec: RunSpec, repeats: Sequence[Repeat]) -> Derived:
+    """The figures of a complete set of valid repeats."""
+    throughputs = [
+        statistics.img_per_s(spec.workers, spec.batch_size, spec.steps, [rank.window_s for rank in repeat.ranks])
+        for repeat in repeats
+    ]
+    return Derived(
+        formula=statistics.FORMULA,
+        img_per_s=statistics.summarise(throughputs),
+        step_times=statistics.step_times(
+            [[rank.marks_s for rank in repeat.ranks] for repeat in repeats],
+            [[rank.finished_s for rank in repeat.ranks] for repeat in repeats],
+        ),
+    )
+
+
+def write(record: Record, folder: Path) -> Path:
+    """Write ``record.json`` into ``folder``, whole or not at all. Raises OSError (a full disk, say)."""
+    return write_atomically(folder / FILE_NAME, record.model_dump_json(by_alias=True, indent=1) + "\n")
+
+
+def write_atomically(target: Path, text: str) -> Path:
+    """Write a file so that readers, and a crash, see the old one or the new one."""
+    descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(target)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    return target
+
+
+def read(path: Path) -> Record:
+    """Read and verify one record (a ``record.json``, or the folder that holds it). Raises InvalidInput with one line."""
+    file = path / FILE_NAME if path.is_dir() else path
+    try:
+        return Record.model_validate_json(file.read_text())
+    except OSError as error:
+        raise InvalidInput(f"{file}: {error.strerror}") from None
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise InvalidInput(f"{file}: not a valid record: {where or 'record'}: {first['msg']}") from None
+
+
+def find(paths: Sequence[Path]) -> Iterator[Path]:
+    """The record files at or below ``paths``, sorted. Raises InvalidInput for a path that does not exist."""
+    for path in paths:
+        if not path.exists():
+            raise InvalidInput(f"{path}: no such file or folder")
+        yield from sorted(path.rglob(FILE_NAME)) if path.is_dir() else [path]
+
+
+def load(paths: Sequence[Path], status: Status | None = "completed") -> pandas.DataFrame:
+    """A DataFrame with one row per record at or below ``paths``; by default only of runs that have a number.
+
+    ``status=None`` gives all runs; those without a number have NaN there. Backend options become columns of their own.
+    """
+    import pandas
+
+    records = (read(path) for path in find(paths))
+    return pandas.DataFrame([_row(record) for record in records if status in (None, record.status)])
+
+
+def _row(record: Record) -> dict[str, Any]:
+    spec = record.spec.model_dump(exclude={"options"})
+    row: dict[str, Any] = {"id": record.id, "status": record.status, "reason": record.reason, **spec, **record.spec.options}
+    row |= {"workers": record.spec.workers, "started": record.started, "ended": record.ended}
+    if record.derived:
+        throughput, steps = record.derived.img_per_s, record.derived.step_times
+        row |= {"img_per_s": throughput.mean, "stdev": throughput.stdev, "ci95": throughput.ci95}
+        row |= {"step_p50_s": steps.p50_s, "step_p99_s": steps.p99_s, "jitter_s": steps.jitter_s}
+    return row | {"host": record.machine.get("host"), "json": json.dumps(record.spec.options, sort_keys=True)}

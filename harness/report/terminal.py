@@ -1,0 +1,208 @@
+"""Results, plans and progress as text for a terminal. Pure except for the progress line."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from typing import TextIO
+
+from harness.analysis.statistics import Summary, scaling_efficiency
+from harness.launch.watch import PHASES, Progress
+from harness.plan import LaunchPlan, Process
+from harness.record import Record
+from harness.run import Prepared, Run
+from harness.spec import SYNTHETIC, RunSpec
+
+REFRESH_S = 0.5
+
+
+def describe(spec: RunSpec) -> str:
+    """A completed spec in one line."""
+    data = "synthetic data" if spec.data == SYNTHETIC else f"images from {spec.data}"
+    devices = f"{spec.nodes} node{'s' * (spec.nodes > 1)} × {spec.devices_per_node} {spec.device}"
+    own = " ".join(f"{name}={value}" for name, value in spec.options.items())
+    return (
+        f"{spec.backend} · {spec.model} · {devices} · batch {spec.batch_size} per device · {spec.image_size} px · "
+        f"{data} · {spec.transport} · {spec.precision} · {spec.threads} threads · {own}"
+    )
+
+
+def equal_terms(spec: RunSpec) -> str:
+    """What is the same for all runs of a comparison, in one line."""
+    data = "synthetic data" if spec.data == SYNTHETIC else f"images from {spec.data}"
+    return (
+        f"{spec.model}, {data}, {spec.image_size} px, batch {spec.batch_size} per device, {spec.precision}, {spec.device}; "
+        f"{spec.warmup_steps} warm-up and {spec.steps} measured steps, {spec.repeats} repeats in fresh processes"
+    )
+
+
+def summary(record: Record, path: str) -> str:
+    """The outcome of one run, ending in the line that ReFrame checks of tf_cnn_benchmarks read."""
+    if record.derived is None:
+        return f"{record.status}: {record.reason}\nrecord: {path}"
+    throughput, steps = record.derived.img_per_s, record.derived.step_times
+    checks = record.repeats[0].checks
+    transports = sorted({rank.evidence["transport"] for repeat in record.repeats for rank in repeat.ranks})
+    slower = 100 * (steps.slowest_over_median - 1)
+    return "\n".join(
+        [
+            describe(record.spec),
+            f"  img/s      {with_interval(throughput)}",
+            f"  step time  p50 {steps.p50_s * 1e3:.1f} ms, p99 {steps.p99_s * 1e3:.1f} ms, jitter {steps.jitter_s * 1e3:.1f} ms; "
+            f"slowest rank {steps.slowest_rank} ({slower:+.1f} % of the median rank)",
+            f"  gradients  {'; '.join(transports)}",
+            f"  checks     {len(checks)} passed in each of {len(record.repeats)} repeats: "
+            + ", ".join(check.name for check in checks),
+            f"  record     {path}",
+            f"total images/sec: {throughput.mean:.2f}",
+        ]
+    )
+
+
+def with_interval(values: Summary) -> str:
+    """``12.34 ± 0.56 (95 % CI of 5 repeats)``."""
+    if values.ci95 is None:
+        return f"{values.mean:.2f} (one repeat: no confidence interval)"
+    return f"{values.mean:.2f} ± {values.ci95:.2f} (95 % CI of {len(values.values)} repeats, stdev {values.stdev:.2f})"
+
+
+def comparison(records: Sequence[Record]) -> str:
+    """The table of several runs. Efficiency is relative to the same configuration's smallest number of workers."""
+    rows = [("backend", "configuration", "nodes", "img/s", "± 95 % CI", "scaling efficiency")]
+    for record in sorted(records, key=lambda record: (record.spec.backend, *_configuration(record.spec), record.spec.nodes)):
+        spec = record.spec
+        own = " ".join(part for part in _configuration(spec) if part)
+        if record.derived is None:
+            rows.append((spec.backend, own, str(spec.nodes), record.status, "", (record.reason or "").splitlines()[0]))
+            continue
+        throughput = record.derived.img_per_s
+        interval = "" if throughput.ci95 is None else f"{throughput.ci95:.2f}"
+        rows.append(
+            (spec.backend, own, str(spec.nodes), f"{throughput.mean:.2f}", interval, _efficiency(record, records))
+        )
+    return _table(rows, right={2, 3, 4})
+
+
+def _configuration(spec: RunSpec) -> tuple[str, ...]:
+    """What, besides the backend and the nodes, tells two runs of one table apart."""
+    data = "" if spec.data == SYNTHETIC else "images"
+    return (spec.model, spec.transport or "", spec.device, data, str(spec.options.get("sync", "")))
+
+
+def _efficiency(record: Record, records: Sequence[Record]) -> str:
+    alike = [
+        other
+        for other in records
+        if other.derived
+        and other.spec.backend == record.spec.backend
+        and _configuration(other.spec) == _configuration(record.spec)
+    ]
+    base = min(alike, key=lambda other: other.spec.workers)
+    assert base.derived and record.derived
+    efficiency = scaling_efficiency(
+        record.derived.img_per_s.mean, record.spec.workers, base.derived.img_per_s.mean, base.spec.workers
+    )
+    return f"{100 * efficiency:.1f} %" + (" (baseline)" if base is record else "")
+
+
+def _table(rows: Sequence[Sequence[str]], right: set[int]) -> str:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+
+    def line(row: Sequence[str]) -> str:
+        cells = (
+            cell.rjust(width) if column in right else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        return "  ".join(cells).rstrip()
+
+    return "\n".join([line(rows[0]), "  ".join("─" * width for width in widths), *map(line, rows[1:])])
+
+
+def plan(prepared: Prepared) -> str:
+    """A launch plan for people: the common environment once, then every process with what is its own."""
+    launch = prepared.plan
+    common = _common_env(launch)
+    lines = [
+        describe(prepared.spec),
+        f"run directory: {prepared.run_dir}",
+        "environment of every process: " + shlex.join(f"{key}={value}" for key, value in common.items()),
+        "",
+        f"{'index':>5}  {'role':6} {'rank':>4}  {'node':>4}  {'host':12} {'listens on':21} command",
+    ]
+    lines += [_process(process, common) for process in launch.processes]
+    if servers := launch.details.get("servers"):
+        lines += ["", "parameters on each parameter server:"]
+        lines += [
+            f"{'ps':>9} {server['ps']:>4}  {server['bytes'] / 1e6:10.3f} MB in {server['pieces']} pieces"
+            for server in servers
+        ]
+    return "\n".join(lines)
+
+
+def _common_env(launch: LaunchPlan) -> dict[str, str]:
+    first = launch.processes[0].env
+    return {k: v for k, v in first.items() if all(process.env.get(k) == v for process in launch.processes)}
+
+
+def _process(process: Process, common: dict[str, str]) -> str:
+    own = [f"{key}={value}" for key, value in process.env.items() if key not in common]
+    command = shlex.join([*own, *process.argv])
+    listens = f"{process.address}:{process.port}"
+    return (
+        f"{process.index:>5}  {process.role:6} {process.rank:>4}  {process.node:>4}  {process.host:12} {listens:21} {command}"
+    )
+
+
+class ProgressLine:
+    """One line on a terminal that says where the run is; silent elsewhere. Its text is rewritten twice a second at most."""
+
+    def __init__(self, enabled: bool = True, stream: TextIO = sys.stderr) -> None:
+        self._stream = stream
+        self._live = enabled and stream.isatty()
+        self._written_at = 0.0
+        self._phase_since = ("", 0.0)
+
+    def __call__(self, run: Run, repeat: int, progress: Progress) -> None:
+        """Show the progress of one repeat."""
+        now = time.monotonic()
+        if not self._live or now - self._written_at < REFRESH_S:
+            return
+        self._written_at = now
+        key = f"{run.folder} {repeat} {progress.phase}"
+        if self._phase_since[0] != key:
+            self._phase_since = (key, now)
+        text = f"{run.spec.backend} × {run.spec.nodes}  repeat {repeat}/{run.spec.repeats}  "
+        text += self._where(run.spec, progress, now - self._phase_since[1])
+        self._stream.write("\r\x1b[2K" + text[: shutil.get_terminal_size().columns - 1])
+        self._stream.flush()
+
+    def clear(self) -> None:
+        """Leave the line empty for other output."""
+        if self._live:
+            self._stream.write("\r\x1b[2K")
+            self._stream.flush()
+
+    def _where(self, spec: RunSpec, progress: Progress, since_s: float) -> str:
+        reached = f"{sum(progress.phases[phase] for phase in _from(progress.phase))}/{progress.processes} ranks"
+        match progress.phase:
+            case "launched" | "started":
+                ready = sum(progress.phases[phase] for phase in _from("ready"))
+                return f"starting: {ready}/{progress.processes} ranks ready, {since_s:.0f} s"
+            case "ready" | "warmup":
+                return f"warm-up, {spec.warmup_steps} steps, {since_s:.0f} s"
+            case "window":
+                expected_s = progress.step_s * spec.steps
+                # Nothing is reported from inside the window, so this is an estimate from the warm-up steps.
+                share = min(since_s / expected_s, 0.99) if expected_s else 0.0
+                left = max(expected_s - since_s, 0.0)
+                return f"measuring {spec.steps} steps on {reached}: about {share:.0%}, {left:.0f} s left"
+            case _:
+                return "checking"
+
+
+
+def _from(phase: str) -> tuple[str, ...]:
+    return PHASES[PHASES.index(phase) :]

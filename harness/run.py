@@ -1,0 +1,246 @@
+"""One run from spec to record: prepare the run directory, launch the repeats, judge them, write the record."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Self
+
+from harness import environments, machine
+from harness.backend import Backend, Variant, backend
+from harness.errors import HarnessError, InvalidInput, RunFailed
+from harness.inputs import index
+from harness.judge import judge
+from harness.launch import local
+from harness.launch.watch import Progress, Watch
+from harness.plan import Interpreter, LaunchPlan, complete, launch_plan, with_options
+from harness.record import Derived, Rank, Record, Repeat, Status, derive, write, write_atomically
+from harness.spec import SYNTHETIC, RunSpec
+
+Listener = Callable[["Run", int, Progress], None]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A completed spec with its plan: all that ``--dry-run`` shows."""
+
+    spec: RunSpec
+    backend: Backend
+    plan: LaunchPlan
+    run_dir: Path
+
+
+def prepare(spec: RunSpec, output: Path, port: int | None = None, environment: Path | None = None) -> Prepared:
+    """Plan a run on this machine. Touches nothing but ports; needs no environment.
+
+    Raises InvalidInput for anything about the request that cannot work.
+    """
+    chosen = backend(spec.backend)
+    spec = with_options(spec, chosen)
+    seats = chosen.arrange(spec).seats
+    allocation = local.allocation(1 + max(seat.node for seat in seats), len(seats), port)
+    full = complete(spec, chosen, allocation)
+    run_dir = (output / _new_id(full)).absolute()
+    plan = launch_plan(full, chosen, allocation, _interpreter(full, chosen, environment), str(run_dir))
+    return Prepared(full, chosen, plan, run_dir)
+
+
+def _interpreter(spec: RunSpec, chosen: Backend, given: Path | None) -> Interpreter:
+    variant: Variant = "cuda" if spec.device == "cuda" else "cpu"
+    wanted = chosen.environment(variant)
+    try:
+        if given is not None:
+            return Interpreter(str(environments.at(given, wanted)), isolated=False)
+        return Interpreter(str(environments.python(wanted)))
+    except environments.EnvironmentProblem as problem:
+        raise InvalidInput(str(problem)) from None
+
+
+@dataclass
+class Run:
+    """A prepared run that is being carried out. Use ``Run.begin``, ``repeat`` for each repeat, then ``finish``."""
+
+    prepared: Prepared
+    started: str
+    repeats: list[Repeat] = field(default_factory=list)
+    software: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def spec(self) -> RunSpec:
+        """What is measured."""
+        return self.prepared.spec
+
+    @property
+    def folder(self) -> Path:
+        """The run directory."""
+        return self.prepared.run_dir
+
+    @classmethod
+    def begin(cls, prepared: Prepared) -> Self:
+        """Check the environment and the data, and write the run directory. Raises InvalidInput; then nothing is left."""
+        spec = prepared.spec
+        interpreter = Path(prepared.plan.processes[0].argv[0])
+        if not interpreter.exists() or _unfinished(prepared):
+            raise InvalidInput(_missing(prepared))
+        images = _images(spec)
+        try:
+            prepared.run_dir.mkdir(parents=True)
+            write_atomically(prepared.run_dir / "spec.json", spec.model_dump_json(indent=1))
+            write_atomically(prepared.run_dir / "plan.json", prepared.plan.to_json())
+            if images is not None:
+                index.write(images, prepared.run_dir / "images.index")
+        except OSError as error:
+            raise _cannot_write(error, prepared.run_dir) from None
+        return cls(prepared, started=_now())
+
+    def repeat(self, number: int, on_progress: Callable[[Progress], None]) -> Repeat:
+        """Measure once, in fresh processes. Raises RunFailed when a process fails, hangs, or a check does not pass."""
+        launcher = local.LocalLauncher(self.prepared.plan, self.folder, self.spec.timeout_s)
+        started = _now()
+        try:
+            watch = launcher.run(number, on_progress)
+        except OSError as error:
+            raise _cannot_write(error, self.folder) from None
+        ranks = _ranks(watch)
+        self.software = watch.followed[0].events["software"]
+        expected = self.prepared.backend.expected_updates(self.spec)
+        repeat = Repeat(
+            number=number, ranks=ranks, checks=judge(self.spec, ranks, expected), started=started, ended=_now()
+        )
+        self.repeats.append(repeat)
+        failed = [f"{check.name}: {check.detail}" for check in repeat.checks if not check.passed]
+        if failed:
+            raise RunFailed(f"repeat {number} does not count: {'; '.join(failed)}")
+        return repeat
+
+    def finish(self, error: BaseException | None = None) -> Record:
+        """Write the record: with its figures when every repeat is there and valid, with the reason when ``error`` came."""
+        derived: Derived | None = derive(self.spec, self.repeats) if error is None else None
+        record = Record(
+            id=self.folder.name,
+            status=_status(error),
+            reason=_reason(error),
+            spec=self.spec,
+            plan=self.prepared.plan.as_dict(),
+            repeats=self.repeats,
+            derived=derived,
+            machine=machine.describe(),
+            software={key: value for key, value in self.software.items() if key in ("python", "packages")},
+            variables=machine.relevant_variables(os.environ),
+            harness=machine.harness_version(),
+            started=self.started,
+            ended=_now(),
+        )
+        try:
+            write(record, self.folder)
+        except OSError as problem:
+            raise _cannot_write(problem, self.folder, error) from None
+        return record
+
+
+def execute(runs: Sequence[Run], listener: Listener) -> list[Record]:
+    """Carry out runs with their repeats interleaved, so that a slow hour of the machine hits all of them alike.
+
+    A run that fails is recorded as failed and left out of the later rounds; the others go on. An interruption (Ctrl-C)
+    records all unfinished runs as interrupted and is raised again.
+    """
+    records: dict[int, Record] = {}
+
+    def active() -> list[tuple[int, Run]]:
+        return [(number, run) for number, run in enumerate(runs) if number not in records]
+
+    try:
+        for repeat in range(1, max(run.spec.repeats for run in runs) + 1):
+            for number, run in active():
+                if repeat > run.spec.repeats:
+                    continue
+                try:
+                    run.repeat(repeat, lambda progress, run=run: listener(run, repeat, progress))  # type: ignore[misc]
+                except HarnessError as error:
+                    records[number] = run.finish(error)
+                else:
+                    if repeat == run.spec.repeats:
+                        records[number] = run.finish()
+    except BaseException as error:
+        for _, run in active():
+            run.finish(error)
+        raise
+    return [records[number] for number in range(len(runs))]
+
+
+def _ranks(watch: Watch) -> list[Rank]:
+    """The workers' results. Every worker has ended with code 0, so a missing result is a defect of the trainer."""
+    ranks = []
+    for worker in watch.workers():
+        if missing := {"started", "measured", "evidence", "closed"} - set(worker.events):
+            raise RunFailed(f"worker rank {worker.process.rank} ended without reporting {', '.join(sorted(missing))}")
+        measured, evidence = worker.events["measured"], worker.events["evidence"]
+        ranks.append(
+            Rank(
+                rank=worker.process.rank,
+                host=worker.events["started"]["host"],
+                marks_s=measured["marks_s"],
+                finished_s=measured["finished_s"],
+                window_s=measured["window_s"],
+                evidence={key: value for key, value in evidence.items() if key not in ("event", "time")},
+            )
+        )
+    return ranks
+
+
+def _images(spec: RunSpec) -> index.ImageIndex | None:
+    if spec.data == SYNTHETIC:
+        return None
+    try:
+        images = index.scan(spec.data)
+        index.check_world(len(images), spec.workers)
+    except index.DataError as error:
+        raise InvalidInput(f"--data {error}") from None
+    return images
+
+
+def _unfinished(prepared: Prepared) -> bool:
+    """True for an environment of ours that is half built or broken; one the user provides is not ours to judge."""
+    wanted = _wanted(prepared)
+    ours = Path(prepared.plan.processes[0].argv[0]) == environments.python(wanted)
+    return ours and environments.status(wanted) != "ready"
+
+
+def _missing(prepared: Prepared) -> str:
+    try:
+        environments.require(_wanted(prepared))
+    except environments.EnvironmentProblem as problem:
+        return str(problem)
+    return f"{prepared.plan.processes[0].argv[0]}: no such Python"
+
+
+def _wanted(prepared: Prepared) -> environments.EnvironmentSpec:
+    return prepared.backend.environment("cuda" if prepared.spec.device == "cuda" else "cpu")
+
+
+def _new_id(spec: RunSpec) -> str:
+    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    return f"{stamp}-{spec.backend}-{spec.model}-n{spec.nodes}-{secrets.token_hex(2)}"
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def _status(error: BaseException | None) -> Status:
+    if error is None:
+        return "completed"
+    return "failed" if isinstance(error, Exception) else "interrupted"
+
+
+def _reason(error: BaseException | None) -> str | None:
+    return None if error is None else str(error) or type(error).__name__
+
+
+def _cannot_write(error: OSError, folder: Path, lost: BaseException | None = None) -> RunFailed:
+    earlier = f"; before that: {lost}" if lost else ""
+    return RunFailed(f"cannot write {error.filename or folder}: {error.strerror}{earlier}")

@@ -1,0 +1,104 @@
+"""RunSpec: what is measured. Every field is validated here, whether it comes from the command line, a file or Python."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from harness import models
+from harness.errors import InvalidInput
+
+SYNTHETIC = "synthetic"
+Device = Literal["auto", "cpu", "cuda"]
+Precision = Literal["fp32", "tf32", "amp"]
+Model = TypeVar("Model", bound=BaseModel)
+
+
+class Options(BaseModel):
+    """Base of a backend's own options: frozen, and closed to unknown names. A field's title is its metavariable."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class RunSpec(BaseModel):
+    """What to measure. ``None`` means "the usual"; ``plan.complete`` replaces it, so that a record holds no ``None``.
+
+    The defaults of steps, repeats, batch size and classes are the protocol of the 2017 reference results.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    backend: str = Field(description="how training is distributed; see `harness list backends`")
+    model: str = Field("resnet50", description="the network; see `harness list models`")
+    nodes: int = Field(1, ge=1, description="nodes with workers")
+    devices_per_node: int = Field(1, ge=1, description="devices (GPUs, or CPU processes) per node")
+    batch_size: int = Field(64, ge=1, description="images per device and step (per-device batch)")
+    image_size: int | None = Field(None, ge=32, description="pixels per side  [default: the model's own]")
+    warmup_steps: int = Field(10, ge=0, description="steps before the measured window")
+    steps: int = Field(100, ge=1, description="measured steps per repeat")
+    repeats: int = Field(5, ge=1, description="times to measure, each in fresh processes")
+    data: str = Field(SYNTHETIC, description="'synthetic', or a folder of JPEGs in ImageNet's layout")
+    data_threads: int | None = Field(None, ge=1, description="decoding threads per worker  [default: --threads]")
+    transport: str | None = Field(None, description="what carries the gradients  [default: the backend's first]")
+    device: Device = Field("auto", description="where to compute; auto: the GPUs if there are any")
+    precision: Precision = Field("fp32", description="arithmetic of the network; parameters stay float32")
+    threads: int | None = Field(None, ge=1, description="compute threads per worker  [default: the node's cores / workers]")
+    learning_rate: float = Field(0.01, gt=0, description="step size of SGD")
+    seed: int = Field(1, ge=0, description="of weights, synthetic images and shuffling")
+    timeout_s: float = Field(1800.0, gt=0, description="seconds after which a repeat counts as hung")
+    straggler_limit: float = Field(2.0, gt=1, description="a rank slower than this × the median rank fails the run")
+    save_parameters: bool = Field(False, description="keep the trained parameters of every rank (npz)")
+    options: dict[str, Any] = Field(default_factory=dict, description="the backend's own options")
+
+    @field_validator("backend", "model", mode="before")
+    @classmethod
+    def _underscores(cls, value: object) -> object:
+        return value.replace("-", "_") if isinstance(value, str) else value
+
+    @field_validator("model")
+    @classmethod
+    def _known_model(cls, value: str) -> str:
+        models.specification(value)
+        return value
+
+    @property
+    def workers(self) -> int:
+        """Devices that train: what img/s counts."""
+        return self.nodes * self.devices_per_node
+
+    @property
+    def global_batch(self) -> int:
+        """Images per step over all devices."""
+        return self.workers * self.batch_size
+
+    @classmethod
+    def validated(cls, **fields: object) -> Self:
+        """Build a spec. Raises InvalidInput with one line that names the option, the value and what would be right."""
+        return checked(cls, fields)
+
+
+def checked(model: type[Model], fields: dict[str, Any]) -> Model:
+    """``model(**fields)``, with Pydantic's report turned into one line about the first wrong field."""
+    try:
+        return model(**fields)
+    except ValidationError as error:
+        raise InvalidInput(_one_line(error)) from None
+
+
+def option_name(field: str) -> str:
+    """The command-line option of a spec field: ``timeout_s`` is ``--timeout``."""
+    return "--" + field.removesuffix("_s").removesuffix("_steps").replace("_", "-")
+
+
+def _one_line(error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    field = ".".join(str(part) for part in first["loc"])
+    reason = first["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+    if first["type"] == "extra_forbidden":
+        return f"unknown field '{field}'"
+    if first["type"] == "missing":
+        return f"{option_name(field)} is required"
+    if not field:
+        return reason
+    return f"{option_name(field)} {first['input']}: {reason}"

@@ -1,0 +1,48 @@
+"""Evidence that the training was real, gathered by each worker after its window; the controller judges it."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import platform
+from importlib import metadata
+from typing import Any, Dict
+
+import numpy as np
+
+from harness import models
+from harness.models.initial import initial_value
+from harness.worker.job import Job
+from harness.worker.trainer import State
+
+
+def evidence(job: Job, state: State) -> Dict[str, Any]:
+    """JSON-ready facts: a digest of all parameters, whether they are finite and changed, the loss, the world's size."""
+    specification = models.specification(job.spec["model"])
+    digest = hashlib.sha256()
+    finite = True
+    for tensor in specification.tensors:
+        values = np.ascontiguousarray(state.parameters[tensor.name], dtype=np.float32)
+        if values.shape != tensor.shape:
+            raise RuntimeError(f"{tensor.name} has the shape {values.shape}, the model specifies {tensor.shape}")
+        digest.update(values.tobytes())
+        finite = finite and bool(np.isfinite(values).all())
+    index, largest = max(enumerate(specification.tensors), key=lambda pair: pair[1].elements)
+    initial = initial_value(largest, index, job.spec["seed"])
+    return {
+        "digest": digest.hexdigest(),
+        "finite": finite and math.isfinite(state.loss),
+        "changed": not np.array_equal(initial, state.parameters[largest.name]),
+        "loss": state.loss if math.isfinite(state.loss) else str(state.loss),
+        "updates": state.updates,
+        "world_size": state.world_size,
+        "transport": state.transport,
+        "device": state.device,
+        "details": state.details,
+    }
+
+
+def software() -> Dict[str, Any]:
+    """Python and every package of this process's environment, by name."""
+    packages = {dist.metadata["Name"]: dist.version for dist in metadata.distributions() if dist.metadata["Name"]}
+    return {"python": platform.python_version(), "packages": dict(sorted(packages.items(), key=lambda kv: kv[0].lower()))}

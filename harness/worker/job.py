@@ -1,0 +1,60 @@
+"""The run directory as a worker sees it: the spec, the plan, and which process of the plan this is."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Dict, List
+
+
+@dataclass(frozen=True)
+class Job:
+    """One process's share of a repeat. ``spec`` and ``plan`` are the JSON of the run directory."""
+
+    run_dir: Path
+    repeat: int
+    spec: Dict[str, Any]
+    plan: Dict[str, Any]
+    process: Dict[str, Any]
+
+    @classmethod
+    def load(cls, run_dir: Path, repeat: int, index: int) -> Job:
+        """Read the run directory for process ``index`` of the plan."""
+        spec = json.loads((run_dir / "spec.json").read_text())
+        plan = json.loads((run_dir / "plan.json").read_text())
+        return cls(run_dir, repeat, spec, plan, plan["processes"][index])
+
+    @property
+    def name(self) -> str:
+        """For example ``worker-0``: the stem of this process's log and events files."""
+        return f"{self.process['role']}-{self.process['rank']}"
+
+    @property
+    def rank(self) -> int:
+        """Rank among the processes of this role."""
+        return int(self.process["rank"])
+
+    @property
+    def world_size(self) -> int:
+        """Number of workers, as planned."""
+        return int(self.plan["world_size"])
+
+    @property
+    def repeat_dir(self) -> Path:
+        """Where this repeat's events, logs and rendezvous files are."""
+        return self.run_dir / f"repeat-{self.repeat}"
+
+    @property
+    def image_index(self) -> Path:
+        """The list of images the controller has written, when the run reads real ones."""
+        return self.run_dir / "images.index"
+
+    @property
+    def real_data(self) -> bool:
+        """True when the run reads images from files."""
+        return bool(self.spec["data"] != "synthetic")
+
+    def processes(self, role: str) -> List[Dict[str, Any]]:
+        """The plan's processes of one role, by rank."""
+        return [process for process in self.plan["processes"] if process["role"] == role]

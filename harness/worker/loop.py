@@ -1,0 +1,61 @@
+"""The measured loop: the only place where the suite takes the time.
+
+Every backend trains through this function, so img/s means the same for all of them:
+
+    img/s of a repeat = workers × images per device and step × steps / window
+
+The window opens after a barrier of all workers and closes after a second one, which a worker enters only when its device
+has finished the last step. Each worker reads one monotonic clock of its own; no clocks of different hosts are compared.
+The window of the repeat is the longest one of all workers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Callable, List
+
+from harness.worker.clock import Clock
+from harness.worker.trainer import Trainer
+
+
+@dataclass(frozen=True)
+class Window:
+    """One worker's raw times, in seconds from the opening of its window.
+
+    ``marks_s`` has ``steps + 1`` entries, the first taken as the window opens, then one as each step ends: on a CPU when
+    ``step`` returns, on a GPU when the device passes that point. ``finished_s`` is when this worker's device was done,
+    ``window_s`` when all workers' devices were.
+    """
+
+    marks_s: List[float]
+    finished_s: float
+    window_s: float
+
+
+def measure(
+    trainer: Trainer, clock: Clock, warmup_steps: int, steps: int, announce: Callable[[str, float], None]
+) -> Window:
+    """Train ``warmup_steps`` steps, then ``steps`` measured ones, and return the raw times.
+
+    ``announce(phase, step_s)`` is called outside the window only, with the seconds that a warm-up step took.
+    """
+    announce("warmup", 0.0)
+    began = clock.now()
+    for _ in range(warmup_steps):
+        trainer.step()
+    trainer.synchronize()
+    announce("window", (clock.now() - began) / max(warmup_steps, 1))
+
+    marks = clock.marks(steps + 1)
+    trainer.barrier()
+    opened = clock.now()
+    marks.take(0)
+    for step in range(1, steps + 1):
+        trainer.step()
+        marks.take(step)
+    trainer.synchronize()
+    finished = clock.now()
+    trainer.barrier()
+    closed = clock.now()
+
+    return Window(marks_s=marks.seconds(), finished_s=finished - opened, window_s=closed - opened)

@@ -1,0 +1,134 @@
+"""Entry point of every process of a run: ``python main.py --run DIR --repeat K --index I``.
+
+It runs in the backend's environment, where ``harness`` is not installed. So it loads the package from its own folder,
+without putting that folder's neighbours (the controller's packages) on the path.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import importlib.util
+import os
+import signal
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from harness.worker.events import Events
+
+HERE = Path(__file__).resolve().parent
+
+
+def _load_harness() -> None:
+    package = HERE.parent
+    spec = importlib.util.spec_from_file_location(
+        "harness", package / "__init__.py", submodule_search_locations=[str(package)]
+    )
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["harness"] = module
+    spec.loader.exec_module(module)
+    # A script's folder is on the path; its modules must not shadow anyone's.
+    sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != HERE]
+
+
+def _end_with_parent() -> None:
+    """Ask Linux to kill this process when the launcher dies, however it dies."""
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
+    if os.getppid() != int(os.environ["HARNESS_LAUNCHER_PID"]):
+        sys.exit("the launcher is gone")
+
+
+def _run(run_dir: Path, repeat: int, index: int) -> int:
+    from harness.worker.events import Events
+    from harness.worker.job import Job
+    from harness.worker.network import listen
+
+    job = Job.load(run_dir, repeat, index)
+    events = Events(job.repeat_dir / "events" / f"{job.name}.jsonl")
+    events.started()
+    try:
+        # Servers may share a port without an error (gRPC does), and then the world falls apart. So look first.
+        listen(job.process["address"], job.process["port"]).close()
+        trainer_module = _load_trainer(job.plan["trainer"])
+        if job.process["role"] == "ps":
+            trainer_module.serve(job, lambda: events.emit("ready"))
+        else:
+            _work(job, events, trainer_module)
+        events.emit("closed")
+        return 0
+    except BaseException as error:
+        traceback.print_exc()
+        events.emit("error", type=type(error).__name__, message=_summary(error))
+        return 1
+
+
+def _work(job: Job, events: Events, trainer_module: ModuleType) -> None:
+    from dataclasses import asdict
+
+    from harness.worker.checks import evidence, software
+    from harness.worker.loop import measure
+
+    trainer = trainer_module.create(job)
+    trainer.setup()
+    events.emit("ready")
+    trainer.barrier()
+    window = measure(
+        trainer,
+        trainer.clock,
+        job.spec["warmup_steps"],
+        job.spec["steps"],
+        lambda phase, step_s: events.emit(phase, step_s=step_s),
+    )
+    events.emit("measured", **asdict(window))
+    state = trainer.state()
+    if job.spec["save_parameters"]:
+        import numpy as np
+
+        np.savez(job.repeat_dir / f"parameters-{job.rank}.npz", **state.parameters)
+    events.emit("evidence", **evidence(job, state))
+    if job.rank == 0:
+        events.emit("software", **software())
+    trainer.barrier()  # nobody leaves, and no server ends, while a worker still reads parameters
+    trainer.close()
+
+
+def _load_trainer(path: str) -> ModuleType:
+    """A trainer is loaded by its file, so that it may come from any package."""
+    spec = importlib.util.spec_from_file_location("harness_trainer", path)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["harness_trainer"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _summary(error: BaseException) -> str:
+    """The first lines of an error, short enough for a message."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (" ".join(lines[:2]) or type(error).__name__)[:500]
+
+
+def _main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--run", type=Path, required=True)
+    parser.add_argument("--repeat", type=int, required=True)
+    parser.add_argument("--index", type=int, required=True)
+    arguments = parser.parse_args()
+    if "HARNESS_LAUNCHER_PID" in os.environ:
+        _end_with_parent()
+    _load_harness()
+    code = _run(arguments.run, arguments.repeat, arguments.index)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Frameworks keep threads that can block an orderly exit after a failed peer; everything of ours is on disk by now.
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    _main()

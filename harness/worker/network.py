@@ -1,0 +1,38 @@
+"""Listening only where the job is: sockets bound to this process's planned address, and the interface that owns it."""
+
+from __future__ import annotations
+
+import fcntl
+import socket
+import struct
+
+SIOCGIFADDR = 0x8915
+
+
+def listen(address: str, port: int) -> socket.socket:
+    """A listening socket on ``address`` alone (a host name or IPv4 address). Raises RuntimeError naming a busy port."""
+    server = socket.socket()
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        server.bind((address, port))
+        server.listen(4096)  # every rank connects at once
+    except OSError as error:
+        server.close()
+        raise RuntimeError(f"cannot listen on {address}:{port}: {error.strerror}") from None
+    return server
+
+
+def interface_of(address: str) -> str:
+    """The name of this host's interface that owns ``address``. Raises RuntimeError when none does."""
+    wanted = socket.gethostbyname(address)
+    if wanted.startswith("127."):
+        return "lo"  # owns all of 127/8, reports only its first address
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for _, name in socket.if_nameindex():
+            try:
+                answer = fcntl.ioctl(probe, SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+            except OSError:
+                continue  # an interface without an IPv4 address
+            if socket.inet_ntoa(answer[20:24]) == wanted:
+                return name
+    raise RuntimeError(f"no network interface of this host has the address {address} ({wanted})")

@@ -1,0 +1,148 @@
+"""One training step of one model within one framework's environment; what came of it goes to an .npz file.
+
+    python model_step.py torch|tensorflow MODEL INPUT.npz OUTPUT.npz
+
+Input: `images` (float32 NHWC), `labels` (int64), and under `value/NAME` every tensor and statistic in canonical layout.
+Output:
+  logits, loss, moved/NAME   of the training step in float32; the loss is the mean cross entropy, `moved` are statistics
+  gradient/NAME              of the same step in float64
+  evaluated                  logits in float32, normalised by the statistics of the input
+  order                      names of the trained tensors, in the order in which the definition makes them
+  layer/NAME                 gradients of one layer, in float32
+
+Why float64: a gradient jumps where an activation passes zero or two pixels of a maximum tie. The last digits of float32
+move a few of millions across, and a single one changes gradients by percents: PyTorch in float32 differs from PyTorch in
+float64 by 2–20 % of a tensor's largest gradient. TensorFlow's fused batch norm has no float64 and is spelled out for
+that step, so its own gradient is compared on one layer without ReLU, in float32.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import Any, Dict
+from unittest import mock
+
+import numpy as np
+
+from harness import models
+from harness.models.initial import initial_values
+from harness.models.layers import BatchNorm, Convolution
+from harness.models.specification import ModelSpecification
+
+Arrays = Dict[str, np.ndarray]
+LAYER = Convolution("unit", 3, 16, (3, 3), stride=2, relu=False)
+
+
+def torch_step(name: str, images: np.ndarray, labels: np.ndarray, values: Arrays) -> Arrays:
+    """As the PyTorch backend runs it: channels last."""
+    import torch
+
+    from harness.models import torch_weights
+    from harness.models.torch_layers import ConvolutionUnit
+
+    specification = models.specification(name)
+    module = models.definition(name, "torch").build().to(memory_format=torch.channels_last)
+    batch = torch.from_numpy(images).permute(0, 3, 1, 2)
+    assert batch.is_contiguous(memory_format=torch.channels_last)
+
+    def loss_of(logits: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.cross_entropy(logits, torch.from_numpy(labels))
+
+    torch_weights.load(module, specification, values)
+    with torch.no_grad():
+        evaluated = module.eval()(batch)
+        logits = module.train()(batch)
+    after = torch_weights.dump(module, specification)
+    assert all(np.array_equal(after[tensor.name], values[tensor.name]) for tensor in specification.tensors)
+
+    module.double()
+    loss_of(module(batch.double())).backward()
+
+    layer, norm = layer_specification(name)
+    unit = torch.nn.ModuleDict({LAYER.name: ConvolutionUnit(LAYER, norm)}).to(memory_format=torch.channels_last)
+    torch_weights.load(unit, layer, initial_values(layer, seed=2))
+    output = unit[LAYER.name](batch).permute(0, 2, 3, 1)
+    output.mul(torch.from_numpy(directions(output.shape))).sum().backward()
+
+    canonical = {torch_weights.torch_name(tensor.name): tensor.name for tensor in specification.tensors}
+    return {
+        "logits": logits.numpy(),
+        "loss": loss_of(logits).numpy(),
+        "evaluated": evaluated.numpy(),
+        "order": np.array([canonical[key] for key, held in module.named_parameters() if held.requires_grad]),
+        **prefixed("gradient", torch_weights.gradients(module, specification)),
+        **prefixed("moved", {tensor.name: after[tensor.name] for tensor in specification.statistics}),
+        **prefixed("layer", torch_weights.gradients(unit, layer)),
+    }
+
+
+def tensorflow_step(name: str, images: np.ndarray, labels: np.ndarray, values: Arrays) -> Arrays:
+    """The training step in graph mode, evaluation and the layer eagerly."""
+    import tensorflow as tf
+
+    from harness.models.tensorflow_layers import Layers
+
+    specification, definition = models.specification(name), models.definition(name, "tensorflow")
+    trained = [tensor.name for tensor in specification.tensors]
+    constants = {key: tf.constant(value) for key, value in values.items()}
+    evaluated, unmoved = definition.logits(tf.constant(images), constants.get, constants.get, training=False)
+    assert not unmoved
+
+    def loss_of(logits: tf.Tensor) -> tf.Tensor:
+        return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits))
+
+    def float64_batch_norm(x: tf.Tensor, scale: tf.Tensor, offset: tf.Tensor, epsilon: float, **_: Any) -> tuple:
+        mean, variance = tf.nn.moments(x, [0, 1, 2])
+        scale, offset = tf.cast(scale, x.dtype), tf.cast(offset, x.dtype)
+        return tf.nn.batch_normalization(x, mean, variance, offset, scale, epsilon), mean, variance
+
+    order = []
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        single = {key: tf.compat.v1.placeholder(tf.float32, value.shape) for key, value in values.items()}
+        double = {key: tf.cast(value, tf.float64) for key, value in single.items()}
+        tensor = lambda key: order.append(key) or single[key]  # noqa: E731
+        logits, moved = definition.logits(tf.constant(images), tensor, single.get)
+        with mock.patch.object(tf.compat.v1.nn, "fused_batch_norm", float64_batch_norm):
+            precise, _ = definition.logits(tf.constant(images, tf.float64), double.get, double.get)
+        gradients = tf.gradients(loss_of(precise), [double[key] for key in trained])
+        wanted = {
+            "logits": logits,
+            "loss": loss_of(logits),
+            **prefixed("gradient", dict(zip(trained, gradients))),
+            **prefixed("moved", moved),
+        }
+        found: Arrays = session.run(wanted, {single[key]: value for key, value in values.items()})
+
+    layer, norm = layer_specification(name)
+    held = {key: tf.constant(value) for key, value in initial_values(layer, seed=2).items()}
+    with tf.GradientTape() as tape:
+        tape.watch(held)
+        output = Layers(held.get, held.get, norm, "NHWC", training=True).convolution(tf.constant(images), LAYER)
+        loss = tf.reduce_sum(output * directions(output.shape))
+    of_layer = tape.gradient(loss, {tensor.name: held[tensor.name] for tensor in layer.tensors})
+    return {**found, "evaluated": evaluated.numpy(), "order": np.array(order), **prefixed("layer", of_layer)}
+
+
+def layer_specification(name: str) -> tuple[ModelSpecification, BatchNorm]:
+    """`LAYER` by itself, with the model's batch norm."""
+    norm = import_module(f"harness.models.{name}.specification").NORM
+    return ModelSpecification("", "", 0, 0, 0, tuple(LAYER.tensors(norm)), tuple(LAYER.statistics())), norm
+
+
+def directions(shape: Any) -> np.ndarray:
+    """Gradients of a loss with respect to the outputs; a plain sum of normalised outputs would hardly have any below."""
+    return np.random.default_rng(3).standard_normal(tuple(shape), dtype=np.float32)
+
+
+def prefixed(prefix: str, arrays: Dict[str, Any]) -> Dict[str, Any]:
+    """`prefix/NAME` for every NAME."""
+    return {f"{prefix}/{key}": array for key, array in arrays.items()}
+
+
+if __name__ == "__main__":
+    framework, model, source, target = sys.argv[1:]
+    given = dict(np.load(source))
+    run = {"torch": torch_step, "tensorflow": tensorflow_step}[framework]
+    starting = {key.split("/", 1)[1]: value for key, value in given.items() if key.startswith("value/")}
+    np.savez(target, **run(model, given["images"], given["labels"], starting))

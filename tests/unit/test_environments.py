@@ -1,0 +1,317 @@
+"""Environments are built for real here, from packages small enough to take a second."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+import harness.backends
+from harness import environments
+from harness.environments import BuildFailed, EnvironmentMissing, EnvironmentProblem, EnvironmentSpec, Run
+
+BUILD = """
+import sys
+from pathlib import Path
+from harness import environments
+spec = environments.EnvironmentSpec("tiny", "cpu", Path(sys.argv[1]), ("six",))
+environments.build(spec, lambda line: print(line, flush=True))
+"""
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> EnvironmentSpec:
+    return requiring(tmp_path, "six==1.17.0")
+
+
+def requiring(folder: Path, text: str) -> EnvironmentSpec:
+    requirements = folder / "requirements-cpu.txt"
+    requirements.write_text(text + "\n")
+    return EnvironmentSpec("tiny", "cpu", requirements, ("six",))
+
+
+def builder(spec: EnvironmentSpec) -> subprocess.Popen[str]:
+    """Another process that builds the environment."""
+    argv = [sys.executable, "-u", "-c", BUILD, str(spec.requirements)]
+    return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+
+
+def builder_stopped_inside_pip(spec: EnvironmentSpec, by: signal.Signals) -> None:
+    process = builder(spec)
+    assert process.stdout
+    next(line for line in process.stdout if line.startswith(("found", "looking for")))
+    process.send_signal(by)
+    process.wait()
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EnvironmentSpec]:
+    """A ready environment for the tests that only look at it."""
+    folder = tmp_path_factory.mktemp("built")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HARNESS_CACHE", str(folder))
+        spec = requiring(folder, "six==1.17.0")
+        environments.build(spec, print)
+    yield spec
+
+
+@pytest.fixture
+def ready(built: EnvironmentSpec, cache: Path, monkeypatch: pytest.MonkeyPatch) -> EnvironmentSpec:
+    monkeypatch.setenv("HARNESS_CACHE", str(built.requirements.parent))
+    return built
+
+
+def test_built_environment_is_ready_and_checked(tiny: EnvironmentSpec) -> None:
+    assert environments.status(tiny) == "missing"
+    news: list[str] = []
+    folder = environments.build(tiny, news.append)
+    assert environments.status(tiny) == "ready"
+    assert environments.require(tiny) == environments.python(tiny) == folder / "bin" / "python"
+    assert news[0].startswith("creating six-cpu-")
+    assert "installing 1 packages" in news
+    assert news[-1].startswith("ready in")
+    assert not any("WARNING" in line for line in news)
+    marker = json.loads((folder / "complete.json").read_text())
+    assert marker["versions"]["six"] == "1.17.0" and marker["build_s"] > 0
+    report = environments.check(tiny)
+    assert report.ok and report.imported == {"six": "1.17.0"} and report.python_version == marker["python"]
+
+
+def test_ready_environment_is_reused_at_once(ready: EnvironmentSpec) -> None:
+    news: list[str] = []
+    began = time.monotonic()
+    assert environments.build(ready, news.append) == environments.path(ready)
+    assert time.monotonic() - began < 1 and not news
+
+
+def test_site_packages_on_the_pythonpath_do_not_count_as_installed(
+    tiny: EnvironmentSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "site" / "six-1.17.0.dist-info").mkdir(parents=True)
+    (tmp_path / "site" / "six-1.17.0.dist-info" / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: six\nVersion: 1.17.0\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"), prepend=":")
+    folder = environments.build(tiny, print)
+    assert list(folder.glob("lib/*/site-packages/six.py"))
+
+
+def test_of_two_concurrent_builders_one_installs_and_the_other_waits(tiny: EnvironmentSpec) -> None:
+    outputs = [process.communicate()[0] for process in [builder(tiny), builder(tiny)]]
+    assert environments.status(tiny) == "ready"
+    assert sorted(("installing 1 packages" in out, "waiting: another process" in out) for out in outputs) == [
+        (False, True),
+        (True, False),
+    ]
+
+
+def test_different_environments_build_at_the_same_time(tiny: EnvironmentSpec, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    other = requiring(tmp_path / "other", "six==1.16.0")
+    outputs = [process.communicate()[0] for process in [builder(tiny), builder(other)]]
+    assert environments.status(tiny) == environments.status(other) == "ready"
+    assert not any("waiting" in out for out in outputs)
+
+
+def test_environment_of_a_killed_build_is_partial_and_is_rebuilt(tiny: EnvironmentSpec) -> None:
+    builder_stopped_inside_pip(tiny, signal.SIGKILL)
+    assert environments.status(tiny) == "partial"
+    with pytest.raises(EnvironmentMissing, match="half built"):
+        environments.require(tiny)
+    environments.build(tiny, print)
+    assert environments.check(tiny).ok
+
+
+def test_lock_outlives_a_killed_harness_until_its_pip_has_ended(tiny: EnvironmentSpec) -> None:
+    environments.path(tiny).parent.mkdir(parents=True)
+    with environments._lock(environments.path(tiny), print) as lock:
+        left_behind = subprocess.Popen(["sleep", "1"], pass_fds=[lock])
+    news: list[str] = []
+    environments.build(tiny, news.append)
+    assert left_behind.poll() == 0 and news[0].startswith("waiting")
+
+
+def test_interrupted_build_leaves_no_environment_and_no_process(tiny: EnvironmentSpec) -> None:
+    builder_stopped_inside_pip(tiny, signal.SIGINT)
+    assert environments.status(tiny) == "missing"
+    assert not environments.path(tiny).exists()
+    folder = str(environments.path(tiny))
+    assert not [p for p in psutil.process_iter(["cmdline"]) if any(folder in word for word in p.info["cmdline"] or [])]
+
+
+def test_wrong_pin_fails_with_the_pin_and_the_log_and_leaves_nothing(tmp_path: Path) -> None:
+    spec = requiring(tmp_path, "six==99.0")
+    with pytest.raises(BuildFailed, match=r"No matching distribution found for six==99\.0 .*\.log\)$") as failure:
+        environments.build(spec, print)
+    assert "\n" not in str(failure.value)
+    log = Path(str(failure.value).rpartition("log: ")[2].rstrip(")"))
+    assert "six==99.0" in log.read_text()
+    assert environments.status(spec) == "missing"
+
+
+def test_unreachable_index_is_named_as_the_reason(tmp_path: Path) -> None:
+    # the user's own configuration is set aside: it may name places that do answer
+    own = {"PIP_CONFIG_FILE": os.devnull, "PIP_FIND_LINKS": "", "PIP_EXTRA_INDEX_URL": ""}
+    nowhere = own | {"PIP_INDEX_URL": "http://127.0.0.1:9", "PIP_RETRIES": "1"}
+    news: list[str] = []
+    with pytest.raises(BuildFailed, match="the package index did not answer"):
+        environments.build(replace(requiring(tmp_path, "six==1.17.0"), build_env=nowhere), news.append)
+    assert "the package index does not answer, pip tries again" in news
+
+
+def test_post_build_runs_in_the_environment_and_its_failure_is_a_failed_build(tiny: EnvironmentSpec) -> None:
+    def compile_nothing(folder: Path, run: Run) -> None:
+        run(
+            folder / "bin" / "python",
+            "-c",
+            "import os, six; raise SystemExit(os.environ['WISH'])",
+            env={"WISH": "no MPI"},
+        )
+
+    spec = replace(tiny, post_build=compile_nothing)
+    assert environments.path(spec) != environments.path(tiny)
+    with pytest.raises(BuildFailed, match="no MPI"):
+        environments.build(spec, print)
+    assert environments.status(spec) == "missing"
+
+
+def test_cache_that_cannot_be_written_fails_in_one_line(tiny: EnvironmentSpec, cache: Path) -> None:
+    cache.write_text("a file where the folder should be")
+    with pytest.raises(BuildFailed, match=r"Not a directory.*HARNESS_CACHE"):
+        environments.build(tiny, print)
+
+
+def test_comment_keeps_the_key_and_a_pin_changes_it(tmp_path: Path) -> None:
+    key = environments.path(requiring(tmp_path, "six==1.17.0"))
+    assert environments.path(requiring(tmp_path, "# why\n\nsix==1.17.0  # because")) == key
+    assert environments.path(requiring(tmp_path, "six==1.16.0")) != key
+    assert environments.path(replace(requiring(tmp_path, "six==1.17.0"), build_env={"CC": "gcc"})) != key
+
+
+def test_backends_with_the_same_pins_share_an_environment(tiny: EnvironmentSpec) -> None:
+    assert environments.path(replace(tiny, backend="another")) == environments.path(tiny)
+
+
+def test_missing_environment_names_the_command_that_builds_it(tiny: EnvironmentSpec) -> None:
+    with pytest.raises(EnvironmentMissing, match=r"`harness env build tiny`$"):
+        environments.require(tiny)
+    with pytest.raises(EnvironmentMissing, match=r"`harness env build tiny --variant cuda`$"):
+        environments.require(replace(tiny, variant="cuda"))
+
+
+def test_absent_python_is_a_problem_with_a_remedy(tiny: EnvironmentSpec) -> None:
+    spec = replace(tiny, python="3.99")
+    assert environments.status(spec) == "missing"
+    with pytest.raises(EnvironmentProblem, match=r"Python 3\.99 is not installed: put python3\.99 on PATH"):
+        environments.build(spec, print)
+
+
+def test_environment_whose_python_is_gone_is_broken(ready: EnvironmentSpec) -> None:
+    link = environments.python(ready)
+    link.rename(link.with_name("hidden"))
+    try:
+        assert environments.status(ready) == "broken"
+        with pytest.raises(EnvironmentMissing, match="no longer works"):
+            environments.require(ready)
+    finally:
+        link.with_name("hidden").rename(link)
+
+
+def test_check_finds_failed_imports_crashes_and_other_versions(
+    ready: EnvironmentSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bad.py").write_text(r"print('noise'); raise ImportError('libmpi.so.40:\n cannot open')")
+    (tmp_path / "fatal.py").write_text("import os; os.kill(os.getpid(), 4)")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))  # as a site's modules do for an environment of theirs
+    other = replace(requiring(tmp_path, "six==1.16.0\nabsent==1.0"), imports=("six", "bad", "fatal"))
+    report = environments.check(other, environments.python(ready))
+    assert not report.ok
+    assert report.imported == {"six": "1.17.0"}
+    assert report.failed == {"bad": "ImportError: libmpi.so.40: cannot open", "fatal": "died from SIGILL"}
+    assert report.mismatched == {"six": ("1.16.0", "1.17.0"), "absent": ("1.0", None)}
+
+
+def test_given_environment_is_a_prefix_or_a_python(ready: EnvironmentSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    inside = environments.python(ready)
+    assert environments.at(environments.path(ready), ready) == environments.at(inside, ready) == inside
+    monkeypatch.setenv("PATH", str(inside.parent), prepend=os.pathsep)
+    assert environments.at(Path("python"), ready) == inside
+    assert environments.check(ready, inside).ok
+
+
+@pytest.mark.parametrize("where", ["nowhere", "empty", "text"])
+def test_given_environment_without_a_python_is_a_problem(tiny: EnvironmentSpec, tmp_path: Path, where: str) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "text").write_text("not a program")
+    with pytest.raises(EnvironmentProblem, match=f"no Python that runs for tiny at .*{where}"):
+        environments.at(tmp_path / where, tiny)
+
+
+def test_local_label_meets_a_pin_without_one() -> None:
+    assert environments._matches("2.13.0+cpu", "2.13.0")
+    assert not environments._matches("2.13.0", "2.13.0+cpu")
+    assert not environments._matches("2.13.1", "2.13.0")
+    assert not environments._matches(None, "2.13.0")
+
+
+@pytest.mark.parametrize(
+    ("line", "news"),
+    [
+        ("Collecting grpcio<2.0,>=1.24.3 (from tensorflow-cpu==2.21.0)", "looking for grpcio"),
+        (
+            "  Downloading https://host/p/torch-2.13.0+cpu-cp311-cp311.whl (260 MB)",
+            "downloading torch 2.13.0+cpu (260 MB)",
+        ),
+        ("  Downloading grpcio-1.85.1-cp311-cp311.whl (7.4 MB)", "downloading grpcio 1.85.1 (7.4 MB)"),
+        ("Processing /wheels/ml_dtypes-0.6.0-cp311-cp311.whl (from -r r.txt (line 1))", "found ml_dtypes 0.6.0"),
+        ("Installing collected packages: namex, libclang, six", "installing 3 packages"),
+        ("WARNING: Location 'file:///x/six/' is ignored: it is neither a file nor a directory.", None),
+    ],
+)
+def test_progress_is_what_a_waiting_person_wants_to_know(line: str, news: str | None) -> None:
+    assert environments.describe(line) == news
+
+
+@pytest.mark.parametrize(
+    ("output", "reason"),
+    [
+        (["The virtual environment was not created successfully because ensurepip is not available."], "python3-venv"),
+        (["ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device"], "HARNESS_CACHE"),
+        (
+            [
+                "ERROR: Ignored the following versions that require a different python version: 1",
+                "ERROR: No match for x==1",
+            ],
+            "No match for x==1 that supports Python 3.14",
+        ),
+        (["gcc -c a.c", "undefined reference"], "gcc -c a.c; undefined reference"),
+    ],
+)
+def test_reason_of_a_failure_says_what_to_do(output: list[str], reason: str) -> None:
+    assert reason in environments._reason(output, "3.14")
+
+
+REQUIREMENTS = sorted(Path(harness.backends.__file__).parent.glob("*/requirements-*.txt"))
+
+
+@pytest.mark.parametrize("requirements", REQUIREMENTS, ids=lambda file: f"{file.parent.name}-{file.stem}")
+def test_every_requirement_of_the_project_is_pinned(requirements: Path) -> None:
+    assert len(environments.pins(requirements)) > 5
+
+
+def test_unpinned_requirement_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(EnvironmentProblem, match=r"not pinned as name==version: six>=1"):
+        environments.build(requiring(tmp_path, "six>=1"), print)
