@@ -103,9 +103,10 @@ def complete(spec: RunSpec, backend: Backend, allocation: Allocation) -> RunSpec
     device = spec.device if spec.device != "auto" else ("cuda" if allocation.gpus_per_node else "cpu")
     # Device processes of one node share its cores; parameter servers get what is left over, as on real nodes.
     threads = spec.threads or max(1, allocation.cores_per_node // spec.devices_per_node)
+    image_size = spec.image_size or model.image_size
     full = spec.model_copy(
         update={
-            "image_size": spec.image_size or model.image_size,
+            "image_size": image_size,
             "transport": spec.transport or backend.transports[0],
             "device": device,
             "threads": threads,
@@ -114,8 +115,8 @@ def complete(spec: RunSpec, backend: Backend, allocation: Allocation) -> RunSpec
     )
     _supported("--transport", full.transport, backend.transports, backend.name)
     _supported("--precision", full.precision, backend.precisions, backend.name)
-    if full.image_size < model.smallest_image:
-        raise InvalidInput(f"--image-size {full.image_size}: {model.name} needs at least {model.smallest_image}")
+    if image_size < model.smallest_image:
+        raise InvalidInput(f"--image-size {image_size}: {model.name} needs at least {model.smallest_image}")
     if device == "cpu" and full.precision == "tf32":
         raise InvalidInput("--precision tf32 needs --device cuda; on CPUs use fp32 or amp")
     if device == "cuda" and allocation.gpus_per_node < spec.devices_per_node:

@@ -24,7 +24,6 @@ from harness.spec import RunSpec
 if TYPE_CHECKING:
     import pandas
 
-SCHEMA = "harness.record/1"
 FILE_NAME = "record.json"
 
 Status = Literal["completed", "failed", "interrupted"]
@@ -79,7 +78,7 @@ class Derived(_Frozen):
 class Record(_Frozen):
     """One run. Times are ISO 8601 in UTC."""
 
-    schema_: Literal["harness.record/1"] = Field(SCHEMA, alias="schema")
+    schema_: Literal["harness.record/1"] = Field("harness.record/1", alias="schema")
     id: str
     status: Status
     reason: str | None

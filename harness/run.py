@@ -121,6 +121,7 @@ class Run:
         """Write the record: with its figures when every repeat is there and valid, with the reason when ``error`` came."""
         derived: Derived | None = derive(self.spec, self.repeats) if error is None else None
         record = Record(
+            schema="harness.record/1",
             id=self.folder.name,
             status=_status(error),
             reason=_reason(error),

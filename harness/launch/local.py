@@ -171,7 +171,7 @@ def _signal_group(leader: int, sent: signal.Signals) -> None:
 
 def _is_stopped(pid: int) -> bool:
     try:
-        return psutil.Process(pid).status() == psutil.STATUS_STOPPED
+        return bool(psutil.Process(pid).status() == psutil.STATUS_STOPPED)
     except psutil.NoSuchProcess:
         return False
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from harness.worker.events import Events
+    from harness.worker.job import Job
 
 HERE = Path(__file__).resolve().parent
 

@@ -1,0 +1,52 @@
+# `make run` and `make test` are all a newcomer needs. Everything lands in .venv and in the cache of environments
+# ($HARNESS_CACHE, else ~/.cache/harness), which later runs reuse.
+
+PYTHON  ?= $(shell command -v python3.11 || command -v python3)
+VENV    := .venv
+HARNESS := $(VENV)/bin/harness
+RUNS    ?= runs/demo
+
+# Small enough for a laptop: the point is the comparison, not the figures.
+DEMO := --backends parameter_server,pytorch --nodes 1,2 --model resnet50 \
+        --batch-size 4 --image-size 64 --warmup 3 --steps 20 --repeats 3
+
+.PHONY: help run test test-slow lint format environments clean
+.DEFAULT_GOAL := help
+
+help:  ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: environments  ## install what is missing, compare parameter_server and pytorch on 1 and 2 nodes, print the table
+	$(HARNESS) compare-backends $(DEMO) --output $(RUNS)
+
+test: environments  ## install what tests need and run them (under 15 minutes)
+	$(VENV)/bin/python -m pytest
+
+test-slow: environments  ## the tests that take minutes each
+	$(VENV)/bin/python -m pytest -m slow
+
+lint: $(VENV)/installed  ## ruff and mypy
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+
+format: $(VENV)/installed  ## let ruff lay out the code
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+
+environments: $(VENV)/installed  ## build the backends' environments, side by side
+	@$(MAKE) --no-print-directory -j2 environment-pytorch environment-parameter_server
+
+environment-%: $(VENV)/installed
+	@$(HARNESS) env build $*
+
+$(VENV)/installed: pyproject.toml
+	@test -n "$(PYTHON)" || { echo "harness needs Python 3.11 or later; none was found (set PYTHON=...)"; exit 2; }
+	@test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV) || \
+	  { echo "cannot make a virtual environment with $(PYTHON); on Debian: apt-get install python3-venv"; exit 2; }
+	@echo "installing harness into $(VENV) …"
+	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+clean:  ## remove .venv and caches of tools (not the environments, not the runs)
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist

@@ -1,0 +1,66 @@
+"""Fixtures shared by all tests: backend environments, and harness as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness import environments
+from harness.backend import backend
+
+ROOT = Path(__file__).parent.parent
+QUICK = ["--model", "resnet50", "--batch-size", "2", "--image-size", "32", "--warmup", "1", "--steps", "3", "--repeats", "1"]
+
+
+@pytest.fixture(scope="session")
+def environment() -> Callable[[str], Path]:
+    """The Python of a backend's CPU environment, built if need be."""
+
+    def python(name: str) -> Path:
+        wanted = backend(name).environment("cpu")
+        environments.build(wanted, lambda line: print(line, file=sys.stderr))
+        return environments.python(wanted)
+
+    return python
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What a harness command left behind."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.stdout)
+
+
+Harness = Callable[..., Finished]
+
+
+@pytest.fixture
+def harness(tmp_path: Path) -> Harness:
+    """Run ``harness ARGUMENTS`` in an empty folder, as a user does."""
+
+    def run(*arguments: str, timeout: float = 300, **environ: str) -> Finished:
+        done = subprocess.run(
+            [sys.executable, "-m", "harness", *arguments],
+            cwd=tmp_path,
+            env={**os.environ, **environ},
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+        )
+        return Finished(done.returncode, done.stdout, done.stderr)
+
+    return run

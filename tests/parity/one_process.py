@@ -1,0 +1,81 @@
+"""Run inside a framework's environment: one process that averages the gradients of N workers' batches, then applies them.
+
+This is what synchronous data-parallel SGD means. ``one_process.py FRAMEWORK MODEL WORKERS BATCH IMAGE_SIZE STEPS RATE OUT``
+writes the parameters after STEPS steps, in the canonical layout, to the file OUT.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from harness import models
+from harness.inputs import synthetic
+from harness.models.initial import initial_values
+
+SEED = 1
+
+
+def torch_gradients(model: str, batches: list[Any]) -> Any:
+    """A function from parameters to the gradients of each batch; batch norm uses each batch's own statistics."""
+    import torch
+    from torch.nn.functional import cross_entropy
+
+    from harness.models import torch_weights
+
+    torch.set_num_threads(1)
+    specification = models.specification(model)
+    module = models.definition(model, "torch").build().to(memory_format=torch.channels_last).train()
+
+    def gradients(parameters: dict[str, np.ndarray]) -> Any:
+        torch_weights.load(module, specification, parameters)
+        for images, labels in batches:
+            module.zero_grad()
+            nchw = torch.from_numpy(images).permute(0, 3, 1, 2)
+            cross_entropy(module(nchw), torch.from_numpy(labels)).backward()
+            yield torch_weights.gradients(module, specification)
+
+    return gradients
+
+
+def tensorflow_gradients(model: str, batches: list[Any]) -> Any:
+    """The same in TensorFlow."""
+    import tensorflow as tf
+
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    specification = models.specification(model)
+
+    @tf.function
+    def one(values: dict[str, Any], images: Any, labels: Any) -> Any:
+        logits, _ = models.definition(model, "tensorflow").logits(images, values.__getitem__, values.__getitem__)
+        loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits))
+        names = [tensor.name for tensor in specification.tensors]
+        return dict(zip(names, tf.gradients(loss, [values[name] for name in names]), strict=True))
+
+    def gradients(parameters: dict[str, np.ndarray]) -> Any:
+        tensors = {name: tf.constant(value) for name, value in parameters.items()}
+        for images, labels in batches:
+            found = one(tensors, tf.constant(images), tf.constant(labels))
+            yield {name: gradient.numpy() for name, gradient in found.items()}
+
+    return gradients
+
+
+def main(framework: str, model: str, workers: int, batch: int, size: int, steps: int, rate: float, out: str) -> None:
+    specification = models.specification(model)
+    batches = [synthetic.batch(SEED, rank, batch, size, specification.num_classes) for rank in range(workers)]
+    gradients = {"torch": torch_gradients, "tensorflow": tensorflow_gradients}[framework](model, batches)
+    parameters = initial_values(specification, SEED)
+    for _ in range(steps):
+        per_worker = list(gradients(parameters))
+        for name in per_worker[0]:
+            mean = np.mean([worker[name] for worker in per_worker], axis=0, dtype=np.float64)
+            parameters[name] = (parameters[name] - rate * mean).astype(np.float32)
+    np.savez(out, **{tensor.name: parameters[tensor.name] for tensor in specification.tensors})
+
+
+if __name__ == "__main__":
+    framework, model, workers, batch, size, steps, rate, out = sys.argv[1:]
+    main(framework, model, int(workers), int(batch), int(size), int(steps), float(rate), out)

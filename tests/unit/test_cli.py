@@ -1,0 +1,102 @@
+"""The command line: quick to answer, free of frameworks, complete when installed as a wheel."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import time
+import venv
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT, Harness
+
+ANSWERS_WITHIN_S = 0.5
+BIG_PLAN_WITHIN_S = 1.0
+
+
+def seconds(harness: Harness, *arguments: str) -> float:
+    """The median of five calls, so that one hiccup of a shared machine does not decide."""
+
+    def once() -> float:
+        began = time.perf_counter()
+        assert harness(*arguments).code == 0
+        return time.perf_counter() - began
+
+    return statistics.median(once() for _ in range(5))
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["run", "--backend", "pytorch", "--nodes", "4", "--dry-run"]])
+def test_help_and_dry_run_answer_at_once(harness: Harness, arguments: list[str]) -> None:
+    assert seconds(harness, *arguments) < ANSWERS_WITHIN_S
+
+
+def test_512_nodes_with_116_servers_are_shown_within_a_second(harness: Harness) -> None:
+    big = ["run", "--backend", "parameter_server", "--nodes", "512", "--ps", "116", "--model", "inception3", "--dry-run"]
+    assert seconds(harness, *big) < BIG_PLAN_WITHIN_S
+
+
+def test_a_dry_run_shows_every_process_and_the_bytes_of_every_server(harness: Harness) -> None:
+    done = harness("run", "--backend", "parameter-server", "--nodes", "3", "--ps", "2", "--dry-run")
+    assert [done.stdout.count(word) for word in (" worker ", " ps ", "--index", " MB in ")] == [3, 4, 5, 2]
+    plan = harness("run", "--backend", "parameter-server", "--nodes", "3", "--ps", "2", "--dry-run", "--json").json["plan"]
+    assert [process["role"] for process in plan["processes"]] == ["worker", "worker", "worker", "ps", "ps"]
+    assert all(process["argv"] and process["env"] and process["host"] for process in plan["processes"])
+
+
+def test_a_dry_run_needs_no_environment_and_leaves_nothing(harness: Harness, tmp_path: Path) -> None:
+    cache = tmp_path / "empty cache"
+    assert harness("run", "--backend", "pytorch", "--dry-run", HARNESS_CACHE=str(cache)).code == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_controller_imports_no_framework_and_answers_without_pandas() -> None:
+    code = "import sys, harness.cli, harness.run, harness.report.terminal; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"torch", "tensorflow", "pandas", "scipy"} & set(loaded)
+
+
+def test_list_shows_what_there_is(harness: Harness) -> None:
+    backends = harness("list", "backends").stdout
+    assert "parameter_server" in backends and "pytorch" in backends
+    models = harness("list", "models").stdout
+    assert "23.82 M" in models and "25.56 M" in models
+    assert harness("list", "environments").stdout.count("torch-") == 2
+
+
+def test_options_of_another_backend_are_refused_by_name(harness: Harness) -> None:
+    done = harness("run", "--backend", "pytorch", "--ps", "2", "--dry-run")
+    assert (done.code, done.stderr) == (2, "harness: --ps is an option of parameter_server, not of pytorch\n")
+
+
+def test_the_wheel_works_outside_the_checkout(tmp_path: Path) -> None:
+    """Everything a run needs is in the wheel: requirements, trainers, models. Dependencies come from this environment."""
+    subprocess.run(
+        [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", tmp_path, ROOT], check=True
+    )
+    (wheel,) = tmp_path.glob("*.whl")
+    home = tmp_path / "venv"
+    venv.create(home, with_pip=True)
+    python = home / "bin" / "python"
+    subprocess.run([python, "-m", "pip", "install", "--quiet", "--no-deps", wheel], check=True)
+    (site,) = home.glob("lib/*/site-packages")
+    dependencies = next(path for path in sys.path if path.endswith("site-packages"))
+    (site / "dependencies.pth").write_text(dependencies)
+    shown = subprocess.run(
+        [home / "bin" / "harness", "run", "--backend", "parameter_server", "--dry-run", "--json"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    plan = json.loads(shown.stdout)["plan"]
+    assert plan["trainer"].startswith(str(site))
+    assert Path(plan["trainer"]).is_file()
+    assert Path(plan["processes"][0]["argv"][1]).is_file()
+    environments = subprocess.run(
+        [home / "bin" / "harness", "list", "environments"], capture_output=True, text=True, check=True
+    )
+    assert "missing" in environments.stdout or "ready" in environments.stdout

@@ -1,0 +1,148 @@
+"""Launch plans: pure functions of a spec and an allocation, so clusters of any size are planned here."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from harness.backend import backend
+from harness.errors import InvalidInput
+from harness.plan import Allocation, Interpreter, LaunchPlan, Node, complete, launch_plan, with_options
+from harness.spec import RunSpec
+
+
+def cluster(nodes: int, gpus: int = 0, cores: int = 12) -> Allocation:
+    hosts = tuple(Node(f"nid{i:05}", f"10.0.{i // 256}.{i % 256}", tuple(range(gpus))) for i in range(nodes))
+    return Allocation(hosts, cores_per_node=cores, base_port=20000)
+
+
+def plan(allocation: Allocation, backend_name: str, options: dict[str, Any] | None = None, **fields: Any) -> LaunchPlan:
+    spec = RunSpec.validated(backend=backend_name, options=options or {}, **fields)
+    chosen = backend(backend_name)
+    full = complete(with_options(spec, chosen), chosen, allocation)
+    return launch_plan(full, chosen, allocation, Interpreter("/env/bin/python"), "/scratch/run")
+
+
+def hosts(launch: LaunchPlan, role: str) -> list[str]:
+    return [process.host for process in launch.processes if process.role == role]
+
+
+def test_parameter_servers_share_the_first_nodes_with_workers() -> None:
+    launch = plan(cluster(4), "parameter_server", {"ps": 2}, nodes=4)
+    assert hosts(launch, "worker") == ["nid00000", "nid00001", "nid00002", "nid00003"]
+    assert hosts(launch, "ps") == ["nid00000", "nid00001"]
+
+
+def test_dedicated_parameter_servers_get_nodes_of_their_own() -> None:
+    launch = plan(cluster(7), "parameter_server", {"ps": 3, "ps_nodes": "dedicated"}, nodes=4)
+    assert hosts(launch, "ps") == ["nid00004", "nid00005", "nid00006"]
+
+
+def test_the_plan_says_which_bytes_each_server_will_hold() -> None:
+    launch = plan(cluster(4), "parameter_server", {"ps": 4}, nodes=4, model="inception3")
+    held = [server["bytes"] for server in launch.details["servers"]]
+    assert sum(held) == pytest.approx(95.3e6, rel=1e-3)
+    assert max(held) == pytest.approx(28.6e6, rel=0.02)
+
+
+def test_one_process_per_gpu_sees_only_its_own() -> None:
+    launch = plan(cluster(2, gpus=4), "pytorch", nodes=2, devices_per_node=4)
+    seen = [(process.host, process.local_rank, process.env["CUDA_VISIBLE_DEVICES"]) for process in launch.processes]
+    assert seen == [(f"nid0000{node}", gpu, str(gpu)) for node in range(2) for gpu in range(4)]
+
+
+def test_parameter_servers_see_no_gpu() -> None:
+    launch = plan(cluster(2, gpus=1), "parameter_server", {"ps": 2}, nodes=2)
+    visible = {process.name: process.env["CUDA_VISIBLE_DEVICES"] for process in launch.processes}
+    assert visible == {"worker-0": "0", "worker-1": "0", "ps-0": "", "ps-1": ""}
+
+
+def test_auto_takes_the_gpus_that_are_there() -> None:
+    chosen = backend("pytorch")
+    spec = with_options(RunSpec(backend="pytorch"), chosen)
+    assert complete(spec, chosen, cluster(1, gpus=1)).device == "cuda"
+    assert complete(spec, chosen, cluster(1)).device == "cpu"
+
+
+def test_no_two_processes_listen_on_the_same_port_and_indices_follow_the_order() -> None:
+    launch = plan(cluster(64), "parameter_server", {"ps": 40}, nodes=64)
+    assert [process.index for process in launch.processes] == list(range(104))
+    assert max(Counter(process.port for process in launch.processes).values()) == 1
+
+
+def test_workers_of_a_node_share_its_cores() -> None:
+    launch = plan(cluster(2, cores=12), "pytorch", nodes=2, devices_per_node=3, device="cpu")
+    assert {process.env["OMP_NUM_THREADS"] for process in launch.processes} == {"4"}
+
+
+def test_512_nodes_and_116_servers_are_planned_in_under_a_second_and_grow_linearly() -> None:
+    began = time.perf_counter()
+    launch = plan(cluster(512), "parameter_server", {"ps": 116}, nodes=512, model="inception3")
+    text = launch.to_json()
+    assert time.perf_counter() - began < 1.0
+    half = plan(cluster(256), "parameter_server", {"ps": 58}, nodes=256, model="inception3").to_json()
+    assert len(launch.processes) == 628
+    assert len(text) < 2.2 * len(half)
+    assert json.loads(text)["world_size"] == 512
+
+
+def test_a_plan_is_its_golden_text() -> None:
+    """What launchers and workers read. A change here changes records: raise the schema's number with it."""
+    launch = plan(cluster(2), "parameter_server", {"ps": 1}, nodes=2)
+    first, _, server = launch.as_dict()["processes"]
+    trainer = launch.trainer
+    assert trainer.endswith("harness/backends/parameter_server/trainer.py")
+    assert first["argv"][0] == "/env/bin/python"
+    assert first["argv"][1].endswith("harness/worker/main.py")
+    assert first["argv"][2:] == ("--run", "/scratch/run", "--index", "0")
+    assert {key: value for key, value in server.items() if key not in ("argv", "env")} == {
+        "index": 2,
+        "role": "ps",
+        "rank": 0,
+        "node": 0,
+        "host": "nid00000",
+        "address": "10.0.0.0",
+        "port": 20002,
+        "local_rank": 0,
+    }
+    assert server["env"] == {
+        "http_proxy": "",
+        "https_proxy": "",
+        "grpc_proxy": "",
+        "HTTP_PROXY": "",
+        "HTTPS_PROXY": "",
+        "PYTHONNOUSERSITE": "1",
+        "PYTHONPATH": "",
+        "PYTHONUNBUFFERED": "1",
+        "OMP_NUM_THREADS": "12",
+        "CUDA_VISIBLE_DEVICES": "",
+    }
+
+
+@pytest.mark.parametrize(
+    ("allocation", "name", "options", "fields", "message"),
+    [
+        (cluster(4), "parameter_server", {"ps": 5}, {"nodes": 4}, "--ps 5 with --nodes 4"),
+        (cluster(3), "parameter_server", {"ps": 1, "ps_nodes": "dedicated"}, {"nodes": 3}, "needs 4 nodes"),
+        (cluster(1), "pytorch", {}, {"device": "cuda"}, "the nodes have 0 GPUs"),
+        (cluster(1, gpus=2), "pytorch", {}, {"devices_per_node": 3}, "the nodes have 2 GPUs"),
+        (cluster(1), "pytorch", {}, {"precision": "tf32"}, "--precision tf32 needs --device cuda"),
+        (cluster(1), "pytorch", {"bucket_mb": 0}, {}, "--bucket-mb 0: must be greater than 0"),
+        (cluster(1), "parameter_server", {}, {"precision": "amp"}, "supports fp32, tf32"),
+        (cluster(1), "parameter_server", {"placement": "best"}, {}, "--placement best: must be 'greedy'"),
+        (cluster(1), "parameter_server", {"colour": "red"}, {}, "unknown field 'colour'"),
+        (cluster(1), "pytorch", {}, {"transport": "grpc"}, "--transport grpc: pytorch supports gloo"),
+        (cluster(1), "pytorch", {}, {"model": "inception3", "image_size": 64}, "inception3 needs at least 75"),
+    ],
+)
+def test_what_cannot_run_is_refused_in_one_line(
+    allocation: Allocation, name: str, options: dict[str, Any], fields: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        plan(allocation, name, options, **fields)
+    assert message in str(refused.value)
+    assert "\n" not in str(refused.value)
