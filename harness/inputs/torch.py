@@ -56,7 +56,8 @@ def batches(
 
 def _processes(workers: int) -> dict[str, object]:
     context = get_context("forkserver")
-    context.set_forkserver_preload([__name__])  # import torch once, not once per worker
+    # Import torch once, not once per worker; the main module comes first because it makes this package importable.
+    context.set_forkserver_preload(["__main__", __name__])
     return {"num_workers": workers, "prefetch_factor": 2, "multiprocessing_context": context}
 
 

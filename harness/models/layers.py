@@ -30,6 +30,7 @@ class Convolution:
     """A convolution without bias, then batch norm, then ReLU (the caller's business where ``relu`` is false).
 
     ``size`` is (height, width), both odd. ``padded`` puts half the kernel of zeros on every side, otherwise none.
+    ``gamma`` is what the batch norm's scale starts from, where the model has one.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Convolution:
     stride: int = 1
     padded: bool = True
     relu: bool = True
+    gamma: str = "ones"
 
     @property
     def padding(self) -> Tuple[int, int]:
@@ -49,7 +51,7 @@ class Convolution:
         """The trainable tensors, in creation order."""
         yield Tensor(f"{self.name}.conv.kernel", (*self.size, self.inputs, self.outputs), "he_normal")
         if norm.gamma:
-            yield Tensor(f"{self.name}.bn.gamma", (self.outputs,), "ones")
+            yield Tensor(f"{self.name}.bn.gamma", (self.outputs,), self.gamma)
         yield Tensor(f"{self.name}.bn.beta", (self.outputs,), "zeros")
 
     def statistics(self) -> Iterable[Tensor]:

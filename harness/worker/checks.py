@@ -27,12 +27,13 @@ def evidence(job: Job, state: State) -> Dict[str, Any]:
             raise RuntimeError(f"{tensor.name} has the shape {values.shape}, the model specifies {tensor.shape}")
         digest.update(values.tobytes())
         finite = finite and bool(np.isfinite(values).all())
-    index, largest = max(enumerate(specification.tensors), key=lambda pair: pair[1].elements)
-    initial = initial_value(largest, index, job.spec["seed"])
+    # The last kernel has a gradient from the first step on, whatever the others are initialised to.
+    index, last = [pair for pair in enumerate(specification.tensors) if pair[1].name.endswith("kernel")][-1]
+    initial = initial_value(last, index, job.spec["seed"])
     return {
         "digest": digest.hexdigest(),
         "finite": finite and math.isfinite(state.loss),
-        "changed": not np.array_equal(initial, state.parameters[largest.name]),
+        "changed": not np.array_equal(initial, state.parameters[last.name]),
         "loss": state.loss if math.isfinite(state.loss) else str(state.loss),
         "updates": state.updates,
         "world_size": state.world_size,

@@ -123,13 +123,14 @@ def _main() -> int:
     arguments = parser.parse_args()
     if "HARNESS_LAUNCHER_PID" in os.environ:
         _end_with_parent()
-    _load_harness()
     code = _run(arguments.run, arguments.repeat, arguments.index)
     sys.stdout.flush()
     sys.stderr.flush()
     # Frameworks keep threads that can block an orderly exit after a failed peer; everything of ours is on disk by now.
     os._exit(code)
 
+
+_load_harness()  # at import: processes that a trainer spawns import this module first, and need the package too
 
 if __name__ == "__main__":
     _main()

@@ -55,11 +55,9 @@ class Gate:
         self._seen = v1.placeholder(tf.int32, [])
         self._release = tf.group(*[queue.enqueue(self._seen) for queue in releases])
         self._released = own_release.dequeue()
-        servers = len(job.processes("ps"))
-        self._leave = _queue("leaving_0", 0, tf.int32).enqueue(job.rank)
         # Only the barrier uses server 0 once the parameters are read; the others can go as soon as worker 0 says so.
-        others = range(1, servers) if job.rank == 0 else []
-        self._release_servers = tf.group(*[_queue(f"leaving_{ps}", ps, tf.int32).enqueue(0) for ps in others])
+        others = range(1, len(job.processes("ps")) if job.rank == 0 else 1)
+        self._farewells = [_queue(f"leaving_{ps}", ps, tf.int32).enqueue(job.rank) for ps in [*others, 0]]
 
     def wait(self, session: Any) -> int:
         """Wait for every worker. Returns the number of different workers that came."""
@@ -71,11 +69,11 @@ class Gate:
 
     def leave(self, session: Any) -> None:
         """Tell the parameter servers that this worker needs them no more. They end when all workers have said so."""
-        try:
-            session.run(self._release_servers)
-            session.run(self._leave)
-        except tf.errors.UnavailableError:
-            pass  # the server took the last farewell and was gone before its answer arrived
+        for farewell in self._farewells:  # one at a time: a server that goes would cancel the others' in the same step
+            try:
+                session.run(farewell)
+            except tf.errors.UnavailableError:
+                pass  # the server took the farewell and was gone before its answer arrived
 
 
 def on_server(ps: int) -> Any:

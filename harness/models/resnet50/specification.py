@@ -42,7 +42,9 @@ def _bottleneck(name: str, inputs: int, width: int, stride: int) -> Bottleneck:
         shortcut=project if inputs != outputs else None,
         reduce=Convolution(f"{name}.reduce", inputs, width, (1, 1), stride),
         spatial=Convolution(f"{name}.spatial", width, width, (3, 3)),
-        expand=Convolution(f"{name}.expand", width, outputs, (1, 1), relu=False),
+        # A residual branch starts as nothing (Goyal et al., arXiv:1706.02677, section 5.1). It costs the same to compute;
+        # starting at one, rounding in the first layer would grow a thousandfold per step, and no two runs would agree.
+        expand=Convolution(f"{name}.expand", width, outputs, (1, 1), relu=False, gamma="zeros"),
     )
 
 

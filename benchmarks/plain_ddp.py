@@ -1,0 +1,68 @@
+"""A plain DistributedDataParallel script, as a user would write it: what the pytorch backend must not be slower than.
+
+One process per rank, started by hand or by ``alternate.py``. It trains the suite's model on one resident synthetic batch and
+prints ``total images/sec`` from rank 0: ranks × batch × steps / time between two barriers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch.nn.functional import cross_entropy
+
+sys.path.insert(0, str(Path(__file__).parent.parent))  # the models are the suite's own
+from harness import models
+
+
+def main() -> None:
+    """Train, and print the throughput."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rank", type=int, required=True)
+    parser.add_argument("--world", type=int, required=True)
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--model", default="resnet50")
+    parser.add_argument("--batch-size", type=int, default=8)
+    parser.add_argument("--image-size", type=int, default=224)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--warmup", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--channels-last", action="store_true")
+    options = parser.parse_args()
+
+    torch.set_num_threads(options.threads)
+    dist.init_process_group(
+        "gloo", init_method=f"tcp://127.0.0.1:{options.port}", rank=options.rank, world_size=options.world
+    )
+    memory_format = torch.channels_last if options.channels_last else torch.contiguous_format
+    module = models.definition(options.model, "torch").build().to(memory_format=memory_format)
+    model = torch.nn.parallel.DistributedDataParallel(module)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    shape = (options.batch_size, 3, options.image_size, options.image_size)
+    images = torch.randn(shape).to(memory_format=memory_format)
+    labels = torch.randint(1000, (options.batch_size,))
+
+    def step() -> None:
+        optimizer.zero_grad()
+        cross_entropy(model(images), labels).backward()
+        optimizer.step()
+
+    for _ in range(options.warmup):
+        step()
+    dist.barrier()
+    began = time.perf_counter()
+    for _ in range(options.steps):
+        step()
+    dist.barrier()
+    if options.rank == 0:
+        seconds = time.perf_counter() - began
+        print(f"total images/sec: {options.world * options.batch_size * options.steps / seconds:.2f}")
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,133 @@
+"""Synchronous means synchronous: N workers end with the parameters of one process that averages their gradients.
+
+``one_process.py`` is that process, one per framework. Parameters agree when, tensor by tensor, the largest difference is at
+most 1e-5 of the largest value (of 1 for offsets and scales that start at zero: they act on activations of unit variance).
+That alone could be met by standing still, so the way that training has gone is compared too: over all tensors it differs by
+less than 0.1 %, in each tensor by less than 2 %. A gradient summed instead of averaged, dropped, stale, or applied to the
+wrong slice would differ by 10 to 100 %.
+
+Why not less: a network of ReLUs has gradients with jumps. Rounding a float32 sum in another order moves one activation in
+millions across zero, and from then on single offsets differ in their third digit, whoever computes them.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Iterable
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness import models, record
+from harness.models.initial import initial_values
+from tests.conftest import ROOT, Harness
+
+TOLERANCE = 1e-5
+MODEL, BATCH, SIZE, STEPS, RATE = "resnet50", 4, 64, 3, 0.001
+PROTOCOL = ["--model", MODEL, "--batch-size", str(BATCH), "--image-size", str(SIZE), "--threads", "1"]
+PROTOCOL += ["--warmup", "1", "--steps", str(STEPS - 1), "--repeats", "1", "--learning-rate", str(RATE)]
+
+Parameters = dict[str, np.ndarray]
+
+SYNCHRONOUS = [
+    ("torch", 2, ["--backend", "pytorch"]),
+    ("torch", 3, ["--backend", "pytorch", "--bucket-mb", "1"]),
+    ("tensorflow", 1, ["--backend", "parameter_server"]),
+    ("tensorflow", 2, ["--backend", "parameter_server", "--placement", "greedy"]),
+    ("tensorflow", 2, ["--backend", "parameter_server", "--placement", "round_robin", "--ps", "2"]),
+    ("tensorflow", 3, ["--backend", "parameter_server", "--placement", "partitioned", "--ps", "2", "--slice-size", "256KiB"]),
+    ("tensorflow", 2, ["--backend", "parameter_server", "--ps", "3", "--ps-nodes", "dedicated"]),
+]
+
+
+@pytest.fixture
+def expected(environment: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Parameters]:
+    """The parameters that one process reaches with the batches of N workers."""
+
+    def one_process(framework: str, workers: int) -> Parameters:
+        backend = {"torch": "pytorch", "tensorflow": "parameter_server"}[framework]
+        return _one_process(framework, workers, environment(backend), tmp_path_factory.getbasetemp())
+
+    return one_process
+
+
+@cache
+def _one_process(framework: str, workers: int, python: Path, folder: Path) -> Parameters:
+    out = folder / f"{framework}-{workers}.npz"
+    script = Path(__file__).with_name("one_process.py")
+    arguments = [framework, MODEL, workers, BATCH, SIZE, STEPS, RATE, out]
+    done = subprocess.run(
+        [python, script, *map(str, arguments)],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return dict(np.load(out))
+
+
+def trained(harness: Harness, folder: Path, workers: int, arguments: list[str]) -> list[Parameters]:
+    """The parameters of every rank after a run."""
+    done = harness("run", *arguments, "--nodes", str(workers), *PROTOCOL, "--save-parameters")
+    assert done.code == 0, done.stderr
+    (run,) = folder.glob("runs/*")
+    assert all(check.passed for check in record.read(run).repeats[0].checks)
+    return [dict(np.load(run / "repeat-1" / f"parameters-{rank}.npz")) for rank in range(workers)]
+
+
+def difference(ours: np.ndarray, theirs: np.ndarray, start: np.ndarray) -> float:
+    """The largest difference, in units of the tensor's largest value (of 1 where it starts at zero)."""
+    scale = np.abs(theirs).max() if start.any() else 1.0
+    return float(np.abs(ours - theirs).max() / scale)
+
+
+def distance(ours: Parameters, theirs: Parameters, names: Iterable[str]) -> float:
+    return float(np.sqrt(sum(np.sum((ours[name] - theirs[name]) ** 2, dtype=np.float64) for name in names)))
+
+
+@pytest.mark.parametrize(("framework", "workers", "arguments"), SYNCHRONOUS)
+def test_n_workers_equal_one_process_that_averages_their_gradients(
+    harness: Harness, tmp_path: Path, expected: Callable[..., Parameters], framework: str, workers: int, arguments: list[str]
+) -> None:
+    ranks = trained(harness, tmp_path, workers, arguments)
+    reference = expected(framework, workers)
+    start = initial_values(models.specification(MODEL), seed=1)
+    for other in ranks[1:]:
+        assert all(np.array_equal(other[name], ranks[0][name]) for name in reference)
+    ours = ranks[0]
+    too_far = {name: by for name in reference if (by := difference(ours[name], reference[name], start[name])) > TOLERANCE}
+    assert not too_far
+    astray = {
+        name: by
+        for name in reference
+        if (by := distance(ours, reference, [name]) / distance(reference, start, [name])) > 0.02
+    }
+    assert not astray
+    assert distance(ours, reference, reference) < 1e-3 * distance(reference, start, reference)
+
+
+@pytest.mark.parametrize("sync", ["barrier", "none"])
+def test_modes_that_claim_less_still_train_and_leave_one_set_of_parameters(
+    harness: Harness, tmp_path: Path, sync: str
+) -> None:
+    """2017's barrier and asynchronous SGD: every worker's update arrives, and all workers read the same servers."""
+    ranks = trained(harness, tmp_path, 2, ["--backend", "parameter_server", "--sync", sync])
+    assert all(np.array_equal(ranks[0][name], ranks[1][name]) for name in ranks[0])
+
+
+def test_the_frameworks_start_from_the_same_weights_and_take_the_same_first_step(
+    environment: Callable[[str], Path], tmp_path: Path, harness: Harness
+) -> None:
+    """One step on the same images: PyTorch and TensorFlow move to the same place."""
+    ends = []
+    for backend in ("pytorch", "parameter_server"):
+        arguments = ["--backend", backend, *PROTOCOL, "--warmup", "0", "--steps", "1", "--save-parameters"]
+        done = harness("run", *arguments, "--output", backend)
+        assert done.code == 0, done.stderr
+        (saved,) = (tmp_path / backend).glob("*/repeat-1/parameters-0.npz")
+        ends.append(dict(np.load(saved)))
+    start = initial_values(models.specification(MODEL), seed=1)
+    assert distance(ends[0], ends[1], ends[0]) < 1e-3 * distance(ends[0], start, ends[0])
