@@ -3,10 +3,10 @@
     python benchmarks/alternate.py pytorch --nodes 2
     python benchmarks/alternate.py parameter_server --nodes 2 --peer PATH/TO/scripts/tf_cnn_benchmarks
 
-``pytorch`` runs against ``plain_ddp.py`` beside this file. ``parameter_server`` runs against a checkout of tf_cnn_benchmarks,
-which is not part of this project; on TensorFlow 2.21 it needs tf_keras in the environment (``pip install --no-deps
-tf_keras``), so give one with ``--env``. Both sides get the same Python, model, batch, image size, compute threads, number of
-workers and servers, warm-up and steps; the peer's weight decay is switched off, as ours has none.
+``pytorch`` runs against ``plain_ddp.py`` beside this file. ``parameter_server`` runs against a checkout of
+tf_cnn_benchmarks, which is not part of this project; on TensorFlow 2.21 it needs tf_keras in the environment
+(``pip install --no-deps tf_keras``), so give one with ``--env``. Both sides get the same Python, model, batch, image size,
+compute threads, number of workers and servers, warm-up and steps; the peer's weight decay is off, as ours has none.
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ def ours(options: argparse.Namespace) -> float:
 def plain_ddp(options: argparse.Namespace) -> float:
     """The plain DDP script, with the allocator's thresholds raised as for ours unless ``--plain-malloc`` is given."""
     port = _free_port()
-    keep = {} if options.plain_malloc else {"MALLOC_MMAP_THRESHOLD_": str(4 << 30), "MALLOC_TRIM_THRESHOLD_": str(8 << 30)}
+    keep = (
+        {} if options.plain_malloc else {"MALLOC_MMAP_THRESHOLD_": str(4 << 30), "MALLOC_TRIM_THRESHOLD_": str(8 << 30)}
+    )
     command = [_python(options), str(HERE / "plain_ddp.py"), "--world", str(options.nodes), "--port", str(port)]
     command += ["--model", options.model, "--batch-size", str(options.batch_size), "--threads", str(options.threads)]
     command += ["--warmup", str(options.warmup), "--steps", str(options.steps)]
@@ -71,7 +73,13 @@ def tf_cnn_benchmarks(options: argparse.Namespace) -> float:
         sys.exit("--peer PATH/TO/scripts/tf_cnn_benchmarks is required")
     hosts = [f"127.0.0.1:{_free_port()}" for _ in range(options.ps + options.nodes)]
     command = [_python(options), str(Path(options.peer) / "tf_cnn_benchmarks.py"), "--variable_update=parameter_server"]
-    command += ["--device=cpu", "--data_format=NHWC", "--local_parameter_device=cpu", "--weight_decay=0", "--optimizer=sgd"]
+    command += [
+        "--device=cpu",
+        "--data_format=NHWC",
+        "--local_parameter_device=cpu",
+        "--weight_decay=0",
+        "--optimizer=sgd",
+    ]
     command += [f"--model={options.model}", f"--batch_size={options.batch_size}"]
     command += [f"--num_batches={options.steps}", f"--num_warmup_batches={options.warmup}", "--display_every=1000"]
     command += [f"--num_intra_threads={options.threads}"]
@@ -83,7 +91,7 @@ def tf_cnn_benchmarks(options: argparse.Namespace) -> float:
 
 
 def _start(command: list[str], env: dict[str, str]) -> subprocess.Popen[str]:
-    log = tempfile.TemporaryFile("w+")
+    log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - _finish reads it once the process has ended
     process = subprocess.Popen(command, env=os.environ | env, stdout=log, stderr=subprocess.STDOUT, text=True)
     process.log = log  # type: ignore[attr-defined]
     return process
@@ -151,7 +159,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--env", help="Python environment for both sides")
     parser.add_argument("--peer", help="folder of tf_cnn_benchmarks.py")
     parser.add_argument("--peer-channels-last", action="store_true", help="give the plain DDP script our memory format")
-    parser.add_argument("--plain-malloc", action="store_true", help="leave the plain DDP script glibc's allocator settings")
+    parser.add_argument(
+        "--plain-malloc", action="store_true", help="leave the plain DDP script glibc's allocator settings"
+    )
     options, extra = parser.parse_known_args()
     options.extra = extra
     options.threads = options.threads or max(1, len(os.sched_getaffinity(0)) // options.nodes)

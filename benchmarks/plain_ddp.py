@@ -1,7 +1,7 @@
 """A plain DistributedDataParallel script, as a user would write it: what the pytorch backend must not be slower than.
 
-One process per rank, started by hand or by ``alternate.py``. It trains the suite's model on one resident synthetic batch and
-prints ``total images/sec`` from rank 0: ranks × batch × steps / time between two barriers.
+One process per rank, started by hand or by ``alternate.py``. It trains the suite's model on one resident synthetic batch
+and prints ``total images/sec`` from rank 0: ranks × batch × steps / time between two barriers.
 """
 
 from __future__ import annotations

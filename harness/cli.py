@@ -60,9 +60,13 @@ def _run_options() -> list[click.Option]:
     return grouped(
         [
             click.Option(["--output"], metavar="DIR", help="folder for run directories  [default: runs]"),
-            click.Option(["--env", "environment"], metavar="PATH", help="Python environment to use instead of the built one"),
+            click.Option(
+                ["--env", "environment"], metavar="PATH", help="Python environment to use instead of the built one"
+            ),
             click.Option(["--port"], type=int, help="first port to listen on  [default: free ports are found]"),
-            click.Option(["--dry-run"], is_flag=True, help="show every process with its host, role, command and environment"),
+            click.Option(
+                ["--dry-run"], is_flag=True, help="show every process with its host, role, command and environment"
+            ),
             click.Option(["--json", "as_json"], is_flag=True, help="print JSON for scripts"),
             click.Option(["--quiet"], is_flag=True, help="no progress"),
         ],
@@ -223,7 +227,9 @@ def list_backends() -> None:
     for name in backend.names():
         found = backend.backend(name)
         state = environments.status(found.environment("cpu"))
-        click.echo(f"{name:18} {found.framework:11} {','.join(found.transports):10} environment {state:8} {found.strategy}")
+        click.echo(
+            f"{name:18} {found.framework:11} {','.join(found.transports):10} environment {state:8} {found.strategy}"
+        )
 
 
 @list_.command("models")
@@ -235,8 +241,9 @@ def list_models() -> None:
         model = models.specification(name)
         largest = max(model.tensors, key=lambda tensor: tensor.elements)
         click.echo(
-            f"{name:12} {model.parameters / 1e6:6.2f} M parameters  {model.bytes / 1e6:6.1f} MB in {len(model.tensors)} tensors "
-            f"(largest {largest.name}, {largest.bytes / 1e6:.2f} MB)  {model.image_size} px  {model.description}"
+            f"{name:12} {model.parameters / 1e6:6.2f} M parameters  "
+            f"{model.bytes / 1e6:6.1f} MB in {len(model.tensors)} tensors, largest {largest.bytes / 1e6:.2f} MB  "
+            f"{model.image_size} px  {model.description}"
         )
 
 

@@ -47,6 +47,7 @@ def judge(spec: RunSpec, ranks: Sequence[Rank], expected_updates: int) -> list[C
         Check(
             name="no_straggler",
             passed=ratio <= spec.straggler_limit,
-            detail=f"rank {slowest.rank} on {slowest.host} took {ratio:.2f} × the median rank, limit {spec.straggler_limit:g}",
+            detail=f"rank {slowest.rank} on {slowest.host} took {ratio:.2f} × the median rank, "
+            f"limit {spec.straggler_limit:g}",
         ),
     ]

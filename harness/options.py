@@ -84,7 +84,9 @@ def _option(name: str, info: FieldInfo) -> click.Option:
     if info.annotation is bool:
         return click.Option([option_name(name), name], is_flag=True, default=None, help=help_text)
     if not info.is_required() and info.default is not None:
-        help_text += f"  [default: {info.default:g}]" if isinstance(info.default, float) else f"  [default: {info.default}]"
+        help_text += (
+            f"  [default: {info.default:g}]" if isinstance(info.default, float) else f"  [default: {info.default}]"
+        )
     return click.Option([option_name(name), name], metavar=_metavar(info.annotation), help=help_text)
 
 

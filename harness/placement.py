@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from harness.models.specification import BYTES_PER_ELEMENT, Tensor
 
@@ -65,7 +66,7 @@ def bytes_per_server(pieces: Sequence[Piece], servers: int) -> list[int]:
 def _slices(tensor: Tensor, slice_bytes: int) -> list[Piece]:
     count = -(-tensor.bytes // max(slice_bytes, BYTES_PER_ELEMENT))
     bounds = [tensor.elements * i // count for i in range(count + 1)]
-    return [Piece(tensor.name, 0, begin, end) for begin, end in zip(bounds, bounds[1:], strict=False)]
+    return [Piece(tensor.name, 0, begin, end) for begin, end in pairwise(bounds)]
 
 
 def _least_loaded(pieces: Sequence[Piece], servers: int) -> list[Piece]:

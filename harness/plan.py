@@ -149,7 +149,9 @@ def launch_plan(
         raise InvalidInput(f"the run needs {needed} nodes, the allocation has {len(allocation.nodes)}")
     last_port = allocation.base_port + len(arrangement.seats) - 1
     if last_port > LAST_PORT:
-        raise InvalidInput(f"--port {allocation.base_port}: the last port would be {last_port}; the highest is {LAST_PORT}")
+        raise InvalidInput(
+            f"--port {allocation.base_port}: the last port would be {last_port}; the highest is {LAST_PORT}"
+        )
     isolation = {"PYTHONNOUSERSITE": "1", "PYTHONPATH": ""} if interpreter.isolated else {}
     common = NO_PROXY | isolation | {"PYTHONUNBUFFERED": "1"} | dict(arrangement.env)
 

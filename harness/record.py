@@ -1,8 +1,8 @@
 """The record of a run: everything needed to believe its number, or to know why there is none.
 
 Raw times are the result; ``derived`` is computed from them, carries the id of its formula, and is checked against them
-whenever a record is read. A record that is not ``completed`` has no derived figures, and no edit of its status gives it any:
-a completed record must hold every repeat and pass every check.
+whenever a record is read. A record that is not ``completed`` has no derived figures, and no edit of its status gives it
+any: a completed record must hold every repeat and pass every check.
 """
 
 from __future__ import annotations
@@ -186,7 +186,13 @@ def load(paths: Sequence[Path], status: Status | None = "completed") -> pandas.D
 
 def _row(record: Record) -> dict[str, Any]:
     spec = record.spec.model_dump(exclude={"options"})
-    row: dict[str, Any] = {"id": record.id, "status": record.status, "reason": record.reason, **spec, **record.spec.options}
+    row: dict[str, Any] = {
+        "id": record.id,
+        "status": record.status,
+        "reason": record.reason,
+        **spec,
+        **record.spec.options,
+    }
     row |= {"workers": record.spec.workers, "started": record.started, "ended": record.ended}
     if record.derived:
         throughput, steps = record.derived.img_per_s, record.derived.step_times

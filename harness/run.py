@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -160,7 +161,7 @@ def execute(runs: Sequence[Run], listener: Listener) -> list[Record]:
                 if repeat > run.spec.repeats:
                     continue
                 try:
-                    run.repeat(repeat, lambda progress, run=run: listener(run, repeat, progress))  # type: ignore[misc]
+                    run.repeat(repeat, partial(listener, run, repeat))
                 except HarnessError as error:
                     records[number] = run.finish(error)
                 else:

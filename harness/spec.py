@@ -43,7 +43,9 @@ class RunSpec(BaseModel):
     transport: str | None = Field(None, description="what carries the gradients  [default: the backend's first]")
     device: Device = Field("auto", description="where to compute; auto: the GPUs if there are any")
     precision: Precision = Field("fp32", description="arithmetic of the network; parameters stay float32")
-    threads: int | None = Field(None, ge=1, description="compute threads per worker  [default: the node's cores / workers]")
+    threads: int | None = Field(
+        None, ge=1, description="compute threads per worker  [default: the node's cores / workers]"
+    )
     learning_rate: float = Field(0.01, gt=0, description="step size of SGD")
     seed: int = Field(1, ge=0, description="of weights, synthetic images and shuffling")
     timeout_s: float = Field(1800.0, gt=0, description="seconds after which a repeat counts as hung")

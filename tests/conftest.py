@@ -17,7 +17,20 @@ from harness import environments
 from harness.backend import backend
 
 ROOT = Path(__file__).parent.parent
-QUICK = ["--model", "resnet50", "--batch-size", "2", "--image-size", "32", "--warmup", "1", "--steps", "3", "--repeats", "1"]
+QUICK = [
+    "--model",
+    "resnet50",
+    "--batch-size",
+    "2",
+    "--image-size",
+    "32",
+    "--warmup",
+    "1",
+    "--steps",
+    "3",
+    "--repeats",
+    "1",
+]
 
 
 @pytest.fixture(scope="session")

@@ -111,7 +111,7 @@ def write(index: ImageIndex, file: Union[str, Path]) -> None:
         if "\n" in name or "\t" in name:
             raise DataError(f"rename {name!r}: a tab or a newline in a file name cannot be indexed")
     lines = [MAGIC, f"root\t{index.root}", f"images\t{len(index)}"]
-    lines += [f"{label}\t{path}" for label, path in zip(index.labels, index.paths)]  # noqa: B905 - Python 3.9
+    lines += [f"{label}\t{path}" for label, path in zip(index.labels, index.paths)]
     # surrogateescape carries names that are not UTF-8; newline="\n" leaves a carriage return in a name alone.
     with Path(file).open("w", encoding="utf-8", errors="surrogateescape", newline="\n") as stream:
         stream.write("\n".join(lines) + "\n")

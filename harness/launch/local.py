@@ -14,7 +14,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import psutil
@@ -163,10 +163,8 @@ def _end(processes: list[subprocess.Popen[bytes]]) -> None:
 
 
 def _signal_group(leader: int, sent: signal.Signals) -> None:
-    try:
+    with suppress(ProcessLookupError):  # the whole group is gone
         os.killpg(leader, sent)
-    except ProcessLookupError:
-        pass  # the whole group is gone
 
 
 def _is_stopped(pid: int) -> bool:
@@ -182,13 +180,17 @@ def _free_ports(count: int) -> int:
         first = random.randrange(PORTS.start, PORTS.stop - min(count, len(PORTS) - 1))  # noqa: S311 - not a secret
         if _busy_port(first, count) is None:
             return first
-    raise InvalidInput(f"found no {count} adjacent free ports between {PORTS.start} and {PORTS.stop}; give one with --port")
+    raise InvalidInput(
+        f"found no {count} adjacent free ports between {PORTS.start} and {PORTS.stop}; give one with --port"
+    )
 
 
 def _given_ports(first: int, count: int) -> int:
     busy = _busy_port(first, count)
     if busy is not None:
-        raise InvalidInput(f"--port {first}: port {busy} is in use on this machine; the run needs {first}..{first + count - 1}")
+        raise InvalidInput(
+            f"--port {first}: port {busy} is in use on this machine; the run needs {first}..{first + count - 1}"
+        )
     return first
 
 

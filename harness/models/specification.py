@@ -27,10 +27,12 @@ class Tensor:
 
     @property
     def elements(self) -> int:
+        """How many numbers it holds."""
         return math.prod(self.shape)
 
     @property
     def bytes(self) -> int:
+        """Its size as float32."""
         return self.elements * BYTES_PER_ELEMENT
 
 
@@ -51,8 +53,10 @@ class ModelSpecification:
 
     @property
     def parameters(self) -> int:
+        """The number of trainable parameters."""
         return sum(tensor.elements for tensor in self.tensors)
 
     @property
     def bytes(self) -> int:
+        """The size of all trainable tensors as float32: what a gradient exchange moves."""
         return sum(tensor.bytes for tensor in self.tensors)

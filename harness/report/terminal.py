@@ -51,8 +51,8 @@ def summary(record: Record, path: str) -> str:
         [
             describe(record.spec),
             f"  img/s      {with_interval(throughput)}",
-            f"  step time  p50 {steps.p50_s * 1e3:.1f} ms, p99 {steps.p99_s * 1e3:.1f} ms, jitter {steps.jitter_s * 1e3:.1f} ms; "
-            f"slowest rank {steps.slowest_rank} ({slower:+.1f} % of the median rank)",
+            f"  step time  p50 {steps.p50_s * 1e3:.1f} ms, p99 {steps.p99_s * 1e3:.1f} ms, "
+            f"jitter {steps.jitter_s * 1e3:.1f} ms; slowest rank {steps.slowest_rank} ({slower:+.1f} % of the median rank)",
             f"  gradients  {'; '.join(transports)}",
             f"  checks     {len(checks)} passed in each of {len(record.repeats)} repeats: "
             + ", ".join(check.name for check in checks),
@@ -72,7 +72,9 @@ def with_interval(values: Summary) -> str:
 def comparison(records: Sequence[Record]) -> str:
     """The table of several runs. Efficiency is relative to the same configuration's smallest number of workers."""
     rows = [("backend", "configuration", "nodes", "img/s", "± 95 % CI", "scaling efficiency")]
-    for record in sorted(records, key=lambda record: (record.spec.backend, *_configuration(record.spec), record.spec.nodes)):
+    for record in sorted(
+        records, key=lambda record: (record.spec.backend, *_configuration(record.spec), record.spec.nodes)
+    ):
         spec = record.spec
         own = " ".join(part for part in _configuration(spec) if part)
         if record.derived is None:
@@ -151,9 +153,8 @@ def _process(process: Process, common: dict[str, str]) -> str:
     own = [f"{key}={value}" for key, value in process.env.items() if key not in common]
     command = shlex.join([*own, *process.argv])
     listens = f"{process.address}:{process.port}"
-    return (
-        f"{process.index:>5}  {process.role:6} {process.rank:>4}  {process.node:>4}  {process.host:12} {listens:21} {command}"
-    )
+    where = f"{process.role:6} {process.rank:>4}  {process.node:>4}  {process.host:12} {listens:21}"
+    return f"{process.index:>5}  {where} {command}"
 
 
 class ProgressLine:
@@ -201,7 +202,6 @@ class ProgressLine:
                 return f"measuring {spec.steps} steps on {reached}: about {share:.0%}, {left:.0f} s left"
             case _:
                 return "checking"
-
 
 
 def _from(phase: str) -> tuple[str, ...]:

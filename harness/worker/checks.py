@@ -46,4 +46,7 @@ def evidence(job: Job, state: State) -> Dict[str, Any]:
 def software() -> Dict[str, Any]:
     """Python and every package of this process's environment, by name."""
     packages = {dist.metadata["Name"]: dist.version for dist in metadata.distributions() if dist.metadata["Name"]}
-    return {"python": platform.python_version(), "packages": dict(sorted(packages.items(), key=lambda kv: kv[0].lower()))}
+    return {
+        "python": platform.python_version(),
+        "packages": dict(sorted(packages.items(), key=lambda kv: kv[0].lower())),
+    }

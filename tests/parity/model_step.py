@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
-from typing import Any, Dict
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -30,7 +30,7 @@ from harness.models.initial import initial_values
 from harness.models.layers import BatchNorm, Convolution
 from harness.models.specification import ModelSpecification
 
-Arrays = Dict[str, np.ndarray]
+Arrays = dict[str, np.ndarray]
 LAYER = Convolution("unit", 3, 16, (3, 3), stride=2, relu=False)
 
 
@@ -135,7 +135,7 @@ def directions(shape: Any) -> np.ndarray:
     return np.random.default_rng(3).standard_normal(tuple(shape), dtype=np.float32)
 
 
-def prefixed(prefix: str, arrays: Dict[str, Any]) -> Dict[str, Any]:
+def prefixed(prefix: str, arrays: dict[str, Any]) -> dict[str, Any]:
     """`prefix/NAME` for every NAME."""
     return {f"{prefix}/{key}": array for key, array in arrays.items()}
 

@@ -38,7 +38,11 @@ SYNCHRONOUS = [
     ("tensorflow", 1, ["--backend", "parameter_server"]),
     ("tensorflow", 2, ["--backend", "parameter_server", "--placement", "greedy"]),
     ("tensorflow", 2, ["--backend", "parameter_server", "--placement", "round_robin", "--ps", "2"]),
-    ("tensorflow", 3, ["--backend", "parameter_server", "--placement", "partitioned", "--ps", "2", "--slice-size", "256KiB"]),
+    (
+        "tensorflow",
+        3,
+        ["--backend", "parameter_server", "--placement", "partitioned", "--ps", "2", "--slice-size", "256KiB"],
+    ),
     ("tensorflow", 2, ["--backend", "parameter_server", "--ps", "3", "--ps-nodes", "dedicated"]),
 ]
 
@@ -90,7 +94,12 @@ def distance(ours: Parameters, theirs: Parameters, names: Iterable[str]) -> floa
 
 @pytest.mark.parametrize(("framework", "workers", "arguments"), SYNCHRONOUS)
 def test_n_workers_equal_one_process_that_averages_their_gradients(
-    harness: Harness, tmp_path: Path, expected: Callable[..., Parameters], framework: str, workers: int, arguments: list[str]
+    harness: Harness,
+    tmp_path: Path,
+    expected: Callable[..., Parameters],
+    framework: str,
+    workers: int,
+    arguments: list[str],
 ) -> None:
     ranks = trained(harness, tmp_path, workers, arguments)
     reference = expected(framework, workers)
@@ -98,7 +107,9 @@ def test_n_workers_equal_one_process_that_averages_their_gradients(
     for other in ranks[1:]:
         assert all(np.array_equal(other[name], ranks[0][name]) for name in reference)
     ours = ranks[0]
-    too_far = {name: by for name in reference if (by := difference(ours[name], reference[name], start[name])) > TOLERANCE}
+    too_far = {
+        name: by for name in reference if (by := difference(ours[name], reference[name], start[name])) > TOLERANCE
+    }
     assert not too_far
     astray = {
         name: by

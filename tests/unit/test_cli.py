@@ -35,14 +35,27 @@ def test_help_and_dry_run_answer_at_once(harness: Harness, arguments: list[str])
 
 
 def test_512_nodes_with_116_servers_are_shown_within_a_second(harness: Harness) -> None:
-    big = ["run", "--backend", "parameter_server", "--nodes", "512", "--ps", "116", "--model", "inception3", "--dry-run"]
+    big = [
+        "run",
+        "--backend",
+        "parameter_server",
+        "--nodes",
+        "512",
+        "--ps",
+        "116",
+        "--model",
+        "inception3",
+        "--dry-run",
+    ]
     assert seconds(harness, *big) < BIG_PLAN_WITHIN_S
 
 
 def test_a_dry_run_shows_every_process_and_the_bytes_of_every_server(harness: Harness) -> None:
     done = harness("run", "--backend", "parameter-server", "--nodes", "3", "--ps", "2", "--dry-run")
     assert [done.stdout.count(word) for word in (" worker ", " ps ", "--index", " MB in ")] == [3, 4, 5, 2]
-    plan = harness("run", "--backend", "parameter-server", "--nodes", "3", "--ps", "2", "--dry-run", "--json").json["plan"]
+    plan = harness("run", "--backend", "parameter-server", "--nodes", "3", "--ps", "2", "--dry-run", "--json").json[
+        "plan"
+    ]
     assert [process["role"] for process in plan["processes"]] == ["worker", "worker", "worker", "ps", "ps"]
     assert all(process["argv"] and process["env"] and process["host"] for process in plan["processes"])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, Callable, List
 
 import tensorflow as tf
@@ -14,7 +15,8 @@ v1 = tf.compat.v1
 def start_server(job: Job) -> Any:
     """Start this process's gRPC server. It stays reachable until the process ends."""
     cluster = {
-        role: [f"{process['address']}:{process['port']}" for process in job.processes(role)] for role in ("ps", "worker")
+        role: [f"{process['address']}:{process['port']}" for process in job.processes(role)]
+        for role in ("ps", "worker")
     }
     config = _config(job, device_filters=[])
     return v1.train.Server(cluster, job.process["role"], job.rank, config=config)
@@ -70,10 +72,8 @@ class Gate:
     def leave(self, session: Any) -> None:
         """Tell the parameter servers that this worker needs them no more. They end when all workers have said so."""
         for farewell in self._farewells:  # one at a time: a server that goes would cancel the others' in the same step
-            try:
+            with suppress(tf.errors.UnavailableError):  # the server took it and was gone before its answer arrived
                 session.run(farewell)
-            except tf.errors.UnavailableError:
-                pass  # the server took the farewell and was gone before its answer arrived
 
 
 def on_server(ps: int) -> Any:

@@ -101,8 +101,9 @@ class ParameterServerTrainer:
         """The parameters as they are on the servers, and the number of updates counted there."""
         pieces, updates = self._session.run([self._reads, self._updates])
         parameters = {
-            tensor.name: np.concatenate([p.reshape(-1) for (name, _), p in pieces.items() if name == tensor.name])
-            .reshape(tensor.shape)
+            tensor.name: np.concatenate(
+                [p.reshape(-1) for (name, _), p in pieces.items() if name == tensor.name]
+            ).reshape(tensor.shape)
             for tensor in self._specification.tensors
         }
         return State(
@@ -134,7 +135,9 @@ class ParameterServerTrainer:
                 tensor.name: _join([read for (name, _), read in reads.items() if name == tensor.name], tensor.shape)
                 for tensor in self._specification.tensors
             }
-            statistics = {tensor.name: _variable(tensor.name, tensor.shape) for tensor in self._specification.statistics}
+            statistics = {
+                tensor.name: _variable(tensor.name, tensor.shape) for tensor in self._specification.statistics
+            }
             images, labels = self._inputs()
             logits, new_statistics = models.definition(spec["model"], "tensorflow").logits(
                 images, whole.__getitem__, lambda name: statistics[name].read_value(), data_format=self._data_format

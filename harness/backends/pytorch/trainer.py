@@ -139,7 +139,10 @@ class PyTorchTrainer:
             spec["seed"], job.rank, spec["batch_size"], spec["image_size"], self._specification.num_classes
         )
         # NHWC in memory, seen as NCHW: that is what PyTorch calls channels-last.
-        resident = torch.from_numpy(images).permute(0, 3, 1, 2).to(self._device), torch.from_numpy(labels).to(self._device)
+        resident = (
+            torch.from_numpy(images).permute(0, 3, 1, 2).to(self._device),
+            torch.from_numpy(labels).to(self._device),
+        )
         return iter(lambda: resident, None)
 
 
