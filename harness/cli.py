@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from harness.run import Prepared, Run
 
 INTERRUPTED = 130  # what shells report for a program that Ctrl-C ended
+LAST_PORT = 65535
 
 
 def main() -> NoReturn:
@@ -30,21 +31,35 @@ def main() -> NoReturn:
         code = cli.main(standalone_mode=False)
         sys.stdout.flush()
     except click.ClickException as error:
-        code = _complain(f"{error.format_message()} (see `harness --help`)", 2)
+        code = _complain(f"{_in_one_line(error.format_message())} (see `harness --help`)", 2)
+    except InvalidInput as error:
+        code = _complain(_in_one_line(str(error)), error.exit_code)
     except HarnessError as error:
         code = _complain(str(error), error.exit_code)
     except (KeyboardInterrupt, click.Abort):
         code = _complain("interrupted; no process is left running", INTERRUPTED)
     except BrokenPipeError:
-        # The reader of our output has gone. Point stdout elsewhere so that Python's own flush stays quiet.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _abandon_stdout()  # its reader has gone and wants to hear nothing more
         code = 1
+    except OSError as error:
+        _abandon_stdout()
+        code = _complain(f"{error.filename or 'cannot write the output'}: {error.strerror}", 1)
     sys.exit(code if isinstance(code, int) else 0)
 
 
 def _complain(message: str, code: int) -> int:
     print(f"harness: {message}", file=sys.stderr)
     return code
+
+
+def _in_one_line(message: str) -> str:
+    """A complaint about a request is one line, whatever the values that it quotes hold."""
+    return " ".join(message.split("\n"))
+
+
+def _abandon_stdout() -> None:
+    """Point stdout elsewhere, so that Python's own flush at exit cannot fail as well."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
@@ -59,11 +74,21 @@ def cli() -> None:
 def _run_options() -> list[click.Option]:
     return grouped(
         [
-            click.Option(["--output"], metavar="DIR", help="folder for run directories  [default: runs]"),
             click.Option(
-                ["--env", "environment"], metavar="PATH", help="Python environment to use instead of the built one"
+                ["--output"], metavar="DIR", callback=_not_empty, help="folder for run directories  [default: runs]"
             ),
-            click.Option(["--port"], type=int, help="first port to listen on  [default: free ports are found]"),
+            click.Option(
+                ["--env", "environment"],
+                metavar="PATH",
+                callback=_not_empty,
+                help="Python environment to use instead of the built one",
+            ),
+            click.Option(
+                ["--port"],
+                type=click.IntRange(1, LAST_PORT),
+                metavar="NUMBER",
+                help="first port to listen on  [default: free ports are found]",
+            ),
             click.Option(
                 ["--dry-run"], is_flag=True, help="show every process with its host, role, command and environment"
             ),
@@ -72,6 +97,13 @@ def _run_options() -> list[click.Option]:
         ],
         "How to run",
     )
+
+
+def _not_empty(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    """An empty text is a shell variable that was not set, not a wish for the default."""
+    if value == "":
+        raise InvalidInput(f"{option.opts[0]} '': must not be empty")
+    return value
 
 
 def _run(**given: Any) -> None:
@@ -91,7 +123,7 @@ def _run(**given: Any) -> None:
     if given["dry_run"]:
         click.echo(_dry_run_json(prepared) if given["as_json"] else terminal.plan(prepared))
         return
-    record = _execute([run.Run.begin(prepared)], given)[0]
+    record = _execute([run.Run.checked(prepared)], given)[0]
     path = prepared.run_dir / "record.json"
     if record.derived is None:
         raise _failed(record, path)
@@ -107,8 +139,8 @@ def _compare(**given: Any) -> None:
     from harness.report import terminal
     from harness.spec import RunSpec
 
-    names = _list(given.pop("backends")) or backend.names()
-    sizes = _list(given.pop("nodes")) or ["1", "2"]
+    names = _list("--backends", given.pop("backends"), backend.names())
+    sizes = _list("--nodes", given.pop("nodes"), ["1", "2"])
     for name in names:
         backend.backend(name)
     fields, own = spec_fields(given, names)
@@ -122,7 +154,7 @@ def _compare(**given: Any) -> None:
     if given["dry_run"]:
         click.echo("\n\n".join(terminal.plan(one) for one in prepared))
         return
-    records = _execute([run.Run.begin(one) for one in prepared], given)
+    records = _execute([run.Run.checked(one) for one in prepared], given)
     if given["as_json"]:
         click.echo("[" + ",".join(record.model_dump_json(by_alias=True) for record in records) + "]")
     else:
@@ -152,12 +184,15 @@ def _failed(record: Record, path: Path) -> RunFailed:
 
 @contextmanager
 def _signals_interrupt() -> Iterator[None]:
-    """While a run is on, SIGTERM and SIGHUP end it as Ctrl-C does: cleanly, with a record."""
+    """While a run is on, SIGTERM and SIGHUP end it as Ctrl-C does: cleanly, with a record. Later ones are ignored."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
     def interrupt(number: int, frame: object) -> None:
+        for one in numbers:
+            signal.signal(one, signal.SIG_IGN)  # the end is short, and must not be cut off
         raise KeyboardInterrupt(f"interrupted by {signal.Signals(number).name}")
 
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    before = {number: signal.signal(number, interrupt) for number in numbers}
     try:
         yield
     finally:
@@ -173,8 +208,13 @@ def _path(text: str | None) -> Path | None:
     return None if text is None else Path(text)
 
 
-def _list(text: str | None) -> list[str]:
-    return [part.strip() for part in (text or "").split(",") if part.strip()]
+def _list(option: str, text: str | None, default: list[str]) -> list[str]:
+    if text is None:
+        return default
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if not parts:
+        raise InvalidInput(f"{option} '{text}': must be a list such as {','.join(default)}")
+    return parts
 
 
 cli.add_command(GroupedCommand("run", params=[*spec_options(), *_run_options()], callback=_run, help=_run.__doc__))
@@ -338,6 +378,9 @@ def _environment_problems() -> Iterator[None]:
 # --- data --------------------------------------------------------------------------------------------------------------
 
 
+PIXELS = click.IntRange(1, 4096)
+
+
 @cli.group()
 def data() -> None:
     """Make data for trials."""
@@ -347,9 +390,9 @@ def data() -> None:
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option("--images", type=int, default=256, show_default=True, help="number of JPEGs")
 @click.option("--classes", type=int, default=8, show_default=True, help="number of classes, one folder each")
-@click.option("--width", type=int, default=500, show_default=True, help="pixels")
-@click.option("--height", type=int, default=375, show_default=True, help="pixels")
-@click.option("--seed", type=int, default=1, show_default=True)
+@click.option("--width", type=PIXELS, default=500, show_default=True, help="pixels")
+@click.option("--height", type=PIXELS, default=375, show_default=True, help="pixels")
+@click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True)
 def data_make(path: Path, images: int, classes: int, width: int, height: int, seed: int) -> None:
     """Write a small JPEG data set in ImageNet's layout to the new folder PATH."""
     from harness.inputs import index, make
@@ -358,4 +401,6 @@ def data_make(path: Path, images: int, classes: int, width: int, height: int, se
         written = make.make(path, images, classes, (width, height), seed)
     except index.DataError as error:
         raise InvalidInput(str(error)) from None
+    except OSError as error:
+        raise RunFailed(f"cannot write {error.filename or path}: {error.strerror}") from None
     click.echo(f"{images} images of {classes} classes, {written / 1e6:.1f} MB, in {path}")

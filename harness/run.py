@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -59,14 +61,17 @@ def _interpreter(spec: RunSpec, chosen: Backend, given: Path | None) -> Interpre
         return Interpreter(str(environments.python(wanted)))
     except environments.EnvironmentProblem as problem:
         raise InvalidInput(str(problem)) from None
+    except OSError as error:
+        raise InvalidInput(f"--env {given}: {error.strerror}") from None
 
 
 @dataclass
 class Run:
-    """A prepared run that is being carried out. Use ``Run.begin``, ``repeat`` for each repeat, then ``finish``."""
+    """A prepared run that is being carried out: ``Run.checked``, ``begin``, ``repeat`` for each repeat, then ``finish``."""
 
     prepared: Prepared
-    started: str
+    images: index.ImageIndex | None
+    started: str = ""
     repeats: list[Repeat] = field(default_factory=list)
     software: dict[str, Any] = field(default_factory=dict)
 
@@ -81,22 +86,34 @@ class Run:
         return self.prepared.run_dir
 
     @classmethod
-    def begin(cls, prepared: Prepared) -> Self:
-        """Check the environment and the data, and write the run directory. Raises InvalidInput; then nothing is left."""
-        spec = prepared.spec
+    def checked(cls, prepared: Prepared) -> Self:
+        """A run whose environment and data are there. Raises InvalidInput; writes nothing."""
         interpreter = Path(prepared.plan.processes[0].argv[0])
         if not interpreter.exists() or _unfinished(prepared):
             raise InvalidInput(_missing(prepared))
-        images = _images(spec)
+        return cls(prepared, _images(prepared.spec))
+
+    def begin(self) -> None:
+        """Write the run directory. Raises InvalidInput or RunFailed; then no run directory is left."""
         try:
-            prepared.run_dir.mkdir(parents=True)
-            write_atomically(prepared.run_dir / "spec.json", spec.model_dump_json(indent=1))
-            write_atomically(prepared.run_dir / "plan.json", prepared.plan.to_json())
-            if images is not None:
-                index.write(images, prepared.run_dir / "images.index")
+            self.folder.mkdir(parents=True)
         except OSError as error:
-            raise _cannot_write(error, prepared.run_dir) from None
-        return cls(prepared, started=_now())
+            raise InvalidInput(
+                f"--output {self.folder.parent}: cannot make {error.filename}: {error.strerror}"
+            ) from None
+        try:
+            write_atomically(self.folder / "spec.json", self.spec.model_dump_json(indent=1))
+            write_atomically(self.folder / "plan.json", self.prepared.plan.to_json())
+            if self.images is not None:
+                index.write(self.images, self.folder / "images.index")
+        except BaseException as error:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            if isinstance(error, index.DataError):
+                raise InvalidInput(f"--data: {error}") from None
+            if isinstance(error, OSError):
+                raise _cannot_write(error, self.folder) from None
+            raise
+        self.started = _now()
 
     def repeat(self, number: int, on_progress: Callable[[Progress], None]) -> Repeat:
         """Measure once, in fresh processes. Raises RunFailed when a process fails, hangs, or a check does not pass."""
@@ -156,6 +173,8 @@ def execute(runs: Sequence[Run], listener: Listener) -> list[Record]:
         return [(number, run) for number, run in enumerate(runs) if number not in records]
 
     try:
+        for run in runs:
+            run.begin()
         for repeat in range(1, max(run.spec.repeats for run in runs) + 1):
             for number, run in active():
                 if repeat > run.spec.repeats:
@@ -169,7 +188,9 @@ def execute(runs: Sequence[Run], listener: Listener) -> list[Record]:
                         records[number] = run.finish()
     except BaseException as error:
         for _, run in active():
-            run.finish(error)
+            if run.started:
+                with suppress(RunFailed):  # a full disk; the error that is raised again tells more
+                    run.finish(error)
         raise
     return [records[number] for number in range(len(runs))]
 
@@ -201,7 +222,9 @@ def _images(spec: RunSpec) -> index.ImageIndex | None:
         images = index.scan(spec.data)
         index.check_world(len(images), spec.workers)
     except index.DataError as error:
-        raise InvalidInput(f"--data {error}") from None
+        raise InvalidInput(f"--data: {error}") from None
+    except OSError as error:
+        raise InvalidInput(f"--data {spec.data}: {error.strerror}") from None
     return images
 
 

@@ -4,51 +4,57 @@ from __future__ import annotations
 
 from typing import Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from harness import models
 from harness.errors import InvalidInput
 
 SYNTHETIC = "synthetic"
+MOST_WORKERS = 65_536  # each needs a port of its own
 Device = Literal["auto", "cpu", "cuda"]
 Precision = Literal["fp32", "tf32", "amp"]
 Model = TypeVar("Model", bound=BaseModel)
 
 
 class Options(BaseModel):
-    """Base of a backend's own options: frozen, and closed to unknown names. A field's title is its metavariable."""
+    """Base of a backend's own options: frozen, finite, and closed to unknown names."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class RunSpec(BaseModel):
     """What to measure. ``None`` means "the usual"; ``plan.complete`` replaces it, so that a record holds no ``None``.
 
-    The defaults of steps, repeats, batch size and classes are the protocol of the 2017 reference results.
+    The defaults of steps, repeats, batch size and classes are the protocol of the 2017 reference results. The upper bounds
+    are far beyond any sensible run: a slip of the keyboard is refused at once instead of filling a machine's memory.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     backend: str = Field(description="how training is distributed; see `harness list backends`")
     model: str = Field("resnet50", description="the network; see `harness list models`")
-    nodes: int = Field(1, ge=1, description="nodes with workers")
-    devices_per_node: int = Field(1, ge=1, description="devices (GPUs, or CPU processes) per node")
-    batch_size: int = Field(64, ge=1, description="images per device and step (per-device batch)")
-    image_size: int | None = Field(None, ge=32, description="pixels per side  [default: the model's own]")
-    warmup_steps: int = Field(10, ge=0, description="steps before the measured window")
-    steps: int = Field(100, ge=1, description="measured steps per repeat")
-    repeats: int = Field(5, ge=1, description="times to measure, each in fresh processes")
-    data: str = Field(SYNTHETIC, description="'synthetic', or a folder of JPEGs in ImageNet's layout")
-    data_threads: int | None = Field(None, ge=1, description="decoding threads per worker  [default: --threads]")
-    transport: str | None = Field(None, description="what carries the gradients  [default: the backend's first]")
+    nodes: int = Field(1, ge=1, le=MOST_WORKERS, description="nodes with workers")
+    devices_per_node: int = Field(1, ge=1, le=1024, description="devices (GPUs, or CPU processes) per node")
+    batch_size: int = Field(64, ge=1, le=1_000_000, description="images per device and step (per-device batch)")
+    image_size: int | None = Field(None, ge=32, le=4096, description="pixels per side  [default: the model's own]")
+    warmup_steps: int = Field(10, ge=0, le=1_000_000, description="steps before the measured window")
+    steps: int = Field(100, ge=1, le=1_000_000, description="measured steps per repeat")
+    repeats: int = Field(5, ge=1, le=1000, description="times to measure, each in fresh processes")
+    data: str = Field(SYNTHETIC, min_length=1, description="'synthetic', or a folder of JPEGs in ImageNet's layout")
+    data_threads: int | None = Field(
+        None, ge=1, le=4096, description="decoding threads per worker  [default: --threads]"
+    )
+    transport: str | None = Field(
+        None, min_length=1, description="what carries the gradients  [default: the backend's first]"
+    )
     device: Device = Field("auto", description="where to compute; auto: the GPUs if there are any")
     precision: Precision = Field("fp32", description="arithmetic of the network; parameters stay float32")
     threads: int | None = Field(
-        None, ge=1, description="compute threads per worker  [default: the node's cores / workers]"
+        None, ge=1, le=4096, description="compute threads per worker  [default: the node's cores / workers]"
     )
     learning_rate: float = Field(0.01, gt=0, description="step size of SGD")
-    seed: int = Field(1, ge=0, description="of weights, synthetic images and shuffling")
-    timeout_s: float = Field(1800.0, gt=0, description="seconds after which a repeat counts as hung")
+    seed: int = Field(1, ge=0, le=2**32 - 1, description="of weights, synthetic images and shuffling")
+    timeout_s: float = Field(1800.0, gt=0, le=1e7, description="seconds after which a repeat counts as hung")
     straggler_limit: float = Field(2.0, gt=1, description="a rank slower than this × the median rank fails the run")
     save_parameters: bool = Field(False, description="keep the trained parameters of every rank (npz)")
     options: dict[str, Any] = Field(default_factory=dict, description="the backend's own options")
@@ -63,6 +69,14 @@ class RunSpec(BaseModel):
     def _known_model(cls, value: str) -> str:
         models.specification(value)
         return value
+
+    @model_validator(mode="after")
+    def _countable(self) -> Self:
+        if self.workers > MOST_WORKERS:
+            raise ValueError(
+                f"--nodes {self.nodes} with --devices-per-node {self.devices_per_node}: at most {MOST_WORKERS} workers"
+            )
+        return self
 
     @property
     def workers(self) -> int:
@@ -103,4 +117,6 @@ def _one_line(error: ValidationError) -> str:
         return f"{option_name(field)} is required"
     if not field:
         return reason
+    if first["input"] == "":
+        return f"{option_name(field)} '': must not be empty"
     return f"{option_name(field)} {first['input']}: {reason}"

@@ -86,14 +86,18 @@ class LocalLauncher:
         env = {**os.environ, **process.env, "HARNESS_LAUNCHER_PID": str(os.getpid())}
         with ExitStack() as stack:
             log = stack.enter_context((repeat_dir / "logs" / f"{process.name}.log").open("wb"))
-            return subprocess.Popen(
-                [*process.argv, "--repeat", str(repeat)],
-                env=env,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+            try:
+                return subprocess.Popen(
+                    [*process.argv, "--repeat", str(repeat)],
+                    env=env,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                where = f"{process.role} rank {process.rank} on {process.host}"
+                raise RunFailed(f"{where} cannot be started: {process.argv[0]}: {error.strerror}") from None
 
     def _supervise(
         self, watch: Watch, running: dict[int, subprocess.Popen[bytes]], on_progress: Callable[[Progress], None]
@@ -154,17 +158,20 @@ def failure(watch: Watch, culprit: Followed, what: str) -> RunFailed:
 
 def _end(processes: list[subprocess.Popen[bytes]]) -> None:
     """End every process group that is left: ask, wait a little, kill. Stopped processes are killed too."""
-    for sent in (signal.SIGTERM, signal.SIGKILL):
-        for popen in processes:
-            _signal_group(popen.pid, sent)
-        deadline = time.monotonic() + GRACE_S
-        while time.monotonic() < deadline and any(popen.poll() is None for popen in processes):
-            time.sleep(0.05)
+    try:
+        _signal_groups(processes, signal.SIGTERM)
+    finally:  # also when Ctrl-C comes while we wait
+        _signal_groups(processes, signal.SIGKILL)
 
 
-def _signal_group(leader: int, sent: signal.Signals) -> None:
-    with suppress(ProcessLookupError):  # the whole group is gone
-        os.killpg(leader, sent)
+def _signal_groups(processes: list[subprocess.Popen[bytes]], sent: signal.Signals) -> None:
+    """Send a signal to every process group, and wait a little for their leaders to end."""
+    for popen in processes:
+        with suppress(ProcessLookupError):  # the whole group is gone
+            os.killpg(popen.pid, sent)
+    deadline = time.monotonic() + GRACE_S
+    while time.monotonic() < deadline and any(popen.poll() is None for popen in processes):
+        time.sleep(0.05)
 
 
 def _is_stopped(pid: int) -> bool:

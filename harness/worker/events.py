@@ -15,12 +15,20 @@ class Events:
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = path.open("a", buffering=1)
+        self._file = path.open("ab", buffering=0)
 
     def emit(self, event: str, **fields: Any) -> None:
         """Append one event with the wall-clock time (seconds since the epoch). Raises OSError when the disk is full."""
-        self._file.write(json.dumps({"event": event, "time": time.time(), **fields}) + "\n")
-        self._file.flush()
+        line = (json.dumps({"event": event, "time": time.time(), **fields}) + "\n").encode()
+        begin = self._file.seek(0, os.SEEK_END)
+        try:
+            while line:
+                line = line[self._file.write(line) :]
+        except OSError:
+            self._file.truncate(
+                begin
+            )  # half a line would tell nothing, and take the room that the error's own event needs
+            raise
 
     def started(self) -> None:
         """The first event: who this is."""

@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 import traceback
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -64,8 +65,10 @@ def _run(run_dir: Path, repeat: int, index: int) -> int:
         events.emit("closed")
         return 0
     except BaseException as error:
-        traceback.print_exc()
-        events.emit("error", type=type(error).__name__, message=_summary(error))
+        with suppress(OSError):  # a full disk may be the very error; then the exit code has to do
+            traceback.print_exc()
+        with suppress(OSError):
+            events.emit("error", type=type(error).__name__, message=_summary(error))
         return 1
 
 
@@ -124,8 +127,9 @@ def _main() -> int:
     if "HARNESS_LAUNCHER_PID" in os.environ:
         _end_with_parent()
     code = _run(arguments.run, arguments.repeat, arguments.index)
-    sys.stdout.flush()
-    sys.stderr.flush()
+    with suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
     # Frameworks keep threads that can block an orderly exit after a failed peer; everything of ours is on disk by now.
     os._exit(code)
 

@@ -109,7 +109,7 @@ def tensorflow_step(name: str, images: np.ndarray, labels: np.ndarray, values: A
         wanted = {
             "logits": logits,
             "loss": loss_of(logits),
-            **prefixed("gradient", dict(zip(trained, gradients))),
+            **prefixed("gradient", dict(zip(trained, gradients))),  # noqa: B905 (Python 3.9)
             **prefixed("moved", moved),
         }
         found: Arrays = session.run(wanted, {single[key]: value for key, value in values.items()})

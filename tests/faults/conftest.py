@@ -1,0 +1,42 @@
+"""Fixtures of the fault tests: a run to disturb, and a small image set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from harness.inputs import make
+from tests.faults.running import Run
+
+Begin = Callable[..., Run]
+
+
+@pytest.fixture
+def begin(tmp_path: Path, environment: Callable[[str], Path]) -> Iterator[Begin]:
+    """Start a run of a backend on two nodes. What a failing test leaves is removed."""
+    runs: list[Run] = []
+
+    def start(backend: str, *arguments: str, **how: object) -> Run:
+        environment(backend)
+        runs.append(Run(tmp_path, "--backend", backend, "--nodes", "2", *arguments, **how))  # type: ignore[arg-type]
+        return runs[-1]
+
+    yield start
+    for run in runs:
+        if run.process.poll() is None:
+            with suppress(psutil.NoSuchProcess):
+                for process in psutil.Process(run.process.pid).children(recursive=True):
+                    process.kill()
+            run.process.kill()
+            run.process.communicate()
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> Path:
+    """Sixteen JPEGs in ImageNet's layout."""
+    make.make(tmp_path / "images", 16, 2, (64, 48), seed=1)
+    return tmp_path / "images"

@@ -1,0 +1,131 @@
+"""A ``harness run`` in a process of its own, followed and disturbed from outside, and what must be true of it afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import psutil
+
+TINY = ["--model", "resnet50", "--batch-size", "2", "--image-size", "32", "--repeats", "1", "--threads", "1"]
+LONG = "100000"  # steps that no test waits for
+PATIENCE_S = 240.0  # until something must have happened on a busy machine
+GONE_WITHIN_S = 10.0
+Value = TypeVar("Value")
+
+
+class Run:
+    """``harness run`` with tiny settings. ``wrapper`` is a command that starts it; ``root`` is where its files appear."""
+
+    def __init__(self, folder: Path, *arguments: str, wrapper: Sequence[str] = (), **environ: str) -> None:
+        self.output = folder / "runs"
+        self.process = subprocess.Popen(
+            [*wrapper, sys.executable, "-m", "harness", "run", *TINY, "--output", str(self.output), *arguments],
+            cwd=folder,
+            env={**os.environ, **environ},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.code = -1
+        self.stdout = self.stderr = ""
+        self.ranks: set[int] = set()
+
+    # --- while it runs ---
+
+    @property
+    def folder(self) -> Path:
+        """The run directory."""
+        (folder,) = [path.parent for path in self.output.glob("*/plan.json")]
+        return folder
+
+    @property
+    def plan(self) -> dict[str, Any]:
+        return self.eventually(lambda: json.loads((self.folder / "plan.json").read_text()))
+
+    def events(self, name: str) -> dict[str, dict[str, Any]]:
+        """What a process (``worker-0``) has reported so far."""
+        lines = (self.folder / "repeat-1" / "events" / f"{name}.jsonl").read_text().split("\n")[:-1]
+        return {event["event"]: event for event in map(json.loads, lines)}
+
+    def reaches(self, name: str, event: str) -> dict[str, Any]:
+        """Wait until a process has reported an event; returns the event."""
+        found: dict[str, Any] = self.eventually(lambda: self.events(name)[event])
+        return found
+
+    def pid(self, name: str) -> int:
+        pid = int(self.reaches(name, "started")["pid"])
+        self.ranks.add(pid)
+        return pid
+
+    def send(self, name: str, sent: signal.Signals) -> None:
+        os.kill(self.pid(name), sent)
+
+    def eventually(self, look: Callable[[], Value]) -> Value:
+        """What ``look`` finds, once it finds it. A controller that ends before is shown."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                return look()
+            except (OSError, KeyError, ValueError):
+                assert self.process.poll() is None, self.process.communicate()
+                assert time.monotonic() < deadline, "nothing happened"
+                time.sleep(0.005)
+
+    # --- afterwards ---
+
+    def end(self) -> Run:
+        """Wait for the controller; nothing of it may be left ten seconds later."""
+        self.stdout, self.stderr = self.process.communicate(timeout=PATIENCE_S)
+        self.code = self.process.returncode
+        deadline = time.monotonic() + GONE_WITHIN_S
+        while left := list(self._left()):
+            assert time.monotonic() < deadline, f"left behind: {left}"
+            time.sleep(0.1)
+        return self
+
+    def _left(self) -> Iterator[str]:
+        """Processes that belong to the run: they name its folder, or are in the session of one of its ranks."""
+        for process in psutil.process_iter(["cmdline", "status"]):
+            command = " ".join(process.info["cmdline"] or [])
+            if process.info["status"] == psutil.STATUS_ZOMBIE or process.pid == os.getpid():
+                continue
+            try:
+                session = os.getsid(process.pid)
+            except ProcessLookupError:
+                continue
+            if f"--run {self.output}" in command or session in self.ranks:
+                yield f"{process.pid} {command}"
+
+    @property
+    def record(self) -> dict[str, Any]:
+        loaded: dict[str, Any] = json.loads((self.folder / "record.json").read_text())
+        return loaded
+
+    def failed_saying(self, *fragments: str) -> None:
+        """One error that says what and where; logs and a record, but no number."""
+        assert (self.code, self.stdout) == (1, ""), self.stderr
+        self._kept_everything_but_a_number("failed")
+        for fragment in fragments:
+            assert fragment in self.stderr and fragment in self.record["reason"], self.stderr
+        assert self.stderr.startswith(f"harness: {self.record['spec']['backend']}: ")
+        assert self.stderr.rstrip().endswith(f"logs and record: {self.folder}")
+        assert self.stderr.count("harness: ") == 1
+
+    def was_interrupted_by(self, name: str) -> None:
+        assert (self.code, self.stdout) == (130, ""), self.stderr
+        assert self.stderr == "harness: interrupted; no process is left running\n"
+        self._kept_everything_but_a_number("interrupted")
+        assert self.record["reason"] == f"interrupted by {name}"
+
+    def _kept_everything_but_a_number(self, status: str) -> None:
+        assert (self.record["status"], self.record["derived"]) == (status, None)
+        logs = {path.stem for path in (self.folder / "repeat-1" / "logs").iterdir()}
+        assert logs == {f"{process['role']}-{process['rank']}" for process in self.record["plan"]["processes"]}

@@ -1,0 +1,85 @@
+"""A rank raises an error, or computes nonsense: the run fails with that rank's own words."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT, Harness
+from tests.faults.conftest import Begin
+from tests.faults.running import LONG, TINY
+
+
+@pytest.mark.parametrize("backend", ["pytorch", pytest.param("parameter_server", marks=pytest.mark.slow)])
+def test_a_corrupted_image_fails_the_run_and_is_named(begin: Begin, images: Path, backend: str) -> None:
+    (bad,) = images.glob("train/n00000002/*_3.JPEG")
+    bad.write_bytes(b"\xff\xd8 this was an image once")
+    run = begin(backend, "--data", str(images), "--warmup", "1", "--steps", LONG)
+    run.pid("worker-0"), run.pid("worker-1")
+    run.end().failed_saying(" failed: BadImage: bad image", str(bad), "worker rank ", " on node")
+
+
+@pytest.mark.parametrize("backend", ["pytorch", pytest.param("parameter_server", marks=pytest.mark.slow)])
+def test_a_training_that_diverges_gives_no_number(begin: Begin, backend: str) -> None:
+    run = begin(backend, "--learning-rate", "1e30", "--warmup", "2", "--steps", "3").end()
+    run.failed_saying("repeat 1 does not count: finite: ")
+    assert "ranks [0, 1]" in run.record["reason"]
+
+
+def test_an_environment_without_the_framework_fails_the_run_and_says_which_module(begin: Begin) -> None:
+    run = begin("pytorch", "--env", sys.prefix, "--warmup", "1", "--steps", "3").end()
+    run.failed_saying("ModuleNotFoundError: No module named 'torch'")
+
+
+def test_a_python_that_cannot_be_started_fails_the_run_and_is_named(begin: Begin, tmp_path: Path) -> None:
+    """It answers when asked for its version, and then loses its permission."""
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nchmod -x "$0"\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    run = begin("pytorch", "--env", str(python), "--warmup", "1", "--steps", "3").end()
+    assert run.code == 1
+    assert f"worker rank 0 on node0 cannot be started: {python}: Permission denied" in run.stderr
+    assert run.record["derived"] is None
+
+
+@pytest.mark.parametrize("backend", ["pytorch", "parameter_server"])
+def test_a_port_that_becomes_busy_after_planning_fails_the_run_and_is_named(begin: Begin, backend: str) -> None:
+    import socket
+
+    run = begin(backend, "--warmup", "1", "--steps", "3")
+    process = run.plan["processes"][-1]
+    with socket.create_server((process["address"], process["port"])):
+        run.end()
+    message = f"{process['role']} rank {process['rank']} on {process['host']} failed: RuntimeError: cannot listen on "
+    run.failed_saying(message + f"127.0.0.1:{process['port']}: Address already in use")
+
+
+def test_a_worker_started_alone_reports_its_error_and_ends(
+    harness: Harness, environment: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Its peer never comes: the rank that waits gives up by itself, without a launcher that watches over it."""
+    shown = harness("run", "--backend", "pytorch", "--nodes", "2", *TINY, "--timeout", "3", "--dry-run", "--json").json
+    (tmp_path / "spec.json").write_text(json.dumps(shown["spec"]))
+    (tmp_path / "plan.json").write_text(json.dumps(shown["plan"]))
+    main = ROOT / "harness" / "worker" / "main.py"
+    arguments = ["--run", str(tmp_path), "--repeat", "1", "--index", "0"]
+    done = subprocess.run(
+        [environment("pytorch"), main, *arguments], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 1
+    last = (tmp_path / "repeat-1" / "events" / "worker-0.jsonl").read_text().splitlines()[-1]
+    assert json.loads(last)["event"] == "error"
+
+
+def test_an_image_that_vanishes_during_the_run_fails_it_and_is_named(begin: Begin, images: Path) -> None:
+    run = begin("pytorch", "--data", str(images), "--warmup", "1", "--steps", LONG)
+    run.reaches("worker-0", "window"), run.reaches("worker-1", "window")
+    run.pid("worker-0"), run.pid("worker-1")
+    shutil.rmtree(images / "train" / "n00000001")
+    run.end().failed_saying(" failed: BadImage: bad image", "n00000001", "No such file or directory")

@@ -1,0 +1,35 @@
+"""Nothing waits for ever: the watchdog ends a repeat that takes too long, and says who was to blame."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from tests.faults.conftest import Begin
+from tests.faults.running import LONG
+
+ENOUGH_TO_START_S = "40"
+
+
+@pytest.mark.parametrize(
+    ("backend", "victim", "message"),
+    [
+        ("pytorch", "worker-1", "worker rank 1 on node1 is stopped"),
+        pytest.param("parameter_server", "worker-0", "worker rank 0 on node0 is stopped", marks=pytest.mark.slow),
+        pytest.param("parameter_server", "ps-0", "ps rank 0 on node0 is stopped", marks=pytest.mark.slow),
+    ],
+)
+def test_a_process_that_stops_in_the_window_is_named_after_the_time_limit(
+    begin: Begin, backend: str, victim: str, message: str
+) -> None:
+    run = begin(backend, "--warmup", "1", "--steps", LONG, "--timeout", ENOUGH_TO_START_S)
+    for worker in ("worker-0", "worker-1"):
+        run.reaches(worker, "window")
+    run.send(victim, signal.SIGSTOP)
+    run.end().failed_saying(message, f"no end after {ENOUGH_TO_START_S} s (--timeout)")
+
+
+def test_a_run_that_is_only_slow_is_ended_by_the_time_limit_too(begin: Begin) -> None:
+    run = begin("pytorch", "--warmup", "1", "--steps", LONG, "--timeout", "1")
+    run.end().failed_saying("is the furthest behind: no end after 1 s (--timeout)")

@@ -1,0 +1,69 @@
+"""Ctrl-C and its relatives: everything ends, the record says so, and there is no number."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.faults.conftest import Begin
+from tests.faults.running import LONG, Run
+
+MANY_STEPS = ["--warmup", "1", "--steps", LONG]
+
+
+def in_the_window(run: Run) -> Run:
+    for worker in ("worker-0", "worker-1"):
+        run.pid(worker)
+        run.reaches(worker, "window")
+    return run
+
+
+@pytest.mark.parametrize(
+    ("backend", "sent"),
+    [
+        ("pytorch", signal.SIGINT),
+        pytest.param("parameter_server", signal.SIGINT, marks=pytest.mark.slow),
+        pytest.param("pytorch", signal.SIGTERM, marks=pytest.mark.slow),
+        pytest.param("pytorch", signal.SIGHUP, marks=pytest.mark.slow),
+    ],
+)
+def test_an_interrupted_run_is_recorded_as_interrupted(begin: Begin, backend: str, sent: signal.Signals) -> None:
+    run = in_the_window(begin(backend, *MANY_STEPS))
+    run.process.send_signal(sent)
+    run.end().was_interrupted_by(sent.name)
+
+
+def test_ctrl_c_before_any_rank_is_ready_leaves_nothing(begin: Begin) -> None:
+    run = begin("pytorch", *MANY_STEPS)
+    run.pid("worker-0"), run.pid("worker-1")
+    run.process.send_signal(signal.SIGINT)
+    run.end().was_interrupted_by("SIGINT")
+
+
+def test_impatient_ctrl_c_does_not_cut_the_cleaning_up_short(begin: Begin) -> None:
+    """A stopped rank makes the cleaning up take its full three seconds."""
+    run = in_the_window(begin("pytorch", *MANY_STEPS))
+    run.send("worker-1", signal.SIGSTOP)
+    for _ in range(5):
+        run.process.send_signal(signal.SIGINT)
+        run.process.send_signal(signal.SIGTERM)
+    code = run.end().code
+    assert code == 130
+    assert run.record["status"] == "interrupted"
+
+
+def test_ranks_and_their_decoders_die_with_a_controller_that_is_killed(begin: Begin, images: Path) -> None:
+    run = in_the_window(begin("pytorch", *MANY_STEPS, "--data", str(images), "--data-threads", "2"))
+    run.process.kill()
+    assert run.end().code == -signal.SIGKILL
+    assert not (run.folder / "record.json").exists()
+
+
+@pytest.mark.slow
+def test_servers_die_with_a_controller_that_is_killed(begin: Begin) -> None:
+    run = in_the_window(begin("parameter_server", *MANY_STEPS))
+    run.pid("ps-0")
+    run.process.kill()
+    assert run.end().code == -signal.SIGKILL

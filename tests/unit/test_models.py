@@ -1,0 +1,136 @@
+"""The models as data: how large they are, in which order their tensors are created, and what they start from."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from harness import models
+from harness.models.initial import initial_value, initial_values
+
+each_model = pytest.mark.parametrize("name", ["inception3", "resnet50"])
+
+# Counted independently of this project, with 1000 classes: torchvision's resnet50 (v1 and v1.5 have the same tensors), and
+# Keras' InceptionV3 without its moving averages. A class more is a column of the 2048-row dense kernel and a bias.
+PUBLISHED = {"resnet50": 25_557_032, "inception3": 23_817_352}
+ONE_MORE_CLASS = 2048 + 1
+
+
+def largest(name: str, count: int) -> list[tuple[tuple[int, ...], int]]:
+    """Shapes and bytes of the largest tensors."""
+    tensors = sorted(models.specification(name).tensors, key=lambda tensor: -tensor.bytes)
+    return [(tensor.shape, tensor.bytes) for tensor in tensors[:count]]
+
+
+def test_the_models_are_found() -> None:
+    assert {"inception3", "resnet50"} <= set(models.names())
+
+
+@each_model
+def test_the_parameters_are_the_published_ones_and_the_extra_class(name: str) -> None:
+    specification = models.specification(name)
+    assert specification.parameters == PUBLISHED[name] + ONE_MORE_CLASS
+    assert specification.bytes == 4 * specification.parameters
+
+
+def test_inception3_has_two_statistics_but_no_gamma_per_convolution() -> None:
+    specification = models.specification("inception3")
+    last = [tensor.name.rsplit(".", 1)[1] for tensor in specification.tensors]
+    assert last == ["kernel", "beta"] * 94 + ["kernel", "bias"]
+    assert sum(tensor.elements for tensor in specification.statistics) == 34_432  # Keras': 23 851 784 less 23 817 352
+
+
+def test_resnet50_creates_kernel_gamma_beta_and_the_shortcut_first() -> None:
+    names = [tensor.name for tensor in models.specification("resnet50").tensors]
+    assert [name.rsplit(".", 1)[1] for name in names] == ["kernel", "gamma", "beta"] * 53 + ["kernel", "bias"]
+    units = [name.removesuffix(".conv.kernel") for name in names if name.endswith(".conv.kernel")]
+    block = [f"stage1_block1.{part}" for part in ("shortcut", "reduce", "spatial", "expand")]
+    assert units[:6] == ["stem", *block, "stage1_block2.reduce"]
+
+
+def test_the_largest_tensors_of_inception3() -> None:
+    assert largest("inception3", 3) == [
+        ((2048, 1001), 8_200_192),
+        ((3, 3, 448, 384), 6_193_152),
+        ((3, 3, 448, 384), 6_193_152),
+    ]
+
+
+def test_the_largest_tensors_of_resnet50() -> None:
+    assert largest("resnet50", 5) == [
+        *[((3, 3, 512, 512), 9_437_184)] * 3,
+        ((1, 1, 1024, 2048), 8_388_608),
+        ((2048, 1001), 8_200_192),
+    ]
+
+
+@each_model
+def test_every_name_is_unique(name: str) -> None:
+    specification = models.specification(name)
+    names = [tensor.name for tensor in (*specification.tensors, *specification.statistics)]
+    assert len(names) == len(set(names))
+
+
+def test_a_hyphen_may_stand_for_an_underscore(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(models, "names", lambda: ["hep_cnn"])
+    with pytest.raises(ModuleNotFoundError, match="hep_cnn"):  # looked for by its folder's name
+        models.specification("hep-cnn")
+
+
+def test_an_unknown_model_is_told_which_there_are() -> None:
+    with pytest.raises(models.UnknownModel) as error:
+        models.specification("vgg")
+    assert str(error.value) == f"unknown model 'vgg'; known: {', '.join(models.names())}"
+
+
+def test_an_unknown_framework_is_told_which_there_are() -> None:
+    with pytest.raises(ValueError, match="'mxnet'; known: torch, tensorflow"):
+        models.definition("resnet50", "mxnet")
+
+
+def test_specifications_load_without_numpy() -> None:
+    code = "import sys; from harness import models; [models.specification(n) for n in models.names()]; "
+    subprocess.run([sys.executable, "-c", code + "assert 'numpy' not in sys.modules"], check=True)
+
+
+@each_model
+def test_initial_values_have_the_shapes_and_follow_from_the_seed(name: str) -> None:
+    specification = models.specification(name)
+    first, again, other = (initial_values(specification, seed) for seed in (3, 3, 4))
+    for tensor in (*specification.tensors, *specification.statistics):
+        assert (first[tensor.name].shape, first[tensor.name].dtype) == (tensor.shape, np.float32)
+        assert np.array_equal(first[tensor.name], again[tensor.name])
+        drawn = tensor.initial in ("he_normal", "small_normal")
+        assert drawn != np.array_equal(first[tensor.name], other[tensor.name])
+
+
+def test_every_tensor_has_a_stream_of_its_own() -> None:
+    specification = models.specification("resnet50")
+    shape = (3, 3, 512, 512)
+    alike = [(tensor, index) for index, tensor in enumerate(specification.tensors) if tensor.shape == shape]
+    drawn = [initial_value(tensor, index, seed=0).ravel() for tensor, index in alike]
+    assert len(drawn) == 3
+    assert np.abs(np.corrcoef(drawn) - np.eye(3)).max() < 0.01
+    assert np.array_equal(drawn[2].reshape(shape), initial_values(specification, seed=0)[alike[2][0].name])
+
+
+def test_kernels_have_the_variance_that_keeps_a_relu_network_alive() -> None:
+    values = initial_values(models.specification("resnet50"), seed=0)
+    kernel = values["stage4_block2.spatial.conv.kernel"]
+    assert kernel.mean() == pytest.approx(0, abs=1e-4)
+    assert kernel.var() == pytest.approx(2 / (3 * 3 * 512), rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("name", "kernel", "pinned"),
+    [
+        ("inception3", "stem.0.conv.kernel", [0.2728540301322937, -0.23630498349666595, 0.06000293418765068]),
+        ("resnet50", "stem.conv.kernel", [0.11693744361400604, -0.1012735664844513, 0.0257155429571867]),
+    ],
+)
+def test_no_numpy_version_changes_the_initial_values(name: str, kernel: str, pinned: list[float]) -> None:
+    """Bitwise: the same digits came from NumPy 1.23.5 and 2.4.6."""
+    assert initial_values(models.specification(name), seed=3)[kernel].ravel()[:3].tolist() == pinned
