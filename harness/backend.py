@@ -82,7 +82,7 @@ def backend(name: str) -> Backend:
     elif name in _announced():
         found = _announced()[name].load()
     else:
-        raise InvalidInput(f"--backend {name}: unknown; known backends are {', '.join(names())}")
+        raise InvalidInput(f"unknown backend '{name}'; known backends are {', '.join(names())}")
     assert isinstance(found, Backend)
     return found
 

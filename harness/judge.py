@@ -1,17 +1,48 @@
-"""Judging a repeat: what must hold for its times to count. Pure: facts in, checks out."""
+"""Judging a repeat: what must hold for its times to count. Pure: facts in, checks out.
+
+It happens twice: when a repeat has ended, and whenever its record is read.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import median
+from typing import Any
 
-from harness.record import Check, Rank
+from pydantic import BaseModel, ConfigDict, Field
+
 from harness.spec import RunSpec
+
+
+class Frozen(BaseModel):
+    """Base of what a record holds: immutable, closed to unknown names, and without infinities."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Check(Frozen):
+    """One condition that a repeat must meet for its times to count."""
+
+    name: str
+    passed: bool
+    detail: str
+
+
+class Rank(Frozen):
+    """One worker's raw times (seconds from the opening of its window, see ``worker/loop.py``) and evidence."""
+
+    rank: int
+    host: str
+    marks_s: list[float]
+    finished_s: float = Field(gt=0)
+    window_s: float = Field(gt=0)
+    evidence: dict[str, Any]
 
 
 def judge(spec: RunSpec, ranks: Sequence[Rank], expected_updates: int) -> list[Check]:
     """All checks of one repeat, in the order in which a person would want to hear of a failure."""
     evidence = [rank.evidence for rank in ranks]
+    present = sorted(rank.rank for rank in ranks)
     worlds = sorted({facts["world_size"] for facts in evidence})
     infinite = [rank.rank for rank in ranks if not rank.evidence["finite"]]
     digests = {facts["digest"] for facts in evidence}
@@ -21,7 +52,11 @@ def judge(spec: RunSpec, ranks: Sequence[Rank], expected_updates: int) -> list[C
     slowest = max(ranks, key=lambda rank: rank.finished_s)
     ratio = slowest.finished_s / median(rank.finished_s for rank in ranks)
     return [
-        Check(name="all_ranks", passed=len(ranks) == spec.workers, detail=f"{len(ranks)} of {spec.workers} reported"),
+        Check(
+            name="all_ranks",
+            passed=present == list(range(spec.workers)),
+            detail=f"{len(ranks)} of {spec.workers} reported",
+        ),
         Check(name="world_size", passed=worlds == [spec.workers], detail=f"ranks saw {worlds}, planned {spec.workers}"),
         Check(
             name="finite",

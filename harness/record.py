@@ -2,7 +2,7 @@
 
 Raw times are the result; ``derived`` is computed from them, carries the id of its formula, and is checked against them
 whenever a record is read. A record that is not ``completed`` has no derived figures, and no edit of its status gives it
-any: a completed record must hold every repeat and pass every check.
+any: a completed record must hold every repeat, and its evidence is judged again.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from harness.analysis import statistics
 from harness.errors import InvalidInput
+from harness.judge import Check, Frozen, Rank, judge
 from harness.spec import RunSpec
 
 if TYPE_CHECKING:
@@ -29,30 +30,7 @@ FILE_NAME = "record.json"
 Status = Literal["completed", "failed", "interrupted"]
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class Check(_Frozen):
-    """One condition that a repeat must meet for its times to count."""
-
-    name: str
-    passed: bool
-    detail: str
-
-
-class Rank(_Frozen):
-    """One worker's raw times (seconds from the opening of its window, see ``worker/loop.py``) and evidence."""
-
-    rank: int
-    host: str
-    marks_s: list[float]
-    finished_s: float = Field(gt=0)
-    window_s: float = Field(gt=0)
-    evidence: dict[str, Any]
-
-
-class Repeat(_Frozen):
+class Repeat(Frozen):
     """One measurement in fresh processes."""
 
     number: int
@@ -61,13 +39,8 @@ class Repeat(_Frozen):
     started: str
     ended: str
 
-    @property
-    def valid(self) -> bool:
-        """True when every check passed."""
-        return all(check.passed for check in self.checks)
 
-
-class Derived(_Frozen):
+class Derived(Frozen):
     """Figures computed from the raw times."""
 
     formula: str
@@ -75,15 +48,16 @@ class Derived(_Frozen):
     step_times: statistics.StepTimes
 
 
-class Record(_Frozen):
+class Record(Frozen):
     """One run. Times are ISO 8601 in UTC."""
 
-    schema_: Literal["harness.record/1"] = Field("harness.record/1", alias="schema")
+    schema_: Literal["harness.record/1"] = Field(alias="schema")
     id: str
     status: Status
     reason: str | None
     spec: RunSpec
     plan: dict[str, Any]
+    expected_updates: int
     repeats: list[Repeat]
     derived: Derived | None
     machine: dict[str, Any]
@@ -106,12 +80,13 @@ class Record(_Frozen):
         if [repeat.number for repeat in self.repeats] != list(range(1, self.spec.repeats + 1)):
             raise ValueError(f"a completed run has repeats 1 to {self.spec.repeats}")
         for repeat in self.repeats:
-            if not repeat.checks or not repeat.valid:
-                raise ValueError(f"repeat {repeat.number} has not passed its checks")
-            if [rank.rank for rank in repeat.ranks] != list(range(self.spec.workers)):
-                raise ValueError(f"repeat {repeat.number} does not hold every rank")
-            if any(len(rank.marks_s) != self.spec.steps + 1 for rank in repeat.ranks):
-                raise ValueError(f"repeat {repeat.number} does not hold every step")
+            # Not the verdicts that were written down, but what the evidence says.
+            try:
+                judged = judge(self.spec, repeat.ranks, self.expected_updates)
+            except (LookupError, TypeError, ValueError):
+                raise ValueError(f"repeat {repeat.number} lacks evidence") from None
+            if failed := [check.name for check in [*judged, *repeat.checks] if not check.passed]:
+                raise ValueError(f"repeat {repeat.number} does not pass {', '.join(dict.fromkeys(failed))}")
         if not _alike(derive(self.spec, self.repeats).model_dump(), self.derived.model_dump()):
             raise ValueError("the derived figures do not follow from the raw times")
         return self

@@ -17,11 +17,11 @@ from harness import environments, machine
 from harness.backend import Backend, Variant, backend
 from harness.errors import HarnessError, InvalidInput, RunFailed
 from harness.inputs import index
-from harness.judge import judge
+from harness.judge import Rank, judge
 from harness.launch import local
 from harness.launch.watch import Progress, Watch
 from harness.plan import Interpreter, LaunchPlan, complete, launch_plan, with_options
-from harness.record import Derived, Rank, Record, Repeat, Status, derive, write, write_atomically
+from harness.record import Derived, Record, Repeat, Status, derive, write, write_atomically
 from harness.spec import SYNTHETIC, RunSpec
 
 Listener = Callable[["Run", int, Progress], None]
@@ -85,6 +85,10 @@ class Run:
         """The run directory."""
         return self.prepared.run_dir
 
+    @property
+    def _expected_updates(self) -> int:
+        return self.prepared.backend.expected_updates(self.spec)
+
     @classmethod
     def checked(cls, prepared: Prepared) -> Self:
         """A run whose environment and data are there. Raises InvalidInput; writes nothing."""
@@ -125,10 +129,8 @@ class Run:
             raise _cannot_write(error, self.folder) from None
         ranks = _ranks(watch)
         self.software = watch.followed[0].events["software"]
-        expected = self.prepared.backend.expected_updates(self.spec)
-        repeat = Repeat(
-            number=number, ranks=ranks, checks=judge(self.spec, ranks, expected), started=started, ended=_now()
-        )
+        checks = judge(self.spec, ranks, self._expected_updates)
+        repeat = Repeat(number=number, ranks=ranks, checks=checks, started=started, ended=_now())
         self.repeats.append(repeat)
         failed = [f"{check.name}: {check.detail}" for check in repeat.checks if not check.passed]
         if failed:
@@ -145,6 +147,7 @@ class Run:
             reason=_reason(error),
             spec=self.spec,
             plan=self.prepared.plan.as_dict(),
+            expected_updates=self._expected_updates,
             repeats=self.repeats,
             derived=derived,
             machine=machine.describe(),

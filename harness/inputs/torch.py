@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import itertools
 import math
-from multiprocessing import get_context
+import os
+from multiprocessing import get_context, parent_process
 from random import Random
+from threading import Thread
 from typing import Iterator, List, NamedTuple, Tuple, Union
 
 import numpy as np
@@ -56,9 +58,31 @@ def batches(
 
 def _processes(workers: int) -> dict[str, object]:
     context = get_context("forkserver")
-    # Import torch once, not once per worker; the main module comes first because it makes this package importable.
-    context.set_forkserver_preload(["__main__", __name__])
-    return {"num_workers": workers, "prefetch_factor": 2, "multiprocessing_context": context}
+    # Import the slow packages once, not once per worker. Not this module: before Python 3.13 a fork server does not run
+    # the main module first, which is what makes this package importable.
+    context.set_forkserver_preload(["torch", "PIL.Image"])
+    return {
+        "num_workers": workers,
+        "prefetch_factor": 2,
+        "multiprocessing_context": context,
+        "worker_init_fn": _end_with_trainer,
+    }
+
+
+def _end_with_trainer(_: int) -> None:
+    """End this decoder when its trainer dies, however it dies.
+
+    PyTorch's own watchdog looks at the parent, which is the fork server, and that lives as long as its children: together
+    they would outlive a trainer that was killed.
+    """
+    trainer = parent_process()
+    assert trainer
+
+    def wait() -> None:
+        trainer.join()
+        os._exit(1)
+
+    Thread(target=wait, daemon=True).start()
 
 
 def _requests(index: ImageIndex, rank: int, world: int, batch_size: int, seed: int) -> Iterator[List[Request]]:

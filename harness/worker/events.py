@@ -25,9 +25,7 @@ class Events:
             while line:
                 line = line[self._file.write(line) :]
         except OSError:
-            self._file.truncate(
-                begin
-            )  # half a line would tell nothing, and take the room that the error's own event needs
+            self._file.truncate(begin)  # half a line tells nothing, and takes the room of the error's own event
             raise
 
     def started(self) -> None:

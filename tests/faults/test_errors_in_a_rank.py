@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -50,8 +51,6 @@ def test_a_python_that_cannot_be_started_fails_the_run_and_is_named(begin: Begin
 
 @pytest.mark.parametrize("backend", ["pytorch", "parameter_server"])
 def test_a_port_that_becomes_busy_after_planning_fails_the_run_and_is_named(begin: Begin, backend: str) -> None:
-    import socket
-
     run = begin(backend, "--warmup", "1", "--steps", "3")
     process = run.plan["processes"][-1]
     with socket.create_server((process["address"], process["port"])):
@@ -77,6 +76,7 @@ def test_a_worker_started_alone_reports_its_error_and_ends(
     assert json.loads(last)["event"] == "error"
 
 
+@pytest.mark.slow
 def test_an_image_that_vanishes_during_the_run_fails_it_and_is_named(begin: Begin, images: Path) -> None:
     run = begin("pytorch", "--data", str(images), "--warmup", "1", "--steps", LONG)
     run.reaches("worker-0", "window"), run.reaches("worker-1", "window")

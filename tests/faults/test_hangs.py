@@ -9,7 +9,7 @@ import pytest
 from tests.faults.conftest import Begin
 from tests.faults.running import LONG
 
-ENOUGH_TO_START_S = "40"
+ENOUGH_TO_START_S = "25"
 
 
 @pytest.mark.parametrize(

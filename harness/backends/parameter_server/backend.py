@@ -12,7 +12,7 @@ from harness import models, placement
 from harness.backend import Arrangement, Backend, Seat, Variant, one_process_per_device
 from harness.environments import EnvironmentSpec
 from harness.errors import InvalidInput
-from harness.spec import Options, RunSpec
+from harness.spec import MOST_WORKERS, Options, RunSpec
 
 FOLDER = Path(__file__).parent
 UNITS = {"": 1, "b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "kb": 10**3, "mb": 10**6, "gb": 10**9}
@@ -21,7 +21,7 @@ UNITS = {"": 1, "b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "kb": 10**3, "
 class ParameterServerOptions(Options):
     """Options of the ``parameter_server`` backend."""
 
-    ps: int = Field(1, ge=1, description="number of parameter servers")
+    ps: int = Field(1, ge=1, le=MOST_WORKERS, description="number of parameter servers")
     ps_nodes: Literal["shared", "dedicated"] = Field(
         "shared", description="servers share the workers' nodes, one each, or get nodes of their own"
     )

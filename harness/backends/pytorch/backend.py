@@ -21,7 +21,7 @@ KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(4 << 30), "MALLOC_TRIM_THRESHOLD_":
 class PyTorchOptions(Options):
     """Options of the ``pytorch`` backend."""
 
-    bucket_mb: float = Field(25.0, gt=0, description="size of a gradient bucket, in MiB")
+    bucket_mb: float = Field(25.0, gt=0, le=1e6, description="size of a gradient bucket, in MiB")
     compile: bool = Field(False, description="compile the model with torch.compile (needs a C++ compiler)")
 
 

@@ -1,0 +1,191 @@
+"""A request that cannot be carried out: one line that says what, where and what would be right; nothing is started."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Finished, Harness
+
+RUN = ["run", "--backend"]
+PYTORCH = [*RUN, "pytorch"]
+PS = [*RUN, "parameter_server"]
+
+# Arguments, and what the line must say.
+WRONG: list[tuple[list[str], list[str]]] = [
+    # counts
+    ([*PS, "--ps", "5", "--nodes", "4"], ["--ps 5", "--nodes 4", "--ps 1..4", "--ps-nodes dedicated"]),
+    ([*PS, "--ps", "0"], ["--ps 0", "greater than or equal to 1"]),
+    ([*PS, "--ps", "many"], ["--ps many", "integer"]),
+    ([*PS, "--ps", "1000", "--ps-nodes", "dedicated"], ["--ps 1000", "use --ps 1..161"]),
+    ([*PYTORCH, "--nodes", "0"], ["--nodes 0", "greater than or equal to 1"]),
+    ([*PYTORCH, "--nodes", "-3"], ["--nodes -3", "greater than or equal to 1"]),
+    ([*PYTORCH, "--nodes", "two"], ["--nodes two", "integer"]),
+    ([*PYTORCH, "--nodes", "1.5"], ["--nodes 1.5", "integer"]),
+    ([*PYTORCH, "--nodes", "1,2"], ["--nodes 1,2", "integer"]),
+    ([*PYTORCH, "--nodes", ""], ["--nodes ''", "must not be empty"]),
+    ([*PYTORCH, "--nodes", "30000000"], ["--nodes 30000000", "less than or equal to 65536"]),
+    (
+        [*PYTORCH, "--nodes", "60000", "--devices-per-node", "1000"],
+        ["--devices-per-node 1000", "at most 65536 workers"],
+    ),
+    ([*PS, "--devices-per-node", "2"], ["--devices-per-node 2", "one device per node"]),
+    ([*PYTORCH, "--batch-size", "0"], ["--batch-size 0", "greater than or equal to 1"]),
+    ([*PYTORCH, "--steps", "0"], ["--steps 0", "greater than or equal to 1"]),
+    ([*PYTORCH, "--steps", "1e100"], ["--steps 1e100", "integer"]),
+    ([*PYTORCH, "--steps", "9" * 30], [f"--steps {'9' * 30}", "less than or equal to 1000000"]),
+    ([*PYTORCH, "--warmup", "-1"], ["--warmup -1", "greater than or equal to 0"]),
+    ([*PYTORCH, "--repeats", "0"], ["--repeats 0", "greater than or equal to 1"]),
+    ([*PYTORCH, "--threads", "0"], ["--threads 0", "greater than or equal to 1"]),
+    ([*PYTORCH, "--data-threads", "0"], ["--data-threads 0", "greater than or equal to 1"]),
+    ([*PYTORCH, "--seed", "-1"], ["--seed -1", "greater than or equal to 0"]),
+    ([*PYTORCH, "--image-size", "16"], ["--image-size 16", "greater than or equal to 32"]),
+    ([*PYTORCH, "--image-size", "40", "--model", "inception3"], ["--image-size 40", "inception3 needs at least 75"]),
+    # numbers that are none
+    ([*PYTORCH, "--learning-rate", "nan"], ["--learning-rate nan", "must be"]),
+    ([*PYTORCH, "--learning-rate", "inf"], ["--learning-rate inf", "finite number"]),
+    ([*PYTORCH, "--learning-rate", "0"], ["--learning-rate 0", "greater than 0"]),
+    ([*PYTORCH, "--timeout", "-1"], ["--timeout -1", "greater than 0"]),
+    ([*PYTORCH, "--timeout", "inf"], ["--timeout inf", "finite number"]),
+    ([*PYTORCH, "--timeout", "soon"], ["--timeout soon", "number"]),
+    ([*PYTORCH, "--straggler-limit", "1"], ["--straggler-limit 1", "greater than 1"]),
+    ([*PYTORCH, "--bucket-mb", "inf"], ["--bucket-mb inf", "finite number"]),
+    # names
+    (["run"], ["--backend is required", "harness list backends"]),
+    ([*RUN, "mpi"], ["--backend mpi", "parameter_server, pytorch"]),
+    ([*RUN, ""], ["--backend", "parameter_server, pytorch"]),
+    ([*RUN, "../pytorch"], ["--backend ../pytorch", "parameter_server, pytorch"]),
+    ([*RUN, "one\ntwo"], ["--backend one two", "parameter_server, pytorch"]),
+    ([*PYTORCH, "--model", "vgg16"], ["--model vgg16", "known: inception3", "resnet50"]),
+    ([*PYTORCH, "--model", ""], ["--model ''"]),
+    ([*PYTORCH, "--gpus", "2"], ["No such option '--gpus'"]),
+    ([*PYTORCH, "stray"], ["unexpected extra argument (stray)"]),
+    ([*PYTORCH, "--nodes"], ["--nodes", "requires an argument"]),
+    ([*PYTORCH, "--ps", "2"], ["--ps is an option of parameter_server, not of pytorch"]),
+    (["frobnicate"], ["No such command 'frobnicate'"]),
+    # choices
+    ([*PYTORCH, "--device", "tpu"], ["--device tpu", "'auto', 'cpu' or 'cuda'"]),
+    ([*PYTORCH, "--precision", "fp8"], ["--precision fp8", "'fp32', 'tf32' or 'amp'"]),
+    ([*PYTORCH, "--precision", "tf32", "--device", "cpu"], ["--precision tf32 needs --device cuda", "fp32 or amp"]),
+    ([*PS, "--precision", "amp"], ["--precision amp", "parameter_server supports fp32, tf32"]),
+    ([*PS, "--transport", "mpi"], ["--transport mpi", "parameter_server supports grpc"]),
+    ([*PYTORCH, "--transport", ""], ["--transport ''", "must not be empty"]),
+    ([*PYTORCH, "--transport", "nccl", "--device", "cpu"], ["--transport nccl needs --device cuda", "gloo"]),
+    ([*PS, "--placement", "diagonal"], ["--placement diagonal", "'greedy', 'round_robin' or 'partitioned'"]),
+    ([*PS, "--ps-nodes", "some"], ["--ps-nodes some", "'shared' or 'dedicated'"]),
+    ([*PS, "--sync", "sometimes"], ["--sync sometimes", "'accumulate', 'barrier' or 'none'"]),
+    ([*PS, "--slice-size", "huge"], ["--slice-size huge", "512KiB, 1MiB or 4MB"]),
+    ([*PS, "--slice-size", "1B"], ["--slice-size 1B", "at least 1KiB"]),
+    # ports
+    ([*PYTORCH, "--port", "0"], ["--port", "0 is not in the range 1<=x<=65535"]),
+    ([*PYTORCH, "--port", "-1"], ["--port", "-1 is not in the range"]),
+    ([*PYTORCH, "--port", "70000"], ["--port", "70000 is not in the range"]),
+    ([*PYTORCH, "--port", "65535", "--nodes", "2"], ["--port 65535", "the highest is 65535"]),
+    ([*PYTORCH, "--port", "http"], ["--port", "'http' is not a valid integer"]),
+    # paths
+    ([*PYTORCH, "--data", "/does/not/exist"], ["--data", "/does/not/exist does not exist", "<class>/*.JPEG"]),
+    ([*PYTORCH, "--data", "file"], ["--data", "file is not a folder", "<class>/*.JPEG"]),
+    ([*PYTORCH, "--data", "empty"], ["--data", "no class folders in", "<class>/*.JPEG"]),
+    ([*PYTORCH, "--data", "imageless"], ["--data", "no images", "<class>/*.JPEG"]),
+    ([*PYTORCH, "--data", "single", "--nodes", "2"], ["--data", "1 images for 2 ranks"]),
+    ([*PYTORCH, "--data", "tabbed"], ["--data", "rename 'a/one\\ttwo.jpg'"]),
+    ([*PYTORCH, "--data", ""], ["--data ''", "must not be empty"]),
+    ([*PYTORCH, "--data", "x" * 5000], ["--data", "File name too long"]),
+    ([*PYTORCH, "--env", "/nowhere"], ["no Python that runs for pytorch at /nowhere", "venv"]),
+    ([*PYTORCH, "--env", "file"], ["no Python that runs for pytorch at file", "venv"]),
+    ([*PYTORCH, "--env", ""], ["--env ''", "must not be empty"]),
+    ([*PYTORCH, "--env", "x" * 5000], ["--env", "File name too long"]),
+    ([*PYTORCH, "--output", "file"], ["--output", "/file", "Not a directory"]),
+    ([*PYTORCH, "--output", "/proc/here"], ["--output /proc/here", "No such file or directory"]),
+    ([*PYTORCH, "--output", ""], ["--output ''", "must not be empty"]),
+    ([*PYTORCH, "--output", "x" * 5000], ["--output", "File name too long"]),
+    # other commands
+    (["compare-backends", "--nodes", "1,two"], ["--nodes two", "integer"]),
+    (["compare-backends", "--nodes", "0"], ["--nodes 0", "greater than or equal to 1"]),
+    (["compare-backends", "--nodes", ","], ["--nodes ','", "a list such as 1,2"]),
+    (["compare-backends", "--backends", "pytorch,mpi"], ["--backend mpi", "parameter_server, pytorch"]),
+    (["compare-backends", "--backends", ""], ["--backends ''", "a list such as parameter_server,pytorch"]),
+    (["compare-backends", "--backends", "pytorch", "--ps", "1"], ["--ps is an option of parameter_server"]),
+    (["table"], ["Missing argument 'PATHS...'"]),
+    (["table", "/nowhere"], ["/nowhere", "no such file or folder"]),
+    (["table", "empty"], ["no record.json at or below empty"]),
+    (["table", "file"], ["file: not a valid record"]),
+    (["env", "path", "mpi"], ["mpi", "parameter_server, pytorch"]),
+    (["env", "build", "mpi"], ["mpi", "parameter_server, pytorch"]),
+    (["env", "check", "pytorch", "--env", "/nowhere"], ["no Python that runs for pytorch at /nowhere"]),
+    (["data", "make", "imageless"], ["imageless is not empty", "name a new folder"]),
+    (["data", "make", "file"], ["file is a file", "name a folder"]),
+    (["data", "make", "new", "--images", "0"], ["0 images in 8 classes"]),
+    (["data", "make", "new", "--width", "0"], ["--width", "1<=x<=4096"]),
+    (["data", "make", "new", "--height", "100000"], ["--height", "1<=x<=4096"]),
+    (["data", "make", "new", "--seed", "-1"], ["--seed", "-1 is not in the range"]),
+]
+
+
+@pytest.fixture
+def things(tmp_path: Path) -> Path:
+    """A folder with a file, and data sets that are none."""
+    (tmp_path / "file").touch()
+    (tmp_path / "empty").mkdir()
+    for name in ("imageless/a/notes.txt", "single/a/one.jpg", "tabbed/a/one\ttwo.jpg"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).touch()
+    return tmp_path
+
+
+@pytest.mark.parametrize(("arguments", "said"), WRONG, ids=lambda value: " ".join(value)[:60].replace("\n", " "))
+@pytest.mark.usefixtures("environment")
+def test_a_wrong_request_is_refused_in_one_line(
+    harness: Harness, things: Path, arguments: list[str], said: list[str]
+) -> None:
+    before = set(things.rglob("*"))
+    refused_in_one_line(harness(*arguments), *said)
+    made = set(things.rglob("*")) - before
+    assert made <= {things / "runs"}, "nothing but an empty folder for runs may be there"
+
+
+def test_cuda_without_a_gpu_is_refused(harness: Harness) -> None:
+    done = harness(*PYTORCH, "--device", "cuda", CUDA_VISIBLE_DEVICES="")
+    refused_in_one_line(done, "--device cuda", "0 GPUs", "--devices-per-node asks for 1")
+
+
+def test_a_busy_port_is_refused_by_its_number(harness: Harness) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        refused_in_one_line(harness(*PYTORCH, "--port", str(port)), f"--port {port}", f"port {port} is in use")
+        # … also when it is not the first one of the run
+        refused_in_one_line(harness(*PYTORCH, "--nodes", "2", "--port", str(port - 1)), f"port {port} is in use")
+
+
+@pytest.mark.parametrize("backend", ["pytorch", "parameter_server"])
+def test_a_missing_environment_is_refused_with_the_command_that_builds_it(
+    harness: Harness, tmp_path: Path, backend: str
+) -> None:
+    done = harness("run", "--backend", backend, HARNESS_CACHE=str(tmp_path / "cache"))
+    refused_in_one_line(done, f"the environment of {backend} is not built", f"run `harness env build {backend}`")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_comparison_checks_every_run_before_it_starts_one(harness: Harness, things: Path) -> None:
+    done = harness("compare-backends", "--nodes", "1,2", "--data", "single")
+    refused_in_one_line(done, "--data", "1 images for 2 ranks")
+    assert not (things / "runs").exists()
+
+
+def test_output_that_cannot_be_written_is_one_line_too(harness: Harness) -> None:
+    for command in (["list", "backends"], [*PYTORCH, "--dry-run"], ["--help"]):
+        with Path("/dev/full").open("w") as full:
+            done = subprocess.run(
+                [sys.executable, "-m", "harness", *command], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+            )
+        assert (done.returncode, done.stderr) == (1, "harness: cannot write the output: No space left on device\n")
+
+
+def refused_in_one_line(done: Finished, *said: str) -> None:
+    assert (done.code, done.stdout) == (2, ""), done.stderr
+    assert done.stderr.startswith("harness: ") and done.stderr.endswith("\n") and done.stderr.count("\n") == 1
+    assert all(text in done.stderr for text in said), done.stderr
