@@ -7,7 +7,6 @@ any: a completed record must hold every repeat, and its evidence is judged again
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import tempfile
@@ -85,6 +84,8 @@ class Record(Frozen):
                 judged = judge(self.spec, repeat.ranks, self.expected_updates)
             except (LookupError, TypeError, ValueError):
                 raise ValueError(f"repeat {repeat.number} lacks evidence") from None
+            if [check.name for check in judged] != [check.name for check in repeat.checks]:
+                raise ValueError(f"repeat {repeat.number} does not hold every check")
             if failed := [check.name for check in [*judged, *repeat.checks] if not check.passed]:
                 raise ValueError(f"repeat {repeat.number} does not pass {', '.join(dict.fromkeys(failed))}")
         if not _alike(derive(self.spec, self.repeats).model_dump(), self.derived.model_dump()):
@@ -186,4 +187,4 @@ def _row(record: Record) -> dict[str, Any]:
         throughput, steps = record.derived.img_per_s, record.derived.step_times
         row |= {"img_per_s": throughput.mean, "stdev": throughput.stdev, "ci95": throughput.ci95}
         row |= {"step_p50_s": steps.p50_s, "step_p99_s": steps.p99_s, "jitter_s": steps.jitter_s}
-    return row | {"host": record.machine.get("host"), "json": json.dumps(record.spec.options, sort_keys=True)}
+    return row | {"host": record.machine.get("host")}

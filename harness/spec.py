@@ -48,7 +48,9 @@ class RunSpec(BaseModel):
         None, min_length=1, description="what carries the gradients  [default: the backend's first]"
     )
     device: Device = Field("auto", description="where to compute; auto: the GPUs if there are any")
-    precision: Precision = Field("fp32", description="arithmetic of the network; parameters stay float32")
+    precision: Precision = Field(
+        "fp32", description="arithmetic of the network; amp: 16 bit where it is safe; parameters stay float32"
+    )
     threads: int | None = Field(
         None, ge=1, le=4096, description="compute threads per worker  [default: the node's cores / workers]"
     )

@@ -36,9 +36,11 @@ def dataset(
     options = tf.data.Options()
     options.deterministic = True
     options.threading.private_threadpool_size = threads
-    epochs = tf.data.Dataset.range(2**31).map(lambda epoch: _epoch(index, rank, world, seed, epoch))
+    # AutoGraph would rewrite the shuffle's Python too, and make it five times slower.
+    shuffle = tf.autograph.experimental.do_not_convert(lambda epoch: _epoch(index, rank, world, seed, epoch))
     return (
-        epochs.prefetch(1)  # shuffle the next epoch during this one
+        tf.data.Dataset.range(2**31)
+        .map(shuffle)  # not prefetched: shuffling the second epoch would disturb the first steps, which are measured
         .flat_map(lambda *images: tf.data.Dataset.from_tensor_slices(images))
         .map(lambda path, label, key: (decode(path, key, image_size), label), num_parallel_calls=threads)
         .batch(batch_size, drop_remainder=True)  # nothing is ever dropped, but the shape becomes static
@@ -47,7 +49,6 @@ def dataset(
     )
 
 
-@tf.autograph.experimental.do_not_convert  # it would rewrite read() too, and make it five times slower
 def _epoch(
     index: ImageIndex, rank: int, world: int, seed: int, epoch: tf.Tensor
 ) -> Tuple[tf.Tensor, tf.Tensor, tf.Tensor]:

@@ -132,7 +132,6 @@ def test_a_plan_is_its_golden_text() -> None:
         (cluster(1, gpus=2), "pytorch", {}, {"devices_per_node": 3}, "the nodes have 2 GPUs"),
         (cluster(1), "pytorch", {}, {"precision": "tf32"}, "--precision tf32 needs --device cuda"),
         (cluster(1), "pytorch", {"bucket_mb": 0}, {}, "--bucket-mb 0: must be greater than 0"),
-        (cluster(1), "parameter_server", {}, {"precision": "amp"}, "supports fp32, tf32"),
         (cluster(1), "parameter_server", {"placement": "best"}, {}, "--placement best: must be 'greedy'"),
         (cluster(1), "parameter_server", {"colour": "red"}, {}, "unknown field 'colour'"),
         (cluster(1), "pytorch", {}, {"transport": "grpc"}, "--transport grpc: pytorch supports gloo"),

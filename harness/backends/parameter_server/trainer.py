@@ -139,6 +139,9 @@ class ParameterServerTrainer:
                 tensor.name: _variable(tensor.name, tensor.shape) for tensor in self._specification.statistics
             }
             images, labels = self._inputs()
+            if spec["precision"] == "amp":
+                images = tf.cast(images, tf.bfloat16)
+                whole = {name: _computing(name, tensor) for name, tensor in whole.items()}
             logits, new_statistics = models.definition(spec["model"], "tensorflow").logits(
                 images, whole.__getitem__, lambda name: statistics[name].read_value(), data_format=self._data_format
             )
@@ -317,6 +320,11 @@ def _variable(name: str, shape: Any, dtype: tf.DType = tf.float32) -> Any:
     return v1.get_variable(
         name.replace(".", "/"), shape, dtype, initializer=v1.zeros_initializer(), use_resource=True, trainable=False
     )
+
+
+def _computing(name: str, tensor: Any) -> Any:
+    """A tensor as mixed precision computes with it: kernels in bfloat16, batch norm and biases in float32."""
+    return tf.cast(tensor, tf.bfloat16) if name.endswith(".kernel") else tensor
 
 
 def _descend(variable: Any, gradient: Any, rate: float) -> Any:

@@ -1,0 +1,31 @@
+"""What a record says about the machine, and what it must never say."""
+
+from __future__ import annotations
+
+from harness import machine
+
+
+def test_variables_that_matter_are_recorded() -> None:
+    environ = {"OMP_WAIT_POLICY": "PASSIVE", "NCCL_DEBUG": "INFO", "LD_LIBRARY_PATH": "/opt/lib", "SLURM_JOB_ID": "7"}
+    assert machine.relevant_variables(environ) == environ
+
+
+def test_everything_else_is_nobodys_business() -> None:
+    assert machine.relevant_variables({"HOME": "/home/me", "EDITOR": "vi", "AWS_REGION": "x", "SLURM_JWT": "s"}) == {}
+
+
+def test_secrets_are_never_recorded_even_under_a_name_that_matters() -> None:
+    secrets = {"NCCL_AUTH_TOKEN": "s", "TF_API_KEY": "s", "OMPI_PASSWORD": "s", "CUDA_CREDENTIALS": "s"}
+    assert machine.relevant_variables(secrets) == {}
+
+
+def test_users_and_passwords_are_cut_out_of_addresses() -> None:
+    recorded = machine.relevant_variables({"TF_CONFIG_URL": "https://me:hunter2@example.org/x"})
+    assert recorded == {"TF_CONFIG_URL": "https://example.org/x"}
+
+
+def test_the_machine_is_described() -> None:
+    described = machine.describe()
+    assert described["cores"] >= described["usable_cores"] >= 1
+    assert all(described[key] for key in ("host", "cpu", "os", "kernel", "memory_bytes"))
+    assert machine.harness_version()["version"]
