@@ -47,7 +47,10 @@ class Arrangement:
 
 @dataclass(frozen=True)
 class Backend:
-    """A way of distributing training. Everything that sets one backend apart from another is in here and its trainer."""
+    """A way of distributing training. Everything that sets one backend apart from another is in here and its trainer.
+
+    The first of ``transports`` is the default, except on GPUs where ``cuda_transport`` names another.
+    """
 
     name: str
     framework: str
@@ -57,9 +60,14 @@ class Backend:
     precisions: tuple[str, ...]
     arrange: Callable[[RunSpec], Arrangement]
     environment: Callable[[Variant], EnvironmentSpec]
+    cuda_transport: str | None = None
     options: type[Options] = Options
     validate: Callable[[RunSpec], None] = lambda spec: None
     expected_updates: Callable[[RunSpec], int] = lambda spec: spec.warmup_steps + spec.steps
+
+    def default_transport(self, device: str) -> str:
+        """What carries the gradients between ``cpu`` or ``cuda`` devices, unless told otherwise."""
+        return self.cuda_transport if device == "cuda" and self.cuda_transport else self.transports[0]
 
     @property
     def trainer(self) -> Path:

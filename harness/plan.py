@@ -107,7 +107,7 @@ def complete(spec: RunSpec, backend: Backend, allocation: Allocation) -> RunSpec
     full = spec.model_copy(
         update={
             "image_size": image_size,
-            "transport": spec.transport or backend.transports[0],
+            "transport": spec.transport or backend.default_transport(device),
             "device": device,
             "threads": threads,
             "data_threads": spec.data_threads or threads,

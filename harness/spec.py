@@ -45,7 +45,7 @@ class RunSpec(BaseModel):
         None, ge=1, le=4096, description="decoding threads per worker  [default: --threads]"
     )
     transport: str | None = Field(
-        None, min_length=1, description="what carries the gradients  [default: the backend's first]"
+        None, min_length=1, description="what carries the gradients  [default: the backend's own]"
     )
     device: Device = Field("auto", description="where to compute; auto: the GPUs if there are any")
     precision: Precision = Field(

@@ -61,6 +61,14 @@ def test_parameter_servers_see_no_gpu() -> None:
     assert visible == {"worker-0": "0", "worker-1": "0", "ps-0": "", "ps-1": ""}
 
 
+def test_gpus_talk_nccl_and_cpus_gloo_unless_told_otherwise() -> None:
+    chosen = backend("pytorch")
+    spec = with_options(RunSpec(backend="pytorch"), chosen)
+    assert complete(spec, chosen, cluster(1, gpus=1)).transport == "nccl"
+    assert complete(spec, chosen, cluster(1)).transport == "gloo"
+    assert complete(spec.model_copy(update={"transport": "gloo"}), chosen, cluster(1, gpus=1)).transport == "gloo"
+
+
 def test_auto_takes_the_gpus_that_are_there() -> None:
     chosen = backend("pytorch")
     spec = with_options(RunSpec(backend="pytorch"), chosen)

@@ -94,6 +94,7 @@ def _queue(name: str, ps: int, dtype: tf.DType) -> Any:
 def _config(job: Job, device_filters: List[str]) -> Any:
     config = v1.ConfigProto(device_filters=device_filters, intra_op_parallelism_threads=job.spec["threads"])
     config.gpu_options.allow_growth = True
+    config.allow_soft_placement = job.spec["device"] == "cuda"  # a few small operators have no GPU kernel
     if job.process["role"] == "ps":
         config.device_count["GPU"] = 0
     return config

@@ -44,6 +44,7 @@ BACKEND = Backend(
     strategy="DistributedDataParallel: bucketed allreduce, overlapped with backward",
     folder=FOLDER,
     transports=("gloo", "nccl"),
+    cuda_transport="nccl",
     precisions=("fp32", "tf32", "amp"),
     options=PyTorchOptions,
     arrange=_arrange,
