@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from harness import models
 from harness.errors import InvalidInput
@@ -14,6 +14,9 @@ MOST_WORKERS = 65_536  # each needs a port of its own
 Device = Literal["auto", "cpu", "cuda"]
 Precision = Literal["fp32", "tf32", "amp"]
 Model = TypeVar("Model", bound=BaseModel)
+
+# Names are written with ``_``; command lines and files may have ``-``.
+Underscored = BeforeValidator(lambda value: value.replace("-", "_") if isinstance(value, str) else value)
 
 
 class Options(BaseModel):
@@ -31,8 +34,8 @@ class RunSpec(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    backend: str = Field(description="how training is distributed; see `harness list backends`")
-    model: str = Field("resnet50", description="the network; see `harness list models`")
+    backend: Annotated[str, Underscored] = Field(description="how training is distributed; see `harness list backends`")
+    model: Annotated[str, Underscored] = Field("resnet50", description="the network; see `harness list models`")
     nodes: int = Field(1, ge=1, le=MOST_WORKERS, description="nodes with workers")
     devices_per_node: int = Field(1, ge=1, le=1024, description="devices (GPUs, or CPU processes) per node")
     batch_size: int = Field(64, ge=1, le=1_000_000, description="images per device and step (per-device batch)")
@@ -60,11 +63,6 @@ class RunSpec(BaseModel):
     straggler_limit: float = Field(2.0, gt=1, description="a rank slower than this × the median rank fails the run")
     save_parameters: bool = Field(False, description="keep the trained parameters of every rank (npz)")
     options: dict[str, Any] = Field(default_factory=dict, description="the backend's own options")
-
-    @field_validator("backend", "model", mode="before")
-    @classmethod
-    def _underscores(cls, value: object) -> object:
-        return value.replace("-", "_") if isinstance(value, str) else value
 
     @field_validator("model")
     @classmethod

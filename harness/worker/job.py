@@ -5,7 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Tuple
+
+import numpy as np
+
+from harness import models
+from harness.inputs import index, synthetic
 
 
 @dataclass(frozen=True)
@@ -19,11 +24,11 @@ class Job:
     process: Dict[str, Any]
 
     @classmethod
-    def load(cls, run_dir: Path, repeat: int, index: int) -> Job:
-        """Read the run directory for process ``index`` of the plan."""
+    def load(cls, run_dir: Path, repeat: int, number: int) -> Job:
+        """Read the run directory for process ``number`` of the plan."""
         spec = json.loads((run_dir / "spec.json").read_text())
         plan = json.loads((run_dir / "plan.json").read_text())
-        return cls(run_dir, repeat, spec, plan, plan["processes"][index])
+        return cls(run_dir, repeat, spec, plan, plan["processes"][number])
 
     @property
     def name(self) -> str:
@@ -54,6 +59,24 @@ class Job:
     def real_data(self) -> bool:
         """True when the run reads images from files."""
         return bool(self.spec["data"] != "synthetic")
+
+    @property
+    def reading(self) -> Dict[str, Any]:
+        """Which images this worker reads, in which shape: what every input pipeline of ``harness.inputs`` takes."""
+        return {
+            "index": index.read(self.image_index),
+            "rank": self.rank,
+            "world": self.world_size,
+            "batch_size": self.spec["batch_size"],
+            "image_size": self.spec["image_size"],
+            "seed": self.spec["seed"],
+        }
+
+    def synthetic_batch(self) -> Tuple[np.ndarray, np.ndarray]:
+        """This worker's synthetic batch, the same in every framework: images float32 [N, H, W, 3], labels int64 [N]."""
+        num_classes = models.specification(self.spec["model"]).num_classes
+        spec = self.spec
+        return synthetic.batch(spec["seed"], self.rank, spec["batch_size"], spec["image_size"], num_classes)
 
     def processes(self, role: str) -> List[Dict[str, Any]]:
         """The plan's processes of one role, by rank."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
@@ -12,7 +12,7 @@ from harness import models, placement
 from harness.backend import Arrangement, Backend, Seat, Variant, one_process_per_device
 from harness.environments import EnvironmentSpec
 from harness.errors import InvalidInput
-from harness.spec import MOST_WORKERS, Options, RunSpec
+from harness.spec import MOST_WORKERS, Options, RunSpec, Underscored
 
 FOLDER = Path(__file__).parent
 UNITS = {"": 1, "b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "kb": 10**3, "mb": 10**6, "gb": 10**9}
@@ -22,10 +22,10 @@ class ParameterServerOptions(Options):
     """Options of the ``parameter_server`` backend."""
 
     ps: int = Field(1, ge=1, le=MOST_WORKERS, description="number of parameter servers")
-    ps_nodes: Literal["shared", "dedicated"] = Field(
+    ps_nodes: Annotated[Literal["shared", "dedicated"], Underscored] = Field(
         "shared", description="servers share the workers' nodes, one each, or get nodes of their own"
     )
-    placement: Literal["greedy", "round_robin", "partitioned"] = Field(
+    placement: Annotated[Literal["greedy", "round_robin", "partitioned"], Underscored] = Field(
         "greedy", description="how variables are spread over the servers"
     )
     slice_size: str = Field("1MiB", description="largest slice of a tensor with --placement partitioned")
@@ -34,11 +34,6 @@ class ParameterServerOptions(Options):
         description="accumulate: the mean gradient of all workers is applied once per step; "
         "barrier: each worker applies its own, as in 2017; none: asynchronous",
     )
-
-    @field_validator("placement", "ps_nodes", mode="before")
-    @classmethod
-    def _underscores(cls, value: object) -> object:
-        return value.replace("-", "_") if isinstance(value, str) else value
 
     @field_validator("slice_size")
     @classmethod

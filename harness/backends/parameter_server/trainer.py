@@ -28,7 +28,6 @@ from harness.backends.parameter_server.cluster import (
     token_queues,
     worker_session,
 )
-from harness.inputs import synthetic
 from harness.models.initial import initial_values
 from harness.worker.clock import HostClock
 from harness.worker.job import Job
@@ -229,10 +228,7 @@ class ParameterServerTrainer:
 
     def _synthetic(self) -> Tuple[Any, Any]:
         """One batch, resident on the device: variables, so that no step copies it and no graph pass folds it."""
-        spec = self._job.spec
-        images, labels = synthetic.batch(
-            spec["seed"], self._job.rank, spec["batch_size"], spec["image_size"], self._specification.num_classes
-        )
+        images, labels = self._job.synthetic_batch()
         if self._data_format == "NCHW":
             images = np.ascontiguousarray(images.transpose(0, 3, 1, 2))
         self._initial_inputs = [
@@ -243,20 +239,10 @@ class ParameterServerTrainer:
         return images_read, labels_read
 
     def _image_files(self) -> Tuple[Any, Any]:
-        from harness.inputs import index
         from harness.inputs.tensorflow import dataset
 
-        job, spec = self._job, self._job.spec
-        with tf.device(f"/job:worker/task:{job.rank}/device:CPU:0"):
-            batches = dataset(
-                index.read(job.image_index),
-                job.rank,
-                job.world_size,
-                spec["batch_size"],
-                spec["image_size"],
-                spec["seed"],
-                spec["data_threads"],
-            )
+        with tf.device(f"/job:worker/task:{self._job.rank}/device:CPU:0"):
+            batches = dataset(**self._job.reading, threads=self._job.spec["data_threads"])
             iterator = v1.data.make_initializable_iterator(batches)
             images, labels = iterator.get_next()
         self._initial_inputs = []

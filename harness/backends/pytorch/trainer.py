@@ -17,7 +17,6 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 from harness import models
-from harness.inputs import synthetic
 from harness.models import torch_weights
 from harness.models.initial import initial_values
 from harness.worker.clock import Clock, CudaClock, HostClock
@@ -120,24 +119,12 @@ class PyTorchTrainer:
         return f"{backend} on {self._interface}"
 
     def _inputs(self) -> Iterator[Tuple[torch.Tensor, torch.Tensor]]:
-        job, spec = self._job, self._spec
-        if job.real_data:
-            from harness.inputs import index
+        if self._job.real_data:
             from harness.inputs.torch import batches
 
-            stream = batches(
-                index.read(job.image_index),
-                job.rank,
-                job.world_size,
-                spec["batch_size"],
-                spec["image_size"],
-                spec["seed"],
-                spec["data_threads"],
-            )
+            stream = batches(**self._job.reading, workers=self._spec["data_threads"])
             return ((images.to(self._device), labels.to(self._device)) for images, labels in stream)
-        images, labels = synthetic.batch(
-            spec["seed"], job.rank, spec["batch_size"], spec["image_size"], self._specification.num_classes
-        )
+        images, labels = self._job.synthetic_batch()
         # NHWC in memory, seen as NCHW: that is what PyTorch calls channels-last.
         resident = (
             torch.from_numpy(images).permute(0, 3, 1, 2).to(self._device),
