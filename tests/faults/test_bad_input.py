@@ -71,7 +71,6 @@ WRONG: list[tuple[list[str], list[str]]] = [
     ([*PYTORCH, "--device", "tpu"], ["--device tpu", "'auto', 'cpu' or 'cuda'"]),
     ([*PYTORCH, "--precision", "fp8"], ["--precision fp8", "'fp32', 'tf32' or 'amp'"]),
     ([*PYTORCH, "--precision", "tf32", "--device", "cpu"], ["--precision tf32 needs --device cuda", "fp32 or amp"]),
-    ([*PS, "--precision", "amp"], ["--precision amp", "parameter_server supports fp32, tf32"]),
     ([*PS, "--transport", "mpi"], ["--transport mpi", "parameter_server supports grpc"]),
     ([*PYTORCH, "--transport", ""], ["--transport ''", "must not be empty"]),
     ([*PYTORCH, "--transport", "nccl", "--device", "cpu"], ["--transport nccl needs --device cuda", "gloo"]),

@@ -92,6 +92,11 @@ def distance(ours: Parameters, theirs: Parameters, names: Iterable[str]) -> floa
     return float(np.sqrt(sum(np.sum((ours[name] - theirs[name]) ** 2, dtype=np.float64) for name in names)))
 
 
+def rounding(values: np.ndarray) -> float:
+    """How far a tensor moves when every value is off by one unit in the last place of float32."""
+    return float(np.finfo(np.float32).eps * np.linalg.norm(values))
+
+
 @pytest.mark.parametrize(("framework", "workers", "arguments"), SYNCHRONOUS)
 def test_n_workers_equal_one_process_that_averages_their_gradients(
     harness: Harness,
@@ -114,9 +119,12 @@ def test_n_workers_equal_one_process_that_averages_their_gradients(
     astray = {
         name: by
         for name in reference
-        if (by := distance(ours, reference, [name]) / distance(reference, start, [name])) > 0.02
+        if (by := distance(ours, reference, [name]))
+        > 0.02 * distance(reference, start, [name]) + rounding(reference[name])
     }
     assert not astray
+    moved = [name for name in reference if distance(reference, start, [name]) > 50 * rounding(reference[name])]
+    assert len(moved) > len(reference) / 3  # in the others the change is lost in rounding, and so says nothing
     assert distance(ours, reference, reference) < 1e-3 * distance(reference, start, reference)
 
 

@@ -98,8 +98,9 @@ class PyTorchTrainer:
         details = {"torch": torch.__version__, "threads": torch.get_num_threads()}
         if self._cuda:
             details["peak_memory_bytes"] = torch.cuda.max_memory_allocated()
+        held = torch_weights.dump(self._module, self._specification)
         return State(
-            parameters=torch_weights.dump(self._module, self._specification),
+            parameters={tensor.name: held[tensor.name] for tensor in self._specification.tensors},
             loss=float(self._loss),
             updates=self._updates,
             world_size=dist.get_world_size(),
