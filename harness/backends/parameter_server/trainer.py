@@ -135,7 +135,8 @@ class ParameterServerTrainer:
                 for tensor in self._specification.tensors
             }
             statistics = {
-                tensor.name: _variable(tensor.name, tensor.shape) for tensor in self._specification.statistics
+                tensor.name: _variable(tensor.name, tensor.shape, initial=tensor.initial)
+                for tensor in self._specification.statistics
             }
             images, labels = self._inputs()
             if spec["precision"] == "amp":
@@ -301,10 +302,11 @@ def _assign_all(session: Any, assignments: List[_Assignment]) -> None:
     )
 
 
-def _variable(name: str, shape: Any, dtype: tf.DType = tf.float32) -> Any:
-    """A zero-initialised resource variable on the current device; the same name is the same variable in every worker."""
+def _variable(name: str, shape: Any, dtype: tf.DType = tf.float32, initial: str = "zeros") -> Any:
+    """A resource variable on the current device; the same name on a server is the same variable in every worker."""
+    initializer = {"zeros": v1.zeros_initializer(), "ones": v1.ones_initializer()}[initial]
     return v1.get_variable(
-        name.replace(".", "/"), shape, dtype, initializer=v1.zeros_initializer(), use_resource=True, trainable=False
+        name.replace(".", "/"), shape, dtype, initializer=initializer, use_resource=True, trainable=False
     )
 
 
