@@ -132,7 +132,7 @@ def plan(prepared: Prepared) -> str:
         f"run directory: {prepared.run_dir}",
         "environment of every process: " + shlex.join(f"{key}={value}" for key, value in common.items()),
         "",
-        f"{'index':>5}  {'role':6} {'rank':>4}  {'node':>4}  {'host':12} {'listens on':21} command (and --repeat K in repeat K)",
+        f"{'index':>5}  {'role':6} {'rank':>4}  {'node':>4}  {'host':12} {'listens on':21} command (with --repeat K)",
     ]
     lines += [_process(process, common) for process in launch.processes]
     if servers := launch.details.get("servers"):
