@@ -14,7 +14,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -84,8 +84,7 @@ class LocalLauncher:
 
     def _start(self, process: Process, repeat: int, repeat_dir: Path) -> subprocess.Popen[bytes]:
         env = {**os.environ, **process.env, "HARNESS_LAUNCHER_PID": str(os.getpid())}
-        with ExitStack() as stack:
-            log = stack.enter_context((repeat_dir / "logs" / f"{process.name}.log").open("wb"))
+        with (repeat_dir / "logs" / f"{process.name}.log").open("wb") as log:
             try:
                 return subprocess.Popen(
                     [*process.argv, "--repeat", str(repeat)],
