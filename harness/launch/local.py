@@ -24,7 +24,7 @@ from harness.launch.watch import Followed, Progress, Watch
 from harness.plan import Allocation, LaunchPlan, Node, Process
 
 ADDRESS = "127.0.0.1"
-POLL_S = 0.2
+POLL_S = 0.5  # each look costs the machine that is being measured a little
 GRACE_S = 3.0  # between asking a process to end and killing it
 CLOSING_S = 60.0  # for servers and stragglers to leave once the first worker has left
 PORTS = range(20000, 30000)  # below the ephemeral ports that the kernel hands out
