@@ -13,16 +13,13 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+from harness.environments import EnvironmentSpec, Variant
 from harness.errors import InvalidInput
 from harness.spec import Options, RunSpec
 
-if TYPE_CHECKING:
-    from harness.environments import EnvironmentSpec
-
 Role = Literal["worker", "ps"]
-Variant = Literal["cpu", "cuda"]
 
 
 @dataclass(frozen=True)

@@ -9,20 +9,21 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from harness import __version__
 from harness.errors import HarnessError, InvalidInput, RunFailed
 from harness.options import GroupedCommand, grouped, spec_fields, spec_options
+from harness.plan import LAST_PORT
 
 if TYPE_CHECKING:
+    from harness.environments import Variant
     from harness.record import Record
     from harness.run import Prepared, Run
 
 INTERRUPTED = 130  # what shells report for a program that Ctrl-C ended
-LAST_PORT = 65535
 
 
 def main() -> NoReturn:
@@ -306,7 +307,6 @@ def env() -> None:
     """Build, check and find the backends' environments."""
 
 
-Variant = Literal["cpu", "cuda"]
 VARIANT = click.option("--variant", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from harness import environments, machine
-from harness.backend import Backend, Variant, backend
+from harness.backend import Backend, backend
 from harness.errors import HarnessError, InvalidInput, RunFailed
 from harness.inputs import index
 from harness.judge import Rank, judge
@@ -53,8 +53,7 @@ def prepare(spec: RunSpec, output: Path, port: int | None = None, environment: P
 
 
 def _interpreter(spec: RunSpec, chosen: Backend, given: Path | None) -> Interpreter:
-    variant: Variant = "cuda" if spec.device == "cuda" else "cpu"
-    wanted = chosen.environment(variant)
+    wanted = _wanted(spec, chosen)
     try:
         if given is not None:
             return Interpreter(str(environments.at(given, wanted)), isolated=False)
@@ -233,21 +232,22 @@ def _images(spec: RunSpec) -> index.ImageIndex | None:
 
 def _unfinished(prepared: Prepared) -> bool:
     """True for an environment of ours that is half built or broken; one the user provides is not ours to judge."""
-    wanted = _wanted(prepared)
+    wanted = _wanted(prepared.spec, prepared.backend)
     ours = Path(prepared.plan.processes[0].argv[0]) == environments.python(wanted)
     return ours and environments.status(wanted) != "ready"
 
 
 def _missing(prepared: Prepared) -> str:
     try:
-        environments.require(_wanted(prepared))
+        environments.require(_wanted(prepared.spec, prepared.backend))
     except environments.EnvironmentProblem as problem:
         return str(problem)
     return f"{prepared.plan.processes[0].argv[0]}: no such Python"
 
 
-def _wanted(prepared: Prepared) -> environments.EnvironmentSpec:
-    return prepared.backend.environment("cuda" if prepared.spec.device == "cuda" else "cpu")
+def _wanted(spec: RunSpec, chosen: Backend) -> environments.EnvironmentSpec:
+    """The environment that a completed spec runs in."""
+    return chosen.environment("cuda" if spec.device == "cuda" else "cpu")
 
 
 def _new_id(spec: RunSpec) -> str:

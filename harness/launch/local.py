@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable
@@ -20,8 +19,9 @@ from pathlib import Path
 import psutil
 
 from harness.errors import InvalidInput, RunFailed
-from harness.launch.watch import Followed, Progress, Watch
-from harness.plan import Allocation, LaunchPlan, Node, Process
+from harness.launch.watch import PHASES, Followed, Progress, Watch
+from harness.plan import LAST_PORT, Allocation, LaunchPlan, Node, Process
+from harness.worker.network import listen
 
 ADDRESS = "127.0.0.1"
 POLL_S = 0.5  # each look costs the machine that is being measured a little
@@ -138,10 +138,9 @@ class LocalLauncher:
         """Name the process that is furthest behind; a stopped one is told apart from a waiting one."""
         watch.poll()
         stopped = [index for index, popen in waiting.items() if _is_stopped(popen.pid)]
-        order = {phase: number for number, phase in enumerate(("launched", "started", "ready", "warmup", "window"))}
         last = min(
             (watch.followed[index] for index in stopped or waiting),
-            key=lambda followed: (followed.process.role == "ps", order.get(followed.phase, 9)),
+            key=lambda followed: (followed.process.role == "ps", PHASES.index(followed.phase)),
         )
         state = "is stopped" if stopped else "is the furthest behind"
         return failure(watch, last, f"{state}: {what}")
@@ -201,12 +200,9 @@ def _given_ports(first: int, count: int) -> int:
 
 
 def _busy_port(first: int, count: int) -> int | None:
-    for port in range(first, min(first + count, 65536)):
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((ADDRESS, port))
-                probe.listen()
-            except OSError:
-                return port
+    for port in range(first, min(first + count, LAST_PORT + 1)):
+        try:
+            listen(ADDRESS, port).close()
+        except RuntimeError:
+            return port
     return None

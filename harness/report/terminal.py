@@ -21,22 +21,25 @@ REFRESH_S = 0.5
 
 def describe(spec: RunSpec) -> str:
     """A completed spec in one line."""
-    data = "synthetic data" if spec.data == SYNTHETIC else f"images from {spec.data}"
     devices = f"{spec.nodes} node{'s' * (spec.nodes > 1)} × {spec.devices_per_node} {spec.device}"
     own = " ".join(f"{name}={value}" for name, value in spec.options.items())
     return (
         f"{spec.backend} · {spec.model} · {devices} · batch {spec.batch_size} per device · {spec.image_size} px · "
-        f"{data} · {spec.transport} · {spec.precision} · {spec.threads} threads · {own}"
+        f"{_data(spec)} · {spec.transport} · {spec.precision} · {spec.threads} threads · {own}"
     )
 
 
 def equal_terms(spec: RunSpec) -> str:
     """What is the same for all runs of a comparison, in one line."""
-    data = "synthetic data" if spec.data == SYNTHETIC else f"images from {spec.data}"
     return (
-        f"{spec.model}, {data}, {spec.image_size} px, batch {spec.batch_size} per device, {spec.precision}, {spec.device}; "
+        f"{spec.model}, {_data(spec)}, {spec.image_size} px, batch {spec.batch_size} per device, "
+        f"{spec.precision}, {spec.device}; "
         f"{spec.warmup_steps} warm-up and {spec.steps} measured steps, {spec.repeats} repeats in fresh processes"
     )
+
+
+def _data(spec: RunSpec) -> str:
+    return "synthetic data" if spec.data == SYNTHETIC else f"images from {spec.data}"
 
 
 def summary(record: Record, path: str) -> str:

@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 
 from harness import models, placement
-from harness.backend import Arrangement, Backend, Seat, Variant, one_process_per_device
-from harness.environments import EnvironmentSpec
+from harness.backend import Arrangement, Backend, Seat, one_process_per_device
+from harness.environments import EnvironmentSpec, Variant
 from harness.errors import InvalidInput
 from harness.spec import MOST_WORKERS, Options, RunSpec, Underscored
 

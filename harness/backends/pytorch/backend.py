@@ -6,8 +6,8 @@ from pathlib import Path
 
 from pydantic import Field
 
-from harness.backend import Arrangement, Backend, Variant, one_process_per_device
-from harness.environments import EnvironmentSpec
+from harness.backend import Arrangement, Backend, one_process_per_device
+from harness.environments import EnvironmentSpec, Variant
 from harness.errors import InvalidInput
 from harness.spec import Options, RunSpec
 
