@@ -24,20 +24,28 @@ Role = Literal["worker", "ps"]
 
 @dataclass(frozen=True)
 class Seat:
-    """One process of a run, before it has a host: its role, its rank within the role, and the node it sits on."""
+    """One process of a run, before it has a host: its role, its rank within the role, and the node it sits on.
+
+    A worker drives ``devices`` devices, of which ``local_rank`` numbers the first one on the node.
+    """
 
     role: Role
     rank: int
     node: int
     local_rank: int = 0
+    devices: int = 1
     env: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Arrangement:
-    """Who runs where, and whatever else the trainer needs to know (JSON types only), such as a variable placement."""
+    """Who runs where, and whatever else the trainer needs to know (JSON types only), such as a variable placement.
+
+    With ``mpi`` the launcher starts the workers as the ranks of one MPI world.
+    """
 
     seats: tuple[Seat, ...]
+    mpi: bool = False
     env: Mapping[str, str] = field(default_factory=dict)
     details: Mapping[str, Any] = field(default_factory=dict)
 
@@ -46,17 +54,18 @@ class Arrangement:
 class Backend:
     """A way of distributing training. Everything that sets one backend apart from another is in here and its trainer.
 
-    The first of ``transports`` is the default, except on GPUs where ``cuda_transport`` names another.
+    The first of ``frameworks`` and ``transports`` is the default, except on GPUs where ``cuda_transport`` names another
+    transport. ``environment`` gives what a framework needs on a kind of device.
     """
 
     name: str
-    framework: str
+    frameworks: tuple[str, ...]
     strategy: str
     folder: Path
     transports: tuple[str, ...]
     precisions: tuple[str, ...]
     arrange: Callable[[RunSpec], Arrangement]
-    environment: Callable[[Variant], EnvironmentSpec]
+    environment: Callable[[str, Variant], EnvironmentSpec]
     cuda_transport: str | None = None
     options: type[Options] = Options
     validate: Callable[[RunSpec], None] = lambda spec: None
@@ -65,6 +74,18 @@ class Backend:
     def default_transport(self, device: str) -> str:
         """What carries the gradients between ``cpu`` or ``cuda`` devices, unless told otherwise."""
         return self.cuda_transport if device == "cuda" and self.cuda_transport else self.transports[0]
+
+    def environments(self, variant: Variant, framework: str | None = None) -> list[EnvironmentSpec]:
+        """What ``framework``, or each of them, needs. Raises InvalidInput for one that this backend does not run on."""
+        if framework is None:
+            return [self.environment(one, variant) for one in self.frameworks]
+        return [self.environment(self.supported_framework(framework), variant)]
+
+    def supported_framework(self, name: str) -> str:
+        """``name``, if this backend runs on it. Raises InvalidInput otherwise."""
+        if name not in self.frameworks:
+            raise InvalidInput(f"--framework {name}: {self.name} supports {', '.join(self.frameworks)}")
+        return name
 
     @property
     def trainer(self) -> Path:
@@ -109,3 +130,8 @@ def one_process_per_device(spec: RunSpec) -> tuple[Seat, ...]:
         Seat("worker", rank, rank // spec.devices_per_node, rank % spec.devices_per_node)
         for rank in range(spec.workers)
     )
+
+
+def one_process_per_node(spec: RunSpec) -> tuple[Seat, ...]:
+    """The seats of workers that drive all devices of their node."""
+    return tuple(Seat("worker", node, node, devices=spec.devices_per_node) for node in range(spec.nodes))

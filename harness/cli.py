@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -267,10 +268,11 @@ def list_backends() -> None:
 
     for name in backend.names():
         found = backend.backend(name)
-        state = environments.status(found.environment("cpu"))
-        click.echo(
-            f"{name:18} {found.framework:11} {','.join(found.transports):10} environment {state:8} {found.strategy}"
-        )
+        for framework in found.frameworks:
+            state = environments.status(found.environment(framework, "cpu"))
+            click.echo(
+                f"{name:22} {framework:10} {','.join(found.transports):14} environment {state:8} {found.strategy}"
+            )
 
 
 @list_.command("models")
@@ -294,9 +296,11 @@ def list_environments() -> None:
     from harness import backend, environments
 
     for name in backend.names():
-        for variant in ("cpu", "cuda"):
-            wanted = backend.backend(name).environment(variant)
-            click.echo(f"{name:18} {variant:5} {environments.status(wanted):8} {environments.path(wanted)}")
+        found = backend.backend(name)
+        for framework, variant in product(found.frameworks, ("cpu", "cuda")):
+            wanted = found.environment(framework, variant)
+            state = environments.status(wanted)
+            click.echo(f"{name:22} {framework:10} {variant:5} {state:8} {environments.path(wanted)}")
 
 
 # --- env ---------------------------------------------------------------------------------------------------------------
@@ -308,34 +312,38 @@ def env() -> None:
 
 
 VARIANT = click.option("--variant", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True)
+FRAMEWORK = click.option("--framework", metavar="NAME", help="for one of the backend's frameworks")
 
 
 @env.command("build")
 @click.argument("backends", nargs=-1, required=True, metavar="BACKEND...")
 @VARIANT
-def env_build(backends: tuple[str, ...], variant: Variant) -> None:
-    """Build the environment of each BACKEND, unless it is there already."""
+@FRAMEWORK
+def env_build(backends: tuple[str, ...], variant: Variant, framework: str | None) -> None:
+    """Build the environments of each BACKEND, one for each of its frameworks, unless they are there already."""
     from harness import environments
     from harness.backend import backend
 
-    for name in [backend(name).name for name in backends]:
+    wanted = [environment for name in backends for environment in backend(name).environments(variant, framework)]
+    for environment in wanted:
+        label = f"{environment.backend}{f' ({environment.framework})' if environment.framework else ''}"
         with _environment_problems():
-            wanted = backend(name).environment(variant)
-            folder = environments.build(wanted, lambda line, name=name: click.echo(f"{name}: {line}", err=True))  # type: ignore[misc]
-        click.echo(f"{name}: ready at {folder}")
+            folder = environments.build(environment, lambda line, label=label: click.echo(f"{label}: {line}", err=True))  # type: ignore[misc]
+        click.echo(f"{label}: ready at {folder}")
 
 
 @env.command("check")
 @click.argument("name", metavar="BACKEND")
 @click.option("--env", "given", type=click.Path(path_type=Path), help="check this environment instead")
 @VARIANT
-def env_check(name: str, given: Path | None, variant: Variant) -> None:
+@FRAMEWORK
+def env_check(name: str, given: Path | None, variant: Variant, framework: str | None) -> None:
     """Import what BACKEND needs in its environment, and compare its packages with the pinned ones."""
     from harness import environments
     from harness.backend import backend
 
     with _environment_problems():
-        wanted = backend(name).environment(variant)
+        wanted = backend(name).environments(variant, framework)[0]
         report = environments.check(wanted, None if given is None else environments.at(given, wanted))
     click.echo(f"{report.python}  Python {report.python_version}  checked in {report.seconds:.1f} s")
     for module, version in report.imported.items():
@@ -351,13 +359,14 @@ def env_check(name: str, given: Path | None, variant: Variant) -> None:
 @env.command("path")
 @click.argument("name", metavar="BACKEND")
 @VARIANT
-def env_path(name: str, variant: Variant) -> None:
+@FRAMEWORK
+def env_path(name: str, variant: Variant, framework: str | None) -> None:
     """Print the folder of BACKEND's environment. Fails if it is not built."""
     from harness import environments
     from harness.backend import backend
 
     with _environment_problems():
-        wanted = backend(name).environment(variant)
+        wanted = backend(name).environments(variant, framework)[0]
         environments.require(wanted)
         click.echo(environments.path(wanted))
 

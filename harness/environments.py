@@ -70,6 +70,7 @@ class EnvironmentSpec:
     variant: Variant
     requirements: Path
     imports: tuple[str, ...]
+    framework: str | None = None
     python: str | None = None
     build_env: Mapping[str, str] = field(default_factory=dict)
     post_build: Callable[[Path, Run], None] | None = None

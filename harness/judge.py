@@ -28,19 +28,36 @@ class Check(Frozen):
     detail: str
 
 
+class Traffic(Frozen):
+    """Bytes that a process moved over TCP within the window, and the interfaces that carried them."""
+
+    sent: int
+    received: int
+    interfaces: list[str]
+
+
 class Rank(Frozen):
-    """One worker's raw times (seconds from the opening of its window, see ``worker/loop.py``) and evidence."""
+    """One worker's raw times (seconds from the opening of its window, see ``worker/loop.py``) and evidence.
+
+    ``network`` is None where the kernel does not tell. ``servers``, on rank 0, has the bytes that each parameter server sent
+    and received within the window.
+    """
 
     rank: int
     host: str
     marks_s: list[float]
     finished_s: float = Field(gt=0)
     window_s: float = Field(gt=0)
+    network: Traffic | None = None
+    servers: list[tuple[int, int]] = []
     evidence: dict[str, Any]
 
 
-def judge(spec: RunSpec, ranks: Sequence[Rank], expected_updates: int) -> list[Check]:
-    """All checks of one repeat, in the order in which a person would want to hear of a failure."""
+def judge(spec: RunSpec, ranks: Sequence[Rank], world_size: int, expected_updates: int) -> list[Check]:
+    """All checks of one repeat, in the order in which a person would want to hear of a failure.
+
+    ``world_size`` is the planned number of worker processes.
+    """
     evidence = [rank.evidence for rank in ranks]
     present = sorted(rank.rank for rank in ranks)
     worlds = sorted({facts["world_size"] for facts in evidence})
@@ -54,10 +71,10 @@ def judge(spec: RunSpec, ranks: Sequence[Rank], expected_updates: int) -> list[C
     return [
         Check(
             name="all_ranks",
-            passed=present == list(range(spec.workers)),
-            detail=f"{len(ranks)} of {spec.workers} reported",
+            passed=present == list(range(world_size)),
+            detail=f"{len(ranks)} of {world_size} reported",
         ),
-        Check(name="world_size", passed=worlds == [spec.workers], detail=f"ranks saw {worlds}, planned {spec.workers}"),
+        Check(name="world_size", passed=worlds == [world_size], detail=f"ranks saw {worlds}, planned {world_size}"),
         Check(
             name="finite",
             passed=not infinite,

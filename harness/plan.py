@@ -36,11 +36,15 @@ class Node:
 
 @dataclass(frozen=True)
 class Allocation:
-    """The hosts a run gets, all alike, and the first of the ports it may listen on."""
+    """The hosts a run gets, all alike, and the first of the ports it may listen on.
+
+    ``mpi_env`` tells MPI libraries how these hosts reach each other, where they need to be told.
+    """
 
     nodes: tuple[Node, ...]
     cores_per_node: int
     base_port: int
+    mpi_env: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def gpus_per_node(self) -> int:
@@ -50,7 +54,10 @@ class Allocation:
 
 @dataclass(frozen=True)
 class Process:
-    """One process of the plan. ``index`` is its place in the plan (under Slurm: its SLURM_PROCID)."""
+    """One process of the plan. ``index`` is its place in the plan (under Slurm: its SLURM_PROCID).
+
+    A worker drives ``devices`` devices of its node, from number ``local_rank`` on.
+    """
 
     index: int
     role: Role
@@ -60,6 +67,7 @@ class Process:
     address: str
     port: int
     local_rank: int
+    devices: int
     argv: tuple[str, ...]
     env: Mapping[str, str]
 
@@ -71,11 +79,15 @@ class Process:
 
 @dataclass(frozen=True)
 class LaunchPlan:
-    """All processes of one repeat, workers first and by rank, and the backend's details (see ``Arrangement``)."""
+    """All processes of one repeat, workers first and by rank, and the backend's details (see ``Arrangement``).
+
+    ``world_size`` counts the worker processes. With ``mpi`` they are the ranks of one MPI world.
+    """
 
     backend: str
     trainer: str
     world_size: int
+    mpi: bool
     processes: tuple[Process, ...]
     details: Mapping[str, Any] = field(default_factory=dict)
     schema: str = SCHEMA
@@ -104,8 +116,10 @@ def complete(spec: RunSpec, backend: Backend, allocation: Allocation) -> RunSpec
     # Device processes of one node share its cores; parameter servers get what is left over, as on real nodes.
     threads = spec.threads or max(1, allocation.cores_per_node // spec.devices_per_node)
     image_size = spec.image_size or model.image_size
+    framework = backend.supported_framework(spec.framework or backend.frameworks[0])
     full = spec.model_copy(
         update={
+            "framework": framework,
             "image_size": image_size,
             "transport": spec.transport or backend.default_transport(device),
             "device": device,
@@ -153,11 +167,14 @@ def launch_plan(
             f"--port {allocation.base_port}: the last port would be {last_port}; the highest is {LAST_PORT}"
         )
     isolation = {"PYTHONNOUSERSITE": "1", "PYTHONPATH": ""} if interpreter.isolated else {}
-    common = NO_PROXY | isolation | {"PYTHONUNBUFFERED": "1"} | dict(arrangement.env)
+    mpi = dict(allocation.mpi_env) if arrangement.mpi else {}
+    common = NO_PROXY | isolation | {"PYTHONUNBUFFERED": "1"} | mpi | dict(arrangement.env)
 
     def seated(index: int, seat: Seat) -> Process:
         node = allocation.nodes[seat.node]
-        env = common | {"OMP_NUM_THREADS": str(spec.threads)} | _visible_device(spec, seat, node) | dict(seat.env)
+        assert spec.threads
+        threads = spec.threads * seat.devices
+        env = common | {"OMP_NUM_THREADS": str(threads)} | _visible_device(spec, seat, node) | dict(seat.env)
         return Process(
             index=index,
             role=seat.role,
@@ -167,6 +184,7 @@ def launch_plan(
             address=node.address,
             port=allocation.base_port + index,
             local_rank=seat.local_rank,
+            devices=seat.devices,
             argv=(interpreter.path, str(WORKER_MAIN), "--run", run_dir, "--index", str(index)),
             env=env,
         )
@@ -174,16 +192,18 @@ def launch_plan(
     return LaunchPlan(
         backend=backend.name,
         trainer=str(backend.trainer),
-        world_size=spec.workers,
+        world_size=sum(seat.role == "worker" for seat in arrangement.seats),
+        mpi=arrangement.mpi,
         processes=tuple(seated(index, seat) for index, seat in enumerate(arrangement.seats)),
         details=arrangement.details,
     )
 
 
 def _visible_device(spec: RunSpec, seat: Seat, node: Node) -> dict[str, str]:
-    """One process, one GPU: its local rank's. Parameter servers and CPU runs see none."""
-    gpu = str(node.gpus[seat.local_rank]) if spec.device == "cuda" and seat.role == "worker" else ""
-    return {"CUDA_VISIBLE_DEVICES": gpu}
+    """A worker sees the GPUs that it drives. Parameter servers and CPU runs see none."""
+    own = node.gpus[seat.local_rank : seat.local_rank + seat.devices]
+    visible = own if spec.device == "cuda" and seat.role == "worker" else ()
+    return {"CUDA_VISIBLE_DEVICES": ",".join(map(str, visible))}
 
 
 def _supported(option: str, value: str | None, choices: tuple[str, ...], backend: str) -> None:

@@ -78,10 +78,12 @@ class Record(Frozen):
             raise ValueError("a completed run has derived figures and no reason for failure")
         if [repeat.number for repeat in self.repeats] != list(range(1, self.spec.repeats + 1)):
             raise ValueError(f"a completed run has repeats 1 to {self.spec.repeats}")
+        if _planned_devices(self.plan) != self.spec.workers:
+            raise ValueError(f"the plan does not drive the {self.spec.workers} devices of the spec")
         for repeat in self.repeats:
             # Not the verdicts that were written down, but what the evidence says.
             try:
-                judged = judge(self.spec, repeat.ranks, self.expected_updates)
+                judged = judge(self.spec, repeat.ranks, self.plan["world_size"], self.expected_updates)
             except (LookupError, TypeError, ValueError):
                 raise ValueError(f"repeat {repeat.number} lacks evidence") from None
             if [check.name for check in judged] != [check.name for check in repeat.checks]:
@@ -91,6 +93,15 @@ class Record(Frozen):
         if not _alike(derive(self.spec, self.repeats).model_dump(), self.derived.model_dump()):
             raise ValueError("the derived figures do not follow from the raw times")
         return self
+
+
+def _planned_devices(plan: dict[str, Any]) -> int | None:
+    """The devices that a plan's workers drive, None for a plan that makes no sense."""
+    try:
+        devices = [process["devices"] for process in plan["processes"] if process["role"] == "worker"]
+        return sum(devices) if len(devices) == plan["world_size"] else None
+    except (LookupError, TypeError):
+        return None
 
 
 def _alike(one: Any, other: Any) -> bool:

@@ -128,7 +128,7 @@ class Run:
             raise _cannot_write(error, self.folder) from None
         ranks = _ranks(watch)
         self.software = watch.followed[0].events["software"]
-        checks = judge(self.spec, ranks, self._expected_updates)
+        checks = judge(self.spec, ranks, self.prepared.plan.world_size, self._expected_updates)
         repeat = Repeat(number=number, ranks=ranks, checks=checks, started=started, ended=_now())
         self.repeats.append(repeat)
         failed = [f"{check.name}: {check.detail}" for check in repeat.checks if not check.passed]
@@ -211,6 +211,8 @@ def _ranks(watch: Watch) -> list[Rank]:
                 marks_s=measured["marks_s"],
                 finished_s=measured["finished_s"],
                 window_s=measured["window_s"],
+                network=measured["network"],
+                servers=measured["servers"],
                 evidence={key: value for key, value in evidence.items() if key not in ("event", "time")},
             )
         )
@@ -247,7 +249,8 @@ def _missing(prepared: Prepared) -> str:
 
 def _wanted(spec: RunSpec, chosen: Backend) -> environments.EnvironmentSpec:
     """The environment that a completed spec runs in."""
-    return chosen.environment("cuda" if spec.device == "cuda" else "cpu")
+    assert spec.framework
+    return chosen.environment(spec.framework, "cuda" if spec.device == "cuda" else "cpu")
 
 
 def _new_id(spec: RunSpec) -> str:

@@ -35,9 +35,12 @@ class RunSpec(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     backend: Annotated[str, Underscored] = Field(description="how training is distributed; see `harness list backends`")
+    framework: str | None = Field(
+        None, min_length=1, description="what computes, where a backend has a choice  [default: the backend's own]"
+    )
     model: Annotated[str, Underscored] = Field("resnet50", description="the network; see `harness list models`")
     nodes: int = Field(1, ge=1, le=MOST_WORKERS, description="nodes with workers")
-    devices_per_node: int = Field(1, ge=1, le=1024, description="devices (GPUs, or CPU processes) per node")
+    devices_per_node: int = Field(1, ge=1, le=1024, description="devices per node: GPUs, or shares of its cores")
     batch_size: int = Field(64, ge=1, le=1_000_000, description="images per device and step (per-device batch)")
     image_size: int | None = Field(None, ge=32, le=4096, description="pixels per side  [default: the model's own]")
     warmup_steps: int = Field(10, ge=0, le=1_000_000, description="steps before the measured window")

@@ -34,11 +34,11 @@ QUICK = [
 
 
 @pytest.fixture(scope="session")
-def environment() -> Callable[[str], Path]:
-    """The Python of a backend's CPU environment, built if need be."""
+def environment() -> Callable[..., Path]:
+    """The Python of a backend's CPU environment (of its first framework, unless told), built if need be."""
 
-    def python(name: str) -> Path:
-        wanted = backend(name).environment("cpu")
+    def python(name: str, framework: str | None = None) -> Path:
+        wanted = backend(name).environments("cpu", framework)[0]
         environments.build(wanted, lambda line: print(line, file=sys.stderr))
         return environments.python(wanted)
 

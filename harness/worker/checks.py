@@ -6,7 +6,7 @@ import hashlib
 import math
 import platform
 from importlib import metadata
-from typing import Any, Dict
+from typing import Any, Dict, Union
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from harness.worker.trainer import State
 
 
 def evidence(job: Job, state: State) -> Dict[str, Any]:
-    """JSON-ready facts: a digest of all parameters, whether they are finite and changed, the loss, the world's size."""
+    """JSON-ready facts: a digest of all parameters, whether they are finite and changed, the losses, the world's size."""
     specification = models.specification(job.spec["model"])
     digest = hashlib.sha256()
     finite = True
@@ -32,15 +32,20 @@ def evidence(job: Job, state: State) -> Dict[str, Any]:
     initial = initial_value(last, index, job.spec["seed"])
     return {
         "digest": digest.hexdigest(),
-        "finite": finite and math.isfinite(state.loss),
+        "finite": finite and all(map(math.isfinite, state.losses)),
         "changed": not np.array_equal(initial, state.parameters[last.name]),
-        "loss": state.loss if math.isfinite(state.loss) else str(state.loss),
+        "loss": _json(state.losses[-1]),
+        "losses": [_json(loss) for loss in state.losses],
         "updates": state.updates,
         "world_size": state.world_size,
         "transport": state.transport,
         "device": state.device,
         "details": state.details,
     }
+
+
+def _json(number: float) -> Union[float, str]:
+    return number if math.isfinite(number) else str(number)
 
 
 def software() -> Dict[str, Any]:

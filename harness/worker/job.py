@@ -42,8 +42,13 @@ class Job:
 
     @property
     def world_size(self) -> int:
-        """Number of workers, as planned."""
+        """Number of worker processes, as planned."""
         return int(self.plan["world_size"])
+
+    @property
+    def devices(self) -> int:
+        """Devices that this process drives."""
+        return int(self.process["devices"])
 
     @property
     def repeat_dir(self) -> Path:
@@ -60,23 +65,22 @@ class Job:
         """True when the run reads images from files."""
         return bool(self.spec["data"] != "synthetic")
 
-    @property
-    def reading(self) -> Dict[str, Any]:
-        """Which images this worker reads, in which shape: what every input pipeline of ``harness.inputs`` takes."""
+    def reading(self, device: int = 0) -> Dict[str, Any]:
+        """Which images a device of this process reads: what every input pipeline of ``harness.inputs`` takes."""
         return {
             "index": index.read(self.image_index),
-            "rank": self.rank,
-            "world": self.world_size,
+            "rank": self.rank * self.devices + device,
+            "world": self.world_size * self.devices,
             "batch_size": self.spec["batch_size"],
             "image_size": self.spec["image_size"],
             "seed": self.spec["seed"],
         }
 
-    def synthetic_batch(self) -> Tuple[np.ndarray, np.ndarray]:
-        """This worker's synthetic batch, the same in every framework: images float32 [N, H, W, 3], labels int64 [N]."""
+    def synthetic_batch(self, device: int = 0) -> Tuple[np.ndarray, np.ndarray]:
+        """A device's synthetic batch, the same in every framework: images float32 [N, H, W, 3], labels int64 [N]."""
         num_classes = models.specification(self.spec["model"]).num_classes
-        spec = self.spec
-        return synthetic.batch(spec["seed"], self.rank, spec["batch_size"], spec["image_size"], num_classes)
+        spec, number = self.spec, self.rank * self.devices + device
+        return synthetic.batch(spec["seed"], number, spec["batch_size"], spec["image_size"], num_classes)
 
     def processes(self, role: str) -> List[Dict[str, Any]]:
         """The plan's processes of one role, by rank."""

@@ -12,8 +12,9 @@ The window of the repeat is the longest one of all workers.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Callable, List
+from typing import Callable, List, Optional, Tuple
 
+from harness.worker import traffic
 from harness.worker.clock import Clock
 from harness.worker.trainer import Trainer
 
@@ -24,12 +25,15 @@ class Window:
 
     ``marks_s`` has ``steps + 1`` entries, the first taken as the window opens, then one as each step ends: on a CPU when
     ``step`` returns, on a GPU when the device passes that point. ``finished_s`` is when this worker's device was done,
-    ``window_s`` when all workers' devices were.
+    ``window_s`` when all workers' devices were. ``network`` is what this process moved over TCP meanwhile (None: not known),
+    ``servers`` what each parameter server did (bytes sent and received; known to rank 0).
     """
 
     marks_s: List[float]
     finished_s: float
     window_s: float
+    network: Optional[traffic.Traffic]
+    servers: List[Tuple[int, int]]
 
 
 def measure(
@@ -47,6 +51,8 @@ def measure(
     announce("window", (clock.now() - began) / max(warmup_steps, 1))
 
     marks = clock.marks(steps + 1)
+    trainer.barrier()  # everybody stands still while bytes are counted
+    network, servers = traffic.sockets(), trainer.server_bytes()
     trainer.barrier()
     opened = clock.now()
     marks.take(0)
@@ -57,5 +63,11 @@ def measure(
     finished = clock.now()
     trainer.barrier()
     closed = clock.now()
+    moved = traffic.between(network, traffic.sockets())
+    served = [
+        (sent - sent_before, received - received_before)
+        for (sent_before, received_before), (sent, received) in zip(servers, trainer.server_bytes())
+    ]
+    trainer.barrier()
 
-    return Window(marks_s=marks.seconds(), finished_s=finished - opened, window_s=closed - opened)
+    return Window(marks.seconds(), finished - opened, closed - opened, moved, served)

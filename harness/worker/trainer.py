@@ -7,7 +7,7 @@ A ``trainer.py`` defines ``create(job) -> Trainer`` and, if its plan has paramet
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Dict, Protocol
+from typing import Any, Dict, List, Protocol, Tuple
 
 import numpy as np
 
@@ -19,12 +19,12 @@ class State:
     """What a worker can say of its training when the window is closed.
 
     ``parameters`` are this worker's view, float32 in the canonical layout (see ``harness.models.specification``), keyed by
-    tensor name. ``updates`` counts how often the parameters were updated since the start, as counted where they live.
-    ``world_size`` and ``transport`` are what the framework reports at run time, not what was asked for.
+    tensor name. ``losses`` are this worker's, of every step since the start. ``updates`` counts how often the parameters were updated since the start, as counted where they live.
+    ``world_size`` (worker processes) and ``transport`` are what the framework reports at run time, not what was asked for.
     """
 
     parameters: Dict[str, np.ndarray]
-    loss: float
+    losses: List[float]
     updates: int
     world_size: int
     transport: str
@@ -48,6 +48,12 @@ class Trainer(Protocol):
 
     def barrier(self) -> None:
         """Wait until every worker is here."""
+
+    def server_bytes(self) -> List[Tuple[int, int]]:
+        """Bytes that each parameter server has sent and received so far, by rank. Called while all workers stand still.
+
+        Only rank 0 has to know; empty where there are no servers, or where their kernel does not tell.
+        """
 
     def state(self) -> State:
         """The state after the last step. Called after a barrier; no step follows."""

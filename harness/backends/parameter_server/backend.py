@@ -89,7 +89,7 @@ def _arrange(spec: RunSpec) -> Arrangement:
     )
 
 
-def _environment(variant: Variant) -> EnvironmentSpec:
+def _environment(framework: str, variant: Variant) -> EnvironmentSpec:
     requirements = FOLDER / f"requirements-{variant}.txt"
     return EnvironmentSpec("parameter_server", variant, requirements, imports=("tensorflow",))
 
@@ -101,7 +101,7 @@ def _expected_updates(spec: RunSpec) -> int:
 
 BACKEND = Backend(
     name="parameter_server",
-    framework="TensorFlow",
+    frameworks=("tensorflow",),
     strategy="variables on parameter servers; workers pull them and push gradients",
     folder=FOLDER,
     transports=("grpc",),

@@ -243,7 +243,7 @@ class ParameterServerTrainer:
         from harness.inputs.tensorflow import dataset
 
         with tf.device(f"/job:worker/task:{self._job.rank}/device:CPU:0"):
-            batches = dataset(**self._job.reading, threads=self._job.spec["data_threads"])
+            batches = dataset(**self._job.reading(), threads=self._job.spec["data_threads"])
             iterator = v1.data.make_initializable_iterator(batches)
             images, labels = iterator.get_next()
         self._initial_inputs = []

@@ -26,24 +26,26 @@ class PyTorchOptions(Options):
 
 
 def _arrange(spec: RunSpec) -> Arrangement:
-    return Arrangement(one_process_per_device(spec), env=KEEP_MEMORY)
+    return Arrangement(one_process_per_device(spec), mpi=spec.transport == "mpi", env=KEEP_MEMORY)
 
 
 def _validate(spec: RunSpec) -> None:
     if spec.transport == "nccl" and spec.device == "cpu":
-        raise InvalidInput("--transport nccl needs --device cuda; on CPUs use --transport gloo")
+        raise InvalidInput("--transport nccl needs --device cuda; on CPUs use --transport gloo or mpi")
+    if spec.transport == "mpi" and spec.device == "cuda":
+        raise InvalidInput("--transport mpi averages in the hosts' memory and needs --device cpu; on GPUs use nccl")
 
 
-def _environment(variant: Variant) -> EnvironmentSpec:
-    return EnvironmentSpec("pytorch", variant, FOLDER / f"requirements-{variant}.txt", imports=("torch", "PIL"))
+def _environment(framework: str, variant: Variant) -> EnvironmentSpec:
+    return EnvironmentSpec("pytorch", variant, FOLDER / f"requirements-{variant}.txt", imports=("torch", "PIL", "mpi4py"))
 
 
 BACKEND = Backend(
     name="pytorch",
-    framework="PyTorch",
+    frameworks=("torch",),
     strategy="DistributedDataParallel: bucketed allreduce, overlapped with backward",
     folder=FOLDER,
-    transports=("gloo", "nccl"),
+    transports=("gloo", "mpi", "nccl"),
     cuda_transport="nccl",
     precisions=("fp32", "tf32", "amp"),
     options=PyTorchOptions,

@@ -1,0 +1,64 @@
+"""Gradients averaged by MPI: a DDP communication hook that hands every bucket to one thread, which calls MPI_Allreduce.
+
+DDP calls the hook as soon as a bucket's gradients are complete, while backward goes on. The thread reduces the buckets in
+that order, which is the same on all ranks, and releases Python's lock meanwhile: so communication overlaps with backward
+wherever MPI allows a second thread (MPI_THREAD_SERIALIZED or more). Where it does not, the hook itself calls MPI.
+"""
+
+from __future__ import annotations
+
+import threading
+from queue import SimpleQueue
+from typing import Any, Dict, Optional, Tuple
+
+import torch
+from mpi4py import MPI
+
+Work = Tuple[torch.Tensor, "torch.futures.Future[torch.Tensor]"]
+
+
+class MpiHook:
+    """The hook of one rank. Call it from one thread only, as DDP does."""
+
+    def __init__(self) -> None:
+        self._world = MPI.COMM_WORLD
+        self.rank, self.size = self._world.Get_rank(), self._world.Get_size()
+        self._overlap = MPI.Query_thread() >= MPI.THREAD_SERIALIZED
+        self._buckets: SimpleQueue[Optional[Work]] = SimpleQueue()
+        self._thread = threading.Thread(target=self._reduce_in_turn, name="allreduce", daemon=True)
+        self._thread.start()
+
+    def average(self, gradients: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
+        """Start to average a bucket's gradients (float32, flat) over all ranks, in place."""
+        future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+        if self._overlap:
+            self._buckets.put((gradients, future))
+        else:
+            self._allreduce(gradients, future)
+        return future
+
+    def barrier(self) -> None:
+        """Wait for all ranks."""
+        self._world.Barrier()
+
+    def details(self) -> Dict[str, Any]:
+        """What decided how MPI was used."""
+        levels = {MPI.THREAD_SINGLE: "single", MPI.THREAD_FUNNELED: "funneled", MPI.THREAD_SERIALIZED: "serialized"}
+        return {"thread_level": levels.get(MPI.Query_thread(), "multiple"), "overlap": self._overlap}
+
+    def close(self) -> None:
+        """End the thread, and MPI."""
+        self._buckets.put(None)
+        self._thread.join()
+        MPI.Finalize()
+
+    def _reduce_in_turn(self) -> None:
+        while (work := self._buckets.get()) is not None:
+            self._allreduce(*work)
+
+    def _allreduce(self, gradients: torch.Tensor, future: torch.futures.Future[torch.Tensor]) -> None:
+        try:
+            self._world.Allreduce(MPI.IN_PLACE, gradients.numpy(), op=MPI.SUM)
+            future.set_result(gradients.div_(self.size))
+        except BaseException as error:  # backward is waiting, and has to hear of it
+            future.set_exception(error)

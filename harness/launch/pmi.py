@@ -1,0 +1,144 @@
+"""An MPI world for processes that this launcher starts itself: the server side of MPI's process-management interface.
+
+Under Slurm `srun` plays this part. On one machine `mpiexec` could, but it would stand between the launcher and its
+processes: their exit codes, their signals and their place in the process tree would be its own. So the launcher speaks
+PMI-1, the line protocol that MPICH and its descendants (Cray MPICH, Intel MPI, MVAPICH) speak to whoever started them: each
+rank inherits one end of a socket pair, no port is opened.
+"""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import threading
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from harness.plan import LaunchPlan
+
+KVS = "harness"  # the name of the one key-value space
+LIMITS = {"kvsname_max": 256, "keylen_max": 64, "vallen_max": 1024}  # as MPICH's own process managers say
+
+
+@dataclass
+class _Member:
+    """A rank's end of the conversation, with what it has said of its next line."""
+
+    socket: socket.socket
+    unread: bytes = b""
+
+
+@dataclass
+class World:
+    """One MPI world of ``size`` ranks. ``member`` before a rank is started, ``close`` when all have ended."""
+
+    size: int
+    mapping: str | None
+    _values: dict[str, str] = field(default_factory=dict)
+    _at_barrier: list[_Member] = field(default_factory=list)
+    _selector: selectors.BaseSelector = field(default_factory=selectors.DefaultSelector)
+
+    def __post_init__(self) -> None:
+        if self.mapping:
+            self._values["PMI_process_mapping"] = self.mapping
+        self._open, closing = socket.socketpair()  # closing the first end tells the thread to stop
+        self._selector.register(closing, selectors.EVENT_READ)
+        self._thread = threading.Thread(target=self._serve, name="pmi", daemon=True)
+        self._thread.start()
+
+    def member(self, rank: int) -> tuple[dict[str, str], socket.socket]:
+        """A rank's variables, and the socket that it must inherit; the caller closes its own copy after the start."""
+        ours, theirs = socket.socketpair()
+        self._selector.register(ours, selectors.EVENT_READ, _Member(ours))
+        return {"PMI_RANK": str(rank), "PMI_SIZE": str(self.size), "PMI_FD": str(theirs.fileno())}, theirs
+
+    def close(self) -> None:
+        """Stop answering. Ranks that are still there see the end of the file."""
+        self._open.close()
+        self._thread.join()
+        for key in list(self._selector.get_map().values()):
+            if isinstance(key.fileobj, socket.socket):
+                key.fileobj.close()
+        self._selector.close()
+
+    def _serve(self) -> None:
+        while True:
+            for key, _ in self._selector.select():
+                if key.data is None:
+                    return
+                self._hear(key.data)
+
+    def _hear(self, member: _Member) -> None:
+        try:
+            heard = member.socket.recv(65536)
+        except OSError:
+            heard = b""
+        if not heard:
+            self._selector.unregister(member.socket)
+            member.socket.close()
+            return
+        *lines, member.unread = (member.unread + heard).split(b"\n")
+        for line in lines:
+            answer = self._answer(member, line.decode(errors="replace"))
+            if answer:
+                _say(member, answer)
+
+    def _answer(self, member: _Member, line: str) -> str | None:
+        """The reply to one line, ``cmd=NAME key=value …``."""
+        words = dict(word.split("=", 1) for word in line.split() if "=" in word)
+        match words.get("cmd"):
+            case "init":
+                return "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0"
+            case "get_maxes":
+                return "cmd=maxes " + " ".join(f"{name}={value}" for name, value in LIMITS.items())
+            case "get_appnum":
+                return "cmd=appnum appnum=0"
+            case "get_my_kvsname":
+                return f"cmd=my_kvsname kvsname={KVS}"
+            case "get_universe_size":
+                return f"cmd=universe_size size={self.size}"
+            case "put":
+                self._values[words.get("key", "")] = words.get("value", "")
+                return "cmd=put_result rc=0 msg=success"
+            case "get":
+                value = self._values.get(words.get("key", ""))
+                if value is None:
+                    return "cmd=get_result rc=-1 msg=key_not_found value=unknown"
+                return f"cmd=get_result rc=0 msg=success value={value}"
+            case "barrier_in":
+                self._at_barrier.append(member)
+                if len(self._at_barrier) == self.size:
+                    for waiting in self._at_barrier:
+                        _say(waiting, "cmd=barrier_out rc=0")
+                    self._at_barrier.clear()
+                return None
+            case "finalize":
+                return "cmd=finalize_ack rc=0"
+            case "abort":
+                return None  # the rank ends itself; the launcher sees its exit
+            case command:
+                return f"cmd={command}_result rc=-1 msg=unknown_command"
+
+
+def world(plan: LaunchPlan) -> World | None:
+    """The MPI world of a plan's workers, None for a plan without one."""
+    return World(plan.world_size, process_mapping(plan)) if plan.mpi else None
+
+
+def process_mapping(plan: LaunchPlan) -> str | None:
+    """Which ranks share a node, as PMI writes it: ``(vector,(first node, nodes, ranks on each))``.
+
+    None when the ranks do not fill the nodes evenly and in order; then the library compares host names itself.
+    """
+    nodes = [process.node for process in plan.processes if process.role == "worker"]
+    per_node = Counter(nodes)
+    each = per_node[nodes[0]]
+    if nodes != [node for node in range(len(per_node)) for _ in range(each)]:
+        return None
+    return f"(vector,(0,{len(per_node)},{each}))"
+
+
+def _say(member: _Member, line: str) -> None:
+    with suppress(OSError):  # it has ended; the launcher will notice
+        member.socket.sendall(line.encode() + b"\n")

@@ -1,0 +1,120 @@
+"""Bytes that this process has moved over TCP, as the kernel counts them for each of its sockets (Linux, sock_diag(7)).
+
+What does not pass through TCP (shared memory, InfiniBand, Cray's network) the kernel does not see; then nothing is claimed.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Dict, Iterator, List, Optional, Tuple
+
+from harness.worker.network import interface_of
+
+# linux/netlink.h, linux/sock_diag.h, linux/inet_diag.h
+NETLINK_SOCK_DIAG, SOCK_DIAG_BY_FAMILY = 4, 20
+NLMSG_ERROR, NLMSG_DONE = 2, 3
+NLM_F_REQUEST_DUMP = 0x301
+INET_DIAG_INFO = 2
+EVERY_STATE = 0xFFFFFFFF
+HEADER = struct.Struct("=IHHII")  # nlmsghdr: length, type, flags, sequence, port
+REQUEST = struct.Struct("=BBBBI48x")  # inet_diag_req_v2: family, protocol, extensions, padding, states, no socket
+ATTRIBUTE = struct.Struct("=HH")  # nlattr: length, type
+SOURCE, INODE, ATTRIBUTES = 8, 68, 72  # offsets in inet_diag_msg
+BYTES_ACKED, END_OF_BYTES = 120, 136  # offsets in tcp_info: tcpi_bytes_acked, tcpi_bytes_received
+
+Sockets = Dict[int, Tuple[str, int, int]]  # inode → local address, bytes sent and acknowledged, bytes received
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Bytes sent and received, and the network interfaces (by name) that carried them."""
+
+    sent: int
+    received: int
+    interfaces: List[str]
+
+
+def sockets() -> Optional[Sockets]:
+    """The counters of this process's TCP sockets; None where the kernel does not tell."""
+    own = set(_own_inodes())
+    try:
+        return {
+            inode: (address, sent, received)
+            for family in (socket.AF_INET, socket.AF_INET6)
+            for inode, address, sent, received in _dump(family)
+            if inode in own
+        }
+    except OSError:
+        return None
+
+
+def total() -> Optional[Tuple[int, int]]:
+    """Bytes sent and received by the sockets that this process has open; None where the kernel does not tell."""
+    now = sockets()
+    return None if now is None else (sum(sent for _, sent, _ in now.values()), sum(got for _, _, got in now.values()))
+
+
+def between(before: Optional[Sockets], after: Optional[Sockets]) -> Optional[Traffic]:
+    """What was moved between two looks at ``sockets``; what was closed in between is lost."""
+    if before is None or after is None:
+        return None
+    moved = []
+    for inode, (address, sent, received) in after.items():
+        _, sent_before, received_before = before.get(inode, (address, 0, 0))
+        moved.append((address, sent - sent_before, received - received_before))
+    used = {address for address, sent, received in moved if sent or received}
+    return Traffic(
+        sent=sum(sent for _, sent, _ in moved),
+        received=sum(received for _, _, received in moved),
+        interfaces=sorted({_interface(address) for address in used}),
+    )
+
+
+def _interface(address: str) -> str:
+    try:
+        return interface_of(address)
+    except (OSError, RuntimeError):
+        return address
+
+
+def _own_inodes() -> Iterator[int]:
+    for entry in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):  # closed meanwhile
+            target = os.readlink(str(entry))
+            if target.startswith("socket:["):
+                yield int(target[8:-1])
+
+
+def _dump(family: int) -> Iterator[Tuple[int, str, int, int]]:
+    """Inode, local address, bytes sent and received of every TCP socket in this network namespace."""
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_SOCK_DIAG) as kernel:
+        request = REQUEST.pack(family, socket.IPPROTO_TCP, 1 << (INET_DIAG_INFO - 1), 0, EVERY_STATE)
+        kernel.send(HEADER.pack(HEADER.size + len(request), SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST_DUMP, 1, 0) + request)
+        while True:
+            answer = kernel.recv(1 << 20)
+            at = 0
+            while at < len(answer):
+                length, kind, _, _, _ = HEADER.unpack_from(answer, at)
+                if kind == NLMSG_DONE:
+                    return
+                if kind == NLMSG_ERROR:
+                    raise OSError("the kernel does not list sockets")
+                yield from _counters(family, answer[at + HEADER.size : at + length])
+                at += (length + 3) & ~3
+
+
+def _counters(family: int, message: bytes) -> Iterator[Tuple[int, str, int, int]]:
+    size = 4 if family == socket.AF_INET else 16
+    address = socket.inet_ntop(family, message[SOURCE : SOURCE + size]).replace("::ffff:", "")
+    (inode,) = struct.unpack_from("=I", message, INODE)
+    at = ATTRIBUTES
+    while at + ATTRIBUTE.size <= len(message):
+        length, kind = ATTRIBUTE.unpack_from(message, at)
+        if kind == INET_DIAG_INFO and length - ATTRIBUTE.size >= END_OF_BYTES:
+            yield (inode, address, *struct.unpack_from("=QQ", message, at + ATTRIBUTE.size + BYTES_ACKED))
+        at += max((length + 3) & ~3, ATTRIBUTE.size)
