@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 
 from harness import models, placement
-from harness.backend import Arrangement, Backend, Seat, one_process_per_device
+from harness.backend import Arrangement, Backend, Seat, one_process_per_node
 from harness.environments import EnvironmentSpec, Variant
 from harness.errors import InvalidInput
 from harness.spec import MOST_WORKERS, Options, RunSpec, Underscored
@@ -18,8 +18,8 @@ FOLDER = Path(__file__).parent
 UNITS = {"": 1, "b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "kb": 10**3, "mb": 10**6, "gb": 10**9}
 
 
-class ParameterServerOptions(Options):
-    """Options of the ``parameter_server`` backend."""
+class ServerOptions(Options):
+    """Options of every backend that has parameter servers."""
 
     ps: int = Field(1, ge=1, le=MOST_WORKERS, description="number of parameter servers")
     ps_nodes: Annotated[Literal["shared", "dedicated"], Underscored] = Field(
@@ -29,11 +29,6 @@ class ParameterServerOptions(Options):
         "greedy", description="how variables are spread over the servers"
     )
     slice_size: str = Field("1MiB", description="largest slice of a tensor with --placement partitioned")
-    sync: Literal["accumulate", "barrier", "none"] = Field(
-        "accumulate",
-        description="accumulate: the mean gradient of all workers is applied once per step; "
-        "barrier: each worker applies its own, as in 2017; none: asynchronous",
-    )
 
     @field_validator("slice_size")
     @classmethod
@@ -41,6 +36,16 @@ class ParameterServerOptions(Options):
         if parse_size(value) < 1024:
             raise ValueError("must be at least 1KiB")
         return value
+
+
+class ParameterServerOptions(ServerOptions):
+    """Options of the ``parameter_server`` backend."""
+
+    sync: Literal["accumulate", "barrier", "none"] = Field(
+        "accumulate",
+        description="accumulate: the mean gradient of all workers is applied once per step; "
+        "barrier: each worker applies its own, as in 2017; none: asynchronous",
+    )
 
 
 def parse_size(text: str) -> int:
@@ -51,14 +56,14 @@ def parse_size(text: str) -> int:
     return int(float(match[1]) * UNITS[match[2].lower()])
 
 
-def _options(spec: RunSpec) -> ParameterServerOptions:
-    return ParameterServerOptions(**spec.options)
+def _options(spec: RunSpec) -> ServerOptions:
+    """What places the servers, from a spec whose options are complete."""
+    return ServerOptions(**{name: spec.options[name] for name in ServerOptions.model_fields})
 
 
-def _validate(spec: RunSpec) -> None:
+def validate(spec: RunSpec) -> None:
+    """Raise InvalidInput when the servers do not fit the nodes or the model."""
     options = _options(spec)
-    if spec.devices_per_node > 1:
-        raise InvalidInput(f"--devices-per-node {spec.devices_per_node}: parameter_server drives one device per node")
     if options.ps_nodes == "shared" and options.ps > spec.nodes:
         raise InvalidInput(
             f"--ps {options.ps} with --nodes {spec.nodes}: a node holds at most one parameter server; "
@@ -70,7 +75,8 @@ def _validate(spec: RunSpec) -> None:
         raise InvalidInput(f"--ps {options.ps}: {spec.model} has only {pieces} pieces to place; use --ps 1..{pieces}")
 
 
-def _arrange(spec: RunSpec) -> Arrangement:
+def arrange(spec: RunSpec) -> Arrangement:
+    """One worker on each node, which drives all its devices, and the servers, with the pieces of tensors that each holds."""
     options = _options(spec)
     first_ps_node = spec.nodes if options.ps_nodes == "dedicated" else 0
     servers = tuple(Seat("ps", ps, first_ps_node + ps, env={"CUDA_VISIBLE_DEVICES": ""}) for ps in range(options.ps))
@@ -78,7 +84,7 @@ def _arrange(spec: RunSpec) -> Arrangement:
     pieces = placement.place(tensors, options.ps, options.placement, parse_size(options.slice_size))
     held = placement.bytes_per_server(pieces, options.ps)
     return Arrangement(
-        seats=one_process_per_device(spec) + servers,
+        seats=one_process_per_node(spec) + servers,
         details={
             "servers": [
                 {"ps": ps, "bytes": bytes_, "pieces": sum(piece.ps == ps for piece in pieces)}
@@ -89,14 +95,18 @@ def _arrange(spec: RunSpec) -> Arrangement:
     )
 
 
+def environment(backend: str, variant: Variant) -> EnvironmentSpec:
+    """TensorFlow alone, which several backends share."""
+    return EnvironmentSpec(backend, variant, FOLDER / f"requirements-{variant}.txt", imports=("tensorflow",))
+
+
 def _environment(framework: str, variant: Variant) -> EnvironmentSpec:
-    requirements = FOLDER / f"requirements-{variant}.txt"
-    return EnvironmentSpec("parameter_server", variant, requirements, imports=("tensorflow",))
+    return environment("parameter_server", variant)
 
 
 def _expected_updates(spec: RunSpec) -> int:
     steps = spec.warmup_steps + spec.steps
-    return steps if _options(spec).sync == "accumulate" else steps * spec.workers
+    return steps if spec.options["sync"] == "accumulate" else steps * spec.nodes
 
 
 BACKEND = Backend(
@@ -107,8 +117,8 @@ BACKEND = Backend(
     transports=("grpc",),
     precisions=("fp32", "tf32", "amp"),
     options=ParameterServerOptions,
-    arrange=_arrange,
+    arrange=arrange,
     environment=_environment,
-    validate=_validate,
+    validate=validate,
     expected_updates=_expected_updates,
 )

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any, Callable, List
+from typing import Any, Callable, List, Sequence, Tuple
 
+import numpy as np
 import tensorflow as tf
 
+from harness.worker import traffic
 from harness.worker.job import Job
 
 v1 = tf.compat.v1
+COUNT, LEAVE = 0, 1  # what workers say to a server
+UNKNOWN = (-1, -1)  # the answer of a server whose kernel does not count
 
 
 def start_server(job: Job) -> Any:
@@ -29,18 +33,24 @@ def worker_session(job: Job, server: Any, graph: tf.Graph) -> Any:
 
 
 def serve_until_released(job: Job, ready: Callable[[], None]) -> None:
-    """Be a parameter server until the workers release it (see ``Gate.leave``)."""
+    """Be a parameter server until the workers release it (see ``Gate``), and say how many bytes it has moved when asked."""
     server = start_server(job)
     with tf.Graph().as_default() as graph:
-        leaving = _queue(f"leaving_{job.rank}", job.rank, tf.int32)
-        released = leaving.dequeue_many(job.world_size if job.rank == 0 else 1)
+        heard = _queue(f"said_to_{job.rank}", job.rank, tf.int32).dequeue()
+        counted = v1.placeholder(tf.int64, [2])
+        answer = _queue(f"counted_by_{job.rank}", job.rank, tf.int64, [2]).enqueue(counted)
+    leaving = job.world_size if job.rank == 0 else 1
     with v1.Session(server.target, graph=graph, config=_config(job, [f"/job:ps/task:{job.rank}"])) as session:
         ready()
-        session.run(released)
+        while leaving:
+            if session.run(heard) == LEAVE:
+                leaving -= 1
+            else:
+                session.run(answer, {counted: traffic.total() or UNKNOWN})
 
 
 class Gate:
-    """Barriers and farewells of the workers, through queues on parameter server 0. Messages per use: linear in workers.
+    """Barriers and farewells of the workers, through queues on the servers. Messages per use: linear in workers and servers.
 
     Built inside a graph. Every worker says its rank; worker 0 counts the different ranks and tells everyone the count,
     so that each worker learns the true size of the world.
@@ -57,9 +67,12 @@ class Gate:
         self._seen = v1.placeholder(tf.int32, [])
         self._release = tf.group(*[queue.enqueue(self._seen) for queue in releases])
         self._released = own_release.dequeue()
+        servers = range(len(job.processes("ps")) if job.rank == 0 else 1)
+        say = [_queue(f"said_to_{ps}", ps, tf.int32) for ps in servers]
+        self._ask = [queue.enqueue(COUNT) for queue in say if job.rank == 0]
+        self._answers = [_queue(f"counted_by_{ps}", ps, tf.int64, [2]).dequeue() for ps in servers if job.rank == 0]
         # Only the barrier uses server 0 once the parameters are read; the others can go as soon as worker 0 says so.
-        others = range(1, len(job.processes("ps")) if job.rank == 0 else 1)
-        self._farewells = [_queue(f"leaving_{ps}", ps, tf.int32).enqueue(job.rank) for ps in [*others, 0]]
+        self._farewells = [queue.enqueue(LEAVE) for queue in reversed(say)]
 
     def wait(self, session: Any) -> int:
         """Wait for every worker. Returns the number of different workers that came."""
@@ -68,6 +81,12 @@ class Gate:
             seen = len(set(session.run(self._all_arrived).tolist()))
             session.run(self._release, {self._seen: seen})
         return int(session.run(self._released))
+
+    def server_bytes(self, session: Any) -> List[Tuple[int, int]]:
+        """Bytes that each server has sent and received since its start, by rank; empty if unknown, and for other workers."""
+        session.run(self._ask)
+        counts = [(int(sent), int(received)) for sent, received in session.run(self._answers)]
+        return [] if UNKNOWN in counts else counts
 
     def leave(self, session: Any) -> None:
         """Tell the parameter servers that this worker needs them no more. They end when all workers have said so."""
@@ -81,20 +100,48 @@ def on_server(ps: int) -> Any:
     return tf.device(f"/job:ps/task:{ps}/device:CPU:0")
 
 
-def token_queues(job: Job, name: str, ranks: List[int]) -> List[Any]:
-    """One queue on parameter server 0 for each worker in ``ranks``; the same names give the same queues in all workers."""
-    return [_queue(f"{name}_{rank}", 0, tf.bool) for rank in ranks]
+def token_queues(name: str, ranks: List[int], ps: int = 0) -> List[Any]:
+    """A queue on a parameter server for each worker in ``ranks``; the same names give the same queues in all workers."""
+    return [_queue(f"{name}_{rank}", ps, tf.bool) for rank in ranks]
 
 
-def _queue(name: str, ps: int, dtype: tf.DType) -> Any:
+class Assignment:
+    """A variable and the NumPy value it starts with, fed rather than baked into the graph."""
+
+    def __init__(self, variable: Any, value: np.ndarray) -> None:
+        self.variable, self.value = variable, value.reshape(variable.shape)
+        with v1.colocate_with(variable.handle):
+            self.placeholder = v1.placeholder(variable.dtype, variable.shape)
+            self.op = variable.assign(self.placeholder, read_value=False)
+
+
+def assign_all(session: Any, assignments: List[Assignment]) -> None:
+    """Give variables their first values."""
+    session.run(
+        [assignment.op for assignment in assignments],
+        {assignment.placeholder: assignment.value for assignment in assignments},
+    )
+
+
+def new_variable(name: str, shape: Any, dtype: tf.DType = tf.float32, initial: str = "zeros") -> Any:
+    """A resource variable on the current device; the same name on a server is the same variable in every worker."""
+    initializer = {"zeros": v1.zeros_initializer(), "ones": v1.ones_initializer()}[initial]
+    return v1.get_variable(
+        name.replace(".", "/"), shape, dtype, initializer=initializer, use_resource=True, trainable=False
+    )
+
+
+def _queue(name: str, ps: int, dtype: tf.DType, shape: Sequence[int] = ()) -> Any:
     with on_server(ps):
-        return v1.FIFOQueue(-1, [dtype], shapes=[()], shared_name=name, name=name)
+        return v1.FIFOQueue(-1, [dtype], shapes=[shape], shared_name=name, name=name)
 
 
 def _config(job: Job, device_filters: List[str]) -> Any:
-    config = v1.ConfigProto(device_filters=device_filters, intra_op_parallelism_threads=job.spec["threads"])
+    config = v1.ConfigProto(device_filters=device_filters, intra_op_parallelism_threads=job.spec["threads"] * job.devices)
     config.gpu_options.allow_growth = True
     config.allow_soft_placement = job.spec["device"] == "cuda"  # a few small operators have no GPU kernel
     if job.process["role"] == "ps":
         config.device_count["GPU"] = 0
+    elif job.spec["device"] == "cpu":
+        config.device_count["CPU"] = job.devices
     return config

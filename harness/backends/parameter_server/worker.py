@@ -1,0 +1,127 @@
+"""One worker of a backend with parameter servers: a graph, a session with all servers, and the devices of its node.
+
+Between-graph replication on TensorFlow's graph-mode runtime. What the devices compute with and what becomes of the gradients
+is the backend's: a ``Strategy``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, List, Protocol, Tuple
+
+import numpy as np
+import tensorflow as tf
+
+from harness.backends.parameter_server.cluster import Assignment, Gate, assign_all, start_server, worker_session
+from harness.backends.parameter_server.pieces import Pieces
+from harness.backends.parameter_server.tower import Tower, device, sum_on_host
+from harness.frameworks.tensorflow import Tensors, bad_images_named, prepare
+from harness.worker.clock import HostClock
+from harness.worker.job import Job
+from harness.worker.trainer import State
+
+v1 = tf.compat.v1
+
+
+class Strategy(Protocol):
+    """Builds its part of the graph. ``copies`` are variables of this worker that hold parameters, by device."""
+
+    copies: List[Dict[str, Any]]
+    assignments: List[Assignment]
+
+    def tensors(self, number: int) -> Tensors:
+        """What device ``number`` computes with, by name: whole tensors, each read once per step."""
+
+    def exchange(self, gradients: Tensors) -> Any:
+        """The operation that ends when this worker may start its next step. ``gradients``: the sum of its devices'."""
+
+
+class ServerWorker:
+    """The trainer of one worker."""
+
+    def __init__(self, job: Job, strategy: Callable[[Job, Pieces], Strategy]) -> None:
+        self._job = job
+        self._strategy_of = strategy
+        self._world_size = 0
+        self._losses: List[float] = []
+        self.clock = HostClock()  # session.run returns when the step has ended, on every device
+
+    def setup(self) -> None:
+        """Start the server, build the graph, initialise (worker 0: the variables on the servers) and meet the others."""
+        job = self._job
+        prepare(job)
+        server = start_server(job)
+        with tf.Graph().as_default() as graph:
+            v1.set_random_seed(job.spec["seed"])
+            local, assignments = self._build()
+            of_servers = self._pieces.initial() if job.rank == 0 else []
+        graph.finalize()
+        self._session = worker_session(job, server, graph)
+        self._session.run(local)
+        assign_all(self._session, assignments)
+        if job.rank == 0:
+            self._session.run(self._pieces.updates.initializer)
+            assign_all(self._session, of_servers)
+        self.barrier()
+        self._train = self._session.make_callable([self._loss, self._step])
+
+    def step(self) -> None:
+        """Compute, exchange, and (synchronous modes) wait for the updated parameters."""
+        with bad_images_named(self._job):
+            self._losses.append(float(self._train()[0]))
+
+    def synchronize(self) -> None:
+        """Nothing to wait for: a step has ended when ``step`` returns."""
+
+    def barrier(self) -> None:
+        """Wait for all workers, through parameter server 0."""
+        self._world_size = self._gate.wait(self._session)
+
+    def server_bytes(self) -> List[Tuple[int, int]]:
+        """What the servers have sent and received so far; worker 0 asks them."""
+        return self._gate.server_bytes(self._session)
+
+    def state(self) -> State:
+        """The parameters as they are on the servers, and the number of updates counted there."""
+        held, copies, updates = self._session.run([self._held, self._copies, self._updates])
+        for number, copy in enumerate(copies):
+            if differing := [name for name in held if not np.array_equal(copy[name], held[name])]:
+                raise RuntimeError(f"device {number} and the parameter servers differ in {', '.join(differing[:3])} …")
+        return State(
+            parameters=held,
+            losses=self._losses,
+            updates=int(updates),
+            world_size=self._world_size,
+            transport="grpc to " + ", ".join(sorted(self._servers_seen())),
+            device=", ".join(device(self._job, number) for number in range(self._job.devices)),
+            details={"tensorflow": tf.__version__},
+        )
+
+    def close(self) -> None:
+        """Release the parameter servers."""
+        self._gate.leave(self._session)
+
+    def _build(self) -> Tuple[List[Any], List[Assignment]]:
+        """Build the graph. Returns the local initialisers, then the assignments that follow them."""
+        job = self._job
+        self._pieces = Pieces(job)
+        strategy = self._strategy_of(job, self._pieces)
+        towers = [Tower(job, number, strategy.tensors(number)) for number in range(job.devices)]
+        exchanged = strategy.exchange(sum_on_host(job, towers))
+        self._step = tf.group(exchanged, *[operation for tower in towers for operation in tower.after])
+        self._loss = tf.add_n([tower.loss for tower in towers]) / len(towers)
+        self._held = self._pieces.whole(self._pieces.reads())
+        self._updates = self._pieces.updates.read_value()
+        self._copies = [{name: held.read_value() for name, held in copy.items()} for copy in strategy.copies]
+        self._gate = Gate(job)
+        initialisers = [initialiser for tower in towers for initialiser in tower.initialisers]
+        return initialisers, strategy.assignments + [held for tower in towers for held in tower.assignments]
+
+    def _servers_seen(self) -> List[str]:
+        """Addresses of the parameter servers whose devices this session reaches, as the runtime lists them."""
+        tasks = {
+            int(found.name.split("/task:")[1].split("/")[0])
+            for found in self._session.list_devices()
+            if "/job:ps/" in found.name
+        }
+        servers = self._job.processes("ps")
+        return [f"{servers[task]['address']}:{servers[task]['port']}" for task in sorted(tasks)]
