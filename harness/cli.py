@@ -8,7 +8,6 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -297,10 +296,10 @@ def list_environments() -> None:
 
     for name in backend.names():
         found = backend.backend(name)
-        for framework, variant in product(found.frameworks, ("cpu", "cuda")):
-            wanted = found.environment(framework, variant)
-            state = environments.status(wanted)
-            click.echo(f"{name:22} {framework:10} {variant:5} {state:8} {environments.path(wanted)}")
+        for framework in found.frameworks:
+            for wanted in (found.environment(framework, "cpu"), found.environment(framework, "cuda")):
+                state = environments.status(wanted)
+                click.echo(f"{name:22} {framework:10} {wanted.variant:5} {state:8} {environments.path(wanted)}")
 
 
 # --- env ---------------------------------------------------------------------------------------------------------------

@@ -39,8 +39,8 @@ class Traffic(Frozen):
 class Rank(Frozen):
     """One worker's raw times (seconds from the opening of its window, see ``worker/loop.py``) and evidence.
 
-    ``network`` is None where the kernel does not tell. ``servers``, on rank 0, has the bytes that each parameter server sent
-    and received within the window.
+    ``network`` is None where the kernel does not tell. ``servers``, on rank 0, has the bytes that each parameter server
+    sent and received within the window.
     """
 
     rank: int

@@ -1,7 +1,7 @@
-"""TensorFlow's share of every backend that trains with it: data, model, arithmetic. The exchange of gradients is the backend's.
+"""TensorFlow's share of every backend that trains with it: data, model, arithmetic. The exchange of gradients is theirs.
 
-``loss`` and ``descend`` serve graphs and functions alike. ``Replica`` is one device's training as a tf.function needs it; the
-parameter server backends build graphs of their own.
+``loss`` and ``descend`` serve graphs and functions alike. ``Replica`` is one device's training as a tf.function needs it;
+the parameter server backends build graphs of their own.
 """
 
 from __future__ import annotations
@@ -124,7 +124,9 @@ class Replica:
 
     def loss(self) -> Any:
         """The loss of the next batch. To be called in a traced function, under a gradient tape."""
-        images, labels = next(self._batches) if self._job.real_data else (held.read_value() for held in self._resident)
+        images, labels = (
+            self._batches.get_next() if self._job.real_data else (held.read_value() for held in self._resident)
+        )
         tensors = {name: variable.read_value() for name, variable in self._tensors.items()}
         found, new_statistics = loss(self._job, images, labels, tensors, lambda n: self._statistics[n].read_value())
         for name, value in new_statistics.items():

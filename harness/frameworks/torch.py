@@ -1,4 +1,4 @@
-"""PyTorch's share of every backend that trains with it: data, model, arithmetic and evidence. The allreduce is the backend's.
+"""PyTorch's share of every backend that trains with it: data, model, arithmetic. The allreduce is theirs.
 
 Channels-last memory (oneDNN's and cuDNN's native layout), one fused SGD kernel, and batch-norm statistics left to each
 worker, as in every backend of the suite.
@@ -64,7 +64,7 @@ class Replica:
         with self._autocast:
             loss = cross_entropy(model(images), labels)
         self._losses.append(loss.detach())
-        return self.scaler.scale(loss)  # type: ignore[no-any-return]
+        return self.scaler.scale(loss)
 
     @property
     def steps(self) -> int:

@@ -30,8 +30,8 @@ GRACE_S = 3.0  # between asking a process to end and killing it
 CLOSING_S = 60.0  # for servers and stragglers to leave once the first worker has left
 PORTS = range(20000, 30000)  # below the ephemeral ports that the kernel hands out
 
-# MPI's ranks on different "nodes" talk TCP over the loopback interface, as every other transport does here. MPICH is told to
-# use libfabric for it: with UCX's TCP an allreduce of 16 MB between two ranks took 1.5 s here, with libfabric's 16 ms.
+# MPI's ranks on different "nodes" talk TCP over the loopback interface, as every other transport does here. MPICH is told
+# to use libfabric for it: with UCX's TCP an allreduce of 16 MB between two ranks took 1.5 s here, with libfabric's 16 ms.
 MPI_ENV = {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp", "FI_TCP_IFACE": "lo"}
 
 

@@ -25,8 +25,8 @@ class Window:
 
     ``marks_s`` has ``steps + 1`` entries, the first taken as the window opens, then one as each step ends: on a CPU when
     ``step`` returns, on a GPU when the device passes that point. ``finished_s`` is when this worker's device was done,
-    ``window_s`` when all workers' devices were. ``network`` is what this process moved over TCP meanwhile (None: not known),
-    ``servers`` what each parameter server did (bytes sent and received; known to rank 0).
+    ``window_s`` when all workers' devices were. ``network`` is what this process moved over TCP meanwhile (None: not
+    known), ``servers`` what each parameter server did (bytes sent and received; known to rank 0).
     """
 
     marks_s: List[float]

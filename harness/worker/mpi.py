@@ -36,6 +36,6 @@ def check_world(rank: int, size: int, planned_rank: int, planned_size: int) -> N
     """
     if (rank, size) != (planned_rank, planned_size):
         raise RuntimeError(
-            f"{version()} sees rank {rank} of {size}, planned is rank {planned_rank} of {planned_size}: the MPI library and "
-            "the launcher do not speak the same language (local runs: MPICH's PMI; srun: see its --mpi)"
+            f"{version()} sees rank {rank} of {size}, planned is rank {planned_rank} of {planned_size}: the MPI library "
+            "and the launcher do not speak the same language (local runs: MPICH's PMI; srun: see its --mpi)"
         )

@@ -5,7 +5,6 @@ What does not pass through TCP (shared memory, InfiniBand, Cray's network) the k
 
 from __future__ import annotations
 
-import os
 import socket
 import struct
 from contextlib import suppress
@@ -85,7 +84,7 @@ def _interface(address: str) -> str:
 def _own_inodes() -> Iterator[int]:
     for entry in Path("/proc/self/fd").iterdir():
         with suppress(OSError):  # closed meanwhile
-            target = os.readlink(str(entry))
+            target = str(entry.readlink())
             if target.startswith("socket:["):
                 yield int(target[8:-1])
 

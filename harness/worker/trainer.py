@@ -19,8 +19,9 @@ class State:
     """What a worker can say of its training when the window is closed.
 
     ``parameters`` are this worker's view, float32 in the canonical layout (see ``harness.models.specification``), keyed by
-    tensor name. ``losses`` are this worker's, of every step since the start. ``updates`` counts how often the parameters were updated since the start, as counted where they live.
-    ``world_size`` (worker processes) and ``transport`` are what the framework reports at run time, not what was asked for.
+    tensor name. ``losses`` are this worker's, of every step since the start. ``updates`` counts how often the parameters
+    were updated since the start, as counted where they live. ``world_size`` (worker processes) and ``transport`` are what
+    the framework reports at run time, not what was asked for.
     """
 
     parameters: Dict[str, np.ndarray]
@@ -35,7 +36,9 @@ class State:
 class Trainer(Protocol):
     """One worker's share of synchronous (or, where the backend says so, asynchronous) training. It never takes the time."""
 
-    clock: Clock
+    @property
+    def clock(self) -> Clock:
+        """The device's clock."""
 
     def setup(self) -> None:
         """Join the others, build the model, load the initial weights, open the data."""

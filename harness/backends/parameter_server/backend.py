@@ -76,7 +76,7 @@ def validate(spec: RunSpec) -> None:
 
 
 def arrange(spec: RunSpec) -> Arrangement:
-    """One worker on each node, which drives all its devices, and the servers, with the pieces of tensors that each holds."""
+    """One worker on each node, which drives all its devices, and the servers with the pieces of tensors they hold."""
     options = _options(spec)
     first_ps_node = spec.nodes if options.ps_nodes == "dedicated" else 0
     servers = tuple(Seat("ps", ps, first_ps_node + ps, env={"CUDA_VISIBLE_DEVICES": ""}) for ps in range(options.ps))

@@ -50,7 +50,7 @@ def serve_until_released(job: Job, ready: Callable[[], None]) -> None:
 
 
 class Gate:
-    """Barriers and farewells of the workers, through queues on the servers. Messages per use: linear in workers and servers.
+    """Barriers and farewells of the workers, through queues on the servers. Messages per use: linear in processes.
 
     Built inside a graph. Every worker says its rank; worker 0 counts the different ranks and tells everyone the count,
     so that each worker learns the true size of the world.
@@ -83,7 +83,7 @@ class Gate:
         return int(session.run(self._released))
 
     def server_bytes(self, session: Any) -> List[Tuple[int, int]]:
-        """Bytes that each server has sent and received since its start, by rank; empty if unknown, and for other workers."""
+        """Bytes that each server has sent and received since its start, by rank; empty if unknown. Worker 0 asks."""
         session.run(self._ask)
         counts = [(int(sent), int(received)) for sent, received in session.run(self._answers)]
         return [] if UNKNOWN in counts else counts
@@ -137,7 +137,9 @@ def _queue(name: str, ps: int, dtype: tf.DType, shape: Sequence[int] = ()) -> An
 
 
 def _config(job: Job, device_filters: List[str]) -> Any:
-    config = v1.ConfigProto(device_filters=device_filters, intra_op_parallelism_threads=job.spec["threads"] * job.devices)
+    config = v1.ConfigProto(
+        device_filters=device_filters, intra_op_parallelism_threads=job.spec["threads"] * job.devices
+    )
     config.gpu_options.allow_growth = True
     config.allow_soft_placement = job.spec["device"] == "cuda"  # a few small operators have no GPU kernel
     if job.process["role"] == "ps":

@@ -1,7 +1,7 @@
 """One worker of a backend with parameter servers: a graph, a session with all servers, and the devices of its node.
 
-Between-graph replication on TensorFlow's graph-mode runtime. What the devices compute with and what becomes of the gradients
-is the backend's: a ``Strategy``.
+Between-graph replication on TensorFlow's graph-mode runtime. What the devices compute with, and what becomes of the
+gradients, is the backend's: a ``Strategy``.
 """
 
 from __future__ import annotations

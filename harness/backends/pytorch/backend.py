@@ -37,7 +37,9 @@ def _validate(spec: RunSpec) -> None:
 
 
 def _environment(framework: str, variant: Variant) -> EnvironmentSpec:
-    return EnvironmentSpec("pytorch", variant, FOLDER / f"requirements-{variant}.txt", imports=("torch", "PIL", "mpi4py"))
+    return EnvironmentSpec(
+        "pytorch", variant, FOLDER / f"requirements-{variant}.txt", imports=("torch", "PIL", "mpi4py")
+    )
 
 
 BACKEND = Backend(

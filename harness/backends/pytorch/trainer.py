@@ -1,7 +1,7 @@
 """PyTorch DDP, beside the framework: stock DistributedDataParallel with the fastest honest settings.
 
-Over Gloo, NCCL, or an MPI that PyTorch was built with, DDP's own allreduce averages the gradients. PyTorch's wheels are built
-without MPI; there a communication hook hands each bucket to MPI through mpi4py (see ``mpi_hook.py``).
+Over Gloo, NCCL, or an MPI that PyTorch was built with, DDP's own allreduce averages the gradients. PyTorch's wheels are
+built without MPI; there a communication hook hands each bucket to MPI through mpi4py (see ``mpi_hook.py``).
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""TensorFlow's own collective allreduce: the control that separates the framework from the strategy."""

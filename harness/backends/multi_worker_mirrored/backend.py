@@ -1,0 +1,52 @@
+"""TensorFlow's MultiWorkerMirroredStrategy as the controller sees it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field
+
+from harness.backend import Arrangement, Backend, one_process_per_device
+from harness.backends.parameter_server.backend import environment
+from harness.environments import EnvironmentSpec, Variant
+from harness.errors import InvalidInput
+from harness.spec import Options, RunSpec
+
+
+class MultiWorkerMirroredOptions(Options):
+    """Options of the ``multi_worker_mirrored`` backend."""
+
+    pack_mb: float = Field(
+        0.0,
+        ge=0,
+        le=1e6,
+        description="size of a pack of gradients, in MiB; 0: each tensor by itself on CPUs, all at once on GPUs",
+    )
+
+
+def _arrange(spec: RunSpec) -> Arrangement:
+    return Arrangement(one_process_per_device(spec))
+
+
+def _validate(spec: RunSpec) -> None:
+    if spec.transport == "nccl" and spec.device == "cpu":
+        raise InvalidInput("--transport nccl needs --device cuda; on CPUs use --transport grpc")
+
+
+def _environment(framework: str, variant: Variant) -> EnvironmentSpec:
+    return environment("multi_worker_mirrored", variant)
+
+
+BACKEND = Backend(
+    name="multi_worker_mirrored",
+    frameworks=("tensorflow",),
+    strategy="TensorFlow's collective allreduce (MultiWorkerMirroredStrategy), no servers",
+    folder=Path(__file__).parent,
+    transports=("grpc", "nccl"),
+    cuda_transport="nccl",
+    precisions=("fp32", "tf32", "amp"),
+    options=MultiWorkerMirroredOptions,
+    arrange=_arrange,
+    environment=_environment,
+    validate=_validate,
+)
