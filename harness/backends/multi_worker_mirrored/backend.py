@@ -9,7 +9,6 @@ from pydantic import Field
 from harness.backend import Arrangement, Backend, one_process_per_device
 from harness.backends.parameter_server.backend import environment
 from harness.environments import EnvironmentSpec, Variant
-from harness.errors import InvalidInput
 from harness.spec import Options, RunSpec
 
 
@@ -28,11 +27,6 @@ def _arrange(spec: RunSpec) -> Arrangement:
     return Arrangement(one_process_per_device(spec))
 
 
-def _validate(spec: RunSpec) -> None:
-    if spec.transport == "nccl" and spec.device == "cpu":
-        raise InvalidInput("--transport nccl needs --device cuda; on CPUs use --transport grpc")
-
-
 def _environment(framework: str, variant: Variant) -> EnvironmentSpec:
     return environment("multi_worker_mirrored", variant)
 
@@ -42,11 +36,10 @@ BACKEND = Backend(
     frameworks=("tensorflow",),
     strategy="TensorFlow's collective allreduce (MultiWorkerMirroredStrategy), no servers",
     folder=Path(__file__).parent,
-    transports=("grpc", "nccl"),
-    cuda_transport="nccl",
+    transports=("grpc",),
+    cuda_transports=("nccl", "grpc"),
     precisions=("fp32", "tf32", "amp"),
     options=MultiWorkerMirroredOptions,
     arrange=_arrange,
     environment=_environment,
-    validate=_validate,
 )
