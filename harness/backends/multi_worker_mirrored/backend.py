@@ -16,10 +16,7 @@ class MultiWorkerMirroredOptions(Options):
     """Options of the ``multi_worker_mirrored`` backend."""
 
     pack_mb: float = Field(
-        0.0,
-        ge=0,
-        le=1e6,
-        description="size of a pack of gradients, in MiB; 0: each tensor by itself on CPUs, all at once on GPUs",
+        0.0, ge=0, le=1e6, description="gradients reduced at once, in MiB; 0: all, when backward has ended"
     )
 
 
