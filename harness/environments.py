@@ -73,7 +73,6 @@ class EnvironmentSpec:
     variant: Variant
     requirements: Path
     imports: tuple[str, ...]
-    framework: str | None = None
     python: str | None = None
     build_env: Mapping[str, str] = field(default_factory=dict)
     post_build: Callable[[Path, Run], None] | None = None
@@ -146,9 +145,28 @@ def require(spec: EnvironmentSpec) -> Path:
         return python(spec)
     what = {"missing": "is not built", "partial": "is half built", "broken": "no longer works"}[state]
     whose = f"{spec.backend} with {spec.framework}" if spec.framework else spec.backend
+    raise EnvironmentMissing(f"the environment of {whose} {what}: run `{build_command(spec)}`")
+
+
+def build_command(spec: EnvironmentSpec) -> str:
+    """What a person types to build the environment."""
     options = f" --framework {spec.framework}" if spec.framework else ""
     options += "" if spec.variant == "cpu" else f" --variant {spec.variant}"
-    raise EnvironmentMissing(f"the environment of {whose} {what}: run `harness env build {spec.backend}{options}`")
+    return f"harness env build {spec.backend}{options}"
+
+
+def lacking(spec: EnvironmentSpec) -> list[str]:
+    """What stands between this machine and the environment, in words; nothing when it is ready."""
+    state = status(spec)
+    if state == "ready":
+        return []
+    found = lacking_tools(spec)
+    try:
+        path(spec)
+    except EnvironmentProblem as problem:
+        found.append(str(problem))
+    half = {"missing": "", "partial": ", which is half built", "broken": ", which no longer works"}[state]
+    return [*found, f"its environment{half} (`{build_command(spec)}`)"]
 
 
 def lacking_tools(spec: EnvironmentSpec) -> list[str]:
