@@ -1,12 +1,16 @@
 """Our img/s against a peer's, in turn: A B A B …, so that a machine whose speed drifts treats both alike.
 
     python benchmarks/alternate.py pytorch --nodes 2
-    python benchmarks/alternate.py parameter_server --nodes 2 --peer PATH/TO/scripts/tf_cnn_benchmarks
+    python benchmarks/alternate.py parameter_server --nodes 2 --peer PATH/TO/scripts/tf_cnn_benchmarks --keras FOLDER
+    python benchmarks/alternate.py distributed_replicated --nodes 2 --peer PATH/TO/scripts/tf_cnn_benchmarks --keras FOLDER
+    python benchmarks/alternate.py horovod --framework torch --transport mpi --nodes 2 --peer PATH/TO/horovod/examples
+    python benchmarks/alternate.py horovod --framework tensorflow --nodes 2 --peer PATH/TO/horovod/examples --keras FOLDER
 
-``pytorch`` runs against ``plain_ddp.py`` beside this file. ``parameter_server`` runs against a checkout of
-tf_cnn_benchmarks, which is not part of this project; on TensorFlow 2.21 it needs tf_keras in the environment
-(``pip install --no-deps tf_keras``), so give one with ``--env``. Both sides get the same Python, model, batch, image size,
-compute threads, number of workers and servers, warm-up and steps; the peer's weight decay is off, as ours has none.
+``pytorch`` runs against ``plain_ddp.py`` beside this file. The others run against checkouts of tf_cnn_benchmarks and of
+Horovod's examples, which are not part of this project. On TensorFlow 2.21 they need tf_keras, in a folder of its own:
+``pip install --no-deps --target FOLDER tf_keras``. Both sides get the same Python, batch, image size, compute threads,
+number of workers and servers, transport, warm-up and steps. tf_cnn_benchmarks' weight decay is off, as ours has none.
+Horovod's PyTorch script trains the suite's own model (see ``as_torchvision``), its TensorFlow script Keras's ResNet-50.
 """
 
 from __future__ import annotations
@@ -22,20 +26,25 @@ import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).parent
-TOTAL = re.compile(r"total images/sec: ([\d.]+)")
+TOTAL = re.compile(r"total images/sec: ([\d.]+)|Total img/sec on \d+ \w+\(s\): ([\d.]+)")
+SERVERS = ("parameter_server", "distributed_replicated")
+KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(4 << 30), "MALLOC_TRIM_THRESHOLD_": str(8 << 30)}
+# As our launcher does it: ranks on one machine talk TCP, as if they were on different nodes.
+MPI = {"MPIR_CVAR_NOLOCAL": "1", "MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp", "FI_TCP_IFACE": "lo"}
 
 
 def main() -> None:
     """Alternate, and print each pair and the median ratio."""
     options = _options()
-    peer = {"pytorch": plain_ddp, "parameter_server": tf_cnn_benchmarks}[options.backend]
+    peer = {"pytorch": plain_ddp, "horovod": horovod_example}.get(options.backend, tf_cnn_benchmarks)
     ratios = []
     for number in range(1, options.rounds + 1):
         mine, theirs = ours(options), peer(options)
         ratios.append(mine / theirs)
         print(f"round {number}: harness {mine:.2f}  peer {theirs:.2f} img/s  ratio {ratios[-1]:.3f}", flush=True)
     print(
-        f"{options.backend} {options.model} {options.nodes} workers: median ratio {statistics.median(ratios):.3f} "
+        f"{' '.join([options.backend, *_variant(options)])} {options.model} {options.nodes} workers: "
+        f"median ratio {statistics.median(ratios):.3f} "
         f"(min {min(ratios):.3f}, max {max(ratios):.3f}, {options.rounds} rounds)"
     )
 
@@ -49,16 +58,15 @@ def ours(options: argparse.Namespace) -> float:
         command += ["--warmup", str(options.warmup), "--steps", str(options.steps)]
         command += ["--image-size", str(options.image_size)] if options.image_size else []
         command += ["--env", options.env] if options.env else []
-        command += ["--ps", str(options.ps)] if options.backend == "parameter_server" else []
+        command += ["--ps", str(options.ps)] if options.backend in SERVERS else []
+        command += _variant(options)
         return _total(subprocess.run([*command, *options.extra], capture_output=True, text=True))
 
 
 def plain_ddp(options: argparse.Namespace) -> float:
     """The plain DDP script, with the allocator's thresholds raised as for ours unless ``--plain-malloc`` is given."""
     port = _free_port()
-    keep = (
-        {} if options.plain_malloc else {"MALLOC_MMAP_THRESHOLD_": str(4 << 30), "MALLOC_TRIM_THRESHOLD_": str(8 << 30)}
-    )
+    keep = {} if options.plain_malloc else KEEP_MEMORY
     command = [_python(options), str(HERE / "plain_ddp.py"), "--world", str(options.nodes), "--port", str(port)]
     command += ["--model", options.model, "--batch-size", str(options.batch_size), "--threads", str(options.threads)]
     command += ["--warmup", str(options.warmup), "--steps", str(options.steps)]
@@ -67,13 +75,34 @@ def plain_ddp(options: argparse.Namespace) -> float:
     return _finish(ranks, servers=[])
 
 
+def horovod_example(options: argparse.Namespace) -> float:
+    """Horovod's own synthetic benchmark of the same framework, started by mpiexec or by horovodrun."""
+    folder, name = {
+        "torch": ("pytorch", "pytorch_synthetic_benchmark.py"),
+        "tensorflow": ("tensorflow2", "tensorflow2_synthetic_benchmark.py"),
+    }[options.framework or "tensorflow"]
+    script = _peer(options) / folder / name
+    python = Path(_python(options))
+    command = [str(python), str(script), f"--batch-size={options.batch_size}", "--no-cuda", "--num-iters=1"]
+    command += [f"--num-warmup-batches={options.warmup}", f"--num-batches-per-iter={options.steps}"]
+    env = _threads(options) | {"TF_NUM_INTRAOP_THREADS": str(options.threads), "TF_USE_LEGACY_KERAS": "1"}
+    env["PATH"] = f"{python.parent}{os.pathsep}{os.environ['PATH']}"
+    if options.framework == "torch":
+        env |= {"PYTHONPATH": str(HERE / "as_torchvision")} | ({} if options.plain_malloc else KEEP_MEMORY)
+    if options.transport == "gloo":
+        command = ["horovodrun", "--gloo", "-np", str(options.nodes), *command]
+    else:
+        command = ["mpiexec", "-n", str(options.nodes), *command]
+        env |= MPI
+    return _finish([_start(command, env)], servers=[])
+
+
 def tf_cnn_benchmarks(options: argparse.Namespace) -> float:
-    """tf_cnn_benchmarks --variable_update=parameter_server on the same number of workers and servers."""
-    if not options.peer:
-        sys.exit("--peer PATH/TO/scripts/tf_cnn_benchmarks is required")
+    """tf_cnn_benchmarks --variable_update of the same name, on the same number of workers and servers."""
     hosts = [f"127.0.0.1:{_free_port()}" for _ in range(options.ps + options.nodes)]
-    command = [_python(options), str(Path(options.peer) / "tf_cnn_benchmarks.py"), "--variable_update=parameter_server"]
+    command = [_python(options), str(_peer(options) / "tf_cnn_benchmarks.py")]
     command += [
+        f"--variable_update={options.backend}",
         "--device=cpu",
         "--data_format=NHWC",
         "--local_parameter_device=cpu",
@@ -84,7 +113,7 @@ def tf_cnn_benchmarks(options: argparse.Namespace) -> float:
     command += [f"--num_batches={options.steps}", f"--num_warmup_batches={options.warmup}", "--display_every=1000"]
     command += [f"--num_intra_threads={options.threads}"]
     command += [f"--ps_hosts={','.join(hosts[: options.ps])}", f"--worker_hosts={','.join(hosts[options.ps :])}"]
-    env = {"TF_USE_LEGACY_KERAS": "1", "CUDA_VISIBLE_DEVICES": ""} | _threads(options)
+    env = {"TF_USE_LEGACY_KERAS": "1"} | _threads(options)
     servers = [_start([*command, "--job_name=ps", f"--task_index={i}"], env) for i in range(options.ps)]
     workers = [_start([*command, "--job_name=worker", f"--task_index={i}"], env) for i in range(options.nodes)]
     return _finish(workers, servers)
@@ -109,7 +138,7 @@ def _finish(workers: list[subprocess.Popen[str]], servers: list[subprocess.Popen
     for worker in workers:
         worker.log.seek(0)  # type: ignore[attr-defined]
         texts.append(worker.log.read())  # type: ignore[attr-defined]
-    totals = [float(total) for text in texts for total in TOTAL.findall(text)]
+    totals = [_number(found) for text in texts for found in TOTAL.findall(text)]
     if any(codes) or not totals:
         sys.exit(f"the peer failed (exit codes {codes}):\n" + "\n".join(texts)[-3000:])
     return min(totals)
@@ -118,20 +147,40 @@ def _finish(workers: list[subprocess.Popen[str]], servers: list[subprocess.Popen
 def _total(done: subprocess.CompletedProcess[str]) -> float:
     if done.returncode:
         sys.exit(f"harness failed: {done.stderr}")
-    return float(TOTAL.findall(done.stdout)[0])
+    return _number(TOTAL.findall(done.stdout)[0])
+
+
+def _number(found: tuple[str, str]) -> float:
+    """Whichever of the two forms of the total was there."""
+    return float(found[0] or found[1])
+
+
+def _variant(options: argparse.Namespace) -> list[str]:
+    return [
+        word
+        for name in ("framework", "transport")
+        if (value := getattr(options, name))
+        for word in (f"--{name}", value)
+    ]
+
+
+def _peer(options: argparse.Namespace) -> Path:
+    if not options.peer:
+        sys.exit(f"--peer FOLDER is required for {options.backend}")
+    return Path(options.peer)
 
 
 def _python(options: argparse.Namespace) -> str:
     if options.env:
         return str(Path(options.env) / "bin" / "python")
-    shown = subprocess.run(
-        [sys.executable, "-m", "harness", "env", "path", options.backend], capture_output=True, text=True, check=True
-    )
+    command = [sys.executable, "-m", "harness", "env", "path", options.backend]
+    command += ["--framework", options.framework] if options.framework else []
+    shown = subprocess.run(command, capture_output=True, text=True, check=True)
     return str(Path(shown.stdout.strip()) / "bin" / "python")
 
 
 def _threads(options: argparse.Namespace) -> dict[str, str]:
-    return {"OMP_NUM_THREADS": str(options.threads), "PYTHONPATH": ""}
+    return {"OMP_NUM_THREADS": str(options.threads), "PYTHONPATH": options.keras, "CUDA_VISIBLE_DEVICES": ""}
 
 
 def _image_size(options: argparse.Namespace) -> int:
@@ -146,7 +195,9 @@ def _free_port() -> int:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("backend", choices=["pytorch", "parameter_server"])
+    parser.add_argument("backend", choices=["pytorch", "horovod", *SERVERS])
+    parser.add_argument("--framework", choices=["tensorflow", "torch"])
+    parser.add_argument("--transport", choices=["mpi", "gloo"])
     parser.add_argument("--model", default="resnet50")
     parser.add_argument("--nodes", type=int, default=1)
     parser.add_argument("--ps", type=int, default=1)
@@ -157,7 +208,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--env", help="Python environment for both sides")
-    parser.add_argument("--peer", help="folder of tf_cnn_benchmarks.py")
+    parser.add_argument("--peer", help="folder of tf_cnn_benchmarks.py, or of Horovod's examples")
+    parser.add_argument("--keras", default="", help="folder with tf_keras")
     parser.add_argument("--peer-channels-last", action="store_true", help="give the plain DDP script our memory format")
     parser.add_argument(
         "--plain-malloc", action="store_true", help="leave the plain DDP script glibc's allocator settings"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import entry_points
@@ -54,8 +55,8 @@ class Arrangement:
 class Backend:
     """A way of distributing training. Everything that sets one backend apart from another is in here and its trainer.
 
-    The first of ``frameworks`` and ``transports`` is the default, except on GPUs where ``cuda_transport`` names another
-    transport. ``environment`` gives what a framework needs on a kind of device.
+    The first of ``frameworks`` and of the transports is the default. ``cuda_transports`` are those between GPUs, where they
+    differ from those between CPUs. ``environment`` gives what a framework needs on a kind of device.
     """
 
     name: str
@@ -66,14 +67,14 @@ class Backend:
     precisions: tuple[str, ...]
     arrange: Callable[[RunSpec], Arrangement]
     environment: Callable[[str, Variant], EnvironmentSpec]
-    cuda_transport: str | None = None
+    cuda_transports: tuple[str, ...] = ()
     options: type[Options] = Options
     validate: Callable[[RunSpec], None] = lambda spec: None
     expected_updates: Callable[[RunSpec], int] = lambda spec: spec.warmup_steps + spec.steps
 
-    def default_transport(self, device: str) -> str:
-        """What carries the gradients between ``cpu`` or ``cuda`` devices, unless told otherwise."""
-        return self.cuda_transport if device == "cuda" and self.cuda_transport else self.transports[0]
+    def transports_on(self, device: str) -> tuple[str, ...]:
+        """What can carry the gradients between ``cpu`` or ``cuda`` devices; the first is the default."""
+        return self.cuda_transports if device == "cuda" and self.cuda_transports else self.transports
 
     def environments(self, variant: Variant, framework: str | None = None) -> list[EnvironmentSpec]:
         """What ``framework``, or each of them, needs. Raises InvalidInput for one that this backend does not run on."""
@@ -106,10 +107,30 @@ def backend(name: str) -> Backend:
         module = importlib.import_module(f"harness.backends.{name}.backend")
         found = module.BACKEND
     elif name in _announced():
-        found = _announced()[name].load()
+        found = _load(name)
     else:
         raise InvalidInput(f"unknown backend '{name}'; known backends are {', '.join(names())}")
     assert isinstance(found, Backend)
+    return found
+
+
+def working() -> list[Backend]:
+    """All backends that load. One that another package announces may not; it must not take the others with it."""
+    found = []
+    for name in names():
+        with suppress(InvalidInput):
+            found.append(backend(name))
+    return found
+
+
+def _load(name: str) -> Backend:
+    try:
+        found = _announced()[name].load()
+    except Exception as error:  # whatever somebody else's module does when it is imported
+        reason = " ".join(str(error).split())
+        raise InvalidInput(f"backend '{name}' does not load: {type(error).__name__}: {reason}") from None
+    if not isinstance(found, Backend):
+        raise InvalidInput(f"backend '{name}' is announced as {found!r}, which is no harness.backend.Backend")
     return found
 
 

@@ -134,21 +134,26 @@ def _run(**given: Any) -> None:
 def _compare(**given: Any) -> None:
     """Measure several backends at several sizes, repeats interleaved, and print one table.
 
-    `harness compare-backends --backends parameter_server,pytorch --nodes 1,2`
+    `harness compare-backends --backends parameter_server,horovod:torch:gloo,pytorch:mpi --nodes 1,2`
     """
-    from harness import backend, run
+    from harness import run
+    from harness.comparison import contenders
+    from harness.launch.local import device_here
     from harness.report import terminal
     from harness.spec import RunSpec
 
-    names = _list("--backends", given.pop("backends"), backend.names())
-    sizes = _list("--nodes", given.pop("nodes"), ["1", "2"])
-    for name in names:
-        backend.backend(name)
-    fields, own = spec_fields(given, names)
+    text, sizes = given.pop("backends"), _list("--nodes", given.pop("nodes"), ["1", "2"])
+    names = None if text is None else _list("--backends", text, [])
+    chosen = contenders(names, device_here(given["device"] or "auto"))
+    fields, own = spec_fields(given, [one.backend.name for one in chosen])
     output = Path(given["output"] or "runs")
     specs = [
-        RunSpec.validated(**fields, backend=name, nodes=nodes, options=own[name.replace("-", "_")])
-        for name in names
+        RunSpec.validated(
+            **fields
+            | {"backend": one.backend.name, "nodes": nodes, "options": own[one.backend.name]}
+            | {key: value for key, value in (("framework", one.framework), ("transport", one.transport)) if value}
+        )
+        for one in chosen
         for nodes in sizes
     ]
     prepared = [run.prepare(spec, output, given["port"], _path(given["environment"])) for spec in specs]
@@ -225,7 +230,11 @@ cli.add_command(
         params=[
             *grouped(
                 [
-                    click.Option(["--backends"], metavar="A,B,…", help="backends to compare  [default: all]"),
+                    click.Option(
+                        ["--backends"],
+                        metavar="A,B:C,…",
+                        help="backends, each with :FRAMEWORK and :TRANSPORT if wanted  [default: all of all]",
+                    ),
                     click.Option(["--nodes"], metavar="N,M,…", help="numbers of nodes  [default: 1,2]"),
                 ],
                 "What to compare",

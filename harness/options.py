@@ -42,8 +42,8 @@ def spec_options(leave_out: frozenset[str] = frozenset()) -> list[click.Option]:
     options = grouped([_option(name, info) for name, info in fields.items()], "What to measure")
     owners = _owners()
     for name, owning in owners.items():
-        info = backends.backend(owning[0]).options.model_fields[name]
-        options += grouped([_option(name, info)], "Options of " + ", ".join(owning))
+        defaults = {owner: backends.backend(owner).options.model_fields[name] for owner in owning}
+        options += grouped([_option(name, *defaults.values())], "Options of " + ", ".join(owning))
     return options
 
 
@@ -72,21 +72,25 @@ def spec_fields(given: dict[str, Any], for_backends: Iterable[str]) -> tuple[dic
 def _owners() -> dict[str, list[str]]:
     """Backend options by name, with the backends that have them."""
     owners: dict[str, list[str]] = {}
-    for name in backends.names():
-        for field in backends.backend(name).options.model_fields:
-            owners.setdefault(field, []).append(name)
+    for backend in backends.working():
+        for field in backend.options.model_fields:
+            owners.setdefault(field, []).append(backend.name)
     return owners
 
 
-def _option(name: str, info: FieldInfo) -> click.Option:
-    """A field as an option. Values stay text: the spec parses and checks them, and words the complaints."""
+def _option(name: str, info: FieldInfo, *alike: FieldInfo) -> click.Option:
+    """A field as an option. Values stay text: the spec parses and checks them, and words the complaints.
+
+    ``alike`` are the fields of that name of other backends, whose defaults may be others.
+    """
     help_text = info.description or ""
     if info.annotation is bool:
         return click.Option([option_name(name), name], is_flag=True, default=None, help=help_text)
     if not info.is_required() and info.default is not None:
-        help_text += (
-            f"  [default: {info.default:g}]" if isinstance(info.default, float) else f"  [default: {info.default}]"
-        )
+        defaults = [
+            f"{one.default:g}" if isinstance(one.default, float) else str(one.default) for one in (info, *alike)
+        ]
+        help_text += f"  [default: {' or '.join(dict.fromkeys(defaults))}]"
     return click.Option([option_name(name), name], metavar=_metavar(info.annotation), help=help_text)
 
 

@@ -121,13 +121,13 @@ def complete(spec: RunSpec, backend: Backend, allocation: Allocation) -> RunSpec
         update={
             "framework": framework,
             "image_size": image_size,
-            "transport": spec.transport or backend.default_transport(device),
+            "transport": spec.transport or backend.transports_on(device)[0],
             "device": device,
             "threads": threads,
             "data_threads": spec.data_threads or threads,
         }
     )
-    _supported("--transport", full.transport, backend.transports, backend.name)
+    _supported("--transport", full.transport, backend.transports_on(device), f"{backend.name} on --device {device}")
     _supported("--precision", full.precision, backend.precisions, backend.name)
     if image_size < model.smallest_image:
         raise InvalidInput(f"--image-size {image_size}: {model.name} needs at least {model.smallest_image}")

@@ -52,6 +52,11 @@ def allocation(nodes: int, processes: int, port: int | None) -> Allocation:
     )
 
 
+def device_here(wanted: str) -> str:
+    """ "cpu" or "cuda": what ``auto`` means on this machine; anything else means itself."""
+    return wanted if wanted != "auto" else ("cuda" if local_gpus() else "cpu")
+
+
 def local_gpus() -> list[int]:
     """Numbers of this machine's NVIDIA GPUs that CUDA_VISIBLE_DEVICES leaves visible, without loading a framework."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")

@@ -7,6 +7,7 @@ import shutil
 import sys
 import time
 from collections.abc import Sequence
+from statistics import mean
 from typing import TextIO
 
 from harness.analysis.statistics import Summary, scaling_efficiency
@@ -17,6 +18,17 @@ from harness.run import Prepared, Run
 from harness.spec import SYNTHETIC, RunSpec
 
 REFRESH_S = 0.5
+HEADINGS = (
+    "backend",
+    "framework",
+    "transport",
+    "configuration",
+    "nodes",
+    "img/s",
+    "± 95 % CI",
+    "MB sent/step",
+    "scaling efficiency",
+)
 
 
 def describe(spec: RunSpec) -> str:
@@ -24,8 +36,9 @@ def describe(spec: RunSpec) -> str:
     devices = f"{spec.nodes} node{'s' * (spec.nodes > 1)} × {spec.devices_per_node} {spec.device}"
     own = " ".join(f"{name}={value}" for name, value in spec.options.items())
     return (
-        f"{spec.backend} · {spec.model} · {devices} · batch {spec.batch_size} per device · {spec.image_size} px · "
-        f"{_data(spec)} · {spec.transport} · {spec.precision} · {spec.threads} threads · {own}"
+        f"{spec.backend} ({spec.framework}) · {spec.model} · {devices} · "
+        f"batch {spec.batch_size} per device · {spec.image_size} px · {_data(spec)} · "
+        f"{spec.transport} · {spec.precision} · {spec.threads} threads · {own}"
     )
 
 
@@ -57,12 +70,45 @@ def summary(record: Record, path: str) -> str:
             f"  step time  p50 {steps.p50_s * 1e3:.1f} ms, p99 {steps.p99_s * 1e3:.1f} ms, "
             f"jitter {steps.jitter_s * 1e3:.1f} ms; slowest rank {steps.slowest_rank} ({slower:+.1f} % of the median rank)",
             f"  gradients  {'; '.join(transports)}",
+            *_traffic(record),
             f"  checks     {len(checks)} passed in each of {len(record.repeats)} repeats: "
             + ", ".join(check.name for check in checks),
             f"  record     {path}",
             f"total images/sec: {throughput.mean:.2f}",
         ]
     )
+
+
+def _traffic(record: Record) -> list[str]:
+    """What the workers and the parameter servers moved over TCP per step, as means over the repeats."""
+    lines = []
+    if moved := _moved(record):
+        sent, received, interfaces = moved
+        over = f", over {', '.join(interfaces)}" if interfaces else ""
+        lines.append(
+            f"  traffic    {sent / 1e6:.1f} MB sent and {received / 1e6:.1f} MB received per step and worker{over}"
+        )
+    measured = [repeat.ranks[0].servers for repeat in record.repeats if repeat.ranks[0].servers]
+    for server in record.plan["details"].get("servers", []) if measured else []:
+        sent, received = (
+            mean(repeat[server["ps"]][way] for repeat in measured) / record.spec.steps / 1e6 for way in (0, 1)
+        )
+        planned = server["bytes"] * record.plan["world_size"] / 1e6
+        lines.append(
+            f"  {'servers' if server['ps'] == 0 else '':10} ps {server['ps']}: {sent:.1f} MB sent and {received:.1f} MB "
+            f"received per step, planned {planned:.1f} MB each way"
+        )
+    return lines
+
+
+def _moved(record: Record) -> tuple[float, float, list[str]] | None:
+    """Bytes sent and received per step and worker, and the interfaces; None where the kernel did not tell."""
+    seen = [rank.network for repeat in record.repeats for rank in repeat.ranks if rank.network]
+    if not seen:
+        return None
+    interfaces = sorted({interface for one in seen for interface in one.interfaces})
+    steps = record.spec.steps
+    return mean(one.sent for one in seen) / steps, mean(one.received for one in seen) / steps, interfaces
 
 
 def with_interval(values: Summary) -> str:
@@ -74,27 +120,30 @@ def with_interval(values: Summary) -> str:
 
 def comparison(records: Sequence[Record]) -> str:
     """The table of several runs. Efficiency is relative to the same configuration's smallest number of workers."""
-    rows = [("backend", "configuration", "nodes", "img/s", "± 95 % CI", "scaling efficiency")]
+    rows = [HEADINGS]
     for record in sorted(
         records, key=lambda record: (record.spec.backend, *_configuration(record.spec), record.spec.nodes)
     ):
         spec = record.spec
-        own = " ".join(part for part in _configuration(spec) if part)
+        framework, transport, *others = _configuration(spec)
+        nodes = str(spec.nodes) + (f" × {spec.devices_per_node}" if spec.devices_per_node > 1 else "")
+        who = (spec.backend, framework, transport, " ".join(part for part in others if part), nodes)
         if record.derived is None:
-            rows.append((spec.backend, own, str(spec.nodes), record.status, "", (record.reason or "").splitlines()[0]))
+            rows.append((*who, record.status, "", "", (record.reason or "").splitlines()[0]))
             continue
         throughput = record.derived.img_per_s
         interval = "" if throughput.ci95 is None else f"{throughput.ci95:.2f}"
-        rows.append(
-            (spec.backend, own, str(spec.nodes), f"{throughput.mean:.2f}", interval, _efficiency(record, records))
-        )
-    return _table(rows, right={2, 3, 4})
+        moved = _moved(record)
+        sent = f"{moved[0] / 1e6:.1f}" if moved else ""
+        rows.append((*who, f"{throughput.mean:.2f}", interval, sent, _efficiency(record, records)))
+    return _table(rows, right={4, 5, 6, 7})
 
 
 def _configuration(spec: RunSpec) -> tuple[str, ...]:
-    """What, besides the backend and the nodes, tells two runs of one table apart."""
+    """What, besides the backend and the nodes, tells two runs of one table apart: framework, transport, and the rest."""
     data = "" if spec.data == SYNTHETIC else "images"
-    return (spec.model, spec.transport or "", spec.device, data, str(spec.options.get("sync", "")))
+    sync = str(spec.options.get("sync", ""))
+    return (spec.framework or "", spec.transport or "", spec.model, spec.device, data, sync)
 
 
 def _efficiency(record: Record, records: Sequence[Record]) -> str:

@@ -9,7 +9,6 @@ from pydantic import Field
 from harness.backend import Arrangement, Backend, one_process_per_device
 from harness.backends.parameter_server.backend import environment
 from harness.environments import EnvironmentSpec, Variant
-from harness.errors import InvalidInput
 from harness.spec import Options, RunSpec
 
 
@@ -17,20 +16,12 @@ class MultiWorkerMirroredOptions(Options):
     """Options of the ``multi_worker_mirrored`` backend."""
 
     pack_mb: float = Field(
-        0.0,
-        ge=0,
-        le=1e6,
-        description="size of a pack of gradients, in MiB; 0: each tensor by itself on CPUs, all at once on GPUs",
+        0.0, ge=0, le=1e6, description="gradients reduced at once, in MiB; 0: all, when backward has ended"
     )
 
 
 def _arrange(spec: RunSpec) -> Arrangement:
     return Arrangement(one_process_per_device(spec))
-
-
-def _validate(spec: RunSpec) -> None:
-    if spec.transport == "nccl" and spec.device == "cpu":
-        raise InvalidInput("--transport nccl needs --device cuda; on CPUs use --transport grpc")
 
 
 def _environment(framework: str, variant: Variant) -> EnvironmentSpec:
@@ -42,11 +33,10 @@ BACKEND = Backend(
     frameworks=("tensorflow",),
     strategy="TensorFlow's collective allreduce (MultiWorkerMirroredStrategy), no servers",
     folder=Path(__file__).parent,
-    transports=("grpc", "nccl"),
-    cuda_transport="nccl",
+    transports=("grpc",),
+    cuda_transports=("nccl", "grpc"),
     precisions=("fp32", "tf32", "amp"),
     options=MultiWorkerMirroredOptions,
     arrange=_arrange,
     environment=_environment,
-    validate=_validate,
 )

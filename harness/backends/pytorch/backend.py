@@ -8,7 +8,6 @@ from pydantic import Field
 
 from harness.backend import Arrangement, Backend, one_process_per_device
 from harness.environments import EnvironmentSpec, Variant
-from harness.errors import InvalidInput
 from harness.spec import Options, RunSpec
 
 FOLDER = Path(__file__).parent
@@ -29,13 +28,6 @@ def _arrange(spec: RunSpec) -> Arrangement:
     return Arrangement(one_process_per_device(spec), mpi=spec.transport == "mpi", env=KEEP_MEMORY)
 
 
-def _validate(spec: RunSpec) -> None:
-    if spec.transport == "nccl" and spec.device == "cpu":
-        raise InvalidInput("--transport nccl needs --device cuda; on CPUs use --transport gloo or mpi")
-    if spec.transport == "mpi" and spec.device == "cuda":
-        raise InvalidInput("--transport mpi averages in the hosts' memory and needs --device cpu; on GPUs use nccl")
-
-
 def _environment(framework: str, variant: Variant) -> EnvironmentSpec:
     return EnvironmentSpec(
         "pytorch", variant, FOLDER / f"requirements-{variant}.txt", imports=("torch", "PIL", "mpi4py")
@@ -47,11 +39,10 @@ BACKEND = Backend(
     frameworks=("torch",),
     strategy="DistributedDataParallel: bucketed allreduce, overlapped with backward",
     folder=FOLDER,
-    transports=("gloo", "mpi", "nccl"),
-    cuda_transport="nccl",
+    transports=("gloo", "mpi"),
+    cuda_transports=("nccl", "gloo"),  # the MPI hook averages in the hosts' memory
     precisions=("fp32", "tf32", "amp"),
     options=PyTorchOptions,
     arrange=_arrange,
     environment=_environment,
-    validate=_validate,
 )
