@@ -8,17 +8,21 @@ RUNS    ?= runs/demo
 
 # Small enough for a laptop: the point is the comparison, not the figures. On a machine that does other things too, compute
 # threads that wait by spinning (OpenMP's default, right for a cluster's nodes) lose most of their time; passive ones do not.
-DEMO := --backends parameter_server,pytorch --nodes 1,2 --model resnet50 \
-        --batch-size 4 --image-size 64 --warmup 3 --steps 20 --repeats 3
+SMALL := --nodes 1,2 --model resnet50 --batch-size 4 --image-size 64 --warmup 3 --steps 20 --repeats 3
+QUICK := --backends parameter_server,pytorch
+FULL  := --backends parameter_server,distributed_replicated,multi_worker_mirrored,horovod:tensorflow:mpi,horovod:torch:mpi,horovod:torch:gloo,pytorch:mpi,pytorch:gloo
 
-.PHONY: help run test test-slow lint format environments clean
+.PHONY: help run compare test test-slow lint format environments quick-environments clean
 .DEFAULT_GOAL := help
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-run: environments  ## install what is missing, compare parameter_server and pytorch on 1 and 2 nodes, print the table
-	OMP_WAIT_POLICY=PASSIVE $(HARNESS) compare-backends $(DEMO) --output $(RUNS)
+run: quick-environments  ## install what is missing, compare parameter_server and pytorch on 1 and 2 nodes, print the table
+	OMP_WAIT_POLICY=PASSIVE $(HARNESS) compare-backends $(QUICK) $(SMALL) --output $(RUNS)/quick
+
+compare: environments  ## the same with every backend (compiles Horovod the first time: minutes)
+	OMP_WAIT_POLICY=PASSIVE $(HARNESS) compare-backends $(FULL) $(SMALL) --output $(RUNS)/full
 
 test: environments  ## install what tests need and run them (under 15 minutes)
 	$(VENV)/bin/python -m pytest
@@ -35,7 +39,10 @@ format: $(VENV)/installed  ## let ruff lay out the code
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
 
-environments: $(VENV)/installed  ## build the backends' environments, side by side
+environments: quick-environments  ## build the backends' environments
+	@$(MAKE) --no-print-directory environment-horovod
+
+quick-environments: $(VENV)/installed
 	@$(MAKE) --no-print-directory -j2 environment-pytorch environment-parameter_server
 
 environment-%: $(VENV)/installed

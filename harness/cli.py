@@ -270,17 +270,14 @@ def list_() -> None:
 
 
 @list_.command("backends")
-def list_backends() -> None:
-    """The backends, and whether their environment is built."""
-    from harness import backend, environments
+@click.option("--json", "as_json", is_flag=True, help="print JSON for scripts")
+def list_backends(as_json: bool) -> None:
+    """The backends, which of them can run here, and what the others lack."""
+    from harness import readiness
+    from harness.report import terminal
 
-    for name in backend.names():
-        found = backend.backend(name)
-        for framework in found.frameworks:
-            state = environments.status(found.environment(framework, "cpu"))
-            click.echo(
-                f"{name:22} {framework:10} {','.join(found.transports):14} environment {state:8} {found.strategy}"
-            )
+    found = readiness.survey()
+    click.echo(json.dumps([vars(one) for one in found], indent=1) if as_json else terminal.readiness(found))
 
 
 @list_.command("models")
@@ -303,12 +300,15 @@ def list_environments() -> None:
     """The backends' environments, CPU and CUDA, with their state and folder."""
     from harness import backend, environments
 
-    for name in backend.names():
-        found = backend.backend(name)
+    for found in backend.working():
         for framework in found.frameworks:
             for wanted in (found.environment(framework, "cpu"), found.environment(framework, "cuda")):
                 state = environments.status(wanted)
-                click.echo(f"{name:22} {framework:10} {wanted.variant:5} {state:8} {environments.path(wanted)}")
+                try:
+                    where = str(environments.path(wanted))
+                except environments.EnvironmentProblem as problem:
+                    where = str(problem)
+                click.echo(f"{found.name:22} {framework:10} {wanted.variant:5} {state:8} {where}")
 
 
 # --- env ---------------------------------------------------------------------------------------------------------------

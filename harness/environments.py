@@ -21,6 +21,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -64,16 +65,19 @@ class EnvironmentSpec:
     ``requirements`` pins every package, also the indirect ones. ``imports`` must import; the first one names the
     environment. ``python`` is a version such as "3.9", by default the controller's. ``post_build`` gets the
     environment's folder and compiles what pip alone cannot; the source of its module is part of the environment's key.
+    ``tools`` are the programs that this takes and that no wheel brings, such as "g++". ``framework`` is named where a
+    backend has an environment for each of several.
     """
 
     backend: str
     variant: Variant
     requirements: Path
     imports: tuple[str, ...]
-    framework: str | None = None
     python: str | None = None
     build_env: Mapping[str, str] = field(default_factory=dict)
     post_build: Callable[[Path, Run], None] | None = None
+    tools: tuple[str, ...] = ()
+    framework: str | None = None
 
 
 @dataclass(frozen=True)
@@ -105,7 +109,7 @@ def pins(requirements: Path) -> dict[str, str]:
 
 def path(spec: EnvironmentSpec) -> Path:
     """The folder where the environment is or will be. Raises EnvironmentProblem if its Python is not installed."""
-    return _cache() / "environments" / f"{spec.imports[0].partition('.')[0]}-{spec.variant}-{_key(spec)[:12]}"
+    return _cache() / "environments" / f"{spec.imports[0].replace('.', '-')}-{spec.variant}-{_key(spec)[:12]}"
 
 
 def python(spec: EnvironmentSpec) -> Path:
@@ -140,22 +144,53 @@ def require(spec: EnvironmentSpec) -> Path:
     if state == "ready":
         return python(spec)
     what = {"missing": "is not built", "partial": "is half built", "broken": "no longer works"}[state]
-    option = "" if spec.variant == "cpu" else f" --variant {spec.variant}"
-    raise EnvironmentMissing(
-        f"the environment of {spec.backend} {what}: run `harness env build {spec.backend}{option}`"
-    )
+    whose = f"{spec.backend} with {spec.framework}" if spec.framework else spec.backend
+    raise EnvironmentMissing(f"the environment of {whose} {what}: run `{build_command(spec)}`")
+
+
+def build_command(spec: EnvironmentSpec) -> str:
+    """What a person types to build the environment."""
+    options = f" --framework {spec.framework}" if spec.framework else ""
+    options += "" if spec.variant == "cpu" else f" --variant {spec.variant}"
+    return f"harness env build {spec.backend}{options}"
+
+
+def lacking(spec: EnvironmentSpec) -> list[str]:
+    """What stands between this machine and the environment, in words; nothing when it is ready."""
+    state = status(spec)
+    if state == "ready":
+        return []
+    found = lacking_tools(spec)
+    try:
+        path(spec)
+    except EnvironmentProblem as problem:
+        found.append(str(problem))
+    half = {"missing": "", "partial": ", which is half built", "broken": ", which no longer works"}[state]
+    return [*found, f"its environment{half} (`{build_command(spec)}`)"]
+
+
+def lacking_tools(spec: EnvironmentSpec) -> list[str]:
+    """The programs that building the environment takes and that are not on PATH."""
+    return [tool for tool in spec.tools if not shutil.which(tool, path=spec.build_env.get("PATH"))]
 
 
 def build(spec: EnvironmentSpec, progress: Progress) -> Path:
     """Build the environment unless it is ready, and return its folder. ``progress`` receives short lines for people.
 
     Of several builders of one environment one builds and the others wait. pip's output is kept in ``<folder>.log``.
-    Raises BuildFailed (one line: what failed, why, the log) or EnvironmentProblem; then only the log is left behind.
+    Raises BuildFailed (a line: what failed, why, the log; below it the compiler's words if it was compiling) or
+    EnvironmentProblem; then only the log is left behind.
     """
     folder = path(spec)
     pins(spec.requirements)
     if status(spec) == "ready":
         return folder
+    if lacking := lacking_tools(spec):
+        raise EnvironmentProblem(
+            f"{folder.name}: to compile it {' and '.join(lacking)} must be on PATH: load a module of this site, "
+            f"or install {'it' if len(lacking) == 1 else 'them'} "
+            f"(Debian and Ubuntu: apt install {' '.join(_PACKAGE.get(tool, tool) for tool in lacking)})"
+        )
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with _lock(folder, progress) as lock:
@@ -221,6 +256,7 @@ def check(spec: EnvironmentSpec, given: Path | None = None) -> CheckReport:
 
 # --- where it is ----------------------------------------------------------------------------------
 
+_PACKAGE = {"nvcc": "nvidia-cuda-toolkit"}  # where Debian's package is not called as the program
 _PIN = re.compile(r"(?P<name>[\w.-]+)(\[[\w,-]+\])?==(?P<version>[\w.+!]+)")
 
 
@@ -248,7 +284,7 @@ def _lines(requirements: Path) -> list[str]:
 
 def _key(spec: EnvironmentSpec) -> str:
     """A hash of everything that decides what is in the environment."""
-    hook = spec.post_build and inspect.getsource(sys.modules[spec.post_build.__module__])
+    hook = spec.post_build and [spec.post_build.__name__, inspect.getsource(sys.modules[spec.post_build.__module__])]
     content = [RECIPE, sys.platform, platform.machine(), _interpreter(spec.python)[1], _lines(spec.requirements)]
     return hashlib.sha256(json.dumps([*content, sorted(spec.build_env.items()), hook]).encode()).hexdigest()
 
@@ -376,7 +412,8 @@ def _fill(folder: Path, spec: EnvironmentSpec, progress: Progress, log: TextIO, 
     def run(*argv: str | Path, env: Mapping[str, str] | None = None) -> None:
         tail = _stream(argv, environ | dict(env or {}), log, lock, progress)
         if tail is not None:
-            raise BuildFailed(f"{folder.name} (Python {version}): {_reason(tail, version)} (log: {_log(folder)})")
+            what = f"{folder.name} (Python {version}): {_reason(tail, version)} (log: {_log(folder)})"
+            raise BuildFailed("\n    ".join([what, *_last_words(tail)]))
 
     progress(f"creating {folder.name} with Python {version}")
     run(base, "-m", "venv", folder)
@@ -419,6 +456,7 @@ def _stream(
     words = [str(word) for word in argv]
     log.write(f"$ {' '.join(words)}\n")
     output: list[str] = []
+    news = None
     # A process group, so that one signal ends pip with its compilers. A pipe and not the log itself for the output, so
     # that pip fails at its next line once this process was killed.
     with subprocess.Popen(
@@ -438,7 +476,8 @@ def _stream(
                 output.append(line.strip())
                 log.write(line)
                 log.flush()
-                if news := describe(line):
+                before, news = news, describe(line, news) or news
+                if news and news != before:
                     progress(news)
             code = process.wait()
         except BaseException:
@@ -456,9 +495,11 @@ _NEWS = [
     (re.compile(r"Collecting (?P<name>[\w.-]+)"), "looking for {name}"),
     (re.compile(rf"Downloading {_FILE} \((?P<size>.+)\)"), "downloading {name} {version} ({size})"),
     (re.compile(rf"(?:Using cached|Processing) {_FILE}"), "found {name} {version}"),
-    (re.compile(r"Building wheel for (?P<name>[\w.-]+)"), "compiling {name}"),
+    (re.compile(r"Building wheel for (?P<name>[\w.-]+)(?!.*(finished|still running))"), "compiling {name}"),
     (re.compile(r"WARNING: Retrying \("), "the package index does not answer, pip tries again"),
 ]
+
+_PERCENT = re.compile(r"\[ *(?P<percent>\d+)%\] (Building|Linking) ")  # make, from CMake
 
 _HINTS = [
     (
@@ -470,14 +511,32 @@ _HINTS = [
     ("Disk quota exceeded", "disk quota exceeded: set HARNESS_CACHE to a larger place"),
     ("WARNING: Retrying (", "the package index did not answer: {error}"),
     ("require a different python version", "{error} that supports Python {version}"),
+    (
+        "fatal error: Python.h: No such file",
+        "Python {version} comes without its C headers: install them (Debian and Ubuntu: python3-dev)",
+    ),
+    (
+        "fatal error: Killed signal",
+        "the compiler ran out of memory: compile on fewer cores, as in `taskset -c 0 harness env build …`",
+    ),
 ]
 
+_WHEEL_FAILED = re.compile(r"ERROR: Failed building wheel for (?P<name>[\w.-]+)")
+_SETUP_FAILED = "error: subprocess-exited-with-error"  # with `pip -v`, all that comes before is from the package itself
+_COMPILE_ERROR = re.compile(
+    r"\S+: (fatal |internal compiler )?error: |nvcc (error|fatal) *:|.*undefined reference to |\S*\bld: (?!.*warning)"
+)
+_MOST_WORDS = 12
 
-def describe(line: str) -> str | None:
-    """What a line of pip's output means to somebody who waits, None if nothing."""
+
+def describe(line: str, before: str | None = None) -> str | None:
+    """What a line of pip's output means to somebody who waits, None if nothing. ``before`` is what was said last."""
     line = line.strip()
     if line.startswith("Installing collected packages:"):
         return f"installing {line.count(',') + 1} packages"
+    if done := _PERCENT.match(line):  # a package's make does not say which package it compiles: pip said it before
+        what = before.partition(":")[0] if before and before.startswith("compiling") else "compiling"
+        return f"{what}: {done['percent']} %"
     return next((text.format(**found.groupdict()) for news, text in _NEWS if (found := news.match(line))), None)
 
 
@@ -485,5 +544,23 @@ def _reason(output: Sequence[str], version: str) -> str:
     """Why a build command failed, in a line: the last error that it printed, put in context where we know more."""
     errors = [line[len("ERROR:") :].strip() for line in output if line.lower().startswith("error:")]
     error = errors[-1] if errors else "; ".join([line for line in output if line][-2:])
+    if broken := next((found for line in output if (found := _WHEEL_FAILED.match(line))), None):
+        error = f"{broken['name']} does not compile"
     hints = (hint for symptom, hint in _HINTS if any(symptom in line for line in output))
     return next(hints, "{error}").format(error=error, version=version)
+
+
+def _last_words(output: Sequence[str]) -> list[str]:
+    """What the compiler (or the package's setup.py) complained about if something was being compiled, else nothing.
+
+    The first errors, because they cause the later ones.
+    """
+    words: list[str] = []
+    in_cmake_error = False  # its message follows on lines of its own, and ends with an empty one
+    for line in output:
+        in_cmake_error = line.startswith("CMake Error") or (in_cmake_error and not re.match("$|Call Stack", line))
+        if (in_cmake_error or _COMPILE_ERROR.match(line)) and line not in words:
+            words.append(line)
+    if not words and _SETUP_FAILED in output:
+        words = [line for line in output[: output.index(_SETUP_FAILED)] if line][-_MOST_WORDS:]
+    return [textwrap.shorten(line, 300, placeholder=" …") for line in words[:_MOST_WORDS]]

@@ -7,12 +7,14 @@ import shutil
 import sys
 import time
 from collections.abc import Sequence
+from itertools import groupby
 from statistics import mean
 from typing import TextIO
 
 from harness.analysis.statistics import Summary, scaling_efficiency
 from harness.launch.watch import PHASES, Progress
 from harness.plan import LaunchPlan, Process
+from harness.readiness import Readiness
 from harness.record import Record
 from harness.run import Prepared, Run
 from harness.spec import SYNTHETIC, RunSpec
@@ -109,6 +111,18 @@ def _moved(record: Record) -> tuple[float, float, list[str]] | None:
     interfaces = sorted({interface for one in seen for interface in one.interfaces})
     steps = record.spec.steps
     return mean(one.sent for one in seen) / steps, mean(one.received for one in seen) / steps, interfaces
+
+
+def readiness(found: Sequence[Readiness]) -> str:
+    """The backends with what they run on; below each, what it lacks here."""
+    lines: list[str] = []
+    for backend, group in groupby(found, key=lambda one: one.backend):
+        rows = list(group)
+        lines.append(f"{backend}: {rows[0].strategy}")
+        for one in rows:
+            state = "can run" if not one.lacks else "lacks " + ", ".join(one.lacks)
+            lines.append(f"    {one.framework:11} {one.device:5} {', '.join(one.transports):16} {state}".rstrip())
+    return "\n".join(lines)
 
 
 def with_interval(values: Summary) -> str:

@@ -2,11 +2,12 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -188,6 +189,84 @@ def test_post_build_runs_in_the_environment_and_its_failure_is_a_failed_build(ti
     assert environments.status(spec) == "missing"
 
 
+CPP_PACKAGE = {
+    "pyproject.toml": '[build-system]\nrequires = ["setuptools"]\nbuild-backend = "setuptools.build_meta"\n',
+    "setup.py": "from setuptools import Extension, setup\n"
+    "setup(name='answer', ext_modules=[Extension('answer', ['answer.cc'])])",
+    "answer.cc": "int answer() { return unknown; }",
+}
+
+
+def compiling(folder: Path, files: Mapping[str, str]) -> EnvironmentSpec:
+    """An environment whose hook has pip compile a package of these files."""
+    package = folder / "answer"
+    package.mkdir()
+    for name, text in files.items():
+        (package / name).write_text(text)
+
+    def compile_package(folder: Path, run: Run) -> None:
+        pip = (folder / "bin" / "python", "-m", "pip", "-v", "install", "--no-build-isolation", "--no-deps")
+        run(*pip, package)
+
+    return replace(requiring(folder, "setuptools==80.10.2"), post_build=compile_package, tools=("g++",))
+
+
+def test_failed_compilation_ends_with_the_compilers_words(tmp_path: Path) -> None:
+    news: list[str] = []
+    with pytest.raises(BuildFailed) as failure:
+        environments.build(compiling(tmp_path, CPP_PACKAGE), news.append)
+    first, *rest = str(failure.value).splitlines()
+    assert re.fullmatch(r"six-cpu-\w+ \(Python .*\): answer does not compile \(log: .*\.log\)", first)
+    assert len(rest) == 1 and re.match(r"    answer\.cc:1:\d+: error: .unknown. was not declared", rest[0])
+    assert "compiling answer" in news
+
+
+def test_failed_setup_of_a_package_ends_with_what_it_said(tmp_path: Path) -> None:
+    setup = "import os\nraise SystemExit('no MPI ' + 'x' * 500)"
+    with pytest.raises(BuildFailed) as failure:
+        environments.build(compiling(tmp_path, CPP_PACKAGE | {"setup.py": setup}), print)
+    assert re.search(r"^    no MPI", str(failure.value), re.MULTILINE)
+    assert all(len(line) < 320 for line in str(failure.value).splitlines()[1:])
+
+
+def test_failure_shows_the_first_dozen_errors_of_compilers_cmake_and_linkers_each_once() -> None:
+    output = [
+        "[ 12%] Building CXX object a.dir/a.cc.o",
+        "a.h:1:2: warning: unused",
+        "a.h:3:4: error: no such type",
+        "a.h:3:4: error: no such type",
+        "k.cu(9): error: no such kernel",
+        "CMake Error at CMakeLists.txt:138 (find_package):",
+        "Could NOT find MPI (missing: MPI_CXX_FOUND)",
+        "Call Stack (most recent call first):",
+        "FindMPI.cmake:1842 (find_package_handle_standard_args)",
+        "",
+        "a.cc:(.text+0x5): undefined reference to `MPI_Init'",
+        "/usr/bin/ld: cannot find -lmpi",
+        "collect2: error: ld returned 1 exit status",
+        "make: *** [all] Error 2",
+        "error: subprocess-exited-with-error",
+        "note: This error originates from a subprocess, and is likely not a problem with pip.",
+    ]
+    meaningful = [*output[2:3], *output[4:7], *output[10:13]]
+    assert environments._last_words(output) == meaningful
+    assert environments._last_words([f"a.cc:{line}:1: error: no" for line in range(99)])[-1] == "a.cc:11:1: error: no"
+
+
+def test_missing_tool_is_named_at_once_with_the_way_to_get_it(tiny: EnvironmentSpec, cache: Path) -> None:
+    spec = replace(tiny, tools=("sh", "no-g++", "nvcc"), build_env={"PATH": "/bin"})
+    assert environments.lacking_tools(spec) == ["no-g++", "nvcc"]
+    with pytest.raises(
+        EnvironmentProblem, match=r"no-g\+\+ and nvcc .*apt install no-g\+\+ nvidia-cuda-toolkit"
+    ) as refusal:
+        environments.build(spec, print)
+    assert "\n" not in str(refusal.value) and not cache.exists()
+
+
+def test_ready_environment_needs_no_tools(ready: EnvironmentSpec) -> None:
+    assert environments.build(replace(ready, tools=("no-g++",)), print) == environments.path(ready)
+
+
 def test_cache_that_cannot_be_written_fails_in_one_line(tiny: EnvironmentSpec, cache: Path) -> None:
     cache.write_text("a file where the folder should be")
     with pytest.raises(BuildFailed, match=r"Not a directory.*HARNESS_CACHE"):
@@ -210,6 +289,17 @@ def test_missing_environment_names_the_command_that_builds_it(tiny: EnvironmentS
         environments.require(tiny)
     with pytest.raises(EnvironmentMissing, match=r"`harness env build tiny --variant cuda`$"):
         environments.require(replace(tiny, variant="cuda"))
+
+
+def test_missing_environment_names_its_framework_where_a_backend_has_several(tiny: EnvironmentSpec) -> None:
+    with pytest.raises(
+        EnvironmentMissing, match=r"tiny with torch .*`harness env build tiny --framework torch --variant cuda`$"
+    ):
+        environments.require(replace(tiny, framework="torch", variant="cuda"))
+
+
+def test_environment_is_named_after_its_first_import(tiny: EnvironmentSpec) -> None:
+    assert environments.path(replace(tiny, imports=("os.path", "six"))).name.startswith("os-path-cpu-")
 
 
 def test_absent_python_is_a_problem_with_a_remedy(tiny: EnvironmentSpec) -> None:
@@ -285,6 +375,21 @@ def test_progress_is_what_a_waiting_person_wants_to_know(line: str, news: str | 
     assert environments.describe(line) == news
 
 
+def test_progress_of_a_compilation_is_the_package_and_its_percentage() -> None:
+    said: list[str | None] = [None]
+    for line in [
+        "  Building wheel for horovod (setup.py): started",
+        "  -- Detecting CXX compile features - done",
+        "  [  1%] Building CXX object gloo/algorithm.cc.o",
+        "  cd /build && /usr/bin/c++ -c algorithm.cc",
+        "  [ 42%] Linking CXX static library libgloo.a",
+        "  [ 42%] Built target gloo",
+    ]:
+        said.append(environments.describe(line, said[-1]) or said[-1])
+    assert list(dict.fromkeys(said)) == [None, "compiling horovod", "compiling horovod: 1 %", "compiling horovod: 42 %"]
+    assert environments.describe("Building wheel for horovod (setup.py): finished with status 'done'") is None
+
+
 @pytest.mark.parametrize(
     ("output", "reason"),
     [
@@ -298,6 +403,9 @@ def test_progress_is_what_a_waiting_person_wants_to_know(line: str, news: str | 
             "No match for x==1 that supports Python 3.14",
         ),
         (["gcc -c a.c", "undefined reference"], "gcc -c a.c; undefined reference"),
+        (["ERROR: Failed building wheel for horovod", "ERROR: Could not build wheels"], "horovod does not compile"),
+        (["a.cc:1:2: fatal error: Python.h: No such file or directory"], "python3-dev"),
+        (["c++: fatal error: Killed signal terminated program cc1plus"], "taskset"),
     ],
 )
 def test_reason_of_a_failure_says_what_to_do(output: list[str], reason: str) -> None:

@@ -1,0 +1,1 @@
+"""Horovod: allreduce of every gradient, fused and overlapped with the backward pass, over MPI, Gloo or NCCL."""

@@ -1,0 +1,46 @@
+"""Horovod as the controller sees it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field
+
+from harness.backend import Arrangement, Backend, one_process_per_device
+from harness.backends.horovod.environment import environment
+from harness.backends.pytorch.backend import KEEP_MEMORY
+from harness.spec import Options, RunSpec
+
+
+class HorovodOptions(Options):
+    """Options of the ``horovod`` backend. The defaults are Horovod's own."""
+
+    fusion_threshold_mb: float = Field(128.0, ge=0, le=65536, description="size of Horovod's fusion buffer, in MiB")
+    cycle_time_ms: float = Field(1.0, gt=0, le=60_000, description="time between two looks for gradients to reduce")
+    fp16_allreduce: bool = Field(False, description="send gradients as 16 bit floats")
+
+
+def _arrange(spec: RunSpec) -> Arrangement:
+    options = HorovodOptions(**spec.options)
+    env = {
+        "HOROVOD_FUSION_THRESHOLD": str(int(options.fusion_threshold_mb * 2**20)),
+        "HOROVOD_CYCLE_TIME": f"{options.cycle_time_ms:g}",
+    }
+    if spec.framework == "torch":
+        env |= KEEP_MEMORY
+    # Over NCCL too the ranks find each other, and agree on what to reduce next, through MPI.
+    return Arrangement(one_process_per_device(spec), mpi=spec.transport in ("mpi", "nccl"), env=env)
+
+
+BACKEND = Backend(
+    name="horovod",
+    frameworks=("tensorflow", "torch"),
+    strategy="ring allreduce with tensor fusion, overlapped with backward",
+    folder=Path(__file__).parent,
+    transports=("mpi", "gloo"),
+    cuda_transports=("nccl", "mpi", "gloo"),
+    precisions=("fp32", "tf32", "amp"),
+    options=HorovodOptions,
+    arrange=_arrange,
+    environment=environment,
+)
