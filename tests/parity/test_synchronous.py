@@ -82,6 +82,14 @@ SYNCHRONOUS = [
     Way("tensorflow", 2, "multi_worker_mirrored"),
     slow(Way("tensorflow", 3, "multi_worker_mirrored --pack-mb 1")),
     slow(Way("tensorflow", 1, "multi_worker_mirrored", devices_per_node=2)),
+    Way("tensorflow", 2, "horovod --framework tensorflow --transport mpi"),
+    Way("tensorflow", 2, "horovod --framework tensorflow --transport gloo"),
+    slow(Way("tensorflow", 3, "horovod --framework tensorflow --transport mpi --fusion-threshold-mb 1")),
+    slow(Way("tensorflow", 2, "horovod --framework tensorflow --transport gloo", devices_per_node=2)),
+    Way("torch", 2, "horovod --framework torch --transport mpi"),
+    Way("torch", 2, "horovod --framework torch --transport gloo"),
+    slow(Way("torch", 3, "horovod --framework torch --transport gloo --fusion-threshold-mb 1")),
+    slow(Way("torch", 2, "horovod --framework torch --transport mpi", devices_per_node=2)),
 ]
 
 
@@ -145,8 +153,9 @@ def rounding(values: np.ndarray) -> float:
 
 @pytest.mark.parametrize("way", SYNCHRONOUS, ids=str)
 def test_n_workers_equal_one_process_that_averages_their_gradients(
-    harness: Harness, tmp_path: Path, expected: Callable[..., Reached], way: Way
+    harness: Harness, environment: Callable[..., Path], tmp_path: Path, expected: Callable[..., Reached], way: Way
 ) -> None:
+    environment(way.arguments.split()[0], way.framework)
     ranks = trained(
         harness, tmp_path, way.nodes, *way.arguments.split(), "--devices-per-node", str(way.devices_per_node)
     )
@@ -189,9 +198,10 @@ def every_device_trained_on_its_own_batch(ranks: list[Reached], one: Reached) ->
 @pytest.mark.slow
 @pytest.mark.parametrize("sync", ["barrier", "none"])
 def test_modes_that_claim_less_still_train_and_leave_one_set_of_parameters(
-    harness: Harness, tmp_path: Path, sync: str
+    harness: Harness, environment: Callable[..., Path], tmp_path: Path, sync: str
 ) -> None:
     """2017's barrier and asynchronous SGD: every worker's update arrives, and all workers read the same servers."""
+    environment("parameter_server")
     first, second = (rank.parameters for rank in trained(harness, tmp_path, 2, "parameter_server", "--sync", sync))
     assert all(np.array_equal(first[name], second[name]) for name in first)
 
@@ -202,6 +212,7 @@ def test_the_frameworks_start_from_the_same_weights_and_take_the_same_first_step
     """One step on the same images: PyTorch and TensorFlow move to the same place."""
     ends = []
     for backend in ("pytorch", "parameter_server"):
+        environment(backend)
         arguments = ["--backend", backend, *PROTOCOL, "--warmup", "0", "--steps", "1", "--save-parameters"]
         done = harness("run", *arguments, "--output", backend)
         assert done.code == 0, done.stderr
