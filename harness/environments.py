@@ -405,6 +405,7 @@ def _remove(folder: Path) -> None:
 def _fill(folder: Path, spec: EnvironmentSpec, progress: Progress, log: TextIO, lock: int) -> None:
     """Make the virtual environment in its final place (it cannot be moved later) and mark it complete."""
     began = time.monotonic()
+    key = _key(spec)  # now: the hook's source may be edited while the compiler runs
     base, version = _interpreter(spec.python)
     environ = _isolated(os.environ) | {"PYTHONUNBUFFERED": "1", "PIP_USER": "0"} | dict(spec.build_env)
     inside = folder / "bin" / "python"
@@ -429,7 +430,7 @@ def _fill(folder: Path, spec: EnvironmentSpec, progress: Progress, log: TextIO, 
         raise BuildFailed(f"{folder.name}: its Python does not run: {death} (log: {_log(folder)})")
     seconds = round(time.monotonic() - began, 1)
     marker = {
-        "key": _key(spec),
+        "key": key,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "build_s": seconds,
         "python": facts["python"],

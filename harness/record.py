@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 
-from harness.analysis import statistics
+from harness.analysis import statistics, traffic
 from harness.errors import InvalidInput
 from harness.judge import Check, Frozen, Rank, judge
 from harness.spec import RunSpec
@@ -197,5 +197,8 @@ def _row(record: Record) -> dict[str, Any]:
     if record.derived:
         throughput, steps = record.derived.img_per_s, record.derived.step_times
         row |= {"img_per_s": throughput.mean, "stdev": throughput.stdev, "ci95": throughput.ci95}
+        row["transport_seen"] = record.repeats[0].ranks[0].evidence["transport"]
+        if moved := traffic.of_workers(record.repeats, record.spec.steps):
+            row |= {"sent_bytes_per_step": moved.sent, "received_bytes_per_step": moved.received}
         row |= {"step_p50_s": steps.p50_s, "step_p99_s": steps.p99_s, "jitter_s": steps.jitter_s}
     return row | {"host": record.machine.get("host")}

@@ -8,9 +8,9 @@ import sys
 import time
 from collections.abc import Sequence
 from itertools import groupby
-from statistics import mean
 from typing import TextIO
 
+from harness.analysis import traffic
 from harness.analysis.statistics import Summary, scaling_efficiency
 from harness.launch.watch import PHASES, Progress
 from harness.plan import LaunchPlan, Process
@@ -82,35 +82,21 @@ def summary(record: Record, path: str) -> str:
 
 
 def _traffic(record: Record) -> list[str]:
-    """What the workers and the parameter servers moved over TCP per step, as means over the repeats."""
     lines = []
-    if moved := _moved(record):
-        sent, received, interfaces = moved
-        over = f", over {', '.join(interfaces)}" if interfaces else ""
+    if moved := traffic.of_workers(record.repeats, record.spec.steps):
+        over = f", over {', '.join(moved.interfaces)}" if moved.interfaces else ""
+        lines.append(f"  traffic    {_sent_and_received(moved)} per step and worker{over}")
+    for server in traffic.of_servers(record):
+        label = "servers" if server.ps == 0 else ""
         lines.append(
-            f"  traffic    {sent / 1e6:.1f} MB sent and {received / 1e6:.1f} MB received per step and worker{over}"
-        )
-    measured = [repeat.ranks[0].servers for repeat in record.repeats if repeat.ranks[0].servers]
-    for server in record.plan["details"].get("servers", []) if measured else []:
-        sent, received = (
-            mean(repeat[server["ps"]][way] for repeat in measured) / record.spec.steps / 1e6 for way in (0, 1)
-        )
-        planned = server["bytes"] * record.plan["world_size"] / 1e6
-        lines.append(
-            f"  {'servers' if server['ps'] == 0 else '':10} ps {server['ps']}: {sent:.1f} MB sent and {received:.1f} MB "
-            f"received per step, planned {planned:.1f} MB each way"
+            f"  {label:10} ps {server.ps}: {_sent_and_received(server)} per step, "
+            f"planned {server.planned / 1e6:.1f} MB each way"
         )
     return lines
 
 
-def _moved(record: Record) -> tuple[float, float, list[str]] | None:
-    """Bytes sent and received per step and worker, and the interfaces; None where the kernel did not tell."""
-    seen = [rank.network for repeat in record.repeats for rank in repeat.ranks if rank.network]
-    if not seen:
-        return None
-    interfaces = sorted({interface for one in seen for interface in one.interfaces})
-    steps = record.spec.steps
-    return mean(one.sent for one in seen) / steps, mean(one.received for one in seen) / steps, interfaces
+def _sent_and_received(moved: traffic.WorkerTraffic | traffic.ServerTraffic) -> str:
+    return f"{moved.sent / 1e6:.1f} MB sent and {moved.received / 1e6:.1f} MB received"
 
 
 def readiness(found: Sequence[Readiness]) -> str:
@@ -147,8 +133,8 @@ def comparison(records: Sequence[Record]) -> str:
             continue
         throughput = record.derived.img_per_s
         interval = "" if throughput.ci95 is None else f"{throughput.ci95:.2f}"
-        moved = _moved(record)
-        sent = f"{moved[0] / 1e6:.1f}" if moved else ""
+        moved = traffic.of_workers(record.repeats, spec.steps)
+        sent = f"{moved.sent / 1e6:.1f}" if moved else ""
         rows.append((*who, f"{throughput.mean:.2f}", interval, sent, _efficiency(record, records)))
     return _table(rows, right={4, 5, 6, 7})
 

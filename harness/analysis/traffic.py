@@ -1,0 +1,61 @@
+"""Bytes per step, measured and planned, from the counters in a record."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import mean
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from harness.record import Record, Repeat
+
+
+@dataclass(frozen=True)
+class WorkerTraffic:
+    """Bytes that a worker process sent and received over TCP per step, as means over workers and repeats."""
+
+    sent: float
+    received: float
+    interfaces: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ServerTraffic:
+    """Bytes that a parameter server sent and received per step (means over repeats), and those planned each way."""
+
+    ps: int
+    sent: float
+    received: float
+    planned: int
+
+
+def of_workers(repeats: Sequence[Repeat], steps: int) -> WorkerTraffic | None:
+    """What the workers moved in windows of ``steps`` steps; None where the kernel did not tell."""
+    seen = [rank.network for repeat in repeats for rank in repeat.ranks if rank.network]
+    if not seen:
+        return None
+    interfaces = {interface for one in seen for interface in one.interfaces}
+    return WorkerTraffic(
+        mean(one.sent for one in seen) / steps, mean(one.received for one in seen) / steps, tuple(sorted(interfaces))
+    )
+
+
+def of_servers(record: Record) -> list[ServerTraffic]:
+    """What each parameter server moved, by rank. Planned is what every worker pulls and pushes: workers × bytes held.
+
+    Empty without servers, or where a server's kernel did not tell.
+    """
+    counted = [repeat.ranks[0].servers for repeat in record.repeats if repeat.ranks[0].servers]
+    if not counted:
+        return []
+    steps, workers = record.spec.steps, record.plan["world_size"]
+    return [
+        ServerTraffic(
+            ps=server["ps"],
+            sent=mean(servers[server["ps"]][0] for servers in counted) / steps,
+            received=mean(servers[server["ps"]][1] for servers in counted) / steps,
+            planned=server["bytes"] * workers,
+        )
+        for server in record.plan["details"]["servers"]
+    ]

@@ -1,0 +1,96 @@
+"""What `compare-backends --backends` means, and what `list backends` says of this machine."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from harness import backend as backends
+from harness import readiness
+from harness.backend import backend
+from harness.comparison import Contender, contenders
+from harness.errors import InvalidInput
+from tests.conftest import Harness
+
+
+def named(text: str, device: str = "cpu") -> list[tuple[str, str | None, str | None]]:
+    return [(one.backend.name, one.framework, one.transport) for one in contenders(text.split(","), device)]
+
+
+def test_a_backend_may_come_with_a_framework_and_a_transport_in_any_order() -> None:
+    assert named("horovod,horovod:torch,horovod:gloo:torch,pytorch:mpi") == [
+        ("horovod", None, None),
+        ("horovod", "torch", None),
+        ("horovod", "torch", "gloo"),
+        ("pytorch", None, "mpi"),
+    ]
+
+
+def test_without_names_every_backend_runs_on_all_its_frameworks_over_all_transports() -> None:
+    found = contenders(None, "cpu")
+    assert Contender(backend("horovod"), "torch", "gloo") in found
+    assert {one.backend.name for one in found} == set(backends.names())
+    assert "nccl" not in {one.transport for one in found}
+    assert Contender(backend("pytorch"), "torch", "nccl") in contenders(None, "cuda")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("horovod:mxnet", "'mxnet' is neither a framework (tensorflow, torch) nor, between cpu devices, a transport"),
+        ("pytorch:nccl", "a transport (gloo, mpi) of pytorch"),
+        ("pytorch:mpi:gloo", "two transports, mpi and gloo"),
+        ("pytorch:mpi,pytorch:mpi", "'pytorch:mpi' is there twice"),
+        ("caffe", "unknown backend 'caffe'"),
+    ],
+)
+def test_what_is_unknown_or_said_twice_is_refused(text: str, message: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        contenders(text.split(","), "cpu")
+    assert message in str(refused.value)
+
+
+def test_a_comparison_plans_each_contender_at_each_size(harness: Harness) -> None:
+    done = harness("compare-backends", "--backends", "horovod:torch:gloo,pytorch:mpi", "--nodes", "1,3", "--dry-run")
+    assert done.code == 0, done.stderr
+    assert done.stdout.count("horovod (torch)") == done.stdout.count("pytorch (torch)") == 2
+    assert done.stdout.count(" worker ") == 2 * (1 + 3)
+
+
+def test_a_framework_that_a_backend_does_not_run_on_is_refused(harness: Harness) -> None:
+    done = harness("run", "--backend", "pytorch", "--framework", "tensorflow", "--dry-run")
+    assert (done.code, done.stderr) == (2, "harness: --framework tensorflow: pytorch supports torch\n")
+
+
+def test_a_transport_for_gpus_is_refused_on_cpus(harness: Harness) -> None:
+    done = harness("run", "--backend", "horovod", "--transport", "nccl", "--device", "cpu", "--dry-run")
+    expected = "harness: --transport nccl: horovod on --device cpu supports mpi, gloo\n"
+    assert (done.code, done.stderr) == (2, expected)
+
+
+def test_list_backends_says_what_a_backend_lacks_and_how_to_get_it(harness: Harness, tmp_path: object) -> None:
+    empty = harness("list", "backends", HARNESS_CACHE=str(tmp_path), PATH="/nowhere")
+    assert empty.code == 0, empty.stderr
+    line = next(line for line in empty.stdout.splitlines() if "torch       cpu   mpi, gloo" in line)
+    assert "lacks g++, make, its environment (`harness env build horovod --framework torch`)" in line
+    rows = harness("list", "backends", "--json", HARNESS_CACHE=str(tmp_path), PATH="/nowhere").json
+    assert all(row["lacks"] for row in rows)
+    assert {row["device"] for row in rows} == {"cpu", "cuda"}
+
+
+def test_a_backend_that_does_not_load_is_listed_with_the_reason_and_harms_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Broken:
+        def load(self) -> object:
+            raise ImportError("No module named 'gone'")
+
+    monkeypatch.setattr(
+        backends, "_announced", lambda: {"broken": Broken(), "number": type("", (), {"load": lambda _: 1})()}
+    )
+    found = {one.backend: one for one in readiness.survey()}
+    assert found["broken"].lacks == ("backend 'broken' does not load: ImportError: No module named 'gone'",)
+    assert "is announced as 1, which is no harness.backend.Backend" in found["number"].lacks[0]
+    assert dataclasses.asdict(found["pytorch"])["framework"] == "torch"
+    assert "broken" not in [one.name for one in backends.working()]
