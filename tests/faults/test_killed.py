@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -112,6 +113,20 @@ def test_a_process_killed_before_it_joins_fails_the_run_and_is_named(begin: Begi
     run = begin(backend, *FEW_STEPS)
     run.send("worker-1", signal.SIGKILL)
     run.end().failed_saying("worker rank 1 on node1 was killed by SIGKILL (last phase: started)")
+
+
+@slow
+def test_shared_memory_of_mpi_is_gone_with_its_ranks(begin: Begin) -> None:
+    """Ranks of one node talk through files in /dev/shm, which outlive processes unless somebody removes them."""
+    run = begin("pytorch torch mpi", *MANY_STEPS, "--nodes", "1", "--devices-per-node", "2")
+    for worker in ("worker-0", "worker-1"):
+        run.reaches(worker, "window")
+    maps = Path(f"/proc/{run.pid('worker-0')}/maps").read_text()
+    shared = {Path(word) for word in maps.split() if word.startswith("/dev/shm/mpich")}
+    assert shared
+    run.send("worker-1", signal.SIGKILL)
+    run.end().failed_saying("worker rank 1 on node0 was killed by SIGKILL")
+    assert not [path for path in shared if path.exists()]
 
 
 def named(process: str) -> str:

@@ -89,7 +89,6 @@ def test_a_rank_is_told_its_place_and_the_descriptor_that_it_inherits(joined: An
         ),
         ("cmd=get_maxes", "cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=1024"),
         ("cmd=get_appnum", "cmd=appnum appnum=0"),
-        ("cmd=get_my_kvsname", "cmd=my_kvsname kvsname=harness"),
         ("cmd=get_universe_size", "cmd=universe_size size=2"),
         ("cmd=finalize", "cmd=finalize_ack rc=0"),
         ("cmd=make_coffee", "cmd=make_coffee_result rc=-1 msg=unknown_command"),
@@ -98,6 +97,14 @@ def test_a_rank_is_told_its_place_and_the_descriptor_that_it_inherits(joined: An
 def test_every_question_has_its_answer(joined: Any, said: str, heard: str) -> None:
     _, ranks = joined(2)
     assert ranks[0].ask(said) == heard
+
+
+def test_all_ranks_of_a_world_share_one_name_that_no_other_world_has(joined: Any) -> None:
+    """MPICH names its shared memory after it: two runs on one machine would find each other's."""
+    names = [[rank.ask("cmd=get_my_kvsname") for rank in joined(2)[1]] for _ in range(2)]
+    assert all(one == other for one, other in names)
+    assert names[0] != names[1]
+    assert all(name.startswith("cmd=my_kvsname kvsname=harness-") and len(name) < 256 for name, _ in names)
 
 
 def test_what_one_rank_puts_every_rank_gets(joined: Any) -> None:
@@ -228,28 +235,41 @@ print(world.Get_rank(), world.Get_size(), set(total.tolist()), flush=True)
 """
 
 
-def test_the_real_mpich_finds_its_world_and_sums_over_it(environment: Callable[[str], Path]) -> None:
-    python, size = environment("pytorch"), 2
-    opened = World(size, process_mapping(planned(size, 1)))
+def started(opened: World, python: Path) -> list[subprocess.Popen[str]]:
+    """The ranks of a world, as the launcher starts them."""
     ranks = []
-    try:
-        for rank in range(size):
-            variables, end = opened.member(rank)
-            with end:
-                ranks.append(
-                    subprocess.Popen(
-                        [python, "-c", ALLREDUCE],
-                        env={**os.environ, **MPI_ENV, **variables, "PYTHONPATH": ""},
-                        pass_fds=[end.fileno()],
-                        stdout=subprocess.PIPE,
-                        stderr=subprocess.STDOUT,
-                        text=True,
-                    )
+    for rank in range(opened.size):
+        variables, end = opened.member(rank)
+        with end:
+            ranks.append(
+                subprocess.Popen(
+                    [python, "-c", ALLREDUCE],
+                    env={**os.environ, **MPI_ENV, **variables, "PYTHONPATH": ""},
+                    pass_fds=[end.fileno()],
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    text=True,
                 )
-        said = [rank.communicate(timeout=120)[0].strip() for rank in ranks]
+            )
+    return ranks
+
+
+@pytest.mark.parametrize(("nodes", "per_node"), [(2, 1), (1, 2), (2, 2)])
+def test_the_real_mpich_finds_its_world_and_sums_over_it(
+    environment: Callable[..., Path], nodes: int, per_node: int
+) -> None:
+    """Two worlds at a time: they must not meet, neither on the network nor in shared memory."""
+    python, size = environment("pytorch"), nodes * per_node
+    worlds = [World(size, process_mapping(planned(nodes, per_node))) for _ in range(2)]
+    ranks = [started(opened, python) for opened in worlds]
+    try:
+        said = [[rank.communicate(timeout=120)[0].strip() for rank in of_world] for of_world in ranks]
     finally:
-        for process in ranks:
-            process.kill()
-        opened.close()
-    assert said == ["0 2 {3.0}", "1 2 {3.0}"]
-    assert [process.returncode for process in ranks] == [0, 0]
+        for of_world in ranks:
+            for process in of_world:
+                process.kill()
+        for opened in worlds:
+            opened.close()
+    total = float(sum(range(1, size + 1)))
+    assert said == [[f"{rank} {size} {{{total}}}" for rank in range(size)]] * 2
+    assert {process.returncode for of_world in ranks for process in of_world} == {0}
