@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -64,16 +65,17 @@ Harness = Callable[..., Finished]
 @pytest.fixture
 def harness(tmp_path: Path) -> Harness:
     """Run ``harness ARGUMENTS`` in an empty folder, as a user does."""
+    return partial(run_harness, tmp_path)
 
-    def run(*arguments: str, timeout: float = 300, **environ: str) -> Finished:
-        done = subprocess.run(
-            [sys.executable, "-m", "harness", *arguments],
-            cwd=tmp_path,
-            env={**os.environ, **environ},
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-        )
-        return Finished(done.returncode, done.stdout, done.stderr)
 
-    return run
+def run_harness(folder: Path, *arguments: str, timeout: float = 300, **environ: str) -> Finished:
+    """Run ``harness ARGUMENTS`` in ``folder``, with ``environ`` added to this process's variables."""
+    done = subprocess.run(
+        [sys.executable, "-m", "harness", *arguments],
+        cwd=folder,
+        env={**os.environ, **environ},
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+    )
+    return Finished(done.returncode, done.stdout, done.stderr)

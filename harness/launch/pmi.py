@@ -8,6 +8,7 @@ rank inherits one end of a socket pair, no port is opened.
 
 from __future__ import annotations
 
+import secrets
 import selectors
 import socket
 import threading
@@ -17,7 +18,6 @@ from dataclasses import dataclass, field
 
 from harness.plan import LaunchPlan
 
-KVS = "harness"  # the name of the one key-value space
 LIMITS = {"kvsname_max": 256, "keylen_max": 64, "vallen_max": 1024}  # as MPICH's own process managers say
 
 
@@ -31,10 +31,14 @@ class _Member:
 
 @dataclass
 class World:
-    """One MPI world of ``size`` ranks. ``member`` before a rank is started, ``close`` when all have ended."""
+    """One MPI world of ``size`` ranks. ``member`` before a rank is started, ``close`` when all have ended.
+
+    ``name`` is that of its one key-value space. No other world may have it: MPICH names shared memory after it.
+    """
 
     size: int
     mapping: str | None
+    name: str = field(default_factory=lambda: f"harness-{secrets.token_hex(8)}")
     _values: dict[str, str] = field(default_factory=dict)
     _at_barrier: list[_Member] = field(default_factory=list)
     _selector: selectors.BaseSelector = field(default_factory=selectors.DefaultSelector)
@@ -95,7 +99,7 @@ class World:
             case "get_appnum":
                 return "cmd=appnum appnum=0"
             case "get_my_kvsname":
-                return f"cmd=my_kvsname kvsname={KVS}"
+                return f"cmd=my_kvsname kvsname={self.name}"
             case "get_universe_size":
                 return f"cmd=universe_size size={self.size}"
             case "put":

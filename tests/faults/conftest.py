@@ -16,13 +16,15 @@ Begin = Callable[..., Run]
 
 
 @pytest.fixture
-def begin(tmp_path: Path, environment: Callable[[str], Path]) -> Iterator[Begin]:
-    """Start a run of a backend on two nodes. What a failing test leaves is removed."""
+def begin(tmp_path: Path, environment: Callable[..., Path]) -> Iterator[Begin]:
+    """Start a run of ``BACKEND [FRAMEWORK [TRANSPORT]]`` on two nodes. What a failing test leaves is removed."""
     runs: list[Run] = []
 
-    def start(backend: str, *arguments: str, **how: object) -> Run:
-        environment(backend)
-        runs.append(Run(tmp_path, "--backend", backend, "--nodes", "2", *arguments, **how))  # type: ignore[arg-type]
+    def start(way: str, *arguments: str, **how: object) -> Run:
+        backend, *chosen = way.split()
+        environment(backend, *chosen[:1])
+        options = [word for pair in zip(("--framework", "--transport"), chosen, strict=False) for word in pair]
+        runs.append(Run(tmp_path, "--backend", backend, *options, "--nodes", "2", *arguments, **how))  # type: ignore[arg-type]
         return runs[-1]
 
     yield start

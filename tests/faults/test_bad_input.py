@@ -14,6 +14,8 @@ from tests.conftest import Finished, Harness
 RUN = ["run", "--backend"]
 PYTORCH = [*RUN, "pytorch"]
 PS = [*RUN, "parameter_server"]
+REPLICATED = [*RUN, "distributed_replicated"]
+MIRRORED = [*RUN, "multi_worker_mirrored"]
 
 # Arguments, and what the line must say.
 WRONG: list[tuple[list[str], list[str]]] = [
@@ -33,7 +35,6 @@ WRONG: list[tuple[list[str], list[str]]] = [
         [*PYTORCH, "--nodes", "60000", "--devices-per-node", "1000"],
         ["--devices-per-node 1000", "at most 65536 workers"],
     ),
-    ([*PS, "--devices-per-node", "2"], ["--devices-per-node 2", "one device per node"]),
     ([*PYTORCH, "--batch-size", "0"], ["--batch-size 0", "greater than or equal to 1"]),
     ([*PYTORCH, "--steps", "0"], ["--steps 0", "greater than or equal to 1"]),
     ([*PYTORCH, "--steps", "1e100"], ["--steps 1e100", "integer"]),
@@ -65,7 +66,10 @@ WRONG: list[tuple[list[str], list[str]]] = [
     ([*PYTORCH, "--gpus", "2"], ["No such option '--gpus'"]),
     ([*PYTORCH, "stray"], ["unexpected extra argument (stray)"]),
     ([*PYTORCH, "--nodes"], ["--nodes", "requires an argument"]),
-    ([*PYTORCH, "--ps", "2"], ["--ps is an option of parameter_server, not of pytorch"]),
+    ([*PYTORCH, "--ps", "2"], ["--ps is an option of distributed_replicated, parameter_server, not of pytorch"]),
+    ([*PYTORCH, "--framework", "jax"], ["--framework jax", "pytorch supports torch"]),
+    ([*PS, "--framework", "torch"], ["--framework torch", "parameter_server supports tensorflow"]),
+    ([*PYTORCH, "--framework", ""], ["--framework ''", "must not be empty"]),
     (["frobnicate"], ["No such command 'frobnicate'"]),
     # choices
     ([*PYTORCH, "--device", "tpu"], ["--device tpu", "'auto', 'cpu' or 'cuda'"]),
@@ -74,6 +78,11 @@ WRONG: list[tuple[list[str], list[str]]] = [
     ([*PS, "--transport", "mpi"], ["--transport mpi", "parameter_server supports grpc"]),
     ([*PYTORCH, "--transport", ""], ["--transport ''", "must not be empty"]),
     ([*PYTORCH, "--transport", "nccl", "--device", "cpu"], ["--transport nccl needs --device cuda", "gloo"]),
+    ([*MIRRORED, "--transport", "nccl", "--device", "cpu"], ["--transport nccl needs --device cuda", "grpc"]),
+    ([*MIRRORED, "--pack-mb", "-1"], ["--pack-mb -1", "greater than or equal to 0"]),
+    ([*REPLICATED, "--transport", "mpi"], ["--transport mpi", "distributed_replicated supports grpc"]),
+    ([*REPLICATED, "--ps", "3", "--nodes", "2"], ["--ps 3", "--nodes 2", "--ps 1..2", "--ps-nodes dedicated"]),
+    ([*REPLICATED, "--sync", "none"], ["--sync is an option of parameter_server, not of distributed_replicated"]),
     ([*PS, "--placement", "diagonal"], ["--placement diagonal", "'greedy', 'round_robin' or 'partitioned'"]),
     ([*PS, "--ps-nodes", "some"], ["--ps-nodes some", "'shared' or 'dedicated'"]),
     ([*PS, "--sync", "sometimes"], ["--sync sometimes", "'accumulate', 'barrier' or 'none'"]),
@@ -107,8 +116,8 @@ WRONG: list[tuple[list[str], list[str]]] = [
     (["compare-backends", "--nodes", "0"], ["--nodes 0", "greater than or equal to 1"]),
     (["compare-backends", "--nodes", ","], ["--nodes ','", "a list such as 1,2"]),
     (["compare-backends", "--backends", "pytorch,mpi"], ["unknown backend 'mpi'", "parameter_server, pytorch"]),
-    (["compare-backends", "--backends", ""], ["--backends ''", "a list such as parameter_server,pytorch"]),
-    (["compare-backends", "--backends", "pytorch", "--ps", "1"], ["--ps is an option of parameter_server"]),
+    (["compare-backends", "--backends", ""], ["--backends ''", "a list such as distributed_replicated,"]),
+    (["compare-backends", "--backends", "pytorch", "--ps", "1"], ["--ps is an option of", "parameter_server"]),
     (["table"], ["Missing argument 'PATHS...'"]),
     (["table", "/nowhere"], ["/nowhere", "no such file or folder"]),
     (["table", "empty"], ["no record.json at or below empty"]),

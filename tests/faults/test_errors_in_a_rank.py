@@ -17,7 +17,18 @@ from tests.faults.conftest import Begin
 from tests.faults.running import LONG, TINY
 
 
-@pytest.mark.parametrize("backend", ["pytorch", pytest.param("parameter_server", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "backend",
+    [
+        "pytorch",
+        pytest.param("parameter_server", marks=pytest.mark.slow),
+        pytest.param("pytorch torch mpi", marks=pytest.mark.slow),
+        pytest.param("distributed_replicated", marks=pytest.mark.slow),
+        pytest.param("multi_worker_mirrored", marks=pytest.mark.slow),
+        pytest.param("horovod torch gloo", marks=pytest.mark.slow),
+        pytest.param("horovod tensorflow mpi", marks=pytest.mark.slow),
+    ],
+)
 def test_a_corrupted_image_fails_the_run_and_is_named(begin: Begin, images: Path, backend: str) -> None:
     (bad,) = images.glob("train/n00000002/*_3.JPEG")
     bad.write_bytes(b"\xff\xd8 this was an image once")
@@ -26,7 +37,20 @@ def test_a_corrupted_image_fails_the_run_and_is_named(begin: Begin, images: Path
     run.end().failed_saying(" failed: BadImage: bad image", str(bad), "worker rank ", " on node")
 
 
-@pytest.mark.parametrize("backend", ["pytorch", pytest.param("parameter_server", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "backend",
+    [
+        "pytorch",
+        pytest.param("parameter_server", marks=pytest.mark.slow),
+        "pytorch torch mpi",
+        "distributed_replicated",
+        "multi_worker_mirrored",
+        "horovod torch mpi",
+        pytest.param("horovod torch gloo", marks=pytest.mark.slow),
+        pytest.param("horovod tensorflow mpi", marks=pytest.mark.slow),
+        "horovod tensorflow gloo",
+    ],
+)
 def test_a_training_that_diverges_gives_no_number(begin: Begin, backend: str) -> None:
     run = begin(backend, "--learning-rate", "1e30", "--warmup", "2", "--steps", "3").end()
     run.failed_saying("repeat 1 does not count: finite: ")

@@ -18,6 +18,11 @@ ENOUGH_TO_START_S = "25"
         ("pytorch", "worker-1", "worker rank 1 on node1 is stopped"),
         pytest.param("parameter_server", "worker-0", "worker rank 0 on node0 is stopped", marks=pytest.mark.slow),
         pytest.param("parameter_server", "ps-0", "ps rank 0 on node0 is stopped", marks=pytest.mark.slow),
+        pytest.param("distributed_replicated", "ps-0", "ps rank 0 on node0 is stopped", marks=pytest.mark.slow),
+        pytest.param("multi_worker_mirrored", "worker-1", "worker rank 1 on node1 is stopped", marks=pytest.mark.slow),
+        pytest.param("pytorch torch mpi", "worker-1", "worker rank 1 on node1 is stopped", marks=pytest.mark.slow),
+        pytest.param("horovod torch mpi", "worker-1", "worker rank 1 on node1 is stopped", marks=pytest.mark.slow),
+        pytest.param("horovod torch gloo", "worker-0", "worker rank 0 on node0 is stopped", marks=pytest.mark.slow),
     ],
 )
 def test_a_process_that_stops_in_the_window_is_named_after_the_time_limit(

@@ -27,6 +27,11 @@ def in_the_window(run: Run) -> Run:
         pytest.param("parameter_server", signal.SIGINT, marks=pytest.mark.slow),
         pytest.param("pytorch", signal.SIGTERM, marks=pytest.mark.slow),
         pytest.param("pytorch", signal.SIGHUP, marks=pytest.mark.slow),
+        pytest.param("pytorch torch mpi", signal.SIGINT, marks=pytest.mark.slow),
+        pytest.param("distributed_replicated", signal.SIGINT, marks=pytest.mark.slow),
+        pytest.param("multi_worker_mirrored", signal.SIGTERM, marks=pytest.mark.slow),
+        pytest.param("horovod tensorflow gloo", signal.SIGTERM, marks=pytest.mark.slow),
+        pytest.param("horovod torch mpi", signal.SIGINT, marks=pytest.mark.slow),
     ],
 )
 def test_an_interrupted_run_is_recorded_as_interrupted(begin: Begin, backend: str, sent: signal.Signals) -> None:
@@ -62,8 +67,17 @@ def test_ranks_and_their_decoders_die_with_a_controller_that_is_killed(begin: Be
 
 
 @pytest.mark.slow
-def test_servers_die_with_a_controller_that_is_killed(begin: Begin) -> None:
-    run = in_the_window(begin("parameter_server", *MANY_STEPS))
+@pytest.mark.parametrize("backend", ["multi_worker_mirrored", "pytorch torch mpi", "horovod tensorflow mpi"])
+def test_ranks_die_with_a_controller_that_is_killed(begin: Begin, backend: str) -> None:
+    run = in_the_window(begin(backend, *MANY_STEPS))
+    run.process.kill()
+    assert run.end().code == -signal.SIGKILL
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["parameter_server", "distributed_replicated"])
+def test_servers_die_with_a_controller_that_is_killed(begin: Begin, backend: str) -> None:
+    run = in_the_window(begin(backend, *MANY_STEPS))
     run.pid("ps-0")
     run.process.kill()
     assert run.end().code == -signal.SIGKILL

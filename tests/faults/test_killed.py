@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -23,6 +24,12 @@ FEW_STEPS = ["--warmup", "1", "--steps", "3"]
         pytest.param("parameter_server", "worker-0", marks=slow),
         pytest.param("parameter_server", "worker-1", marks=slow),
         pytest.param("parameter_server", "ps-0", marks=slow),
+        pytest.param("distributed_replicated", "worker-1", marks=slow),
+        pytest.param("distributed_replicated", "ps-0", marks=slow),
+        pytest.param("multi_worker_mirrored", "worker-0", marks=slow),
+        pytest.param("pytorch torch mpi", "worker-0", marks=slow),
+        pytest.param("horovod tensorflow mpi", "worker-0", marks=slow),
+        pytest.param("horovod torch gloo", "worker-0", marks=slow),
     ],
 )
 def test_a_process_killed_in_warm_up_fails_the_run_and_is_named(begin: Begin, backend: str, victim: str) -> None:
@@ -41,6 +48,18 @@ def test_a_process_killed_in_warm_up_fails_the_run_and_is_named(begin: Begin, ba
         pytest.param("parameter_server", "worker-1", marks=slow),
         pytest.param("pytorch", "worker-0", marks=slow),
         pytest.param("pytorch", "worker-1", marks=slow),
+        ("pytorch torch mpi", "worker-1"),
+        pytest.param("pytorch torch mpi", "worker-0", marks=slow),
+        ("distributed_replicated", "worker-1"),
+        ("distributed_replicated", "ps-0"),
+        pytest.param("distributed_replicated", "worker-0", marks=slow),
+        ("multi_worker_mirrored", "worker-1"),
+        pytest.param("multi_worker_mirrored", "worker-0", marks=slow),
+        ("horovod tensorflow mpi", "worker-1"),
+        pytest.param("horovod tensorflow gloo", "worker-0", marks=slow),
+        pytest.param("horovod torch mpi", "worker-0", marks=slow),
+        ("horovod torch gloo", "worker-1"),
+        pytest.param("horovod torch gloo", "worker-0", marks=slow),
     ],
 )
 def test_a_process_killed_in_the_window_fails_the_run_and_is_named(begin: Begin, backend: str, victim: str) -> None:
@@ -59,6 +78,11 @@ def test_a_process_killed_in_the_window_fails_the_run_and_is_named(begin: Begin,
         pytest.param("parameter_server", "worker-0", marks=slow),
         pytest.param("parameter_server", "worker-1", marks=slow),
         pytest.param("parameter_server", "ps-0", marks=slow),
+        pytest.param("pytorch torch mpi", "worker-1", marks=slow),
+        pytest.param("distributed_replicated", "ps-0", marks=slow),
+        pytest.param("multi_worker_mirrored", "worker-1", marks=slow),
+        pytest.param("horovod tensorflow gloo", "worker-1", marks=slow),
+        pytest.param("horovod torch mpi", "worker-1", marks=slow),
     ],
 )
 def test_a_process_killed_while_closing_fails_the_run_and_is_named(begin: Begin, backend: str, victim: str) -> None:
@@ -74,10 +98,35 @@ def test_a_process_killed_while_closing_fails_the_run_and_is_named(begin: Begin,
 
 
 @pytest.mark.slow
-def test_a_process_killed_before_it_joins_fails_the_run_and_is_named(begin: Begin) -> None:
-    run = begin("parameter_server", *FEW_STEPS)
+@pytest.mark.parametrize(
+    "backend",
+    [
+        "parameter_server",
+        "distributed_replicated",
+        "multi_worker_mirrored",
+        "pytorch torch mpi",
+        "horovod tensorflow gloo",
+        "horovod torch mpi",
+    ],
+)
+def test_a_process_killed_before_it_joins_fails_the_run_and_is_named(begin: Begin, backend: str) -> None:
+    run = begin(backend, *FEW_STEPS)
     run.send("worker-1", signal.SIGKILL)
     run.end().failed_saying("worker rank 1 on node1 was killed by SIGKILL (last phase: started)")
+
+
+@slow
+def test_shared_memory_of_mpi_is_gone_with_its_ranks(begin: Begin) -> None:
+    """Ranks of one node talk through files in /dev/shm, which outlive processes unless somebody removes them."""
+    run = begin("pytorch torch mpi", *MANY_STEPS, "--nodes", "1", "--devices-per-node", "2")
+    for worker in ("worker-0", "worker-1"):
+        run.reaches(worker, "window")
+    maps = Path(f"/proc/{run.pid('worker-0')}/maps").read_text()
+    shared = {Path(word) for word in maps.split() if word.startswith("/dev/shm/mpich")}
+    assert shared
+    run.send("worker-1", signal.SIGKILL)
+    run.end().failed_saying("worker rank 1 on node0 was killed by SIGKILL")
+    assert not [path for path in shared if path.exists()]
 
 
 def named(process: str) -> str:

@@ -1,7 +1,8 @@
 """Run inside a framework's environment: one process that averages the gradients of N workers' batches, then applies them.
 
 This is what synchronous data-parallel SGD means. ``one_process.py FRAMEWORK MODEL WORKERS BATCH IMAGE_SIZE STEPS RATE OUT``
-writes the parameters after STEPS steps, in the canonical layout, to the file OUT.
+writes the parameters after STEPS steps, in the canonical layout, to the file OUT, and the loss of every step and batch as
+``losses``.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ SEED = 1
 
 
 def torch_gradients(model: str, batches: list[Any]) -> Any:
-    """A function from parameters to the gradients of each batch; batch norm uses each batch's own statistics."""
+    """A function from parameters to each batch's loss and gradients; batch norm uses each batch's own statistics."""
     import torch
     from torch.nn.functional import cross_entropy
 
@@ -34,8 +35,9 @@ def torch_gradients(model: str, batches: list[Any]) -> Any:
         for images, labels in batches:
             module.zero_grad()
             nchw = torch.from_numpy(images).permute(0, 3, 1, 2)
-            cross_entropy(module(nchw), torch.from_numpy(labels)).backward()
-            yield torch_weights.gradients(module, specification)
+            loss = cross_entropy(module(nchw), torch.from_numpy(labels))
+            loss.backward()
+            yield float(loss), torch_weights.gradients(module, specification)
 
     return gradients
 
@@ -52,13 +54,13 @@ def tensorflow_gradients(model: str, batches: list[Any]) -> Any:
         logits, _ = models.definition(model, "tensorflow").logits(images, values.__getitem__, values.__getitem__)
         loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits))
         names = [tensor.name for tensor in specification.tensors]
-        return dict(zip(names, tf.gradients(loss, [values[name] for name in names]), strict=True))
+        return loss, dict(zip(names, tf.gradients(loss, [values[name] for name in names]), strict=True))
 
     def gradients(parameters: dict[str, np.ndarray]) -> Any:
         tensors = {name: tf.constant(value) for name, value in parameters.items()}
         for images, labels in batches:
-            found = one(tensors, tf.constant(images), tf.constant(labels))
-            yield {name: gradient.numpy() for name, gradient in found.items()}
+            loss, found = one(tensors, tf.constant(images), tf.constant(labels))
+            yield float(loss), {name: gradient.numpy() for name, gradient in found.items()}
 
     return gradients
 
@@ -68,12 +70,14 @@ def main(framework: str, model: str, workers: int, batch: int, size: int, steps:
     batches = [synthetic.batch(SEED, rank, batch, size, specification.num_classes) for rank in range(workers)]
     gradients = {"torch": torch_gradients, "tensorflow": tensorflow_gradients}[framework](model, batches)
     parameters = initial_values(specification, SEED)
+    losses = []
     for _ in range(steps):
-        per_worker = list(gradients(parameters))
+        of_batches, per_worker = zip(*gradients(parameters), strict=True)
+        losses.append(of_batches)
         for name in per_worker[0]:
             mean = np.mean([worker[name] for worker in per_worker], axis=0, dtype=np.float64)
             parameters[name] = (parameters[name] - rate * mean).astype(np.float32)
-    np.savez(out, **{tensor.name: parameters[tensor.name] for tensor in specification.tensors})
+    np.savez(out, losses=losses, **{tensor.name: parameters[tensor.name] for tensor in specification.tensors})
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from tests.conftest import Harness
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", ["pytorch", "parameter_server"])
+@pytest.mark.parametrize("backend", ["pytorch", "parameter_server", "distributed_replicated", "multi_worker_mirrored"])
 def test_mixed_precision_follows_single_precision(harness: Harness, backend: str) -> None:
     losses = {}
     for precision in ("fp32", "amp"):

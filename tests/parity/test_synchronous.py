@@ -15,8 +15,11 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import cache
+from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,32 +29,75 @@ from harness.models.initial import initial_values
 from tests.conftest import ROOT, Harness
 
 TOLERANCE = 1e-5
+LOSS_TOLERANCE = 1e-4
 MODEL, BATCH, SIZE, STEPS, RATE = "resnet50", 4, 64, 3, 0.001
 PROTOCOL = ["--model", MODEL, "--batch-size", str(BATCH), "--image-size", str(SIZE), "--threads", "1"]
 PROTOCOL += ["--warmup", "1", "--steps", str(STEPS - 1), "--repeats", "1", "--learning-rate", str(RATE)]
 
 Parameters = dict[str, np.ndarray]
 
+
+@dataclass(frozen=True)
+class Reached:
+    """Where a training has come: its parameters, and the loss of every step on the way."""
+
+    losses: np.ndarray
+    parameters: Parameters
+
+
+@dataclass(frozen=True)
+class Way:
+    """Nodes × devices that train in some way, and the framework that the one process uses."""
+
+    framework: str
+    nodes: int
+    arguments: str
+    devices_per_node: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.nodes}x{self.devices_per_node} {self.arguments}"
+
+
+def slow(way: Way) -> Any:
+    return pytest.param(way, marks=pytest.mark.slow)
+
+
 SYNCHRONOUS = [
-    ("torch", 2, ["--backend", "pytorch"]),
-    ("torch", 3, ["--backend", "pytorch", "--bucket-mb", "1"]),
-    ("tensorflow", 1, ["--backend", "parameter_server"]),
-    ("tensorflow", 2, ["--backend", "parameter_server", "--placement", "greedy"]),
-    ("tensorflow", 2, ["--backend", "parameter_server", "--placement", "round_robin", "--ps", "2"]),
-    (
-        "tensorflow",
-        3,
-        ["--backend", "parameter_server", "--placement", "partitioned", "--ps", "2", "--slice-size", "256KiB"],
-    ),
-    ("tensorflow", 2, ["--backend", "parameter_server", "--ps", "3", "--ps-nodes", "dedicated"]),
+    Way("torch", 2, "pytorch"),
+    slow(Way("torch", 3, "pytorch --bucket-mb 1")),
+    slow(Way("torch", 1, "pytorch", devices_per_node=2)),
+    Way("torch", 2, "pytorch --transport mpi"),
+    slow(Way("torch", 3, "pytorch --transport mpi --bucket-mb 1")),
+    slow(Way("torch", 2, "pytorch --transport mpi", devices_per_node=2)),
+    slow(Way("tensorflow", 1, "parameter_server")),
+    slow(Way("tensorflow", 2, "parameter_server --placement greedy")),
+    slow(Way("tensorflow", 2, "parameter_server --placement round_robin --ps 2")),
+    Way("tensorflow", 2, "parameter_server --placement partitioned --ps 2 --slice-size 256KiB"),
+    slow(Way("tensorflow", 3, "parameter_server --placement partitioned --ps 2 --slice-size 256KiB")),
+    slow(Way("tensorflow", 2, "parameter_server --ps 3 --ps-nodes dedicated")),
+    Way("tensorflow", 2, "parameter_server", devices_per_node=2),
+    slow(Way("tensorflow", 2, "distributed_replicated --placement round_robin")),
+    slow(Way("tensorflow", 3, "distributed_replicated --placement partitioned --ps 2 --slice-size 256KiB")),
+    Way("tensorflow", 2, "distributed_replicated", devices_per_node=2),
+    Way("tensorflow", 2, "multi_worker_mirrored"),
+    slow(Way("tensorflow", 3, "multi_worker_mirrored --pack-mb 1")),
+    slow(Way("tensorflow", 1, "multi_worker_mirrored", devices_per_node=2)),
+    Way("tensorflow", 2, "horovod --framework tensorflow --transport mpi"),
+    Way("tensorflow", 2, "horovod --framework tensorflow --transport gloo"),
+    slow(Way("tensorflow", 3, "horovod --framework tensorflow --transport mpi --fusion-threshold-mb 1")),
+    slow(Way("tensorflow", 2, "horovod --framework tensorflow --transport gloo", devices_per_node=2)),
+    Way("torch", 2, "horovod --framework torch --transport mpi"),
+    Way("torch", 2, "horovod --framework torch --transport gloo"),
+    slow(Way("torch", 3, "horovod --framework torch --transport gloo --fusion-threshold-mb 1")),
+    slow(Way("torch", 2, "horovod --framework torch --transport mpi", devices_per_node=2)),
 ]
 
 
 @pytest.fixture
-def expected(environment: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Parameters]:
-    """The parameters that one process reaches with the batches of N workers."""
+def expected(environment: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Reached]:
+    """What one process reaches with the batches of N devices."""
 
-    def one_process(framework: str, workers: int) -> Parameters:
+    def one_process(framework: str, workers: int) -> Reached:
         backend = {"torch": "pytorch", "tensorflow": "parameter_server"}[framework]
         return _one_process(framework, workers, environment(backend), tmp_path_factory.getbasetemp())
 
@@ -59,7 +105,7 @@ def expected(environment: Callable[[str], Path], tmp_path_factory: pytest.TempPa
 
 
 @cache
-def _one_process(framework: str, workers: int, python: Path, folder: Path) -> Parameters:
+def _one_process(framework: str, workers: int, python: Path, folder: Path) -> Reached:
     out = folder / f"{framework}-{workers}.npz"
     script = Path(__file__).with_name("one_process.py")
     arguments = [framework, MODEL, workers, BATCH, SIZE, STEPS, RATE, out]
@@ -70,16 +116,24 @@ def _one_process(framework: str, workers: int, python: Path, folder: Path) -> Pa
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    return dict(np.load(out))
+    parameters = dict(np.load(out))
+    return Reached(losses=parameters.pop("losses"), parameters=parameters)
 
 
-def trained(harness: Harness, folder: Path, workers: int, arguments: list[str]) -> list[Parameters]:
-    """The parameters of every rank after a run."""
-    done = harness("run", *arguments, "--nodes", str(workers), *PROTOCOL, "--save-parameters")
+def trained(harness: Harness, folder: Path, nodes: int, *arguments: str) -> list[Reached]:
+    """What every rank has reached after a run."""
+    done = harness("run", "--backend", *arguments, "--nodes", str(nodes), *PROTOCOL, "--save-parameters")
     assert done.code == 0, done.stderr
     (run,) = folder.glob("runs/*")
-    assert all(check.passed for check in record.read(run).repeats[0].checks)
-    return [dict(np.load(run / "repeat-1" / f"parameters-{rank}.npz")) for rank in range(workers)]
+    (repeat,) = record.read(run).repeats
+    assert all(check.passed for check in repeat.checks)
+    return [
+        Reached(
+            losses=np.array(rank.evidence["losses"]),
+            parameters=dict(np.load(run / "repeat-1" / f"parameters-{rank.rank}.npz")),
+        )
+        for rank in repeat.ranks
+    ]
 
 
 def difference(ours: np.ndarray, theirs: np.ndarray, start: np.ndarray) -> float:
@@ -97,21 +151,21 @@ def rounding(values: np.ndarray) -> float:
     return float(np.finfo(np.float32).eps * np.linalg.norm(values))
 
 
-@pytest.mark.parametrize(("framework", "workers", "arguments"), SYNCHRONOUS)
+@pytest.mark.parametrize("way", SYNCHRONOUS, ids=str)
 def test_n_workers_equal_one_process_that_averages_their_gradients(
-    harness: Harness,
-    tmp_path: Path,
-    expected: Callable[..., Parameters],
-    framework: str,
-    workers: int,
-    arguments: list[str],
+    harness: Harness, environment: Callable[..., Path], tmp_path: Path, expected: Callable[..., Reached], way: Way
 ) -> None:
-    ranks = trained(harness, tmp_path, workers, arguments)
-    reference = expected(framework, workers)
+    environment(way.arguments.split()[0], way.framework)
+    ranks = trained(
+        harness, tmp_path, way.nodes, *way.arguments.split(), "--devices-per-node", str(way.devices_per_node)
+    )
+    one = expected(way.framework, way.nodes * way.devices_per_node)
+    every_device_trained_on_its_own_batch(ranks, one)
+    reference = one.parameters
     start = initial_values(models.specification(MODEL), seed=1)
     for other in ranks[1:]:
-        assert all(np.array_equal(other[name], ranks[0][name]) for name in reference)
-    ours = ranks[0]
+        assert all(np.array_equal(other.parameters[name], ranks[0].parameters[name]) for name in reference)
+    ours = ranks[0].parameters
     too_far = {
         name: by for name in reference if (by := difference(ours[name], reference[name], start[name])) > TOLERANCE
     }
@@ -128,13 +182,28 @@ def test_n_workers_equal_one_process_that_averages_their_gradients(
     assert distance(ours, reference, reference) < 1e-3 * distance(reference, start, reference)
 
 
+def every_device_trained_on_its_own_batch(ranks: list[Reached], one: Reached) -> None:
+    """Device d of node n trains on batch n·K + d, where nodes have K devices; a rank reports the mean over its devices.
+
+    A mean of gradients would not tell who had which batch. The losses do: no two batches' are that close.
+    """
+    of_ranks = one.losses.reshape(STEPS, len(ranks), -1).mean(axis=2)
+    assert all(
+        abs(first - second) > 10 * LOSS_TOLERANCE * first for first, second in combinations(one.losses[0].tolist(), 2)
+    )
+    for number, rank in enumerate(ranks):
+        assert rank.losses == pytest.approx(of_ranks[:, number], rel=LOSS_TOLERANCE)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("sync", ["barrier", "none"])
 def test_modes_that_claim_less_still_train_and_leave_one_set_of_parameters(
-    harness: Harness, tmp_path: Path, sync: str
+    harness: Harness, environment: Callable[..., Path], tmp_path: Path, sync: str
 ) -> None:
     """2017's barrier and asynchronous SGD: every worker's update arrives, and all workers read the same servers."""
-    ranks = trained(harness, tmp_path, 2, ["--backend", "parameter_server", "--sync", sync])
-    assert all(np.array_equal(ranks[0][name], ranks[1][name]) for name in ranks[0])
+    environment("parameter_server")
+    first, second = (rank.parameters for rank in trained(harness, tmp_path, 2, "parameter_server", "--sync", sync))
+    assert all(np.array_equal(first[name], second[name]) for name in first)
 
 
 def test_the_frameworks_start_from_the_same_weights_and_take_the_same_first_step(
@@ -143,6 +212,7 @@ def test_the_frameworks_start_from_the_same_weights_and_take_the_same_first_step
     """One step on the same images: PyTorch and TensorFlow move to the same place."""
     ends = []
     for backend in ("pytorch", "parameter_server"):
+        environment(backend)
         arguments = ["--backend", backend, *PROTOCOL, "--warmup", "0", "--steps", "1", "--save-parameters"]
         done = harness("run", *arguments, "--output", backend)
         assert done.code == 0, done.stderr

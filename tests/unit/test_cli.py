@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -74,7 +75,8 @@ def test_the_controller_imports_no_framework_and_answers_without_pandas() -> Non
 
 def test_list_shows_what_there_is(harness: Harness) -> None:
     backends = harness("list", "backends").stdout
-    assert "parameter_server" in backends and "pytorch" in backends
+    builtin = {"distributed_replicated", "multi_worker_mirrored", "parameter_server", "pytorch"}
+    assert builtin <= {line.split()[0] for line in backends.splitlines()}
     models = harness("list", "models").stdout
     assert "23.82 M" in models and "25.56 M" in models
     assert harness("list", "environments").stdout.count("torch-") == 2
@@ -82,7 +84,8 @@ def test_list_shows_what_there_is(harness: Harness) -> None:
 
 def test_options_of_another_backend_are_refused_by_name(harness: Harness) -> None:
     done = harness("run", "--backend", "pytorch", "--ps", "2", "--dry-run")
-    assert (done.code, done.stderr) == (2, "harness: --ps is an option of parameter_server, not of pytorch\n")
+    said = "harness: --ps is an option of distributed_replicated, parameter_server, not of pytorch\n"
+    assert (done.code, done.stderr) == (2, said)
 
 
 def test_the_wheel_works_outside_the_checkout(tmp_path: Path) -> None:
@@ -98,9 +101,11 @@ def test_the_wheel_works_outside_the_checkout(tmp_path: Path) -> None:
     (site,) = home.glob("lib/*/site-packages")
     dependencies = next(path for path in sys.path if path.endswith("site-packages"))
     (site / "dependencies.pth").write_text(dependencies)
+    outside = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     shown = subprocess.run(
         [home / "bin" / "harness", "run", "--backend", "parameter_server", "--dry-run", "--json"],
         cwd=tmp_path,
+        env=outside,
         capture_output=True,
         text=True,
         check=True,
@@ -110,6 +115,6 @@ def test_the_wheel_works_outside_the_checkout(tmp_path: Path) -> None:
     assert Path(plan["trainer"]).is_file()
     assert Path(plan["processes"][0]["argv"][1]).is_file()
     environments = subprocess.run(
-        [home / "bin" / "harness", "list", "environments"], capture_output=True, text=True, check=True
+        [home / "bin" / "harness", "list", "environments"], env=outside, capture_output=True, text=True, check=True
     )
     assert "missing" in environments.stdout or "ready" in environments.stdout

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -53,6 +54,24 @@ def test_one_process_per_gpu_sees_only_its_own() -> None:
     launch = plan(cluster(2, gpus=4), "pytorch", nodes=2, devices_per_node=4)
     seen = [(process.host, process.local_rank, process.env["CUDA_VISIBLE_DEVICES"]) for process in launch.processes]
     assert seen == [(f"nid0000{node}", gpu, str(gpu)) for node in range(2) for gpu in range(4)]
+
+
+@pytest.mark.parametrize("name", ["parameter_server", "distributed_replicated"])
+def test_one_worker_per_node_drives_all_its_gpus(name: str) -> None:
+    launch = plan(cluster(2, gpus=4, cores=12), name, nodes=2, devices_per_node=3)
+    workers = [process for process in launch.processes if process.role == "worker"]
+    assert [(worker.host, worker.devices) for worker in workers] == [("nid00000", 3), ("nid00001", 3)]
+    assert {worker.env["CUDA_VISIBLE_DEVICES"] for worker in workers} == {"0,1,2"}
+    assert {worker.env["OMP_NUM_THREADS"] for worker in workers} == {"12"}  # of all its devices together
+    assert launch.world_size == 2  # processes; the spec counts the devices
+
+
+def test_only_workers_over_mpi_are_told_how_mpi_reaches_the_hosts() -> None:
+    allocation = replace(cluster(2), mpi_env={"FI_PROVIDER": "tcp"})
+    over_mpi = plan(allocation, "pytorch", nodes=2, transport="mpi")
+    assert over_mpi.mpi and all(process.env["FI_PROVIDER"] == "tcp" for process in over_mpi.processes)
+    over_gloo = plan(allocation, "pytorch", nodes=2, transport="gloo")
+    assert not over_gloo.mpi and not any("FI_PROVIDER" in process.env for process in over_gloo.processes)
 
 
 def test_parameter_servers_see_no_gpu() -> None:
@@ -116,6 +135,15 @@ def test_a_plan_is_its_golden_text() -> None:
         "address": "10.0.0.0",
         "port": 20002,
         "local_rank": 0,
+        "devices": 1,
+    }
+    assert {
+        key: value for key, value in launch.as_dict().items() if key not in ("trainer", "processes", "details")
+    } == {
+        "backend": "parameter_server",
+        "world_size": 2,
+        "mpi": False,
+        "schema": "harness.plan/1",
     }
     assert server["env"] == {
         "http_proxy": "",
@@ -143,6 +171,9 @@ def test_a_plan_is_its_golden_text() -> None:
         (cluster(1), "parameter_server", {"placement": "best"}, {}, "--placement best: must be 'greedy'"),
         (cluster(1), "parameter_server", {"colour": "red"}, {}, "unknown field 'colour'"),
         (cluster(1), "pytorch", {}, {"transport": "grpc"}, "--transport grpc: pytorch supports gloo"),
+        (cluster(1), "pytorch", {}, {"framework": "tensorflow"}, "--framework tensorflow: pytorch supports torch"),
+        (cluster(1, gpus=1), "pytorch", {}, {"transport": "mpi"}, "--transport mpi averages in the hosts' memory"),
+        (cluster(1), "multi_worker_mirrored", {}, {"transport": "nccl"}, "--transport nccl needs --device cuda"),
         (cluster(1), "pytorch", {}, {"model": "inception3", "image_size": 64}, "inception3 needs at least 75"),
     ],
 )

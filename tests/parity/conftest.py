@@ -1,0 +1,67 @@
+"""Runs that several tests look at: every way of training on CPUs, once per session, two workers on the same images."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness import models
+from harness.backend import backend
+from harness.comparison import contenders
+from tests.conftest import run_harness
+
+MODEL, STEPS, WINDOW = models.specification("resnet50"), 20, 18
+# At a learning rate of 0.01 training so small a batch is chaotic: what rounding changes doubles with every step.
+PROTOCOL = ["--nodes", "2", "--model", MODEL.name, "--batch-size", "4", "--image-size", "64", "--threads", "1"]
+PROTOCOL += ["--warmup", str(STEPS - WINDOW), "--steps", str(WINDOW), "--repeats", "1", "--learning-rate", "0.001"]
+
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Way:
+    """A backend on one of its frameworks, over one of its transports."""
+
+    backend: str
+    framework: str
+    transport: str
+
+    def __str__(self) -> str:
+        return f"{self.backend}:{self.framework}:{self.transport}"
+
+    @property
+    def arguments(self) -> list[str]:
+        return ["--backend", self.backend, "--framework", self.framework, "--transport", self.transport]
+
+    @property
+    def has_servers(self) -> bool:
+        return "ps" in backend(self.backend).options.model_fields
+
+
+# As ``harness compare-backends`` would compare them: a new backend is in these tests by being there.
+WAYS = [
+    Way(contender.backend.name, str(contender.framework), str(contender.transport))
+    for contender in contenders(None, "cpu")
+]
+
+
+@pytest.fixture(scope="session")
+def two_workers(environment: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Callable[[Way], Record]:
+    """The record of two workers (and two servers) that trained for ``STEPS`` steps, the last ``WINDOW`` in the window."""
+
+    @cache
+    def ran(way: Way) -> Record:
+        environment(way.backend, way.framework)
+        servers = ["--ps", "2"] if way.has_servers else []
+        folder = tmp_path_factory.mktemp("run")
+        done = run_harness(folder, "run", *way.arguments, *servers, *PROTOCOL, "--json")
+        assert done.code == 0, done.stderr
+        record: Record = done.json
+        return record
+
+    return ran

@@ -1,0 +1,151 @@
+"""The bytes that a run moves are those that its plan and its algorithm say, as the kernel counts them.
+
+Parameter servers: each worker pulls what a server holds and pushes as much, once per step. Allreduce over N workers: each
+sends 2(N−1)/N times the model, the least there is. One worker sends nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Harness
+from tests.parity.conftest import MODEL, WAYS, WINDOW, Record, Way
+
+TOLERANCE = 0.05  # gRPC's and MPI's headers, barriers, HTTP/2's acknowledgements
+FEW_STEPS = 5
+TINY = ["--model", MODEL.name, "--batch-size", "2", "--image-size", "32", "--threads", "1", "--repeats", "1"]
+TINY += ["--warmup", "2", "--steps", str(FEW_STEPS)]
+
+slow = pytest.mark.slow
+ALLREDUCE = [way for way in WAYS if not way.has_servers]
+SERVERS = [way for way in WAYS if way.has_servers]
+Measure = Callable[..., Record]
+
+
+@pytest.fixture
+def measure(harness: Harness, environment: Callable[..., Path]) -> Measure:
+    """The record of a tiny run."""
+
+    def run(*arguments: str, framework: str | None = None) -> Record:
+        environment(arguments[0], framework)
+        of = ["--framework", framework] if framework else []
+        done = harness("run", "--backend", *arguments, *of, *TINY, "--json")
+        assert done.code == 0, done.stderr
+        record: Record = done.json
+        return record
+
+    return run
+
+
+def ranks(record: Record) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = record["repeats"][0]["ranks"]
+    return found
+
+
+def each_server_moved_what_the_plan_says(record: Record, steps: int, servers: int) -> None:
+    planned = [server["bytes"] for server in record["plan"]["details"]["servers"]]
+    assert len(planned) == servers and sum(planned) == MODEL.bytes
+    workers, measured = len(ranks(record)), ranks(record)[0]["servers"]
+    assert len(measured) == servers
+    for held, (sent, received) in zip(planned, measured, strict=True):
+        assert sent / steps == pytest.approx(held * workers, rel=TOLERANCE)
+        assert received / steps == pytest.approx(held * workers, rel=TOLERANCE)
+
+
+@pytest.mark.parametrize("way", SERVERS, ids=str)
+def test_each_server_moves_what_the_plan_says_for_every_worker_and_step(
+    two_workers: Callable[[Way], Record], way: Way
+) -> None:
+    each_server_moved_what_the_plan_says(two_workers(way), WINDOW, servers=2)
+
+
+@pytest.mark.parametrize(
+    ("backend", "placement"),
+    [
+        ("parameter_server", "round_robin"),
+        ("parameter_server", "partitioned"),
+        pytest.param("parameter_server", "greedy", marks=slow),
+        pytest.param("distributed_replicated", "greedy", marks=slow),
+        pytest.param("distributed_replicated", "round_robin", marks=slow),
+        pytest.param("distributed_replicated", "partitioned", marks=slow),
+    ],
+)
+def test_each_server_moves_what_the_plan_says_whatever_the_placement(
+    measure: Measure, backend: str, placement: str
+) -> None:
+    record = measure(backend, "--nodes", "2", "--ps", "2", "--placement", placement)
+    each_server_moved_what_the_plan_says(record, FEW_STEPS, servers=2)
+
+
+@slow
+@pytest.mark.parametrize("sync", ["barrier", "none"])
+def test_modes_that_claim_less_move_as_much(measure: Measure, sync: str) -> None:
+    each_server_moved_what_the_plan_says(
+        measure("parameter_server", "--nodes", "2", "--ps", "2", "--sync", sync), FEW_STEPS, servers=2
+    )
+
+
+@slow
+def test_three_servers_of_their_own_and_two_workers(measure: Measure) -> None:
+    record = measure("parameter_server", "--nodes", "2", "--ps", "3", "--ps-nodes", "dedicated")
+    each_server_moved_what_the_plan_says(record, FEW_STEPS, servers=3)
+
+
+@pytest.mark.parametrize(
+    "backend",
+    ["parameter_server", pytest.param("distributed_replicated", marks=slow)],
+)
+def test_a_node_moves_as_much_with_two_devices_as_with_one(measure: Measure, backend: str) -> None:
+    of_one, of_two = (
+        [rank["network"] for rank in ranks(measure(backend, "--nodes", "2", "--devices-per-node", devices))]
+        for devices in ("1", "2")
+    )
+    assert len(of_one) == len(of_two) == 2
+    for one, two in zip(of_one, of_two, strict=True):
+        for direction in ("sent", "received"):
+            assert one[direction] > FEW_STEPS * MODEL.bytes  # the whole model, in every step
+            assert two[direction] == pytest.approx(one[direction], rel=0.01)
+
+
+@pytest.mark.parametrize("way", ALLREDUCE, ids=str)
+def test_each_of_two_workers_sends_one_model_per_step(two_workers: Callable[[Way], Record], way: Way) -> None:
+    record = two_workers(way)
+    assert len(ranks(record)) == 2
+    for rank in ranks(record):
+        assert rank["servers"] == []
+        assert rank["network"]["sent"] / WINDOW == pytest.approx(MODEL.bytes, rel=TOLERANCE)
+        assert rank["network"]["received"] / WINDOW == pytest.approx(MODEL.bytes, rel=TOLERANCE)
+
+
+@slow
+@pytest.mark.parametrize("backend", ["pytorch", "multi_worker_mirrored"])
+def test_each_of_three_workers_sends_four_thirds_of_the_model_per_step(measure: Measure, backend: str) -> None:
+    record = measure(backend, "--nodes", "3")
+    assert len(ranks(record)) == 3
+    for rank in ranks(record):
+        assert rank["network"]["sent"] / FEW_STEPS == pytest.approx(MODEL.bytes * 2 * 2 / 3, rel=TOLERANCE)
+
+
+@pytest.mark.parametrize("transport", ["gloo", pytest.param("mpi", marks=slow)])
+def test_a_single_worker_sends_nothing(measure: Measure, transport: str) -> None:
+    (rank,) = ranks(measure("pytorch", "--transport", transport))
+    assert rank["network"] == {"sent": 0, "received": 0, "interfaces": []}
+
+
+@pytest.mark.parametrize(
+    ("framework", "transport"),
+    [
+        ("torch", "gloo"),
+        pytest.param("torch", "mpi", marks=slow),
+        pytest.param("tensorflow", "gloo", marks=slow),
+        pytest.param("tensorflow", "mpi", marks=slow),
+    ],
+)
+def test_horovods_fp16_halves_the_bytes(measure: Measure, framework: str, transport: str) -> None:
+    record = measure("horovod", "--transport", transport, "--nodes", "2", "--fp16-allreduce", framework=framework)
+    for rank in ranks(record):
+        assert rank["network"]["sent"] / FEW_STEPS == pytest.approx(MODEL.bytes / 2, rel=TOLERANCE)

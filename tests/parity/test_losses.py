@@ -1,0 +1,54 @@
+"""Whoever distributes the training, it is the same training: all losses agree, step by step.
+
+Every backend, on each of its frameworks, over each of its transports, trains the same network from the same weights on the
+same synthetic images. (Real images would not do: each framework draws its crops with a generator of its own.) A gradient
+that is summed instead of averaged, applied late, or lost shows within few steps, as the last test demonstrates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from tests.conftest import Harness
+from tests.parity.conftest import PROTOCOL, STEPS, WAYS, Record, Way
+
+TOLERANCE = 1e-3
+TwoWorkers = Callable[[Way], Record]
+
+
+def losses(record: Record) -> np.ndarray:
+    """The loss of every step since the start, the mean over all ranks."""
+    ranks = record["repeats"][0]["ranks"]
+    assert [rank["rank"] for rank in ranks] == [0, 1]
+    return np.mean([rank["evidence"]["losses"] for rank in ranks], axis=0)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_the_loss_of_every_step_is_kept_and_falls(two_workers: TwoWorkers, way: Way) -> None:
+    found = losses(two_workers(way))
+    assert found.shape == (STEPS,)
+    assert np.isfinite(found).all() and len(set(found)) == STEPS
+    assert found[-1] < 0.9 * found[0]
+
+
+def test_the_losses_of_all_backends_on_the_same_images_agree_step_by_step(two_workers: TwoWorkers) -> None:
+    found = {str(way): losses(two_workers(way)) for way in WAYS}
+    assert len(found) >= 5
+    all_of_them = np.array(list(found.values()))
+    spread = np.ptp(all_of_them, axis=0) / all_of_them.min(axis=0)
+    assert spread.shape == (STEPS,)
+    assert (spread <= TOLERANCE).all(), (spread, found)
+
+
+@pytest.mark.slow
+def test_gradients_that_are_summed_instead_of_averaged_would_show(harness: Harness, two_workers: TwoWorkers) -> None:
+    """A sum over two workers is a mean at twice the learning rate."""
+    way = Way("pytorch", "torch", "gloo")
+    summed = harness("run", *way.arguments, *PROTOCOL, "--learning-rate", "0.002", "--json")
+    assert summed.code == 0, summed.stderr
+    ratio = losses(summed.json) / losses(two_workers(way))
+    assert ratio[0] == pytest.approx(1, rel=TOLERANCE)
+    assert (abs(ratio[2:] - 1) > 5 * TOLERANCE).all()

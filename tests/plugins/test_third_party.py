@@ -1,0 +1,96 @@
+"""A backend that comes in a package of its own, installed as a stranger would: tests/plugins/tiny_backend."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness import models, record
+from tests.conftest import Harness
+
+PACKAGE = Path(__file__).with_name("tiny_backend")
+MODEL = models.specification("resnet50")
+STEPS = 6
+RUN = ["run", "--backend", "tiny", "--env", sys.executable, "--nodes", "2", "--batch-size", "2", "--image-size", "32"]
+RUN += ["--warmup", "2", "--steps", str(STEPS - 2), "--repeats", "1"]
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The variables of a user who has installed the package beside harness."""
+    site = tmp_path_factory.mktemp("site")
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    subprocess.run([*pip, "--target", site, PACKAGE], check=True)
+    return having(site)
+
+
+def having(*folders: Path) -> dict[str, str]:
+    before = os.environ.get("PYTHONPATH")
+    return {"PYTHONPATH": os.pathsep.join([*map(str, folders), *([before] if before else [])])}
+
+
+def test_an_installed_backend_is_listed_and_shows_its_options(harness: Harness, installed: dict[str, str]) -> None:
+    assert "\ntiny: an example" in harness("list", "backends", **installed).stdout
+    assert "\ntiny: " not in harness("list", "backends").stdout
+    help_text = " ".join(harness("run", "--help", **installed).stdout.split())
+    assert "--steepness NUMBER of the bowl that is descended [default: 1]" in help_text
+
+
+def test_an_installed_backend_trains_and_gives_a_record(
+    harness: Harness, installed: dict[str, str], tmp_path: Path
+) -> None:
+    done = harness(*RUN, "--steepness", "3", **installed)
+    assert done.code == 0, done.stderr
+    (run,) = (tmp_path / "runs").iterdir()
+    kept = record.read(run)
+    assert kept.spec.options == {"steepness": 3.0} and (kept.spec.framework, kept.spec.transport) == ("numpy", "tcp")
+    assert kept.derived and done.stdout.endswith(f"total images/sec: {kept.derived.img_per_s.mean:.2f}\n")
+    first, second = kept.repeats[0].ranks
+    assert second.evidence["transport"] == f"tcp with 127.0.0.1:{kept.plan['processes'][0]['port']}"
+    for rank in (first, second):
+        losses = rank.evidence["losses"]
+        assert len(losses) == STEPS and losses == sorted(losses, reverse=True) and losses[-1] < 0.9 * losses[0]
+        assert rank.network and rank.network.interfaces == ["lo"]
+        assert rank.network.sent == pytest.approx(MODEL.bytes * (STEPS - 2), rel=0.01)
+
+
+def test_its_words_about_a_wrong_request_are_one_line(harness: Harness, installed: dict[str, str]) -> None:
+    for wrong, said in {
+        "--steepness=-1": "--steepness -1: must be greater than 0",
+        "--precision=amp": "--precision amp: tiny",
+        "--framework=torch": "--framework torch: tiny supports numpy",
+        "--ps=1": "--ps is an option of distributed_replicated, parameter_server, not of tiny",
+    }.items():
+        done = harness(*RUN, wrong, **installed)
+        assert (done.code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+        assert said in done.stderr
+
+
+def test_a_backend_that_does_not_load_is_named_and_leaves_the_others_alone(harness: Harness, tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    (site / "broken-1.dist-info").mkdir(parents=True)
+    (site / "broken-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1\n")
+    (site / "broken-1.dist-info" / "entry_points.txt").write_text("[harness.backends]\nbroken = broken:BACKEND\n")
+    (site / "broken.py").write_text("import a_module_that_is_not_there\n")
+    listed = harness("list", "backends", **having(site))
+    assert (listed.code, listed.stderr) == (0, "")
+    assert "a_module_that_is_not_there" in listed.stdout and "\npytorch: " in listed.stdout
+    refused = harness("run", "--backend", "broken", **having(site))
+    assert (refused.code, refused.stdout, refused.stderr.count("\n")) == (2, "", 1)
+    assert "backend 'broken' does not load: ModuleNotFoundError" in refused.stderr
+    assert harness("run", "--backend", "pytorch", "--dry-run", **having(site)).code == 0
+
+
+@pytest.mark.slow
+def test_its_environment_is_built_like_every_other(harness: Harness, installed: dict[str, str], tmp_path: Path) -> None:
+    cache = installed | {"HARNESS_CACHE": str(tmp_path / "cache")}
+    built = harness("env", "build", "tiny", **cache)
+    assert built.code == 0, built.stderr
+    done = harness(*[word for word in RUN if word not in ("--env", sys.executable)], "--json", **cache)
+    assert done.code == 0, done.stderr
+    packages = set(done.json["software"]["packages"])
+    assert "numpy" in packages and "harness-bench" not in packages

@@ -1,0 +1,53 @@
+"""The tiny backend as harness's controller sees it: what it is called, what it can do, which processes it needs.
+
+This module runs beside harness, so it may import harness and Pydantic, but nothing of the framework.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field
+
+from harness.backend import Arrangement, Backend, one_process_per_device
+from harness.environments import EnvironmentSpec, Variant
+from harness.errors import InvalidInput
+from harness.spec import Options, RunSpec
+
+FOLDER = Path(__file__).parent
+
+
+class TinyOptions(Options):
+    """Each field is an option of the command line: this one is ``--steepness``."""
+
+    steepness: float = Field(1.0, gt=0, description="of the bowl that is descended")
+
+
+def _arrange(spec: RunSpec) -> Arrangement:
+    """One process for each device. ``details`` could tell the trainers more; they find it in ``job.plan["details"]``."""
+    return Arrangement(one_process_per_device(spec))
+
+
+def _environment(framework: str, variant: Variant) -> EnvironmentSpec:
+    """What `harness env build tiny` installs, and what must import there."""
+    return EnvironmentSpec("tiny", variant, FOLDER / "requirements.txt", imports=("numpy",))
+
+
+def _validate(spec: RunSpec) -> None:
+    """Refuse what cannot run, in one line that says what would."""
+    if spec.device == "cuda":
+        raise InvalidInput("--device cuda: tiny computes with NumPy; use --device cpu")
+
+
+BACKEND = Backend(
+    name="tiny",
+    frameworks=("numpy",),
+    strategy="an example: gradients meet on worker 0, over plain sockets",
+    folder=FOLDER,  # where trainer.py is
+    transports=("tcp",),
+    precisions=("fp32",),
+    options=TinyOptions,
+    arrange=_arrange,
+    environment=_environment,
+    validate=_validate,
+)
