@@ -73,5 +73,4 @@ def _start_rendezvous(job: Job) -> None:
     from horovod.runner.http.http_server import RendezvousHandler, RendezvousHTTPServer
 
     server = RendezvousHTTPServer((job.process["address"], job.process["port"]), RendezvousHandler, 0)
-    server.init([])  # without a list of ranks each takes its own entries away, once all have connected
     threading.Thread(target=server.serve_forever, name="rendezvous", daemon=True).start()
