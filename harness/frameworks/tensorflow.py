@@ -16,6 +16,7 @@ from harness import models
 from harness.models.initial import initial_values
 from harness.worker.clock import HostClock
 from harness.worker.job import Job
+from harness.worker.trainer import State
 
 READ_AHEAD = 16  # batches that the input pipeline may be ahead of the training
 Tensors = Dict[str, Any]
@@ -143,23 +144,17 @@ class Replica:
         with bad_images_named(self._job):
             self._losses.append(float(step()))
 
-    @property
-    def steps(self) -> int:
-        """Steps trained so far."""
-        return len(self._losses)
-
-    @property
-    def losses(self) -> List[float]:
-        """The loss of every step so far."""
-        return self._losses
-
-    def parameters(self) -> Dict[str, np.ndarray]:
-        """All parameters, float32 in the canonical layout."""
-        return {name: variable.numpy() for name, variable in self._tensors.items()}
-
-    def details(self) -> Dict[str, Any]:
-        """Version and threads."""
-        return {"tensorflow": tf.__version__, "threads": self._job.spec["threads"]}
+    def state(self, world_size: int, transport: str) -> State:
+        """This rank's state, with what the backend knows of its world."""
+        return State(
+            parameters={name: variable.numpy() for name, variable in self._tensors.items()},
+            losses=self._losses,
+            updates=len(self._losses),
+            world_size=world_size,
+            transport=transport,
+            device=self.device,
+            details={"tensorflow": tf.__version__, "threads": self._job.spec["threads"]},
+        )
 
 
 def set_threads(job: Job) -> None:

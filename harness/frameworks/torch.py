@@ -7,9 +7,8 @@ worker, as in every backend of the suite.
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import Any, ContextManager, Dict, Iterator, List, Tuple
+from typing import Any, ContextManager, Iterator, List, Tuple
 
-import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
 
@@ -18,6 +17,7 @@ from harness.models import torch_weights
 from harness.models.initial import initial_values
 from harness.worker.clock import Clock, CudaClock, HostClock
 from harness.worker.job import Job
+from harness.worker.trainer import State
 
 
 class Replica:
@@ -66,35 +66,26 @@ class Replica:
         self._losses.append(loss.detach())
         return self.scaler.scale(loss)
 
-    @property
-    def steps(self) -> int:
-        """Steps trained so far."""
-        return len(self._losses)
-
-    def losses(self) -> List[float]:
-        """The loss of every step so far."""
-        return [float(loss) for loss in self._losses]
-
     def synchronize(self) -> None:
         """Wait for the GPU; a CPU is never behind."""
         if self.cuda:
             torch.cuda.synchronize()
 
-    def parameters(self) -> Dict[str, np.ndarray]:
-        """All parameters, float32 in the canonical layout."""
+    def state(self, world_size: int, transport: str, **details: Any) -> State:
+        """This rank's state, with what the backend knows of its world; ``details`` go into the record."""
         held = torch_weights.dump(self.module, self._specification)
-        return {tensor.name: held[tensor.name] for tensor in self._specification.tensors}
-
-    def device_name(self) -> str:
-        """What a person calls the device."""
-        return torch.cuda.get_device_name() if self.cuda else "cpu"
-
-    def details(self) -> Dict[str, Any]:
-        """Version, threads and, on a GPU, the most memory that was used (bytes)."""
-        details: Dict[str, Any] = {"torch": torch.__version__, "threads": torch.get_num_threads()}
+        details.update(torch=torch.__version__, threads=torch.get_num_threads())
         if self.cuda:
             details["peak_memory_bytes"] = torch.cuda.max_memory_allocated()
-        return details
+        return State(
+            parameters={tensor.name: held[tensor.name] for tensor in self._specification.tensors},
+            losses=[float(loss) for loss in self._losses],
+            updates=len(self._losses),
+            world_size=world_size,
+            transport=transport,
+            device=torch.cuda.get_device_name() if self.cuda else "cpu",
+            details=details,
+        )
 
     def _inputs(self) -> Iterator[Tuple[torch.Tensor, torch.Tensor]]:
         if self._job.real_data:

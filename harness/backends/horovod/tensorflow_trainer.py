@@ -60,15 +60,7 @@ class HorovodTensorFlowTrainer:
 
     def state(self) -> State:
         """This rank's parameters and what carried the gradients."""
-        return State(
-            parameters=self._replica.parameters(),
-            losses=self._replica.losses,
-            updates=self._replica.steps,
-            world_size=self._world_size,
-            transport=world.transport(self._job, hvd),
-            device=self._replica.device,
-            details=self._replica.details(),
-        )
+        return self._replica.state(self._world_size, world.transport(self._job, hvd))
 
     def close(self) -> None:
         """Leave Horovod's world."""

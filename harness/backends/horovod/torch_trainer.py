@@ -58,15 +58,7 @@ class HorovodTorchTrainer:
 
     def state(self) -> State:
         """This rank's parameters and what carried the gradients."""
-        return State(
-            parameters=self._replica.parameters(),
-            losses=self._replica.losses(),
-            updates=self._replica.steps,
-            world_size=hvd.size(),
-            transport=world.transport(self._job, hvd),
-            device=self._replica.device_name(),
-            details=self._replica.details(),
-        )
+        return self._replica.state(hvd.size(), world.transport(self._job, hvd))
 
     def close(self) -> None:
         """Leave Horovod's world."""

@@ -83,15 +83,7 @@ class MultiWorkerMirroredTrainer:
 
     def state(self) -> State:
         """This rank's parameters and what carried the gradients."""
-        return State(
-            parameters=self._replica.parameters(),
-            losses=self._replica.losses,
-            updates=self._replica.steps,
-            world_size=self._world_size,
-            transport=self._transport(),
-            device=self._replica.device,
-            details=self._replica.details(),
-        )
+        return self._replica.state(self._world_size, self._transport())
 
     def close(self) -> None:
         """Nothing to leave: TensorFlow's server ends with the process."""

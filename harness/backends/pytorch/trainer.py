@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from datetime import timedelta
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, List, Optional, Tuple
 
 import torch
 import torch.distributed as dist
@@ -76,18 +76,9 @@ class PyTorchTrainer:
 
     def state(self) -> State:
         """This rank's parameters and what carried the gradients."""
-        details: Dict[str, Any] = self._replica.details()
         if self._hook:
-            details["mpi"] = self._hook.details()
-        return State(
-            parameters=self._replica.parameters(),
-            losses=self._replica.losses(),
-            updates=self._replica.steps,
-            world_size=self._hook.size if self._hook else dist.get_world_size(),
-            transport=self._transport(),
-            device=self._replica.device_name(),
-            details=details,
-        )
+            return self._replica.state(self._hook.size, self._transport(), mpi=self._hook.details())
+        return self._replica.state(dist.get_world_size(), self._transport())
 
     def close(self) -> None:
         """Leave the process group."""
