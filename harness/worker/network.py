@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import socket
 import struct
+import time
 
 SIOCGIFADDR = 0x8915
 
@@ -20,6 +21,19 @@ def listen(address: str, port: int) -> socket.socket:
         server.close()
         raise RuntimeError(f"cannot listen on {address}:{port}: {error.strerror}") from None
     return server
+
+
+def wait_for_listener(address: str, port: int, timeout_s: float) -> None:
+    """Return once somebody listens on ``address``. Raises RuntimeError after ``timeout_s`` seconds."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            socket.create_connection((address, port), timeout=timeout_s).close()
+            return
+        except OSError as error:
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"nobody listens on {address}:{port} after {timeout_s:g} s: {error}") from None
+        time.sleep(0.1)
 
 
 def interface_of(address: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Dict
 
 from harness.worker import mpi
 from harness.worker.job import Job
-from harness.worker.network import interface_of
+from harness.worker.network import interface_of, wait_for_listener
 
 
 def join(job: Job, hvd: Any) -> None:
@@ -22,6 +22,9 @@ def join(job: Job, hvd: Any) -> None:
         os.environ.update(_place(job))
         if job.rank == 0:
             _start_rendezvous(job)
+        else:  # Horovod gives up on a server that is not there yet
+            first = job.processes("worker")[0]
+            wait_for_listener(first["address"], first["port"], job.spec["timeout_s"])
     hvd.init()
     if not gloo:
         mpi.check_world(hvd.rank(), hvd.size(), job.rank, job.world_size)
@@ -70,5 +73,4 @@ def _start_rendezvous(job: Job) -> None:
     from horovod.runner.http.http_server import RendezvousHandler, RendezvousHTTPServer
 
     server = RendezvousHTTPServer((job.process["address"], job.process["port"]), RendezvousHandler, 0)
-    server.init([])  # without a list of ranks each takes its own entries away, once all have connected
     threading.Thread(target=server.serve_forever, name="rendezvous", daemon=True).start()
