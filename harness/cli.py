@@ -136,14 +136,14 @@ def _compare(**given: Any) -> None:
 
     `harness compare-backends --backends parameter_server,horovod:torch:gloo,pytorch:mpi --nodes 1,2`
     """
-    from harness import run
+    from harness import backend, run
     from harness.comparison import contenders
     from harness.launch.local import device_here
     from harness.report import terminal
     from harness.spec import RunSpec
 
     text, sizes = given.pop("backends"), _list("--nodes", given.pop("nodes"), ["1", "2"])
-    names = None if text is None else _list("--backends", text, [])
+    names = None if text is None else _list("--backends", text, backend.names())
     chosen = contenders(names, device_here(given["device"] or "auto"))
     fields, own = spec_fields(given, [one.backend.name for one in chosen])
     output = Path(given["output"] or "runs")

@@ -15,9 +15,11 @@ import threading
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from harness.plan import LaunchPlan
 
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where Linux keeps POSIX shared memory
 LIMITS = {"kvsname_max": 256, "keylen_max": 64, "vallen_max": 1024}  # as MPICH's own process managers say
 
 
@@ -58,13 +60,22 @@ class World:
         return {"PMI_RANK": str(rank), "PMI_SIZE": str(self.size), "PMI_FD": str(theirs.fileno())}, theirs
 
     def close(self) -> None:
-        """Stop answering. Ranks that are still there see the end of the file."""
+        """Stop answering, and remove what killed ranks left. Ranks that are still there see the end of the file."""
         self._open.close()
         self._thread.join()
         for key in list(self._selector.get_map().values()):
             if isinstance(key.fileobj, socket.socket):
                 key.fileobj.close()
         self._selector.close()
+        for left in self.shared_memory():
+            left.unlink(missing_ok=True)
+
+    def shared_memory(self) -> list[Path]:
+        """What MPICH keeps in shared memory for this world. It removes it as it finalises, which killed ranks never do."""
+        number = 2166136261  # MPICH's number of a world: FNV-1a of its name
+        for byte in self.name.encode():
+            number = (number ^ byte) * 16777619 % 2**32
+        return [path for kind in ("shm", "vci") for path in SHARED_MEMORY.glob(f"mpich_{kind}_{number:x}_*")]
 
     def _serve(self) -> None:
         while True:

@@ -65,6 +65,11 @@ class Run:
         self.ranks.add(pid)
         return pid
 
+    def shared_memory(self, name: str) -> set[Path]:
+        """Files in /dev/shm that a process of the run has mapped."""
+        maps = Path(f"/proc/{self.pid(name)}/maps").read_text()
+        return {Path(word) for word in maps.split() if word.startswith("/dev/shm/")}
+
     def send(self, name: str, sent: signal.Signals) -> None:
         os.kill(self.pid(name), sent)
 

@@ -15,6 +15,7 @@ RUN = ["run", "--backend"]
 PYTORCH = [*RUN, "pytorch"]
 PS = [*RUN, "parameter_server"]
 REPLICATED = [*RUN, "distributed_replicated"]
+HOROVOD = [*RUN, "horovod"]
 MIRRORED = [*RUN, "multi_worker_mirrored"]
 
 # Arguments, and what the line must say.
@@ -75,12 +76,16 @@ WRONG: list[tuple[list[str], list[str]]] = [
     ([*PYTORCH, "--device", "tpu"], ["--device tpu", "'auto', 'cpu' or 'cuda'"]),
     ([*PYTORCH, "--precision", "fp8"], ["--precision fp8", "'fp32', 'tf32' or 'amp'"]),
     ([*PYTORCH, "--precision", "tf32", "--device", "cpu"], ["--precision tf32 needs --device cuda", "fp32 or amp"]),
-    ([*PS, "--transport", "mpi"], ["--transport mpi", "parameter_server supports grpc"]),
+    ([*PS, "--transport", "mpi"], ["--transport mpi", "parameter_server on --device cpu supports grpc"]),
     ([*PYTORCH, "--transport", ""], ["--transport ''", "must not be empty"]),
-    ([*PYTORCH, "--transport", "nccl", "--device", "cpu"], ["--transport nccl needs --device cuda", "gloo"]),
-    ([*MIRRORED, "--transport", "nccl", "--device", "cpu"], ["--transport nccl needs --device cuda", "grpc"]),
+    ([*PYTORCH, "--transport", "nccl", "--device", "cpu"], ["--transport nccl: pytorch on --device cpu", "gloo, mpi"]),
+    ([*MIRRORED, "--transport", "nccl", "--device", "cpu"], ["--transport nccl: multi_worker_mirrored on", "grpc"]),
     ([*MIRRORED, "--pack-mb", "-1"], ["--pack-mb -1", "greater than or equal to 0"]),
-    ([*REPLICATED, "--transport", "mpi"], ["--transport mpi", "distributed_replicated supports grpc"]),
+    ([*HOROVOD, "--transport", "nccl", "--device", "cpu"], ["--transport nccl: horovod on", "mpi, gloo"]),
+    ([*HOROVOD, "--framework", "keras"], ["--framework keras", "horovod supports tensorflow, torch"]),
+    ([*HOROVOD, "--cycle-time-ms", "0"], ["--cycle-time-ms 0", "greater than 0"]),
+    ([*HOROVOD, "--bucket-mb", "1"], ["--bucket-mb is an option of pytorch, not of horovod"]),
+    ([*REPLICATED, "--transport", "mpi"], ["--transport mpi", "distributed_replicated on --device cpu supports grpc"]),
     ([*REPLICATED, "--ps", "3", "--nodes", "2"], ["--ps 3", "--nodes 2", "--ps 1..2", "--ps-nodes dedicated"]),
     ([*REPLICATED, "--sync", "none"], ["--sync is an option of parameter_server, not of distributed_replicated"]),
     ([*PS, "--placement", "diagonal"], ["--placement diagonal", "'greedy', 'round_robin' or 'partitioned'"]),

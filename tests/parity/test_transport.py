@@ -88,6 +88,7 @@ def test_an_mpi_that_does_not_hear_its_launcher_is_an_error_that_names_its_world
     finally:
         for rank in ranks:
             rank.kill()
+            Path(f"/dev/shm/mpich_shm_{rank.pid:x}_0").unlink(missing_ok=True)  # of a world that has no launcher
     events = [_events(tmp_path, rank) for rank in range(2)]
     assert not any("measured" in of_rank or "window" in of_rank for of_rank in events)
     # Rank 1 sees at once that it is not rank 0 of 2; the other one sees the size, unless its peer's end comes first.

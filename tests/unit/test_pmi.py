@@ -235,7 +235,14 @@ print(world.Get_rank(), world.Get_size(), set(total.tolist()), flush=True)
 """
 
 
-def started(opened: World, python: Path) -> list[subprocess.Popen[str]]:
+WAIT = """
+from mpi4py import MPI
+print(MPI.COMM_WORLD.Get_size(), flush=True)
+input()
+"""
+
+
+def started(opened: World, python: Path, code: str = ALLREDUCE) -> list[subprocess.Popen[str]]:
     """The ranks of a world, as the launcher starts them."""
     ranks = []
     for rank in range(opened.size):
@@ -243,9 +250,10 @@ def started(opened: World, python: Path) -> list[subprocess.Popen[str]]:
         with end:
             ranks.append(
                 subprocess.Popen(
-                    [python, "-c", ALLREDUCE],
+                    [python, "-c", code],
                     env={**os.environ, **MPI_ENV, **variables, "PYTHONPATH": ""},
                     pass_fds=[end.fileno()],
+                    stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.STDOUT,
                     text=True,
@@ -273,3 +281,19 @@ def test_the_real_mpich_finds_its_world_and_sums_over_it(
     total = float(sum(range(1, size + 1)))
     assert said == [[f"{rank} {size} {{{total}}}" for rank in range(size)]] * 2
     assert {process.returncode for of_world in ranks for process in of_world} == {0}
+
+
+def test_shared_memory_of_killed_ranks_is_removed(environment: Callable[..., Path]) -> None:
+    """MPICH's own files in /dev/shm outlive its processes."""
+    opened = World(2, process_mapping(planned(1, 2)))
+    ranks = started(opened, environment("pytorch"), WAIT)
+    try:
+        assert [rank.stdout and rank.stdout.readline() for rank in ranks] == ["2\n", "2\n"]
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.communicate()
+    left = opened.shared_memory()
+    assert left, "MPICH names its shared memory otherwise: nothing would be removed"
+    opened.close()
+    assert not [path for path in left if path.exists()]

@@ -84,7 +84,7 @@ class ServerWorker:
         """The parameters as they are on the servers, and the number of updates counted there."""
         held, copies, updates = self._session.run([self._held, self._copies, self._updates])
         for number, copy in enumerate(copies):
-            if differing := [name for name in held if not np.array_equal(copy[name], held[name])]:
+            if differing := [name for name in held if not np.array_equal(copy[name], held[name], equal_nan=True)]:
                 raise RuntimeError(f"device {number} and the parameter servers differ in {', '.join(differing[:3])} …")
         return State(
             parameters=held,
