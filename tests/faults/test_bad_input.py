@@ -174,12 +174,22 @@ def test_a_busy_port_is_refused_by_its_number(harness: Harness) -> None:
         refused_in_one_line(harness(*PYTORCH, "--nodes", "2", "--port", str(port - 1)), f"port {port} is in use")
 
 
-@pytest.mark.parametrize("backend", ["pytorch", "parameter_server"])
+@pytest.mark.parametrize(
+    ("request_", "named", "command"),
+    [
+        ("pytorch", "pytorch", "pytorch"),
+        ("parameter_server", "parameter_server", "parameter_server"),
+        ("distributed_replicated", "distributed_replicated", "distributed_replicated"),
+        ("multi_worker_mirrored", "multi_worker_mirrored", "multi_worker_mirrored"),
+        ("horovod", "horovod with tensorflow", "horovod --framework tensorflow"),
+        ("horovod --framework torch", "horovod with torch", "horovod --framework torch"),
+    ],
+)
 def test_a_missing_environment_is_refused_with_the_command_that_builds_it(
-    harness: Harness, tmp_path: Path, backend: str
+    harness: Harness, tmp_path: Path, request_: str, named: str, command: str
 ) -> None:
-    done = harness("run", "--backend", backend, HARNESS_CACHE=str(tmp_path / "cache"))
-    refused_in_one_line(done, f"the environment of {backend} is not built", f"run `harness env build {backend}`")
+    done = harness("run", "--backend", *request_.split(), HARNESS_CACHE=str(tmp_path / "cache"))
+    refused_in_one_line(done, f"the environment of {named} is not built", f"run `harness env build {command}`")
     assert list(tmp_path.iterdir()) == []
 
 

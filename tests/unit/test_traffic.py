@@ -113,6 +113,7 @@ def test_an_ipv4_connection_to_an_ipv6_socket_has_its_interface() -> None:
     with connection(socket.AF_INET6) as (client, server):
         assert server.getsockname()[0] == "::ffff:127.0.0.1"
         before = traffic.sockets()
+        assert before and before[inode(server)][0] == "127.0.0.1"
         move(client, server, MEGABYTE)
         found = settled(before, MEGABYTE)
     assert (found.sent, found.received, found.interfaces) == (MEGABYTE, MEGABYTE, ["lo"])
