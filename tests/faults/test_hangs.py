@@ -19,7 +19,6 @@ ENOUGH_TO_START_S = "25"
         pytest.param("parameter_server", "worker-0", "worker rank 0 on node0 is stopped", marks=pytest.mark.slow),
         pytest.param("parameter_server", "ps-0", "ps rank 0 on node0 is stopped", marks=pytest.mark.slow),
         pytest.param("distributed_replicated", "ps-0", "ps rank 0 on node0 is stopped", marks=pytest.mark.slow),
-        pytest.param("multi_worker_mirrored", "worker-1", "worker rank 1 on node1 is stopped", marks=pytest.mark.slow),
         pytest.param("pytorch torch mpi", "worker-1", "worker rank 1 on node1 is stopped", marks=pytest.mark.slow),
         pytest.param("horovod torch mpi", "worker-1", "worker rank 1 on node1 is stopped", marks=pytest.mark.slow),
         pytest.param("horovod torch gloo", "worker-0", "worker rank 0 on node0 is stopped", marks=pytest.mark.slow),
@@ -33,6 +32,16 @@ def test_a_process_that_stops_in_the_window_is_named_after_the_time_limit(
         run.reaches(worker, "window")
     run.send(victim, signal.SIGSTOP)
     run.end().failed_saying(message, f"no end after {ENOUGH_TO_START_S} s (--timeout)")
+
+
+@pytest.mark.slow
+def test_tensorflows_own_watchdog_is_quicker_and_names_the_worker_too(begin: Begin) -> None:
+    """Its coordination service misses the heartbeats and ends the others; what it says of whom reaches the user."""
+    run = begin("multi_worker_mirrored", "--warmup", "1", "--steps", LONG, "--timeout", "120")
+    for worker in ("worker-0", "worker-1"):
+        run.reaches(worker, "window")
+    run.send("worker-1", signal.SIGSTOP)
+    run.end().failed_saying("failed: UnavailableError", "/job:worker/task:1", "stopped sending heartbeats")
 
 
 def test_a_run_that_is_only_slow_is_ended_by_the_time_limit_too(begin: Begin) -> None:
