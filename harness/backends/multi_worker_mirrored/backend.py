@@ -15,8 +15,10 @@ from harness.spec import Options, RunSpec
 class MultiWorkerMirroredOptions(Options):
     """Options of the ``multi_worker_mirrored`` backend."""
 
+    # TensorFlow's own default is 0. Packs overlap with backward: 25 MiB gave 9.7 to 10.8 img/s where 0 gave 8.6 to 9.3
+    # (ResNet-50, two workers on two cores, in turn).
     pack_mb: float = Field(
-        0.0, ge=0, le=1e6, description="gradients reduced at once, in MiB; 0: all, when backward has ended"
+        25.0, ge=0, le=1e6, description="gradients reduced at once, in MiB; 0: all, when backward has ended"
     )
 
 
