@@ -19,7 +19,7 @@ from harness.options import GroupedCommand, grouped, spec_fields, spec_options
 from harness.plan import LAST_PORT
 
 if TYPE_CHECKING:
-    from harness.environments import Variant
+    from harness.environments import EnvironmentSpec, Variant
     from harness.record import Record
     from harness.run import Prepared, Run
 
@@ -347,11 +347,18 @@ def env_build(backends: tuple[str, ...], variant: Variant, framework: str | None
 @FRAMEWORK
 def env_check(name: str, given: Path | None, variant: Variant, framework: str | None) -> None:
     """Import what BACKEND needs in its environment, and compare its packages with the pinned ones."""
-    from harness import environments
     from harness.backend import backend
 
+    # Of several frameworks a given environment is for one: the first, unless it is named.
+    every = backend(name).environments(variant, framework)
+    for wanted in every if given is None else every[:1]:
+        _check(wanted, given)
+
+
+def _check(wanted: EnvironmentSpec, given: Path | None) -> None:
+    from harness import environments
+
     with _environment_problems():
-        wanted = backend(name).environments(variant, framework)[0]
         report = environments.check(wanted, None if given is None else environments.at(given, wanted))
     click.echo(f"{report.python}  Python {report.python_version}  checked in {report.seconds:.1f} s")
     for module, version in report.imported.items():
@@ -361,7 +368,7 @@ def env_check(name: str, given: Path | None, variant: Variant, framework: str | 
     for package, (pinned, installed) in report.mismatched.items():
         click.echo(f"  {package} is {installed or 'missing'}, pinned {pinned}")
     if report.failed or (report.mismatched and given is None):
-        raise InvalidInput(f"the environment of {name} is not as it should be: {report.python}")
+        raise InvalidInput(f"the environment of {wanted.backend} is not as it should be: {report.python}")
 
 
 @env.command("path")
