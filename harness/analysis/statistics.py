@@ -5,8 +5,6 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
 MAD_TO_STDEV = 1.4826  # of normally distributed values: 1 / Φ⁻¹(3/4)
@@ -63,9 +61,11 @@ def step_times(marks_s: Sequence[Sequence[Sequence[float]]], finished_s: Sequenc
 
     The slowest rank is the one that took longest to finish its steps, averaged over the repeats.
     """
+    import numpy as np  # here, so that commands that compute nothing answer at once
+
     durations = np.diff(np.asarray(marks_s, dtype=float), axis=-1).ravel()
     p50, p99 = np.percentile(durations, [50, 99])
-    finished: NDArray[np.float64] = np.asarray(finished_s, dtype=float).mean(axis=0)
+    finished = np.asarray(finished_s, dtype=float).mean(axis=0)
     slowest = int(finished.argmax())
     return StepTimes(
         p50_s=float(p50),
