@@ -25,12 +25,14 @@ import sys
 import tempfile
 from pathlib import Path
 
+from harness.backends.pytorch.backend import KEEP_MEMORY
+from harness.launch.local import MPI_ENV
+
 HERE = Path(__file__).parent
 TOTAL = re.compile(r"total images/sec: ([\d.]+)|Total img/sec on \d+ \w+\(s\): ([\d.]+)")
 SERVERS = ("parameter_server", "distributed_replicated")
-KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(4 << 30), "MALLOC_TRIM_THRESHOLD_": str(8 << 30)}
 # As our launcher does it: ranks on one machine talk TCP, as if they were on different nodes.
-MPI = {"MPIR_CVAR_NOLOCAL": "1", "MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp", "FI_TCP_IFACE": "lo"}
+MPI = {"MPIR_CVAR_NOLOCAL": "1", **MPI_ENV}
 
 
 def main() -> None:

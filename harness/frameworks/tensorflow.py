@@ -7,7 +7,7 @@ the parameter server backends build graphs of their own.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import Any, Callable, Dict, Iterator, List, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Sequence, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -68,6 +68,13 @@ def image_files(job: Job, device: int = 0) -> Any:
     if data_format(job) == "NHWC":
         return batches
     return batches.map(lambda images, labels: (tf.transpose(images, [0, 3, 1, 2]), labels))
+
+
+def addresses_seen(job: Job, role: str, devices: Iterable[str]) -> List[str]:
+    """Addresses of the processes of a role among TensorFlow's names of devices, by rank."""
+    tasks = {int(name.split("/task:")[1].split("/")[0]) for name in devices if f"/job:{role}/" in name}
+    processes = job.processes(role)
+    return [f"{processes[task]['address']}:{processes[task]['port']}" for task in sorted(tasks)]
 
 
 @contextmanager

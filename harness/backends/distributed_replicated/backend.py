@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
 
 from pydantic import Field
 
 from harness.backend import Backend
-from harness.backends.parameter_server.backend import ServerOptions, arrange, environment, validate
-from harness.environments import EnvironmentSpec, Variant
-from harness.spec import Underscored
+from harness.backends.parameter_server.backend import Placement, ServerOptions, arrange, environment, validate
 
 
 class DistributedReplicatedOptions(ServerOptions):
     """Options of the ``distributed_replicated`` backend."""
 
-    placement: Annotated[Literal["greedy", "round_robin", "partitioned"], Underscored] = Field(
-        "round_robin", description="how variables are spread over the servers"
-    )
-
-
-def _environment(framework: str, variant: Variant) -> EnvironmentSpec:
-    return environment("distributed_replicated", variant)
+    placement: Placement = Field("round_robin", description="how variables are spread over the servers")
 
 
 BACKEND = Backend(
@@ -34,6 +26,6 @@ BACKEND = Backend(
     precisions=("fp32", "tf32", "amp"),
     options=DistributedReplicatedOptions,
     arrange=arrange,
-    environment=_environment,
+    environment=partial(environment, "distributed_replicated"),
     validate=validate,
 )

@@ -62,7 +62,7 @@ class SendAndCopyBack:
         """Send the gradients, and assign each variable when its new value has come back."""
         job = self._job
         rate = job.spec["learning_rate"] / (job.world_size * job.devices)
-        servers = {(name, begin): ps for name, ps, begin, _ in job.plan["details"]["pieces"]}
+        servers = self._pieces.servers
         fresh: Dict[Piece, Any] = {}
         applied, released = [], []
         for key, gradient in self._pieces.cut(gradients).items():

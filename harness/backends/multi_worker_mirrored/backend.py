@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from pydantic import Field
 
 from harness.backend import Arrangement, Backend, one_process_per_device
 from harness.backends.parameter_server.backend import environment
-from harness.environments import EnvironmentSpec, Variant
 from harness.spec import Options, RunSpec
 
 
@@ -26,10 +26,6 @@ def _arrange(spec: RunSpec) -> Arrangement:
     return Arrangement(one_process_per_device(spec))
 
 
-def _environment(framework: str, variant: Variant) -> EnvironmentSpec:
-    return environment("multi_worker_mirrored", variant)
-
-
 BACKEND = Backend(
     name="multi_worker_mirrored",
     frameworks=("tensorflow",),
@@ -40,5 +36,5 @@ BACKEND = Backend(
     precisions=("fp32", "tf32", "amp"),
     options=MultiWorkerMirroredOptions,
     arrange=_arrange,
-    environment=_environment,
+    environment=partial(environment, "multi_worker_mirrored"),
 )

@@ -10,7 +10,7 @@ from typing import Any, List, Tuple
 
 import tensorflow as tf
 
-from harness.frameworks.tensorflow import Replica, prepare, set_threads
+from harness.frameworks.tensorflow import Replica, addresses_seen, prepare, set_threads
 from harness.worker.job import Job
 from harness.worker.trainer import State
 
@@ -91,8 +91,5 @@ class MultiWorkerMirroredTrainer:
     def _transport(self) -> str:
         if self._job.spec["transport"] == "nccl":
             return f"nccl {tf.sysconfig.get_build_info().get('nccl_version', '')}".strip()
-        tasks = {int(device.name.split("/task:")[1].split("/")[0]) for device in tf.config.list_logical_devices()}
-        workers = self._job.processes("worker")
-        return "grpc among " + ", ".join(
-            f"{workers[task]['address']}:{workers[task]['port']}" for task in sorted(tasks)
-        )
+        devices = [device.name for device in tf.config.list_logical_devices()]
+        return "grpc among " + ", ".join(addresses_seen(self._job, "worker", devices))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -15,6 +16,7 @@ from harness.errors import InvalidInput
 from harness.spec import MOST_WORKERS, Options, RunSpec, Underscored
 
 FOLDER = Path(__file__).parent
+Placement = Annotated[Literal["greedy", "round_robin", "partitioned"], Underscored]
 UNITS = {"": 1, "b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "kb": 10**3, "mb": 10**6, "gb": 10**9}
 
 
@@ -25,9 +27,7 @@ class ServerOptions(Options):
     ps_nodes: Annotated[Literal["shared", "dedicated"], Underscored] = Field(
         "shared", description="servers share the workers' nodes, one each, or get nodes of their own"
     )
-    placement: Annotated[Literal["greedy", "round_robin", "partitioned"], Underscored] = Field(
-        "greedy", description="how variables are spread over the servers"
-    )
+    placement: Placement = Field("greedy", description="how variables are spread over the servers")
     slice_size: str = Field("1MiB", description="largest slice of a tensor with --placement partitioned")
 
     @field_validator("slice_size")
@@ -95,13 +95,9 @@ def arrange(spec: RunSpec) -> Arrangement:
     )
 
 
-def environment(backend: str, variant: Variant) -> EnvironmentSpec:
+def environment(backend: str, framework: str, variant: Variant) -> EnvironmentSpec:
     """TensorFlow alone, which several backends share."""
     return EnvironmentSpec(backend, variant, FOLDER / f"requirements-{variant}.txt", imports=("tensorflow",))
-
-
-def _environment(framework: str, variant: Variant) -> EnvironmentSpec:
-    return environment("parameter_server", variant)
 
 
 def _expected_updates(spec: RunSpec) -> int:
@@ -118,7 +114,7 @@ BACKEND = Backend(
     precisions=("fp32", "tf32", "amp"),
     options=ParameterServerOptions,
     arrange=arrange,
-    environment=_environment,
+    environment=partial(environment, "parameter_server"),
     validate=validate,
     expected_updates=_expected_updates,
 )

@@ -29,12 +29,14 @@ class Pieces:
         self._tensors = models.specification(job.spec["model"]).tensors
         self._bounds: Dict[str, List[Tuple[int, int]]] = {tensor.name: [] for tensor in self._tensors}
         self.variables: Dict[Piece, Any] = {}
+        self.servers: Dict[Piece, int] = {}
         shapes = {tensor.name: tensor.shape for tensor in self._tensors}
         elements = {tensor.name: tensor.elements for tensor in self._tensors}
         for name, ps, begin, end in job.plan["details"]["pieces"]:
             shape = shapes[name] if end - begin == elements[name] else (end - begin,)
             with on_server(ps):
                 self.variables[name, begin] = new_variable(f"{name}/{begin}", shape)
+            self.servers[name, begin] = ps
             self._bounds[name].append((begin, end))
         with on_server(0):
             self.updates = new_variable("updates", (), tf.int64)

@@ -14,7 +14,7 @@ import tensorflow as tf
 from harness.backends.parameter_server.cluster import Assignment, Gate, assign_all, start_server, worker_session
 from harness.backends.parameter_server.pieces import Pieces
 from harness.backends.parameter_server.tower import Tower, device, sum_on_host
-from harness.frameworks.tensorflow import Tensors, bad_images_named, prepare
+from harness.frameworks.tensorflow import Tensors, addresses_seen, bad_images_named, prepare
 from harness.worker.clock import HostClock
 from harness.worker.job import Job
 from harness.worker.trainer import State
@@ -86,12 +86,13 @@ class ServerWorker:
         for number, copy in enumerate(copies):
             if differing := [name for name in held if not np.array_equal(copy[name], held[name], equal_nan=True)]:
                 raise RuntimeError(f"device {number} and the parameter servers differ in {', '.join(differing[:3])} …")
+        servers = addresses_seen(self._job, "ps", [found.name for found in self._session.list_devices()])
         return State(
             parameters=held,
             losses=self._losses,
             updates=int(updates),
             world_size=self._world_size,
-            transport="grpc to " + ", ".join(sorted(self._servers_seen())),
+            transport="grpc to " + ", ".join(sorted(servers)),
             device=", ".join(device(self._job, number) for number in range(self._job.devices)),
             details={"tensorflow": tf.__version__},
         )
@@ -115,13 +116,3 @@ class ServerWorker:
         self._gate = Gate(job)
         initialisers = [initialiser for tower in towers for initialiser in tower.initialisers]
         return initialisers, strategy.assignments + [held for tower in towers for held in tower.assignments]
-
-    def _servers_seen(self) -> List[str]:
-        """Addresses of the parameter servers whose devices this session reaches, as the runtime lists them."""
-        tasks = {
-            int(found.name.split("/task:")[1].split("/")[0])
-            for found in self._session.list_devices()
-            if "/job:ps/" in found.name
-        }
-        servers = self._job.processes("ps")
-        return [f"{servers[task]['address']}:{servers[task]['port']}" for task in sorted(tasks)]
