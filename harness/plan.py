@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from harness import models
 from harness.backend import Backend, Role, Seat
@@ -99,6 +99,19 @@ class LaunchPlan:
     def to_json(self) -> str:
         """The text of ``plan.json``."""
         return json.dumps(self.as_dict(), indent=1) + "\n"
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Self:
+        """What ``as_dict`` gave. Raises InvalidInput for the plan of another version of harness."""
+        if fields.get("schema") != SCHEMA:
+            raise InvalidInput(f"plan.json has the schema {fields.get('schema')}; this harness reads {SCHEMA}")
+        processes = tuple(Process(**one | {"argv": tuple(one["argv"])}) for one in fields["processes"])
+        return cls(**{**fields, "processes": processes})
+
+    @property
+    def nodes(self) -> int:
+        """Hosts that the processes sit on."""
+        return 1 + max(process.node for process in self.processes)
 
 
 def with_options(spec: RunSpec, backend: Backend) -> RunSpec:

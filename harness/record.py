@@ -30,13 +30,16 @@ Status = Literal["completed", "failed", "interrupted"]
 
 
 class Repeat(Frozen):
-    """One measurement in fresh processes."""
+    """One measurement in fresh processes. On a cluster: by which batch job, after how many requeues, on which nodes."""
 
     number: int
     ranks: list[Rank]
     checks: list[Check]
     started: str
     ended: str
+    job: str | None = None
+    restart: int = 0
+    nodes: list[str] = []
 
 
 class Derived(Frozen):
@@ -65,6 +68,7 @@ class Record(Frozen):
     harness: dict[str, str | None]
     started: str
     ended: str
+    site: str | None = None
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, populate_by_name=True)
 
@@ -80,6 +84,10 @@ class Record(Frozen):
             raise ValueError(f"a completed run has repeats 1 to {self.spec.repeats}")
         if _planned_devices(self.plan) != self.spec.workers:
             raise ValueError(f"the plan does not drive the {self.spec.workers} devices of the spec")
+        if len({(repeat.job, repeat.restart) for repeat in self.repeats if repeat.job}) != len(
+            {repeat.job for repeat in self.repeats if repeat.job}
+        ):
+            raise ValueError("repeats from before and after the job was requeued are mixed")
         for repeat in self.repeats:
             # Not the verdicts that were written down, but what the evidence says.
             try:

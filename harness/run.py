@@ -11,45 +11,82 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from harness import environments, machine
+from harness import environments
 from harness.backend import Backend, backend
 from harness.errors import HarnessError, InvalidInput, RunFailed
 from harness.inputs import index
 from harness.judge import Rank, judge
-from harness.launch import local
+from harness.launch import local, slurm
 from harness.launch.watch import Progress, Watch
-from harness.plan import Interpreter, LaunchPlan, complete, launch_plan, with_options
+from harness.plan import Allocation, Interpreter, LaunchPlan, Node, complete, launch_plan, with_options
 from harness.record import Derived, Record, Repeat, Status, derive, write, write_atomically
 from harness.spec import SYNTHETIC, RunSpec
+from harness.version import harness_version
+from harness.worker import machine
+from harness.worker.seating import Hosts
+
+if TYPE_CHECKING:
+    from harness.site import Target
 
 Listener = Callable[["Run", int, Progress], None]
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A completed spec with its plan: all that ``--dry-run`` shows."""
+    """A completed spec with its plan: all that ``--dry-run`` shows. Without ``target`` it runs on this machine."""
 
     spec: RunSpec
     backend: Backend
     plan: LaunchPlan
     run_dir: Path
+    target: Target | None = None
+
+    @property
+    def queued(self) -> bool:
+        """It is a job of a batch system, carried out elsewhere and later."""
+        return self.target is not None and self.target.scheduler in ("slurm", "squeue")
 
 
-def prepare(spec: RunSpec, output: Path, port: int | None = None, environment: Path | None = None) -> Prepared:
-    """Plan a run on this machine. Touches nothing but ports; needs no environment.
+def prepare(
+    spec: RunSpec,
+    output: Path,
+    port: int | None = None,
+    environment: Path | None = None,
+    target: Target | None = None,
+) -> Prepared:
+    """Plan a run on this machine, or on the site ``target``. Touches nothing but ports; needs no environment.
 
     Raises InvalidInput for anything about the request that cannot work.
     """
     chosen = backend(spec.backend)
     spec = with_options(spec, chosen)
     seats = chosen.arrange(spec).seats
-    allocation = local.allocation(1 + max(seat.node for seat in seats), len(seats), port)
+    nodes = 1 + max(seat.node for seat in seats)
+    if target is None or target.scheduler == "local":
+        target, allocation = None, local.allocation(nodes, len(seats), port)
+    else:
+        allocation = _elsewhere(target, spec, nodes, len(seats), port)
+        environment = environment or target.python
     full = complete(spec, chosen, allocation)
     run_dir = (output / _new_id(full)).absolute()
     plan = launch_plan(full, chosen, allocation, _interpreter(full, chosen, environment), str(run_dir))
-    return Prepared(full, chosen, plan, run_dir)
+    return Prepared(full, chosen, plan, run_dir, target)
+
+
+def _elsewhere(target: Target, spec: RunSpec, nodes: int, processes: int, port: int | None) -> Allocation:
+    """Nodes of a batch system, which have their names once the job runs."""
+    cores = target.cores_per_node or slurm.cores_per_node(target.access)
+    if cores is None and spec.threads is None:
+        raise InvalidInput(
+            f"--site {target.name} does not say how many cores a node has (processor.num_cpus), nor does sinfo: give --threads"
+        )
+    return Allocation(
+        nodes=tuple(Node(f"node{i}", f"node{i}", tuple(range(target.gpus_per_node))) for i in range(nodes)),
+        cores_per_node=cores or 1,
+        base_port=port or target.extras.port or local.random_ports(processes),
+    )
 
 
 def _interpreter(spec: RunSpec, chosen: Backend, given: Path | None) -> Interpreter:
@@ -69,7 +106,8 @@ class Run:
     """A prepared run that is being carried out: ``Run.checked``, ``begin``, ``repeat`` for each repeat, then ``finish``."""
 
     prepared: Prepared
-    images: index.ImageIndex | None
+    images: index.ImageIndex | None = None
+    site: str | None = None
     started: str = ""
     repeats: list[Repeat] = field(default_factory=list)
     software: dict[str, Any] = field(default_factory=dict)
@@ -94,7 +132,7 @@ class Run:
         interpreter = Path(prepared.plan.processes[0].argv[0])
         if not interpreter.exists() or _unfinished(prepared):
             raise InvalidInput(_missing(prepared))
-        return cls(prepared, _images(prepared.spec))
+        return cls(prepared, _images(prepared.spec), prepared.target and prepared.target.name)
 
     def begin(self) -> None:
         """Write the run directory. Raises InvalidInput or RunFailed; then no run directory is left."""
@@ -116,20 +154,36 @@ class Run:
             if isinstance(error, OSError):
                 raise _cannot_write(error, self.folder) from None
             raise
-        self.started = _now()
+        self.started = now()
 
     def repeat(self, number: int, on_progress: Callable[[Progress], None]) -> Repeat:
         """Measure once, in fresh processes. Raises RunFailed when a process fails, hangs, or a check does not pass."""
         launcher = local.LocalLauncher(self.prepared.plan, self.folder, self.spec.timeout_s)
-        started = _now()
+        started = now()
         try:
             watch = launcher.run(number, on_progress)
         except OSError as error:
             raise _cannot_write(error, self.folder) from None
+        return self.take(number, watch, started, now())
+
+    def take(self, number: int, watch: Watch, started: str, ended: str, hosts: Hosts | None = None) -> Repeat:
+        """Judge what the processes of a repeat have reported, all of which ended with code 0, and keep it.
+
+        Raises RunFailed when a check does not pass.
+        """
         ranks = _ranks(watch)
         self.software = watch.followed[0].events["software"]
         checks = judge(self.spec, ranks, self.prepared.plan.world_size, self._expected_updates)
-        repeat = Repeat(number=number, ranks=ranks, checks=checks, started=started, ended=_now())
+        repeat = Repeat(
+            number=number,
+            ranks=ranks,
+            checks=checks,
+            started=started,
+            ended=ended,
+            job=hosts and hosts.job,
+            restart=hosts.restart if hosts else 0,
+            nodes=[name for name, _ in hosts.nodes] if hosts else [],
+        )
         self.repeats.append(repeat)
         failed = [f"{check.name}: {check.detail}" for check in repeat.checks if not check.passed]
         if failed:
@@ -149,12 +203,13 @@ class Run:
             expected_updates=self._expected_updates,
             repeats=self.repeats,
             derived=derived,
-            machine=machine.describe(),
+            machine=self.software.get("machine") or ({} if self.site else machine.describe()),
             software={key: value for key, value in self.software.items() if key in ("python", "packages")},
-            variables=machine.relevant_variables(os.environ),
-            harness=machine.harness_version(),
+            variables=self.software.get("variables") or machine.relevant_variables(os.environ),
+            harness=harness_version(),
+            site=self.site,
             started=self.started,
-            ended=_now(),
+            ended=now(),
         )
         try:
             write(record, self.folder)
@@ -258,7 +313,7 @@ def _new_id(spec: RunSpec) -> str:
     return f"{stamp}-{spec.backend}-{spec.model}-n{spec.nodes}-{secrets.token_hex(2)}"
 
 
-def _now() -> str:
+def now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 

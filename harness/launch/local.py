@@ -19,8 +19,8 @@ from pathlib import Path
 import psutil
 
 from harness.errors import InvalidInput, RunFailed
-from harness.launch import pmi
-from harness.launch.watch import PHASES, Followed, Progress, Watch
+from harness.launch import failure, pmi
+from harness.launch.watch import Progress, Watch
 from harness.plan import LAST_PORT, Allocation, LaunchPlan, Node, Process
 from harness.worker.network import listen
 
@@ -130,51 +130,25 @@ class LocalLauncher:
         while waiting:
             exits = {index: code for index, popen in waiting.items() if (code := popen.poll()) is not None}
             if any(exits.values()):
-                raise self._exit_failure(watch, exits)
+                watch.poll()
+                raise failure.exit_failure(watch, exits)
             waiting = {index: popen for index, popen in waiting.items() if index not in exits}
             if exits and first_left is None:
                 first_left = time.monotonic()
             on_progress(watch.poll())
             now = time.monotonic()
             if now - began > self._timeout_s:
-                raise self._hang(watch, waiting, f"no end after {self._timeout_s:g} s (--timeout)")
+                raise _hang(watch, waiting, f"no end after {self._timeout_s:g} s (--timeout)")
             if first_left is not None and now - first_left > CLOSING_S:
-                raise self._hang(watch, waiting, f"still there {CLOSING_S:g} s after the first process had left")
+                raise _hang(watch, waiting, f"still there {CLOSING_S:g} s after the first process had left")
             if waiting:
                 time.sleep(POLL_S)
 
-    def _exit_failure(self, watch: Watch, exits: dict[int, int]) -> RunFailed:
-        """Name the culprit: a process that a signal killed, else the one whose error came first, else the first exit."""
-        watch.poll()
-        failed = {index: code for index, code in exits.items() if code != 0}
-        killed = next((index for index, code in failed.items() if code < 0), None)
-        reported = watch.first_error()
-        if killed is not None:
-            return failure(watch, watch.followed[killed], f"was killed by {signal.Signals(-failed[killed]).name}")
-        if reported is not None:
-            error = reported.events["error"]
-            return failure(watch, reported, f"failed: {error['type']}: {error['message']}")
-        index, code = next(iter(failed.items()))
-        return failure(watch, watch.followed[index], f"exited with code {code}")
 
-    def _hang(self, watch: Watch, waiting: dict[int, subprocess.Popen[bytes]], what: str) -> RunFailed:
-        """Name the process that is furthest behind; a stopped one is told apart from a waiting one."""
-        watch.poll()
-        stopped = [index for index, popen in waiting.items() if _is_stopped(popen.pid)]
-        last = min(
-            (watch.followed[index] for index in stopped or waiting),
-            key=lambda followed: (followed.process.role == "ps", PHASES.index(followed.phase)),
-        )
-        state = "is stopped" if stopped else "is the furthest behind"
-        return failure(watch, last, f"{state}: {what}")
-
-
-def failure(watch: Watch, culprit: Followed, what: str) -> RunFailed:
-    """The error for a failed process: rank, host, phase, reason, and the end of its log."""
-    process = culprit.process
-    lines = [f"{process.role} rank {process.rank} on {process.host} {what} (last phase: {culprit.phase})"]
-    lines += [f"    {line}" for line in watch.log_tail(process)]
-    return RunFailed("\n".join(lines))
+def _hang(watch: Watch, waiting: dict[int, subprocess.Popen[bytes]], what: str) -> RunFailed:
+    watch.poll()
+    stopped = [index for index, popen in waiting.items() if _is_stopped(popen.pid)]
+    return failure.hang(watch, waiting, stopped, what)
 
 
 def _end(processes: list[subprocess.Popen[bytes]]) -> None:
@@ -202,10 +176,15 @@ def _is_stopped(pid: int) -> bool:
         return False
 
 
+def random_ports(count: int) -> int:
+    """The first of ``count`` adjacent ports at a random place, so that concurrent runs keep apart; they may be in use."""
+    return random.randrange(PORTS.start, PORTS.stop - min(count, len(PORTS) - 1))  # noqa: S311 - not a secret
+
+
 def _free_ports(count: int) -> int:
     """The first of ``count`` adjacent free ports, at a random place so that concurrent runs keep apart."""
     for _ in range(100):
-        first = random.randrange(PORTS.start, PORTS.stop - min(count, len(PORTS) - 1))  # noqa: S311 - not a secret
+        first = random_ports(count)
         if _busy_port(first, count) is None:
             return first
     raise InvalidInput(

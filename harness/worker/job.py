@@ -11,6 +11,7 @@ import numpy as np
 
 from harness import models
 from harness.inputs import index, synthetic
+from harness.worker.seating import Hosts, seated
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,8 @@ class Job:
     def load(cls, run_dir: Path, repeat: int, number: int) -> Job:
         """Read the run directory for process ``number`` of the plan."""
         spec = json.loads((run_dir / "spec.json").read_text())
-        plan = json.loads((run_dir / "plan.json").read_text())
+        hosts = Hosts.read(run_dir / f"repeat-{repeat}")
+        plan = seated(json.loads((run_dir / "plan.json").read_text()), hosts)
         return cls(run_dir, repeat, spec, plan, plan["processes"][number])
 
     @property

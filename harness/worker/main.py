@@ -1,7 +1,6 @@
 """Entry point of every process of a run: ``python main.py --run DIR --repeat K --index I``.
 
-It runs in the backend's environment, where ``harness`` is not installed. So it loads the package from its own folder,
-without putting that folder's neighbours (the controller's packages) on the path.
+It runs in the backend's environment, where ``harness`` is not installed (see ``bootstrap.py``).
 """
 
 from __future__ import annotations
@@ -22,20 +21,9 @@ if TYPE_CHECKING:
     from harness.worker.events import Events
     from harness.worker.job import Job
 
-HERE = Path(__file__).resolve().parent
-
-
-def _load_harness() -> None:
-    package = HERE.parent
-    spec = importlib.util.spec_from_file_location(
-        "harness", package / "__init__.py", submodule_search_locations=[str(package)]
-    )
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["harness"] = module
-    spec.loader.exec_module(module)
-    # A script's folder is on the path; its modules must not shadow anyone's.
-    sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != HERE]
+# At import: processes that a trainer spawns import this module first, and need the package too.
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import bootstrap  # noqa: F401
 
 
 def _end_with_parent() -> None:
@@ -75,6 +63,7 @@ def _run(run_dir: Path, repeat: int, index: int) -> int:
 def _work(job: Job, events: Events, trainer_module: ModuleType) -> None:
     from dataclasses import asdict
 
+    from harness.worker import machine
     from harness.worker.checks import evidence, software
     from harness.worker.loop import measure
 
@@ -97,7 +86,8 @@ def _work(job: Job, events: Events, trainer_module: ModuleType) -> None:
         np.savez(job.repeat_dir / f"parameters-{job.rank}.npz", **state.parameters)
     events.emit("evidence", **evidence(job, state))
     if job.rank == 0:
-        events.emit("software", **software())
+        facts = {"machine": machine.describe(), "variables": machine.relevant_variables(os.environ)}
+        events.emit("software", **software(), **facts)
     trainer.barrier()  # nobody leaves, and no server ends, while a worker still reads parameters
     trainer.close()
 
@@ -133,8 +123,6 @@ def _main() -> int:
     # Frameworks keep threads that can block an orderly exit after a failed peer; everything of ours is on disk by now.
     os._exit(code)
 
-
-_load_harness()  # at import: processes that a trainer spawns import this module first, and need the package too
 
 if __name__ == "__main__":
     _main()

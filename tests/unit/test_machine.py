@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from harness import machine
+from harness.version import harness_version
+from harness.worker import machine
 
 
 def test_variables_that_matter_are_recorded() -> None:
@@ -28,4 +29,4 @@ def test_the_machine_is_described() -> None:
     described = machine.describe()
     assert described["cores"] >= described["usable_cores"] >= 1
     assert all(described[key] for key in ("host", "cpu", "os", "kernel", "memory_bytes"))
-    assert machine.harness_version()["version"]
+    assert harness_version()["version"]

@@ -1,4 +1,4 @@
-"""Facts about this machine and this program, for the record."""
+"""Facts about the machine that a process runs on, for the record. Runs beside the framework, on a compute node."""
 
 from __future__ import annotations
 
@@ -7,14 +7,9 @@ import platform
 import re
 import socket
 import subprocess
-from collections.abc import Mapping
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
-
-import psutil
-
-from harness import __version__
+from typing import Any, Dict, List, Mapping, Optional
 
 # What changes how fast or how a run goes. Anything else in the environment is nobody's business.
 RELEVANT = re.compile(
@@ -26,24 +21,23 @@ SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|PRIVATE|AUTH|COOKIE|JWT|KEY"
 USER_IN_URL = re.compile(r"://[^/@\s]+@")
 
 
-@cache
-def describe() -> dict[str, Any]:
+@lru_cache(maxsize=None)
+def describe() -> Dict[str, Any]:
     """Host name, processor, memory, operating system and GPUs of this machine."""
-    system = platform.freedesktop_os_release() if Path("/etc/os-release").exists() else {}
     return {
         "host": socket.gethostname(),
         "cpu": _cpu_model(),
         "cores": os.cpu_count(),
         "usable_cores": len(os.sched_getaffinity(0)),
-        "memory_bytes": psutil.virtual_memory().total,
-        "os": system.get("PRETTY_NAME", platform.system()),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "os": _system(),
         "kernel": platform.release(),
         "architecture": platform.machine(),
         "gpus": _gpus(),
     }
 
 
-def relevant_variables(environ: Mapping[str, str]) -> dict[str, str]:
+def relevant_variables(environ: Mapping[str, str]) -> Dict[str, str]:
     """The environment variables that matter to a run, without secrets."""
     return {
         name: USER_IN_URL.sub("://", value)
@@ -52,18 +46,10 @@ def relevant_variables(environ: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-@cache
-def harness_version() -> dict[str, str | None]:
-    """This package's version and, in a checkout, its commit (with ``+dirty`` when files differ from it)."""
-    folder = Path(__file__).parent
-    inside = _git(folder, "ls-files", "--error-unmatch", Path(__file__).name)
-    commit = _git(folder, "rev-parse", "HEAD") if inside else None
-    dirty = "+dirty" if commit and _git(folder, "status", "--porcelain", "--untracked-files=no") else ""
-    return {"version": __version__, "commit": commit and commit + dirty}
-
-
-def _git(folder: Path, *arguments: str) -> str | None:
-    return _output("git", "-C", str(folder), *arguments)
+def _system() -> str:
+    release = Path("/etc/os-release")
+    found = re.findall(r'^PRETTY_NAME="?(.*?)"?$', release.read_text(), re.MULTILINE) if release.exists() else []
+    return found[0] if found else platform.system()
 
 
 def _cpu_model() -> str:
@@ -72,13 +58,13 @@ def _cpu_model() -> str:
     return names[0] if names else platform.processor()
 
 
-def _gpus() -> list[dict[str, str]]:
+def _gpus() -> List[Dict[str, str]]:
     listing = _output("nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader")
     keys = ("name", "driver", "memory")
-    return [dict(zip(keys, line.split(", "), strict=False)) for line in (listing or "").splitlines()]
+    return [dict(zip(keys, line.split(", "))) for line in (listing or "").splitlines()]
 
 
-def _output(*argv: str) -> str | None:
+def _output(*argv: str) -> Optional[str]:
     """What a command prints, or ``None`` when it is missing, fails or takes more than 10 s."""
     try:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=10, check=True)

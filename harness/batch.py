@@ -1,0 +1,432 @@
+"""Runs that a batch system carries out: submit them, follow them, and make their records from what they have left on disk.
+
+Nothing here has to stay alive: the run directory and the batch system know all there is to know. ``submission.json`` says
+which jobs measure which repeats; ``collect`` can be called by anybody, at any time, from any shell.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from harness.backend import backend
+from harness.errors import HarnessError, InvalidInput, RunFailed
+from harness.launch import failure, slurm
+from harness.launch.job import Job, Request, Step, interleaved, script
+from harness.launch.slurm import JobState, SlurmSilent
+from harness.launch.watch import Progress, Watch
+from harness.plan import LaunchPlan
+from harness.record import FILE_NAME, Record, read, write_atomically
+from harness.run import Prepared, Run, now
+from harness.spec import RunSpec, checked
+from harness.worker.seating import Hosts, seated
+
+SUBMISSION = "submission.json"
+LOOK_S = 1.0  # between looks at the run directory
+ASK_S = (2.0, 15.0)  # between questions to Slurm: at first, later
+SETTLE_S = 10.0  # for a parallel file system to show what was written elsewhere
+LOG_LINES = 12
+
+Sharing = Literal["run", "repeat", "nodes"]
+State = Literal["recorded", "not submitted", "queued", "running", "ended"]
+
+
+class GoesOn(HarnessError):
+    """The user left while jobs are queued or running. They go on; the message says how to come back."""
+
+    exit_code = 130
+
+
+@dataclass(frozen=True)
+class Submission:
+    """Which jobs measure which repeats of a run: (job id, repeats), in the order of submission."""
+
+    site: str
+    started: str
+    jobs: list[tuple[str, list[int]]] = field(default_factory=list)
+
+    def write(self, folder: Path) -> None:
+        """Write ``submission.json``."""
+        write_atomically(folder / SUBMISSION, json.dumps(asdict(self), indent=1) + "\n")
+
+    @classmethod
+    def read(cls, folder: Path) -> Submission:
+        """Read it. Raises InvalidInput for a folder without one."""
+        try:
+            fields = json.loads((folder / SUBMISSION).read_text())
+            return cls(fields["site"], fields["started"], [(job, repeats) for job, repeats in fields["jobs"]])
+        except OSError as error:
+            raise InvalidInput(f"{folder}: no run directory of a batch job: {SUBMISSION}: {error.strerror}") from None
+        except (ValueError, LookupError, TypeError):
+            raise InvalidInput(f"{folder / SUBMISSION}: not what harness writes") from None
+
+
+# --- submit ------------------------------------------------------------------------------------------------------------
+
+
+def jobs(runs: Sequence[Prepared], sharing: Sharing = "run") -> list[Job]:
+    """The jobs that measure ``runs``: one for each run, one for each repeat of each, or one for all runs of a size.
+
+    With "repeat" and "nodes" the repeats of the runs are interleaved; with "nodes" they share one allocation.
+    """
+    steps = [_steps(one) for one in runs]
+    if sharing == "run":
+        return [_job(one, mine) for one, mine in zip(runs, steps, strict=True)]
+    if sharing == "repeat":
+        by_folder = {str(one.run_dir): one for one in runs}
+        return [_job(by_folder[step.run_dir], (step,)) for step in interleaved(steps)]
+    groups: dict[int, list[int]] = {}
+    for number, one in enumerate(runs):
+        groups.setdefault(one.plan.nodes, []).append(number)
+    return [_shared([runs[n] for n in group], interleaved([steps[n] for n in group])) for group in groups.values()]
+
+
+def _steps(prepared: Prepared) -> tuple[Step, ...]:
+    assert prepared.target
+    mpi = prepared.target.extras.mpi
+    return tuple(
+        Step.of(prepared.spec, prepared.plan, prepared.run_dir, repeat, mpi)
+        for repeat in range(1, prepared.spec.repeats + 1)
+    )
+
+
+def _job(prepared: Prepared, steps: tuple[Step, ...]) -> Job:
+    spec = prepared.spec
+    tag = prepared.run_dir.name.rpartition("-")[2]
+    repeats = f"repeat {steps[0].repeat}" if len(steps) == 1 else f"{len(steps)} repeats"
+    title = f"harness: {spec.backend}, {spec.model}, {spec.nodes} nodes with workers, {repeats}"
+    return Job(f"{spec.backend}-n{spec.nodes}-{tag}", title, prepared.run_dir, steps)
+
+
+def _shared(runs: Sequence[Prepared], steps: tuple[Step, ...]) -> Job:
+    if len(runs) == 1:
+        return _job(runs[0], steps)
+    tag = runs[0].run_dir.name.rpartition("-")[2]
+    title = f"harness: {len(runs)} runs compared on the same {runs[0].plan.nodes} nodes, repeats interleaved"
+    name = f"compare-n{runs[0].plan.nodes}-{tag}"
+    return Job(name, title, runs[0].run_dir.parent / name, steps)
+
+
+def job_script(job: Job, runs: Sequence[Prepared], request: Request) -> str:
+    """The text that is submitted for ``job``. Raises InvalidInput when its folder has a name that Slurm cannot take."""
+    one = next(one for one in runs if str(one.run_dir) == job.steps[0].run_dir)
+    assert one.target
+    return script(job, one.target, request, one.spec.device)
+
+
+def begin(runs: Sequence[Run]) -> None:
+    """Write the run directories. Raises InvalidInput or RunFailed, and then leaves none."""
+    for number, run in enumerate(runs):
+        try:
+            run.begin()
+            Submission(run.site or "", run.started).write(run.folder)
+        except BaseException:
+            for begun in runs[: number + 1]:
+                shutil.rmtree(begun.folder, ignore_errors=True)
+            raise
+
+
+def write_script(job: Job, text: str) -> Path:
+    """Write a job's script. Raises RunFailed when it cannot be written."""
+    try:
+        job.folder.mkdir(parents=True, exist_ok=True)
+        repeats = "-".join(str(step.repeat) for step in job.steps) if len(job.steps) == 1 else ""
+        return write_atomically(job.folder / f"job{repeats and '-' + repeats}.sh", text)
+    except OSError as error:
+        raise RunFailed(f"cannot write {error.filename or job.folder}: {error.strerror}") from None
+
+
+def submit(job: Job, path: Path, after: Sequence[str] = ()) -> str:
+    """Submit a job's script, and note its id in the run directories it measures. Raises as ``slurm.submit`` does."""
+    number = slurm.submit(path, after)
+    for folder, repeats in _by_run(job).items():
+        known = Submission.read(folder)
+        Submission(known.site, known.started, [*known.jobs, (number, repeats)]).write(folder)
+    return number
+
+
+def _by_run(job: Job) -> dict[Path, list[int]]:
+    found: dict[Path, list[int]] = {}
+    for step in job.steps:
+        found.setdefault(Path(step.run_dir), []).append(step.repeat)
+    return found
+
+
+def abandon(runs: Sequence[Run]) -> None:
+    """Remove the run directories of runs whose job was refused: nothing was measured there."""
+    for run in runs:
+        shutil.rmtree(run.folder, ignore_errors=True)
+
+
+# --- follow ------------------------------------------------------------------------------------------------------------
+
+
+def find(paths: Sequence[Path]) -> list[Path]:
+    """The run directories of batch jobs at or below ``paths``. Raises InvalidInput for a path where there is none."""
+    found: list[Path] = []
+    for path in paths:
+        if not path.exists():
+            raise InvalidInput(f"{path}: no such file or folder")
+        below = sorted(file.parent for file in path.rglob(SUBMISSION))
+        if not below:
+            raise InvalidInput(f"{path}: no run of a batch job at or below it")
+        found += below
+    return found
+
+
+def reopen(folder: Path) -> Run:
+    """The run of a run directory, as it was submitted. Raises InvalidInput for what is none."""
+    submission = Submission.read(folder)
+    try:
+        spec = checked(RunSpec, json.loads((folder / "spec.json").read_text()))
+        plan = LaunchPlan.from_dict(json.loads((folder / "plan.json").read_text()))
+    except (OSError, ValueError, TypeError) as error:
+        raise InvalidInput(f"{folder}: not a run directory: {error}") from None
+    prepared = Prepared(spec, backend(spec.backend), plan, folder.absolute())
+    return Run(prepared, site=submission.site, started=submission.started)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How far a run is. ``states`` are those of its jobs, ``repeats`` counts the ended ones."""
+
+    run: Run
+    state: State
+    repeats: int
+    states: tuple[JobState, ...]
+    record: Record | None = None
+
+    @property
+    def reason(self) -> str:
+        """Why a job waits, or why there is no number."""
+        if self.record:
+            return (self.record.reason or "").splitlines()[0] if self.record.reason else ""
+        return "; ".join(dict.fromkeys(state.reason for state in self.states if state.reason and not state.ended))
+
+
+def standings(runs: Sequence[Run]) -> list[Standing]:
+    """How far the runs are, with one question to Slurm for all of them. Raises SlurmSilent when it does not answer."""
+    records = {run.folder: read(run.folder) for run in runs if (run.folder / FILE_NAME).exists()}
+    ids = {run.folder: known_jobs(run.folder) for run in runs}
+    wanted = {job for run in runs if run.folder not in records for job in ids[run.folder]}
+    states = slurm.states(wanted) if wanted else {}
+    return [_standing(run, [states[job] for job in ids[run.folder] if job in states], records) for run in runs]
+
+
+def _standing(run: Run, states: Sequence[JobState], records: Mapping[Path, Record]) -> Standing:
+    ended = len(list(run.folder.glob("repeat-*/ended.json")))
+    if run.folder in records:
+        return Standing(run, "recorded", ended, (), records[run.folder])
+    state: State
+    if not states:
+        state = "not submitted"
+    elif any(one.running for one in states):
+        state = "running"
+    else:
+        state = "queued" if any(one.queued for one in states) else "ended"
+    return Standing(run, state, ended, tuple(states))
+
+
+def known_jobs(folder: Path) -> list[str]:
+    """The ids of the jobs of a run: those that were submitted for it, and those that somebody submitted by hand."""
+    ids = [job for job, _ in Submission.read(folder).jobs]
+    by_hand = [hosts.job for repeat in folder.glob("repeat-*") if (hosts := Hosts.read(repeat)) and hosts.job]
+    return list(dict.fromkeys([*ids, *by_hand]))
+
+
+def cancel(runs: Sequence[Run]) -> list[str]:
+    """Cancel the jobs of runs that have no record yet; returns their ids. Raises SlurmSilent when Slurm does not answer."""
+    ids = [state.id for one in standings(runs) for state in one.states if not state.ended]
+    slurm.cancel(ids)
+    return ids
+
+
+# --- collect -----------------------------------------------------------------------------------------------------------
+
+
+def collect(run: Run, states: Collection[JobState]) -> Record | None:
+    """Write the record of a run from its run directory. None while a job that it needs is still queued or running.
+
+    Raises RunFailed when the record cannot be written.
+    """
+    of_job = {state.id: state for state in states}
+    jobs_of = {repeat: job for job, repeats in Submission.read(run.folder).jobs for repeat in repeats}
+    run.repeats.clear()
+    for number in range(1, run.spec.repeats + 1):
+        repeat_dir = run.folder / f"repeat-{number}"
+        hosts = Hosts.read(repeat_dir)
+        state = of_job.get((hosts and hosts.job) or jobs_of.get(number, ""))
+        watch = _watch(run, repeat_dir, hosts)
+        try:
+            if _complete(watch):
+                run.take(number, watch, hosts.started if hosts else run.started, _ended(repeat_dir), hosts)
+            elif state is None or not state.ended:
+                return None
+            else:
+                raise _why(run, number, watch, hosts, state)
+        except (HarnessError, KeyboardInterrupt) as error:
+            return run.finish(error)
+    return run.finish()
+
+
+def _watch(run: Run, repeat_dir: Path, hosts: Hosts | None) -> Watch:
+    plan = run.prepared.plan
+    watch = Watch(LaunchPlan.from_dict(seated(plan.as_dict(), hosts)) if hosts else plan, repeat_dir)
+    watch.poll()
+    return watch
+
+
+def _complete(watch: Watch) -> bool:
+    return all(followed.events.get("exit", {}).get("code") == 0 for followed in watch.followed)
+
+
+def _ended(repeat_dir: Path) -> str:
+    with suppress(OSError, ValueError, LookupError):
+        return str(json.loads((repeat_dir / "ended.json").read_text())["ended"])
+    return now()
+
+
+def _why(run: Run, number: int, watch: Watch, hosts: Hosts | None, state: JobState) -> BaseException:
+    """What is told of a repeat that a job has left incomplete: its processes' own words, unless Slurm knows better."""
+    where = f"repeat {number}"
+    job = f"job {state.id}"
+    if state.state in slurm.CANCELLED:
+        return KeyboardInterrupt(f"{job} was {state.state.lower()} {'in' if hosts else 'before'} {where}")
+    if state.state == "TIMEOUT":
+        return RunFailed(f"{job} reached its time limit in {where}")
+    dead = slurm.dead_nodes([name for name, _ in hosts.nodes]) if hosts else []
+    silent = [followed for followed in watch.followed if "exit" not in followed.events]
+    lost = [followed.process for followed in silent if followed.process.host in dead]
+    if lost or state.state == "NODE_FAIL":
+        names = ", ".join(f"{process.role} rank {process.rank} on {process.host}" for process in lost) or state.nodes
+        return RunFailed(f"a node died in {where} of {job} (Slurm says {state.state}): it held {names}")
+    told = failure.from_exit_events(watch, run.spec.timeout_s)
+    if told is not None:
+        return RunFailed(f"repeat {number} of {job}: {told}")
+    end = f"Slurm says {state.state}" + (f", {state.reason}" if state.reason else "")
+    if state.state == "UNKNOWN":
+        end = "Slurm no longer knows it"
+    lines = [f"{job} has ended ({end}), and {where} is not complete{_full(run.folder)}"]
+    lines += [f"    {line}" for line in _job_output(run.folder, state.id)]
+    return RunFailed("\n".join(lines))
+
+
+def _full(folder: Path) -> str:
+    return f"; the file system of {folder} is full" if shutil.disk_usage(folder).free < 4096 else ""
+
+
+def _job_output(folder: Path, job: str) -> list[str]:
+    with suppress(OSError):
+        text = (folder / f"slurm-{job}.out").read_text(errors="replace")
+        return text.rstrip().splitlines()[-LOG_LINES:]
+    return []
+
+
+# --- wait --------------------------------------------------------------------------------------------------------------
+
+
+class Listener:
+    """Hears how the waiting goes; does nothing itself."""
+
+    def queue(self, states: Sequence[JobState]) -> None:
+        """Nothing runs; these jobs wait."""
+
+    def progress(self, run: Run, repeat: int, progress: Progress) -> None:
+        """A repeat is being measured."""
+
+    def silence(self, error: SlurmSilent) -> None:
+        """Slurm does not answer; it is asked again."""
+
+    def recorded(self, record: Record) -> None:
+        """A run has its record."""
+
+
+def wait(runs: Sequence[Run], listener: Listener, on_record: Callable[[Record], None] = lambda record: None) -> list[Record]:
+    """Wait until every run has its record, and return them in the order of ``runs``.
+
+    Jobs that can never start are cancelled. Raises RunFailed when a record cannot be written. An interruption leaves the
+    jobs alone.
+    """
+    records: dict[Path, Record] = {}
+    began, asked, ended_since = time.monotonic(), 0.0, {}  # type: ignore[var-annotated]
+    states: dict[str, JobState] = {}
+    while len(records) < len(runs):
+        open_runs = [run for run in runs if run.folder not in records]
+        ids = {run.folder: known_jobs(run.folder) for run in open_runs}
+        current = time.monotonic()
+        pause_s = ASK_S[0] if current - began < 60 else ASK_S[1]
+        if current - asked > pause_s or _finished_meanwhile(open_runs, states):
+            try:
+                states = slurm.states({job for own in ids.values() for job in own})
+            except SlurmSilent as error:
+                listener.silence(error)
+            asked = time.monotonic()
+            slurm.cancel([state.id for state in states.values() if state.hopeless])
+        for run in open_runs:
+            own = [states[job] for job in ids[run.folder] if job in states]
+            if not own or not _to_be_collected(run, own):
+                continue
+            since = ended_since.setdefault(run.folder, time.monotonic())
+            incomplete = len(list(run.folder.glob("repeat-*/ended.json"))) < run.spec.repeats
+            if incomplete and all(s.state in ("COMPLETED", "UNKNOWN") for s in own) and time.monotonic() - since < SETTLE_S:
+                continue  # it may only seem so, from here
+            if record := collect(run, own):
+                records[run.folder] = record
+                on_record(record)
+                listener.recorded(record)
+        _tell(open_runs, states, listener)
+        if len(records) < len(runs):
+            time.sleep(LOOK_S)
+    return [records[run.folder] for run in runs]
+
+
+def _to_be_collected(run: Run, states: Sequence[JobState]) -> bool:
+    """Every job has ended, or a job that has ended leaves no hope for the number."""
+    return all(state.ended for state in states) or any(
+        state.ended and state.state not in ("COMPLETED", "UNKNOWN") for state in states
+    )
+
+
+def _finished_meanwhile(runs: Sequence[Run], states: Mapping[str, JobState]) -> bool:
+    """A run whose job counts as running has measured its last repeat: time to ask Slurm again."""
+    running = {job for job, state in states.items() if not state.ended}
+    return any(
+        (run.folder / f"repeat-{run.spec.repeats}" / "ended.json").exists() and running & set(known_jobs(run.folder))
+        for run in runs
+    )
+
+
+def _tell(runs: Sequence[Run], states: Mapping[str, JobState], listener: Listener) -> None:
+    for run, number in _measuring(runs):
+        repeat_dir = run.folder / f"repeat-{number}"
+        listener.progress(run, number, Watch(run.prepared.plan, repeat_dir).poll())
+        return
+    listener.queue([state for state in states.values() if not state.ended])
+
+
+def _measuring(runs: Sequence[Run]) -> Iterator[tuple[Run, int]]:
+    """Runs with the repeat that is being measured."""
+    for run in runs:
+        for number in range(1, run.spec.repeats + 1):
+            repeat_dir = run.folder / f"repeat-{number}"
+            if (repeat_dir / "hosts.json").exists() and not (repeat_dir / "ended.json").exists():
+                yield run, number
+
+
+def as_json(standing: Standing) -> dict[str, Any]:
+    """A standing for scripts."""
+    return {
+        "run": str(standing.run.folder),
+        "state": standing.state,
+        "status": standing.record.status if standing.record else None,
+        "repeats": standing.repeats,
+        "of": standing.run.spec.repeats,
+        "jobs": {state.id: state.state for state in standing.states} or known_jobs(standing.run.folder),
+        "reason": standing.reason,
+    }

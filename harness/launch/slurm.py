@@ -1,0 +1,178 @@
+"""Slurm as a client: submit a job, ask what became of it, cancel it.
+
+``squeue`` knows the jobs of the last minutes; ``sacct``, where the site has accounting, all of them. What neither knows is
+``UNKNOWN``, and then the run directory has to tell.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.errors import HarnessError, InvalidInput
+
+ANSWER_S = 60  # a busy controller takes its time
+QUEUED = frozenset(
+    {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"}
+)
+RUNNING = frozenset({"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING"})
+CANCELLED = frozenset({"CANCELLED", "PREEMPTED", "REVOKED"})
+# A job that waits for one of these waits for ever.
+HOPELESS = frozenset(
+    {
+        "AccountNotAllowed",
+        "BadConstraints",
+        "DependencyNeverSatisfied",
+        "InvalidAccount",
+        "InvalidQOS",
+        "PartitionNodeLimit",
+        "PartitionTimeLimit",
+        "QOSNotAllowed",
+    }
+)
+
+
+class SlurmSilent(HarnessError):
+    """Slurm's controller does not answer. Nothing is known about any job, and nothing is lost."""
+
+
+@dataclass(frozen=True)
+class JobState:
+    """What Slurm says of a job. ``reason`` is why it waits or ended, "" for none; ``starts`` is Slurm's guess."""
+
+    id: str
+    state: str
+    reason: str = ""
+    nodes: str = ""
+    starts: str = ""
+
+    @property
+    def queued(self) -> bool:
+        """It waits for its nodes."""
+        return self.state in QUEUED
+
+    @property
+    def running(self) -> bool:
+        """It has its nodes."""
+        return self.state in RUNNING
+
+    @property
+    def ended(self) -> bool:
+        """It has left the queue, as far as is known."""
+        return not self.queued and not self.running
+
+    @property
+    def hopeless(self) -> bool:
+        """It waits for what will never come."""
+        return self.queued and self.reason in HOPELESS
+
+
+def submit(script: Path, after: Sequence[str] = ()) -> str:
+    """Submit a script and return the job's id. With ``after`` it starts once those jobs have ended, however they did.
+
+    Raises InvalidInput with sbatch's own words when Slurm refuses the job, SlurmSilent when it does not answer.
+    """
+    dependency = [f"--dependency=afterany:{':'.join(after)}"] if after else []
+    done = _ask("sbatch", "--parsable", *dependency, str(script))
+    if done.returncode != 0:
+        words = _words(done.stderr)
+        if _no_answer(words):
+            raise SlurmSilent(f"sbatch: {words}")
+        raise InvalidInput(f"Slurm refuses the job {script}: {words}")
+    return done.stdout.strip().splitlines()[-1].partition(";")[0]
+
+
+def states(ids: Collection[str]) -> dict[str, JobState]:
+    """The state of every job in ``ids``. Raises SlurmSilent when the controller does not answer."""
+    found = _queue()
+    missing = sorted(set(ids) - found.keys())
+    if missing:
+        found |= _accounted(missing)
+    return {job: found.get(job, JobState(job, "UNKNOWN")) for job in ids}
+
+
+def cancel(ids: Collection[str]) -> None:
+    """Cancel jobs; those that have ended already do not matter. Raises SlurmSilent when the controller does not answer."""
+    if not ids:
+        return
+    done = _ask("scancel", *sorted(ids))
+    if done.returncode != 0 and _no_answer(words := _words(done.stderr)):
+        raise SlurmSilent(f"scancel: {words}")
+
+
+def dead_nodes(names: Collection[str]) -> list[str]:
+    """Those of the nodes that Slurm calls down; none when it does not say."""
+    try:
+        done = _ask("sinfo", "-h", "-N", "-n", ",".join(names), "-o", "%N %t")
+    except HarnessError:
+        return []
+    rows = [line.split() for line in done.stdout.splitlines()]
+    return sorted({row[0] for row in rows if len(row) == 2 and row[1].startswith(("down", "fail"))})
+
+
+def cores_per_node(access: Sequence[str]) -> int | None:
+    """The fewest physical cores that a node of the wanted partition has, None when Slurm does not say."""
+    if not shutil.which("sinfo"):
+        return None
+    partitions = [option for option in access if option.startswith(("--partition", "-p"))]
+    done = _ask("sinfo", "-h", *partitions, "-o", "%X %Y")
+    cores = [int(sockets) * int(per) for sockets, per in re.findall(r"^(\d+)\+? (\d+)\+?$", done.stdout, re.MULTILINE)]
+    return min(cores, default=None)
+
+
+def _queue() -> dict[str, JobState]:
+    done = _ask("squeue", "--me", "-h", "--states=all", "-o", "%i|%T|%r|%N|%S")
+    if done.returncode != 0:
+        raise SlurmSilent(f"squeue: {_words(done.stderr)}")
+    return {state.id: state for state in map(_from_queue, done.stdout.splitlines()) if state}
+
+
+def _from_queue(line: str) -> JobState | None:
+    fields = line.split("|")
+    if len(fields) != 5:
+        return None
+    job, state, reason, nodes, starts = fields
+    return JobState(job, state, _none(reason), nodes, "" if starts == "N/A" else starts)
+
+
+def _accounted(ids: Sequence[str]) -> dict[str, JobState]:
+    if not shutil.which("sacct"):
+        return {}
+    done = _ask("sacct", "-n", "-P", "-X", "-D", "-j", ",".join(ids), "-o", "JobID,State,Reason,NodeList")
+    if done.returncode != 0:
+        return {}  # this site keeps no accounts
+    found = {}
+    for line in done.stdout.splitlines():  # of a requeued job the last line is the last start
+        job, state, reason, nodes = line.split("|")
+        # "CANCELLED by 1000"
+        found[job] = JobState(job, state.split()[0] if state else "UNKNOWN", _none(reason), nodes)
+    return found
+
+
+def _none(reason: str) -> str:
+    return "" if reason in ("None", "(null)", "") else reason
+
+
+def _ask(*argv: str) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=ANSWER_S)
+    except FileNotFoundError:
+        raise InvalidInput(
+            f"{argv[0]} is not on PATH: run this where Slurm is, or use --dry-run to see the job script"
+        ) from None
+    except subprocess.TimeoutExpired:
+        raise SlurmSilent(f"{argv[0]}: no answer in {ANSWER_S} s") from None
+
+
+def _words(stderr: str) -> str:
+    """Slurm's complaint in one line."""
+    lines = [re.sub(r"^(sbatch|squeue|scancel|sinfo): (error: )?", "", line) for line in stderr.strip().splitlines()]
+    return "; ".join(dict.fromkeys(line for line in lines if line)) or "no reason given"
+
+
+def _no_answer(words: str) -> bool:
+    return bool(re.search(r"[Uu]nable to contact slurm|timed? ?out|Connection refused|Socket timed out", words))

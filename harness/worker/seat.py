@@ -1,0 +1,134 @@
+"""Runs in a batch job, before and after each repeat: gives the plan's nodes their hosts, and notes how the repeat ended.
+
+    python seat.py --run DIR --repeat K              writes repeat-K/hosts.json and repeat-K/hostfile
+    python seat.py --run DIR --repeat K --ended 0    writes repeat-K/ended.json with srun's exit code
+
+Exits with code 3 when the repeat shall not be measured: the run has its record already, or an earlier repeat failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import subprocess
+import sys
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Dict, List, Tuple
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import bootstrap  # noqa: F401
+
+from harness.worker.seating import Hosts, host_file, seated
+
+NOT_MEASURED = 3
+
+
+def _main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--run", type=Path, required=True)
+    parser.add_argument("--repeat", type=int, required=True)
+    parser.add_argument("--address", default="{host}", help="the name by which nodes reach each other")
+    parser.add_argument("--ended", type=int)
+    arguments = parser.parse_args()
+    repeat_dir = arguments.run / f"repeat-{arguments.repeat}"
+    if arguments.ended is not None:
+        _write(repeat_dir / "ended.json", {"code": arguments.ended, "ended": _now()})
+        return 0
+    if reason := _not_to_be_measured(arguments.run):
+        print(f"repeat {arguments.repeat} is left out: {reason}")
+        return NOT_MEASURED
+    _seat(arguments.run, repeat_dir, arguments.address)
+    return 0
+
+
+def _not_to_be_measured(run_dir: Path) -> str:
+    if (run_dir / "record.json").exists():
+        return "the run has its record already"
+    for ended in sorted(run_dir.glob("repeat-*/ended.json")):
+        hosts = Hosts.read(ended.parent)
+        current = hosts is not None and (hosts.job, hosts.restart) == _job()
+        if current and json.loads(ended.read_text())["code"] != 0:
+            return f"{ended.parent.name} failed"
+    return ""
+
+
+def _seat(run_dir: Path, repeat_dir: Path, pattern: str) -> None:
+    """Give the repeat its folder and its hosts.
+
+    What an earlier job left there, or this one before it was requeued, is set aside: it shall not be mixed with this.
+    """
+    job, restart = _job()
+    for earlier in run_dir.glob("repeat-*"):
+        hosts = Hosts.read(earlier)
+        requeued = hosts is not None and hosts.job == job and hosts.restart != restart
+        if requeued or earlier == repeat_dir:
+            _set_aside(run_dir, earlier, hosts)
+    for folder in ("events", "logs"):
+        (repeat_dir / folder).mkdir(parents=True)
+    plan = json.loads((run_dir / "plan.json").read_text())
+    needed = 1 + max(process["node"] for process in plan["processes"])
+    names = _allocated()
+    if len(names) < needed:
+        raise SystemExit(f"the plan needs {needed} nodes, the job has {len(names)}")
+    addresses = _addresses(names[:needed], pattern)
+    hosts = Hosts(list(zip(names, addresses)), _now(), job, restart)
+    hosts.write(repeat_dir)
+    (repeat_dir / "hostfile").write_text(host_file(seated(plan, hosts)))
+
+
+def _set_aside(run_dir: Path, earlier: Path, hosts: object) -> None:
+    whose = f"{hosts.job}.{hosts.restart}" if isinstance(hosts, Hosts) else "unfinished"
+    target = run_dir / "set-aside" / whose
+    while (target / earlier.name).exists():
+        target = target.with_name(target.name + "+")
+    target.mkdir(parents=True, exist_ok=True)
+    earlier.rename(target / earlier.name)
+
+
+def _job() -> Tuple[str, int]:
+    return os.environ["SLURM_JOB_ID"], int(os.environ.get("SLURM_RESTART_COUNT", "0"))
+
+
+def _allocated() -> List[str]:
+    listing = subprocess.run(["scontrol", "show", "hostnames"], stdout=subprocess.PIPE, check=True, text=True)
+    return listing.stdout.split()
+
+
+def _addresses(names: List[str], pattern: str) -> List[str]:
+    """The IPv4 address of every node as the others see it.
+
+    A host's own name often means 127.0.1.1 to itself; then Slurm is asked. Raises SystemExit for an unknown name.
+    """
+    found: Dict[str, str] = {}
+    for name in names:
+        wanted = pattern.replace("{host}", name)
+        try:
+            found[name] = socket.gethostbyname(wanted)
+        except OSError as error:
+            raise SystemExit(
+                f"the address of {wanted} is not known here: {error} (see extras.address of the site)"
+            ) from None
+    for name in [name for name, address in found.items() if address.startswith("127.") and len(names) > 1]:
+        shown = subprocess.run(["scontrol", "show", "node", "-o", name], stdout=subprocess.PIPE, check=True, text=True)
+        told = [word.partition("=")[2] for word in shown.stdout.split() if word.startswith("NodeAddr=")]
+        found[name] = socket.gethostbyname(told[0]) if told else found[name]
+        if found[name].startswith("127."):
+            raise SystemExit(f"{name} is known here only as {found[name]} (see extras.address of the site)")
+    return [found[name] for name in names]
+
+
+def _write(path: Path, content: Dict[str, object]) -> None:
+    temporary = path.with_name(f".{path.name}")
+    temporary.write_text(json.dumps(content))
+    temporary.rename(path)
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+
+
+if __name__ == "__main__":
+    sys.exit(_main())

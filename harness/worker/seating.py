@@ -1,0 +1,56 @@
+"""Which hosts the nodes of a plan turned out to be.
+
+A plan for a batch system is made before there is an allocation, and numbers its nodes. Once a repeat has its hosts they are
+written to ``repeat-K/hosts.json``, and whoever reads the plan for that repeat reads it through here.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Tuple
+
+
+@dataclass(frozen=True)
+class Hosts:
+    """The hosts of one repeat: (name, address) by the plan's node numbers, and the batch job that got them.
+
+    ``restart`` counts how often the job was requeued before. ``started`` is ISO 8601 in UTC.
+    """
+
+    nodes: List[Tuple[str, str]]
+    started: str
+    job: Optional[str] = None
+    restart: int = 0
+
+    def write(self, repeat_dir: Path) -> None:
+        """Write ``hosts.json``, whole or not at all."""
+        temporary = repeat_dir / ".hosts.json"
+        temporary.write_text(json.dumps(vars(self)))
+        temporary.replace(repeat_dir / "hosts.json")
+
+    @classmethod
+    def read(cls, repeat_dir: Path) -> Optional[Hosts]:
+        """The hosts of a repeat, None where the plan itself names them."""
+        try:
+            fields = json.loads((repeat_dir / "hosts.json").read_text())
+        except FileNotFoundError:
+            return None
+        return cls(**{**fields, "nodes": [(name, address) for name, address in fields["nodes"]]})
+
+
+def seated(plan: Dict[str, Any], hosts: Optional[Hosts]) -> Dict[str, Any]:
+    """``plan`` (the JSON of ``plan.json``) with every process on its host."""
+    if hosts is None:
+        return plan
+    processes = []
+    for process in plan["processes"]:
+        name, address = hosts.nodes[process["node"]]
+        processes.append({**process, "host": name, "address": address})
+    return {**plan, "processes": processes}
+
+
+def host_file(plan: Dict[str, Any]) -> str:
+    """The host of every process of a seated plan, one per line: what Slurm's ``arbitrary`` distribution reads."""
+    return "".join(process["host"] + "\n" for process in plan["processes"])
