@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from harness.backend import backend
 from harness.errors import HarnessError, InvalidInput, RunFailed
@@ -151,17 +151,38 @@ def submit(job: Job, path: Path, after: Sequence[str] = ()) -> str:
     return number
 
 
+def sharing_of(runs: Sequence[Prepared]) -> Sharing:
+    """One run has a job of its own; runs that are compared share nodes."""
+    return "run" if len(runs) == 1 else "nodes"
+
+
+def send(runs: Sequence[Run], request: Request, submitting: bool = True) -> list[tuple[Path, str]]:
+    """Write run directories and job scripts and submit these. Returns (script, job id), the id "" if not submitted.
+
+    Raises InvalidInput when Slurm refuses a job; then nothing is left, neither folders nor jobs.
+    """
+    prepared = [run.prepared for run in runs]
+    planned = [(job, job_script(job, prepared, request)) for job in jobs(prepared, sharing_of(prepared))]
+    begin(runs)
+    sent: list[tuple[Path, str]] = []
+    try:
+        for job, text in planned:
+            path = write_script(job, text)
+            sent.append((path, submit(job, path) if submitting else ""))
+    except BaseException:
+        with suppress(SlurmSilent):
+            slurm.cancel([number for _, number in sent if number])
+        for folder in {job.folder for job, _ in planned} | {run.folder for run in runs}:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return sent
+
+
 def _by_run(job: Job) -> dict[Path, list[int]]:
     found: dict[Path, list[int]] = {}
     for step in job.steps:
         found.setdefault(Path(step.run_dir), []).append(step.repeat)
     return found
-
-
-def abandon(runs: Sequence[Run]) -> None:
-    """Remove the run directories of runs whose job was refused: nothing was measured there."""
-    for run in runs:
-        shutil.rmtree(run.folder, ignore_errors=True)
 
 
 # --- follow ------------------------------------------------------------------------------------------------------------
@@ -275,6 +296,14 @@ def collect(run: Run, states: Collection[JobState]) -> Record | None:
     return run.finish()
 
 
+def collect_all(runs: Sequence[Run]) -> list[Standing]:
+    """Make every record that can be made, and say how far the runs are. Raises SlurmSilent when Slurm does not answer."""
+    for one in standings(runs):
+        if one.state != "recorded" and one.states:
+            collect(one.run, one.states)
+    return standings(runs)
+
+
 def _watch(run: Run, repeat_dir: Path, hosts: Hosts | None) -> Watch:
     plan = run.prepared.plan
     watch = Watch(LaunchPlan.from_dict(seated(plan.as_dict(), hosts)) if hosts else plan, repeat_dir)
@@ -331,8 +360,8 @@ def _job_output(folder: Path, job: str) -> list[str]:
 # --- wait --------------------------------------------------------------------------------------------------------------
 
 
-class Listener:
-    """Hears how the waiting goes; does nothing itself."""
+class Listener(Protocol):
+    """Hears how the waiting goes."""
 
     def queue(self, states: Sequence[JobState]) -> None:
         """Nothing runs; these jobs wait."""
@@ -347,14 +376,15 @@ class Listener:
         """A run has its record."""
 
 
-def wait(runs: Sequence[Run], listener: Listener, on_record: Callable[[Record], None] = lambda record: None) -> list[Record]:
+def wait(runs: Sequence[Run], listener: Listener) -> list[Record]:
     """Wait until every run has its record, and return them in the order of ``runs``.
 
     Jobs that can never start are cancelled. Raises RunFailed when a record cannot be written. An interruption leaves the
     jobs alone.
     """
     records: dict[Path, Record] = {}
-    began, asked, ended_since = time.monotonic(), 0.0, {}  # type: ignore[var-annotated]
+    began, asked = time.monotonic(), 0.0
+    ended_since: dict[Path, float] = {}
     states: dict[str, JobState] = {}
     while len(records) < len(runs):
         open_runs = [run for run in runs if run.folder not in records]
@@ -374,11 +404,14 @@ def wait(runs: Sequence[Run], listener: Listener, on_record: Callable[[Record], 
                 continue
             since = ended_since.setdefault(run.folder, time.monotonic())
             incomplete = len(list(run.folder.glob("repeat-*/ended.json"))) < run.spec.repeats
-            if incomplete and all(s.state in ("COMPLETED", "UNKNOWN") for s in own) and time.monotonic() - since < SETTLE_S:
+            if (
+                incomplete
+                and all(s.state in ("COMPLETED", "UNKNOWN") for s in own)
+                and time.monotonic() - since < SETTLE_S
+            ):
                 continue  # it may only seem so, from here
             if record := collect(run, own):
                 records[run.folder] = record
-                on_record(record)
                 listener.recorded(record)
         _tell(open_runs, states, listener)
         if len(records) < len(runs):

@@ -21,7 +21,9 @@ from harness.plan import LAST_PORT
 if TYPE_CHECKING:
     from harness.environments import EnvironmentSpec, Variant
     from harness.record import Record
+    from harness.report.terminal import ProgressLine
     from harness.run import Prepared, Run
+    from harness.where import Where
 
 INTERRUPTED = 130  # what shells report for a program that Ctrl-C ended
 
@@ -100,6 +102,52 @@ def _run_options() -> list[click.Option]:
     )
 
 
+def _site_options() -> list[click.Option]:
+    return grouped(
+        [
+            click.Option(
+                ["--site"],
+                metavar="NAME|FILE",
+                callback=_not_empty,
+                help="cluster to run on, as SYSTEM or SYSTEM:PARTITION; see `harness list sites`  [default: this machine]",
+            ),
+            click.Option(
+                ["--environ"],
+                metavar="NAME",
+                callback=_not_empty,
+                help="one of the site's environments  [default: the first]",
+            ),
+            click.Option(
+                ["-J", "--job-option", "job_options"],
+                metavar="OPTION",
+                multiple=True,
+                help="option for the scheduler, such as reservation=maintenance; may be given several times",
+            ),
+            click.Option(
+                ["--account"], metavar="NAME", callback=_not_empty, help="project that pays; short for -J account=NAME"
+            ),
+            click.Option(
+                ["--time-limit"],
+                metavar="1h30m",
+                callback=_not_empty,
+                help="of the job  [default: the sum of its repeats' --timeout, at most the site's]",
+            ),
+            click.Option(
+                ["--hosts"], metavar="FILE", callback=_not_empty, help="host file, for sites that are reached with ssh"
+            ),
+            click.Option(
+                ["--no-wait"], is_flag=True, help="submit and return; see `harness status` and `harness collect`"
+            ),
+            click.Option(
+                ["--no-submit"],
+                is_flag=True,
+                help="write the run directory and the job script only, to submit it by hand",
+            ),
+        ],
+        "Where to run",
+    )
+
+
 def _not_empty(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
     """An empty text is a shell variable that was not set, not a wish for the default."""
     if value == "":
@@ -120,12 +168,15 @@ def _run(**given: Any) -> None:
         raise InvalidInput("--backend is required; see `harness list backends`")
     fields, own = spec_fields(given, [given["backend"]])
     spec = RunSpec.validated(**fields, options=own[given["backend"].replace("-", "_")])
-    prepared = run.prepare(spec, Path(given["output"] or "runs"), given["port"], _path(given["environment"]))
+    where = _where(given)
+    prepared = where.prepare(spec)
     if given["dry_run"]:
-        click.echo(_dry_run_json(prepared) if given["as_json"] else terminal.plan(prepared))
+        click.echo(_dry_run(prepared, where, given["as_json"]))
         return
-    record = _execute([run.Run.checked(prepared)], given)[0]
-    path = prepared.run_dir / "record.json"
+    records = _carry_out([run.Run.checked(prepared)], where, given)
+    if records is None:
+        return
+    record, path = records[0], prepared.run_dir / "record.json"
     if record.derived is None:
         raise _failed(record, path)
     click.echo(record.model_dump_json(by_alias=True) if given["as_json"] else terminal.summary(record, str(path)))
@@ -138,15 +189,14 @@ def _compare(**given: Any) -> None:
     """
     from harness import backend, run
     from harness.comparison import contenders
-    from harness.launch.local import device_here
     from harness.report import terminal
     from harness.spec import RunSpec
 
     text, sizes = given.pop("backends"), _list("--nodes", given.pop("nodes"), ["1", "2"])
     names = None if text is None else _list("--backends", text, backend.names())
-    chosen = contenders(names, device_here(given["device"] or "auto"))
+    where = _where(given)
+    chosen = contenders(names, where.device(given["device"] or "auto"))
     fields, own = spec_fields(given, [one.backend.name for one in chosen])
-    output = Path(given["output"] or "runs")
     specs = [
         RunSpec.validated(
             **fields
@@ -156,30 +206,76 @@ def _compare(**given: Any) -> None:
         for one in chosen
         for nodes in sizes
     ]
-    prepared = [run.prepare(spec, output, given["port"], _path(given["environment"])) for spec in specs]
+    prepared = [where.prepare(spec) for spec in specs]
     if given["dry_run"]:
-        click.echo("\n\n".join(terminal.plan(one) for one in prepared))
+        click.echo(_dry_run_of_all(prepared, where))
         return
-    records = _execute([run.Run.checked(one) for one in prepared], given)
+    records = _carry_out([run.Run.checked(one) for one in prepared], where, given)
+    if records is None:
+        return
     if given["as_json"]:
         click.echo("[" + ",".join(record.model_dump_json(by_alias=True) for record in records) + "]")
     else:
         click.echo(f"{terminal.equal_terms(records[0].spec)}\n")
         click.echo(terminal.comparison(records))
-        click.echo(f"\nrecords: {output}/*/record.json")
+        click.echo(f"\nrecords: {where.output}/*/record.json")
     failed = [(record, one) for record, one in zip(records, prepared, strict=True) if record.derived is None]
     if failed:
         raise _failed(failed[0][0], failed[0][1].run_dir / "record.json")
 
 
-def _execute(runs: list[Run], given: dict[str, Any]) -> list[Record]:
-    from harness import run
+def _where(given: dict[str, Any]) -> Where:
+    from harness.where import Where
+
+    return Where.chosen(
+        site=given["site"],
+        environ=given["environ"],
+        job_options=[*given["job_options"], *([f"account={given['account']}"] if given["account"] else [])],
+        time_limit=given["time_limit"],
+        hosts=_path(given["hosts"]),
+        output=_path(given["output"]),
+        port=given["port"],
+        environment=_path(given["environment"]),
+    )
+
+
+def _carry_out(runs: list[Run], where: Where, given: dict[str, Any]) -> list[Record] | None:
+    """Measure here or have it measured by a batch system; None when nobody waits for that."""
+    from harness import batch, run
     from harness.report import terminal
 
     line = terminal.ProgressLine(enabled=not given["quiet"])
+    if not runs[0].prepared.queued:
+        if given["no_wait"] or given["no_submit"]:
+            raise InvalidInput(
+                f"--no-{'wait' if given['no_wait'] else 'submit'}: there is no batch system without --site"
+            )
+        with _signals_interrupt():
+            try:
+                return run.execute(runs, line)
+            finally:
+                line.clear()
+    submitted = batch.send(runs, where.request, submitting=not given["no_submit"])
+    if given["no_wait"] or given["no_submit"]:
+        told = [{"run": str(run.folder), "jobs": batch.known_jobs(run.folder)} for run in runs]
+        click.echo(json.dumps(told) if given["as_json"] else terminal.submitted(submitted, bool(given["no_submit"])))
+        return None
+    return _wait(runs, line)
+
+
+def _wait(runs: list[Run], line: ProgressLine) -> list[Record]:
+    from harness import batch
+
     with _signals_interrupt():
         try:
-            return run.execute(runs, line)
+            return batch.wait(runs, line)
+        except KeyboardInterrupt as signal_name:
+            ids = ", ".join(dict.fromkeys(job for run in runs for job in batch.known_jobs(run.folder)))
+            folders = " ".join(str(run.folder) for run in runs)
+            raise batch.GoesOn(
+                f"{signal_name or 'interrupted'}; the jobs ({ids}) go on and nothing is lost\n"
+                f"    harness status {folders}\n    harness collect {folders}\n    harness cancel {folders}"
+            ) from None
         finally:
             line.clear()
 
@@ -206,8 +302,20 @@ def _signals_interrupt() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _dry_run_json(prepared: Prepared) -> str:
-    return json.dumps({"spec": prepared.spec.model_dump(), "plan": prepared.plan.as_dict()}, indent=1)
+def _dry_run(prepared: Prepared, where: Where, as_json: bool) -> str:
+    from harness.report import terminal
+
+    scripts = where.scripts([prepared])
+    if as_json:
+        document = {"spec": prepared.spec.model_dump(), "plan": prepared.plan.as_dict()}
+        return json.dumps(document | ({"script": scripts[0]} if scripts else {}), indent=1)
+    return "\n\n".join([*scripts, terminal.plan(prepared)])
+
+
+def _dry_run_of_all(prepared: list[Prepared], where: Where) -> str:
+    from harness.report import terminal
+
+    return "\n\n".join([*where.scripts(prepared), *map(terminal.plan, prepared)])
 
 
 def _path(text: str | None) -> Path | None:
@@ -223,7 +331,9 @@ def _list(option: str, text: str | None, default: list[str]) -> list[str]:
     return parts
 
 
-cli.add_command(GroupedCommand("run", params=[*spec_options(), *_run_options()], callback=_run, help=_run.__doc__))
+cli.add_command(
+    GroupedCommand("run", params=[*spec_options(), *_site_options(), *_run_options()], callback=_run, help=_run.__doc__)
+)
 cli.add_command(
     GroupedCommand(
         "compare-backends",
@@ -240,6 +350,7 @@ cli.add_command(
                 "What to compare",
             ),
             *spec_options(leave_out=frozenset({"backend", "nodes"})),
+            *_site_options(),
             *_run_options(),
         ],
         callback=_compare,
@@ -259,6 +370,59 @@ def table(paths: tuple[Path, ...]) -> None:
     if not records:
         raise InvalidInput(f"no {record.FILE_NAME} at or below {', '.join(map(str, paths))}")
     click.echo(terminal.comparison(records))
+
+
+# --- batch jobs --------------------------------------------------------------------------------------------------------
+
+RUN_DIRS = click.argument("paths", nargs=-1, metavar="[RUN_DIR]...", type=click.Path(path_type=Path))
+AS_JSON = click.option("--json", "as_json", is_flag=True, help="print JSON for scripts")
+
+
+@cli.command("status")
+@RUN_DIRS
+@AS_JSON
+def status(paths: tuple[Path, ...], as_json: bool) -> None:
+    """How far runs on a cluster are: their jobs' states, the repeats that have ended.  [default: all in runs/]"""
+    from harness import batch
+    from harness.report import terminal
+
+    found = batch.standings([batch.reopen(folder) for folder in batch.find(paths or [Path("runs")])])
+    click.echo(json.dumps([batch.as_json(one) for one in found]) if as_json else terminal.standings(found))
+
+
+@cli.command("collect")
+@RUN_DIRS
+@click.option("--wait", is_flag=True, help="wait for the jobs first")
+@click.option("--quiet", is_flag=True, help="no progress")
+@AS_JSON
+def collect(paths: tuple[Path, ...], wait: bool, quiet: bool, as_json: bool) -> None:
+    """Make the records of runs on a cluster whose jobs have ended.  [default: all in runs/]
+
+    Exits with 1 if a run has failed; one that is still queued or running is left alone.
+    """
+    from harness import batch
+    from harness.record import FILE_NAME
+    from harness.report import terminal
+
+    runs = [batch.reopen(folder) for folder in batch.find(paths or [Path("runs")])]
+    if wait:
+        _wait([run for run in runs if not (run.folder / FILE_NAME).exists()], terminal.ProgressLine(enabled=not quiet))
+    found = batch.collect_all(runs)
+    click.echo(json.dumps([batch.as_json(one) for one in found]) if as_json else terminal.standings(found))
+    for one in found:
+        if one.record and one.record.derived is None:
+            raise _failed(one.record, one.run.folder / FILE_NAME)
+
+
+@cli.command("cancel")
+@click.argument("paths", nargs=-1, required=True, metavar="RUN_DIR...", type=click.Path(path_type=Path))
+def cancel(paths: tuple[Path, ...]) -> None:
+    """Cancel the jobs of runs on a cluster. What they have measured so far is kept, without a number."""
+    from harness import batch
+
+    runs = [batch.reopen(folder) for folder in batch.find(paths)]
+    ids = batch.cancel(runs)
+    click.echo(f"cancelled: {', '.join(ids)}" if ids else "nothing to cancel")
 
 
 # --- list --------------------------------------------------------------------------------------------------------------

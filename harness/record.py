@@ -39,7 +39,7 @@ class Repeat(Frozen):
     ended: str
     job: str | None = None
     restart: int = 0
-    nodes: list[str] = []
+    nodes: list[str] = Field(default_factory=list)
 
 
 class Derived(Frozen):

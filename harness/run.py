@@ -80,7 +80,8 @@ def _elsewhere(target: Target, spec: RunSpec, nodes: int, processes: int, port: 
     cores = target.cores_per_node or slurm.cores_per_node(target.access)
     if cores is None and spec.threads is None:
         raise InvalidInput(
-            f"--site {target.name} does not say how many cores a node has (processor.num_cpus), nor does sinfo: give --threads"
+            f"--site {target.name}: neither the profile (processor.num_cpus) nor sinfo says how many cores a node has; "
+            "give --threads"
         )
     return Allocation(
         nodes=tuple(Node(f"node{i}", f"node{i}", tuple(range(target.gpus_per_node))) for i in range(nodes)),
@@ -132,7 +133,7 @@ class Run:
         interpreter = Path(prepared.plan.processes[0].argv[0])
         if not interpreter.exists() or _unfinished(prepared):
             raise InvalidInput(_missing(prepared))
-        return cls(prepared, _images(prepared.spec), prepared.target and prepared.target.name)
+        return cls(prepared, _images(prepared.spec), prepared.target.name if prepared.target else None)
 
     def begin(self) -> None:
         """Write the run directory. Raises InvalidInput or RunFailed; then no run directory is left."""
@@ -180,7 +181,7 @@ class Run:
             checks=checks,
             started=started,
             ended=ended,
-            job=hosts and hosts.job,
+            job=hosts.job if hosts else None,
             restart=hosts.restart if hosts else 0,
             nodes=[name for name, _ in hosts.nodes] if hosts else [],
         )
@@ -314,6 +315,7 @@ def _new_id(spec: RunSpec) -> str:
 
 
 def now() -> str:
+    """The time in UTC, as records have it."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 

@@ -8,10 +8,13 @@ import sys
 import time
 from collections.abc import Sequence
 from itertools import groupby
+from pathlib import Path
 from typing import TextIO
 
 from harness.analysis import traffic
 from harness.analysis.statistics import Summary, scaling_efficiency
+from harness.batch import Standing
+from harness.launch.slurm import JobState, SlurmSilent
 from harness.launch.watch import PHASES, Progress
 from harness.plan import LaunchPlan, Process
 from harness.readiness import Readiness
@@ -97,6 +100,27 @@ def _traffic(record: Record) -> list[str]:
 
 def _sent_and_received(moved: traffic.WorkerTraffic | traffic.ServerTraffic) -> str:
     return f"{moved.sent / 1e6:.1f} MB sent and {moved.received / 1e6:.1f} MB received"
+
+
+def submitted(jobs: Sequence[tuple[Path, str]], by_hand: bool) -> str:
+    """What was submitted, and how to go on."""
+    if by_hand:
+        return "\n".join(f"sbatch {path}" for path, _ in jobs)
+    lines = [f"job {number}: {path}" for path, number in jobs]
+    return "\n".join([*lines, "harness status, harness collect and harness cancel take its run directories"])
+
+
+def standings(found: Sequence[Standing]) -> str:
+    """How far runs on a cluster are, as a table."""
+    rows: list[tuple[str, ...]] = [("run", "state", "repeats", "jobs", "")]
+    for one in found:
+        jobs = ", ".join(f"{state.id} {state.state}" for state in one.states)
+        state = one.record.status if one.record else one.state
+        told = one.reason
+        if one.record and one.record.derived:
+            told = f"{one.record.derived.img_per_s.mean:.2f} img/s"
+        rows.append((one.run.folder.name, state, f"{one.repeats}/{one.run.spec.repeats}", jobs, told))
+    return _table(rows, right={2})
 
 
 def readiness(found: Sequence[Readiness]) -> str:
@@ -220,15 +244,45 @@ class ProgressLine:
 
     def __call__(self, run: Run, repeat: int, progress: Progress) -> None:
         """Show the progress of one repeat."""
-        now = time.monotonic()
-        if not self._live or now - self._written_at < REFRESH_S:
+        if not self._due():
             return
-        self._written_at = now
+        now = time.monotonic()
         key = f"{run.folder} {repeat} {progress.phase}"
         if self._phase_since[0] != key:
             self._phase_since = (key, now)
         text = f"{run.spec.backend} × {run.spec.nodes}  repeat {repeat}/{run.spec.repeats}  "
-        text += self._where(run.spec, progress, now - self._phase_since[1])
+        self._show(text + self._where(run.spec, progress, now - self._phase_since[1]))
+
+    progress = __call__
+
+    def queue(self, states: Sequence[JobState]) -> None:
+        """Show which jobs wait, and for what."""
+        if states and self._due():
+            first = states[0]
+            others = f" and {len(states) - 1} more" if len(states) > 1 else ""
+            reason = f" ({first.reason})" if first.reason else ""
+            starts = f", starts about {first.starts}" if first.starts and first.queued else ""
+            self._show(f"job {first.id}{others}: {first.state.lower()}{reason}{starts}")
+
+    def silence(self, error: SlurmSilent) -> None:
+        """Say that Slurm does not answer."""
+        if self._due():
+            self._show(f"Slurm does not answer, asking again ({error})")
+
+    def recorded(self, record: Record) -> None:
+        """A run has ended."""
+        if self._live:
+            self.clear()
+            outcome = "" if record.derived is None else f": {record.derived.img_per_s.mean:.2f} img/s"
+            self._stream.write(f"{record.id} {record.status}{outcome}\n")
+
+    def _due(self) -> bool:
+        if not self._live or time.monotonic() - self._written_at < REFRESH_S:
+            return False
+        self._written_at = time.monotonic()
+        return True
+
+    def _show(self, text: str) -> None:
         self._stream.write("\r\x1b[2K" + text[: shutil.get_terminal_size().columns - 1])
         self._stream.flush()
 

@@ -1,0 +1,91 @@
+"""Where a run takes place: this machine or a site, with what a person asks of it for this time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from harness import batch, run
+from harness.errors import InvalidInput
+from harness.launch.job import Request, scheduler_option
+from harness.launch.local import device_here
+from harness.run import Prepared
+from harness.spec import RunSpec
+
+if TYPE_CHECKING:
+    from harness.site import Target
+
+DEFAULT_OUTPUT = Path("runs")
+
+
+@dataclass(frozen=True)
+class Where:
+    """The site (None: this machine), the request to its scheduler, and the folder for run directories."""
+
+    target: Target | None
+    request: Request
+    output: Path
+    hosts: Path | None = None
+    port: int | None = None
+    environment: Path | None = None
+    site: str | None = None
+    environ: str | None = None
+
+    @classmethod
+    def chosen(
+        cls,
+        site: str | None = None,
+        environ: str | None = None,
+        job_options: Sequence[str] = (),
+        time_limit: str | None = None,
+        hosts: Path | None = None,
+        output: Path | None = None,
+        port: int | None = None,
+        environment: Path | None = None,
+    ) -> Self:
+        """What the options of a command mean. Raises InvalidInput for those that make no sense together."""
+        target = None
+        if site is not None:
+            from harness import site as sites
+            from harness.site_file import duration_s
+
+            target = sites.find(site, environ)
+        queued = target is not None and target.scheduler in ("slurm", "squeue")
+        for option, given in (("-J", job_options), ("--time-limit", time_limit)):
+            if given and not queued:
+                raise InvalidInput(f"{option}: there is no batch system {f'at {site}' if site else 'without --site'}")
+        if environ and target is None:
+            raise InvalidInput(f"--environ {environ}: environments belong to a site; give --site")
+        if hosts and (target is None or target.scheduler != "ssh"):
+            raise InvalidInput(
+                f"--hosts {hosts}: a host file is for sites that are reached with ssh, such as --site ec2"
+            )
+        limit_s = None
+        if time_limit is not None:
+            try:
+                limit_s = duration_s(time_limit)
+            except ValueError as error:
+                raise InvalidInput(f"--time-limit {time_limit}: {error}") from None
+        request = Request(tuple(map(scheduler_option, job_options)), limit_s)
+        folder = output or (target.output if target else None) or DEFAULT_OUTPUT
+        return cls(target, request, folder, hosts, port, environment, site, environ)
+
+    def prepare(self, spec: RunSpec) -> Prepared:
+        """Plan a run there. Raises InvalidInput as ``run.prepare`` does."""
+        return run.prepare(spec, self.output, self.port, self.environment, self.target)
+
+    def device(self, wanted: str) -> str:
+        """ "cpu" or "cuda": what ``auto`` means there."""
+        if self.target is None or self.target.scheduler == "local":
+            return device_here(wanted)
+        return wanted if wanted != "auto" else ("cuda" if self.target.gpus_per_node else "cpu")
+
+    def scripts(self, prepared: Sequence[Prepared]) -> list[str]:
+        """The job scripts that would be submitted; none where there is no batch system."""
+        if not prepared[0].queued:
+            return []
+        return [
+            batch.job_script(job, prepared, self.request) for job in batch.jobs(prepared, batch.sharing_of(prepared))
+        ]
