@@ -11,7 +11,7 @@ import shutil
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -327,6 +327,8 @@ def _why(run: Run, number: int, watch: Watch, hosts: Hosts | None, state: JobSta
     job = f"job {state.id}"
     if state.state in slurm.CANCELLED:
         return KeyboardInterrupt(f"{job} was {state.state.lower()} {'in' if hosts else 'before'} {where}")
+    if state.state == slurm.NEVER:
+        return RunFailed(f"{job} could never start: Slurm says {state.reason}")
     if state.state == "TIMEOUT":
         return RunFailed(f"{job} reached its time limit in {where}")
     dead = slurm.dead_nodes([name for name, _ in hosts.nodes]) if hosts else []
@@ -397,7 +399,7 @@ def wait(runs: Sequence[Run], listener: Listener) -> list[Record]:
             except SlurmSilent as error:
                 listener.silence(error)
             asked = time.monotonic()
-            slurm.cancel([state.id for state in states.values() if state.hopeless])
+            states |= _give_up([state for state in states.values() if state.hopeless])
         for run in open_runs:
             own = [states[job] for job in ids[run.folder] if job in states]
             if not own or not _to_be_collected(run, own):
@@ -417,6 +419,12 @@ def wait(runs: Sequence[Run], listener: Listener) -> list[Record]:
         if len(records) < len(runs):
             time.sleep(LOOK_S)
     return [records[run.folder] for run in runs]
+
+
+def _give_up(hopeless: Sequence[JobState]) -> dict[str, JobState]:
+    """Cancel jobs that could never start. Their reason is lost to Slurm by that, so it is kept here."""
+    slurm.cancel([state.id for state in hopeless])
+    return {state.id: replace(state, state=slurm.NEVER) for state in hopeless}
 
 
 def _to_be_collected(run: Run, states: Sequence[JobState]) -> bool:

@@ -236,6 +236,7 @@ def _where(given: dict[str, Any]) -> Where:
         output=_path(given["output"]),
         port=given["port"],
         environment=_path(given["environment"]),
+        dry_run=given["dry_run"],
     )
 
 

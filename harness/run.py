@@ -18,7 +18,7 @@ from harness.backend import Backend, backend
 from harness.errors import HarnessError, InvalidInput, RunFailed
 from harness.inputs import index
 from harness.judge import Rank, judge
-from harness.launch import local, slurm
+from harness.launch import local
 from harness.launch.watch import Progress, Watch
 from harness.plan import Allocation, Interpreter, LaunchPlan, Node, complete, launch_plan, with_options
 from harness.record import Derived, Record, Repeat, Status, derive, write, write_atomically
@@ -77,7 +77,7 @@ def prepare(
 
 def _elsewhere(target: Target, spec: RunSpec, nodes: int, processes: int, port: int | None) -> Allocation:
     """Nodes of a batch system, which have their names once the job runs."""
-    cores = target.cores_per_node or slurm.cores_per_node(target.access)
+    cores = target.cores_per_node
     if cores is None and spec.threads is None:
         raise InvalidInput(
             f"--site {target.name}: neither the profile (processor.num_cpus) nor sinfo says how many cores a node has; "

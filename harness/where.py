@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 from harness import batch, run
 from harness.errors import InvalidInput
+from harness.launch import slurm
 from harness.launch.job import Request, scheduler_option
 from harness.launch.local import device_here
 from harness.run import Prepared
@@ -44,6 +45,7 @@ class Where:
         output: Path | None = None,
         port: int | None = None,
         environment: Path | None = None,
+        dry_run: bool = False,
     ) -> Self:
         """What the options of a command mean. Raises InvalidInput for those that make no sense together."""
         target = None
@@ -53,6 +55,8 @@ class Where:
 
             target = sites.find(site, environ)
         queued = target is not None and target.scheduler in ("slurm", "squeue")
+        if target is not None and queued:
+            target = slurm.asked_about(target)
         for option, given in (("-J", job_options), ("--time-limit", time_limit)):
             if given and not queued:
                 raise InvalidInput(f"{option}: there is no batch system {f'at {site}' if site else 'without --site'}")
@@ -69,7 +73,7 @@ class Where:
             except ValueError as error:
                 raise InvalidInput(f"--time-limit {time_limit}: {error}") from None
         request = Request(tuple(map(scheduler_option, job_options)), limit_s)
-        folder = output or (target.output if target else None) or DEFAULT_OUTPUT
+        folder = output or _output(target, dry_run) or DEFAULT_OUTPUT
         return cls(target, request, folder, hosts, port, environment, site, environ)
 
     def prepare(self, spec: RunSpec) -> Prepared:
@@ -89,3 +93,13 @@ class Where:
         return [
             batch.job_script(job, prepared, self.request) for job in batch.jobs(prepared, batch.sharing_of(prepared))
         ]
+
+
+def _output(target: Target | None, dry_run: bool) -> Path | None:
+    """The site's folder for run directories. Its variables need not be set where nothing is written."""
+    try:
+        return target.output if target else None
+    except InvalidInput:
+        if dry_run:
+            return None
+        raise

@@ -10,10 +10,14 @@ import re
 import shutil
 import subprocess
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from harness.errors import HarnessError, InvalidInput
+
+if TYPE_CHECKING:
+    from harness.site import Target
 
 ANSWER_S = 60  # a busy controller takes its time
 QUEUED = frozenset(
@@ -21,6 +25,7 @@ QUEUED = frozenset(
 )
 RUNNING = frozenset({"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING"})
 CANCELLED = frozenset({"CANCELLED", "PREEMPTED", "REVOKED"})
+NEVER = "NEVER"  # our own word for a job that we cancelled because it could not start
 # A job that waits for one of these waits for ever.
 HOPELESS = frozenset(
     {
@@ -114,14 +119,27 @@ def dead_nodes(names: Collection[str]) -> list[str]:
     return sorted({row[0] for row in rows if len(row) == 2 and row[1].startswith(("down", "fail"))})
 
 
-def cores_per_node(access: Sequence[str]) -> int | None:
-    """The fewest physical cores that a node of the wanted partition has, None when Slurm does not say."""
-    if not shutil.which("sinfo"):
+def asked_about(target: Target) -> Target:
+    """``target`` with what its profile leaves open and Slurm, where it is at hand, knows of the partition's smallest node:
+    physical cores, and the longest time limit in seconds.
+    """
+    if (target.cores_per_node and target.time_limit_s) or not shutil.which("sinfo"):
+        return target
+    partition = [option for option in target.access if option.startswith(("--partition", "-p"))]
+    done = _ask("sinfo", "-h", *partition, "-o", "%X %Y %l")
+    rows = re.findall(r"^(\d+)\+? (\d+)\+? (\S+)$", done.stdout, re.MULTILINE)
+    cores = min((int(sockets) * int(per_socket) for sockets, per_socket, _ in rows), default=None)
+    limit_s = max((limit for _, _, text in rows if (limit := _limit_s(text))), default=None)
+    return replace(target, cores_per_node=target.cores_per_node or cores, time_limit_s=target.time_limit_s or limit_s)
+
+
+def _limit_s(text: str) -> float | None:
+    """Seconds in sinfo's ``days-hours:minutes:seconds``; None for "infinite" and the like."""
+    match = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)", text)
+    if not match:
         return None
-    partitions = [option for option in access if option.startswith(("--partition", "-p"))]
-    done = _ask("sinfo", "-h", *partitions, "-o", "%X %Y")
-    cores = [int(sockets) * int(per) for sockets, per in re.findall(r"^(\d+)\+? (\d+)\+?$", done.stdout, re.MULTILINE)]
-    return min(cores, default=None)
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60.0 + seconds
 
 
 def _queue() -> dict[str, JobState]:
