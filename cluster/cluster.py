@@ -112,9 +112,10 @@ def address(node: str) -> str:
 def slurm_conf(cluster: Cluster) -> str:
     """Slurm's configuration: no cgroups, no patience, and more CPUs than the machine has."""
     state, nodes = cluster.state, f"node[1-{cluster.count}]"
-    accounting = """\
+    accounting = f"""\
 AccountingStorageType=accounting_storage/slurmdbd
 AccountingStorageHost=head
+AccountingStoragePass={state}/munge.socket
 AccountingStorageEnforce=associations
 AccountingStorageTRES=gres/gpu"""
     return f"""\
@@ -281,6 +282,11 @@ def command(*argv: str, cluster: Cluster | None = None, stdin: str = "", log: Pa
     return text
 
 
+def mount(*argv: str) -> None:
+    """Mount in this namespace, without a note of it in /run/mount, which may be the host's."""
+    command("mount", "--no-mtab", *argv)
+
+
 def wait_until(true: Callable[[], bool], seconds: float, otherwise: str, log: Path) -> None:
     """Wait, but not for ever; ``otherwise`` says what did not happen."""
     deadline = time.monotonic() + seconds
@@ -391,12 +397,13 @@ def head(cluster: Cluster, report: int) -> NoReturn:
         register(cluster.state / "head.pid")
         socket.sethostname("head")
         # What the host mounts later is seen here, what is mounted here is seen in the nodes, and never the other way round.
-        command("mount", "--make-rslave", "/")
-        command("mount", "--make-rshared", "/")
+        mount("--make-rslave", "/")
+        mount("--make-rshared", "/")
+        mount("-t", "tmpfs", "-o", "mode=755", "tmpfs", "/run")
         for name in ("hosts", "resolv.conf", "nsswitch.conf"):
             if Path("/etc", name).exists():
-                command("mount", "--bind", str(cluster.state / "etc" / name), f"/etc/{name}")
-        command("mount", "-t", "sysfs", "sysfs", "/sys")  # the one that was there shows the host's network
+                mount("--bind", str(cluster.state / "etc" / name), f"/etc/{name}")
+        mount("-t", "sysfs", "sysfs", "/sys")  # the one that was there shows the host's network
         network = (
             f"link set lo up\nlink add switch type bridge\naddr add {HEAD_ADDRESS}/24 dev switch\nlink set switch up\n"
         )
@@ -438,8 +445,13 @@ def start_accounting(cluster: Cluster) -> None:
     wait_until(lambda: answers(3306), 20, "MariaDB did not answer", log)
     command("slurmdbd", cluster=cluster, log=cluster.log("head"))
     wait_until(lambda: answers(6819), 20, "slurmdbd did not answer", cluster.log("slurmdbd"))
-    for entity in (["cluster", "harness"], ["account", "project"], ["user", "root", "account=project"]):
-        command("sacctmgr", "-i", "add", *entity, cluster=cluster)
+    for change in (
+        ["add", "cluster", "harness"],
+        ["add", "account", "project"],
+        ["add", "user", "root", "account=project"],
+        ["modify", "user", "root", "set", "defaultaccount=project"],
+    ):
+        command("sacctmgr", "-i", *change, cluster=cluster)
 
 
 def answers(port: int) -> bool:
@@ -507,13 +519,13 @@ def be_node(cluster: Cluster, node: str, channel: socket.socket) -> NoReturn:
     detach(f"cluster-{node}", log, keep=channel.fileno())
     register(cluster.state / f"{node}.pid")
     socket.sethostname(node)
-    command("mount", "--make-rslave", "/")
+    mount("--make-rslave", "/")
     channel.sendall(b"here")
     if channel.recv(16) != b"wired":
         os._exit(1)
     for kind, folder in {"proc": "/proc", "sysfs": "/sys", "tmpfs": "/dev/shm"}.items():  # noqa: S108
-        command("mount", "-t", kind, kind, folder)
-    command("mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", "/run")
+        mount("-t", kind, kind, folder)
+    mount("-t", "tmpfs", "-o", "mode=755", "tmpfs", "/run")
     Path("/run/pmix").mkdir()
     use_reno()
     if cluster.sshd:
@@ -597,10 +609,14 @@ def up(cluster: Cluster) -> None:
         raise
     features = [f"{cluster.count} nodes with {cluster.cpus} CPUs each", f"links of {cluster.rate}"]
     features += ["sacct"] * cluster.accounting + [f"ssh -F {cluster.state}/ssh_config"] * cluster.sshd
-    print(f"Slurm is up after {time.monotonic() - begin:.1f} s: {', '.join(features)}. State and logs: {cluster.state}")
-    print(f"  {usage(cluster.state, 'run -- srun --nodes 2 hostname')}")
-    print(f"  {usage(cluster.state, 'run -- bash')}      # a shell on the head node, with sbatch, squeue and so on")
-    print(f"  {usage(cluster.state, 'down')}")
+    shell = usage(cluster.state, "run -- bash")
+    print(
+        f"Slurm is up after {time.monotonic() - begin:.1f} s: {', '.join(features)}. State and logs: {cluster.state}",
+        usage(cluster.state, "run -- srun --nodes 2 hostname"),
+        f"{shell}      # a shell on the head node, with sbatch, squeue and so on",
+        usage(cluster.state, "down"),
+        sep="\n  ",
+    )
 
 
 def start_head(cluster: Cluster) -> str:
