@@ -414,7 +414,8 @@ def head(cluster: Cluster, report: int) -> NoReturn:
         os.write(report, b"ready")
         os.close(report)
     except BaseException as error:  # whatever it is, `up` has to hear of it, and nothing may survive
-        os.write(report, (str(error) if isinstance(error, Failure) else f"{type(error).__name__}: {error}").encode())
+        with contextlib.suppress(OSError):
+            os.write(report, (str(error) if isinstance(error, Failure) else repr(error)).encode())
         os._exit(1)
     reap()
 
@@ -650,7 +651,7 @@ def check(cluster: Cluster) -> None:
             f"the path of the state directory has more than {LONGEST_STATE} characters, too long for sockets: {state}"
         )
     if any(state.is_relative_to(Path(private).resolve()) for private in ("/run", "/dev", "/proc", "/sys")):
-        raise Refused(f"the state directory may not be in {state.parts[1]}, of which every node has its own: {state}")
+        raise Refused(f"the state directory may not be in /{state.parts[1]}, of which every node has its own: {state}")
     if state.exists() and (not state.is_dir() or any(state.iterdir())) and not (state / "cluster.json").exists():
         raise Refused(f"{state} holds something else")
 

@@ -92,6 +92,13 @@ def test_a_gpu_is_given_to_who_asks(cluster: VirtualCluster) -> None:
     assert cluster.run("srun", *show).succeeded().stdout == "gpu=\n"
 
 
+@pytest.mark.parametrize("kind", ["pmi2", "pmix"])
+def test_tasks_are_told_their_rank(cluster: VirtualCluster, kind: str) -> None:
+    show = ["sh", "-c", "echo $PMI_RANK$PMIX_RANK"]
+    ranks = cluster.run("srun", f"--mpi={kind}", "--nodes", "2", *show).succeeded().stdout
+    assert sorted(ranks.split()) == ["0", "1"]
+
+
 def test_ssh_goes_to_a_node_without_a_question(cluster: VirtualCluster) -> None:
     ssh = ["ssh", "-F", str(cluster.state / "ssh_config")]
     assert cluster.run(*ssh, "node2", "hostname").succeeded().stdout == "node2\n"
