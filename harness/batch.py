@@ -81,9 +81,9 @@ def jobs(runs: Sequence[Prepared], sharing: Sharing = "run") -> list[Job]:
     if sharing == "repeat":
         by_folder = {str(one.run_dir): one for one in runs}
         return [_job(by_folder[step.run_dir], (step,)) for step in interleaved(steps)]
-    groups: dict[int, list[int]] = {}
+    groups: dict[tuple[int, str], list[int]] = {}
     for number, one in enumerate(runs):
-        groups.setdefault(one.plan.nodes, []).append(number)
+        groups.setdefault((one.plan.nodes, one.spec.device), []).append(number)
     return [_shared([runs[n] for n in group], interleaved([steps[n] for n in group])) for group in groups.values()]
 
 

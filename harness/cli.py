@@ -19,10 +19,12 @@ from harness.options import GroupedCommand, grouped, spec_fields, spec_options
 from harness.plan import LAST_PORT
 
 if TYPE_CHECKING:
+    from harness.campaign import Campaign, Standing, Work
     from harness.environments import EnvironmentSpec, Variant
     from harness.record import Record
     from harness.report.terminal import ProgressLine
     from harness.run import Prepared, Run
+    from harness.study import Study
     from harness.where import Where
 
 INTERRUPTED = 130  # what shells report for a program that Ctrl-C ended
@@ -264,18 +266,20 @@ def _carry_out(runs: list[Run], where: Where, given: dict[str, Any]) -> list[Rec
     return _wait(runs, line)
 
 
-def _wait(runs: list[Run], line: ProgressLine) -> list[Record]:
+def _wait(runs: list[Run], line: ProgressLine, study: str | None = None) -> list[Record]:
+    """Wait for the records of ``runs``, of which the study file ``study`` may be the reason."""
     from harness import batch
 
     with _signals_interrupt():
         try:
             return batch.wait(runs, line)
         except KeyboardInterrupt as signal_name:
-            ids = ", ".join(dict.fromkeys(job for run in runs for job in batch.known_jobs(run.folder)))
-            folders = " ".join(str(run.folder) for run in runs)
+            ids = list(dict.fromkeys(job for run in runs for job in batch.known_jobs(run.folder)))
+            jobs = f"the jobs ({', '.join(ids)})" if len(ids) < 20 else f"its {len(ids)} jobs"
+            which, of = ("study ", study) if study else ("", " ".join(str(run.folder) for run in runs))
             raise batch.GoesOn(
-                f"{signal_name or 'interrupted'}; the jobs ({ids}) go on and nothing is lost\n"
-                f"    harness status {folders}\n    harness collect {folders}\n    harness cancel {folders}"
+                f"{signal_name or 'interrupted'}; {jobs} go on and nothing is lost\n"
+                f"    harness {which}status {of}\n    harness {which}collect {of}\n    harness {which}cancel {of}"
             ) from None
         finally:
             line.clear()
@@ -424,6 +428,179 @@ def cancel(paths: tuple[Path, ...]) -> None:
     runs = [batch.reopen(folder) for folder in batch.find(paths)]
     ids = batch.cancel(runs)
     click.echo(f"cancelled: {', '.join(ids)}" if ids else "nothing to cancel")
+
+
+# --- studies -----------------------------------------------------------------------------------------------------------
+
+
+@cli.group()
+def study() -> None:
+    """Measure a matrix of runs that a file describes; whatever is interrupted goes on where it was."""
+
+
+def _study_run(**given: Any) -> None:
+    """Measure the points of the study FILE that have not been measured yet, and print the table of all.
+
+    Exits with 1 if a point has no number in the end; the others go on without it.
+    """
+    from harness import campaign
+    from harness.report import terminal
+
+    described, where = _described(given)
+    if given["dry_run"]:
+        click.echo(_study_plan(campaign.Campaign.of(described, where), given))
+        return
+    with campaign.locked(campaign.folder_of(described, where)):
+        current = campaign.Campaign.of(described, where)
+        current.collect()
+        work = current.work(given["retry_failed"])
+        _measure(current, work, given)
+        found = current.standings()
+    tell = terminal.study if given["no_wait"] else terminal.study_outcome
+    click.echo(json.dumps([one.as_dict() for one in found]) if given["as_json"] else tell(found))
+    _complain_of_failed(found, work, described.file)
+
+
+def _measure(current: Campaign, work: list[Work], given: dict[str, Any]) -> None:
+    """Measure ``work`` here or have it measured by a batch system, and wait for that unless nobody wants to."""
+    from harness import campaign, run
+    from harness.report import terminal
+
+    line = terminal.ProgressLine(not given["quiet"], prefix=current.progress)
+    if not current.where.queued:
+        if given["no_wait"]:
+            raise InvalidInput("--no-wait: there is no batch system without --site")
+        if not work:
+            return
+        current.note(work)
+        with _signals_interrupt():
+            try:
+                run.execute([one.run for one in work], line)
+            except KeyboardInterrupt as signal_name:
+                raise campaign.Stopped(
+                    f"{signal_name or 'interrupted'}; no process is left running\n"
+                    f"    harness study run {current.study.file} --retry-failed"
+                ) from None
+            finally:
+                line.clear()
+        return
+    current.submit(work, current.max_jobs(given["max_jobs"]))
+    if not given["no_wait"]:
+        _wait(current.waiting(), line, str(current.study.file))
+
+
+def _complain_of_failed(found: list[Standing], work: list[Work], file: Path) -> None:
+    """Raise RunFailed if points of the file have no number, InvalidInput if Slurm took none of ``work``."""
+    refused = [one for one in found if one.in_file and one.phase == "refused"]
+    failed = [one for one in found if one.in_file and one.phase in ("failed", "interrupted")]
+    if refused and len(refused) == len(work):
+        raise InvalidInput(f"Slurm refuses all {len(refused)} points that were to be measured: {refused[0].reason}")
+    if refused:
+        again = f"`harness study run {file}` tries again" + (" what was refused" if failed else "")
+        click.echo(f"harness: Slurm refuses {len(refused)} of {len(found)} points; {again}", err=True)
+    if failed:
+        again = f"`harness study run {file} --retry-failed` measures again"
+        raise RunFailed(f"{len(failed)} of {len(found)} points have failed; {again}")
+    if refused:
+        raise RunFailed(f"{len(refused)} of {len(found)} points are not measured")
+
+
+def _study_plan(current: Campaign, given: dict[str, Any]) -> str:
+    from harness import batch
+    from harness.report import terminal
+
+    found, work = current.standings(), current.work(given["retry_failed"], checked=False)
+    jobs = current.jobs(work) if current.where.queued else []
+    script = batch.job_script(jobs[0], [one.run.prepared for one in work], current.where.request) if jobs else ""
+    lanes = current.max_jobs(given["max_jobs"])
+    if given["as_json"]:
+        listed = [{"name": job.name, "nodes": job.nodes, "lane": n % lanes} for n, job in enumerate(jobs)]
+        return json.dumps({"points": [one.as_dict() for one in found], "jobs": listed, "script": script})
+    return terminal.study_plan(found, jobs, lanes, script)
+
+
+def _described(given: dict[str, Any]) -> tuple[Study, Where]:
+    """The study of ``given["file"]`` and where it takes place: --site is asked before the file."""
+    from harness import study as studies
+
+    described = studies.read(given["file"])
+    return described, _where(NOWHERE | given | {"site": given["site"] or described.content.site})
+
+
+# What the options that say where to run are, for commands that have only some of them.
+NOWHERE: dict[str, Any] = dict.fromkeys(
+    ("site", "environ", "account", "time_limit", "hosts", "output", "port", "environment")
+) | {"job_options": (), "dry_run": False}
+STUDY_FILE = click.Argument(["file"], metavar="FILE", type=click.Path(path_type=Path))
+
+study.add_command(
+    GroupedCommand(
+        "run",
+        params=[
+            STUDY_FILE,
+            *grouped(
+                [
+                    click.Option(["--retry-failed"], is_flag=True, help="measure failed and interrupted points again"),
+                    click.Option(
+                        ["--max-jobs"],
+                        type=click.IntRange(1, 10_000),
+                        metavar="NUMBER",
+                        help="jobs that may run at once  [default: the study's, else the site's, else 8]",
+                    ),
+                ],
+                "What to measure",
+            ),
+            *[option for option in _site_options() if option.name != "no_submit"],
+            *_run_options(),
+        ],
+        callback=_study_run,
+        help=_study_run.__doc__,
+    )
+)
+
+
+def _study_status(**given: Any) -> None:
+    """How far the points of the study FILE are. Changes nothing."""
+    _show(_campaign(given), given)
+
+
+def _study_collect(**given: Any) -> None:
+    """Make the records of the study FILE's jobs that have ended. Exits with 1 if a point has failed."""
+    current = _campaign(given)
+    current.collect()
+    _complain_of_failed(_show(current, given), [], given["file"])
+
+
+def _study_cancel(**given: Any) -> None:
+    """Cancel all jobs of the study FILE. What is measured already is kept."""
+    ids = _campaign(given).cancel()
+    click.echo(f"cancelled: {', '.join(ids)}" if ids else "nothing to cancel")
+
+
+def _campaign(given: dict[str, Any]) -> Campaign:
+    from harness import campaign
+
+    return campaign.Campaign.of(*_described(given))
+
+
+def _show(current: Campaign, given: dict[str, Any]) -> list[Standing]:
+    from harness.report import terminal
+
+    found = current.standings()
+    click.echo(json.dumps([one.as_dict() for one in found]) if given["as_json"] else terminal.study(found))
+    return found
+
+
+for _name, _callback in {"status": _study_status, "collect": _study_collect, "cancel": _study_cancel}.items():
+    _chosen = ("site", "environ", "output", *(() if _name == "cancel" else ("as_json",)))
+    study.add_command(
+        click.Command(
+            _name,
+            params=[STUDY_FILE, *(one for one in [*_site_options(), *_run_options()] if one.name in _chosen)],
+            callback=_callback,
+            help=_callback.__doc__,
+        )
+    )
 
 
 # --- list --------------------------------------------------------------------------------------------------------------

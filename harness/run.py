@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -279,13 +279,19 @@ def _images(spec: RunSpec) -> index.ImageIndex | None:
     if spec.data == SYNTHETIC:
         return None
     try:
-        images = index.scan(spec.data)
+        images = _scanned(spec.data)
         index.check_world(len(images), spec.workers)
     except index.DataError as error:
         raise InvalidInput(f"--data: {error}") from None
     except OSError as error:
         raise InvalidInput(f"--data {spec.data}: {error.strerror}") from None
     return images
+
+
+@lru_cache(maxsize=4)
+def _scanned(data: str) -> index.ImageIndex:
+    """The images of a folder. The runs of one command look only once: a million files take minutes."""
+    return index.scan(data)
 
 
 def _unfinished(prepared: Prepared) -> bool:
@@ -311,7 +317,7 @@ def _wanted(spec: RunSpec, chosen: Backend) -> environments.EnvironmentSpec:
 
 def _new_id(spec: RunSpec) -> str:
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-    return f"{stamp}-{spec.backend}-{spec.model}-n{spec.nodes}-{secrets.token_hex(2)}"
+    return f"{stamp}-{spec.backend}-{spec.model}-n{spec.nodes}-{secrets.token_hex(4)}"
 
 
 def now() -> str:

@@ -76,6 +76,11 @@ class Where:
         folder = output or _output(target, dry_run) or DEFAULT_OUTPUT
         return cls(target, request, folder, hosts, port, environment, site, environ)
 
+    @property
+    def queued(self) -> bool:
+        """Runs are jobs of a batch system there."""
+        return self.target is not None and self.target.scheduler in ("slurm", "squeue")
+
     def prepare(self, spec: RunSpec) -> Prepared:
         """Plan a run there. Raises InvalidInput as ``run.prepare`` does."""
         return run.prepare(spec, self.output, self.port, self.environment, self.target)

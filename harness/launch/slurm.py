@@ -45,6 +45,14 @@ class SlurmSilent(HarnessError):
     """Slurm's controller does not answer. Nothing is known about any job, and nothing is lost."""
 
 
+class JobRefused(InvalidInput):
+    """Slurm does not take a job. ``words`` are its own."""
+
+    def __init__(self, script: Path, words: str) -> None:
+        super().__init__(f"Slurm refuses the job {script}: {words}")
+        self.words = words
+
+
 @dataclass(frozen=True)
 class JobState:
     """What Slurm says of a job. ``reason`` is why it waits or ended, "" for none; ``starts`` is Slurm's guess."""
@@ -79,7 +87,7 @@ class JobState:
 def submit(script: Path, after: Sequence[str] = ()) -> str:
     """Submit a script and return the job's id. With ``after`` it starts once those jobs have ended, however they did.
 
-    Raises InvalidInput with sbatch's own words when Slurm refuses the job, SlurmSilent when it does not answer.
+    Raises JobRefused with sbatch's own words, SlurmSilent when it does not answer, InvalidInput when there is no sbatch.
     """
     dependency = [f"--dependency=afterany:{':'.join(after)}"] if after else []
     done = _ask("sbatch", "--parsable", *dependency, str(script))
@@ -87,7 +95,7 @@ def submit(script: Path, after: Sequence[str] = ()) -> str:
         words = _words(done.stderr)
         if _no_answer(words):
             raise SlurmSilent(f"sbatch: {words}")
-        raise InvalidInput(f"Slurm refuses the job {script}: {words}")
+        raise JobRefused(script, words)
     return done.stdout.strip().splitlines()[-1].partition(";")[0]
 
 
