@@ -615,7 +615,10 @@ def up(cluster: Cluster) -> None:
     except BaseException:
         down(cluster.state)
         raise
-    features = [f"{cluster.count} nodes with {cluster.cpus} CPUs each", f"links of {cluster.rate}"]
+    features = [
+        f"{cluster.count} nodes with {cluster.cpus} CPUs each",
+        "unlimited links" if cluster.rate == "none" else f"links of {cluster.rate}",
+    ]
     features += ["sacct"] * cluster.accounting + [f"ssh -F {cluster.state}/ssh_config"] * cluster.sshd
     shell = usage(cluster.state, "run -- bash")
     print(
