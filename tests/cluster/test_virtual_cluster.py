@@ -238,3 +238,14 @@ def test_missing_packages_are_named(tmp_path: Path) -> None:
     done = subprocess.run(["unshare", "-m", "sh", "-c", script, "sh", *argv], capture_output=True, text=True)
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1 and "munge" in done.stderr and "make cluster-packages" in done.stderr
+
+
+def test_a_failed_start_says_whose_fault_it_was_and_leaves_nothing() -> None:
+    virtual = VirtualCluster("--nodes", "2")
+    script = 'mount -n --bind /bin/false "$(readlink -f /usr/sbin/slurmctld)" && exec "$@"'
+    argv = ["unshare", "-m", "sh", "-c", script, "sh", *virtual.argv("up", *virtual.options)]
+    done = subprocess.run(argv, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "slurmctld" in done.stderr and "Traceback" not in done.stderr
+    assert not left(virtual)
+    assert not virtual.state.exists()
