@@ -219,11 +219,12 @@ class Campaign:
             phase = "refused" if entry.refused else "unfinished"
         elif one.state in ("queued", "running", "ended"):
             phase = one.state
-        reason = one.reason
+        reason = "" if one.reason == "Dependency" else one.reason  # that is what lanes are made of
         if phase == "refused":
             some = f"repeats {', '.join(map(str, sorted(missing)))}: " if len(missing) < one.run.spec.repeats else ""
             reason = some + entry.refused
-        return Standing(entry, label, in_file, phase, one.repeats, one.states, one.run, one.record, reason)
+        states = one.states or tuple(JobState(job, "") for job in batch.known_jobs(one.run.folder))
+        return Standing(entry, label, in_file, phase, one.repeats, states, one.run, one.record, reason)
 
     def _here(self, entry: Entry, label: str, in_file: bool, folder: Path | None, at_work: bool) -> Standing:
         if folder is None:
@@ -256,7 +257,7 @@ class Campaign:
         known = {job for one in self.standings() if one.run for job in batch.known_jobs(one.run.folder)}
         ids = [job for job, state in _states(known | self.notes.lanes.keys()).items() if not state.ended]
         slurm.cancel(ids)
-        return sorted(ids)
+        return sorted(ids, key=lambda job: (len(job), job))
 
     # --- what is to be done ---
 

@@ -147,7 +147,7 @@ def _jobs(states: Sequence[JobState]) -> str:
     by_state: dict[str, list[str]] = {}
     for state in states:
         by_state.setdefault(state.state.lower(), []).append(state.id)
-    return ", ".join(f"{state} {' '.join(ids)}" for state, ids in by_state.items())
+    return ", ".join(f"{state} {' '.join(ids)}".strip() for state, ids in by_state.items())
 
 
 def study_counts(found: Sequence[campaign.Standing]) -> str:
