@@ -161,13 +161,25 @@ class Work:
 
 @dataclass
 class Campaign:
-    """A study at a place. Whoever changes it holds its lock (``locked``)."""
+    """A study at a place: ``of`` to look at it, ``at_work`` to change it; that holds its lock (``mine``)."""
 
     study: Study
     where: Where
     folder: Path
     points: list[Point]
     notes: Notes
+    mine: bool = False
+
+    @classmethod
+    @contextmanager
+    def at_work(cls, study: Study, where: Where) -> Iterator[Self]:
+        """The study, for this process alone. Raises InvalidInput as ``of`` does, and while another process is at work."""
+        found = cls.of(study, where)
+        _ = found.prepared  # complaints come before there is a folder
+        with _locked(found.folder):
+            found.notes = Notes.read(found.folder) or found.notes
+            found.mine = True
+            yield found
 
     @classmethod
     def of(cls, study: Study, where: Where) -> Self:
@@ -190,7 +202,7 @@ class Campaign:
         runs = {key: batch.reopen(path) for key, path in folders.items() if (path / batch.SUBMISSION).exists()}
         queued = dict(zip(runs, batch.standings(list(runs.values())), strict=True))
         names = labels([entry.spec for entry in entries])
-        at_work, in_file = _is_locked(self.folder), {point.id for point in self.points}
+        at_work, in_file = not self.mine and _is_locked(self.folder), {point.id for point in self.points}
         found = []
         for entry, label in zip(entries, names, strict=True):
             known = entry.id in in_file
@@ -387,7 +399,7 @@ def with_best(found: Sequence[Standing]) -> list[Standing]:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def _locked(folder: Path) -> Iterator[None]:
     """Hold the study's lock. Raises InvalidInput when another process has it; it goes with that process."""
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -450,8 +450,7 @@ def _study_run(**given: Any) -> None:
     if given["dry_run"]:
         click.echo(_study_plan(campaign.Campaign.of(described, where), given))
         return
-    with campaign.locked(campaign.folder_of(described, where)):
-        current = campaign.Campaign.of(described, where)
+    with campaign.Campaign.at_work(described, where) as current:
         current.collect()
         work = current.work(given["retry_failed"])
         _measure(current, work, given)

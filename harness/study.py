@@ -243,4 +243,5 @@ def _first(error: ValidationError) -> tuple[str, str]:
     reason = first["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
     if first["type"] == "string_pattern_mismatch":
         reason = "must be letters, digits, '.', '_' and '-', and not begin with '.'"
-    return path, reason if isinstance(first["input"], dict | list) else f"{reason}, not {first['input']!r}"
+    self_explaining = first["type"] == "value_error" or isinstance(first["input"], dict | list)
+    return path, reason if self_explaining else f"{reason}, not {first['input']!r}"
