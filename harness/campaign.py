@@ -40,7 +40,7 @@ FAILED: frozenset[Phase] = frozenset({"failed", "interrupted"})
 
 
 class Stopped(HarnessError):
-    """The user has stopped a study on this machine. The message says how to go on."""
+    """The user has stopped a study. The message says how to go on."""
 
     exit_code = 130
 
@@ -396,6 +396,24 @@ def with_best(found: Sequence[Standing]) -> list[Standing]:
         if len(group) > 1
     }
     return [replace(one, tried=best.get(one.entry.id, 0)) for one in found]
+
+
+def problem(found: Sequence[Standing], tried: int, name: str) -> HarnessError | None:
+    """What is wrong with a study of which ``tried`` points were to be measured; ``name`` is what commands call it.
+
+    InvalidInput if Slurm has taken none of them, RunFailed if there are others, None if all is well.
+    """
+    refused = [one for one in found if one.in_file and one.phase == "refused"]
+    failed = [one for one in found if one.in_file and one.phase in FAILED]
+    if refused and len(refused) == tried:
+        return InvalidInput(f"Slurm refuses all {tried} points that were to be measured: {refused[0].reason}")
+    told = []
+    if refused:
+        told.append(f"Slurm refuses {len(refused)} of {len(found)} points; `harness study run {name}` tries again")
+    if failed:
+        again = f"`harness study run {name} --retry-failed` measures again"
+        told.append(f"{len(failed)} of {len(found)} points have failed; {again}")
+    return RunFailed("\n".join(told)) if told else None
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Iterator
@@ -267,7 +268,7 @@ def _carry_out(runs: list[Run], where: Where, given: dict[str, Any]) -> list[Rec
 
 
 def _wait(runs: list[Run], line: ProgressLine, study: str | None = None) -> list[Record]:
-    """Wait for the records of ``runs``, of which the study file ``study`` may be the reason."""
+    """Wait for the records of ``runs``, the runs of a study if ``study`` is what commands call it."""
     from harness import batch
 
     with _signals_interrupt():
@@ -457,7 +458,8 @@ def _study_run(**given: Any) -> None:
         found = current.standings()
     tell = terminal.study if given["no_wait"] else terminal.study_outcome
     click.echo(json.dumps([one.as_dict() for one in found]) if given["as_json"] else tell(found))
-    _complain_of_failed(found, work, described.file)
+    if problem := campaign.problem(found, len(work), _named(given)):
+        raise problem
 
 
 def _measure(current: Campaign, work: list[Work], given: dict[str, Any]) -> None:
@@ -478,30 +480,25 @@ def _measure(current: Campaign, work: list[Work], given: dict[str, Any]) -> None
             except KeyboardInterrupt as signal_name:
                 raise campaign.Stopped(
                     f"{signal_name or 'interrupted'}; no process is left running\n"
-                    f"    harness study run {current.study.file} --retry-failed"
+                    f"    harness study run {_named(given)} --retry-failed"
                 ) from None
             finally:
                 line.clear()
         return
-    current.submit(work, current.max_jobs(given["max_jobs"]))
+    try:
+        current.submit(work, current.max_jobs(given["max_jobs"]))
+    except KeyboardInterrupt:
+        raise campaign.Stopped(
+            f"interrupted while jobs were submitted; those that are go on\n    harness study run {_named(given)}"
+        ) from None
     if not given["no_wait"]:
-        _wait(current.waiting(), line, str(current.study.file))
+        _wait(current.waiting(), line, _named(given))
 
 
-def _complain_of_failed(found: list[Standing], work: list[Work], file: Path) -> None:
-    """Raise RunFailed if points of the file have no number, InvalidInput if Slurm took none of ``work``."""
-    refused = [one for one in found if one.in_file and one.phase == "refused"]
-    failed = [one for one in found if one.in_file and one.phase in ("failed", "interrupted")]
-    if refused and len(refused) == len(work):
-        raise InvalidInput(f"Slurm refuses all {len(refused)} points that were to be measured: {refused[0].reason}")
-    if refused:
-        again = f"`harness study run {file}` tries again" + (" what was refused" if failed else "")
-        click.echo(f"harness: Slurm refuses {len(refused)} of {len(found)} points; {again}", err=True)
-    if failed:
-        again = f"`harness study run {file} --retry-failed` measures again"
-        raise RunFailed(f"{len(failed)} of {len(found)} points have failed; {again}")
-    if refused:
-        raise RunFailed(f"{len(refused)} of {len(found)} points are not measured")
+def _named(given: dict[str, Any]) -> str:
+    """The study as the next command has to name it: its file, and the options that say where it is."""
+    options = [text for name in ("site", "environ", "output") if given[name] for text in (f"--{name}", given[name])]
+    return shlex.join([str(given["file"]), *options])
 
 
 def _study_plan(current: Campaign, given: dict[str, Any]) -> str:
@@ -564,10 +561,13 @@ def _study_status(**given: Any) -> None:
 
 
 def _study_collect(**given: Any) -> None:
-    """Make the records of the study FILE's jobs that have ended. Exits with 1 if a point has failed."""
+    """Make the records of the study FILE's jobs that have ended. Exits with 1 if a point has failed or is refused."""
+    from harness import campaign
+
     current = _campaign(given)
     current.collect()
-    _complain_of_failed(_show(current, given), [], given["file"])
+    if problem := campaign.problem(_show(current, given), 0, _named(given)):
+        raise problem
 
 
 def _study_cancel(**given: Any) -> None:

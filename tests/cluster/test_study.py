@@ -98,6 +98,7 @@ def test_every_allocation_measures_every_point(
     assert len(trial.records()) == 4
 
 
+@pytest.mark.slow
 def test_jobs_go_on_one_at_a_time_when_the_controller_is_killed(cluster: VirtualCluster, tmp_path: Path) -> None:
     tables = '[[matrix]]\nbackend = "pytorch"\nnodes = [1, 2]\n'
     trial = Studied(cluster, tmp_path, "max_jobs = 1\n", tables)
