@@ -387,6 +387,15 @@ def site_show(name: str, environ: str | None, as_json: bool) -> None:
         click.echo(f"{field:24} {value}")
 
 
+@site_.command("path")
+@click.argument("name")
+def site_path(name: str) -> None:
+    """Print the file that describes the site NAME."""
+    from harness import site
+
+    click.echo(site.find(name).file)
+
+
 # --- env ---------------------------------------------------------------------------------------------------------------
 
 

@@ -9,6 +9,7 @@ import socket
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from harness.site_file import Partition, Problem, SiteFile, System, listed
 
@@ -16,7 +17,7 @@ ANSWERS_WITHIN_S = 60
 SCRIPT = "#!/bin/sh\ntrue\n"
 TEST = ("sbatch", "--test-only", "--job-name=harness-site-check", "--nodes=1", "--time=1", "--output=/dev/null")
 PREFIX = re.compile(r"^(?:sbatch|srun|allocation failure|error|fatal): ")
-NO_ANSWER = re.compile(r"configuration source|[Uu]nable to contact|Connection refused|timed out|munge")
+HELP = re.compile(r"^Try .*--help")
 PLUGIN = re.compile(r"^\s*(?:srun: )?(\w+)\s*$", re.ASCII | re.MULTILINE)
 VERSIONED = re.compile(r"versions available:\s*(.+)$", re.MULTILINE)
 
@@ -48,9 +49,9 @@ def _trial(file: SiteFile, field: str, system: System, partition: Partition, off
         return Trial(name, "not tried against Slurm: no sbatch on PATH")
     if not named and not _is_here(system):
         return Trial(name, "not tried against Slurm: this host is not one of its hostnames")
-    refusal, answered = _submission_refused(partition)
-    if not answered:
-        return Trial(name, f"not tried against Slurm: {refusal}")
+    if silence := _no_controller():
+        return Trial(name, f"not tried against Slurm, whose controller does not answer: {silence}")
+    refusal = _submission_refused(partition)
     found = (
         [Problem(str(file.path), f"{field}.access", f"Slurm refuses {_shown(partition)}: {refusal}")] if refusal else []
     )
@@ -69,20 +70,25 @@ def _shown(partition: Partition) -> str:
     return " ".join(partition.access) or "a job without options"
 
 
-def _submission_refused(partition: Partition) -> tuple[str, bool]:
-    """Why Slurm would refuse a job of one node and a minute ("": it would not), and whether it answered at all."""
+@cache
+def _no_controller() -> str:
+    """Why Slurm's controller does not answer; nothing if it does. What it refuses is only then the profile's fault."""
+    done = _asked(("sinfo", "--noheader", "--format=%P"))
+    if isinstance(done, str):
+        return done
+    return _said(done.stderr)[-1] if done.returncode else ""
+
+
+def _submission_refused(partition: Partition) -> str:
+    """Why Slurm would refuse a job of one node and a minute; nothing if it would not."""
     options = [word for option in partition.access for word in shlex.split(option)]
     done = _asked((*TEST, *options), SCRIPT)
     if isinstance(done, str):
-        return done, False
-    if done.returncode == 0:
-        return "", True
-    said = _said(done.stderr) or [f"sbatch ended with {done.returncode}"]
-    if NO_ANSWER.search(done.stderr):
-        return said[-1], False
-    return "; ".join(said), True
+        return done
+    return "; ".join(_said(done.stderr)) if done.returncode else ""
 
 
+@cache
 def _mpi_plugins() -> list[str]:
     """The values that srun knows for --mpi; none if it does not say."""
     done = _asked(("srun", "--mpi=list"))
@@ -103,10 +109,10 @@ def _asked(argv: Sequence[str], text: str = "") -> subprocess.CompletedProcess[s
 
 
 def _said(text: str) -> list[str]:
-    """The lines of an error message without the names of those who passed it on."""
+    """The lines of an error message, without the names of those who passed it on. Never empty."""
     lines = []
     for line in text.splitlines():
         while (shorter := PREFIX.sub("", line.strip())) != line:
             line = shorter
         lines.append(line)
-    return list(dict.fromkeys(line for line in lines if line))
+    return list(dict.fromkeys(line for line in lines if line and not HELP.match(line))) or ["no reason given"]

@@ -396,7 +396,7 @@ def test_two_files_with_one_system_are_reported(write: Write) -> None:
 # --- commands ----------------------------------------------------------------------------------------------------------
 
 
-def environ(write: Write) -> dict[str, str]:
+def environ(_: Write) -> dict[str, str]:
     return {"XDG_CONFIG_HOME": os.environ["XDG_CONFIG_HOME"]}
 
 
@@ -442,3 +442,4 @@ def test_site_show_prints_the_merged_profile(harness: Harness, write: Write) -> 
     as_json = harness("site", "show", "mine", "--environ", "plain", "--json", **environ(write)).json
     assert as_json["modules"] == ["base", "cuda/12.4"] and as_json["time_limit_s"] == 5400
     assert harness("site", "show", "mine:nothing", **environ(write)).code == 2
+    assert harness("site", "path", "mine", **environ(write)).stdout == f"{site.user_folder()}/mine.toml\n"
