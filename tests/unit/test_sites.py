@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -396,24 +395,20 @@ def test_two_files_with_one_system_are_reported(write: Write) -> None:
 # --- commands ----------------------------------------------------------------------------------------------------------
 
 
-def environ(_: Write) -> dict[str, str]:
-    return {"XDG_CONFIG_HOME": os.environ["XDG_CONFIG_HOME"]}
-
-
 def test_list_sites_shows_built_in_and_own_profiles(harness: Harness, write: Write) -> None:
     write(MINE)
     write("oops", "broken.toml")
-    done = harness("list", "sites", **environ(write))
+    done = harness("list", "sites")
     assert done.code == 0 and "mine:gpu" in done.stdout and "yours" in done.stdout and "daint:gpu" in done.stdout
     assert "broken.toml is broken" in done.stderr
-    rows = harness("list", "sites", "--json", **environ(write)).json
+    rows = harness("list", "sites", "--json").json
     assert {row["name"]: row["origin"] for row in rows}["mine:gpu"] == "yours"
 
 
 def test_site_check_without_a_name_checks_all_and_fails_for_one(harness: Harness, write: Write) -> None:
-    assert harness("site", "check", "--offline", **environ(write)).code == 0
+    assert harness("site", "check", "--offline").code == 0
     path = write(MINE.replace('"srun"', '"srunn"', 1))
-    done = harness("site", "check", "--offline", **environ(write))
+    done = harness("site", "check", "--offline")
     assert done.code == 2 and done.stderr == "harness: 1 problem in site profiles\n"
     said = f"{path}: {GPU}.launcher: 'srunn' is not a launcher; must be local, srun or ssh"
     assert said in done.stdout.splitlines()
@@ -422,24 +417,24 @@ def test_site_check_without_a_name_checks_all_and_fails_for_one(harness: Harness
 
 def test_site_check_of_one(harness: Harness, write: Write) -> None:
     path = write(MINE.replace('"srun"', '"srunn"', 1))
-    assert harness("site", "check", "daint", "local", "--offline", **environ(write)).code == 0
-    done = harness("site", "check", str(path), "--offline", "--json", **environ(write))
+    assert harness("site", "check", "daint", "local", "--offline").code == 0
+    done = harness("site", "check", str(path), "--offline", "--json")
     assert done.code == 2 and [problem["field"] for problem in done.json[0]["problems"]] == [f"{GPU}.launcher"]
-    done = harness("site", "check", "nowhere", **environ(write))
+    done = harness("site", "check", "nowhere")
     assert done.code == 2 and done.stderr.startswith("harness: unknown site 'nowhere'")
 
 
 def test_without_sbatch_the_check_says_so(harness: Harness, write: Write, tmp_path: Path) -> None:
-    done = harness("site", "check", "daint", PATH=str(tmp_path), **environ(write))
+    done = harness("site", "check", "daint", PATH=str(tmp_path))
     assert done.code == 0
     assert done.stdout.count("(not tried against Slurm: no sbatch on PATH)") == 2
 
 
 def test_site_show_prints_the_merged_profile(harness: Harness, write: Write) -> None:
     write(MINE)
-    shown = harness("site", "show", "mine", **environ(write)).stdout
+    shown = harness("site", "show", "mine").stdout
     assert "modules                  base | cuda/12.4 | horovod\n" in shown
-    as_json = harness("site", "show", "mine", "--environ", "plain", "--json", **environ(write)).json
+    as_json = harness("site", "show", "mine", "--environ", "plain", "--json").json
     assert as_json["modules"] == ["base", "cuda/12.4"] and as_json["time_limit_s"] == 5400
-    assert harness("site", "show", "mine:nothing", **environ(write)).code == 2
-    assert harness("site", "path", "mine", **environ(write)).stdout == f"{site.user_folder()}/mine.toml\n"
+    assert harness("site", "show", "mine:nothing").code == 2
+    assert harness("site", "path", "mine").stdout == f"{site.user_folder()}/mine.toml\n"
