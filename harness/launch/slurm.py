@@ -34,6 +34,7 @@ HOPELESS = frozenset(
         "DependencyNeverSatisfied",
         "InvalidAccount",
         "InvalidQOS",
+        "PartitionConfig",
         "PartitionNodeLimit",
         "PartitionTimeLimit",
         "QOSNotAllowed",
