@@ -23,11 +23,8 @@ if TYPE_CHECKING:
     from harness.record import Record
     from harness.report.terminal import ProgressLine
     from harness.run import Prepared, Run
-<<<<<<< HEAD
-    from harness.where import Where
-=======
     from harness.site_trial import Trial
->>>>>>> wt-sites
+    from harness.where import Where
 
 INTERRUPTED = 130  # what shells report for a program that Ctrl-C ended
 
