@@ -87,8 +87,7 @@ class Where:
         from harness import site as sites
 
         suited = sites.find(self.site, None, backend)
-        known = {"cores_per_node": self.target.cores_per_node, "time_limit_s": self.target.time_limit_s}
-        return replace(suited, **known)
+        return replace(suited, cores_per_node=self.target.cores_per_node, time_limit_s=self.target.time_limit_s)
 
     def device(self, wanted: str) -> str:
         """ "cpu" or "cuda": what ``auto`` means there."""
