@@ -109,10 +109,14 @@ def test_a_full_run_directory(user: User) -> None:
     user.output.mkdir()
     user.cluster.run("mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(user.output)).succeeded()
     run = user.begin(steps=["--warmup", "1", "--steps", "30", "--repeats", "1"])
-    seen = lambda path: (
-        user.cluster.run("sh", "-c", 'cat "$1"/*/repeat-1/events/worker-0.jsonl', "sh", str(path)).stdout
-    )  # noqa: E731
-    wait_for(lambda: '"window"' in seen(user.output), "worker-0 reaches window")
+    events = [
+        "sh",
+        "-c",
+        'cat "$1"/*/repeat-1/events/worker-0.jsonl',
+        "sh",
+        str(user.output),
+    ]  # only the cluster sees it
+    wait_for(lambda: '"window"' in user.cluster.run(*events).stdout, "worker-0 reaches window")
     user.cluster.run("sh", "-c", 'cat /dev/zero > "$1"/filler', "sh", str(user.output))
     done = run.end()
     assert done.code == 1 and "No space left on device" in done.stderr, done.stderr

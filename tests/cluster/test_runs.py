@@ -130,7 +130,8 @@ def test_a_script_submitted_by_hand_is_collected_like_any_other(user: User, envi
     script = written.stdout.split()[1]
     before = user.harness("status", str(user.output))
     assert "not submitted" in before.stdout
-    user.cluster.run("sbatch", "--wait", script, timeout=120).succeeded()
+    user.cluster.run("sbatch", script).succeeded()
+    user.cluster.settle()
     collected = user.harness("collect", str(user.output))
     assert collected.code == 0 and "completed" in collected.stdout, collected.stderr
     assert user.record()["status"] == "completed"
