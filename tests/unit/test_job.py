@@ -20,8 +20,6 @@ from tests.parity.conftest import WAYS
 GOLDEN = Path(__file__).parent / "golden"
 OPTIONS = ["account=s123"]
 DAINT = Where.chosen(site="daint", job_options=OPTIONS, time_limit="1h30m", output=Path("/scratch/runs"), port=20000)
-    site="daint", job_options=["account=s123"], time_limit="1h30m", output=Path("/scratch/runs"), port=20000
-)
 
 
 def prepared(backend: str, nodes: int, where: Where = DAINT, **fields: object) -> run.Prepared:
