@@ -416,7 +416,8 @@ def wait(runs: Sequence[Run], listener: Listener) -> list[Record]:
                 continue  # it may only seem so, from here
             if record := collect(run, own):
                 records[run.folder] = record
-                listener.recorded(record)
+                if len(runs) > 1:  # of a single run everything is told at the end
+                    listener.recorded(record)
         _tell(open_runs, states, listener)
         if len(records) < len(runs):
             time.sleep(LOOK_S)
