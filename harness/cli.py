@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from harness.record import Record
     from harness.report.terminal import ProgressLine
     from harness.run import Prepared, Run
+    from harness.site_trial import Trial
     from harness.study import Study
     from harness.where import Where
 
@@ -650,6 +651,90 @@ def list_environments() -> None:
                 except environments.EnvironmentProblem as problem:
                     where = str(problem)
                 click.echo(f"{found.name:22} {framework:10} {wanted.variant:5} {state:8} {where}")
+
+
+@list_.command("sites")
+@click.option("--json", "as_json", is_flag=True, help="print JSON for scripts")
+def list_sites(as_json: bool) -> None:
+    """The site profiles, built in and yours: their partitions, schedulers and nodes."""
+    from harness import site
+
+    found, broken = site.survey()
+    if as_json:
+        click.echo(json.dumps([vars(one) for one in found], indent=1))
+    else:
+        width = max((len(one.name) for one in found), default=0)
+        for one in found:
+            click.echo(f"{one.name:{width}}  {one.scheduler:7}{one.origin:10}{one.node:24}  {one.descr}".rstrip())
+    for file in broken:
+        click.echo(f"harness: {file.path} is broken; see `harness site check`", err=True)
+
+
+# --- site --------------------------------------------------------------------------------------------------------------
+
+
+@cli.group("site")
+def site_() -> None:
+    """Check and show site profiles."""
+
+
+@site_.command("check")
+@click.argument("names", nargs=-1, metavar="[NAME|FILE]...")
+@click.option("--offline", is_flag=True, help="do not ask Slurm")
+@click.option("--json", "as_json", is_flag=True, help="print JSON for scripts")
+def site_check(names: tuple[str, ...], offline: bool, as_json: bool) -> None:
+    """Check site files, all of them unless told which, and ask Slurm whether it would take their jobs.
+
+    Slurm is asked with `sbatch --test-only`: nothing is submitted.
+    """
+    from harness import site, site_trial
+
+    found, reports = 0, []
+    for file in site.checked_files(names):
+        trials = site_trial.trials(file, offline, named=bool(names))
+        problems = [*site.problems(file), *(problem for trial in trials for problem in trial.problems)]
+        found += len(problems)
+        reports.append(
+            {"file": str(file.path), "problems": list(map(vars, problems)), "sites": list(map(_tried, trials))}
+        )
+        if not as_json:
+            for problem in problems:
+                click.echo(problem)
+            for trial in [] if problems else trials:
+                click.echo(f"ok  {trial.site}  {file.path}{f'  ({trial.remark})' if trial.remark else ''}")
+    if as_json:
+        click.echo(json.dumps(reports, indent=1))
+    if found:
+        raise InvalidInput(f"{found} problem{'s' * (found > 1)} in site profiles")
+
+
+def _tried(trial: Trial) -> dict[str, str]:
+    return {"name": trial.site, "remark": trial.remark}
+
+
+@site_.command("show")
+@click.argument("name")
+@click.option("--environ", metavar="NAME", callback=_not_empty, help="with this one of its environments")
+@click.option("--json", "as_json", is_flag=True, help="print JSON for scripts")
+def site_show(name: str, environ: str | None, as_json: bool) -> None:
+    """Show what a run gets from the site NAME: its system, partition and environment, merged."""
+    from harness import site
+
+    target = site.find(name, environ)
+    if as_json:
+        click.echo(json.dumps(target.as_dict(), indent=1))
+        return
+    for field, value in site.values(target).items():
+        click.echo(f"{field:24} {value}")
+
+
+@site_.command("path")
+@click.argument("name")
+def site_path(name: str) -> None:
+    """Print the file that describes the site NAME."""
+    from harness import site
+
+    click.echo(site.find(name).file)
 
 
 # --- env ---------------------------------------------------------------------------------------------------------------

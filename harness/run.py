@@ -83,8 +83,13 @@ def _elsewhere(target: Target, spec: RunSpec, nodes: int, processes: int, port: 
             f"--site {target.name}: neither the profile (processor.num_cpus) nor sinfo says how many cores a node has; "
             "give --threads"
         )
+    # A profile that says how to ask for GPUs, but not how many there are, gets as many as are wanted.
+    wanted = (
+        spec.devices_per_node if spec.device == "cuda" and target.resource_options("gpu", num_gpus_per_node=0) else 0
+    )
+    gpus = tuple(range(target.gpus_per_node or wanted))
     return Allocation(
-        nodes=tuple(Node(f"node{i}", f"node{i}", tuple(range(target.gpus_per_node))) for i in range(nodes)),
+        nodes=tuple(Node(f"node{i}", f"node{i}", gpus) for i in range(nodes)),
         cores_per_node=cores or 1,
         base_port=port or target.extras.port or local.random_ports(processes),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -83,7 +83,16 @@ class Where:
 
     def prepare(self, spec: RunSpec) -> Prepared:
         """Plan a run there. Raises InvalidInput as ``run.prepare`` does."""
-        return run.prepare(spec, self.output, self.port, self.environment, self.target)
+        return run.prepare(spec, self.output, self.port, self.environment, self._target_for(spec.backend))
+
+    def _target_for(self, backend: str) -> Target | None:
+        """The site with the first of its environments that is meant for ``backend``, unless one was chosen."""
+        if self.target is None or self.site is None or self.environ or self.target.environ is None:
+            return self.target
+        from harness import site as sites
+
+        suited = sites.find(self.site, None, backend)
+        return replace(suited, cores_per_node=self.target.cores_per_node, time_limit_s=self.target.time_limit_s)
 
     def device(self, wanted: str) -> str:
         """ "cpu" or "cuda": what ``auto`` means there."""

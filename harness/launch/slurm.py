@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Collection, Sequence
@@ -34,6 +35,7 @@ HOPELESS = frozenset(
         "DependencyNeverSatisfied",
         "InvalidAccount",
         "InvalidQOS",
+        "PartitionConfig",
         "PartitionNodeLimit",
         "PartitionTimeLimit",
         "QOSNotAllowed",
@@ -133,7 +135,8 @@ def asked_about(target: Target) -> Target:
     """
     if (target.cores_per_node and target.time_limit_s) or not shutil.which("sinfo"):
         return target
-    partition = [option for option in target.access if option.startswith(("--partition", "-p"))]
+    wanted = [option for option in target.access if option.startswith(("--partition", "-p"))]
+    partition = [word for option in wanted for word in shlex.split(option)]
     done = _ask("sinfo", "-h", *partition, "-o", "%X %Y %l")
     rows = re.findall(r"^(\d+)\+? (\d+)\+? (\S+)$", done.stdout, re.MULTILINE)
     cores = min((int(sockets) * int(per_socket) for sockets, per_socket, _ in rows), default=None)

@@ -15,6 +15,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Dict, List
@@ -26,6 +27,7 @@ from harness.worker.events import Events
 from harness.worker.seating import Hosts, seated
 
 GRACE_S = 3.0  # between asking a process to end and killing it
+SAME_MOMENT_S = 0.5  # a batch system signals the task and its process; either may be told first
 TIMED_OUT = 124  # as coreutils' timeout
 
 
@@ -73,6 +75,8 @@ def _attend(argv: List[str], env: Dict[str, str], output: Any, events: Events, t
         return 1
     try:
         code = child.wait(timeout_s)
+        if code == -signal.SIGTERM:
+            time.sleep(SAME_MOMENT_S)
     except subprocess.TimeoutExpired:
         stopped = _is_stopped(child.pid)
         _end(child)
