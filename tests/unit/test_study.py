@@ -9,19 +9,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from harness import campaign, models, study
-from harness.campaign import Campaign, Lanes
-from harness.errors import InvalidInput
-from harness.launch import slurm
-from harness.launch.slurm import JobState
+from harness.campaign import Lanes
 from harness.study import Point, labels, ps_counts
-from harness.where import Where
 from tests.conftest import ROOT, Harness
 
 SCALING = ROOT / "studies" / "scaling.toml"
@@ -194,114 +188,9 @@ def test_an_id_depends_on_the_spec_alone(tmp_path: Path) -> None:
     assert one.id == other.id != different.id
 
 
-# --- lanes and refusals, with a Slurm of paper ---
-
-
-class Paper:
-    """Takes jobs until it is full; those it has taken wait for ever."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
-        self.most = most
-        self.after: dict[str, list[str]] = {}
-        self.ended: set[str] = set()
-        monkeypatch.setattr(slurm, "submit", self.submit)
-        monkeypatch.setattr(slurm, "states", lambda ids: {job: self.state(job) for job in ids})
-
-    def submit(self, script: Path, after: Sequence[str] = ()) -> str:
-        if len(self.after) >= self.most:
-            raise slurm.JobRefused(script, "QOSMaxSubmitJobPerUserLimit")
-        number = str(len(self.after) + 1)
-        self.after[number] = list(after)
-        return number
-
-    def state(self, job: str) -> JobState:
-        return JobState(job, "COMPLETED" if job in self.ended else "PENDING")
-
-
-def submitted(folder: Path, text: str, max_jobs: int = 8) -> list[tuple[str, str]]:
-    """Submit what is to be done, and tell how far every point is, and why."""
-    looked_at = queued_study(folder, text)
-    with Campaign.at_work(looked_at.study, looked_at.where) as current:
-        current.submit(current.work(False, checked=False), max_jobs)
-    return [(one.phase, one.reason) for one in queued_study(folder, text).standings()]
-
-
-def queued_study(folder: Path, text: str) -> Campaign:
-    site = written(
-        folder,
-        '[[systems]]\nname = "paper"\n[[systems.partitions]]\nname = "normal"\nscheduler = "squeue"\nlauncher = "srun"\n'
-        "processor = {num_cpus = 2, num_cpus_per_core = 1}",
-        "site.toml",
-    )
-    where = replace(Where.chosen(site=str(site)), output=folder / "runs", environment=Path(sys.executable))
-    return Campaign.of(study.read(written(folder, text)), where)
-
-
-def test_jobs_wait_for_the_one_before_them_in_their_lane(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    paper = Paper(monkeypatch, most=100)
-    text = '[common]\nrepeats = 2\n[[matrix]]\nbackend = "pytorch"\nnodes = [1, 2, 3]'
-    submitted(tmp_path, text, max_jobs=2)
-    assert paper.after == {"1": [], "2": [], "3": ["1"], "4": ["2"], "5": ["3"], "6": ["4"]}
-    paper.ended = {"1", "2", "4", "6"}
-    # One lane is empty now: a new point's first job starts at once, the second in what is then the first shortest lane.
-    submitted(tmp_path, text.replace("3]", "3, 4]"), max_jobs=2)
-    assert {job: paper.after[job] for job in ("7", "8")} == {"7": [], "8": ["7"]}
-
-
-def test_points_that_slurm_refuses_are_tried_again_with_the_repeats_that_are_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    paper = Paper(monkeypatch, most=4)
-    text = '[common]\nrepeats = 2\n[[matrix]]\nbackend = "pytorch"\nnodes = [1, 2]\n[[matrix]]\nbackend = "horovod"'
-    partly = ("refused", "repeats 2: QOSMaxSubmitJobPerUserLimit")
-    assert submitted(tmp_path, text) == [("queued", ""), partly, partly]
-    paper.most = 100
-    assert submitted(tmp_path, text) == [("queued", "")] * 3
-    assert len(paper.after) == 6
-    assert len(list((tmp_path / "runs" / "trial").glob("2*"))) == 3
-
-
-def test_a_refused_point_leaves_no_run_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    Paper(monkeypatch, most=0)
-    found = submitted(tmp_path, '[[matrix]]\nbackend = "pytorch"\nnodes = [1, 2]')
-    assert found == [("refused", "QOSMaxSubmitJobPerUserLimit")] * 2
-    assert sorted(path.name for path in (tmp_path / "runs" / "trial").iterdir()) == ["study.json", "study.lock"]
-
-
-def test_a_controller_that_dies_while_it_submits_leaves_nothing_behind_that_is_lost(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    paper = Paper(monkeypatch, most=100)
-    take = paper.submit
-
-    def die(script: Path, after: Sequence[str] = ()) -> str:
-        if len(paper.after) == 3:
-            raise slurm.SlurmSilent("sbatch: no answer")
-        return take(script, after)
-
-    monkeypatch.setattr(slurm, "submit", die)
-    text = '[common]\nrepeats = 2\n[[matrix]]\nbackend = "pytorch"\nnodes = [1, 2, 3, 4]'
-    with pytest.raises(slurm.SlurmSilent):
-        submitted(tmp_path, text)
-    phases = [one.phase for one in queued_study(tmp_path, text).standings()]
-    assert phases == ["unfinished", "unfinished", "unfinished", "unfinished"]
-    monkeypatch.setattr(slurm, "submit", take)
-    assert submitted(tmp_path, text) == [("queued", "")] * 4
-    assert len(paper.after) == 8
-
-
 def test_the_shortest_lane_is_next() -> None:
     lanes = Lanes.of(3, {"1": 0, "2": 1, "3": 0})
     assert (lanes.next, lanes.before(lanes.next), lanes.before(0)) == (2, [], ["3"])
-
-
-def test_a_study_belongs_to_one_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    Paper(monkeypatch, most=9)
-    text = '[[matrix]]\nbackend = "pytorch"'
-    submitted(tmp_path, text)
-    current = queued_study(tmp_path, text)
-    with pytest.raises(InvalidInput, match="was begun at paper:normal, not on this machine; give another --output"):
-        Campaign.of(current.study, replace(current.where, target=None))
 
 
 # --- a small study on this machine ---
