@@ -1,0 +1,233 @@
+"""The virtual cluster is what tests on it believe it to be."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from .virtual import PROGRAM, VirtualCluster
+
+pytestmark = pytest.mark.cluster
+NODES = ["node1", "node2", "node3", "node4"]
+SEND = str(Path(__file__).with_name("send.py"))
+
+
+def send(cluster: VirtualCluster, size: int, sender: str, receiver: str) -> float:
+    """Send bytes from a node to another; seconds."""
+    nodes = ["srun", "--nodes", "2", "--ntasks", "2", f"--nodelist={sender},{receiver}"]
+    return float(cluster.run(*nodes, sys.executable, SEND, str(size), sender, receiver).succeeded().stdout)
+
+
+def test_nodes_have_names_and_addresses_of_their_own(cluster: VirtualCluster) -> None:
+    ask = "import socket; name = socket.gethostname(); print(name, socket.gethostbyname(name))"
+    answers = cluster.run("srun", "--nodes", "4", sys.executable, "-c", ask).succeeded().stdout.splitlines()
+    assert sorted(answers) == [f"node{k} 10.77.0.{k}" for k in range(1, 5)]
+
+
+def test_nodes_have_shared_memory_of_their_own(cluster: VirtualCluster) -> None:
+    cluster.exec("node1", "touch", "/dev/shm/mine").succeeded()
+    assert cluster.exec("node2", "test", "-e", "/dev/shm/mine").code == 1
+    assert not Path("/dev/shm/mine").exists()
+
+
+def test_a_file_written_on_one_node_is_seen_on_another(cluster: VirtualCluster, tmp_path: Path) -> None:
+    cluster.run("srun", "--nodelist=node1", "touch", str(tmp_path / "file")).succeeded()
+    cluster.run("srun", "--nodelist=node2", "test", "-e", str(tmp_path / "file")).succeeded()
+    assert (tmp_path / "file").exists()
+
+
+def test_bytes_show_on_the_two_links_they_pass_and_on_no_other(cluster: VirtualCluster) -> None:
+    size, slack = 5_000_000, 500_000
+    before = cluster.bytes()
+    send(cluster, size, "node1", "node2")
+    after = cluster.bytes()
+    sent = {node: after[node][0] - before[node][0] for node in NODES}
+    received = {node: after[node][1] - before[node][1] for node in NODES}
+    assert size <= sent["node1"] < size + slack
+    assert size <= received["node2"] < size + slack
+    assert max(sent[node] for node in NODES if node != "node1") < slack
+    assert max(received[node] for node in NODES if node != "node2") < slack
+
+
+def test_links_are_as_fast_as_asked(cluster: VirtualCluster) -> None:
+    for rate, size in {"200mbit": 20_000_000, "80mbit": 10_000_000}.items():
+        cluster.rate(rate)
+        try:
+            mbit_per_s = size * 8e-6 / send(cluster, size, "node3", "node4")
+        finally:
+            cluster.rate("200mbit")
+        assert mbit_per_s == pytest.approx(float(rate.removesuffix("mbit")), rel=0.2)
+
+
+@pytest.mark.parametrize(
+    "hosts",
+    [
+        ["node3", "node1", "node2"],
+        ["node2", "node1", "node3", "node1"],
+        ["node1", "node2", "node1", "node2", "node1", "node2"],
+        ["node4", "node4", "node4", "node1"],
+    ],
+    ids=lambda hosts: "-".join(host.removeprefix("node") for host in hosts),
+)
+def test_task_i_runs_on_line_i_of_the_host_file(cluster: VirtualCluster, tmp_path: Path, hosts: list[str]) -> None:
+    (tmp_path / "hosts").write_text("\n".join([*hosts, ""]))
+    step = ["srun", f"--ntasks={len(hosts)}", "--distribution=arbitrary", "--overcommit", "--label", "hostname"]
+    script = tmp_path / "job.sh"
+    script.write_text(f"#!/bin/sh\nexport SLURM_HOSTFILE={tmp_path}/hosts\nexec {' '.join(step)}\n")
+    where = ["--nodes", str(len(set(hosts))), f"--nodelist={','.join(sorted(set(hosts)))}"]
+    cluster.run("sbatch", "--wait", *where, f"--output={tmp_path}/out", str(script)).succeeded()
+    placed = sorted((tmp_path / "out").read_text().splitlines(), key=lambda line: int(line.partition(":")[0]))
+    assert placed == [f"{i}: {host}" for i, host in enumerate(hosts)]
+
+
+def test_a_gpu_is_given_to_who_asks(cluster: VirtualCluster) -> None:
+    show = ["sh", "-c", "echo gpu=$CUDA_VISIBLE_DEVICES"]
+    assert cluster.run("srun", "--gres=gpu:1", *show).succeeded().stdout == "gpu=0\n"
+    assert cluster.run("srun", *show).succeeded().stdout == "gpu=\n"
+
+
+def test_ssh_goes_to_a_node_without_a_question(cluster: VirtualCluster) -> None:
+    ssh = ["ssh", "-F", str(cluster.state / "ssh_config")]
+    assert cluster.run(*ssh, "node2", "hostname").succeeded().stdout == "node2\n"
+    assert cluster.exec("node3", *ssh, "node1", "hostname").succeeded().stdout == "node1\n"
+
+
+def test_what_is_mounted_on_the_head_is_seen_on_the_nodes_and_not_on_the_host(
+    cluster: VirtualCluster, tmp_path: Path
+) -> None:
+    cluster.run("mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(tmp_path)).succeeded()
+    try:
+        cluster.run("srun", "--nodelist=node3", "touch", str(tmp_path / "file")).succeeded()
+        assert cluster.exec("node4", "ls", str(tmp_path)).stdout == "file\n"
+        assert not list(tmp_path.iterdir())
+    finally:
+        cluster.run("umount", str(tmp_path)).succeeded()
+    assert cluster.exec("node4", "ls", str(tmp_path)).stdout == ""
+
+
+def test_what_runs_is_listed_where_it_runs(cluster: VirtualCluster) -> None:
+    job = cluster.popen("srun", "--nodelist=node2", "sleep", "321", stderr=subprocess.DEVNULL)
+    try:
+        cluster.wait(lambda: "sleep 321" in str(cluster.processes()["node2"]), 20, "the task is listed")
+        assert "srun" in str(cluster.processes()["head"])
+        assert not cluster.processes()["node1"]
+    finally:
+        cluster.run("scancel", "--user=root").succeeded()
+        job.wait(30)
+    cluster.settle()
+    cluster.wait(lambda: not any(cluster.processes().values()), 20, "nothing is left")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_a_signal_to_run_reaches_the_command(cluster: VirtualCluster, number: signal.Signals) -> None:
+    command = cluster.popen("sh", "-c", "echo here; exec sleep 60", stdout=subprocess.PIPE)
+    assert command.stdout and command.stdout.readline() == "here\n"
+    command.send_signal(number)
+    assert command.wait(10) == -number
+
+
+def test_run_has_the_commands_exit_code_and_this_directory(cluster: VirtualCluster) -> None:
+    assert cluster.run("sh", "-c", "exit 7").code == 7
+    assert cluster.run("pwd").stdout.strip() == str(Path.cwd())
+
+
+def test_a_cut_link_carries_nothing_until_it_is_joined(cluster: VirtualCluster) -> None:
+    reach = [sys.executable, "-c", "import socket; socket.create_connection(('node2', 22), 1)"]
+    cluster.cut("node2")
+    try:
+        assert cluster.exec("node1", *reach).code == 1
+    finally:
+        cluster.join("node2")
+    cluster.exec("node1", *reach).succeeded()
+    cluster.settle()
+
+
+def test_a_failed_node_goes_down_and_comes_back(cluster: VirtualCluster, tmp_path: Path) -> None:
+    output = ["--no-requeue", f"--output={tmp_path}/out", "--nodelist=node3"]
+    job = cluster.run("sbatch", "--parsable", *output, "--wrap", "sleep 300").succeeded().stdout.strip()
+    cluster.wait(lambda: "sleep 300" in str(cluster.processes()["node3"]), 20, "the job runs")
+    cluster.fail("node3")
+    assert "node3" not in cluster.processes()
+    cluster.wait(lambda: cluster.states()["node3"].rstrip("*") == "down", 60, "Slurm notices")
+    assert "JobState=NODE_FAIL" in cluster.run("scontrol", "show", "job", job).stdout
+    cluster.boot("node3")
+    cluster.settle()
+    assert cluster.run("srun", "--nodelist=node3", "hostname").succeeded().stdout == "node3\n"
+
+
+def test_without_accounting_sacct_fails(cluster: VirtualCluster) -> None:
+    assert cluster.run("sacct").code != 0
+
+
+def test_up_is_refused_when_up(cluster: VirtualCluster) -> None:
+    again = cluster.control("up")
+    assert again.code == 2 and "up already" in again.stderr and len(again.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "arguments", [["fail", "node9"], ["exec", "node9", "--", "true"], ["rate", "fast"], ["run"], ["boot", "node1"]]
+)
+def test_nonsense_is_refused_in_one_line(cluster: VirtualCluster, arguments: list[str]) -> None:
+    refused = cluster.control(*arguments)
+    assert refused.code == 2 and len(refused.stderr.splitlines()) == 1
+
+
+def test_accounting_knows_how_jobs_ended_and_refuses_unknown_accounts(accounting_cluster: VirtualCluster) -> None:
+    submit = ["sbatch", "--parsable", "--output=/dev/null"]
+    refused = accounting_cluster.run(*submit, "--account=nonsense", "--wrap", "true")
+    assert refused.code == 1 and "Invalid account" in refused.stderr
+    good = accounting_cluster.run(*submit, "--account=project", "--wrap", "true").succeeded().stdout.strip()
+    bad = accounting_cluster.run(*submit, "--wrap", "exit 3").succeeded().stdout.strip()  # project is the default
+    ended = f"{good}|project|COMPLETED|0:0\n{bad}|project|FAILED|3:0\n"
+    ask = ["sacct", "-XnP", "-o", "jobid,account,state,exitcode"]
+    accounting_cluster.wait(lambda: accounting_cluster.run(*ask).stdout == ended, 30, "sacct knows")
+
+
+def left(cluster: VirtualCluster) -> list[str]:
+    """What there is of a cluster on the host: processes and mounts."""
+    lines = [
+        entry.read_bytes().decode(errors="replace") for entry in Path("/proc").glob("[1-9]*/cmdline") if entry.exists()
+    ]
+    lines += Path("/proc/mounts").read_text().splitlines()
+    return [line for line in lines if str(cluster.state) in line]
+
+
+@pytest.mark.parametrize("end", ["down", "killed"])
+def test_nothing_is_left(end: str) -> None:
+    def host() -> list[str]:
+        links = subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=True).stdout
+        return [links, *sorted(str(entry) for top in ("/etc", "/run") for entry in Path(top).iterdir())]
+
+    before = host()
+    virtual = VirtualCluster("--nodes", "2", "--sshd")
+    virtual.up()
+    stray = virtual.popen("sleep", "300")
+    virtual.run("sbatch", "--output=/dev/null", "--nodes=2", "--wrap", "srun sleep 300").succeeded()
+    virtual.wait(lambda: "sleep" in str(virtual.processes()["node2"]), 20, "the job runs")
+    assert left(virtual)
+    if end == "killed":  # with the first process of the namespaces everything inside goes
+        os.kill(int((virtual.state / "head.pid").read_text().split()[0]), signal.SIGKILL)
+        deadline = time.monotonic() + 10
+        while left(virtual) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert not left(virtual)
+    virtual.down()
+    assert stray.wait(10) == -signal.SIGKILL
+    assert not left(virtual)
+    assert not virtual.state.exists()
+    assert host() == before
+
+
+def test_missing_packages_are_named(tmp_path: Path) -> None:
+    """Without Slurm's packages the message names them: an empty /usr/sbin is enough to see it."""
+    argv = [sys.executable, str(PROGRAM), "up", "--state", str(tmp_path / "state")]
+    script = 'mount -n -t tmpfs tmpfs /usr/sbin && exec "$@"'
+    done = subprocess.run(["unshare", "-m", "sh", "-c", script, "sh", *argv], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1 and "munge" in done.stderr and "make cluster-packages" in done.stderr

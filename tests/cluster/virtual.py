@@ -1,0 +1,124 @@
+"""The virtual Slurm cluster of ``cluster/cluster.py``, as tests use it: through its command line, like everybody."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+PROGRAM = Path(__file__).parents[2] / "cluster" / "cluster.py"
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What a command left behind."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.stdout)
+
+    def succeeded(self) -> Finished:
+        """Itself, if the command succeeded: for commands whose failure is not what the test is about."""
+        assert self.code == 0, f"exit code {self.code}\n{self.stdout}\n{self.stderr}"
+        return self
+
+
+class VirtualCluster:
+    """One cluster, with a short state directory of its own under /tmp (unix sockets live in it)."""
+
+    def __init__(self, *options: str) -> None:
+        self.options = options
+        self.state = Path(tempfile.mkdtemp(prefix="hc-", dir="/tmp"))
+
+    def up(self) -> None:
+        """Start it; a test run without it would prove nothing, so that it cannot start is an error, never a skip."""
+        started = self.control("up", *self.options)
+        if started.code:
+            raise RuntimeError(f"no virtual cluster: {started.stderr.strip()}")
+
+    def down(self) -> None:
+        self.control("down").succeeded()
+        shutil.rmtree(self.state, ignore_errors=True)
+
+    def control(self, verb: str, *arguments: str, timeout: float = 120, **environ: str) -> Finished:
+        """``cluster.py VERB``."""
+        done = subprocess.run(
+            self.argv(verb, *arguments),
+            env={**os.environ, **environ},
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+        )
+        return Finished(done.returncode, done.stdout, done.stderr)
+
+    def argv(self, verb: str, *arguments: str) -> list[str]:
+        return [sys.executable, str(PROGRAM), verb, "--state", str(self.state), *arguments]
+
+    def run(self, *argv: str, timeout: float = 120, **environ: str) -> Finished:
+        """Run a command on the head node, in this process's directory."""
+        return self.control("run", "--", *argv, timeout=timeout, **environ)
+
+    def popen(self, *argv: str, **options: Any) -> subprocess.Popen[str]:
+        """Start a command on the head node: the process returned is the command itself."""
+        return subprocess.Popen(self.argv("run", "--", *argv), text=True, **options)
+
+    def exec(self, node: str, *argv: str, timeout: float = 120) -> Finished:
+        """Run a command inside a node, behind Slurm's back."""
+        return self.control("exec", node, "--", *argv, timeout=timeout)
+
+    def bytes(self) -> dict[str, tuple[int, int]]:
+        """What each node's link sent and received since the node was booted."""
+        counted = self.control("bytes", "--json").succeeded().json
+        return {node: (sent, received) for node, (sent, received) in counted.items()}
+
+    def fail(self, *nodes: str) -> None:
+        self.control("fail", *nodes).succeeded()
+
+    def boot(self, *nodes: str) -> None:
+        self.control("boot", *nodes).succeeded()
+
+    def cut(self, *nodes: str) -> None:
+        self.control("cut", *nodes).succeeded()
+
+    def join(self, *nodes: str) -> None:
+        self.control("join", *nodes).succeeded()
+
+    def rate(self, rate: str) -> None:
+        self.control("rate", rate).succeeded()
+
+    def processes(self) -> dict[str, list[tuple[int, str]]]:
+        """What runs in each node besides its daemons, and on ``head`` what was started there: PID inside, command line."""
+        found = self.control("processes", "--json").succeeded().json
+        return {node: [(pid, line) for pid, line in entries] for node, entries in found.items()}
+
+    def states(self) -> dict[str, str]:
+        """Slurm's opinion of each node: ``idle``, ``allocated``, ``down``, with a star if the node does not answer."""
+        lines = self.run("sinfo", "-hN", "-p", "normal", "-o", "%N %T").succeeded().stdout.splitlines()
+        return dict(line.split() for line in lines)
+
+    def queue(self) -> str:
+        """What waits or runs."""
+        return self.run("squeue", "-ho", "%i %T").succeeded().stdout.strip()
+
+    def settle(self, timeout: float = 60) -> None:
+        """Wait until no job is left and every node is idle."""
+        self.wait(lambda: not self.queue() and set(self.states().values()) == {"idle"}, timeout, "all done, all idle")
+
+    def wait(self, true: Callable[[], bool], timeout: float, what: str) -> None:
+        """Wait for something to become true."""
+        deadline = time.monotonic() + timeout
+        while not true():
+            assert time.monotonic() < deadline, f"{what}: not within {timeout} s; {self.queue()!r}, {self.states()}"
+            time.sleep(0.2)
