@@ -5,6 +5,8 @@ PYTHON  ?= $(shell command -v python3.11 || command -v python3)
 VENV    := .venv
 HARNESS := $(VENV)/bin/harness
 RUNS    ?= runs/demo
+NODES   ?= 4
+RATE    ?= 200mbit
 
 # Small enough for a laptop: the point is the comparison, not the figures. On a machine that does other things too, compute
 # threads that wait by spinning (OpenMP's default, right for a cluster's nodes) lose most of their time; passive ones do not.
@@ -12,11 +14,11 @@ SMALL := --nodes 1,2 --model resnet50 --batch-size 4 --image-size 64 --warmup 3 
 QUICK := --backends parameter_server,pytorch
 FULL  := --backends parameter_server,distributed_replicated,multi_worker_mirrored,horovod:tensorflow:mpi,horovod:torch:mpi,horovod:torch:gloo,pytorch:mpi,pytorch:gloo
 
-.PHONY: help run compare test test-slow lint format environments quick-environments clean
+.PHONY: help run compare test test-slow lint format environments quick-environments cluster cluster-packages cluster-down clean
 .DEFAULT_GOAL := help
 
 help:  ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: quick-environments  ## install what is missing, compare parameter_server and pytorch on 1 and 2 nodes, print the table
 	OMP_WAIT_POLICY=PASSIVE $(HARNESS) compare-backends $(QUICK) $(SMALL) --output $(RUNS)/quick
@@ -34,6 +36,7 @@ lint: $(VENV)/installed  ## ruff and mypy
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
+	$(VENV)/bin/mypy cluster/cluster.py
 
 format: $(VENV)/installed  ## let ruff lay out the code
 	$(VENV)/bin/ruff check --fix .
@@ -55,6 +58,15 @@ $(VENV)/installed: pyproject.toml
 	@echo "installing harness into $(VENV) …"
 	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
+
+cluster: cluster-packages  ## start a real Slurm on this machine: NODES (4) virtual nodes with links of RATE (200mbit); as root
+	@$(PYTHON) cluster/cluster.py up --nodes $(NODES) --rate $(RATE)
+
+cluster-packages:  ## install the Debian packages of the virtual cluster that are missing
+	@cluster/packages.sh
+
+cluster-down:  ## end the virtual cluster
+	@$(PYTHON) cluster/cluster.py down
 
 clean:  ## remove .venv and caches of tools (not the environments, not the runs)
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist

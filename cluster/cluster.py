@@ -25,6 +25,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -414,7 +415,8 @@ def head(cluster: Cluster, report: int) -> NoReturn:
         os.write(report, b"ready")
         os.close(report)
     except BaseException as error:  # whatever it is, `up` has to hear of it, and nothing may survive
-        os.write(report, (str(error) if isinstance(error, Failure) else f"{type(error).__name__}: {error}").encode())
+        with contextlib.suppress(OSError):
+            os.write(report, (str(error) if isinstance(error, Failure) else repr(error)).encode())
         os._exit(1)
     reap()
 
@@ -479,22 +481,28 @@ def boot(cluster: Cluster, nodes: Sequence[str]) -> None:
     """Power nodes on and wait until Slurm gives them work. To be called in the head's namespaces."""
     channels = {node: first_process(cluster, node) for node in nodes}
     for node, channel in channels.items():
-        if (news := channel.recv(4096)) != b"here":
-            raise Failure(f"{node} did not start: {news.decode()}")
+        hear(channel, b"here", node)
     wire(cluster, nodes)
     for channel in channels.values():
         channel.sendall(b"wired")
     for node, channel in channels.items():
-        if (news := channel.recv(4096)) != b"ready":
-            raise Failure(f"{node} did not start: {news.decode()}")
+        hear(channel, b"ready", node)
         channel.close()
 
-    def missing() -> list[str]:
-        states = node_states(cluster)
-        return [node for node in nodes if states.get(node) not in ("idle", "mixed", "allocated", "completing")]
+    for node in nodes:
+        ready = partial(works, cluster, node)
+        wait_until(ready, 15 + len(nodes) / 2, f"{node} did not register", cluster.log(node))
 
-    seconds = 15 + len(nodes) / 2
-    wait_until(lambda: not missing(), seconds, f"not every node registered ({nodes[-1]}…)", cluster.log(nodes[-1]))
+
+def hear(channel: socket.socket, word: bytes, node: str) -> None:
+    """Wait for a word of a node's first process, which may say what went wrong instead."""
+    if (news := channel.recv(4096)) != word:
+        raise Failure(f"{node} did not start: {news.decode() or 'it died'}")
+
+
+def works(cluster: Cluster, node: str) -> bool:
+    """Whether Slurm gives work to a node."""
+    return node_states(cluster).get(node) in ("idle", "mixed", "allocated", "completing")
 
 
 def first_process(cluster: Cluster, node: str) -> socket.socket:
@@ -607,7 +615,10 @@ def up(cluster: Cluster) -> None:
     except BaseException:
         down(cluster.state)
         raise
-    features = [f"{cluster.count} nodes with {cluster.cpus} CPUs each", f"links of {cluster.rate}"]
+    features = [
+        f"{cluster.count} nodes with {cluster.cpus} CPUs each",
+        "unlimited links" if cluster.rate == "none" else f"links of {cluster.rate}",
+    ]
     features += ["sacct"] * cluster.accounting + [f"ssh -F {cluster.state}/ssh_config"] * cluster.sshd
     shell = usage(cluster.state, "run -- bash")
     print(
@@ -650,7 +661,7 @@ def check(cluster: Cluster) -> None:
             f"the path of the state directory has more than {LONGEST_STATE} characters, too long for sockets: {state}"
         )
     if any(state.is_relative_to(Path(private).resolve()) for private in ("/run", "/dev", "/proc", "/sys")):
-        raise Refused(f"the state directory may not be in {state.parts[1]}, of which every node has its own: {state}")
+        raise Refused(f"the state directory may not be in /{state.parts[1]}, of which every node has its own: {state}")
     if state.exists() and (not state.is_dir() or any(state.iterdir())) and not (state / "cluster.json").exists():
         raise Refused(f"{state} holds something else")
 
@@ -681,6 +692,8 @@ def down(state: Path) -> None:
 def load(state: Path) -> Cluster | None:
     """The cluster whose state this is, whether it runs or not."""
     with contextlib.suppress(OSError, ValueError, TypeError):
+        if state.stat().st_uid != os.getuid():
+            return None  # what somebody else wrote in /tmp must not tell root which processes to kill
         return Cluster(**{**json.loads((state / "cluster.json").read_text()), "state": state})
     return None
 
@@ -866,11 +879,11 @@ def carry_out(options: argparse.Namespace, tail: Sequence[str]) -> int:
     """Do what the command line says; the exit code."""
     if os.geteuid() != 0:
         raise Refused("only root can make namespaces and network links: run this as root")
+    if getattr(options, "rate", "none") != "none":
+        parse_rate(options.rate)
     if options.verb == "up":
         if not 1 <= options.nodes <= MOST_NODES or options.cpus < 1 or options.memory < 1:
             raise Refused(f"--nodes must be 1 to {MOST_NODES}, --cpus and --memory at least 1")
-        if options.rate != "none":
-            parse_rate(options.rate)
         named = {name: getattr(options, name) for name in ("cpus", "memory", "rate", "accounting", "sshd")}
         up(Cluster(options.state, options.nodes, **named))
         return 0
@@ -925,6 +938,9 @@ def main() -> int:
     except (Refused, Failure) as error:
         print(f"cluster: {error}", file=sys.stderr)
         return 2 if isinstance(error, Refused) else 1
+    except OSError as error:
+        print(f"cluster: {error}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         return 130
 

@@ -92,6 +92,13 @@ def test_a_gpu_is_given_to_who_asks(cluster: VirtualCluster) -> None:
     assert cluster.run("srun", *show).succeeded().stdout == "gpu=\n"
 
 
+@pytest.mark.parametrize("kind", ["pmi2", "pmix"])
+def test_tasks_are_told_their_rank(cluster: VirtualCluster, kind: str) -> None:
+    show = ["sh", "-c", "echo $PMI_RANK$PMIX_RANK"]
+    ranks = cluster.run("srun", f"--mpi={kind}", "--nodes", "2", *show).succeeded().stdout
+    assert sorted(ranks.split()) == ["0", "1"]
+
+
 def test_ssh_goes_to_a_node_without_a_question(cluster: VirtualCluster) -> None:
     ssh = ["ssh", "-F", str(cluster.state / "ssh_config")]
     assert cluster.run(*ssh, "node2", "hostname").succeeded().stdout == "node2\n"
@@ -231,3 +238,14 @@ def test_missing_packages_are_named(tmp_path: Path) -> None:
     done = subprocess.run(["unshare", "-m", "sh", "-c", script, "sh", *argv], capture_output=True, text=True)
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1 and "munge" in done.stderr and "make cluster-packages" in done.stderr
+
+
+def test_a_failed_start_says_whose_fault_it_was_and_leaves_nothing() -> None:
+    virtual = VirtualCluster("--nodes", "2")
+    script = 'mount -n --bind /bin/false "$(readlink -f /usr/sbin/slurmctld)" && exec "$@"'
+    argv = ["unshare", "-m", "sh", "-c", script, "sh", *virtual.argv("up", *virtual.options)]
+    done = subprocess.run(argv, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "slurmctld" in done.stderr and "Traceback" not in done.stderr
+    assert not left(virtual)
+    assert not virtual.state.exists()
