@@ -1,8 +1,8 @@
 """The ssh launcher: every process of the plan on a machine of the host file, which need not share a folder with this one.
 
-Each process has an ssh of its own, that starts a task (``worker/task.py --channel``) over there. Its stdin and stdout are the
-only line between the two: the run directory goes out, events, logs and MPI's start-up talk come back, and no port is opened for it.
-The task ends its process when that line breaks, whoever of the controller, ssh, the network and sshd broke it.
+Each process has an ssh of its own, which starts a task (``worker/task.py --channel``) over there. The task's stdin and stdout are
+the only line between the two: the run directory goes out; events, logs and MPI's start-up talk come back; no port is opened for
+it. The task ends its process when the line breaks, whoever of controller, ssh, network and sshd broke it.
 """
 
 from __future__ import annotations
@@ -122,8 +122,8 @@ class SshLauncher:
     def run(self, repeat: int, on_progress: Callable[[Progress], None]) -> Watch:
         """Run one repeat to its end. Returns its events.
 
-        Raises RunFailed naming the process, its host and the last lines of its log when a process fails or hangs, or its host
-        cannot be reached. Whatever interrupts it (Ctrl-C among others), every task is told to end, and its end awaited.
+        Raises RunFailed naming the process, its host and the last lines of its log when a process fails or hangs, or its
+        host is out of reach. Whatever interrupts it (Ctrl-C among others), every task is told to end, and its end awaited.
         """
         repeat_dir = self._run_dir / f"repeat-{repeat}"
         for folder in ("events", "logs"):

@@ -1,9 +1,9 @@
 """A task's line to a controller that may share no files with it: JSON objects, one per line, on stdin and stdout.
 
 From the controller: ``files`` for the run directory with the ``nonce`` of its own one, ``start`` with the process's MPI
-variables, ``pmi``, and empty lines, by which a task knows that its controller is there. To the controller: ``here``, what was
-appended to the ``log`` and the ``events``, ``pmi``, and at the end ``exit``; or ``problem`` when the process cannot be started.
-Bytes travel as text in Latin-1, in which any byte is a character.
+variables, ``pmi``, and empty lines, by which a task knows that its controller is there. To the controller: ``here``, what
+was appended to the ``log``, the ``events`` and the ``parameters``, ``pmi``, and at the end ``exit``; or a ``problem`` that
+keeps the process from being started. Bytes travel as text in Latin-1, in which any byte is a character.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Channel:
             raise Ended("the controller is gone") from None
 
     def variables(self, process: Dict[str, Any], env: Dict[str, str]) -> Dict[str, str]:
-        """``env`` for a process of the plan, with its place in the MPI world, if there is one, and the way to the others."""
+        """``env`` for a process of the plan, with its place in the MPI world (if there is one) and the way to the others."""
         if "PMI_RANK" not in self._start:
             return env
         self._pmi, self._theirs = socket.socketpair()

@@ -6,8 +6,8 @@ Slurm starts one per task, and its number in the job step is the number of the p
 while the process works. When the process ends, or does not end in time, an ``exit`` event says how, so that whoever reads
 the run directory can tell which rank failed, on which host, and why. A task that dies takes its process with it.
 
-Where there is no batch system, ssh starts each task with ``--channel``: then its stdin and stdout are its line to the controller
-(see ``channel.py``), and when that breaks the process ends.
+Where there is no batch system, ssh starts each task with ``--channel``: then its stdin and stdout are its line to the
+controller (see ``channel.py``), and when that breaks the process ends.
 """
 
 from __future__ import annotations
