@@ -80,7 +80,7 @@ class Channel:
             raise Ended("the controller is gone") from None
 
     def variables(self, process: Dict[str, Any], env: Dict[str, str]) -> Dict[str, str]:
-        """``env`` for a process of the plan, with its place in the MPI world (if there is one) and the way to the others."""
+        """``env`` for a process of the plan, with its place in the MPI world, if there is one, and the interface to use."""
         if "PMI_RANK" not in self._start:
             return env
         self._pmi, self._theirs = socket.socketpair()

@@ -72,7 +72,7 @@ def test_what_is_wrong_is_said_with_its_line_and_what_would_be_right(text: str, 
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="--hosts .*/missing: No such file"):
+    with pytest.raises(InvalidInput, match=r"--hosts .*/missing: No such file"):
         read(tmp_path / "missing")
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InvalidInput, match="not a text file"):
