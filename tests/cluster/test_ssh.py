@@ -219,7 +219,8 @@ def test_a_connection_that_ends_in_the_middle_ends_the_process_behind_it(apart: 
         pid for pid, line in apart.cluster.processes()["head"] if "-- public-2" in line and line.startswith("ssh ")
     ]
     apart.cluster.run("kill", "-KILL", str(ssh)).succeeded()
-    run.end().failed_saying("worker rank 1 on public-2")
+    lost = "connection to public-2 lost: ssh was killed by SIGKILL (last phase: window)"
+    run.end().failed_saying(f"worker rank 1 on public-2 is out of reach: {lost}")
     apart.nothing_is_left()
 
 
