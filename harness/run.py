@@ -7,7 +7,7 @@ import secrets
 import shutil
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache, partial
 from pathlib import Path
@@ -18,7 +18,8 @@ from harness.backend import Backend, backend
 from harness.errors import HarnessError, InvalidInput, RunFailed
 from harness.inputs import index
 from harness.judge import Rank, judge
-from harness.launch import local
+from harness.launch import local, ssh
+from harness.launch.hostfile import HostFile
 from harness.launch.watch import Progress, Watch
 from harness.plan import Allocation, Interpreter, LaunchPlan, Node, complete, launch_plan, with_options
 from harness.record import Derived, Record, Repeat, Status, derive, write, write_atomically
@@ -55,8 +56,11 @@ def prepare(
     port: int | None = None,
     environment: Path | None = None,
     target: Target | None = None,
+    hosts: HostFile | None = None,
 ) -> Prepared:
     """Plan a run on this machine, or on the site ``target``. Touches nothing but ports; needs no environment.
+
+    ``hosts`` are the machines of a site that is reached with ssh.
 
     Raises InvalidInput for anything about the request that cannot work.
     """
@@ -67,7 +71,7 @@ def prepare(
     if target is None or target.scheduler == "local":
         target, allocation = None, local.allocation(nodes, len(seats), port)
     else:
-        allocation = _elsewhere(target, spec, nodes, len(seats), port)
+        allocation = _elsewhere(target, spec, nodes, len(seats), port, hosts)
         environment = environment or target.python
     full = complete(spec, chosen, allocation)
     run_dir = (output / _new_id(full)).absolute()
@@ -75,23 +79,28 @@ def prepare(
     return Prepared(full, chosen, plan, run_dir, target)
 
 
-def _elsewhere(target: Target, spec: RunSpec, nodes: int, processes: int, port: int | None) -> Allocation:
-    """Nodes of a batch system, which have their names once the job runs."""
+def _elsewhere(
+    target: Target, spec: RunSpec, nodes: int, processes: int, port: int | None, hosts: HostFile | None
+) -> Allocation:
+    """Machines of a host file, or nodes of a batch system, which have their names once the job runs."""
     cores = target.cores_per_node
     if cores is None and spec.threads is None:
+        asked = "" if hosts else " nor sinfo"
         raise InvalidInput(
-            f"--site {target.name}: neither the profile (processor.num_cpus) nor sinfo says how many cores a node has; "
-            "give --threads"
+            f"--site {target.name}: {'neither ' if asked else ''}the profile (processor.num_cpus){asked} "
+            f"{'says' if asked else 'does not say'} how many cores a node has; give --threads"
         )
     # A profile that says how to ask for GPUs, but not how many there are, gets as many as are wanted.
     wanted = (
         spec.devices_per_node if spec.device == "cuda" and target.resource_options("gpu", num_gpus_per_node=0) else 0
     )
     gpus = tuple(range(target.gpus_per_node or wanted))
+    seats = hosts.first(nodes) if hosts else tuple(Node(f"node{i}", f"node{i}") for i in range(nodes))
     return Allocation(
-        nodes=tuple(Node(f"node{i}", f"node{i}", gpus) for i in range(nodes)),
+        nodes=tuple(replace(node, gpus=gpus) for node in seats),
         cores_per_node=cores or 1,
         base_port=port or target.extras.port or local.random_ports(processes),
+        mpi_env=ssh.mpi_env(target) if hosts else {},
     )
 
 
@@ -164,13 +173,18 @@ class Run:
 
     def repeat(self, number: int, on_progress: Callable[[Progress], None]) -> Repeat:
         """Measure once, in fresh processes. Raises RunFailed when a process fails, hangs, or a check does not pass."""
-        launcher = local.LocalLauncher(self.prepared.plan, self.folder, self.spec.timeout_s)
         started = now()
         try:
-            watch = launcher.run(number, on_progress)
+            watch = self._launcher().run(number, on_progress)
         except OSError as error:
             raise _cannot_write(error, self.folder) from None
         return self.take(number, watch, started, now())
+
+    def _launcher(self) -> local.LocalLauncher | ssh.SshLauncher:
+        plan, target = self.prepared.plan, self.prepared.target
+        if target is not None and target.scheduler == "ssh":
+            return ssh.SshLauncher(plan, self.folder, self.spec.timeout_s, target)
+        return local.LocalLauncher(plan, self.folder, self.spec.timeout_s)
 
     def take(self, number: int, watch: Watch, started: str, ended: str, hosts: Hosts | None = None) -> Repeat:
         """Judge what the processes of a repeat have reported, all of which ended with code 0, and keep it.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 from harness import batch, run
 from harness.errors import InvalidInput
-from harness.launch import slurm
+from harness.launch import hostfile, slurm, ssh
 from harness.launch.job import Request, scheduler_option
 from harness.launch.local import device_here
 from harness.run import Prepared
@@ -33,6 +33,7 @@ class Where:
     environment: Path | None = None
     site: str | None = None
     environ: str | None = None
+    dry_run: bool = False
 
     @classmethod
     def chosen(
@@ -74,7 +75,7 @@ class Where:
                 raise InvalidInput(f"--time-limit {time_limit}: {error}") from None
         request = Request(tuple(map(scheduler_option, job_options)), limit_s)
         folder = output or _output(target, dry_run) or DEFAULT_OUTPUT
-        return cls(target, request, folder, hosts, port, environment, site, environ)
+        return cls(target, request, folder, hosts, port, environment, site, environ, dry_run)
 
     @property
     def queued(self) -> bool:
@@ -83,7 +84,12 @@ class Where:
 
     def prepare(self, spec: RunSpec) -> Prepared:
         """Plan a run there. Raises InvalidInput as ``run.prepare`` does."""
-        return run.prepare(spec, self.output, self.port, self.environment, self._target_for(spec.backend))
+        target, machines = self._target_for(spec.backend), None
+        if target is not None and target.scheduler == "ssh":
+            machines = self._machines(target)
+            if target.cores_per_node is None and spec.threads is None and not self.dry_run:
+                target = replace(target, cores_per_node=ssh.cores(target, machines.nodes[0].name))
+        return run.prepare(spec, self.output, self.port, self.environment, target, machines)
 
     def _target_for(self, backend: str) -> Target | None:
         """The site with the first of its environments that is meant for ``backend``, unless one was chosen."""
@@ -93,6 +99,14 @@ class Where:
 
         suited = sites.find(self.site, None, backend)
         return replace(suited, cores_per_node=self.target.cores_per_node, time_limit_s=self.target.time_limit_s)
+
+    def _machines(self, target: Target) -> hostfile.HostFile:
+        path = self.hosts or target.hosts
+        if path is None:
+            raise InvalidInput(
+                f"--site {target.name}: which machines? give --hosts FILE with one per line, or extras.hosts in the profile"
+            )
+        return hostfile.read(path)
 
     def device(self, wanted: str) -> str:
         """ "cpu" or "cuda": what ``auto`` means there."""

@@ -72,10 +72,15 @@ class World:
 
     def shared_memory(self) -> list[Path]:
         """What MPICH keeps in shared memory for this world. It removes it as it finalises, which killed ranks never do."""
+        return [path for pattern in self.shared_memory_names for path in SHARED_MEMORY.glob(pattern)]
+
+    @property
+    def shared_memory_names(self) -> list[str]:
+        """Patterns of the files' names."""
         number = 2166136261  # MPICH's number of a world: FNV-1a of its name
         for byte in self.name.encode():
             number = (number ^ byte) * 16777619 % 2**32
-        return [path for kind in ("shm", "vci") for path in SHARED_MEMORY.glob(f"mpich_{kind}_{number:x}_*")]
+        return [f"mpich_{kind}_{number:x}_*" for kind in ("shm", "vci")]
 
     def _serve(self) -> None:
         while True:

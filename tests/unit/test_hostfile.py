@@ -1,0 +1,79 @@
+"""The host file: which machines ssh is told to reach, and where their processes find each other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.errors import InvalidInput
+from harness.launch.hostfile import parse, read
+from harness.plan import Node
+
+FILE = Path("hosts.txt")
+
+
+def machines(text: str) -> list[tuple[str, str]]:
+    return [(node.name, node.address) for node in parse(text, FILE).nodes]
+
+
+def test_public_names_are_for_ssh_and_private_addresses_for_the_processes() -> None:
+    text = "ubuntu@ec2-54-1-2-3.compute.amazonaws.com 10.0.0.11\n54.1.2.4\t10.0.0.12\n"
+    assert machines(text) == [("ubuntu@ec2-54-1-2-3.compute.amazonaws.com", "10.0.0.11"), ("54.1.2.4", "10.0.0.12")]
+
+
+def test_without_an_address_it_is_the_name_without_the_user() -> None:
+    assert machines("node1\nme@node2") == [("node1", "node1"), ("me@node2", "node2")]
+
+
+def test_comments_and_blank_lines_are_nothing() -> None:
+    assert machines("# mine\n\n  node1 10.0.0.1  # rack 3\r\n\t\nnode2\n") == [
+        ("node1", "10.0.0.1"),
+        ("node2", "node2"),
+    ]
+
+
+def test_a_run_gets_the_first_machines() -> None:
+    assert parse("a\nb\nc", FILE).first(2) == (Node("a", "a"), Node("b", "b"))
+
+
+@pytest.mark.parametrize(("text", "listed"), [("a\nb", "2 machines"), ("a", "1 machine")])
+def test_too_few_machines_are_counted(text: str, listed: str) -> None:
+    with pytest.raises(InvalidInput) as error:
+        parse(text, FILE).first(3)
+    assert str(error.value) == f"--hosts hosts.txt lists {listed}, the run needs 3"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "hosts.txt: lists no machines"),
+        ("# none yet\n\n", "hosts.txt: lists no machines"),
+        ("a\nb\na\n", "hosts.txt:3: machine a is on line 1 already"),
+        ("a 10.0.0.1\n\nb 10.0.0.1\n", "hosts.txt:3: address 10.0.0.1 is on line 1 already"),
+        ("me@a\nyou@a\n", "hosts.txt:2: address a is on line 1 already"),
+        ("a 10.0.0.1 slots=2", "hosts.txt:1: 3 words"),
+        ("a\n-oProxyCommand=evil", "hosts.txt:2: '-oProxyCommand=evil' begins with -"),
+        ("a -x", "hosts.txt:1: '-x' begins with -"),
+        ("me@-x", "hosts.txt:1: 'me@-x' names no machine"),
+        ("me@", "hosts.txt:1: 'me@' names no machine"),
+        ("@a", "hosts.txt:1: '@a' names no machine"),
+        ("a@b@c", "hosts.txt:1: 'a@b@c' has an @ too many"),
+        ("a me@10.0.0.1", "hosts.txt:1: 'a me@10.0.0.1' has an @ too many"),
+        ("a;reboot", "hosts.txt:1: 'a;reboot' may hold only"),
+        ("nöde1", "hosts.txt:1: 'nöde1' may hold only"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_line_and_what_would_be_right(text: str, message: str) -> None:
+    with pytest.raises(InvalidInput) as error:
+        parse(text, FILE)
+    assert str(error.value).startswith(message)
+    assert "name each machine once" in str(error.value) or "must be NAME or NAME ADDRESS" in str(error.value)
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"--hosts .*/missing: No such file"):
+        read(tmp_path / "missing")
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InvalidInput, match="not a text file"):
+        read(tmp_path / "binary")
