@@ -26,10 +26,10 @@ run: quick-environments  ## install what is missing, compare parameter_server an
 compare: environments  ## the same with every backend (compiles Horovod the first time: minutes)
 	OMP_WAIT_POLICY=PASSIVE $(HARNESS) compare-backends $(FULL) $(SMALL) --output $(RUNS)/full
 
-test: environments  ## install what tests need and run them (under 15 minutes)
+test: environments cluster-packages  ## install what tests need and run them (under 15 minutes)
 	$(VENV)/bin/python -m pytest
 
-test-slow: environments  ## the tests that take minutes each
+test-slow: environments cluster-packages  ## the tests that take minutes each
 	$(VENV)/bin/python -m pytest -m slow
 
 lint: $(VENV)/installed  ## ruff and mypy

@@ -117,7 +117,7 @@ def slurm_conf(cluster: Cluster) -> str:
 AccountingStorageType=accounting_storage/slurmdbd
 AccountingStorageHost=head
 AccountingStoragePass={state}/munge.socket
-AccountingStorageEnforce=associations
+AccountingStorageEnforce=associations,limits
 AccountingStorageTRES=gres/gpu"""
     return f"""\
 ClusterName=harness

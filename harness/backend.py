@@ -123,6 +123,15 @@ def working() -> list[Backend]:
     return found
 
 
+def option_owners() -> dict[str, list[str]]:
+    """Backend options by name, with the backends that have them."""
+    owners: dict[str, list[str]] = {}
+    for one in working():
+        for field_name in one.options.model_fields:
+            owners.setdefault(field_name, []).append(one.name)
+    return owners
+
+
 def _load(name: str) -> Backend:
     try:
         found = _announced()[name].load()

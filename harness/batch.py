@@ -81,9 +81,9 @@ def jobs(runs: Sequence[Prepared], sharing: Sharing = "run") -> list[Job]:
     if sharing == "repeat":
         by_folder = {str(one.run_dir): one for one in runs}
         return [_job(by_folder[step.run_dir], (step,)) for step in interleaved(steps)]
-    groups: dict[int, list[int]] = {}
+    groups: dict[tuple[int, str], list[int]] = {}
     for number, one in enumerate(runs):
-        groups.setdefault(one.plan.nodes, []).append(number)
+        groups.setdefault((one.plan.nodes, one.spec.device), []).append(number)
     return [_shared([runs[n] for n in group], interleaved([steps[n] for n in group])) for group in groups.values()]
 
 
@@ -115,9 +115,11 @@ def _shared(runs: Sequence[Prepared], steps: tuple[Step, ...]) -> Job:
 
 def job_script(job: Job, runs: Sequence[Prepared], request: Request) -> str:
     """The text that is submitted for ``job``. Raises InvalidInput when its folder has a name that Slurm cannot take."""
-    one = next(one for one in runs if str(one.run_dir) == job.steps[0].run_dir)
-    assert one.target
-    return script(job, one.target, request, one.spec.device)
+    measured = {step.run_dir for step in job.steps}
+    mine = [one for one in runs if str(one.run_dir) in measured]
+    assert mine[0].target
+    gpus = max(one.spec.devices_per_node if one.spec.device == "cuda" else 0 for one in mine)
+    return script(job, mine[0].target, request, gpus)
 
 
 def begin(runs: Sequence[Run]) -> None:
@@ -414,7 +416,8 @@ def wait(runs: Sequence[Run], listener: Listener) -> list[Record]:
                 continue  # it may only seem so, from here
             if record := collect(run, own):
                 records[run.folder] = record
-                listener.recorded(record)
+                if len(runs) > 1:  # of a single run everything is told at the end
+                    listener.recorded(record)
         _tell(open_runs, states, listener)
         if len(records) < len(runs):
             time.sleep(LOOK_S)

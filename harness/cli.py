@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Iterator
@@ -19,10 +20,13 @@ from harness.options import GroupedCommand, grouped, spec_fields, spec_options
 from harness.plan import LAST_PORT
 
 if TYPE_CHECKING:
+    from harness.campaign import Campaign, Standing, Work
     from harness.environments import EnvironmentSpec, Variant
     from harness.record import Record
     from harness.report.terminal import ProgressLine
     from harness.run import Prepared, Run
+    from harness.site_trial import Trial
+    from harness.study import Study
     from harness.where import Where
 
 INTERRUPTED = 130  # what shells report for a program that Ctrl-C ended
@@ -264,18 +268,20 @@ def _carry_out(runs: list[Run], where: Where, given: dict[str, Any]) -> list[Rec
     return _wait(runs, line)
 
 
-def _wait(runs: list[Run], line: ProgressLine) -> list[Record]:
+def _wait(runs: list[Run], line: ProgressLine, study: str | None = None) -> list[Record]:
+    """Wait for the records of ``runs``, the runs of a study if ``study`` is what commands call it."""
     from harness import batch
 
     with _signals_interrupt():
         try:
             return batch.wait(runs, line)
         except KeyboardInterrupt as signal_name:
-            ids = ", ".join(dict.fromkeys(job for run in runs for job in batch.known_jobs(run.folder)))
-            folders = " ".join(str(run.folder) for run in runs)
+            ids = list(dict.fromkeys(job for run in runs for job in batch.known_jobs(run.folder)))
+            jobs = f"the jobs ({', '.join(ids)})" if len(ids) < 20 else f"its {len(ids)} jobs"
+            which, of = ("study ", study) if study else ("", " ".join(str(run.folder) for run in runs))
             raise batch.GoesOn(
-                f"{signal_name or 'interrupted'}; the jobs ({ids}) go on and nothing is lost\n"
-                f"    harness status {folders}\n    harness collect {folders}\n    harness cancel {folders}"
+                f"{signal_name or 'interrupted'}; {jobs} go on and nothing is lost\n"
+                f"    harness {which}status {of}\n    harness {which}collect {of}\n    harness {which}cancel {of}"
             ) from None
         finally:
             line.clear()
@@ -426,6 +432,177 @@ def cancel(paths: tuple[Path, ...]) -> None:
     click.echo(f"cancelled: {', '.join(ids)}" if ids else "nothing to cancel")
 
 
+# --- studies -----------------------------------------------------------------------------------------------------------
+
+
+@cli.group()
+def study() -> None:
+    """Measure a matrix of runs that a file describes; whatever is interrupted goes on where it was."""
+
+
+def _study_run(**given: Any) -> None:
+    """Measure the points of the study FILE that have not been measured yet, and print the table of all.
+
+    Exits with 1 if a point has no number in the end; the others go on without it.
+    """
+    from harness import campaign
+    from harness.report import terminal
+
+    described, where = _described(given)
+    if given["dry_run"]:
+        click.echo(_study_plan(campaign.Campaign.of(described, where), given))
+        return
+    with campaign.Campaign.at_work(described, where) as current:
+        current.collect()
+        work = current.work(given["retry_failed"])
+        _measure(current, work, given)
+        found = current.standings()
+    tell = terminal.study if given["no_wait"] else terminal.study_outcome
+    click.echo(json.dumps([one.as_dict() for one in found]) if given["as_json"] else tell(found))
+    if problem := campaign.problem(found, len(work), _named(given)):
+        raise problem
+
+
+def _measure(current: Campaign, work: list[Work], given: dict[str, Any]) -> None:
+    """Measure ``work`` here or have it measured by a batch system, and wait for that unless nobody wants to."""
+    from harness import campaign, run
+    from harness.report import terminal
+
+    line = terminal.ProgressLine(not given["quiet"], prefix=current.progress)
+    if not current.where.queued:
+        if given["no_wait"]:
+            raise InvalidInput("--no-wait: there is no batch system without --site")
+        if not work:
+            return
+        current.note(work)
+        with _signals_interrupt():
+            try:
+                run.execute([one.run for one in work], line)
+            except KeyboardInterrupt as signal_name:
+                raise campaign.Stopped(
+                    f"{signal_name or 'interrupted'}; no process is left running\n"
+                    f"    harness study run {_named(given)} --retry-failed"
+                ) from None
+            finally:
+                line.clear()
+        return
+    try:
+        current.submit(work, current.max_jobs(given["max_jobs"]))
+    except KeyboardInterrupt:
+        raise campaign.Stopped(
+            f"interrupted while jobs were submitted; those that are go on\n    harness study run {_named(given)}"
+        ) from None
+    if not given["no_wait"]:
+        _wait(current.waiting(), line, _named(given))
+
+
+def _named(given: dict[str, Any]) -> str:
+    """The study as the next command has to name it: its file, and the options that say where it is."""
+    options = [text for name in ("site", "environ", "output") if given[name] for text in (f"--{name}", given[name])]
+    return shlex.join([str(given["file"]), *options])
+
+
+def _study_plan(current: Campaign, given: dict[str, Any]) -> str:
+    from harness import batch
+    from harness.report import terminal
+
+    found, work = current.standings(), current.work(given["retry_failed"], checked=False)
+    jobs = current.jobs(work) if current.where.queued else []
+    script = batch.job_script(jobs[0], [one.run.prepared for one in work], current.where.request) if jobs else ""
+    lanes = current.max_jobs(given["max_jobs"])
+    if given["as_json"]:
+        listed = [{"name": job.name, "nodes": job.nodes, "lane": n % lanes} for n, job in enumerate(jobs)]
+        return json.dumps({"points": [one.as_dict() for one in found], "jobs": listed, "script": script})
+    return terminal.study_plan(found, jobs, lanes, script)
+
+
+def _described(given: dict[str, Any]) -> tuple[Study, Where]:
+    """The study of ``given["file"]`` and where it takes place: --site is asked before the file."""
+    from harness import study as studies
+
+    described = studies.read(given["file"])
+    return described, _where(NOWHERE | given | {"site": given["site"] or described.content.site})
+
+
+# What the options that say where to run are, for commands that have only some of them.
+NOWHERE: dict[str, Any] = dict.fromkeys(
+    ("site", "environ", "account", "time_limit", "hosts", "output", "port", "environment")
+) | {"job_options": (), "dry_run": False}
+STUDY_FILE = click.Argument(["file"], metavar="FILE", type=click.Path(path_type=Path))
+
+study.add_command(
+    GroupedCommand(
+        "run",
+        params=[
+            STUDY_FILE,
+            *grouped(
+                [
+                    click.Option(["--retry-failed"], is_flag=True, help="measure failed and interrupted points again"),
+                    click.Option(
+                        ["--max-jobs"],
+                        type=click.IntRange(1, 10_000),
+                        metavar="NUMBER",
+                        help="jobs that may run at once  [default: the study's, else the site's, else 8]",
+                    ),
+                ],
+                "What to measure",
+            ),
+            *[option for option in _site_options() if option.name != "no_submit"],
+            *_run_options(),
+        ],
+        callback=_study_run,
+        help=_study_run.__doc__,
+    )
+)
+
+
+def _study_status(**given: Any) -> None:
+    """How far the points of the study FILE are. Changes nothing."""
+    _show(_campaign(given), given)
+
+
+def _study_collect(**given: Any) -> None:
+    """Make the records of the study FILE's jobs that have ended. Exits with 1 if a point has failed or is refused."""
+    from harness import campaign
+
+    current = _campaign(given)
+    current.collect()
+    if problem := campaign.problem(_show(current, given), 0, _named(given)):
+        raise problem
+
+
+def _study_cancel(**given: Any) -> None:
+    """Cancel all jobs of the study FILE. What is measured already is kept."""
+    ids = _campaign(given).cancel()
+    click.echo(f"cancelled: {', '.join(ids)}" if ids else "nothing to cancel")
+
+
+def _campaign(given: dict[str, Any]) -> Campaign:
+    from harness import campaign
+
+    return campaign.Campaign.of(*_described(given))
+
+
+def _show(current: Campaign, given: dict[str, Any]) -> list[Standing]:
+    from harness.report import terminal
+
+    found = current.standings()
+    click.echo(json.dumps([one.as_dict() for one in found]) if given["as_json"] else terminal.study(found))
+    return found
+
+
+for _name, _callback in {"status": _study_status, "collect": _study_collect, "cancel": _study_cancel}.items():
+    _chosen = ("site", "environ", "output", *(() if _name == "cancel" else ("as_json",)))
+    study.add_command(
+        click.Command(
+            _name,
+            params=[STUDY_FILE, *(one for one in [*_site_options(), *_run_options()] if one.name in _chosen)],
+            callback=_callback,
+            help=_callback.__doc__,
+        )
+    )
+
+
 # --- list --------------------------------------------------------------------------------------------------------------
 
 
@@ -474,6 +651,90 @@ def list_environments() -> None:
                 except environments.EnvironmentProblem as problem:
                     where = str(problem)
                 click.echo(f"{found.name:22} {framework:10} {wanted.variant:5} {state:8} {where}")
+
+
+@list_.command("sites")
+@click.option("--json", "as_json", is_flag=True, help="print JSON for scripts")
+def list_sites(as_json: bool) -> None:
+    """The site profiles, built in and yours: their partitions, schedulers and nodes."""
+    from harness import site
+
+    found, broken = site.survey()
+    if as_json:
+        click.echo(json.dumps([vars(one) for one in found], indent=1))
+    else:
+        width = max((len(one.name) for one in found), default=0)
+        for one in found:
+            click.echo(f"{one.name:{width}}  {one.scheduler:7}{one.origin:10}{one.node:24}  {one.descr}".rstrip())
+    for file in broken:
+        click.echo(f"harness: {file.path} is broken; see `harness site check`", err=True)
+
+
+# --- site --------------------------------------------------------------------------------------------------------------
+
+
+@cli.group("site")
+def site_() -> None:
+    """Check and show site profiles."""
+
+
+@site_.command("check")
+@click.argument("names", nargs=-1, metavar="[NAME|FILE]...")
+@click.option("--offline", is_flag=True, help="do not ask Slurm")
+@click.option("--json", "as_json", is_flag=True, help="print JSON for scripts")
+def site_check(names: tuple[str, ...], offline: bool, as_json: bool) -> None:
+    """Check site files, all of them unless told which, and ask Slurm whether it would take their jobs.
+
+    Slurm is asked with `sbatch --test-only`: nothing is submitted.
+    """
+    from harness import site, site_trial
+
+    found, reports = 0, []
+    for file in site.checked_files(names):
+        trials = site_trial.trials(file, offline, named=bool(names))
+        problems = [*site.problems(file), *(problem for trial in trials for problem in trial.problems)]
+        found += len(problems)
+        reports.append(
+            {"file": str(file.path), "problems": list(map(vars, problems)), "sites": list(map(_tried, trials))}
+        )
+        if not as_json:
+            for problem in problems:
+                click.echo(problem)
+            for trial in [] if problems else trials:
+                click.echo(f"ok  {trial.site}  {file.path}{f'  ({trial.remark})' if trial.remark else ''}")
+    if as_json:
+        click.echo(json.dumps(reports, indent=1))
+    if found:
+        raise InvalidInput(f"{found} problem{'s' * (found > 1)} in site profiles")
+
+
+def _tried(trial: Trial) -> dict[str, str]:
+    return {"name": trial.site, "remark": trial.remark}
+
+
+@site_.command("show")
+@click.argument("name")
+@click.option("--environ", metavar="NAME", callback=_not_empty, help="with this one of its environments")
+@click.option("--json", "as_json", is_flag=True, help="print JSON for scripts")
+def site_show(name: str, environ: str | None, as_json: bool) -> None:
+    """Show what a run gets from the site NAME: its system, partition and environment, merged."""
+    from harness import site
+
+    target = site.find(name, environ)
+    if as_json:
+        click.echo(json.dumps(target.as_dict(), indent=1))
+        return
+    for field, value in site.values(target).items():
+        click.echo(f"{field:24} {value}")
+
+
+@site_.command("path")
+@click.argument("name")
+def site_path(name: str) -> None:
+    """Print the file that describes the site NAME."""
+    from harness import site
+
+    click.echo(site.find(name).file)
 
 
 # --- env ---------------------------------------------------------------------------------------------------------------

@@ -40,7 +40,7 @@ def spec_options(leave_out: frozenset[str] = frozenset()) -> list[click.Option]:
     """One option per field of RunSpec, then those of the backends, each naming the backends that have it."""
     fields = {name: info for name, info in RunSpec.model_fields.items() if name not in leave_out | {"options"}}
     options = grouped([_option(name, info) for name, info in fields.items()], "What to measure")
-    owners = _owners()
+    owners = backends.option_owners()
     for name, owning in owners.items():
         defaults = {owner: backends.backend(owner).options.model_fields[name] for owner in owning}
         options += grouped([_option(name, *defaults.values())], "Options of " + ", ".join(owning))
@@ -52,7 +52,7 @@ def spec_fields(given: dict[str, Any], for_backends: Iterable[str]) -> tuple[dic
 
     Raises InvalidInput for an option that none of ``for_backends`` has.
     """
-    owners = _owners()
+    owners = backends.option_owners()
     chosen = {name.replace("-", "_") for name in for_backends}
     fields = {name: value for name, value in given.items() if name in RunSpec.model_fields and value is not None}
     own: dict[str, dict[str, Any]] = {name: {} for name in chosen}
@@ -67,15 +67,6 @@ def spec_fields(given: dict[str, Any], for_backends: Iterable[str]) -> tuple[dic
         for backend in having:
             own[backend][name] = value
     return fields, own
-
-
-def _owners() -> dict[str, list[str]]:
-    """Backend options by name, with the backends that have them."""
-    owners: dict[str, list[str]] = {}
-    for backend in backends.working():
-        for field in backend.options.model_fields:
-            owners.setdefault(field, []).append(backend.name)
-    return owners
 
 
 def _option(name: str, info: FieldInfo, *alike: FieldInfo) -> click.Option:

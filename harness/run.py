@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -90,9 +90,14 @@ def _elsewhere(
             f"--site {target.name}: {'neither ' if asked else ''}the profile (processor.num_cpus){asked} "
             f"{'says' if asked else 'does not say'} how many cores a node has; give --threads"
         )
+    # A profile that says how to ask for GPUs, but not how many there are, gets as many as are wanted.
+    wanted = (
+        spec.devices_per_node if spec.device == "cuda" and target.resource_options("gpu", num_gpus_per_node=0) else 0
+    )
+    gpus = tuple(range(target.gpus_per_node or wanted))
     seats = hosts.first(nodes) if hosts else tuple(Node(f"node{i}", f"node{i}") for i in range(nodes))
     return Allocation(
-        nodes=tuple(replace(node, gpus=tuple(range(target.gpus_per_node))) for node in seats),
+        nodes=tuple(replace(node, gpus=gpus) for node in seats),
         cores_per_node=cores or 1,
         base_port=port or target.extras.port or local.random_ports(processes),
         mpi_env=ssh.mpi_env(target) if hosts else {},
@@ -293,13 +298,19 @@ def _images(spec: RunSpec) -> index.ImageIndex | None:
     if spec.data == SYNTHETIC:
         return None
     try:
-        images = index.scan(spec.data)
+        images = _scanned(spec.data)
         index.check_world(len(images), spec.workers)
     except index.DataError as error:
         raise InvalidInput(f"--data: {error}") from None
     except OSError as error:
         raise InvalidInput(f"--data {spec.data}: {error.strerror}") from None
     return images
+
+
+@lru_cache(maxsize=4)
+def _scanned(data: str) -> index.ImageIndex:
+    """The images of a folder. The runs of one command look only once: a million files take minutes."""
+    return index.scan(data)
 
 
 def _unfinished(prepared: Prepared) -> bool:
@@ -325,7 +336,7 @@ def _wanted(spec: RunSpec, chosen: Backend) -> environments.EnvironmentSpec:
 
 def _new_id(spec: RunSpec) -> str:
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-    return f"{stamp}-{spec.backend}-{spec.model}-n{spec.nodes}-{secrets.token_hex(2)}"
+    return f"{stamp}-{spec.backend}-{spec.model}-n{spec.nodes}-{secrets.token_hex(4)}"
 
 
 def now() -> str:

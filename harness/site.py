@@ -177,7 +177,7 @@ def _file(name: str) -> tuple[SiteFile, str | None]:
     if _is_path(name):
         path = Path(name).expanduser().absolute()
         if not path.is_file():
-            raise InvalidInput(f"--site {name}: no such file")
+            raise InvalidInput(f"site file {name}: no such file")
         return read(path), None
     system, colon, partition = name.partition(":")
     every = files()

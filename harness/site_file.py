@@ -103,6 +103,12 @@ def _hostname(value: str) -> str:
     return value
 
 
+def _some(value: tuple[Any, ...]) -> tuple[Any, ...]:
+    if not value:
+        raise ValueError("must not be empty")
+    return value
+
+
 def _time_limit(value: str) -> str:
     duration_s(value)
     return value
@@ -119,6 +125,7 @@ Name = Annotated[str, _shaped(NAME, "a name: letters, digits, _ and -, beginning
 VariableName = Annotated[str, _shaped(VARIABLE, "the name of an environment variable")]
 ModuleName = Annotated[str, BeforeValidator(_module), _shaped(MODULE, "the name of a module")]
 Option = Annotated[Line, AfterValidator(_option)]
+NotEmpty = AfterValidator(_some)  # min_length would also count, and complain about, items that are wrong
 Count = Annotated[int, Strict(), Field(ge=1)]
 
 
@@ -198,7 +205,7 @@ class System(Table):
     env_vars: tuple[tuple[VariableName, Line], ...] = ()
     prepare_cmds: tuple[Line, ...] = ()
     prefix: Line | None = Field(default=None, min_length=1)
-    partitions: tuple[Partition, ...] = Field(min_length=1)
+    partitions: Annotated[tuple[Partition, ...], NotEmpty]
 
 
 class EnvironmentExtras(Table):
@@ -221,7 +228,7 @@ class Environment(Table):
 class Site(Table):
     """A site file."""
 
-    systems: tuple[System, ...] = Field(min_length=1)
+    systems: Annotated[tuple[System, ...], NotEmpty]
     environments: tuple[Environment, ...] = ()
 
     def environment(self, name: str) -> Environment | None:
@@ -332,7 +339,7 @@ def _message(error: ErrorDetails) -> str:
         return "must be a [NAME, VALUE] pair" if "env_vars" in error["loc"] else "is required"
     if kind == "too_long" and "env_vars" in error["loc"]:
         return "must be a [NAME, VALUE] pair"
-    if kind in ("too_short", "string_too_short"):
+    if kind == "string_too_short":
         return "must not be empty"
     wanted = {"string_type": "a string", "int_type": "a whole number", "tuple_type": "a list"}
     return f"must be {wanted.get(kind, 'a table')}, not {json.dumps(value, default=str)}"

@@ -77,9 +77,14 @@ class Where:
         folder = output or _output(target, dry_run) or DEFAULT_OUTPUT
         return cls(target, request, folder, hosts, port, environment, site, environ, dry_run)
 
+    @property
+    def queued(self) -> bool:
+        """Runs are jobs of a batch system there."""
+        return self.target is not None and self.target.scheduler in ("slurm", "squeue")
+
     def prepare(self, spec: RunSpec) -> Prepared:
         """Plan a run there. Raises InvalidInput as ``run.prepare`` does."""
-        target, machines = self.target, None
+        target, machines = self._target_for(spec.backend), None
         if target is not None and target.scheduler == "ssh":
             machines = self._machines(target)
             if target.cores_per_node is None and spec.threads is None and not self.dry_run:
@@ -93,6 +98,15 @@ class Where:
                 f"--site {target.name}: which machines? give --hosts FILE with one per line, or extras.hosts in the profile"
             )
         return hostfile.read(path)
+
+    def _target_for(self, backend: str) -> Target | None:
+        """The site with the first of its environments that is meant for ``backend``, unless one was chosen."""
+        if self.target is None or self.site is None or self.environ or self.target.environ is None:
+            return self.target
+        from harness import site as sites
+
+        suited = sites.find(self.site, None, backend)
+        return replace(suited, cores_per_node=self.target.cores_per_node, time_limit_s=self.target.time_limit_s)
 
     def device(self, wanted: str) -> str:
         """ "cpu" or "cuda": what ``auto`` means there."""

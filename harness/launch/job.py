@@ -94,12 +94,12 @@ def scheduler_option(text: str) -> str:
     return f"{dashes}{name}" if value is None else f"{dashes}{name}{' ' if dashes == '-' else '='}{value}"
 
 
-def script(job: Job, target: Target, request: Request, device: str) -> str:
+def script(job: Job, target: Target, request: Request, gpus_per_node: int) -> str:
     """The text of the batch script. Raises InvalidInput for a folder whose name Slurm cannot take."""
     if re.search(r"[\s%'\"\\]", str(job.folder)):
         raise InvalidInput(f"--output {job.folder}: Slurm's file names can have no blanks, quotes, % or backslashes")
     limit_s = request.time_limit_s or min(job.usual_time_s, target.time_limit_s or math.inf)
-    gpus = target.resource_options("gpu", num_gpus_per_node=target.gpus_per_node) if device == "cuda" else []
+    gpus = target.resource_options("gpu", num_gpus_per_node=gpus_per_node) if gpus_per_node else ()
     return _template().render(
         name=job.name,
         title=job.title,
@@ -108,7 +108,7 @@ def script(job: Job, target: Target, request: Request, device: str) -> str:
         time_limit=slurm_time(limit_s),
         options=[*target.access, *gpus, *request.options],
         env_vars=target.env_vars,
-        modules=target.modules,
+        modules=() if target.modules_system == "nomod" else target.modules,
         prepare_cmds=target.prepare_cmds,
         worker=str(WORKER),
         address=target.extras.address,

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Collection, Sequence
@@ -34,6 +35,7 @@ HOPELESS = frozenset(
         "DependencyNeverSatisfied",
         "InvalidAccount",
         "InvalidQOS",
+        "PartitionConfig",
         "PartitionNodeLimit",
         "PartitionTimeLimit",
         "QOSNotAllowed",
@@ -43,6 +45,14 @@ HOPELESS = frozenset(
 
 class SlurmSilent(HarnessError):
     """Slurm's controller does not answer. Nothing is known about any job, and nothing is lost."""
+
+
+class JobRefused(InvalidInput):
+    """Slurm does not take a job. ``words`` are its own."""
+
+    def __init__(self, script: Path, words: str) -> None:
+        super().__init__(f"Slurm refuses the job {script}: {words}")
+        self.words = words
 
 
 @dataclass(frozen=True)
@@ -79,7 +89,7 @@ class JobState:
 def submit(script: Path, after: Sequence[str] = ()) -> str:
     """Submit a script and return the job's id. With ``after`` it starts once those jobs have ended, however they did.
 
-    Raises InvalidInput with sbatch's own words when Slurm refuses the job, SlurmSilent when it does not answer.
+    Raises JobRefused with sbatch's own words, SlurmSilent when it does not answer, InvalidInput when there is no sbatch.
     """
     dependency = [f"--dependency=afterany:{':'.join(after)}"] if after else []
     done = _ask("sbatch", "--parsable", *dependency, str(script))
@@ -87,7 +97,7 @@ def submit(script: Path, after: Sequence[str] = ()) -> str:
         words = _words(done.stderr)
         if _no_answer(words):
             raise SlurmSilent(f"sbatch: {words}")
-        raise InvalidInput(f"Slurm refuses the job {script}: {words}")
+        raise JobRefused(script, words)
     return done.stdout.strip().splitlines()[-1].partition(";")[0]
 
 
@@ -125,7 +135,8 @@ def asked_about(target: Target) -> Target:
     """
     if (target.cores_per_node and target.time_limit_s) or not shutil.which("sinfo"):
         return target
-    partition = [option for option in target.access if option.startswith(("--partition", "-p"))]
+    wanted = [option for option in target.access if option.startswith(("--partition", "-p"))]
+    partition = [word for option in wanted for word in shlex.split(option)]
     done = _ask("sinfo", "-h", *partition, "-o", "%X %Y %l")
     rows = re.findall(r"^(\d+)\+? (\d+)\+? (\S+)$", done.stdout, re.MULTILINE)
     cores = min((int(sockets) * int(per_socket) for sockets, per_socket, _ in rows), default=None)

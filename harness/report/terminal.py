@@ -6,14 +6,15 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from harness.analysis import traffic
 from harness.analysis.statistics import Summary, scaling_efficiency
 from harness.batch import Standing
+from harness.launch.job import Job, Step
 from harness.launch.slurm import JobState, SlurmSilent
 from harness.launch.watch import PHASES, Progress
 from harness.plan import LaunchPlan, Process
@@ -21,6 +22,9 @@ from harness.readiness import Readiness
 from harness.record import Record
 from harness.run import Prepared, Run
 from harness.spec import SYNTHETIC, RunSpec
+
+if TYPE_CHECKING:
+    from harness import campaign
 
 REFRESH_S = 0.5
 HEADINGS = (
@@ -123,6 +127,76 @@ def standings(found: Sequence[Standing]) -> str:
     return _table(rows, right={2})
 
 
+def study(found: Sequence[campaign.Standing]) -> str:
+    """How far the points of a study are, as a table, and how many are how far."""
+    rows: list[tuple[str, ...]] = [("point", "state", "repeats", "jobs", "img/s", "± 95 % CI", "")]
+    for one in found:
+        derived = one.record.derived if one.record else None
+        throughput = f"{derived.img_per_s.mean:.2f}" if derived else ""
+        interval = f"{derived.img_per_s.ci95:.2f}" if derived and derived.img_per_s.ci95 is not None else ""
+        best = f"best of {one.tried} numbers of parameter servers" if one.tried else ""
+        gone = "" if one.in_file else "not in the file any more"
+        told = "; ".join(text for text in (one.reason, best, gone) if text)
+        repeats = f"{one.repeats}/{one.entry.spec['repeats']}"
+        rows.append((one.label, one.phase, repeats, _jobs(one.jobs), throughput, interval, told))
+    return f"{_table(rows, right={2, 4, 5})}\n\n{study_counts(found)}"
+
+
+def _jobs(states: Sequence[JobState]) -> str:
+    """``completed 31 34, pending 37``."""
+    by_state: dict[str, list[str]] = {}
+    for state in states:
+        by_state.setdefault(state.state.lower(), []).append(state.id)
+    return ", ".join(f"{state} {' '.join(ids)}".strip() for state, ids in by_state.items())
+
+
+def study_counts(found: Sequence[campaign.Standing]) -> str:
+    """``12 points: 8 completed, 3 queued, 1 failed``."""
+    phases = [one.phase for one in found]
+    told = ", ".join(f"{phases.count(phase)} {phase}" for phase in dict.fromkeys(phases))
+    return f"{_plural(len(found), 'point')}: {told}"
+
+
+def study_outcome(found: Sequence[campaign.Standing]) -> str:
+    """What a study has found: the table of its numbers, the best numbers of parameter servers, and what has no number."""
+    parts = []
+    if records := [one.record for one in found if one.record and one.record.derived]:
+        parts.append(comparison(records))
+    if best := [one for one in found if one.tried]:
+        lines = [f"  {one.label}  {one.img_per_s:.2f} img/s, best of {one.tried}" for one in best]
+        parts.append("\n".join(["the best numbers of parameter servers:", *lines]))
+    if without := [one for one in found if one.img_per_s is None]:
+        rows = [(f"  {one.label}", one.phase, one.reason) for one in without]
+        parts.append(_table([("  no number", "state", "reason"), *rows], right=set()))
+    return "\n\n".join([*parts, study_counts(found)])
+
+
+def study_plan(found: Sequence[campaign.Standing], jobs: Sequence[Job], lanes: int, script: str) -> str:
+    """What a study would do: its points, the jobs in their lanes, the first job's script."""
+    points = _table([("point", "state"), *((one.label, one.phase) for one in found)], right=set())
+    parts = [points, study_counts(found)]
+    if jobs:
+        rows = [
+            (str(number % lanes + 1), job.name, str(job.nodes), _repeats(job.steps)) for number, job in enumerate(jobs)
+        ]
+        queue = f"{_plural(len(jobs), 'job')} in {_plural(min(lanes, len(jobs)), 'lane')}, one at a time in each:"
+        parts += [queue, _table([("lane", "job", "nodes", "repeats"), *rows], right={0, 2})]
+        parts += [f"the script of {jobs[0].name}:", script]
+    return "\n\n".join(parts)
+
+
+def _repeats(steps: Sequence[Step]) -> str:
+    """Which repeats, of how many runs."""
+    runs = len({step.run_dir for step in steps})
+    numbers = sorted({step.repeat for step in steps})
+    text = str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]}-{numbers[-1]}"
+    return text + (f" of {runs} runs in turn" if runs > 1 else "")
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' * (count != 1)}"
+
+
 def readiness(found: Sequence[Readiness]) -> str:
     """The backends with what they run on; below each, what it lacks here."""
     lines: list[str] = []
@@ -145,13 +219,16 @@ def with_interval(values: Summary) -> str:
 def comparison(records: Sequence[Record]) -> str:
     """The table of several runs. Efficiency is relative to the same configuration's smallest number of workers."""
     rows = [HEADINGS]
+    searched = {record.spec.backend for record in records if _ps(record.spec) > 1}
     for record in sorted(
-        records, key=lambda record: (record.spec.backend, *_configuration(record.spec), record.spec.nodes)
+        records,
+        key=lambda record: (record.spec.backend, *_configuration(record.spec), record.spec.nodes, _ps(record.spec)),
     ):
         spec = record.spec
         framework, transport, *others = _configuration(spec)
         nodes = str(spec.nodes) + (f" × {spec.devices_per_node}" if spec.devices_per_node > 1 else "")
-        who = (spec.backend, framework, transport, " ".join(part for part in others if part), nodes)
+        servers = f"ps={_ps(spec)}" if spec.backend in searched else ""
+        who = (spec.backend, framework, transport, " ".join(part for part in (*others, servers) if part), nodes)
         if record.derived is None:
             rows.append((*who, record.status, "", "", (record.reason or "").splitlines()[0]))
             continue
@@ -170,6 +247,11 @@ def _configuration(spec: RunSpec) -> tuple[str, ...]:
     return (spec.framework or "", spec.transport or "", spec.model, spec.device, data, sync)
 
 
+def _ps(spec: RunSpec) -> int:
+    """The number of parameter servers, 0 for backends that have none."""
+    return int(spec.options.get("ps", 0))
+
+
 def _efficiency(record: Record, records: Sequence[Record]) -> str:
     alike = [
         other
@@ -178,7 +260,8 @@ def _efficiency(record: Record, records: Sequence[Record]) -> str:
         and other.spec.backend == record.spec.backend
         and _configuration(other.spec) == _configuration(record.spec)
     ]
-    base = min(alike, key=lambda other: other.spec.workers)
+    # Of several numbers of parameter servers at the smallest size the best one is what the others are held against.
+    base = min(alike, key=lambda other: (other.spec.workers, -other.derived.img_per_s.mean if other.derived else 0.0))
     assert base.derived and record.derived
     efficiency = scaling_efficiency(
         record.derived.img_per_s.mean, record.spec.workers, base.derived.img_per_s.mean, base.spec.workers
@@ -234,9 +317,15 @@ def _process(process: Process, common: dict[str, str]) -> str:
 
 
 class ProgressLine:
-    """One line on a terminal that says where the run is; silent elsewhere. Its text is rewritten twice a second at most."""
+    """One line on a terminal that says where the run is; silent elsewhere. Its text is rewritten twice a second at most.
 
-    def __init__(self, enabled: bool = True, stream: TextIO = sys.stderr) -> None:
+    ``prefix`` says what comes before it: how far the whole is of which the run is a part.
+    """
+
+    def __init__(
+        self, enabled: bool = True, stream: TextIO = sys.stderr, prefix: Callable[[], str] = lambda: ""
+    ) -> None:
+        self._prefix = prefix
         self._stream = stream
         self._live = enabled and stream.isatty()
         self._written_at = 0.0
@@ -283,6 +372,7 @@ class ProgressLine:
         return True
 
     def _show(self, text: str) -> None:
+        text = self._prefix() + text
         self._stream.write("\r\x1b[2K" + text[: shutil.get_terminal_size().columns - 1])
         self._stream.flush()
 

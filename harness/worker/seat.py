@@ -3,7 +3,8 @@
     python seat.py --run DIR --repeat K              writes repeat-K/hosts.json and repeat-K/hostfile
     python seat.py --run DIR --repeat K --ended 0    writes repeat-K/ended.json with srun's exit code
 
-Exits with code 3 when the repeat shall not be measured: the run has its record already, or an earlier repeat failed.
+Exits with code 3 when the repeat shall not be measured: the run has its record already, an earlier repeat of the job
+failed, or another job has measured it or is about it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import subprocess
 import sys
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Dict, List, Tuple
+from typing import Dict, List, Optional, Tuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import bootstrap  # noqa: F401
@@ -35,30 +36,58 @@ def _main() -> int:
     arguments = parser.parse_args()
     repeat_dir = arguments.run / f"repeat-{arguments.repeat}"
     if arguments.ended is not None:
-        _write(repeat_dir / "ended.json", {"code": arguments.ended, "ended": _now()})
+        _end(repeat_dir, arguments.ended)
         return 0
-    if reason := _not_to_be_measured(arguments.run):
+    if reason := _not_to_be_measured(arguments.run, repeat_dir):
         print(f"repeat {arguments.repeat} is left out: {reason}")
         return NOT_MEASURED
     _seat(arguments.run, repeat_dir, arguments.address)
     return 0
 
 
-def _not_to_be_measured(run_dir: Path) -> str:
+def _not_to_be_measured(run_dir: Path, repeat_dir: Path) -> str:
+    """Why this repeat is left out, "" if it is not. Another job may have it: somebody may submit a script twice."""
     if (run_dir / "record.json").exists():
         return "the run has its record already"
-    for ended in sorted(run_dir.glob("repeat-*/ended.json")):
-        hosts = Hosts.read(ended.parent)
-        current = hosts is not None and (hosts.job, hosts.restart) == _job()
-        if current and json.loads(ended.read_text())["code"] != 0:
-            return f"{ended.parent.name} failed"
+    job = _job()
+    there = Hosts.read(repeat_dir)
+    if there is not None and there.job != job[0]:
+        if _code(repeat_dir) == 0:
+            return f"job {there.job} has measured it already"
+        if _code(repeat_dir) is None and _is_running(str(there.job)):
+            return f"job {there.job} is measuring it"
+    for earlier in sorted(run_dir.glob("repeat-*")):
+        hosts = Hosts.read(earlier)
+        if hosts is not None and (hosts.job, hosts.restart) == job and _code(earlier) not in (0, None):
+            return f"{earlier.name} failed"
     return ""
+
+
+def _code(repeat_dir: Path) -> Optional[int]:
+    """The exit code that a repeat ended with, None if it has not ended."""
+    try:
+        return int(json.loads((repeat_dir / "ended.json").read_text())["code"])
+    except FileNotFoundError:
+        return None
+
+
+def _is_running(job: str) -> bool:
+    """Whether Slurm knows ``job`` as running; a job that it has forgotten is not."""
+    answer = subprocess.run(["squeue", "-h", "-o", "%T", "-j", job], stdout=subprocess.PIPE, text=True)
+    return answer.stdout.strip() in ("RUNNING", "COMPLETING", "SUSPENDED")
+
+
+def _end(repeat_dir: Path, code: int) -> None:
+    """Note how the repeat ended, unless another job has taken it over."""
+    hosts = Hosts.read(repeat_dir)
+    if hosts is not None and (hosts.job, hosts.restart) == _job():
+        _write(repeat_dir / "ended.json", {"code": code, "ended": _now()})
 
 
 def _seat(run_dir: Path, repeat_dir: Path, pattern: str) -> None:
     """Give the repeat its folder and its hosts.
 
-    What an earlier job left there, or this one before it was requeued, is set aside: it shall not be mixed with this.
+    What a failed job left there, or this one before it was requeued, is set aside: it shall not be mixed with this.
     """
     job, restart = _job()
     for earlier in run_dir.glob("repeat-*"):
@@ -66,21 +95,20 @@ def _seat(run_dir: Path, repeat_dir: Path, pattern: str) -> None:
         requeued = hosts is not None and hosts.job == job and hosts.restart != restart
         if requeued or earlier == repeat_dir:
             _set_aside(run_dir, earlier, hosts)
-    for folder in ("events", "logs"):
-        (repeat_dir / folder).mkdir(parents=True)
     plan = json.loads((run_dir / "plan.json").read_text())
     needed = 1 + max(process["node"] for process in plan["processes"])
     names = _allocated()
     if len(names) < needed:
         raise SystemExit(f"the plan needs {needed} nodes, the job has {len(names)}")
-    addresses = _addresses(names[:needed], pattern)
-    hosts = Hosts(list(zip(names, addresses)), _now(), job, restart)
-    hosts.write(repeat_dir)
-    (repeat_dir / "hostfile").write_text(host_file(seated(plan, hosts)))
+    found = Hosts(list(zip(names, _addresses(names[:needed], pattern))), _now(), job, restart)
+    for folder in ("events", "logs"):
+        (repeat_dir / folder).mkdir(parents=True)
+    (repeat_dir / "hostfile").write_text(host_file(seated(plan, found)))
+    found.write(repeat_dir)
 
 
-def _set_aside(run_dir: Path, earlier: Path, hosts: object) -> None:
-    whose = f"{hosts.job}.{hosts.restart}" if isinstance(hosts, Hosts) else "unfinished"
+def _set_aside(run_dir: Path, earlier: Path, hosts: Optional[Hosts]) -> None:
+    whose = f"{hosts.job}.{hosts.restart}" if hosts is not None else "unfinished"
     target = run_dir / "set-aside" / whose
     while (target / earlier.name).exists():
         target = target.with_name(target.name + "+")

@@ -31,6 +31,7 @@ from harness.worker.events import Events
 from harness.worker.seating import Hosts, seated
 
 GRACE_S = 3.0  # between asking a process to end and killing it
+SAME_MOMENT_S = 0.5  # a batch system signals the task and its process; either may be told first
 TIMED_OUT = 124  # as coreutils' timeout
 ASKING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM)  # the last: the channel has been silent
 
@@ -119,6 +120,8 @@ def _attend(
         return 1
     try:
         code = channel.wait(child, timeout_s) if channel else child.wait(timeout_s)
+        if code == -signal.SIGTERM:
+            time.sleep(SAME_MOMENT_S)
     except subprocess.TimeoutExpired:
         stopped = _is_stopped(child.pid)
         _end(child)

@@ -21,10 +21,10 @@ def started(*options: str) -> Iterator[VirtualCluster]:
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[VirtualCluster]:
     """Four nodes without a database, as small sites have it; with an sshd in each."""
-    yield from started("--nodes", "4", "--sshd")
+    yield from started("--nodes", "4", "--sshd", "--rate", "1gbit")
 
 
 @pytest.fixture(scope="module")
 def accounting_cluster() -> Iterator[VirtualCluster]:
     """Two nodes with slurmdbd: ``sacct`` works, and only the account ``project`` may be used."""
-    yield from started("--nodes", "2", "--accounting")
+    yield from started("--nodes", "2", "--accounting", "--rate", "1gbit")

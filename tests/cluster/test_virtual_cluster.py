@@ -61,7 +61,7 @@ def test_links_are_as_fast_as_asked(cluster: VirtualCluster) -> None:
         try:
             mbit_per_s = size * 8e-6 / send(cluster, size, "node3", "node4")
         finally:
-            cluster.rate("200mbit")
+            cluster.rate("1gbit")
         assert mbit_per_s == pytest.approx(float(rate.removesuffix("mbit")), rel=0.2)
 
 

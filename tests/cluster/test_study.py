@@ -1,0 +1,215 @@
+"""Studies on a cluster: in every allocation mode, with a controller that dies, with points that fail or are refused."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.record import Record, read
+
+from .submitted import SITE
+from .virtual import Finished, VirtualCluster
+
+pytestmark = pytest.mark.cluster
+TINY = """
+[common]
+batch-size = 2
+image-size = 32
+warmup = 1
+steps = 3
+repeats = 2
+threads = 1
+timeout = 200
+"""
+
+
+class Studied:
+    """A study file in a folder of its own, on the cluster."""
+
+    def __init__(self, cluster: VirtualCluster, folder: Path, head: str, tables: str) -> None:
+        self.cluster, self.folder = cluster, folder
+        self.site, self.file = folder / "site.toml", folder / "trial.toml"
+        self.site.write_text(SITE.format(scheduler="squeue"))
+        self.file.write_text(head + TINY + tables)
+
+    def argv(self, verb: str, *options: str) -> list[str]:
+        where = ["--site", str(self.site), "--output", str(self.folder / "runs")]
+        return [sys.executable, "-m", "harness", "study", verb, str(self.file), *where, *options]
+
+    def __call__(self, verb: str, *options: str, **environ: str) -> Finished:
+        return self.cluster.run(*self.argv(verb, *options), timeout=600, **environ)
+
+    def records(self) -> list[Record]:
+        return [read(file) for file in sorted(self.folder.glob("runs/trial/*/record.json"))]
+
+    def spans(self) -> list[tuple[str, str, Record]]:
+        """When each repeat began and ended, in the order of time."""
+        return sorted(
+            ((one.started, one.ended, record) for record in self.records() for one in record.repeats),
+            key=lambda span: span[0],
+        )
+
+
+def states(told: Finished) -> list[Any]:
+    return [one["state"] for one in told.json]
+
+
+def backends_in_turn(spans: list[tuple[str, str, Record]], nodes: int) -> list[str]:
+    return [record.spec.backend for _, _, record in spans if record.spec.nodes == nodes]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("allocation", "jobs"), [("repeat", 8), ("run", 4), ("nodes", 2)])
+def test_every_allocation_measures_every_point(
+    cluster: VirtualCluster, tmp_path: Path, allocation: str, jobs: int
+) -> None:
+    tables = '[[matrix]]\nbackend = ["parameter_server", "pytorch"]\nnodes = [1, 2]\n'
+    trial = Studied(cluster, tmp_path, f'allocation = "{allocation}"\n', tables)
+    done = trial("run", "--json")
+    assert states(done) == ["completed"] * 4, done.stderr
+    repeats = [one for record in trial.records() for one in record.repeats]
+    assert len({one.job for one in repeats}) == jobs
+    if allocation == "run":
+        assert all(len({one.job for one in record.repeats}) == 1 for record in trial.records())
+    if allocation == "nodes":
+        for nodes in (1, 2):
+            alike = [one for record in trial.records() if record.spec.nodes == nodes for one in record.repeats]
+            assert len({tuple(one.nodes) for one in alike}) == 1
+            assert backends_in_turn(trial.spans(), nodes) == ["parameter_server", "pytorch"] * 2
+    again = trial("run", "--json")
+    assert (again.code, again.json) == (0, done.json)
+    assert len(trial.records()) == 4
+
+
+@pytest.mark.slow
+def test_jobs_go_on_one_at_a_time_when_the_controller_is_killed(cluster: VirtualCluster, tmp_path: Path) -> None:
+    tables = '[[matrix]]\nbackend = "pytorch"\nnodes = [1, 2]\n'
+    trial = Studied(cluster, tmp_path, "max_jobs = 1\n", tables)
+    controller = cluster.popen(*trial.argv("run"))
+    cluster.wait(lambda: bool(list(tmp_path.glob("runs/trial/*/repeat-1/hosts.json"))), 60, "the first repeat")
+    controller.send_signal(signal.SIGKILL)
+    controller.wait()
+    assert set(states(trial("status", "--json"))) <= {"running", "queued"}
+    assert trial.records() == []
+    cluster.settle(120)
+    collected = trial("collect", "--json")
+    assert (collected.code, states(collected)) == (0, ["completed", "completed"])
+    spans = trial.spans()
+    assert all(ended <= started for (_, ended, _), (started, _, _) in itertools.pairwise(spans))
+    assert [record.spec.nodes for _, _, record in spans] == [1, 2, 1, 2]  # the repeats take turns
+    began = time.monotonic()
+    again = trial("run", "--json")
+    assert (again.code, again.json) == (0, collected.json)
+    assert time.monotonic() - began < 10
+
+
+def test_a_point_that_fails_does_not_stop_the_others_and_is_retried_when_asked(
+    cluster: VirtualCluster, tmp_path: Path
+) -> None:
+    tables = '[[matrix]]\nbackend = "pytorch"\nrepeats = 1\nbatch-size = 2\n'
+    tables += '[[matrix]]\nbackend = "pytorch"\nrepeats = 1\nbatch-size = 1\ntimeout = 1\n'
+    trial = Studied(cluster, tmp_path, "", tables)
+    done = trial("run", "--json")
+    assert (done.code, states(done)) == (1, ["completed", "failed"])
+    assert "--timeout" in done.json[1]["reason"]
+    assert trial("run", "--json").json == done.json
+    retried = trial("run", "--retry-failed", "--json").json
+    assert retried[0] == done.json[0]
+    assert retried[1]["state"] == "failed" and retried[1]["run"] != done.json[1]["run"]
+    assert len(trial.records()) == 3
+
+
+def test_what_slurm_refuses_is_told_in_its_words_and_can_be_cancelled_when_it_is_not(
+    cluster: VirtualCluster, tmp_path: Path
+) -> None:
+    trial = Studied(cluster, tmp_path, "", '[[matrix]]\nbackend = "pytorch"\nnodes = [1, 2]\n')
+    refused = trial("run", "-J", "partition=nonsense", "--json")
+    assert (refused.code, states(refused)) == (2, ["refused", "refused"])
+    assert (
+        "Slurm refuses all 2 points that were to be measured: invalid partition specified: nonsense" in refused.stderr
+    )
+    assert sorted(path.name for path in (tmp_path / "runs" / "trial").iterdir()) == ["study.json", "study.lock"]
+    submitted = trial("run", "--no-wait", "--json")
+    assert (submitted.code, len(submitted.json)) == (0, 2)
+    assert set(states(submitted)) <= {"queued", "running"}
+    assert trial("cancel").stdout.startswith("cancelled: ")
+    cluster.settle()
+    collected = trial("collect", "--json")
+    assert (collected.code, states(collected)) == (1, ["interrupted", "interrupted"])
+
+
+@pytest.fixture
+def closed(accounting_cluster: VirtualCluster) -> Iterator[VirtualCluster]:
+    """A cluster that takes jobs and starts none."""
+    accounting_cluster.run("scontrol", "update", "PartitionName=normal", "State=DOWN").succeeded()
+    yield accounting_cluster
+    accounting_cluster.run("scancel", "--me")
+    limit_jobs(accounting_cluster, -1)
+    accounting_cluster.run("scontrol", "update", "PartitionName=normal", "State=UP").succeeded()
+    accounting_cluster.settle()
+
+
+def limit_jobs(cluster: VirtualCluster, most: int) -> None:
+    """How many jobs a user may have in the queue; -1: any number."""
+    cluster.run("sacctmgr", "-i", "modify", "user", "root", "set", f"MaxSubmitJobs={most}").succeeded()
+
+
+def dependencies(cluster: VirtualCluster) -> list[str]:
+    """What each job in the queue waits for, by job id; "" for nothing."""
+    lines = cluster.run("squeue", "-h", "-o", "%i %E").succeeded().stdout.splitlines()
+    rows = sorted((int(job), after) for job, after in (line.split() for line in lines))
+    first = rows[0][0]
+    return ["" if after == "(null)" else str(int(re.sub(r"\D", "", after)) - first) for _, after in rows]
+
+
+def test_jobs_wait_for_the_one_before_them_in_their_lane(closed: VirtualCluster, tmp_path: Path) -> None:
+    trial = Studied(closed, tmp_path, "max_jobs = 2\n", '[[matrix]]\nbackend = "pytorch"\nnodes = [1, 2]\n')
+    submitted = trial("run", "--no-wait", "--json")
+    assert (submitted.code, states(submitted)) == (0, ["queued", "queued"]), submitted.stderr
+    assert dependencies(closed) == ["", "", "0", "1"]
+    trial.file.write_text(trial.file.read_text().replace("[1, 2]", "[1, 2]\ndata-threads = [1, 2]"))
+    assert trial("run", "--no-wait", "--json").code == 0
+    assert len(dependencies(closed)) == 4 + 8
+    elsewhere = closed.run(*trial.argv("status"), "--site", "generic-slurm")
+    assert elsewhere.code == 2 and "was begun at virtual:normal, not at generic-slurm" in elsewhere.stderr
+
+
+def test_points_that_slurm_refuses_are_tried_again_with_the_repeats_that_are_missing(
+    closed: VirtualCluster, tmp_path: Path
+) -> None:
+    limit_jobs(closed, 3)
+    trial = Studied(closed, tmp_path, "", '[[matrix]]\nbackend = "pytorch"\nnodes = [1, 2]\n')
+    first = trial("run", "--no-wait", "--json")
+    assert (first.code, states(first)) == (1, ["queued", "refused"]), first.stderr
+    assert first.json[1]["reason"].startswith("repeats 2: ") and "job submit limit" in first.json[1]["reason"]
+    limit_jobs(closed, -1)
+    second = trial("run", "--no-wait", "--json")
+    assert (second.code, states(second)) == (0, ["queued", "queued"]), second.stderr
+    assert len(dependencies(closed)) == 4
+    assert len(list((tmp_path / "runs" / "trial").glob("2*"))) == 2
+
+
+def test_a_controller_that_dies_while_it_submits_leaves_nothing_behind_that_is_lost(
+    closed: VirtualCluster, tmp_path: Path
+) -> None:
+    trial = Studied(closed, tmp_path, "", '[[matrix]]\nbackend = "pytorch"\nnodes = [1, 2]\n')
+    deadly = tmp_path / "bin" / "sbatch"  # kills whoever calls it for the third time
+    deadly.parent.mkdir()
+    deadly.write_text(
+        '#!/bin/sh\necho >> "$0.calls"\n[ $(wc -l < "$0.calls") = 3 ] && kill -9 $PPID\nexec /usr/bin/sbatch "$@"\n'
+    )
+    deadly.chmod(0o755)
+    died = trial("run", "--no-wait", PATH=f"{deadly.parent}:{os.environ['PATH']}")
+    assert died.code in (-9, 137)
+    assert states(trial("status", "--json")) == ["unfinished", "unfinished"]
+    again = trial("run", "--no-wait", "--json")
+    assert (again.code, states(again)) == (0, ["queued", "queued"]), again.stderr

@@ -1,0 +1,42 @@
+#!/bin/bash -l
+#SBATCH --job-name=horovod-n128-TAG
+#SBATCH --nodes=128
+#SBATCH --exclusive
+#SBATCH --time=0-01:30:00
+#SBATCH --output=RUN_DIR/slurm-%j.out
+#SBATCH --open-mode=append
+#SBATCH --no-requeue
+#SBATCH --constraint=gpu
+#SBATCH --partition=normal
+#SBATCH --account=s123
+
+# harness: horovod, resnet50, 128 nodes with workers, 5 repeats
+# Everything is in RUN_DIR; `harness collect` makes the record once this job has ended.
+
+set -o nounset
+module load daint-gpu
+
+worker=WORKER
+
+# One repeat: one srun starts every process of the plan in that run directory. The host file says where each task goes, the
+# task's number which process it is. The first process that fails ends all of them; so does --wait, in seconds, once one has left.
+measure() {
+    local run=$1 repeat=$2 nodes=$3 tasks=$4 mpi=$5 python=$6
+    "$python" "$worker/seat.py" --run "$run" --repeat "$repeat" --address '{host}' \
+        || { [ $? = 3 ]; return; }  # 3: it shall not be measured (again), which is no failure
+    SLURM_HOSTFILE="$run/repeat-$repeat/hostfile" srun --distribution=arbitrary --nodes="$nodes" --ntasks="$tasks" --mpi="$mpi" \
+        --kill-on-bad-exit=1 --wait=60 --overcommit --cpu-bind=none \
+        "$python" "$worker/task.py" --run "$run" --repeat "$repeat" </dev/null
+    local code=$?
+    "$python" "$worker/seat.py" --run "$run" --repeat "$repeat" --ended "$code"
+    return "$code"
+}
+
+# run directory, repeat, nodes, tasks, MPI, Python of the backend's environment
+code=0
+measure RUN_DIR 1 128 128 pmi2 PYTHON || code=$?
+measure RUN_DIR 2 128 128 pmi2 PYTHON || code=$?
+measure RUN_DIR 3 128 128 pmi2 PYTHON || code=$?
+measure RUN_DIR 4 128 128 pmi2 PYTHON || code=$?
+measure RUN_DIR 5 128 128 pmi2 PYTHON || code=$?
+exit "$code"

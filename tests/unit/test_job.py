@@ -1,0 +1,180 @@
+"""The batch script: one template for all backends, readable, and right for 512 nodes."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from harness import batch, run
+from harness.errors import InvalidInput
+from harness.launch.job import WORKER, scheduler_option, slurm_time
+from harness.spec import RunSpec
+from harness.where import Where
+from harness.worker.seating import Hosts, host_file, seated
+from tests.parity.conftest import WAYS
+
+GOLDEN = Path(__file__).parent / "golden"
+OPTIONS = ["account=s123"]
+DAINT = Where.chosen(site="daint", job_options=OPTIONS, time_limit="1h30m", output=Path("/scratch/runs"), port=20000)
+
+
+def prepared(backend: str, nodes: int, where: Where = DAINT, **fields: object) -> run.Prepared:
+    options = {name: fields.pop(name) for name in ("ps", "ps_nodes") if name in fields}
+    return where.prepare(RunSpec.validated(backend=backend, nodes=nodes, options=options, **fields))
+
+
+def script(one: run.Prepared, where: Where = DAINT) -> str:
+    (text,) = where.scripts([one])
+    return text
+
+
+def without_values(text: str, one: run.Prepared) -> str:
+    """A script with what may differ from run to run replaced by its name."""
+    for value, name in (
+        (str(one.run_dir), "RUN_DIR"),
+        (one.plan.processes[0].argv[0], "PYTHON"),
+        (str(WORKER), "WORKER"),
+        (one.run_dir.name.rpartition("-")[2], "TAG"),
+    ):
+        text = text.replace(value, name)
+    return text
+
+
+def test_the_scripts_of_all_backends_differ_only_in_values() -> None:
+    shapes = set()
+    for way in WAYS:
+        one = prepared(way.backend, 8, framework=way.framework, device="cpu")
+        text = without_values(script(one), one).replace(way.backend, "BACKEND")
+        mpi = "pmi2" if one.plan.mpi else "none"
+        shapes.add(re.sub(rf" 8 {len(one.plan.processes)} {mpi} PYTHON", " NODES TASKS MPI PYTHON", text))
+    assert len(shapes) == 1
+
+
+def test_the_script_is_valid_bash() -> None:
+    text = script(prepared("horovod", 4))
+    assert subprocess.run(["bash", "-n"], input=text, text=True, capture_output=True).stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "backend", "nodes", "options"),
+    [
+        ("horovod-n128", "horovod", 128, {}),
+        ("parameter_server-n512-ps64", "parameter_server", 512, {"ps": 64}),
+        ("parameter_server-n512-ps64-dedicated", "parameter_server", 512, {"ps": 64, "ps_nodes": "dedicated"}),
+    ],
+)
+def test_plan_host_file_and_script_are_as_they_were_when_somebody_last_looked(
+    name: str, backend: str, nodes: int, options: dict[str, object]
+) -> None:
+    began = time.process_time()
+    one = prepared(backend, nodes, **options)
+    text = script(one)
+    names = [f"nid{number:05}" for number in range(1, one.plan.nodes + 1)]
+    hosts = Hosts([(host, f"10.0.{k // 256}.{k % 256}") for k, host in enumerate(names)], "2026-01-01T00:00:00+00:00")
+    placed = seated(one.plan.as_dict(), hosts)
+    listing = host_file(placed)
+    took_s = time.process_time() - began
+    plan = "".join(
+        "{index} {role} {rank} {host} {address}:{port} gpus={gpus}\n".format(
+            gpus=process["env"]["CUDA_VISIBLE_DEVICES"] or "none", **process
+        )
+        for process in placed["processes"]
+    )
+    _same(GOLDEN / f"{name}.sh", without_values(text, one))
+    _same(GOLDEN / f"{name}.hosts", listing)
+    _same(GOLDEN / f"{name}.plan", plan)
+    assert took_s < 1.0
+
+
+def _same(golden: Path, text: str) -> None:
+    """To accept a change: remove the golden file, run the test twice, and read the difference."""
+    if not golden.exists():
+        golden.write_text(text)
+        pytest.fail(f"{golden} was missing and has been written: read it")
+    assert text == golden.read_text()
+
+
+def test_512_nodes_hold_a_worker_each_and_64_of_them_a_server_that_sees_no_gpu() -> None:
+    one = prepared("parameter_server", 512, ps=64)
+    workers = [process for process in one.plan.processes if process.role == "worker"]
+    servers = [process for process in one.plan.processes if process.role == "ps"]
+    assert sorted(process.node for process in workers) == list(range(512))
+    assert len({process.node for process in servers}) == len(servers) == 64
+    assert {process.env["CUDA_VISIBLE_DEVICES"] for process in workers} == {"0"}
+    assert {process.env["CUDA_VISIBLE_DEVICES"] for process in servers} == {""}
+
+
+def test_work_and_size_grow_linearly_with_the_nodes() -> None:
+    def cost(nodes: int) -> tuple[int, int]:
+        one = prepared("parameter_server", nodes, ps=64)
+        return len(one.plan.to_json()), len(script(one))
+
+    plan, text = cost(512)
+    plan_of_twice, text_of_twice = cost(1024)
+    # The number of servers is the same, so twice the workers are less than twice the plan; the script does not grow.
+    assert plan_of_twice < 2.1 * plan and text_of_twice < text + 50
+
+
+def test_runs_that_are_compared_take_turns_within_one_job() -> None:
+    runs = [prepared(name, 4, repeats=2) for name in ("horovod", "pytorch")]
+    (job,) = batch.jobs(runs, "nodes")
+    order = [(Path(step.run_dir), step.repeat) for step in job.steps]
+    one, other = (each.run_dir for each in runs)
+    assert order == [(one, 1), (other, 1), (one, 2), (other, 2)]
+
+
+def test_every_repeat_can_be_a_job() -> None:
+    runs = [prepared(name, 4, repeats=2) for name in ("horovod", "pytorch")]
+    assert [[step.repeat for step in job.steps] for job in batch.jobs(runs, "repeat")] == [[1], [1], [2], [2]]
+
+
+def test_gpus_are_asked_for_where_the_site_says_how() -> None:
+    generic = Where.chosen(site="generic-slurm", output=Path("/scratch/runs"))
+    one = prepared("pytorch", 2, generic, device="cuda", devices_per_node=4, threads=8)
+    assert "#SBATCH --gres=gpu:4\n" in script(one, generic)
+    assert "gres" not in script(prepared("pytorch", 2, generic, device="cpu", threads=8), generic)
+
+
+def test_a_site_that_does_not_say_how_many_cores_it_has_needs_threads() -> None:
+    generic = Where.chosen(site="generic-slurm", output=Path("/scratch/runs"))
+    with pytest.raises(InvalidInput, match="give --threads"):
+        prepared("pytorch", 2, generic)
+
+
+@pytest.mark.parametrize(
+    ("given", "option"),
+    [
+        ("account=s123", "--account=s123"),
+        ("--reservation=x", "--reservation=x"),
+        ("A s123", "-A s123"),
+        ("requeue", "--requeue"),
+    ],
+)
+def test_scheduler_options_as_reframe_takes_them(given: str, option: str) -> None:
+    assert scheduler_option(given) == option
+
+
+@pytest.mark.parametrize("given", ["", "a b c", "x=$(rm)", "x=`id`", "x\n#SBATCH --y", "x;y", "=3", "x='a'", "x=a#b"])
+def test_options_that_could_be_more_than_options_are_refused(given: str) -> None:
+    with pytest.raises(InvalidInput, match="must be an option of sbatch"):
+        scheduler_option(given)
+
+
+def test_folders_that_slurm_cannot_name_are_refused() -> None:
+    odd = Where.chosen(site="daint", output=Path("/scratch/my runs"))
+    with pytest.raises(InvalidInput, match="can have no blanks"):
+        script(prepared("pytorch", 2, odd), odd)
+
+
+def test_time_limits_are_rounded_up_to_minutes() -> None:
+    assert [slurm_time(seconds) for seconds in (1, 60, 61, 5400, 90000)] == [
+        "0-00:01:00",
+        "0-00:01:00",
+        "0-00:02:00",
+        "0-01:30:00",
+        "1-01:00:00",
+    ]

@@ -1,0 +1,440 @@
+"""Site profiles: what is in them, which of them is meant, and how a wrong one is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness import site
+from harness.errors import InvalidInput
+from harness.site_file import duration_s
+from tests.conftest import Harness
+
+MINE = """
+[[systems]]
+name = "mine"
+hostnames = ['login\\d+']
+modules_system = "lmod"
+modules = ["base"]
+env_vars = [["LEVEL", "system"], ["ONLY_SYSTEM", "1"]]
+prepare_cmds = ["echo system"]
+
+[[systems.partitions]]
+name = "gpu"
+scheduler = "slurm"
+launcher = "srun"
+access = ["--partition=gpu"]
+environs = ["tuned", "plain"]
+modules = ["cuda/12.4", {name = "base"}]
+env_vars = [["LEVEL", "partition"]]
+prepare_cmds = ["echo partition"]
+time_limit = "1h30m"
+resources = [{name = "gpu", options = ["--gres=gpu:{num_gpus_per_node}", "--exclusive"]}]
+processor = {num_cpus = 128, num_cpus_per_core = 2, num_cpus_per_socket = 64, num_sockets = 2}
+devices = [{type = "gpu", num_devices = 4}, {type = "nic", num_devices = 2}]
+extras = {address = "{host}-hsn0", output = "$HARNESS_TEST_SCRATCH/runs", port = 30000}
+
+[[systems.partitions]]
+name = "cpu"
+scheduler = "squeue"
+launcher = "srun"
+
+[[environments]]
+name = "tuned"
+modules = ["horovod"]
+env_vars = [["LEVEL", "environment"]]
+prepare_cmds = ["echo environment"]
+extras = {python = "~/envs/tuned", backends = ["horovod"]}
+
+[[environments]]
+name = "plain"
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The user's folder of site profiles, empty."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    path = site.user_folder()
+    path.mkdir(parents=True)
+    return path
+
+
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def write(folder: Path) -> Write:
+    """Write a profile of the user's."""
+
+    def text(content: str, name: str = "mine.toml") -> Path:
+        (folder / name).write_text(content)
+        return folder / name
+
+    return text
+
+
+# --- built-in profiles -------------------------------------------------------------------------------------------------
+
+
+def test_every_built_in_profile_is_valid_and_has_its_page(folder: Path) -> None:
+    built_in = site.files()
+    assert {file.path.stem for file in built_in} >= {
+        "alps",
+        "cori-knl",
+        "daint-gpu",
+        "ec2",
+        "generic-slurm",
+        "local",
+    }
+    for file in built_in:
+        assert site.problems(file) == []
+        page = Path(__file__).parents[2] / "docs" / "sites" / f"{file.path.stem}.md"
+        assert all(name in page.read_text() for name in file.names)
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "cores", "gpus", "access"),
+    [
+        ("daint", "daint:gpu", 12, 1, ("--constraint=gpu", "--partition=normal")),
+        ("daint-gpu", "daint:gpu", 12, 1, ("--constraint=gpu", "--partition=normal")),
+        ("daint:mc", "daint:mc", 36, 0, ("--constraint=mc", "--partition=normal")),
+        ("daint-gpu:mc", "daint:mc", 36, 0, ("--constraint=mc", "--partition=normal")),
+        ("cori", "cori:knl", 68, 0, ("--constraint=knl,quad,cache", "--qos=regular")),
+        ("alps", "alps:normal", 288, 4, ("--partition=normal",)),
+        ("generic-slurm", "generic-slurm:default", None, 0, ()),
+        ("local", "local:default", None, 0, ()),
+        ("ec2", "ec2:default", None, 0, ()),
+    ],
+)
+def test_names_find_their_target(
+    folder: Path, name: str, target: str, cores: int | None, gpus: int, access: tuple[str, ...]
+) -> None:
+    found = site.find(name)
+    assert (found.name, found.cores_per_node, found.gpus_per_node, found.access) == (target, cores, gpus, access)
+
+
+def test_no_profile_holds_a_users_account(folder: Path) -> None:
+    options = [option for name in ("daint", "daint:mc", "cori", "alps") for option in site.find(name).access]
+    assert not [option for option in options if option.startswith(("-A", "--account"))]
+
+
+# --- a target ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_target_merges_system_partition_and_environment_in_that_order(write: Write) -> None:
+    write(MINE)
+    target = site.find("mine")
+    assert target.name == "mine:gpu" and target.environ == "tuned"
+    assert target.modules == ("base", "cuda/12.4", "horovod")
+    assert target.env_vars == (("LEVEL", "environment"), ("ONLY_SYSTEM", "1"))
+    assert target.prepare_cmds == ("echo system", "echo partition", "echo environment")
+    assert (target.time_limit_s, target.cores_per_node, target.gpus_per_node) == (5400, 64, 4)
+    assert target.address("nid00001") == "nid00001-hsn0"
+    assert target.extras.port == 30000 and target.extras.mpi == "pmi2"
+
+
+def test_an_environment_is_chosen_by_name_or_by_the_backend_it_is_for(write: Write) -> None:
+    write(MINE)
+    assert site.find("mine", "plain").environ == "plain"
+    assert site.find("mine", backend="pytorch").environ == "plain"
+    assert site.find("mine", backend="horovod").python == Path("~/envs/tuned").expanduser()
+    assert site.find("mine:cpu").environ is None and site.find("mine:cpu").python is None
+    with pytest.raises(InvalidInput, match=r"^--environ fast: mine:gpu has tuned, plain$"):
+        site.find("mine", "fast")
+    with pytest.raises(InvalidInput, match=r"^--environ tuned: at mine:gpu it is for horovod$"):
+        site.find("mine", "tuned", backend="pytorch")
+
+
+def test_resources_are_filled_in(write: Write) -> None:
+    write(MINE)
+    target = site.find("mine")
+    assert target.resource_options("gpu", num_gpus_per_node=2) == ("--gres=gpu:2", "--exclusive")
+    assert target.resource_options("switches", num_switches=1) == ()
+    with pytest.raises(InvalidInput, match="resource gpu needs a value for num_gpus_per_node"):
+        target.resource_options("gpu")
+    with pytest.raises(InvalidInput, match="must be one line"):
+        target.resource_options("gpu", num_gpus_per_node="1\n#SBATCH --wrap=x")
+
+
+def test_paths_are_expanded_when_they_are_needed(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = write(MINE)
+    monkeypatch.delenv("HARNESS_TEST_SCRATCH", raising=False)
+    target = site.find("mine")
+    with pytest.raises(InvalidInput) as raised:
+        _ = target.output
+    said = f"{file}: output '$HARNESS_TEST_SCRATCH/runs': $HARNESS_TEST_SCRATCH is not set here"
+    assert str(raised.value) == said
+    monkeypatch.setenv("HARNESS_TEST_SCRATCH", "/scratch/me")
+    assert target.output == Path("/scratch/me/runs")
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("30m", 1800), ("1h30m", 5400), ("1d2h3m4s", 93784), ("90s", 90)])
+def test_time_limits_are_reframes(text: str, seconds: float) -> None:
+    assert duration_s(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "0m", "1", "1:30:00", "30m1h", "-1h", "1.5h", "1h "])
+def test_other_time_limits_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a time limit"):
+        duration_s(text)
+
+
+# --- which file is meant -----------------------------------------------------------------------------------------------
+
+
+def test_a_users_file_replaces_the_built_in_one_of_that_name(write: Write) -> None:
+    write(MINE, "daint-gpu.toml")
+    assert site.find("daint-gpu").name == "mine:gpu"
+    with pytest.raises(InvalidInput, match=r"^unknown site 'daint'"):
+        site.find("daint")
+
+
+def test_a_users_system_replaces_the_built_in_one_of_that_name(write: Write) -> None:
+    write(MINE.replace('"mine"', '"daint"'))
+    assert site.find("daint").modules[0] == "base"
+    assert site.find("daint-gpu").modules == ("daint-gpu",)
+    names = [one.name for one in site.survey()[0]]
+    assert names.count("daint:gpu") == 1 and "daint:mc" not in names
+
+
+def test_json_is_read_as_toml_is(write: Write) -> None:
+    partition = {"name": "main", "scheduler": "local", "launcher": "local", "time_limit": None}
+    path = write(json.dumps({"systems": [{"name": "other", "partitions": [partition]}]}), "other.json")
+    assert site.find("other").name == site.find(str(path)).name == "other:main"
+
+
+def test_a_path_finds_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here.toml").write_text(MINE)
+    monkeypatch.chdir(tmp_path)
+    assert site.find("here.toml").file == site.find("./here.toml").file == tmp_path / "here.toml"
+    with pytest.raises(InvalidInput, match=r"^site file \./gone\.toml: no such file$"):
+        site.find("./gone.toml")
+
+
+def test_an_unknown_site_is_refused_with_those_there_are(folder: Path) -> None:
+    with pytest.raises(InvalidInput) as raised:
+        site.find("dain")
+    assert str(raised.value).startswith(
+        "unknown site 'dain'; did you mean daint? known sites are alps:normal, cori:knl,"
+    )
+    with pytest.raises(InvalidInput, match=r"^site daint has no partition 'gpus'; it has gpu, mc$"):
+        site.find("daint:gpus")
+
+
+def test_a_broken_file_stops_only_those_who_want_it(write: Write) -> None:
+    broken = write(MINE.replace('"srun"', '"srunn"'))
+    replaced = write("[[systems]\n", "cori-knl.toml")
+    assert site.find("alps").name == "alps:normal"
+    said = f"{broken}: systems[0].partitions[0].launcher: 'srunn' is not a launcher; must be local, srun or ssh"
+    with pytest.raises(InvalidInput) as raised:
+        site.find("mine")
+    assert str(raised.value) == f"{said} (and 1 more; see `harness site check {broken}`)"
+    for name in ("cori", "cori-knl", "cori:knl"):  # rather than the built-in profile that this file replaces
+        with pytest.raises(InvalidInput, match=f"^{replaced}:1: "):
+            site.find(name)
+
+
+# --- what is wrong -----------------------------------------------------------------------------------------------------
+
+GPU = "systems[0].partitions[0]"
+CASES = [
+    ('launcher = "srun"', 'launcher = "srunn"', "launcher", "'srunn' is not a launcher; must be local, srun or ssh"),
+    (
+        'scheduler = "slurm"',
+        'scheduler = "pbs"',
+        "scheduler",
+        "'pbs' is not a scheduler; must be local, slurm, squeue or ssh",
+    ),
+    ('launcher = "srun"', 'launcher = "ssh"', "launcher", "'ssh' does not go with scheduler 'slurm'; must be srun"),
+    ("access =", "acces =", "acces", "unknown field; did you mean access?"),
+    ('launcher = "srun"', "", "launcher", "is required"),
+    (
+        'name = "gpu"',
+        'name = "g pu"',
+        "name",
+        "'g pu' is not a name: letters, digits, _ and -, beginning with a letter",
+    ),
+    ("--partition=gpu", "partition=gpu", "access[0]", "'partition=gpu' is not an option: it must start with -"),
+    (
+        "--partition=gpu",
+        "-p gpu\\n#SBATCH --wrap=x",
+        "access[0]",
+        "'-p gpu\\n#SBATCH --wrap=x' holds a line break or another control character",
+    ),
+    ("--partition=gpu", "--comment='a", "access[0]", "'--comment='a' has a quote that is not closed"),
+    ("1h30m", "90 min", "time_limit", "'90 min' is not a time limit such as 30m, 1h30m or 1d12h"),
+    ('"cuda/12.4"', '"cuda; rm -rf ~"', "modules[0]", "'cuda; rm -rf ~' is not the name of a module"),
+    ('"cuda/12.4"', '"$(id)"', "modules[0]", "'$(id)' is not the name of a module"),
+    ('"cuda/12.4"', '"-cuda"', "modules[0]", "'-cuda' is not the name of a module"),
+    (
+        '{name = "base"}',
+        '{name = "base", path = "/x"}',
+        "modules[1]",
+        "must be a module's name, or {name = ...} without other fields",
+    ),
+    (
+        '["LEVEL", "partition"]',
+        '["LE-VEL", "partition"]',
+        "env_vars[0][0]",
+        "'LE-VEL' is not the name of an environment variable",
+    ),
+    (
+        '["LEVEL", "partition"]',
+        '["LEVEL", "a\\nb"]',
+        "env_vars[0][1]",
+        "'a\\nb' holds a line break or another control character",
+    ),
+    ('["LEVEL", "partition"]', '["LEVEL", 3]', "env_vars[0][1]", "must be a string, not 3"),
+    (
+        '"echo partition"',
+        '"a\\r"',
+        "prepare_cmds[0]",
+        "'a\\r' holds a line break or another control character",
+    ),
+    ('"plain"]', '"plan"]', "environs[1]", "'plan' is not in environments; did you mean plain?"),
+    ("gpu:{num_gpus_per_node}", "gpu:{", "resources[0].options[0]", "'--gres=gpu:{' has a brace without its partner"),
+    (
+        "gpu:{num_gpus_per_node}",
+        "gpu:{a.b}",
+        "resources[0].options[0]",
+        "'--gres=gpu:{a.b}': {a.b} must be a name such as {num_gpus_per_node}",
+    ),
+    ("num_cpus = 128", "num_cpus = 0", "processor.num_cpus", "0: must be at least 1"),
+    ("num_cpus = 128", 'num_cpus = "128"', "processor.num_cpus", 'must be a whole number, not "128"'),
+    ("num_cpus = 128", "num_cpus = 130", "processor.num_cpus", "130 is not num_sockets × num_cpus_per_socket"),
+    (
+        "port = 30000",
+        "prot = 30000",
+        "extras.prot",
+        "unknown field; did you mean port?",
+    ),
+    ("port = 30000", "port = 70000", "extras.port", "70000: must be at most 65535"),
+    ("port = 30000", 'hosts = "hosts.txt"', "extras.hosts", "is for scheduler ssh"),
+    ("port = 30000", 'mpi = "pmi2; x"', "extras.mpi", "'pmi2; x' is not a value for srun's --mpi"),
+    (
+        "{host}-hsn0",
+        "hsn0",
+        "extras.address",
+        "'hsn0' must be {host} with letters, digits, dots and dashes around it",
+    ),
+]
+
+
+@pytest.mark.parametrize(("right", "wrong", "field", "message"), CASES)
+def test_a_problem_names_the_field_and_what_would_be_right(
+    write: Write, right: str, wrong: str, field: str, message: str
+) -> None:
+    assert right in MINE
+    path = write(MINE.replace(right, wrong, 1))
+    assert str(site.check("mine")[0]) == f"{path}: {GPU}.{field}: {message}"
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "problem"),
+    [
+        ('"lmod"', '"nomod"', "systems[0].modules: modules cannot be loaded with modules_system 'nomod'; "),
+        ('"lmod"', '"spack"', "systems[0].modules_system: 'spack' is not a modules system; must be nomod, tmod, "),
+        ("login\\d+", "login(", "systems[0].hostnames[0]: 'login(' is not a regular expression: "),
+        ('name = "cpu"', 'name = "gpu"', "systems[0].partitions[1].name: 'gpu' is there twice"),
+        ('name = "plain"', 'name = "tuned"', "environments[1].name: 'tuned' is there twice"),
+        (
+            '["horovod"]}',
+            '["horovot"]}',
+            "environments[0].extras.backends[0]: unknown backend 'horovot'; did you mean ",
+        ),
+        ("[[environments]]", "[[environs]]", "environs: unknown field; did you mean environments?"),
+    ],
+)
+def test_problems_of_systems_and_environments(write: Write, right: str, wrong: str, problem: str) -> None:
+    path = write(MINE.replace(right, wrong))
+    assert [one for one in map(str, site.check("mine")) if one.startswith(f"{path}: {problem}")]
+
+
+def test_every_wrong_value_is_reported(write: Write) -> None:
+    write(MINE.replace('"srun"', '"srunn"').replace("1h30m", "1x").replace('"cuda/12.4"', '"a b"'))
+    assert [problem.field for problem in site.check("mine")] == [
+        f"{GPU}.launcher",
+        f"{GPU}.modules[0]",
+        f"{GPU}.time_limit",
+        "systems[0].partitions[1].launcher",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "place"),
+    [
+        ("mine.toml", "[[systems]]\nname = \n", ":2: Invalid value"),
+        ("mine.toml", '[[systems]]\nname = "mine\n', ":2: "),
+        ("mine.json", '{"systems":\n [,]}', ":2: Expecting value"),
+        ("mine.toml", "", ": systems: is required"),
+        ("mine.json", "[]", ": must be a table, not []"),
+        ("mine.toml", "systems = []", ": systems: must not be empty"),
+        ("mine.toml", "systems = 3", ": systems: must be a list, not 3"),
+        ("mine.toml", "systems = [3]", ": systems[0]: must be a table, not 3"),
+    ],
+)
+def test_what_is_no_site_file_is_refused_by_line(write: Write, name: str, text: str, place: str) -> None:
+    path = write(text, name)
+    assert str(site.check(str(path))[0]).startswith(f"{path}{place}")
+
+
+def test_a_file_that_is_not_text_is_refused(folder: Path) -> None:
+    (folder / "mine.toml").write_bytes(b"\xff\xfe\x00")
+    assert str(site.check("mine")[0]) == f"{folder}/mine.toml: is not UTF-8 text"
+
+
+def test_two_files_with_one_system_are_reported(write: Write) -> None:
+    first, second = write(MINE), write(MINE, "other.toml")
+    assert str(site.check("other")[0]) == f"{second}: systems[0].name: 'mine' is also in {first}"
+
+
+# --- commands ----------------------------------------------------------------------------------------------------------
+
+
+def test_list_sites_shows_built_in_and_own_profiles(harness: Harness, write: Write) -> None:
+    write(MINE)
+    write("oops", "broken.toml")
+    done = harness("list", "sites")
+    assert done.code == 0 and "mine:gpu" in done.stdout and "yours" in done.stdout and "daint:gpu" in done.stdout
+    assert "broken.toml is broken" in done.stderr
+    rows = harness("list", "sites", "--json").json
+    assert {row["name"]: row["origin"] for row in rows}["mine:gpu"] == "yours"
+
+
+def test_site_check_without_a_name_checks_all_and_fails_for_one(harness: Harness, write: Write) -> None:
+    assert harness("site", "check", "--offline").code == 0
+    path = write(MINE.replace('"srun"', '"srunn"', 1))
+    done = harness("site", "check", "--offline")
+    assert done.code == 2 and done.stderr == "harness: 1 problem in site profiles\n"
+    said = f"{path}: {GPU}.launcher: 'srunn' is not a launcher; must be local, srun or ssh"
+    assert said in done.stdout.splitlines()
+    assert any(line.startswith("ok  daint:gpu  ") for line in done.stdout.splitlines())
+
+
+def test_site_check_of_one(harness: Harness, write: Write) -> None:
+    path = write(MINE.replace('"srun"', '"srunn"', 1))
+    assert harness("site", "check", "daint", "local", "--offline").code == 0
+    done = harness("site", "check", str(path), "--offline", "--json")
+    assert done.code == 2 and [problem["field"] for problem in done.json[0]["problems"]] == [f"{GPU}.launcher"]
+    done = harness("site", "check", "nowhere")
+    assert done.code == 2 and done.stderr.startswith("harness: unknown site 'nowhere'")
+
+
+def test_without_sbatch_the_check_says_so(harness: Harness, write: Write, tmp_path: Path) -> None:
+    done = harness("site", "check", "daint", PATH=str(tmp_path))
+    assert done.code == 0
+    assert done.stdout.count("(not tried against Slurm: no sbatch on PATH)") == 2
+
+
+def test_site_show_prints_the_merged_profile(harness: Harness, write: Write) -> None:
+    write(MINE)
+    shown = harness("site", "show", "mine").stdout
+    assert "modules                  base | cuda/12.4 | horovod\n" in shown
+    as_json = harness("site", "show", "mine", "--environ", "plain", "--json").json
+    assert as_json["modules"] == ["base", "cuda/12.4"] and as_json["time_limit_s"] == 5400
+    assert harness("site", "show", "mine:nothing").code == 2
+    assert harness("site", "path", "mine").stdout == f"{site.user_folder()}/mine.toml\n"

@@ -1,0 +1,264 @@
+"""Studies: what a file stands for, what is wrong with it, and what is measured again."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from harness import campaign, models, study
+from harness.campaign import Lanes
+from harness.study import Point, labels, ps_counts
+from tests.conftest import ROOT, Harness
+
+SCALING = ROOT / "studies" / "scaling.toml"
+# workers: the best count published, on Piz Daint and on EC2's p2.xlarge (CSCS internship report 2017, tables 1 and 2)
+PUBLISHED = [(1, 1), (2, 1), (4, 3), (8, 2), (16, 4), (32, 12), (64, 40), (128, 116)]
+PUBLISHED += [(2, 2), (4, 4), (8, 8), (16, 12), (32, 32), (64, 64), (128, 128)]
+
+TINY = """
+[common]
+batch-size = 2
+image_size = 32
+warmup = 1
+steps = 3
+repeats = 2
+threads = 1
+timeout = 200
+"""
+
+
+def written(folder: Path, text: str, name: str = "trial.toml") -> Path:
+    file = folder / name
+    file.write_text(text)
+    return file
+
+
+def points(folder: Path, text: str) -> list[Point]:
+    return study.read(written(folder, text)).points(lambda wanted: "cpu")
+
+
+def named(folder: Path, text: str) -> list[str]:
+    return labels([point.spec.model_dump() for point in points(folder, text)])
+
+
+# --- what a file stands for ---
+
+
+def test_every_list_multiplies_and_tables_are_added_up(tmp_path: Path) -> None:
+    text = (
+        '[[matrix]]\nbackend = ["horovod:torch:mpi", "pytorch"]\nnodes = [1, 2]\n'
+        '[[matrix]]\nbackend = "parameter-server"\nps = [1, 2]\nnodes = 4'
+    )
+    assert named(tmp_path, text) == [
+        "horovod:torch:mpi nodes=1",
+        "horovod:torch:mpi nodes=2",
+        "pytorch nodes=1",
+        "pytorch nodes=2",
+        "parameter_server nodes=4 ps=1",
+        "parameter_server nodes=4 ps=2",
+    ]
+
+
+def test_common_fields_may_be_lists_and_a_table_has_the_last_word(tmp_path: Path) -> None:
+    text = '[common]\ndata = ["synthetic", "/path"]\nwarmup = 3\n[[matrix]]\nbackend = "pytorch"\nwarmup-steps = 4'
+    found = [point.spec for point in points(tmp_path, text)]
+    assert [(spec.data, spec.warmup_steps) for spec in found] == [("synthetic", 4), ("/path", 4)]
+
+
+def test_an_option_multiplies_only_the_backends_that_have_it(tmp_path: Path) -> None:
+    text = '[[matrix]]\nbackend = ["parameter_server", "pytorch"]\nnodes = 2\nps = [1, 2]'
+    assert named(tmp_path, text) == [
+        "parameter_server nodes=2 ps=1",
+        "parameter_server nodes=2 ps=2",
+        "pytorch nodes=2",
+    ]
+
+
+@pytest.mark.parametrize(("workers", "best"), PUBLISHED)
+def test_the_search_tries_every_count_that_was_published_as_the_best(workers: int, best: int) -> None:
+    assert best in ps_counts(workers)
+    assert ps_counts(workers)[0] == 1 and ps_counts(workers)[-1] == workers
+
+
+def test_the_search_is_small() -> None:
+    assert ps_counts(128) == [1, 2, 4, 8, 16, 32, 48, 64, 80, 96, 116, 128]
+    assert [len(ps_counts(workers)) for workers in (1, 2, 4, 8, 16, 32, 64)] == [1, 2, 4, 8, 9, 10, 11]
+
+
+def test_the_search_keeps_to_what_the_model_can_be_cut_into(tmp_path: Path) -> None:
+    text = '[[matrix]]\nbackend = "parameter_server"\nmodel = "resnet50"\nnodes = 256\nps = "search"'
+    pieces = len(models.specification("resnet50").tensors)
+    found = [point.spec.options["ps"] for point in points(tmp_path, text)]
+    assert found == [count for count in ps_counts(256) if count <= pieces] != ps_counts(256)
+
+
+def test_scaling_is_planned_in_seconds(harness: Harness) -> None:
+    began = time.perf_counter()
+    shown = harness("study", "run", str(SCALING), "--site", "daint:gpu", "--dry-run", "--json")
+    assert time.perf_counter() - began < 10
+    assert shown.code == 0, shown.stderr
+    # per size 1, 2, 4, 8, 9, 10, 11 and 12 counts for two backends, and four backends without servers
+    assert len(shown.json["points"]) == 2 * 57 + 4 * 8
+    assert len(shown.json["jobs"]) == 5 * 146
+    assert {job["lane"] for job in shown.json["jobs"]} == set(range(8))
+    assert "#SBATCH --constraint=gpu" in shown.json["script"]
+
+
+@pytest.mark.parametrize(("allocation", "jobs"), [("repeat", 8 * 3), ("run", 8), ("nodes", 2)])
+def test_the_allocation_says_how_many_jobs_there_are(
+    harness: Harness, tmp_path: Path, allocation: str, jobs: int
+) -> None:
+    text = (
+        f'allocation = "{allocation}"\n[common]\nrepeats = 3\nnodes = [1, 2]\n'
+        '[[matrix]]\nbackend = ["pytorch", "horovod"]\nbatch-size = [2, 4]'
+    )
+    file = written(tmp_path, text)
+    assert len(harness("study", "run", str(file), "--site", "daint:gpu", "--dry-run", "--json").json["jobs"]) == jobs
+    assert not (tmp_path / "runs").exists()
+
+
+# --- what is wrong with a file ---
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ('[[matrix]]\nbackend = "pytorch"\nnodes = 0', "matrix[0].nodes: must be greater than or equal to 1, not 0"),
+        ('[[matrix]]\nbackend = "pytorch"\nnods = 1', "matrix[0].nods: unknown field"),
+        ('[[matrix]]\nbackend = "pytorch"\nnodes = []', "matrix[0].nodes: must not be an empty list"),
+        ('[[matrix]]\nbackend = "pytorch"\nnodes = [[1]]', "matrix[0].nodes: must be a value or a list of values"),
+        ('[[matrix]]\nbackend = "pytorch"\nwarmup = 1\nwarmup_steps = 1', "matrix[0].warmup_steps: is there twice"),
+        ("[[matrix]]\nnodes = 1", "matrix[0].backend: is required"),
+        ("nodes = 1", "matrix: is required"),
+        ('node = 1\n[[matrix]]\nbackend = "pytorch"', "node: unknown field"),
+        (
+            'name = "../x"\n[[matrix]]\nbackend = "pytorch"',
+            "name: must be letters, digits, '.', '_' and '-', and not begin with '.', not '../x'",
+        ),
+        (
+            'allocation = "all"\n[[matrix]]\nbackend = "pytorch"',
+            "allocation: must be 'repeat', 'run' or 'nodes', not 'all'",
+        ),
+        (
+            '[[matrix]]\nbackend = "pytorch"\nps = 2',
+            "matrix[0].ps: an option of distributed_replicated, parameter_server, not of pytorch",
+        ),
+        ('[[matrix]]\nbackend = "parameter_server"\nps = "all"', "matrix[0].ps: must be a valid integer, "),
+        (
+            '[[matrix]]\nbackend = "parameter_server"\nnodes = 2\nps = 3',
+            "matrix[0]: parameter_server nodes=2: --ps 3 with --nodes 2: a node holds at most one parameter server; "
+            "use --ps 1..2, or --ps-nodes dedicated",
+        ),
+        (
+            '[[matrix]]\nbackend = "parameter_server"\nnodes = 2\nps = "search"\nplacement = "x"',
+            "matrix[0].placement: must be 'greedy', 'round_robin' or 'partitioned', not 'x'",
+        ),
+        ('[[matrix]]\nbackend = "horovod:mxnet"', "matrix[0].backend: horovod:mxnet: 'mxnet' is neither a framework"),
+        ('[[matrix]]\nbackend = "pytorch"\nnodes = [1, 1]', "pytorch nodes=1: is in matrix[0] twice"),
+        (
+            '[[matrix]]\nbackend = "pytorch"\n[[matrix]]\nbackend = "pytorch:torch:gloo"',
+            "pytorch:torch:gloo nodes=1: is in matrix[0] and matrix[1]",
+        ),
+        ("[[matrix", "not a TOML file: "),
+    ],
+)
+def test_what_is_wrong_is_told_in_one_line_before_anything_is_done(
+    harness: Harness, tmp_path: Path, text: str, complaint: str
+) -> None:
+    done = harness("study", "run", str(written(tmp_path, text)))
+    assert done.code == 2
+    assert done.stderr.startswith(f"harness: {tmp_path}/trial.toml: {complaint}"), done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "runs").exists()
+
+
+def test_an_id_depends_on_the_spec_alone(tmp_path: Path) -> None:
+    (one,) = points(tmp_path, '[[matrix]]\nbackend = "parameter_server"\nnodes = 2\nps = 2')
+    (elsewhere := tmp_path / "elsewhere").mkdir()
+    (other,) = points(elsewhere, 'name = "x"\n[common]\nps = 2\nnodes = 2\n[[matrix]]\nbackend = "parameter-server"')
+    (different,) = points(tmp_path, '[[matrix]]\nbackend = "parameter_server"\nnodes = 2\nps = 1')
+    assert one.id == other.id != different.id
+
+
+def test_the_shortest_lane_is_next() -> None:
+    lanes = Lanes.of(3, {"1": 0, "2": 1, "3": 0})
+    assert (lanes.next, lanes.before(lanes.next), lanes.before(0)) == (2, [], ["3"])
+
+
+# --- a small study on this machine ---
+
+
+def test_a_study_goes_on_where_it_was(harness: Harness, tmp_path: Path) -> None:
+    pytorch, folder = '[[matrix]]\nbackend = "pytorch"\nnodes = 1\n', tmp_path / "runs" / "trial"
+    file = str(
+        written(tmp_path, TINY + pytorch + "[[matrix]]\nbackend = 'pytorch'\nnodes = 1\nbatch-size = 1\ntimeout = 1\n")
+    )
+    # One point takes too long for its timeout; that does not stop the other, nor is it measured again unless asked.
+    done = harness("study", "run", file, "--json")
+    assert done.code == 1, done.stderr
+    good, bad = done.json
+    assert [one["state"] for one in done.json] == ["completed", "failed"]
+    assert "no end after 1 s (--timeout)" in bad["reason"] and bad["img_per_s"] is None and good["img_per_s"] > 0
+    assert "harness study run" in done.stderr and "--retry-failed" in done.stderr
+    again = harness("study", "run", file, "--json")
+    assert (again.code, again.json) == (1, done.json)
+
+    # A run that was killed leaves no record: it is measured again without asking, and what it left is kept.
+    shutil.copytree(folder / bad["run"], killed := folder / "killed", ignore=shutil.ignore_patterns("record.json"))
+    notes = json.loads((folder / "study.json").read_text())
+    notes["points"][1]["runs"].append(killed.name)
+    (folder / "study.json").write_text(json.dumps(notes))
+    assert [one["state"] for one in harness("study", "status", file, "--json").json] == ["completed", "unfinished"]
+
+    # Points come and go with the file.
+    written(tmp_path, TINY + "[[matrix]]\nbackend = 'pytorch'\nnodes = 1\nbatch-size = 1\ntimeout = 1\n")
+    shown = harness("study", "status", file)
+    assert "not in the file any more" in shown.stdout and "2 points: 1 unfinished, 1 completed" in shown.stdout
+    retried = harness("study", "run", file, "--json").json
+    assert [(one["state"], one["in_file"]) for one in retried] == [("failed", True), ("completed", False)]
+    assert retried[0]["run"] not in (bad["run"], killed.name) and killed.exists()
+    retried = harness("study", "run", file, "--retry-failed", "--json").json
+    assert len(json.loads((folder / "study.json").read_text())["points"][1]["runs"]) == 4
+
+
+def test_only_one_works_on_a_study_and_what_is_interrupted_is_told(harness: Harness, tmp_path: Path) -> None:
+    file = written(tmp_path, TINY + '[[matrix]]\nbackend = "pytorch"')
+    first = subprocess.Popen(
+        [sys.executable, "-m", "harness", "study", "run", str(file)], cwd=tmp_path, stderr=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob("runs/trial/*/repeat-1")):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    second = harness("study", "run", str(file))
+    folder = tmp_path / "runs" / "trial"
+    whose = f"process {first.pid} on {os.uname().nodename}"
+    said = f"harness: {folder}: another `harness study run` is at work on it: {whose}\n"
+    assert (second.code, second.stderr) == (2, said)
+    assert harness("study", "status", str(file), "--json").json[0]["state"] == "running"
+    first.send_signal(signal.SIGINT)
+    said = first.communicate(timeout=60)[1]
+    assert first.returncode == 130
+    assert said.endswith(f"no process is left running\n    harness study run {file} --retry-failed\n")
+    assert harness("study", "status", str(file), "--json").json[0]["state"] == "interrupted"
+
+
+def test_the_best_number_of_servers_is_marked(tmp_path: Path) -> None:
+    spec = {"nodes": 2, "repeats": 1, "options": {"ps": 1}}
+
+    class Measured(campaign.Standing):
+        img_per_s = property(lambda self: float(self.reason))  # type: ignore[assignment]
+
+    found = [
+        Measured(campaign.Entry(str(ps), spec | {"options": {"ps": ps}}), "", True, "completed", reason=str(speed))
+        for ps, speed in ((1, 10), (2, 30), (4, 20))
+    ]
+    assert [one.tried for one in campaign.with_best(found)] == [0, 3, 0]

@@ -1,0 +1,141 @@
+"""The task that attends one process on its host: real processes, ended in every way, and what is noted about them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from harness.launch.job import WORKER
+
+SLEEP = "import time; time.sleep(60)"
+
+
+class Task:
+    """``task.py`` with one planned process, which runs Python ``code``."""
+
+    def __init__(self, folder: Path, code: str, timeout_s: float = 30, env: dict[str, str] | None = None) -> None:
+        self.folder = folder
+        (folder / "repeat-1" / "events").mkdir(parents=True)
+        (folder / "spec.json").write_text(json.dumps({"timeout_s": timeout_s}))
+        process = {
+            "index": 0,
+            "role": "worker",
+            "rank": 0,
+            "node": 0,
+            "host": "here",
+            "argv": [sys.executable, "-c", code],
+            "env": {"PLANNED": "yes", **(env or {})},
+        }
+        (folder / "plan.json").write_text(json.dumps({"processes": [process]}))
+        self.environ: dict[str, str] = {}
+
+    def start(self) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [sys.executable, str(WORKER / "task.py"), "--run", str(self.folder), "--repeat", "1", "--index", "0"],
+            env={**os.environ, **self.environ},
+        )
+
+    def exit(self) -> dict[str, Any]:
+        lines = (self.folder / "repeat-1" / "events" / "worker-0.jsonl").read_text().splitlines()
+        event: dict[str, Any] = json.loads(lines[-1])
+        assert event["event"] == "exit"
+        return event
+
+    @property
+    def log(self) -> str:
+        return (self.folder / "repeat-1" / "logs" / "worker-0.log").read_text()
+
+
+def child_of(task: subprocess.Popen[bytes]) -> psutil.Process:
+    deadline = time.monotonic() + 20
+    while not (children := psutil.Process(task.pid).children()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return children[0]
+
+
+def test_the_process_gets_its_environment_its_repeat_and_its_log(tmp_path: Path) -> None:
+    task = Task(tmp_path, "import os, sys; print(os.environ['PLANNED'], sys.argv[1:])")
+    assert task.start().wait(20) == 0
+    assert task.log == "yes ['--repeat', '1']\n"
+    assert task.exit()["code"] == 0
+
+
+@pytest.mark.parametrize(
+    ("code", "exit_code", "noted"),
+    [("raise SystemExit(7)", 7, 7), ("import os; os.kill(os.getpid(), 9)", 137, -9)],
+)
+def test_how_the_process_ended_is_passed_on_and_noted(tmp_path: Path, code: str, exit_code: int, noted: int) -> None:
+    task = Task(tmp_path, code)
+    assert task.start().wait(20) == exit_code
+    assert task.exit()["code"] == noted and "asked" not in task.exit()
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_process_that_does_not_end_is_ended(tmp_path: Path, stopped: bool) -> None:
+    task = Task(tmp_path, SLEEP, timeout_s=1.5)
+    started = task.start()
+    child = child_of(started)
+    if stopped:
+        child.suspend()
+    assert started.wait(20) == 124
+    assert (task.exit()["how"], task.exit()["stopped"]) == ("timeout", stopped)
+    assert not child.is_running()
+
+
+def test_a_launcher_that_ends_the_task_is_no_failure_of_the_process(tmp_path: Path) -> None:
+    task = Task(tmp_path, SLEEP)
+    started = task.start()
+    child = child_of(started)
+    started.send_signal(signal.SIGTERM)
+    assert started.wait(20) == 143
+    assert task.exit()["asked"] == "SIGTERM"
+    assert not child.is_running()
+
+
+def test_a_signal_to_all_processes_of_the_job_is_the_launchers_too(tmp_path: Path) -> None:
+    task = Task(tmp_path, SLEEP)
+    started = task.start()
+    child = child_of(started)
+    child.terminate()
+    started.send_signal(signal.SIGTERM)
+    started.wait(20)
+    assert task.exit()["asked"] == "SIGTERM"
+
+
+def test_a_process_that_cannot_be_started_is_named(tmp_path: Path) -> None:
+    task = Task(tmp_path, "")
+    plan = json.loads((tmp_path / "plan.json").read_text())
+    plan["processes"][0]["argv"][0] = "/no/such/python"
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    assert task.start().wait(20) == 1
+    assert task.exit()["how"] == "cannot be started: /no/such/python: No such file or directory"
+
+
+def test_a_task_on_the_wrong_node_starts_nothing(tmp_path: Path) -> None:
+    task = Task(tmp_path, SLEEP)
+    task.environ = {"SLURMD_NODENAME": "elsewhere"}
+    assert task.start().wait(20) == 1
+    assert task.exit()["how"] == "was started on elsewhere, planned on here"
+
+
+@pytest.mark.parametrize(
+    ("planned", "handed_out", "seen"),
+    [("1", "", "1"), ("", "2,3", ""), ("0", "2,3", "2"), ("0,1", "2,3", "2,3"), ("1", "0", "1")],
+)
+def test_gpus_are_those_that_the_batch_system_handed_out(
+    tmp_path: Path, planned: str, handed_out: str, seen: str
+) -> None:
+    task = Task(tmp_path, "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])", env={"CUDA_VISIBLE_DEVICES": planned})
+    task.environ = {"CUDA_VISIBLE_DEVICES": handed_out}
+    assert task.start().wait(20) == 0
+    assert task.log == f"{seen}\n"
