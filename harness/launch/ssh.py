@@ -393,10 +393,11 @@ def _trouble(line: Line) -> str | None:
         return None
     if line.problem:
         return f"cannot be started: {line.problem}"
-    if line.code == SSH_FAILED:
-        return (
-            f"is out of reach: {f'connection to {process.host} lost' if line.heard else 'no connection'}: {line.words}"
-        )
+    assert line.code
+    if line.code == SSH_FAILED or line.code < 0:
+        words = line.words if line.code > 0 else f"ssh was killed by {signal.Signals(-line.code).name}"
+        state = f"connection to {process.host} lost" if line.heard else "no connection"
+        return f"is out of reach: {state}: {words}"
     if not line.heard:
         program = str(TASK) if "can't open file" in line.words else process.argv[0]
         if line.code in (126, 127) or program == str(TASK):
