@@ -1,0 +1,128 @@
+"""What a run needs beside it: environments and data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from harness.errors import InvalidInput, RunFailed
+
+if TYPE_CHECKING:
+    from harness.environments import EnvironmentSpec, Variant
+
+
+@click.group()
+def env() -> None:
+    """Build, check and find the backends' environments."""
+
+
+VARIANT = click.option("--variant", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True)
+FRAMEWORK = click.option("--framework", metavar="NAME", help="for one of the backend's frameworks")
+
+
+@env.command("build")
+@click.argument("backends", nargs=-1, required=True, metavar="BACKEND...")
+@VARIANT
+@FRAMEWORK
+def env_build(backends: tuple[str, ...], variant: Variant, framework: str | None) -> None:
+    """Build the environments of each BACKEND, one for each of its frameworks, unless they are there already."""
+    from harness import environments
+    from harness.backend import backend
+
+    wanted = [environment for name in backends for environment in backend(name).environments(variant, framework)]
+    for environment in wanted:
+        label = f"{environment.backend}{f' ({environment.framework})' if environment.framework else ''}"
+        with _environment_problems():
+            folder = environments.build(environment, lambda line, label=label: click.echo(f"{label}: {line}", err=True))  # type: ignore[misc]
+        click.echo(f"{label}: ready at {folder}")
+
+
+@env.command("check")
+@click.argument("name", metavar="BACKEND")
+@click.option("--env", "given", type=click.Path(path_type=Path), help="check this environment instead")
+@VARIANT
+@FRAMEWORK
+def env_check(name: str, given: Path | None, variant: Variant, framework: str | None) -> None:
+    """Import what BACKEND needs in its environment, and compare its packages with the pinned ones."""
+    from harness.backend import backend
+
+    # Of several frameworks a given environment is for one: the first, unless it is named.
+    every = backend(name).environments(variant, framework)
+    for wanted in every if given is None else every[:1]:
+        _check(wanted, given)
+
+
+def _check(wanted: EnvironmentSpec, given: Path | None) -> None:
+    from harness import environments
+
+    with _environment_problems():
+        report = environments.check(wanted, None if given is None else environments.at(given, wanted))
+    click.echo(f"{report.python}  Python {report.python_version}  checked in {report.seconds:.1f} s")
+    for module, version in report.imported.items():
+        click.echo(f"  {module} {version}")
+    for module, reason in report.failed.items():
+        click.echo(f"  {module} does not import: {reason}")
+    for package, (pinned, installed) in report.mismatched.items():
+        click.echo(f"  {package} is {installed or 'missing'}, pinned {pinned}")
+    if report.failed or (report.mismatched and given is None):
+        raise InvalidInput(f"the environment of {wanted.backend} is not as it should be: {report.python}")
+
+
+@env.command("path")
+@click.argument("name", metavar="BACKEND")
+@VARIANT
+@FRAMEWORK
+def env_path(name: str, variant: Variant, framework: str | None) -> None:
+    """Print the folder of BACKEND's environment. Fails if it is not built."""
+    from harness import environments
+    from harness.backend import backend
+
+    with _environment_problems():
+        wanted = backend(name).environments(variant, framework)[0]
+        environments.require(wanted)
+        click.echo(environments.path(wanted))
+
+
+@contextmanager
+def _environment_problems() -> Iterator[None]:
+    """Environment errors as this program's: a failed build is a failed action (1), anything else a wrong request (2)."""
+    from harness import environments
+
+    try:
+        yield
+    except environments.BuildFailed as problem:
+        raise RunFailed(str(problem)) from None
+    except environments.EnvironmentProblem as problem:
+        raise InvalidInput(str(problem)) from None
+
+
+PIXELS = click.IntRange(1, 4096)
+
+
+@click.group()
+def data() -> None:
+    """Make data for trials."""
+
+
+@data.command("make")
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option("--images", type=int, default=256, show_default=True, help="number of JPEGs")
+@click.option("--classes", type=int, default=8, show_default=True, help="number of classes, one folder each")
+@click.option("--width", type=PIXELS, default=500, show_default=True, help="pixels")
+@click.option("--height", type=PIXELS, default=375, show_default=True, help="pixels")
+@click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True)
+def data_make(path: Path, images: int, classes: int, width: int, height: int, seed: int) -> None:
+    """Write a small JPEG data set in ImageNet's layout to the new folder PATH."""
+    from harness.inputs import index, make
+
+    try:
+        written = make.make(path, images, classes, (width, height), seed)
+    except index.DataError as error:
+        raise InvalidInput(str(error)) from None
+    except OSError as error:
+        raise RunFailed(f"cannot write {error.filename or path}: {error.strerror}") from None
+    click.echo(f"{images} images of {classes} classes, {written / 1e6:.1f} MB, in {path}")

@@ -1,0 +1,225 @@
+"""Measuring: run, compare-backends and table; status, collect and cancel for runs on a cluster."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from harness.cli.common import (
+    AS_JSON,
+    failed,
+    list_of,
+    run_options,
+    signals_interrupt,
+    site_options,
+    wait_for,
+    where_of,
+)
+from harness.errors import InvalidInput
+from harness.options import GroupedCommand, grouped, spec_fields, spec_options
+
+if TYPE_CHECKING:
+    from harness.record import Record
+    from harness.run import Prepared, Run
+    from harness.where import Where
+
+
+def _run(**given: Any) -> None:
+    """Measure one backend: 10 warm-up and 100 measured steps, 5 times in fresh processes, unless told otherwise.
+
+    Prints img/s with its confidence interval and writes a record. `harness run --backend pytorch --nodes 2` is enough.
+    """
+    from harness import run
+    from harness.report import terminal
+    from harness.spec import RunSpec
+
+    if given["backend"] is None:
+        raise InvalidInput("--backend is required; see `harness list backends`")
+    fields, own = spec_fields(given, [given["backend"]])
+    spec = RunSpec.validated(**fields, options=own[given["backend"].replace("-", "_")])
+    where = where_of(given)
+    prepared = where.prepare(spec)
+    if given["dry_run"]:
+        click.echo(_dry_run(prepared, where, given["as_json"]))
+        return
+    records = _carry_out([run.Run.checked(prepared)], where, given)
+    if records is None:
+        return
+    record, path = records[0], prepared.run_dir / "record.json"
+    if record.derived is None:
+        raise failed(record, path)
+    click.echo(record.model_dump_json(by_alias=True) if given["as_json"] else terminal.summary(record, str(path)))
+
+
+def _compare(**given: Any) -> None:
+    """Measure several backends at several sizes, repeats interleaved, and print one table.
+
+    `harness compare-backends --backends parameter_server,horovod:torch:gloo,pytorch:mpi --nodes 1,2`
+    """
+    from harness import backend, run
+    from harness.comparison import contenders
+    from harness.report import terminal
+    from harness.spec import RunSpec
+
+    text, sizes = given.pop("backends"), list_of("--nodes", given.pop("nodes"), ["1", "2"])
+    names = None if text is None else list_of("--backends", text, backend.names())
+    where = where_of(given)
+    chosen = contenders(names, where.device(given["device"] or "auto"))
+    fields, own = spec_fields(given, [one.backend.name for one in chosen])
+    specs = [
+        RunSpec.validated(
+            **fields
+            | {"backend": one.backend.name, "nodes": nodes, "options": own[one.backend.name]}
+            | {key: value for key, value in (("framework", one.framework), ("transport", one.transport)) if value}
+        )
+        for one in chosen
+        for nodes in sizes
+    ]
+    prepared = [where.prepare(spec) for spec in specs]
+    if given["dry_run"]:
+        click.echo(_dry_run_of_all(prepared, where))
+        return
+    records = _carry_out([run.Run.checked(one) for one in prepared], where, given)
+    if records is None:
+        return
+    if given["as_json"]:
+        click.echo("[" + ",".join(record.model_dump_json(by_alias=True) for record in records) + "]")
+    else:
+        click.echo(f"{terminal.equal_terms(records[0].spec)}\n")
+        click.echo(terminal.comparison(records))
+        click.echo(f"\nrecords: {where.output}/*/record.json")
+    for record, one in zip(records, prepared, strict=True):
+        if record.derived is None:
+            raise failed(record, one.run_dir / "record.json")
+
+
+def _carry_out(runs: list[Run], where: Where, given: dict[str, Any]) -> list[Record] | None:
+    """Measure here or have it measured by a batch system; None when nobody waits for that."""
+    from harness import batch, run
+    from harness.report import terminal
+
+    line = terminal.ProgressLine(enabled=not given["quiet"])
+    if not runs[0].prepared.queued:
+        if given["no_wait"] or given["no_submit"]:
+            raise InvalidInput(
+                f"--no-{'wait' if given['no_wait'] else 'submit'}: there is no batch system without --site"
+            )
+        with signals_interrupt():
+            try:
+                return run.execute(runs, line)
+            finally:
+                line.clear()
+    submitted = batch.send(runs, where.request, submitting=not given["no_submit"])
+    if given["no_wait"] or given["no_submit"]:
+        told = [{"run": str(run.folder), "jobs": batch.known_jobs(run.folder)} for run in runs]
+        click.echo(json.dumps(told) if given["as_json"] else terminal.submitted(submitted, bool(given["no_submit"])))
+        return None
+    return wait_for(runs, line)
+
+
+def _dry_run(prepared: Prepared, where: Where, as_json: bool) -> str:
+    from harness.report import terminal
+
+    scripts = where.scripts([prepared])
+    if as_json:
+        document = {"spec": prepared.spec.model_dump(), "plan": prepared.plan.as_dict()}
+        return json.dumps(document | ({"script": scripts[0]} if scripts else {}), indent=1)
+    return "\n\n".join([*scripts, terminal.plan(prepared)])
+
+
+def _dry_run_of_all(prepared: list[Prepared], where: Where) -> str:
+    from harness.report import terminal
+
+    return "\n\n".join([*where.scripts(prepared), *map(terminal.plan, prepared)])
+
+
+@click.command("table")
+@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
+def table(paths: tuple[Path, ...]) -> None:
+    """Print the table of the records at or below PATHS."""
+    from harness import record
+    from harness.report import terminal
+
+    records = [record.read(path) for path in record.find(paths)]
+    if not records:
+        raise InvalidInput(f"no {record.FILE_NAME} at or below {', '.join(map(str, paths))}")
+    click.echo(terminal.comparison(records))
+
+
+run = GroupedCommand("run", params=[*spec_options(), *site_options(), *run_options()], callback=_run, help=_run.__doc__)
+compare_backends = GroupedCommand(
+    "compare-backends",
+    params=[
+        *grouped(
+            [
+                click.Option(
+                    ["--backends"],
+                    metavar="A,B:C,…",
+                    help="backends, each with :FRAMEWORK and :TRANSPORT if wanted  [default: all of all]",
+                ),
+                click.Option(["--nodes"], metavar="N,M,…", help="numbers of nodes  [default: 1,2]"),
+            ],
+            "What to compare",
+        ),
+        *spec_options(leave_out=frozenset({"backend", "nodes"})),
+        *site_options(),
+        *run_options(),
+    ],
+    callback=_compare,
+    help=_compare.__doc__,
+)
+
+
+RUN_DIRS = click.argument("paths", nargs=-1, metavar="[RUN_DIR]...", type=click.Path(path_type=Path))
+
+
+@click.command("status")
+@RUN_DIRS
+@AS_JSON
+def status(paths: tuple[Path, ...], as_json: bool) -> None:
+    """How far runs on a cluster are: their jobs' states, the repeats that have ended.  [default: all in runs/]"""
+    from harness import batch
+    from harness.report import terminal
+
+    found = batch.standings([batch.reopen(folder) for folder in batch.find(paths or [Path("runs")])])
+    click.echo(json.dumps([batch.as_json(one) for one in found]) if as_json else terminal.standings(found))
+
+
+@click.command("collect")
+@RUN_DIRS
+@click.option("--wait", is_flag=True, help="wait for the jobs first")
+@click.option("--quiet", is_flag=True, help="no progress")
+@AS_JSON
+def collect(paths: tuple[Path, ...], wait: bool, quiet: bool, as_json: bool) -> None:
+    """Make the records of runs on a cluster whose jobs have ended.  [default: all in runs/]
+
+    Exits with 1 if a run has failed; one that is still queued or running is left alone.
+    """
+    from harness import batch
+    from harness.record import FILE_NAME
+    from harness.report import terminal
+
+    runs = [batch.reopen(folder) for folder in batch.find(paths or [Path("runs")])]
+    if wait:
+        wait_for(
+            [run for run in runs if not (run.folder / FILE_NAME).exists()], terminal.ProgressLine(enabled=not quiet)
+        )
+    found = batch.collect_all(runs)
+    click.echo(json.dumps([batch.as_json(one) for one in found]) if as_json else terminal.standings(found))
+    for one in found:
+        if one.record and one.record.derived is None:
+            raise failed(one.record, one.run.folder / FILE_NAME)
+
+
+@click.command("cancel")
+@click.argument("paths", nargs=-1, required=True, metavar="RUN_DIR...", type=click.Path(path_type=Path))
+def cancel(paths: tuple[Path, ...]) -> None:
+    """Cancel the jobs of runs on a cluster. What they have measured so far is kept, without a number."""
+    from harness import batch
+
+    runs = [batch.reopen(folder) for folder in batch.find(paths)]
+    ids = batch.cancel(runs)
+    click.echo(f"cancelled: {', '.join(ids)}" if ids else "nothing to cancel")

@@ -1,0 +1,145 @@
+"""What there is: list, and the profiles of sites."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from harness.cli.common import (
+    AS_JSON,
+    not_empty,
+)
+from harness.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from harness.site_trial import Trial
+
+
+@click.group("list")
+def list_() -> None:
+    """Show what there is."""
+
+
+@list_.command("backends")
+@AS_JSON
+def list_backends(as_json: bool) -> None:
+    """The backends, which of them can run here, and what the others lack."""
+    from harness import readiness
+    from harness.report import terminal
+
+    found = readiness.survey()
+    click.echo(json.dumps([vars(one) for one in found], indent=1) if as_json else terminal.readiness(found))
+
+
+@list_.command("models")
+def list_models() -> None:
+    """The models, with their parameters and sizes."""
+    from harness import models
+
+    for name in models.names():
+        model = models.specification(name)
+        largest = max(model.tensors, key=lambda tensor: tensor.elements)
+        click.echo(
+            f"{name:12} {model.parameters / 1e6:6.2f} M parameters  "
+            f"{model.bytes / 1e6:6.1f} MB in {len(model.tensors)} tensors, largest {largest.bytes / 1e6:.2f} MB  "
+            f"{model.image_size} px  {model.description}"
+        )
+
+
+@list_.command("environments")
+def list_environments() -> None:
+    """The backends' environments, CPU and CUDA, with their state and folder."""
+    from harness import backend, environments
+
+    for found in backend.working():
+        for framework in found.frameworks:
+            for wanted in (found.environment(framework, "cpu"), found.environment(framework, "cuda")):
+                state = environments.status(wanted)
+                try:
+                    where = str(environments.path(wanted))
+                except environments.EnvironmentProblem as problem:
+                    where = str(problem)
+                click.echo(f"{found.name:22} {framework:10} {wanted.variant:5} {state:8} {where}")
+
+
+@list_.command("sites")
+@AS_JSON
+def list_sites(as_json: bool) -> None:
+    """The site profiles, built in and yours: their partitions, schedulers and nodes."""
+    from harness import site
+
+    found, broken = site.survey()
+    if as_json:
+        click.echo(json.dumps([vars(one) for one in found], indent=1))
+    else:
+        width = max((len(one.name) for one in found), default=0)
+        for one in found:
+            click.echo(f"{one.name:{width}}  {one.scheduler:7}{one.origin:10}{one.node:24}  {one.descr}".rstrip())
+    for file in broken:
+        click.echo(f"harness: {file.path} is broken; see `harness site check`", err=True)
+
+
+@click.group("site")
+def site_() -> None:
+    """Check and show site profiles."""
+
+
+@site_.command("check")
+@click.argument("names", nargs=-1, metavar="[NAME|FILE]...")
+@click.option("--offline", is_flag=True, help="do not ask Slurm")
+@AS_JSON
+def site_check(names: tuple[str, ...], offline: bool, as_json: bool) -> None:
+    """Check site files, all of them unless told which, and ask Slurm whether it would take their jobs.
+
+    Slurm is asked with `sbatch --test-only`: nothing is submitted.
+    """
+    from harness import site, site_trial
+
+    found, reports = 0, []
+    for file in site.checked_files(names):
+        trials = site_trial.trials(file, offline, named=bool(names))
+        problems = [*site.problems(file), *(problem for trial in trials for problem in trial.problems)]
+        found += len(problems)
+        reports.append(
+            {"file": str(file.path), "problems": list(map(vars, problems)), "sites": list(map(_tried, trials))}
+        )
+        if not as_json:
+            for problem in problems:
+                click.echo(problem)
+            for trial in [] if problems else trials:
+                click.echo(f"ok  {trial.site}  {file.path}{f'  ({trial.remark})' if trial.remark else ''}")
+    if as_json:
+        click.echo(json.dumps(reports, indent=1))
+    if found:
+        raise InvalidInput(f"{found} problem{'s' * (found > 1)} in site profiles")
+
+
+def _tried(trial: Trial) -> dict[str, str]:
+    return {"name": trial.site, "remark": trial.remark}
+
+
+@site_.command("show")
+@click.argument("name")
+@click.option("--environ", metavar="NAME", callback=not_empty, help="with this one of its environments")
+@AS_JSON
+def site_show(name: str, environ: str | None, as_json: bool) -> None:
+    """Show what a run gets from the site NAME: its system, partition and environment, merged."""
+    from harness import site
+
+    target = site.find(name, environ)
+    if as_json:
+        click.echo(json.dumps(target.as_dict(), indent=1))
+        return
+    for field, value in site.values(target).items():
+        click.echo(f"{field:24} {value}")
+
+
+@site_.command("path")
+@click.argument("name")
+def site_path(name: str) -> None:
+    """Print the file that describes the site NAME."""
+    from harness import site
+
+    click.echo(site.find(name).file)
