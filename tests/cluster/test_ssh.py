@@ -93,10 +93,8 @@ class Site:
 @pytest.fixture
 def site(cluster: VirtualCluster, tmp_path: Path) -> Iterator[Site]:
     """Nodes that share the run directory."""
-    cluster.rate("2gbit")
     made = Site(cluster, tmp_path)
     yield made
-    cluster.rate("200mbit")
     for run in made.runs:
         if run.process.poll() is None:
             run.process.kill()
