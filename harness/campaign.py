@@ -18,7 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from harness import batch
+from harness import batch, submission
 from harness.errors import HarnessError, InvalidInput, RunFailed
 from harness.launch import slurm
 from harness.launch.job import Job
@@ -199,7 +199,7 @@ class Campaign:
         """How far every point is, with one question to Slurm for all. Raises SlurmSilent when it does not answer."""
         entries = self._entries()
         folders = {entry.id: path for entry in entries if (path := self._current(entry))}
-        runs = {key: batch.reopen(path) for key, path in folders.items() if (path / batch.SUBMISSION).exists()}
+        runs = {key: batch.reopen(path) for key, path in folders.items() if (path / submission.SUBMISSION).exists()}
         queued = dict(zip(runs, batch.standings(list(runs.values())), strict=True))
         names = labels([entry.spec for entry in entries])
         at_work, in_file = not self.mine and _is_locked(self.folder), {point.id for point in self.points}
@@ -235,7 +235,7 @@ class Campaign:
         if phase == "refused":
             some = f"repeats {', '.join(map(str, sorted(missing)))}: " if len(missing) < one.run.spec.repeats else ""
             reason = some + entry.refused
-        states = one.states or tuple(JobState(job, "") for job in batch.known_jobs(one.run.folder))
+        states = one.states or tuple(JobState(job, "") for job in submission.known_jobs(one.run.folder))
         return Standing(entry, label, in_file, phase, one.repeats, states, one.run, one.record, reason)
 
     def _here(self, entry: Entry, label: str, in_file: bool, folder: Path | None, at_work: bool) -> Standing:
@@ -266,7 +266,7 @@ class Campaign:
 
     def cancel(self) -> list[str]:
         """Cancel all jobs of the study that have not ended; returns their ids. Raises SlurmSilent."""
-        known = {job for one in self.standings() if one.run for job in batch.known_jobs(one.run.folder)}
+        known = {job for one in self.standings() if one.run for job in submission.known_jobs(one.run.folder)}
         ids = [job for job, state in _states(known | self.notes.lanes.keys()).items() if not state.ended]
         slurm.cancel(ids)
         return sorted(ids, key=lambda job: (len(job), job))
@@ -303,7 +303,7 @@ class Campaign:
         return [self._work(one, prepared[one.entry.id], checked) for one in found]
 
     def _work(self, one: Standing, new: Prepared, checked: bool) -> Work:
-        if one.run and not one.record and batch.known_jobs(one.run.folder):
+        if one.run and not one.record and submission.known_jobs(one.run.folder):
             one.run.prepared = replace(one.run.prepared, target=new.target)
             return Work(one.entry, one.run, _missing(one.run))
         run = Run.checked(new) if checked else Run(new)
@@ -312,7 +312,7 @@ class Campaign:
     def jobs(self, work: Sequence[Work]) -> list[Job]:
         """The jobs that measure ``work``, in the order of submission."""
         missing = {(str(one.run.folder), repeat) for one in work for repeat in one.missing}
-        every = batch.jobs([one.run.prepared for one in work], self.study.content.allocation) if work else []
+        every = submission.jobs([one.run.prepared for one in work], self.study.content.allocation) if work else []
         cut = [replace(job, steps=tuple(s for s in job.steps if (s.run_dir, s.repeat) in missing)) for job in every]
         return [job for job in cut if job.steps]
 
@@ -343,7 +343,7 @@ class Campaign:
         Raises SlurmSilent when Slurm does not answer; what has been submitted by then is noted.
         """
         prepared = [one.run.prepared for one in work]
-        planned = [(job, batch.job_script(job, prepared, self.where.request)) for job in self.jobs(work)]
+        planned = [(job, submission.job_script(job, prepared, self.where.request)) for job in self.jobs(work)]
         of_folder = {one.run.folder: one for one in work}
         lanes = self.lanes(max_jobs)
         self.note(work)
@@ -352,11 +352,11 @@ class Campaign:
             folders = {Path(step.run_dir) for step in job.steps}
             if folders <= refused:
                 continue
-            batch.begin([of_folder[one].run for one in folders if not (one / batch.SUBMISSION).exists()])
+            submission.begin([of_folder[one].run for one in folders if not (one / submission.SUBMISSION).exists()])
             lane = lanes.next
-            path = batch.write_script(job, text)
+            path = submission.write_script(job, text)
             try:
-                number = batch.submit(job, path, lanes.before(lane))
+                number = submission.submit(job, path, lanes.before(lane))
             except slurm.JobRefused as error:
                 refused |= folders
                 for one in folders:
@@ -372,7 +372,7 @@ class Campaign:
 
     def _leave_nothing(self, work: Work) -> None:
         """A point of which Slurm has taken nothing has never run; it is planned anew next time."""
-        if not batch.known_jobs(work.run.folder):
+        if not submission.known_jobs(work.run.folder):
             shutil.rmtree(work.run.folder, ignore_errors=True)
             work.entry.runs.remove(work.run.folder.name)
 
@@ -457,7 +457,7 @@ def _states(ids: Collection[str]) -> dict[str, JobState]:
 
 def _missing(run: Run) -> frozenset[int]:
     """The repeats that no job was submitted for."""
-    taken = {repeat for _, repeats in batch.Submission.read(run.folder).jobs for repeat in repeats}
+    taken = {repeat for _, repeats in submission.Submission.read(run.folder).jobs for repeat in repeats}
     return frozenset(range(1, run.spec.repeats + 1)) - taken
 
 

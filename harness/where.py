@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from harness import batch, run
+from harness import run, submission
 from harness.errors import InvalidInput
 from harness.launch import hostfile, slurm, ssh
 from harness.launch.job import Request, scheduler_option
@@ -119,7 +119,8 @@ class Where:
         if not prepared[0].queued:
             return []
         return [
-            batch.job_script(job, prepared, self.request) for job in batch.jobs(prepared, batch.sharing_of(prepared))
+            submission.job_script(job, prepared, self.request)
+            for job in submission.jobs(prepared, submission.sharing_of(prepared))
         ]
 
 

@@ -125,13 +125,13 @@ def where_of(given: dict[str, Any]) -> Where:
 
 def wait_for(runs: list[Run], line: ProgressLine, study: str | None = None) -> list[Record]:
     """Wait for the records of ``runs``, the runs of a study if ``study`` is what commands call it."""
-    from harness import batch
+    from harness import batch, submission
 
     with signals_interrupt():
         try:
             return batch.wait(runs, line)
         except KeyboardInterrupt as signal_name:
-            ids = list(dict.fromkeys(job for run in runs for job in batch.known_jobs(run.folder)))
+            ids = list(dict.fromkeys(job for run in runs for job in submission.known_jobs(run.folder)))
             jobs = f"the jobs ({', '.join(ids)})" if len(ids) < 20 else f"its {len(ids)} jobs"
             which, of = ("study ", study) if study else ("", " ".join(str(run.folder) for run in runs))
             raise batch.GoesOn(

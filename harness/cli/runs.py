@@ -98,23 +98,24 @@ def _compare(**given: Any) -> None:
 
 def _carry_out(runs: list[Run], where: Where, given: dict[str, Any]) -> list[Record] | None:
     """Measure here or have it measured by a batch system; None when nobody waits for that."""
-    from harness import batch, run
+    from harness import run, submission
     from harness.report import terminal
 
     line = terminal.ProgressLine(enabled=not given["quiet"])
     if not runs[0].prepared.queued:
         if given["no_wait"] or given["no_submit"]:
+            option = "--no-wait" if given["no_wait"] else "--no-submit"
             raise InvalidInput(
-                f"--no-{'wait' if given['no_wait'] else 'submit'}: there is no batch system without --site"
+                f"{option}: there is no batch system {f'at {where.site}' if where.site else 'without --site'}"
             )
         with signals_interrupt():
             try:
                 return run.execute(runs, line)
             finally:
                 line.clear()
-    submitted = batch.send(runs, where.request, submitting=not given["no_submit"])
+    submitted = submission.send(runs, where.request, submitting=not given["no_submit"])
     if given["no_wait"] or given["no_submit"]:
-        told = [{"run": str(run.folder), "jobs": batch.known_jobs(run.folder)} for run in runs]
+        told = [{"run": str(run.folder), "jobs": submission.known_jobs(run.folder)} for run in runs]
         click.echo(json.dumps(told) if given["as_json"] else terminal.submitted(submitted, bool(given["no_submit"])))
         return None
     return wait_for(runs, line)

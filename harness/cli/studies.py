@@ -93,12 +93,12 @@ def _named(given: dict[str, Any]) -> str:
 
 
 def _study_plan(current: Campaign, given: dict[str, Any]) -> str:
-    from harness import batch
+    from harness import submission
     from harness.report import terminal
 
     found, work = current.standings(), current.work(given["retry_failed"], checked=False)
     jobs = current.jobs(work) if current.where.queued else []
-    script = batch.job_script(jobs[0], [one.run.prepared for one in work], current.where.request) if jobs else ""
+    script = submission.job_script(jobs[0], [one.run.prepared for one in work], current.where.request) if jobs else ""
     lanes = current.max_jobs(given["max_jobs"])
     if given["as_json"]:
         listed = [{"name": job.name, "nodes": job.nodes, "lane": n % lanes} for n, job in enumerate(jobs)]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import batch, run
+from harness import run, submission
 from harness.errors import InvalidInput
 from harness.launch.job import WORKER, scheduler_option, slurm_time
 from harness.spec import RunSpec
@@ -121,7 +121,7 @@ def test_work_and_size_grow_linearly_with_the_nodes() -> None:
 
 def test_runs_that_are_compared_take_turns_within_one_job() -> None:
     runs = [prepared(name, 4, repeats=2) for name in ("horovod", "pytorch")]
-    (job,) = batch.jobs(runs, "nodes")
+    (job,) = submission.jobs(runs, "nodes")
     order = [(Path(step.run_dir), step.repeat) for step in job.steps]
     one, other = (each.run_dir for each in runs)
     assert order == [(one, 1), (other, 1), (one, 2), (other, 2)]
@@ -129,7 +129,7 @@ def test_runs_that_are_compared_take_turns_within_one_job() -> None:
 
 def test_every_repeat_can_be_a_job() -> None:
     runs = [prepared(name, 4, repeats=2) for name in ("horovod", "pytorch")]
-    assert [[step.repeat for step in job.steps] for job in batch.jobs(runs, "repeat")] == [[1], [1], [2], [2]]
+    assert [[step.repeat for step in job.steps] for job in submission.jobs(runs, "repeat")] == [[1], [1], [2], [2]]
 
 
 def test_gpus_are_asked_for_where_the_site_says_how() -> None:
