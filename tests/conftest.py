@@ -48,7 +48,7 @@ def environment() -> Callable[..., Path]:
 
 @dataclass(frozen=True)
 class Finished:
-    """What a harness command left behind."""
+    """What a command left behind."""
 
     code: int
     stdout: str
@@ -57,6 +57,11 @@ class Finished:
     @property
     def json(self) -> Any:
         return json.loads(self.stdout)
+
+    def succeeded(self) -> Finished:
+        """Itself, if the command succeeded: for commands whose failure is not what the test is about."""
+        assert self.code == 0, f"exit code {self.code}\n{self.stdout}\n{self.stderr}"
+        return self
 
 
 Harness = Callable[..., Finished]

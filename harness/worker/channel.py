@@ -17,7 +17,7 @@ import subprocess
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, Iterable, List, Optional
 
 from harness.worker.network import interface_of
 
@@ -117,12 +117,7 @@ class Channel:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(FLUSH_S)
         if end and end["code"] != 0:
-            for pattern in self._start.get("shared_memory", ()):
-                for left in SHARED_MEMORY.glob(
-                    pattern
-                ):  # MPICH removes it as it finalises, which killed ranks never do
-                    with suppress(OSError):
-                        left.unlink()
+            _remove(self._start.get("shared_memory", ()))
         with suppress(Ended):
             self._tell()
             if end:
@@ -188,6 +183,14 @@ class _Tail:
                 self._offset += len(new)
                 return new
         return b""
+
+
+def _remove(shared_memory: Iterable[str]) -> None:
+    """Remove what MPICH removes as it finalises, which killed ranks never do."""
+    for pattern in shared_memory:
+        for left in SHARED_MEMORY.glob(pattern):
+            with suppress(OSError):
+                left.unlink()
 
 
 def nonce_file(nonce: str) -> str:

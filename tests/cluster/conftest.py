@@ -24,7 +24,7 @@ def cluster() -> Iterator[VirtualCluster]:
     yield from started("--nodes", "4", "--sshd", "--rate", "1gbit")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def accounting_cluster() -> Iterator[VirtualCluster]:
     """Two nodes with slurmdbd: ``sacct`` works, and only the account ``project`` may be used."""
     yield from started("--nodes", "2", "--accounting", "--rate", "1gbit")

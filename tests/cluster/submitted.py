@@ -11,7 +11,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from .virtual import Finished, VirtualCluster
+from tests.conftest import Finished
+
+from .virtual import VirtualCluster
 
 TINY = ["--model", "resnet50", "--batch-size", "2", "--image-size", "32", "--threads", "1", "--timeout", "120"]
 FEW_STEPS = ["--warmup", "1", "--steps", "3", "--repeats", "1"]

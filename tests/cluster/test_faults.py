@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import Finished
+
 from .submitted import User, nothing_is_left, wait_for
-from .virtual import Finished, VirtualCluster
+from .virtual import VirtualCluster
 
 pytestmark = pytest.mark.cluster
 

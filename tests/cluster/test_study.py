@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 
 from harness.record import Record, read
+from tests.conftest import Finished
 
 from .submitted import SITE
-from .virtual import Finished, VirtualCluster
+from .virtual import VirtualCluster
 
 pytestmark = pytest.mark.cluster
 TINY = """

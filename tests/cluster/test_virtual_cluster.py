@@ -155,6 +155,7 @@ def test_a_cut_link_carries_nothing_until_it_is_joined(cluster: VirtualCluster) 
     cluster.settle()
 
 
+@pytest.mark.slow
 def test_a_failed_node_goes_down_and_comes_back(cluster: VirtualCluster, tmp_path: Path) -> None:
     output = ["--no-requeue", f"--output={tmp_path}/out", "--nodelist=node3"]
     job = cluster.run("sbatch", "--parsable", *output, "--wrap", "sleep 300").succeeded().stdout.strip()

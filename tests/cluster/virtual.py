@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -10,29 +9,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.conftest import Finished
+
 PROGRAM = Path(__file__).parents[2] / "cluster" / "cluster.py"
-
-
-@dataclass(frozen=True)
-class Finished:
-    """What a command left behind."""
-
-    code: int
-    stdout: str
-    stderr: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.stdout)
-
-    def succeeded(self) -> Finished:
-        """Itself, if the command succeeded: for commands whose failure is not what the test is about."""
-        assert self.code == 0, f"exit code {self.code}\n{self.stdout}\n{self.stderr}"
-        return self
 
 
 class VirtualCluster:
