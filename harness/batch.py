@@ -29,7 +29,9 @@ from harness.worker.seating import Hosts, seated
 
 LOOK_S = 1.0  # between looks at the run directory
 ASK_S = (2.0, 15.0)  # between questions to Slurm: at first, later
-SETTLE_S = 10.0  # for a parallel file system to show what was written elsewhere
+FILES_PER_LOOK = 100  # more processes are looked at less often
+SETTLE_S = 10.0
+MAY_SETTLE = ("COMPLETED", "FAILED", "UNKNOWN")  # what ended the others, Slurm has told
 LOG_LINES = 12
 
 State = Literal["recorded", "not submitted", "queued", "running", "ended"]
@@ -129,17 +131,18 @@ def collect(run: Run, states: Collection[JobState]) -> Record | None:
     jobs_of = {repeat: job for job, repeats in Submission.read(run.folder).jobs for repeat in repeats}
     run.repeats.clear()
     for number in range(1, run.spec.repeats + 1):
-        repeat_dir = run.folder / f"repeat-{number}"
-        hosts = Hosts.read(repeat_dir)
+        hosts = Hosts.read(_repeat_dir(run, number))
         state = of_job.get((hosts and hosts.job) or jobs_of.get(number, ""))
-        watch = _watch(run, repeat_dir, hosts)
-        try:
-            if _complete(watch):
-                run.take(number, watch, hosts.started if hosts else run.started, _ended(repeat_dir), hosts)
-            elif state is None or not state.ended:
+        watch = _watch(run, number)
+        if not _complete(watch):
+            if state is None or not state.ended:
                 return None
-            else:
+            watch, hosts = _settled(run, number, watch, state), Hosts.read(_repeat_dir(run, number))
+        try:
+            if not _complete(watch):
+                assert state
                 raise _why(run, number, watch, hosts, state)
+            run.take(number, watch, hosts.started if hosts else run.started, _ended(watch.repeat_dir), hosts)
         except (HarnessError, KeyboardInterrupt) as error:
             return run.finish(error)
     return run.finish()
@@ -153,10 +156,29 @@ def collect_all(runs: Sequence[Run]) -> list[Standing]:
     return standings(runs)
 
 
-def _watch(run: Run, repeat_dir: Path, hosts: Hosts | None) -> Watch:
-    plan = run.prepared.plan
-    watch = Watch(LaunchPlan.from_dict(seated(plan.as_dict(), hosts)) if hosts else plan, repeat_dir)
+def _repeat_dir(run: Run, number: int) -> Path:
+    return run.folder / f"repeat-{number}"
+
+
+def _watch(run: Run, number: int) -> Watch:
+    """What the processes of a repeat have reported so far."""
+    plan, hosts = run.prepared.plan, Hosts.read(_repeat_dir(run, number))
+    watch = Watch(LaunchPlan.from_dict(seated(plan.as_dict(), hosts)) if hosts else plan, _repeat_dir(run, number))
     watch.poll()
+    return watch
+
+
+def _settled(run: Run, number: int, watch: Watch, state: JobState) -> Watch:
+    """Look again for a while: a parallel file system takes its time to show what was written elsewhere."""
+    deadline = time.monotonic() + SETTLE_S
+    while (
+        state.state in MAY_SETTLE
+        and not _complete(watch)
+        and failure.from_exit_events(watch, run.spec.timeout_s) is None
+        and time.monotonic() < deadline
+    ):
+        time.sleep(LOOK_S)
+        watch = _watch(run, number)
     return watch
 
 
@@ -234,9 +256,9 @@ def wait(runs: Sequence[Run], listener: Listener) -> list[Record]:
     jobs alone.
     """
     records: dict[Path, Record] = {}
-    began, asked = time.monotonic(), 0.0
-    ended_since: dict[Path, float] = {}
     states: dict[str, JobState] = {}
+    looks = _Looks()
+    began, asked = time.monotonic(), 0.0
     while len(records) < len(runs):
         open_runs = [run for run in runs if run.folder not in records]
         ids = {run.folder: known_jobs(run.folder) for run in open_runs}
@@ -251,23 +273,13 @@ def wait(runs: Sequence[Run], listener: Listener) -> list[Record]:
             states |= _give_up([state for state in states.values() if state.hopeless])
         for run in open_runs:
             own = [states[job] for job in ids[run.folder] if job in states]
-            if not own or not _to_be_collected(run, own):
-                continue
-            since = ended_since.setdefault(run.folder, time.monotonic())
-            incomplete = len(list(run.folder.glob("repeat-*/ended.json"))) < run.spec.repeats
-            if (
-                incomplete
-                and all(s.state in ("COMPLETED", "UNKNOWN") for s in own)
-                and time.monotonic() - since < SETTLE_S
-            ):
-                continue  # it may only seem so, from here
-            if record := collect(run, own):
+            if own and _to_be_collected(own) and (record := collect(run, own)):
                 records[run.folder] = record
                 if len(runs) > 1:  # of a single run everything is told at the end
                     listener.recorded(record)
-        _tell(open_runs, states, listener)
+        looks.tell(open_runs, states, listener)
         if len(records) < len(runs):
-            time.sleep(LOOK_S)
+            time.sleep(looks.pause_s)
     return [records[run.folder] for run in runs]
 
 
@@ -277,7 +289,7 @@ def _give_up(hopeless: Sequence[JobState]) -> dict[str, JobState]:
     return {state.id: replace(state, state=slurm.NEVER) for state in hopeless}
 
 
-def _to_be_collected(run: Run, states: Sequence[JobState]) -> bool:
+def _to_be_collected(states: Sequence[JobState]) -> bool:
     """Every job has ended, or a job that has ended leaves no hope for the number."""
     return all(state.ended for state in states) or any(
         state.ended and state.state not in ("COMPLETED", "UNKNOWN") for state in states
@@ -293,19 +305,32 @@ def _finished_meanwhile(runs: Sequence[Run], states: Mapping[str, JobState]) -> 
     )
 
 
-def _tell(runs: Sequence[Run], states: Mapping[str, JobState], listener: Listener) -> None:
-    for run, number in _measuring(runs):
-        repeat_dir = run.folder / f"repeat-{number}"
-        listener.progress(run, number, Watch(run.prepared.plan, repeat_dir).poll())
-        return
-    listener.queue([state for state in states.values() if not state.ended])
+class _Looks:
+    """Looks at the repeat that is being measured. Files that were read are not read again."""
+
+    def __init__(self) -> None:
+        self._watch: Watch | None = None
+        self.pause_s = LOOK_S
+
+    def tell(self, runs: Sequence[Run], states: Mapping[str, JobState], listener: Listener) -> None:
+        """Tell the listener how far it is, or which jobs wait."""
+        run, number = next(_measuring(runs), (None, 0))
+        if run is None:
+            listener.queue([state for state in states.values() if not state.ended])
+            return
+        repeat_dir = _repeat_dir(run, number)
+        if self._watch is None or self._watch.repeat_dir != repeat_dir:
+            self._watch = Watch(run.prepared.plan, repeat_dir)
+        # One file for each process is opened at each look, perhaps on a file system that all users share.
+        self.pause_s = LOOK_S * max(1.0, len(self._watch.followed) / FILES_PER_LOOK)
+        listener.progress(run, number, self._watch.poll())
 
 
 def _measuring(runs: Sequence[Run]) -> Iterator[tuple[Run, int]]:
     """Runs with the repeat that is being measured."""
     for run in runs:
         for number in range(1, run.spec.repeats + 1):
-            repeat_dir = run.folder / f"repeat-{number}"
+            repeat_dir = _repeat_dir(run, number)
             if (repeat_dir / "hosts.json").exists() and not (repeat_dir / "ended.json").exists():
                 yield run, number
 

@@ -103,10 +103,11 @@ def submit(script: Path, after: Sequence[str] = ()) -> str:
 
 def states(ids: Collection[str]) -> dict[str, JobState]:
     """The state of every job in ``ids``. Raises SlurmSilent when the controller does not answer."""
-    found = _queue()
-    missing = sorted(set(ids) - found.keys())
-    if missing:
+    found = _queue("--me")
+    if missing := sorted(set(ids) - found.keys()):
         found |= _accounted(missing)
+    if missing := sorted(set(ids) - found.keys()):  # somebody else's, perhaps
+        found |= _queue("-j", ",".join(missing))
     return {job: found.get(job, JobState(job, "UNKNOWN")) for job in ids}
 
 
@@ -153,9 +154,9 @@ def _limit_s(text: str) -> float | None:
     return ((days * 24 + hours) * 60 + minutes) * 60.0 + seconds
 
 
-def _queue() -> dict[str, JobState]:
-    done = _ask("squeue", "--me", "-h", "--states=all", "-o", "%i|%T|%r|%N|%S")
-    if done.returncode != 0:
+def _queue(*whose: str) -> dict[str, JobState]:
+    done = _ask("squeue", *whose, "-h", "--states=all", "-o", "%i|%T|%r|%N|%S")
+    if done.returncode != 0 and "Invalid job id" not in done.stderr:
         raise SlurmSilent(f"squeue: {_words(done.stderr)}")
     return {state.id: state for state in map(_from_queue, done.stdout.splitlines()) if state}
 

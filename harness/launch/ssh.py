@@ -103,10 +103,9 @@ def command(process_argv: Sequence[str], run_dir: Path, repeat: int, index: int,
     ]
     exported = [f"{name}={value}" for name, value in target.env_vars]
     argv = [*(["env", *exported] if exported else []), *task]
-    first = [*(f"module load {shlex.quote(module)}" for module in target.modules), *target.prepare_cmds]
-    if first:
-        # The variables are there for the commands too, as in a batch job.
-        argv = [*argv[: len(argv) - len(task)], "bash", "-lc", "\n".join([*first, 'exec "$@"']), "bash", *task]
+    first = [*target.prepare_cmds, *(f"module load {shlex.quote(module)}" for module in target.modules)]
+    if first:  # in the order of a batch job
+        argv = ["bash", "-lc", "\n".join(["set -o errexit", *first, 'exec "$@"']), "bash", *argv]
     return shlex.join(argv)
 
 

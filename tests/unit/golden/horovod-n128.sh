@@ -13,8 +13,10 @@
 # harness: horovod, resnet50, 128 nodes with workers, 5 repeats
 # Everything is in RUN_DIR; `harness collect` makes the record once this job has ended.
 
-set -o nounset
+# The site's part; what fails here would be measured wrongly.
+set -o errexit
 module load daint-gpu
+set +o errexit -o nounset
 
 worker=WORKER
 
