@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -41,7 +42,9 @@ def _main() -> int:
     if reason := _not_to_be_measured(arguments.run, repeat_dir):
         print(f"repeat {arguments.repeat} is left out: {reason}")
         return NOT_MEASURED
-    _seat(arguments.run, repeat_dir, arguments.address)
+    if not _seat(arguments.run, repeat_dir, arguments.address):
+        print(f"repeat {arguments.repeat} is left out: another job was faster")
+        return NOT_MEASURED
     return 0
 
 
@@ -84,8 +87,8 @@ def _end(repeat_dir: Path, code: int) -> None:
         _write(repeat_dir / "ended.json", {"code": code, "ended": _now()})
 
 
-def _seat(run_dir: Path, repeat_dir: Path, pattern: str) -> None:
-    """Give the repeat its folder and its hosts.
+def _seat(run_dir: Path, repeat_dir: Path, pattern: str) -> bool:
+    """Give the repeat its folder and its hosts; False if another job was faster.
 
     What a failed job left there, or this one before it was requeued, is set aside: it shall not be mixed with this.
     """
@@ -101,10 +104,18 @@ def _seat(run_dir: Path, repeat_dir: Path, pattern: str) -> None:
     if len(names) < needed:
         raise SystemExit(f"the plan needs {needed} nodes, the job has {len(names)}")
     found = Hosts(list(zip(names, _addresses(names[:needed], pattern))), _now(), job, restart)
+    # The folder appears with all that is in it, or not at all: of two jobs that begin at the same moment one gets it.
+    ours = run_dir / f".{repeat_dir.name}-{job}.{restart}"
     for folder in ("events", "logs"):
-        (repeat_dir / folder).mkdir(parents=True)
-    (repeat_dir / "hostfile").write_text(host_file(seated(plan, found)))
-    found.write(repeat_dir)
+        (ours / folder).mkdir(parents=True, exist_ok=True)
+    (ours / "hostfile").write_text(host_file(seated(plan, found)))
+    found.write(ours)
+    try:
+        ours.rename(repeat_dir)
+    except OSError:
+        shutil.rmtree(ours)
+        return False
+    return True
 
 
 def _set_aside(run_dir: Path, earlier: Path, hosts: Optional[Hosts]) -> None:

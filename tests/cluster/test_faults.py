@@ -70,6 +70,7 @@ def test_a_node_that_dies_in_the_window_is_named(user: User) -> None:
         user.cluster.boot("node2")
 
 
+@pytest.mark.slow
 def test_scancel_interrupts(user: User) -> None:
     run = user.begin()
     run.reaches("worker-0", "window")
@@ -152,6 +153,7 @@ def test_an_account_that_is_not_ours(accounting_cluster: VirtualCluster, tmp_pat
     assert "account" in done.stderr.lower() and not list(user.output.glob("*/spec.json"))
 
 
+@pytest.mark.slow
 def test_the_end_is_known_from_accounts_once_the_queue_has_forgotten(
     accounting_cluster: VirtualCluster, tmp_path: Path, environment: Callable[..., Path]
 ) -> None:
@@ -164,6 +166,12 @@ def test_the_end_is_known_from_accounts_once_the_queue_has_forgotten(
     assert told.stdout.strip() == "COMPLETED"
     collected = user.harness("collect", str(user.output), "--json")
     assert collected.code == 0 and collected.json[0]["status"] == "completed", collected.stderr
+
+
+@pytest.mark.slow
+def test_a_job_that_fails_before_anything_is_measured_shows_what_it_printed(user: User) -> None:
+    user.site.write_text(user.site.read_text() + 'prepare_cmds = ["echo no such licence; false"]\n')
+    no_number(user, user.run("pytorch"), "failed", "repeat 1 is not complete", "no such licence")
 
 
 def test_a_killed_controller_loses_nothing(user: User) -> None:
@@ -179,6 +187,7 @@ def test_a_killed_controller_loses_nothing(user: User) -> None:
     assert len(user.record()["repeats"]) == 2
 
 
+@pytest.mark.slow
 def test_a_lost_connection_leaves_the_job_alone_and_says_how_to_come_back(user: User) -> None:
     run = user.begin()
     run.reaches("worker-0", "window")

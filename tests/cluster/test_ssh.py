@@ -184,6 +184,7 @@ def test_a_machine_is_asked_for_its_cores(site: Site) -> None:
 # --- failures ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_killed_rank_is_named_with_its_machine(apart: Site) -> None:
     run = apart.in_the_window(*PYTORCH)
     apart.send("node2", signal.SIGKILL)
@@ -211,6 +212,7 @@ def test_an_address_of_another_machine_is_an_error_of_its_rank(site: Site) -> No
     run.failed_saying("worker rank 1 on public-2 failed: RuntimeError: cannot listen on 10.77.0.3:")
 
 
+@pytest.mark.slow
 def test_a_connection_that_ends_in_the_middle_ends_the_process_behind_it(apart: Site) -> None:
     run = apart.in_the_window(*PYTORCH)
     (ssh,) = [
@@ -249,6 +251,7 @@ def test_what_is_missing_over_there_is_named(site: Site, what: str, environment:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
 def test_no_process_outlives_the_controller(apart: Site, sent: signal.Signals) -> None:
     run = apart.in_the_window(*PYTORCH)
