@@ -193,7 +193,7 @@ def test_accounting_knows_how_jobs_ended_and_refuses_unknown_accounts(accounting
     good = accounting_cluster.run(*submit, "--account=project", "--wrap", "true").succeeded().stdout.strip()
     bad = accounting_cluster.run(*submit, "--wrap", "exit 3").succeeded().stdout.strip()  # project is the default
     ended = f"{good}|project|COMPLETED|0:0\n{bad}|project|FAILED|3:0\n"
-    ask = ["sacct", "-XnP", "-o", "jobid,account,state,exitcode"]
+    ask = ["sacct", "-XnP", "-j", f"{good},{bad}", "-o", "jobid,account,state,exitcode"]
     accounting_cluster.wait(lambda: accounting_cluster.run(*ask).stdout == ended, 30, "sacct knows")
 
 

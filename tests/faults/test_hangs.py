@@ -15,7 +15,7 @@ ENOUGH_TO_START_S = "25"
 @pytest.mark.parametrize(
     ("backend", "victim", "message"),
     [
-        ("pytorch", "worker-1", "worker rank 1 on node1 is stopped"),
+        pytest.param("pytorch", "worker-1", "worker rank 1 on node1 is stopped", marks=pytest.mark.slow),
         pytest.param("parameter_server", "worker-0", "worker rank 0 on node0 is stopped", marks=pytest.mark.slow),
         pytest.param("parameter_server", "ps-0", "ps rank 0 on node0 is stopped", marks=pytest.mark.slow),
         pytest.param("distributed_replicated", "ps-0", "ps rank 0 on node0 is stopped", marks=pytest.mark.slow),

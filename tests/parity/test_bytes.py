@@ -95,10 +95,8 @@ def test_three_servers_of_their_own_and_two_workers(measure: Measure) -> None:
     each_server_moved_what_the_plan_says(record, FEW_STEPS, servers=3)
 
 
-@pytest.mark.parametrize(
-    "backend",
-    ["parameter_server", pytest.param("distributed_replicated", marks=slow)],
-)
+@slow
+@pytest.mark.parametrize("backend", ["parameter_server", "distributed_replicated"])
 def test_a_node_moves_as_much_with_two_devices_as_with_one(measure: Measure, backend: str) -> None:
     of_one, of_two = (
         [rank["network"] for rank in ranks(measure(backend, "--nodes", "2", "--devices-per-node", devices))]
