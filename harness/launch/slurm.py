@@ -138,7 +138,10 @@ def asked_about(target: Target) -> Target:
         return target
     wanted = [option for option in target.access if option.startswith(("--partition", "-p"))]
     partition = [word for option in wanted for word in shlex.split(option)]
-    done = _ask("sinfo", "-h", *partition, "-o", "%X %Y %l")
+    try:
+        done = _ask("sinfo", "-h", *partition, "-o", "%X %Y %l")
+    except SlurmSilent:
+        return target
     rows = re.findall(r"^(\d+)\+? (\d+)\+? (\S+)$", done.stdout, re.MULTILINE)
     cores = min((int(sockets) * int(per_socket) for sockets, per_socket, _ in rows), default=None)
     limit_s = max((limit for _, _, text in rows if (limit := _limit_s(text))), default=None)
