@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -199,9 +200,10 @@ def test_accounting_knows_how_jobs_ended_and_refuses_unknown_accounts(accounting
 
 def left(cluster: VirtualCluster) -> list[str]:
     """What there is of a cluster on the host: processes and mounts."""
-    lines = [
-        entry.read_bytes().decode(errors="replace") for entry in Path("/proc").glob("[1-9]*/cmdline") if entry.exists()
-    ]
+    lines = []
+    for entry in Path("/proc").glob("[1-9]*/cmdline"):
+        with suppress(OSError):  # it may end while we look
+            lines.append(entry.read_bytes().decode(errors="replace"))
     lines += Path("/proc/mounts").read_text().splitlines()
     return [line for line in lines if str(cluster.state) in line]
 
