@@ -94,7 +94,7 @@ def standings(runs: Sequence[Run]) -> list[Standing]:
     records = {run.folder: read(run.folder) for run in runs if (run.folder / FILE_NAME).exists()}
     ids = {run.folder: known_jobs(run.folder) for run in runs}
     wanted = {job for run in runs if run.folder not in records for job in ids[run.folder]}
-    states = slurm.states(wanted) if wanted else {}
+    states = slurm.states(wanted)
     return [_standing(run, [states[job] for job in ids[run.folder] if job in states], records) for run in runs]
 
 
@@ -257,14 +257,15 @@ def wait(runs: Sequence[Run], listener: Listener) -> list[Record]:
     """
     records: dict[Path, Record] = {}
     states: dict[str, JobState] = {}
+    ids: dict[Path, list[str]] = {}
     looks = _Looks()
     began, asked = time.monotonic(), 0.0
     while len(records) < len(runs):
         open_runs = [run for run in runs if run.folder not in records]
-        ids = {run.folder: known_jobs(run.folder) for run in open_runs}
         current = time.monotonic()
         pause_s = ASK_S[0] if current - began < 60 else ASK_S[1]
-        if current - asked > pause_s or _finished_meanwhile(open_runs, states):
+        if current - asked > pause_s or _finished_meanwhile(open_runs, ids, states):
+            ids = {run.folder: known_jobs(run.folder) for run in open_runs}
             try:
                 states = slurm.states({job for own in ids.values() for job in own})
             except SlurmSilent as error:
@@ -296,11 +297,11 @@ def _to_be_collected(states: Sequence[JobState]) -> bool:
     )
 
 
-def _finished_meanwhile(runs: Sequence[Run], states: Mapping[str, JobState]) -> bool:
+def _finished_meanwhile(runs: Sequence[Run], ids: Mapping[Path, Sequence[str]], states: Mapping[str, JobState]) -> bool:
     """A run whose job counts as running has measured its last repeat: time to ask Slurm again."""
     running = {job for job, state in states.items() if not state.ended}
     return any(
-        (run.folder / f"repeat-{run.spec.repeats}" / "ended.json").exists() and running & set(known_jobs(run.folder))
+        (run.folder / f"repeat-{run.spec.repeats}" / "ended.json").exists() and running & set(ids[run.folder])
         for run in runs
     )
 

@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import socket
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -267,7 +267,7 @@ class Campaign:
     def cancel(self) -> list[str]:
         """Cancel all jobs of the study that have not ended; returns their ids. Raises SlurmSilent."""
         known = {job for one in self.standings() if one.run for job in submission.known_jobs(one.run.folder)}
-        ids = [job for job, state in _states(known | self.notes.lanes.keys()).items() if not state.ended]
+        ids = [job for job, state in slurm.states(known | self.notes.lanes.keys()).items() if not state.ended]
         slurm.cancel(ids)
         return sorted(ids, key=lambda job: (len(job), job))
 
@@ -333,7 +333,7 @@ class Campaign:
 
     def lanes(self, number: int) -> Lanes:
         """The lanes with the jobs that are still queued or running. Raises SlurmSilent."""
-        states = _states(self.notes.lanes.keys())
+        states = slurm.states(self.notes.lanes.keys())
         self.notes.lanes = {job: lane for job, lane in self.notes.lanes.items() if not states[job].ended}
         return Lanes.of(number, self.notes.lanes)
 
@@ -449,10 +449,6 @@ def _is_locked(folder: Path) -> bool:
         except OSError:
             return False
     return False
-
-
-def _states(ids: Collection[str]) -> dict[str, JobState]:
-    return slurm.states(ids) if ids else {}
 
 
 def _missing(run: Run) -> frozenset[int]:

@@ -47,7 +47,7 @@ class Prepared:
     @property
     def queued(self) -> bool:
         """It is a job of a batch system, carried out elsewhere and later."""
-        return self.target is not None and self.target.scheduler in ("slurm", "squeue")
+        return self.target is not None and self.target.queued
 
 
 def prepare(

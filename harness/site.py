@@ -89,6 +89,11 @@ class Target:
     environ: str | None
     environ_extras: EnvironmentExtras
 
+    @property
+    def queued(self) -> bool:
+        """A batch system carries runs out, elsewhere and later."""
+        return self.scheduler in ("slurm", "squeue")
+
     def resource_options(self, name: str, **values: object) -> tuple[str, ...]:
         """The scheduler options of resource ``name`` with ``values`` filled in; none if the partition has no such resource.
 

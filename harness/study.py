@@ -14,7 +14,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -22,13 +22,12 @@ from harness import backend as backends
 from harness.backend import Backend
 from harness.comparison import contenders
 from harness.errors import InvalidInput
+from harness.launch.job import Sharing
 from harness.spec import RunSpec, Underscored, option_name
 
 SEARCH = "search"
 MAX_JOBS = 8  # in the queue at once, where neither the study nor the site says
 MOST_POINTS = 100_000  # a slip of the keyboard is refused instead of filling the memory
-
-Allocation = Literal["repeat", "run", "nodes"]
 
 
 class StudyFile(BaseModel):
@@ -39,7 +38,7 @@ class StudyFile(BaseModel):
     name: str = Field(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$")
     site: str | None = Field(None, min_length=1)
     max_jobs: int | None = Field(None, ge=1, le=10_000)
-    allocation: Annotated[Allocation, Underscored] = "repeat"
+    allocation: Annotated[Sharing, Underscored] = "repeat"
     common: dict[str, Any] = Field(default_factory=dict)
     matrix: list[dict[str, Any]] = Field(min_length=1)
 

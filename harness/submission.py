@@ -8,19 +8,16 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Literal
 
 from harness.errors import InvalidInput, RunFailed
 from harness.launch import slurm
-from harness.launch.job import Job, Request, Step, interleaved, script
+from harness.launch.job import Job, Request, Sharing, Step, interleaved, script
 from harness.launch.slurm import SlurmSilent
 from harness.record import write_atomically
 from harness.run import Prepared, Run
 from harness.worker.seating import Hosts
 
 SUBMISSION = "submission.json"
-
-Sharing = Literal["run", "repeat", "nodes"]
 
 
 @dataclass(frozen=True)

@@ -55,12 +55,12 @@ class Where:
             from harness.site_file import duration_s
 
             target = sites.find(site, environ)
-        queued = target is not None and target.scheduler in ("slurm", "squeue")
+        queued = target is not None and target.queued
         if target is not None and queued:
             target = slurm.asked_about(target)
         for option, given in (("-J", job_options), ("--time-limit", time_limit)):
             if given and not queued:
-                raise InvalidInput(f"{option}: there is no batch system {f'at {site}' if site else 'without --site'}")
+                raise no_batch_system(option, site)
         if environ and target is None:
             raise InvalidInput(f"--environ {environ}: environments belong to a site; give --site")
         if hosts and (target is None or target.scheduler != "ssh"):
@@ -80,7 +80,7 @@ class Where:
     @property
     def queued(self) -> bool:
         """Runs are jobs of a batch system there."""
-        return self.target is not None and self.target.scheduler in ("slurm", "squeue")
+        return self.target is not None and self.target.queued
 
     def prepare(self, spec: RunSpec) -> Prepared:
         """Plan a run there. Raises InvalidInput as ``run.prepare`` does."""
@@ -122,6 +122,11 @@ class Where:
             submission.job_script(job, prepared, self.request)
             for job in submission.jobs(prepared, submission.sharing_of(prepared))
         ]
+
+
+def no_batch_system(option: str, site: str | None) -> InvalidInput:
+    """The complaint about an option that only a batch system understands."""
+    return InvalidInput(f"{option}: there is no batch system {f'at {site}' if site else 'without --site'}")
 
 
 def _output(target: Target | None, dry_run: bool) -> Path | None:

@@ -100,14 +100,13 @@ def _carry_out(runs: list[Run], where: Where, given: dict[str, Any]) -> list[Rec
     """Measure here or have it measured by a batch system; None when nobody waits for that."""
     from harness import run, submission
     from harness.report import terminal
+    from harness.where import no_batch_system
 
     line = terminal.ProgressLine(enabled=not given["quiet"])
     if not runs[0].prepared.queued:
         if given["no_wait"] or given["no_submit"]:
             option = "--no-wait" if given["no_wait"] else "--no-submit"
-            raise InvalidInput(
-                f"{option}: there is no batch system {f'at {where.site}' if where.site else 'without --site'}"
-            )
+            raise no_batch_system(option, where.site)
         with signals_interrupt():
             try:
                 return run.execute(runs, line)

@@ -16,7 +16,6 @@ from harness.cli.common import (
     wait_for,
     where_of,
 )
-from harness.errors import InvalidInput
 from harness.options import GroupedCommand, grouped
 
 if TYPE_CHECKING:
@@ -57,11 +56,12 @@ def _measure(current: Campaign, work: list[Work], given: dict[str, Any]) -> None
     """Measure ``work`` here or have it measured by a batch system, and wait for that unless nobody wants to."""
     from harness import campaign, run
     from harness.report import terminal
+    from harness.where import no_batch_system
 
     line = terminal.ProgressLine(not given["quiet"], prefix=current.progress)
     if not current.where.queued:
         if given["no_wait"]:
-            raise InvalidInput("--no-wait: there is no batch system without --site")
+            raise no_batch_system("--no-wait", current.where.site)
         if not work:
             return
         current.note(work)

@@ -8,8 +8,6 @@ from collections.abc import Collection, Mapping
 from harness.errors import RunFailed
 from harness.launch.watch import PHASES, Followed, Watch
 
-ASKED_TO_END = 143
-
 
 def exit_failure(watch: Watch, exits: Mapping[int, int]) -> RunFailed:
     """Name the culprit: a process that a signal killed, else the one whose error came first, else the first exit.

@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from harness.errors import InvalidInput
+from harness.launch.local import CLOSING_S
 from harness.plan import LaunchPlan
 from harness.spec import RunSpec
 
@@ -28,6 +29,10 @@ FOLDER = Path(__file__).parent.parent / "jobs"
 WORKER = Path(__file__).parent.parent / "worker"
 SETTING_UP_S = 120  # seconds allowed to a repeat besides its timeout, for srun, PMI and the host file
 OPTION = re.compile(r"-{0,2}([a-zA-Z][a-z-]*)(?:[=\s]\s*([^\s'\"#\\;`$]+))?")
+
+
+# Which repeats of several runs make a job: one of one run, all of one run, or all of the runs of one size.
+Sharing = Literal["repeat", "run", "nodes"]
 
 
 @dataclass(frozen=True)
@@ -113,6 +118,7 @@ def script(job: Job, target: Target, request: Request, gpus_per_node: int) -> st
         worker=str(WORKER),
         address=target.extras.address,
         launcher_options=target.extras.launcher_options,
+        closing_s=int(CLOSING_S),
         steps=job.steps,
     )
 

@@ -103,6 +103,8 @@ def submit(script: Path, after: Sequence[str] = ()) -> str:
 
 def states(ids: Collection[str]) -> dict[str, JobState]:
     """The state of every job in ``ids``. Raises SlurmSilent when the controller does not answer."""
+    if not ids:
+        return {}
     found = _queue("--me")
     if missing := sorted(set(ids) - found.keys()):
         found |= _accounted(missing)

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.errors import InvalidInput, RunFailed
 from harness.launch import failure, pmi
+from harness.launch.local import CLOSING_S
 from harness.launch.watch import Followed, Progress, Watch
 from harness.plan import LaunchPlan
 from harness.worker.channel import CHUNK, FILES, nonce_file
@@ -58,7 +59,6 @@ ALIVE_S = 5.0  # between signs of life to the tasks
 GRACE_S = 8.0  # for tasks to end their processes (3 s for those that do not want to) and to say so
 SETTLE_S = 1.5  # after the first failure, for its cause to be heard: tasks look at their processes every 0.5 s
 SETTLE_TIMEOUT_S = 6.0  # after the first timeout; a process that is stopped takes 3 s longer to end
-CLOSING_S = 60.0  # for servers and stragglers to leave once the first worker has left
 LATE_S = 30.0  # tasks mind --timeout themselves; this much later they are not expected to any more
 
 

@@ -23,7 +23,7 @@ from typing import Dict, List, Optional, Tuple
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import bootstrap  # noqa: F401
 
-from harness.worker.seating import Hosts, host_file, seated
+from harness.worker.seating import Hosts, host_file, seated, write_json
 
 NOT_MEASURED = 3
 
@@ -84,7 +84,7 @@ def _end(repeat_dir: Path, code: int) -> None:
     """Note how the repeat ended, unless another job has taken it over."""
     hosts = Hosts.read(repeat_dir)
     if hosts is not None and (hosts.job, hosts.restart) == _job():
-        _write(repeat_dir / "ended.json", {"code": code, "ended": _now()})
+        write_json(repeat_dir / "ended.json", {"code": code, "ended": _now()})
 
 
 def _seat(run_dir: Path, repeat_dir: Path, pattern: str) -> bool:
@@ -157,12 +157,6 @@ def _addresses(names: List[str], pattern: str) -> List[str]:
         if found[name].startswith("127."):
             raise SystemExit(f"{name} is known here only as {found[name]} (see extras.address of the site)")
     return [found[name] for name in names]
-
-
-def _write(path: Path, content: Dict[str, object]) -> None:
-    temporary = path.with_name(f".{path.name}")
-    temporary.write_text(json.dumps(content))
-    temporary.rename(path)
 
 
 def _now() -> str:

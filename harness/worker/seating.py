@@ -26,9 +26,7 @@ class Hosts:
 
     def write(self, repeat_dir: Path) -> None:
         """Write ``hosts.json``, whole or not at all."""
-        temporary = repeat_dir / ".hosts.json"
-        temporary.write_text(json.dumps(vars(self)))
-        temporary.replace(repeat_dir / "hosts.json")
+        write_json(repeat_dir / "hosts.json", vars(self))
 
     @classmethod
     def read(cls, repeat_dir: Path) -> Optional[Hosts]:
@@ -38,6 +36,13 @@ class Hosts:
         except FileNotFoundError:
             return None
         return cls(**{**fields, "nodes": [(name, address) for name, address in fields["nodes"]]})
+
+
+def write_json(path: Path, content: Dict[str, Any]) -> None:
+    """Write a file, whole or not at all."""
+    temporary = path.with_name(f".{path.name}")
+    temporary.write_text(json.dumps(content))
+    temporary.replace(path)
 
 
 def seated(plan: Dict[str, Any], hosts: Optional[Hosts]) -> Dict[str, Any]:
