@@ -22,6 +22,10 @@ from harness.spec import Options, RunSpec
 
 Role = Literal["worker", "ps"]
 
+# On which side of the suite's question a backend is: do MPI-based toolkits scale better than parameter servers? A
+# framework's own collectives are neither; they tell the strategy's share of an answer from the framework's.
+Family = Literal["parameter_servers", "toolkit", "collectives"]
+
 
 @dataclass(frozen=True)
 class Seat:
@@ -56,10 +60,12 @@ class Backend:
     """A way of distributing training. Everything that sets one backend apart from another is in here and its trainer.
 
     The first of ``frameworks`` and of the transports is the default. ``cuda_transports`` are those between GPUs, where they
-    differ from those between CPUs. ``environment`` gives what a framework needs on a kind of device.
+    differ from those between CPUs. ``environment`` gives what a framework needs on a kind of device. ``family`` says on
+    which side of a comparison the backend stands.
     """
 
     name: str
+    family: Family
     frameworks: tuple[str, ...]
     strategy: str
     folder: Path

@@ -109,7 +109,7 @@ def pins(requirements: Path) -> dict[str, str]:
 
 def path(spec: EnvironmentSpec) -> Path:
     """The folder where the environment is or will be. Raises EnvironmentProblem if its Python is not installed."""
-    return _cache() / "environments" / f"{spec.imports[0].replace('.', '-')}-{spec.variant}-{_key(spec)[:12]}"
+    return cache_folder() / "environments" / f"{spec.imports[0].replace('.', '-')}-{spec.variant}-{_key(spec)[:12]}"
 
 
 def python(spec: EnvironmentSpec) -> Path:
@@ -260,7 +260,8 @@ _PACKAGE = {"nvcc": "nvidia-cuda-toolkit"}  # where Debian's package is not call
 _PIN = re.compile(r"(?P<name>[\w.-]+)(\[[\w,-]+\])?==(?P<version>[\w.+!]+)")
 
 
-def _cache() -> Path:
+def cache_folder() -> Path:
+    """What can be made again: ``$HARNESS_CACHE``, else ``$XDG_CACHE_HOME/harness``, else ``~/.cache/harness``."""
     if chosen := os.environ.get("HARNESS_CACHE"):
         return Path(chosen).expanduser().absolute()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "harness"

@@ -11,18 +11,17 @@ import math
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 
-from harness.analysis import statistics, traffic
+from harness.analysis import statistics
 from harness.errors import InvalidInput
 from harness.judge import Check, Frozen, Rank, judge
 from harness.spec import RunSpec
-
-if TYPE_CHECKING:
-    import pandas
 
 FILE_NAME = "record.json"
 
@@ -173,40 +172,42 @@ def read(path: Path) -> Record:
         raise InvalidInput(f"{file}: not a valid record: {where or 'record'}: {first['msg']}") from None
 
 
+@dataclass(frozen=True)
+class Found:
+    """A record file, and what tells whether it has changed since it was last read."""
+
+    path: Path
+    size: int
+    mtime_ns: int
+
+
+def search(path: Path) -> Iterator[Found]:
+    """The record files at or below ``path``, in no particular order. Raises InvalidInput for a path that does not exist.
+
+    Folders below one with a record are a run's own and are not looked at, nor are hidden ones: results of 100,000 runs are
+    found in about a second.
+    """
+    try:
+        if not path.is_dir():
+            status = path.stat()
+            yield Found(path, status.st_size, status.st_mtime_ns)
+            return
+    except OSError as error:
+        raise InvalidInput(f"{path}: {error.strerror}") from None
+    folders = [str(path)]
+    while folders:
+        folder = folders.pop()
+        file = f"{folder}/{FILE_NAME}"
+        try:
+            status = os.stat(file)  # noqa: PTH116 (a Path costs more than the call)
+        except OSError:
+            with suppress(OSError), os.scandir(folder) as entries:  # a folder may be gone, or closed to us
+                folders += [entry.path for entry in entries if not entry.name.startswith(".") and entry.is_dir()]
+        else:
+            yield Found(Path(file), status.st_size, status.st_mtime_ns)
+
+
 def find(paths: Sequence[Path]) -> Iterator[Path]:
     """The record files at or below ``paths``, sorted. Raises InvalidInput for a path that does not exist."""
     for path in paths:
-        if not path.exists():
-            raise InvalidInput(f"{path}: no such file or folder")
-        yield from sorted(path.rglob(FILE_NAME)) if path.is_dir() else [path]
-
-
-def load(paths: Sequence[Path], status: Status | None = "completed") -> pandas.DataFrame:
-    """A DataFrame with one row per record at or below ``paths``; by default only of runs that have a number.
-
-    ``status=None`` gives all runs; those without a number have NaN there. Backend options become columns of their own.
-    """
-    import pandas
-
-    records = (read(path) for path in find(paths))
-    return pandas.DataFrame([_row(record) for record in records if status in (None, record.status)])
-
-
-def _row(record: Record) -> dict[str, Any]:
-    spec = record.spec.model_dump(exclude={"options"})
-    row: dict[str, Any] = {
-        "id": record.id,
-        "status": record.status,
-        "reason": record.reason,
-        **spec,
-        **record.spec.options,
-    }
-    row |= {"workers": record.spec.workers, "started": record.started, "ended": record.ended}
-    if record.derived:
-        throughput, steps = record.derived.img_per_s, record.derived.step_times
-        row |= {"img_per_s": throughput.mean, "stdev": throughput.stdev, "ci95": throughput.ci95}
-        row["transport_seen"] = record.repeats[0].ranks[0].evidence["transport"]
-        if moved := traffic.of_workers(record.repeats, record.spec.steps):
-            row |= {"sent_bytes_per_step": moved.sent, "received_bytes_per_step": moved.received}
-        row |= {"step_p50_s": steps.p50_s, "step_p99_s": steps.p99_s, "jitter_s": steps.jitter_s}
-    return row | {"host": record.machine.get("host")}
+        yield from sorted(found.path for found in search(path))

@@ -19,6 +19,7 @@ class DistributedReplicatedOptions(ServerOptions):
 
 BACKEND = Backend(
     name="distributed_replicated",
+    family="parameter_servers",
     frameworks=("tensorflow",),
     strategy="a replica on every worker; gradients to parameter servers, updated variables back",
     folder=Path(__file__).parent,

@@ -34,6 +34,7 @@ def _arrange(spec: RunSpec) -> Arrangement:
 
 BACKEND = Backend(
     name="horovod",
+    family="toolkit",
     frameworks=("tensorflow", "torch"),
     strategy="ring allreduce with tensor fusion, overlapped with backward",
     folder=Path(__file__).parent,

@@ -28,6 +28,7 @@ def _arrange(spec: RunSpec) -> Arrangement:
 
 BACKEND = Backend(
     name="multi_worker_mirrored",
+    family="collectives",
     frameworks=("tensorflow",),
     strategy="TensorFlow's collective allreduce (MultiWorkerMirroredStrategy), no servers",
     folder=Path(__file__).parent,

@@ -107,6 +107,7 @@ def _expected_updates(spec: RunSpec) -> int:
 
 BACKEND = Backend(
     name="parameter_server",
+    family="parameter_servers",
     frameworks=("tensorflow",),
     strategy="variables on parameter servers; workers pull them and push gradients",
     folder=FOLDER,

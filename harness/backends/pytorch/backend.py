@@ -36,6 +36,7 @@ def _environment(framework: str, variant: Variant) -> EnvironmentSpec:
 
 BACKEND = Backend(
     name="pytorch",
+    family="toolkit",
     frameworks=("torch",),
     strategy="DistributedDataParallel: bucketed allreduce, overlapped with backward",
     folder=FOLDER,

@@ -41,6 +41,7 @@ def _validate(spec: RunSpec) -> None:
 
 BACKEND = Backend(
     name="tiny",
+    family="toolkit",
     frameworks=("numpy",),
     strategy="an example: gradients meet on worker 0, over plain sockets",
     folder=FOLDER,  # where trainer.py is

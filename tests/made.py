@@ -1,0 +1,123 @@
+"""Records with chosen figures, for tests of what is made of records: they pass every check that a real run's record does.
+
+The times in them are made up, so nothing that measures is tested with these.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from harness import record as records
+from harness.backend import backend as known_backend
+from harness.judge import Rank, judge
+from harness.record import Record, Repeat
+from harness.spec import RunSpec
+
+_NUMBERS = itertools.count(1)
+FIRST = datetime(2026, 1, 1, tzinfo=UTC)
+PACKAGES = {"tensorflow": "2.16.1", "torch": "2.13.0", "horovod": "0.28.1"}
+
+
+def record(
+    backend: str = "pytorch",
+    nodes: int = 1,
+    img_per_s: Sequence[float] = (100.0, 101.0, 99.0),
+    *,
+    day: float = 0.0,
+    status: str = "completed",
+    reason: str | None = None,
+    site: str | None = "daint:gpu",
+    packages: dict[str, str] | None = None,
+    machine: dict[str, Any] | None = None,
+    variables: dict[str, str] | None = None,
+    hosts: Sequence[str] | None = None,
+    **fields: Any,
+) -> Record:
+    """A record of ``len(img_per_s)`` repeats with these throughputs, started ``day`` days after ``FIRST``.
+
+    ``fields`` are RunSpec's; a field that is none of those is an option of the backend (``ps=3``).
+    """
+    own = {name: value for name, value in fields.items() if name not in RunSpec.model_fields}
+    fields = {name: value for name, value in fields.items() if name in RunSpec.model_fields}
+    known = known_backend(backend)
+    framework = fields.pop("framework", known.frameworks[0])
+    usual = {"model": "inception3", "image_size": 299, "threads": 12, "data_threads": 12, "steps": 4, "warmup_steps": 1}
+    spec = RunSpec(
+        backend=backend,
+        framework=framework,
+        nodes=nodes,
+        repeats=len(img_per_s),
+        **usual
+        | {"transport": known.transports[0], "device": "cpu"}
+        | fields
+        | {"options": known.options(**own).model_dump()},
+    )
+    started = FIRST + timedelta(days=day)
+    ended = started + timedelta(minutes=10)
+    names = list(hosts) if hosts else [f"nid{node:05}" for node in range(nodes)]
+    repeats = [_repeat(spec, number, value, names) for number, value in enumerate(img_per_s, start=1)]
+    completed = status == "completed"
+    wanted = packages if packages is not None else PACKAGES
+    return Record(
+        schema="harness.record/1",
+        id=f"{started:%Y%m%d-%H%M%S}-{backend}-{spec.model}-n{nodes}-{next(_NUMBERS):08x}",
+        status=status,
+        reason=None if completed else (reason or "rank 0 on nid00000 exited with 1"),
+        spec=spec,
+        plan=_plan(spec),
+        expected_updates=spec.warmup_steps + spec.steps,
+        repeats=repeats if completed else [],
+        derived=records.derive(spec, repeats) if completed else None,
+        machine=machine or {"host": names[0], "cpu": "Xeon E5-2690 v3", "kernel": "5.3.18", "gpus": []},
+        software={"python": "3.11.7", "packages": wanted},
+        variables=variables or {"OMP_NUM_THREADS": "12"},
+        harness={"version": "0.1.0", "commit": None},
+        started=started.isoformat(timespec="milliseconds"),
+        ended=ended.isoformat(timespec="milliseconds"),
+        site=site,
+    )
+
+
+def save(folder: Path, made: Iterable[Record]) -> Path:
+    """Write records as runs do, each in a folder of its own below ``folder``, which is returned."""
+    for one in made:
+        (folder / one.id).mkdir(parents=True)
+        (folder / one.id / records.FILE_NAME).write_text(one.model_dump_json(by_alias=True))
+    return folder
+
+
+def _plan(spec: RunSpec) -> dict[str, Any]:
+    workers = [{"role": "worker", "devices": 1, "rank": rank} for rank in range(spec.workers)]
+    servers = [{"role": "ps", "devices": 1, "rank": rank} for rank in range(spec.options.get("ps", 0))]
+    details = {"servers": [{"ps": one["rank"], "bytes": 0, "pieces": 1} for one in servers]} if servers else {}
+    return {"world_size": spec.workers, "processes": workers + servers, "details": details}
+
+
+def _repeat(spec: RunSpec, number: int, img_per_s: float, hosts: Sequence[str]) -> Repeat:
+    window_s = spec.global_batch * spec.steps / img_per_s
+    ranks = [
+        Rank(
+            rank=rank,
+            host=hosts[rank // spec.devices_per_node % len(hosts)],
+            # Ranks differ a little, so that distributions have a width.
+            marks_s=[window_s * (1 - 1e-3 * (rank % 7)) * step / spec.steps for step in range(spec.steps + 1)],
+            finished_s=window_s * (1 - 1e-3 * (rank % 7)),
+            window_s=window_s,
+            evidence={
+                "digest": "d",
+                "finite": True,
+                "changed": True,
+                "loss": 7.0,
+                "updates": spec.warmup_steps + spec.steps,
+                "world_size": spec.workers,
+                "transport": f"{spec.transport} on ipogif0",
+            },
+        )
+        for rank in range(spec.workers)
+    ]
+    checks = judge(spec, ranks, spec.workers, spec.warmup_steps + spec.steps)
+    return Repeat(number=number, ranks=ranks, checks=checks, started=FIRST.isoformat(), ended=FIRST.isoformat())
