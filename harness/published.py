@@ -134,7 +134,7 @@ def _throughput(row: Throughput) -> dict[str, Any]:
     return {
         "transport": row.transport,
         "nodes": -(-row.devices // row.devices_per_node),
-        "devices_per_node": min(row.devices_per_node, row.devices),
+        "devices_per_node": row.devices_per_node,
         "workers": row.devices,
         "batch_size": row.batch_per_device,
         "data": row.data,

@@ -20,7 +20,7 @@ from harness import backend as backends
 from harness.analysis import traffic
 from harness.errors import InvalidInput
 from harness.record import Record, Status
-from harness.spec import SYNTHETIC, RunSpec
+from harness.spec import OTHER_TRAINING, SYNTHETIC, RunSpec
 
 if TYPE_CHECKING:
     import pandas
@@ -51,7 +51,10 @@ COLUMNS: dict[str, type] = {
     "data": str,  # "synthetic" or "real"
     "device": str,
     "precision": str,
-    "sync": str,  # "accumulate", "barrier", "none" with parameter servers that offer it
+    "threads": int,  # per worker
+    "warmup_steps": int,
+    "steps": int,
+    "training": str,  # options that make it another training: "sync=none"
     "options": str,  # JSON: the backend's own options without ps
     "spec": str,  # JSON: everything that makes two runs the same measurement
     "img_per_s": float,
@@ -106,7 +109,7 @@ def expanded(frame: pandas.DataFrame) -> pandas.DataFrame:
     import pandas
 
     options = pandas.DataFrame([json.loads(text) for text in frame["options"]], index=frame.index)
-    return pandas.concat([frame.drop(columns="options"), options.drop(columns="sync", errors="ignore")], axis=1)
+    return pandas.concat([frame.drop(columns="options"), options], axis=1)
 
 
 def _rows_of(source: str, told: Callable[[int, int], None]) -> pandas.DataFrame:
@@ -132,6 +135,20 @@ def family(backend: str, ps: int) -> backends.Family:
         return backends.backend(backend).family
     except InvalidInput:
         return "parameter_servers" if ps else "toolkit"
+
+
+def _other_training(spec: RunSpec) -> str:
+    """The options of ``spec`` that its backend says make it another training than everyone's synchronous SGD."""
+    try:
+        fields = backends.backend(spec.backend).options.model_fields
+    except InvalidInput:
+        return ""
+    told = []
+    for name, field in fields.items():
+        marked = field.json_schema_extra.get(OTHER_TRAINING) if isinstance(field.json_schema_extra, dict) else None
+        if isinstance(marked, list) and spec.options.get(name) in marked:
+            told.append(f"{name}={spec.options[name]}")
+    return ", ".join(told)
 
 
 def row(record: Record, source: Path) -> dict[str, Any]:
@@ -161,7 +178,10 @@ def row(record: Record, source: Path) -> dict[str, Any]:
         "data": "synthetic" if spec.data == SYNTHETIC else "real",
         "device": spec.device,
         "precision": spec.precision,
-        "sync": str(spec.options.get("sync", "")),
+        "threads": spec.threads,
+        "warmup_steps": spec.warmup_steps,
+        "steps": spec.steps,
+        "training": _other_training(spec),
         "options": json.dumps({key: value for key, value in sorted(spec.options.items()) if key != "ps"}),
         "spec": same_measurement(spec),
         "started": record.started,

@@ -19,6 +19,11 @@ Model = TypeVar("Model", bound=BaseModel)
 Underscored = BeforeValidator(lambda value: value.replace("-", "_") if isinstance(value, str) else value)
 
 
+# A backend's option that, with some values, makes it another training than synchronous SGD in float32 says so in its field:
+# ``json_schema_extra={OTHER_TRAINING: [values]}``. Such runs are not compared with the others.
+OTHER_TRAINING = "other_training"
+
+
 class Options(BaseModel):
     """Base of a backend's own options: frozen, finite, and closed to unknown names."""
 

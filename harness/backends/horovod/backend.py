@@ -9,7 +9,7 @@ from pydantic import Field
 from harness.backend import Arrangement, Backend, one_process_per_device
 from harness.backends.horovod.environment import environment
 from harness.backends.pytorch.backend import KEEP_MEMORY
-from harness.spec import Options, RunSpec
+from harness.spec import OTHER_TRAINING, Options, RunSpec
 
 
 class HorovodOptions(Options):
@@ -17,7 +17,9 @@ class HorovodOptions(Options):
 
     fusion_threshold_mb: float = Field(128.0, ge=0, le=65536, description="size of Horovod's fusion buffer, in MiB")
     cycle_time_ms: float = Field(1.0, gt=0, le=60_000, description="time between two looks for gradients to reduce")
-    fp16_allreduce: bool = Field(False, description="send gradients as 16 bit floats")
+    fp16_allreduce: bool = Field(
+        False, description="send gradients as 16 bit floats", json_schema_extra={OTHER_TRAINING: [True]}
+    )
 
 
 def _arrange(spec: RunSpec) -> Arrangement:

@@ -13,7 +13,7 @@ from harness import models, placement
 from harness.backend import Arrangement, Backend, Seat, one_process_per_node
 from harness.environments import EnvironmentSpec, Variant
 from harness.errors import InvalidInput
-from harness.spec import MOST_WORKERS, Options, RunSpec, Underscored
+from harness.spec import MOST_WORKERS, OTHER_TRAINING, Options, RunSpec, Underscored
 
 FOLDER = Path(__file__).parent
 Placement = Annotated[Literal["greedy", "round_robin", "partitioned"], Underscored]
@@ -45,6 +45,7 @@ class ParameterServerOptions(ServerOptions):
         "accumulate",
         description="accumulate: the mean gradient of all workers is applied once per step; "
         "barrier: each worker applies its own, as in 2017; none: asynchronous",
+        json_schema_extra={OTHER_TRAINING: ["none"]},
     )
 
 
