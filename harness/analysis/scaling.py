@@ -1,8 +1,8 @@
 """How throughput grows with the number of workers: curves, the best configuration at each size, and intervals.
 
-A *curve* is what was measured with everything equal but the size. What is tuned at each size (the number of parameter servers,
-placement, buffer sizes, threads) varies within a curve: each combination is a *configuration*, and the best one makes the
-curve's *point*, which says of how many. Runs of one configuration are pooled: their repeats count alike.
+A *curve* is what was measured with everything equal but the size. What is tuned at each size (the number of parameter
+servers, placement, buffer sizes, threads) varies within a curve: each combination is a *configuration*, and the best one
+makes the curve's *point*, which says of how many. Runs of one configuration are pooled: their repeats count alike.
 
 Intervals are 95 % confidence intervals. Those of ratios are taken on logarithms, with the degrees of freedom of Welch and
 Satterthwaite. Picking the best of several configurations favours lucky ones; a point's interval covers the best
@@ -100,8 +100,8 @@ def curves(frame: pandas.DataFrame, by: Literal["contender", "family"] = "conten
     """The curves in a DataFrame of ``results.load``, in the order of their facets.
 
     ``by="family"`` joins what a family has to offer, such as both strategies with parameter servers, into one curve of the
-    best at each size, as the 2017 report did. ``baseline`` is the number of workers that efficiency is relative to; by default
-    each curve's smallest. A curve that lacks it has no efficiencies.
+    best at each size, as the 2017 report did. ``baseline`` is the number of workers that efficiency is relative to; by
+    default each curve's smallest. A curve that lacks it has no efficiencies.
     """
     facets = [*EQUAL, *(CONTENDER if by == "contender" else ())]
     found: list[Curve] = []
