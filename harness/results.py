@@ -102,11 +102,28 @@ def load(
 
 
 def expanded(frame: pandas.DataFrame) -> pandas.DataFrame:
-    """``frame`` with each of the backends' own options in a column of its own, named after it."""
+    """``frame`` with each of the backends' own options in a column of its own, named after it; missing where it has none.
+
+    An option that is called like another column gets the column ``option_NAME``; ``sync`` is its own column already.
+    """
     import pandas
 
-    options = pandas.DataFrame([json.loads(text) for text in frame["options"]], index=frame.index)
-    return pandas.concat([frame.drop(columns="options"), options.drop(columns="sync", errors="ignore")], axis=1)
+    own = {text: json.loads(text) for text in frame["options"].unique()}  # few of them are different
+    names = dict.fromkeys(name for options in own.values() for name in options if name != "sync")
+    columns = {
+        f"option_{name}" if name in frame else name: _option([own[text].get(name) for text in frame["options"]])
+        for name in names
+    }
+    return pandas.concat([frame.drop(columns="options"), pandas.DataFrame(columns).set_axis(frame.index)], axis=1)
+
+
+def _option(values: list[Any]) -> pandas.Series:
+    """A column that keeps integers and truth values what they are beside missing ones."""
+    import pandas
+
+    kinds = {type(value) for value in values if value is not None}
+    types: dict[type, str] = {bool: "boolean", int: "Int64", float: "float64", str: "str"}
+    return pandas.Series(values, dtype=types.get(kinds.pop(), "object") if len(kinds) == 1 else "object")
 
 
 def _rows_of(source: str, told: Callable[[int, int], None]) -> pandas.DataFrame:
