@@ -1,7 +1,8 @@
 """Rows of the records in a folder, kept between commands, because reading a record means judging it again.
 
-A row is used again as long as its file has the size and the time it had, and the code that makes rows is the same. Rows are
-kept as one Parquet file per folder in the cache (``environments.cache_folder``), which can be deleted at any time.
+A row is used again as long as its file has the size and the time it had, and the code that makes rows is the same: a change
+that leaves both as they were is not seen. harness never makes one, as it writes records whole and anew. Rows are kept as
+one Parquet file per folder in the cache (``environments.cache_folder``), which can be deleted at any time.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 Made = TypeVar("Made")
 
 ALONE = 100  # so many records are read faster than processes are started
+STATE = ["source", "size", "mtime_ns"]  # what a row is known by
 TOGETHER = 25  # records that a process reads between two reports of progress
 
 
@@ -45,15 +47,21 @@ def rows(root: Path, told: Callable[[int, int], None] = lambda done, of: None) -
         }
     ).astype({"source": "str", "size": "int64", "mtime_ns": "int64"})  # also if there are none
     kept = _read(root)
-    known = set() if kept is None else set(zip(kept["source"], kept["size"], kept["mtime_ns"], strict=True))
-    new = [one for one in found if (str(one.path), one.size, one.mtime_ns) not in known]
-    if new or kept is None or len(kept) != len(found):
-        fresh = frame(list(each(_row, [one.path for one in new], told)))
-        together = fresh if kept is None else pandas.concat([kept[fresh.columns], fresh], ignore_index=True)
-        together = together.drop_duplicates("source", keep="last")
-        kept = state.merge(together, on="source", how="left", validate="one_to_one")
-        _write(root, kept)
-    return kept[list(results.COLUMNS)]
+    if kept is not None:
+        kept = kept.merge(state, on=STATE)  # without those of records that have changed or gone
+        if len(kept) == len(state):
+            return kept[list(results.COLUMNS)]
+    known = set() if kept is None else set(kept["source"])
+    made: list[dict[str, Any]] = []
+    try:
+        for row in each(_row, [one.path for one in found if str(one.path) not in known], told):
+            made.append(row)
+    finally:  # what was read before a record that cannot be, or before Ctrl-C, is not read again
+        fresh = frame(made).merge(state, on="source", validate="one_to_one")
+        together = fresh if kept is None else pandas.concat([kept, fresh], ignore_index=True)
+        together = state.merge(together, on=STATE, validate="one_to_one")  # in the order of the files
+        _write(root, together)
+    return together[list(results.COLUMNS)]
 
 
 def frame(made: Sequence[dict[str, Any]]) -> pandas.DataFrame:
@@ -114,7 +122,8 @@ def _file(root: Path) -> Path:
 def _code() -> str:
     """What makes a row out of a file: rows that other code made are not used."""
     modules = (backend, judge, record, results, statistics, traffic)
-    return hashlib.sha256(b"".join(Path(str(module.__file__)).read_bytes() for module in modules)).hexdigest()
+    files = [__file__, *(str(module.__file__) for module in modules)]
+    return hashlib.sha256(b"".join(Path(file).read_bytes() for file in files)).hexdigest()
 
 
 def _read(root: Path) -> pandas.DataFrame | None:

@@ -23,9 +23,10 @@ SETUPS: tuple[tuple[str, int, dict[str, Any]], ...] = (
 
 
 def save(folder: Path, count: int, *, steps: int = 1, repeats: int = 2, speeds: int = 20) -> Path:
-    """Write ``count`` records below ``folder``, which is returned: setups in turn, a run every 10 minutes, ``speeds`` throughputs.
+    """Write ``count`` records below ``folder``, which is returned: setups in turn, a run every 10 minutes.
 
-    A record is made, and checked, once for each setup and speed; all its copies are valid, too, as no figure is changed.
+    There are ``speeds`` different throughputs of each setup. A record is made, and checked, once for each setup and speed;
+    all its copies are valid, too, as no figure is changed.
     """
     texts = [_template(setup, speed, steps, repeats) for speed in range(speeds) for setup in SETUPS]
     folder.mkdir(parents=True, exist_ok=True)
