@@ -38,10 +38,10 @@ def rows(root: Path, told: Callable[[int, int], None] = lambda done, of: None) -
     """
     import pandas
 
-    found = sorted(record.search(root), key=lambda one: one.path)
+    found = sorted(record.search(root))
     state = pandas.DataFrame(
         {
-            "source": [str(one.path) for one in found],
+            "source": [one.path for one in found],
             "size": [one.size for one in found],
             "mtime_ns": [one.mtime_ns for one in found],
         }
@@ -54,7 +54,7 @@ def rows(root: Path, told: Callable[[int, int], None] = lambda done, of: None) -
     known = set() if kept is None else set(kept["source"])
     made: list[dict[str, Any]] = []
     try:
-        for row in each(_row, [one.path for one in found if str(one.path) not in known], told):
+        for row in each(_row, [Path(one.path) for one in found if one.path not in known], told):
             made.append(row)
     finally:  # what was read before a record that cannot be, or before Ctrl-C, is not read again
         fresh = frame(made).merge(state, on="source", validate="one_to_one")

@@ -108,13 +108,15 @@ def expanded(frame: pandas.DataFrame) -> pandas.DataFrame:
     """
     import pandas
 
-    own = {text: json.loads(text) for text in frame["options"].unique()}  # few of them are different
-    names = dict.fromkeys(name for options in own.values() for name in options if name != "sync")
+    which, texts = pandas.factorize(frame["options"])  # few of them are different
+    own = [json.loads(text) for text in texts]
+    names = dict.fromkeys(name for options in own for name in options if name != "sync")
     columns = {
-        f"option_{name}" if name in frame else name: _option([own[text].get(name) for text in frame["options"]])
+        f"option_{name}" if name in frame else name: _option([options.get(name) for options in own]).take(which)
         for name in names
     }
-    return pandas.concat([frame.drop(columns="options"), pandas.DataFrame(columns).set_axis(frame.index)], axis=1)
+    alike = {name: values.set_axis(frame.index) for name, values in columns.items()}
+    return pandas.concat([frame.drop(columns="options"), pandas.DataFrame(alike, index=frame.index)], axis=1)
 
 
 def _option(values: list[Any]) -> pandas.Series:

@@ -20,7 +20,8 @@ def csv(frame: pandas.DataFrame, stream: IO[bytes]) -> None:
     import pyarrow.csv
 
     table = _table(frame)
-    values = pyarrow.array([json_text.dumps(list(map(float, each))) for each in frame["values"]], pyarrow.string())
+    # They are finite, so Python writes them as JSON does, and faster than json.
+    values = pyarrow.array([str(list(map(float, each))) for each in frame["values"]], pyarrow.string())
     pyarrow.csv.write_csv(table.set_column(table.column_names.index("values"), "values", values), stream)
 
 
