@@ -20,7 +20,7 @@ COMMANDS = {
     "export csv": ("export", "RUNS", "-o", "out.csv"),
     "export parquet": ("export", "RUNS", "-o", "out.parquet"),
     "list references": ("list", "references"),
-    "table": ("table", "RUNS"),
+    "table": ("table", "RUNS"),  # slow as long as it reads every record instead of results.load
 }
 TRIES = 3  # the best counts: the machine may be doing other things
 
