@@ -105,11 +105,30 @@ def load(
 
 
 def expanded(frame: pandas.DataFrame) -> pandas.DataFrame:
-    """``frame`` with each of the backends' own options in a column of its own, named after it."""
+    """``frame`` with each of the backends' own options in a column of its own, named after it; missing where it has none.
+
+    An option that is called like another column gets the column ``option_NAME``.
+    """
     import pandas
 
-    options = pandas.DataFrame([json.loads(text) for text in frame["options"]], index=frame.index)
-    return pandas.concat([frame.drop(columns="options"), options], axis=1)
+    which, texts = pandas.factorize(frame["options"])  # few of them are different
+    own = [json.loads(text) for text in texts]
+    names = dict.fromkeys(name for options in own for name in options)
+    columns = {
+        f"option_{name}" if name in frame else name: _option([options.get(name) for options in own]).take(which)
+        for name in names
+    }
+    alike = {name: values.set_axis(frame.index) for name, values in columns.items()}
+    return pandas.concat([frame.drop(columns="options"), pandas.DataFrame(alike, index=frame.index)], axis=1)
+
+
+def _option(values: list[Any]) -> pandas.Series:
+    """A column that keeps integers and truth values what they are beside missing ones."""
+    import pandas
+
+    kinds = {type(value) for value in values if value is not None}
+    types: dict[type, str] = {bool: "boolean", int: "Int64", float: "float64", str: "str"}
+    return pandas.Series(values, dtype=types.get(kinds.pop(), "object") if len(kinds) == 1 else "object")
 
 
 def _rows_of(source: str, told: Callable[[int, int], None]) -> pandas.DataFrame:

@@ -25,6 +25,7 @@ from harness.spec import SYNTHETIC, RunSpec
 
 if TYPE_CHECKING:
     from harness import campaign
+    from harness.published import Group
 
 REFRESH_S = 0.5
 HEADINGS = (
@@ -207,6 +208,26 @@ def readiness(found: Sequence[Readiness]) -> str:
             state = "can run" if not one.lacks else "lacks " + ", ".join(one.lacks)
             lines.append(f"    {one.framework:11} {one.device:5} {', '.join(one.transports):16} {state}".rstrip())
     return "\n".join(lines)
+
+
+def references(groups: Sequence[Group]) -> str:
+    """The published measurements: what was measured where, by whom, at which sizes."""
+    rows: list[tuple[str, ...]] = [
+        ("system", "software", "backends", "model", "figure", "data", "devices", "rows", "source")
+    ]
+    rows += [
+        (
+            *(one.system, one.software, ", ".join(one.backends), one.model, one.what),
+            *(", ".join(one.data), _sizes(one.workers), str(one.rows), one.source),
+        )
+        for one in groups
+    ]
+    return _table(rows, right={7})
+
+
+def _sizes(sizes: Sequence[int]) -> str:
+    """``64, 128``, or ``1–128`` for more than three."""
+    return ", ".join(map(str, sizes)) if len(sizes) <= 3 else f"{sizes[0]}–{sizes[-1]}"
 
 
 def with_interval(values: Summary) -> str:
