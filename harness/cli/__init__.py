@@ -13,6 +13,7 @@ import click
 
 from harness import __version__
 from harness.cli import provide, runs, show, studies
+from harness.cli.common import CLEAR_LINE
 from harness.errors import HarnessError, InvalidInput
 
 INTERRUPTED = 130  # what shells report for a program that Ctrl-C ended
@@ -41,7 +42,8 @@ def main() -> NoReturn:
 
 
 def _complain(message: str, code: int) -> int:
-    print(f"harness: {message}", file=sys.stderr)
+    clear = CLEAR_LINE if sys.stderr.isatty() else ""  # of the progress that the error cut short
+    print(f"{clear}harness: {message}", file=sys.stderr)
     return code
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+import sys
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from harness.where import Where
 
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="print JSON for scripts")
+REFRESH_S = 0.5
+CLEAR_LINE = "\r\x1b[2K"
 
 
 def run_options() -> list[click.Option]:
@@ -163,6 +167,26 @@ def signals_interrupt() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def reading() -> Callable[[int, int], None]:
+    """What ``results.load`` tells how far it is: a line on a terminal that is gone when all is read; silent elsewhere.
+
+    The line appears after half a second, and is rewritten twice a second at most.
+    """
+    if not sys.stderr.isatty():
+        return lambda done, of: None
+    written_at = time.monotonic()
+
+    def told(done: int, of: int) -> None:
+        nonlocal written_at
+        if done < of and time.monotonic() - written_at < REFRESH_S:
+            return
+        written_at = time.monotonic()
+        text = f"reading {done:,} of {of:,} records" if done < of else ""
+        print(f"{CLEAR_LINE}{text}", end="", file=sys.stderr, flush=True)
+
+    return told
 
 
 def path_of(text: str | None) -> Path | None:
