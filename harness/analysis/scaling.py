@@ -214,7 +214,7 @@ def _curve(scaling: Scaling, facets: dict[str, Any], runs: list[_Runs], baseline
     points = [_point(same) for _, same in _by(runs, lambda one: one.key["workers"])]
     known = [point for point in points if not math.isnan(point.img_per_s)]
     base = next((point for point in known if point.workers == (baseline or known[0].workers)), None)
-    related = tuple(_related(point, base) for point in points)
+    related = tuple(relative_to(point, base) for point in points)
     return Curve(scaling, facets, related, next((one for one in related if base and one.workers == base.workers), None))
 
 
@@ -247,8 +247,8 @@ def _configuration(runs: list[_Runs]) -> Configuration:
     )
 
 
-def _related(point: Point, base: Point | None) -> Point:
-    """``point`` with its speedup and efficiency relative to ``base``.
+def relative_to(point: Point, base: Point | None) -> Point:
+    """``point`` with its speedup and efficiency relative to ``base``, as it is where one of them has no throughput.
 
     The baseline counts as a speedup of its own number of workers, so that ideal scaling is a speedup of ``workers``.
     """
@@ -399,6 +399,27 @@ def _added(terms: Sequence[tuple[float, float]]) -> tuple[float, float]:
     if total == 0:
         return 0.0, sum(freedom for _, freedom in terms)
     return math.sqrt(total), total**2 / sum(error**4 / freedom for error, freedom in terms)
+
+
+def repeats_for(choices: Sequence[Choice], width: float, most: int = 1000) -> int | None:
+    """How many repeats of every configuration it takes, at the spread seen, for an interval of × or ÷ (1 + ``width``).
+
+    ``choices`` are those of a ratio. None where no spread is known, or ``most`` repeats are not enough.
+    """
+    spreads = [_spread(choice) for choice in choices]
+    known = [(one, len(choice)) for one, choice in zip(spreads, choices, strict=True) if one is not None]
+    if len(known) < len(choices):
+        return None
+    for repeats in range(2, most + 1):
+        terms = []
+        for spread, configurations in known:
+            freedom = float(configurations * (repeats - 1))
+            lower, upper = _quantiles(freedom, configurations, LEVEL)
+            terms.append((spread.deviation / math.sqrt(repeats) * lower / upper, freedom))
+        error, freedom = _added(terms)
+        if not error or _quantiles(freedom, 1, LEVEL)[1] * error <= math.log(1 + width):
+            return repeats
+    return None
 
 
 def ratio_interval(over: Sequence[Sample], under: Sequence[Sample], level: float = LEVEL) -> Interval | None:
