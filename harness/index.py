@@ -42,7 +42,7 @@ def rows(root: Path, told: Callable[[int, int], None] = lambda done, of: None) -
             "size": [one.size for one in found],
             "mtime_ns": [one.mtime_ns for one in found],
         }
-    )
+    ).astype({"source": "str", "size": "int64", "mtime_ns": "int64"})  # also if there are none
     kept = _read(root)
     known = set() if kept is None else set(zip(kept["source"], kept["size"], kept["mtime_ns"], strict=True))
     new = [one for one in found if (str(one.path), one.size, one.mtime_ns) not in known]

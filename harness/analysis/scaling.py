@@ -481,8 +481,8 @@ def io_overheads(found: Sequence[Curve]) -> list[tuple[Curve, list[Overhead]]]:
     return told
 
 
-def _facets_but_data(curve: Curve) -> tuple[tuple[str, Any], ...]:
-    return tuple((name, value) for name, value in curve.facets.items() if name != "data")
+def _facets_but_data(curve: Curve) -> frozenset[tuple[str, Any]]:
+    return frozenset((name, value) for name, value in curve.facets.items() if name != "data")
 
 
 def _overhead(synthetic: Point, real: Point) -> Overhead:

@@ -39,17 +39,17 @@ def table(sources: tuple[str, ...], baseline: int | None, style: str, stragglers
 
     With --json: the points of all scaling curves, with the best configuration at each size.
     """
-    from harness.report import report2017, tables
+    from harness.report import comparison, report2017
 
     frame = _loaded(sources)
     if as_json:
-        click.echo(json.dumps(tables.points(frame, baseline)))
+        click.echo(json.dumps(comparison.points(frame, baseline)))
     elif style == "report2017":
         click.echo(report2017.tables(frame, baseline))
     else:
-        click.echo(tables.runs(frame, baseline))
+        click.echo(comparison.runs(frame, baseline))
     if stragglers and not as_json:
-        click.echo(f"\n{tables.stragglers(frame)}")
+        click.echo(f"\n{comparison.stragglers(frame)}")
 
 
 def _share(context: click.Context, option: click.Parameter, value: str) -> float:

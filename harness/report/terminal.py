@@ -20,7 +20,7 @@ from harness.launch.watch import PHASES, Progress
 from harness.plan import LaunchPlan, Process
 from harness.readiness import Readiness
 from harness.record import Record
-from harness.report.text import table
+from harness.report.table import table
 from harness.run import Prepared, Run
 from harness.spec import SYNTHETIC, RunSpec
 
@@ -209,9 +209,9 @@ def with_interval(values: Summary) -> str:
 def comparison(records: Sequence[Record]) -> str:
     """The table of several runs, as ``harness table`` prints it of their records."""
     from harness import index, results  # here, as they are for tables only
-    from harness.report import tables
+    from harness.report import comparison as comparisons
 
-    return tables.runs(index.frame([results.row(record, Path(record.id)) for record in records]))
+    return comparisons.runs(index.frame([results.row(record, Path(record.id)) for record in records]))
 
 
 def plan(prepared: Prepared) -> str:

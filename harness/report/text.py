@@ -1,23 +1,8 @@
-"""Layout of text for a terminal."""
+"""Parts of text: intervals, percentages, plurals."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-
-
-def table(rows: Sequence[Sequence[str]], right: set[int]) -> str:
-    """Rows, of which the first are the headings, in columns; those in ``right`` are aligned to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-
-    def line(row: Sequence[str]) -> str:
-        cells = (
-            cell.rjust(width) if column in right else cell.ljust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        return "  ".join(cells).rstrip()
-
-    return "\n".join([line(rows[0]), "  ".join("─" * width for width in widths), *map(line, rows[1:])])
 
 
 def interval(limits: tuple[float, float] | None, digits: int = 2, scale: float = 1.0) -> str:

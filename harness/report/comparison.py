@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,8 @@ from harness.analysis import scaling
 from harness.analysis.scaling import Configuration, Curve, Point
 from harness.analysis.statistics import scaling_efficiency
 from harness.errors import InvalidInput
-from harness.report.text import interval, percent, plural, table
+from harness.report.table import table
+from harness.report.text import interval, percent, plural
 
 if TYPE_CHECKING:
     import pandas
@@ -88,7 +89,7 @@ def _related(frame: pandas.DataFrame, weak: Sequence[Curve], strong: Sequence[Cu
     strongly = {row for curve in strong for row in _rows(curve)}
     found: dict[int, _Base] = {}
     own: set[int] = set()
-    per_node = frame["devices_per_node"]
+    per_node = dict(zip(frame.index.tolist(), frame["devices_per_node"].tolist(), strict=True))
     for curve in weak:
         if curve.baseline is None or (len(curve.points) == 1 and strongly.issuperset(_rows(curve))):
             continue
@@ -113,7 +114,7 @@ def _runs(frame: pandas.DataFrame, bases: Mapping[int, _Base]) -> str:
     searched = set(frame.loc[frame["ps"] > 1, "backend"])
     options = {text: str(json.loads(text or "{}").get("sync", "")) for text in set(frame["options"])}
     lines = []
-    for position, row in zip(frame.index, frame.to_dict("records"), strict=True):
+    for position, row in _records(frame):
         first = ["" if row["data"] == "synthetic" else "images", options[row["options"]]]
         told = [form.format(row[name]) for name, form in apart.items() if row[name] not in ("", 0)]
         configuration = (row["model"], row["device"], *first)
@@ -128,6 +129,22 @@ def _runs(frame: pandas.DataFrame, bases: Mapping[int, _Base]) -> str:
         lines.append((order, (*who, *_figures(row, bases.get(position)))))
     lines.sort(key=lambda line: line[0])
     return table([HEADINGS, *(cells for _, cells in lines)], right={4, 5, 6, 7})
+
+
+# What a line is made of, besides what tells runs apart.
+_COLUMNS = (
+    *("status", "reason", "backend", "framework", "transport", "model", "device", "data", "options"),
+    *("nodes", "devices_per_node", "workers", "ps", "img_per_s", "ci95", "sent_bytes_per_step", "published_efficiency"),
+)
+
+
+def _records(frame: pandas.DataFrame) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Rows as dictionaries by column, a few times as fast as ``DataFrame.to_dict``."""
+    names = (*_COLUMNS, *_WHERE, *_HOW)
+    for position, values in zip(
+        frame.index.tolist(), zip(*(frame[name].tolist() for name in names), strict=True), strict=True
+    ):
+        yield position, dict(zip(names, values, strict=True))
 
 
 def _nodes(row: Mapping[Any, Any]) -> str:
