@@ -402,7 +402,7 @@ def _added(terms: Sequence[tuple[float, float]]) -> tuple[float, float]:
 
 
 def repeats_for(choices: Sequence[Choice], width: float, most: int = 1000) -> int | None:
-    """How many repeats of every configuration it takes, at the spread seen, for an interval of × or ÷ (1 + ``width``).
+    """How many repeats of every configuration it takes, at the spread seen, for an interval of × or ÷ exp(``width``).
 
     ``choices`` are those of a ratio. None where no spread is known, or ``most`` repeats are not enough.
     """
@@ -417,7 +417,7 @@ def repeats_for(choices: Sequence[Choice], width: float, most: int = 1000) -> in
             lower, upper = _quantiles(freedom, configurations, LEVEL)
             terms.append((spread.deviation / math.sqrt(repeats) * lower / upper, freedom))
         error, freedom = _added(terms)
-        if not error or _quantiles(freedom, 1, LEVEL)[1] * error <= math.log(1 + width):
+        if not error or _quantiles(freedom, 1, LEVEL)[1] * error <= width:
             return repeats
     return None
 
@@ -430,22 +430,25 @@ def ratio_interval(over: Sequence[Sample], under: Sequence[Sample], level: float
     return ratio([[one] for one in over], [[one] for one in under]).interval(level)
 
 
-def holm(probabilities: Sequence[float | None], level: float = LEVEL) -> list[bool]:
-    """Which of several tests are significant if all of them together shall err with probability 1 − ``level`` (Holm 1979).
+def holm(
+    probabilities: Sequence[float | None], weights: Sequence[float] | None = None, level: float = LEVEL
+) -> list[bool]:
+    """Which of several tests are significant if all of them together shall err with probability 1 − ``level``.
 
-    None stands for a test that could not be made; it is not significant, and counts as one that was tried.
+    Holm's step-down procedure (1979), with the share of the error that each test gets by ``weights``; they get equal ones by
+    default. None stands for a test that could not be made: it is not significant, and counts as one that was tried.
     """
-    order = sorted(range(len(probabilities)), key=lambda one: _or_one(probabilities[one]))
+    shares = list(weights or [1.0] * len(probabilities))
+    left = set(range(len(probabilities)))
     significant = [False] * len(probabilities)
-    for rank, one in enumerate(order):
-        if _or_one(probabilities[one]) > (1 - level) / (len(probabilities) - rank):
+    while left:
+        scaled = {one: (1.0 if (p := probabilities[one]) is None else p) / shares[one] for one in left}
+        first = min(scaled, key=lambda one: scaled[one])
+        if scaled[first] > (1 - level) / sum(shares[one] for one in left):
             break
-        significant[one] = True
+        significant[first] = True
+        left.remove(first)
     return significant
-
-
-def _or_one(probability: float | None) -> float:
-    return 1.0 if probability is None else probability
 
 
 # --- what reading images costs --------------------------------------------------------------------

@@ -7,15 +7,16 @@ size, per-device batch, devices per node, warm-up and steps are equal, nothing i
 What is judged is the ratio of scaling efficiencies, both relative to the smallest common size B: the speed of the
 frameworks on B workers cancels. Its interval allows for the parameter servers' best having been picked
 (``scaling.ratio``). Sizes at which the ratio is not 1 are told with Holm's correction: all sizes of a contender together
-err with 5 % probability. ``docs/verdict.md`` says what that can and cannot tell.
+err with 5 % probability, half of which is the largest size's, as that is where scaling is decided. ``docs/verdict.md`` says what that can and cannot tell.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -98,7 +99,8 @@ class Comparison:
     """One contender against the best of the parameter servers. ``facets`` are those of the contender's curve.
 
     ``base`` is the smallest common size (workers), ``sizes`` are all common ones. ``parts`` are the sizes between which
-    they part for good. ``repeats`` is how many repeats it would take to know every ratio to within the margin.
+    they part for good. ``repeats`` is how many repeats it would take, at the noise seen, to know every ratio to within the
+    margin; ``telling`` how many to tell every ratio from 1, or that it is within the margin, if the ratios stay as seen.
     """
 
     facets: Mapping[str, Any]
@@ -108,6 +110,7 @@ class Comparison:
     sizes: tuple[AtSize, ...] = ()
     parts: tuple[int, int] | None = None
     repeats: int | None = None
+    telling: int | None = None
     terms: Terms | None = None
     indication: Indication | None = None
 
@@ -177,10 +180,15 @@ def compared(toolkit: Curve, servers: Curve, margin: float = MARGIN) -> Comparis
         return Comparison(toolkit.facets, "cannot say", "one size", both[0][0].workers if both else 0, sizes)
     base = both[0]
     at = [_at_size(*pair, *base, first=pair is base) for pair in both]
-    significant = scaling.holm([one.p for one in at if one.p is not None])
-    told = iter(significant)
-    sizes = tuple(one if one.p is None else _with(one, next(told)) for one in at)
-    answer, reason, parts = _judged([one for one in sizes[1:] if one.p is not None], sizes, margin)
+    judged = [number for number, one in enumerate(at) if one.p is not None]
+    others = len(judged) - 1
+    told = scaling.holm([at[number].p for number in judged], [1.0] * others + [max(1.0, others)] * bool(judged))
+    for number, significant in zip(judged, told, strict=True):
+        at[number] = replace(at[number], significant=significant)
+    sizes = tuple(at)
+    answer, reason, parts = _judged([at[number] for number in judged], sizes, margin)
+    wide = math.log(1 + margin)
+    apart = [abs(math.log(one.efficiency_ratio)) for one in at[1:]]
     return Comparison(
         facets=toolkit.facets,
         answer=answer,
@@ -188,7 +196,8 @@ def compared(toolkit: Curve, servers: Curve, margin: float = MARGIN) -> Comparis
         base=base[0].workers,
         sizes=sizes,
         parts=parts,
-        repeats=_repeats(both, margin),
+        repeats=_repeats(both, [wide] * len(apart)),
+        telling=_repeats(both, [max(one, wide - one) for one in apart]),
     )
 
 
@@ -201,7 +210,7 @@ def _compared(
     found = compared(toolkit, servers, margin)
     common = [point.workers for point in toolkit.points if point.workers in {one.workers for one in servers.points}]
     sides = [_of_best(one, common, frame) for one in (toolkit, servers)]
-    return Comparison(**{**vars(found), "terms": _held(toolkit, *sides)})
+    return replace(found, terms=_held(toolkit, *sides))
 
 
 def _at_size(toolkit: Point, servers: Point, base: Point, base_servers: Point, first: bool) -> AtSize:
@@ -218,10 +227,6 @@ def _at_size(toolkit: Point, servers: Point, base: Point, base_servers: Point, f
         throughput_interval=throughput.interval(),
         p=None if first else efficiency.p,
     )
-
-
-def _with(size: AtSize, significant: bool) -> AtSize:
-    return AtSize(**{**vars(size), "significant": significant})
 
 
 def _judged(
@@ -254,13 +259,12 @@ def _within(interval: Interval | None, margin: float) -> bool:
     return interval is not None and 1 - margin <= interval[0] and interval[1] <= 1 + margin
 
 
-def _repeats(both: Sequence[tuple[Point, Point]], margin: float) -> int | None:
-    """The most repeats that any size needs for an interval of ± ``margin``."""
+def _repeats(both: Sequence[tuple[Point, Point]], widths: Sequence[float]) -> int | None:
+    """The most repeats that any size needs for an interval as wide as its width, on logarithms."""
     base = both[0]
     needed = [
-        scaling.repeats_for([point.samples for point in (*pair, *base)], margin)
-        for pair in both[1:]
-        if pair is not base
+        scaling.repeats_for([point.samples for point in (*pair, *base)], width)
+        for pair, width in zip(both[1:], widths, strict=True)
     ]
     known = [one for one in needed if one is not None]
     return max(known) if len(known) == len(needed) else None
@@ -321,8 +325,6 @@ def _named(column: str, rows: pandas.DataFrame) -> str:
         return ", ".join(sorted({framework_of(value) for value in values}))
     if column != "options":
         return ", ".join(str(value) for value in values if value not in ("", 0))
-    import json
-
     options: dict[str, set[str]] = defaultdict(set)
     for text in values:
         for name, value in json.loads(text or "{}").items():

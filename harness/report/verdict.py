@@ -214,7 +214,10 @@ def _why_not(one: Comparison, margin: float, name: str) -> str:
         )
     if one.reason == "too wide":
         widest = max(one.judged, key=_width)
-        needed = f"; ± {100 * margin:g} % would take {one.repeats} repeats at the noise seen" if one.repeats else ""
+        had = min(len(point.best.sample.values) for size in one.judged for point in (size.toolkit, size.servers))
+        needed = ""
+        if one.repeats and one.repeats > had:
+            needed = f"; at the noise seen an interval of ± {100 * margin:g} % takes {one.repeats} repeats"
         return (
             f"{ratio} is {_ratio(widest.efficiency_ratio, widest.efficiency_interval)} at "
             f"{_size(widest)}, which neither differs from 1 nor lies within 1 ± {100 * margin:g} %{needed}"
@@ -329,8 +332,8 @@ def _would_decide(one: Comparison, margin: float) -> str:
         case "one size":
             return f"{name} and parameter servers on two or more common numbers of nodes"
         case "too wide":
-            repeats = f"{one.repeats} repeats" if one.repeats else "more repeats, or less noise"
-            return f"{repeats} of {name} and of the parameter servers at each size, for ± {100 * margin:g} %"
+            repeats = f"about {one.telling} repeats" if one.telling else "more repeats, or less noise"
+            return f"{repeats} of {name} and of the parameter servers at each size, if the ratios stay as they are"
         case "no counterpart":
             terms = f"{one.facets['model']} on {one.facets['system']}"
             return f"parameter servers measured like {name}: {terms}, {one.facets['data']} data, with repeats"
@@ -398,7 +401,8 @@ def _comparison(one: Comparison, margin: float) -> dict[str, Any]:
         "finding": _finding(one, margin),
         "base_workers": one.base or None,
         "parts_between_workers": one.parts,
-        "repeats_needed": one.repeats,
+        "repeats_for_margin": one.repeats,
+        "repeats_to_tell": one.telling,
         "sizes": [_at_size(size) for size in one.sizes],
         "equal": dict(terms.equal) if terms else {},
         "unequal": dict(terms.unequal) if terms else {},
