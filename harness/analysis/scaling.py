@@ -19,7 +19,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from harness.analysis.statistics import scaling_efficiency
@@ -287,6 +287,7 @@ def _spread(samples: Sequence[Sample]) -> _Spread | None:
     return _Spread(math.sqrt(squares / freedom), freedom)
 
 
+@lru_cache(maxsize=4096)
 def _quantiles(freedom: float, samples: int, level: float) -> Interval:
     """Student's t quantiles for the lower and the upper limit of the best of so many samples (see the module's text)."""
     from scipy.special import stdtrit
@@ -435,8 +436,8 @@ def holm(
 ) -> list[bool]:
     """Which of several tests are significant if all of them together shall err with probability 1 − ``level``.
 
-    Holm's step-down procedure (1979), with the share of the error that each test gets by ``weights``; they get equal ones by
-    default. None stands for a test that could not be made: it is not significant, and counts as one that was tried.
+    Holm's step-down procedure (1979), with the share of the error that each test gets by ``weights``, by default equal
+    ones. None stands for a test that could not be made: it is not significant, and counts as one that was tried.
     """
     shares = list(weights or [1.0] * len(probabilities))
     left = set(range(len(probabilities)))

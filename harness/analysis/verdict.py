@@ -7,7 +7,8 @@ size, per-device batch, devices per node, warm-up and steps are equal, nothing i
 What is judged is the ratio of scaling efficiencies, both relative to the smallest common size B: the speed of the
 frameworks on B workers cancels. Its interval allows for the parameter servers' best having been picked
 (``scaling.ratio``). Sizes at which the ratio is not 1 are told with Holm's correction: all sizes of a contender together
-err with 5 % probability, half of which is the largest size's, as that is where scaling is decided. ``docs/verdict.md`` says what that can and cannot tell.
+err with 5 % probability. Half of that is the largest size's, as that is where scaling is decided. ``docs/verdict.md`` says
+what this can and cannot tell.
 """
 
 from __future__ import annotations
@@ -155,7 +156,9 @@ def verdict(frame: pandas.DataFrame, margin: float = MARGIN) -> Verdict:
     weak = [
         one for one in found if one.scaling == "weak" and not (len(one.points) == 1 and _rows(one.points) <= strong)
     ]
-    comparisons = [_compared(curve, offered.get(_terms(curve)), best, usable, margin) for curve in weak]
+    used = {row for one in weak for row in _rows(one.points)}
+    described = usable[[*OTHERS, "started"]]
+    comparisons = [_compared(curve, offered.get(_terms(curve)), best, described, margin) for curve in weak]
     known = {_contender(one) for one in weak}
     for curve in scaling.curves(usable[~same & ~servers]):
         if curve.scaling == "weak" and _contender(curve) not in known:
@@ -167,7 +170,7 @@ def verdict(frame: pandas.DataFrame, margin: float = MARGIN) -> Verdict:
         margin=margin,
         comparisons=toolkits,
         controls=tuple(one for one in comparisons if one.facets["family"] == "collectives"),
-        left_out=tuple(_left_out(frame, completed, usable, len(strong), {_terms(one) for one in weak})),
+        left_out=tuple(_left_out(frame, completed, usable, len(strong - used), best, {_terms(one) for one in weak})),
     )
 
 
@@ -378,6 +381,7 @@ def _left_out(
     completed: pandas.DataFrame,
     usable: pandas.DataFrame,
     strong: int,
+    servers: Sequence[Curve],
     compared_with: set[tuple[Any, ...]],
 ) -> list[LeftOut]:
     told = [
@@ -399,9 +403,8 @@ def _left_out(
         told.append(LeftOut(runs, f"{backend} with {training}", "another training"))
     if strong:
         told.append(LeftOut(strong, "toolkits with a constant global batch", "strong scaling is not judged"))
-    theirs = usable[(usable["family"] == "parameter_servers") & (usable["training"] == "")]
-    for curve in scaling.curves(theirs, by="family"):
-        if curve.scaling == "weak" and _terms(curve) not in compared_with:
+    for curve in servers:
+        if not curve.facets["training"] and _terms(curve) not in compared_with:
             facets = curve.facets
             what = f"parameter servers on {facets['system']}: {facets['model']}, {facets['data']} data"
             told.append(LeftOut(len(_rows(curve.points)), what, "no toolkit was measured like that"))
