@@ -12,7 +12,7 @@ from typing import NoReturn
 import click
 
 from harness import __version__
-from harness.cli import exports, provide, runs, show, studies
+from harness.cli import answers, exports, provide, runs, show, studies
 from harness.cli.common import CLEAR_LINE
 from harness.errors import HarnessError, InvalidInput
 
@@ -64,8 +64,9 @@ def cli() -> None:
 
 
 for command in (
-    *(runs.run, runs.compare_backends, runs.table, runs.status, runs.collect, runs.cancel),
+    *(runs.run, runs.compare_backends, runs.status, runs.collect, runs.cancel),
     studies.study,
+    *(answers.table, answers.verdict),
     exports.export_,
     *(show.list_, show.site_),
     *(provide.env, provide.data),
