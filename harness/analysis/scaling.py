@@ -97,8 +97,8 @@ class Configuration:
 class Point:
     """The best configuration of a curve at one size. Intervals are None where no spread is known.
 
-    ``img_per_s`` is NaN where only an efficiency was published; ``speedup`` and ``efficiency`` are relative to the curve's
-    baseline.
+    ``img_per_s`` is NaN where only an efficiency was published; ``speedup`` and ``efficiency`` are relative to ``base``,
+    the curve's baseline. Intervals are computed when asked for: most tables do not, and SciPy takes a while to load.
     """
 
     workers: int
@@ -106,10 +106,23 @@ class Point:
     best: Configuration
     tried: tuple[Configuration, ...]
     img_per_s: float
-    interval: Interval | None
     speedup: float = math.nan
     efficiency: float = math.nan
-    efficiency_interval: Interval | None = None
+    base: Point | None = None
+
+    @cached_property
+    def interval(self) -> Interval | None:
+        """Where the best true throughput lies (img/s)."""
+        return best_interval(self.samples)
+
+    @cached_property
+    def efficiency_interval(self) -> Interval | None:
+        """Where the true scaling efficiency lies; None for the baseline itself."""
+        if self.base is None or self.base.workers == self.workers:
+            return None
+        interval = ratio([self.samples], [self.base.samples]).interval()
+        scale = self.base.workers / self.workers
+        return interval and (interval[0] * scale, interval[1] * scale)
 
     @property
     def samples(self) -> tuple[Sample, ...]:
@@ -228,7 +241,6 @@ def _point(runs: list[_Runs]) -> Point:
         best=best,
         tried=tuple(configurations),
         img_per_s=best.sample.mean,
-        interval=best_interval([one.sample for one in configurations]),
         efficiency=max(published, default=math.nan),
     )
 
@@ -254,14 +266,12 @@ def relative_to(point: Point, base: Point | None) -> Point:
     """
     if base is None or math.isnan(point.img_per_s):
         return point
-    scale = base.workers / point.workers
-    interval = None if point.workers == base.workers else ratio([point.samples], [base.samples]).interval()
     efficiency = scaling_efficiency(point.img_per_s, point.workers, base.img_per_s, base.workers)
     return replace(
         point,
         speedup=point.img_per_s / base.img_per_s * base.workers,
         efficiency=efficiency,
-        efficiency_interval=interval and (interval[0] * scale, interval[1] * scale),
+        base=base,
     )
 
 
