@@ -42,7 +42,7 @@ def rows(root: Path, told: Callable[[int, int], None] = lambda done, of: None) -
             "size": [one.size for one in found],
             "mtime_ns": [one.mtime_ns for one in found],
         }
-    )
+    ).astype({"source": "str"})  # no records: no type to tell from
     kept = _read(root)
     known = set() if kept is None else set(zip(kept["source"], kept["size"], kept["mtime_ns"], strict=True))
     new = [one for one in found if (str(one.path), one.size, one.mtime_ns) not in known]

@@ -20,6 +20,7 @@ from harness.launch.watch import PHASES, Progress
 from harness.plan import LaunchPlan, Process
 from harness.readiness import Readiness
 from harness.record import Record
+from harness.report.table import table as _table
 from harness.run import Prepared, Run
 from harness.spec import SYNTHETIC, RunSpec
 
@@ -267,19 +268,6 @@ def _efficiency(record: Record, records: Sequence[Record]) -> str:
         record.derived.img_per_s.mean, record.spec.workers, base.derived.img_per_s.mean, base.spec.workers
     )
     return f"{100 * efficiency:.1f} %" + (" (baseline)" if base is record else "")
-
-
-def _table(rows: Sequence[Sequence[str]], right: set[int]) -> str:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-
-    def line(row: Sequence[str]) -> str:
-        cells = (
-            cell.rjust(width) if column in right else cell.ljust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        return "  ".join(cells).rstrip()
-
-    return "\n".join([line(rows[0]), "  ".join("─" * width for width in widths), *map(line, rows[1:])])
 
 
 def plan(prepared: Prepared) -> str:
