@@ -12,7 +12,8 @@ level (Bonferroni).
 ``SHORTEST`` runs, so that one bad run is no change.
 
 **The level** of a whole series is 0.03: 3 % of series without a change are said to have one. A drop of 5 % in 2 % of noise
-in the middle of 30 runs is found in more than 99 %, in 97 % within two runs of where it is. ``tests/unit/test_history.py`` measures both.
+in the middle of 30 runs is found in more than 99 %, and in 97 % within two runs of where it is. Both are measured by
+``tests/unit/test_history.py``.
 """
 
 from __future__ import annotations
@@ -109,8 +110,10 @@ def change_points(img_per_s: Sequence[float] | Vector, level: float = LEVEL) -> 
 
 def _split(values: Vector, start: int, end: int, level: float) -> Iterator[int]:
     """The change points in ``values[start:end]``, in no order."""
+    if end - start < FEWEST:
+        return
     segment = _clipped(values[start:end])
-    if len(segment) < FEWEST or np.ptp(segment) == 0:
+    if np.ptp(segment) == 0:
         return
     at, distance = _best(segment)
     if not _significant(segment, distance, level):

@@ -226,7 +226,8 @@ def compare(old: pandas.DataFrame, new: pandas.DataFrame, rule: Rule = _DEFAULT)
         raise InvalidInput(f"OLD and NEW hold the same {count(len(new), 'run')}, such as {new['id'].iloc[0]}")
     if again.any():
         new = new[~again]
-        notes.append(f"{count(int(again.sum()), 'run')} of NEW are also in OLD, and count there only")
+        verbs = ("is", "counts") if again.sum() == 1 else ("are", "count")
+        notes.append(f"{count(int(again.sum()), 'run')} of NEW {verbs[0]} also in OLD, and {verbs[1]} there only")
     before, after = Results(old), Results(new)
     matched, lost = pairing.matched(before, after), pairing.lost(before, after)
     if not matched and not lost:
