@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -28,11 +28,11 @@ _ORDER = [
         r"package .*",
         r"machine .*",
         r"variable .*",
-        r"nodes",
         r".*",
     )
 ]
 _PORT = re.compile(r"(?<=[\d\]]):\d+")
+_NODES = re.compile(r'"nodes": ("(?:[^"\\]|\\.)*")(?:, )?')
 
 
 @dataclass(frozen=True)
@@ -56,42 +56,48 @@ def environments(old: Sequence[str], new: Sequence[str]) -> tuple[Difference, ..
     Most relevant first. For ``nodes`` only those are told that the other side did not use. A whole group of names that one
     side lacks, such as the packages of a run that failed before it could tell them, is not a difference but not known.
     """
-    before, after = _values(old), _values(new)
-    groups = [{_group(name) for name in side} for side in (before, after)]
-    found = []
-    for name in sorted(before.keys() | after.keys(), key=lambda name: (_rank(name), name)):
-        if _group(name) not in groups[0] & groups[1]:
-            continue
-        one, other = before.get(name, frozenset()), after.get(name, frozenset())
-        if one == other:
-            continue
-        if name == "nodes":
-            one, other = one - other, other - one
-        found.append(Difference(name, ", ".join(sorted(one)), ", ".join(sorted(other))))
-    return tuple(found)
+    (rest_old, before), (rest_new, after) = _nodes_apart(old), _nodes_apart(new)
+    found = _of_the_rest(rest_old, rest_new)
+    if not before or not after or before == after:
+        return found
+    return (*found, Difference("nodes", ", ".join(sorted(before - after)), ", ".join(sorted(after - before))))
 
 
-def _values(texts: Iterable[str]) -> dict[str, frozenset[str]]:
-    """Which values each name has in a group of runs."""
-    values: dict[str, set[str]] = {}
+def _nodes_apart(texts: Sequence[str]) -> tuple[tuple[str, ...], frozenset[str]]:
+    """The environments without their nodes, and all the nodes: many runs have the former in common, few the latter."""
+    rests, nodes = set(), set[str]()
     for text in texts:
-        for name, value in _parsed(text):
-            values.setdefault(name, set()).update(value)
-    return {name: frozenset(found) for name, found in values.items()}
+        if found := _NODES.search(text):
+            nodes.update(json.loads(found[1]).split(", "))
+            text = text[: found.start()] + text[found.end() :]
+        rests.add(text)
+    return tuple(sorted(rests)), frozenset(nodes)
 
 
 @lru_cache(maxsize=4096)
-def _parsed(text: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    found = json.loads(text)
-    return tuple((name, _parts(name, str(value))) for name, value in found.items())
+def _of_the_rest(old: tuple[str, ...], new: tuple[str, ...]) -> tuple[Difference, ...]:
+    """What differs but the nodes."""
+    before, after = _values(old), _values(new)
+    known = {_group(name) for name in before} & {_group(name) for name in after}
+    return tuple(
+        Difference(name, _joined(before.get(name)), _joined(after.get(name)))
+        for name in sorted(before.keys() | after.keys(), key=lambda name: (_rank(name), name))
+        if _group(name) in known and before.get(name) != after.get(name)
+    )
 
 
-def _parts(name: str, value: str) -> tuple[str, ...]:
-    if name == "nodes":
-        return tuple(value.split(", "))
-    if name == "gradients":
-        return (_PORT.sub("", value),)  # every run finds free ports of its own
-    return (value,)
+def _values(texts: Sequence[str]) -> dict[str, set[str]]:
+    """Which values each name has in a group of runs."""
+    values: dict[str, set[str]] = {}
+    for text in texts:
+        for name, value in json.loads(text).items():
+            # Every run finds free ports of its own.
+            values.setdefault(name, set()).add(_PORT.sub("", value) if name == "gradients" else value)
+    return values
+
+
+def _joined(values: set[str] | None) -> str:
+    return ", ".join(sorted(values or ()))
 
 
 def _group(name: str) -> str:

@@ -12,7 +12,7 @@ level (Bonferroni).
 ``SHORTEST`` runs, so that one bad run is no change.
 
 **The level** of a whole series is 0.03: 3 % of series without a change are said to have one. A drop of 5 % in 2 % of noise
-in the middle of 30 runs is found in more than 99 %, and in 97 % within two runs of where it is. Both are measured by
+in the middle of 30 runs is found in more than 99 %, and in 98 % within two runs of where it is. Both are measured by
 ``tests/unit/test_history.py``.
 """
 

@@ -2,38 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 _ALWAYS = ("backend", "framework", "transport", "model", "nodes", "devices_per_node")
 
 
 def labels(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """A name for each spec: what it is, its parameter servers, and whatever else tells it from the others."""
+    """A name for each spec: what it is, its parameter servers, and whatever else tells it from the others.
+
+    A field that all specs have tells all of them apart, an option of one backend that backend's.
+    """
     fields = {text: flat(spec) for text, spec in specs.items()}
-    of_all: dict[str, set[str]] = {}
-    of_backend: dict[tuple[str, str], set[str]] = {}
+    by_backend: dict[str, list[dict[str, Any]]] = {}
     for one in fields.values():
-        for name, value in one.items():
-            of_all.setdefault(name, set()).add(str(value))
-            of_backend.setdefault((one["backend"], name), set()).add(str(value))
-
-    def tells_apart(backend: str, name: str) -> bool:
-        # An option of one backend tells its own specs apart, a field of all specs all of them.
-        return len(of_backend[backend, name]) > 1 or (name in _of_every_spec and len(of_all[name]) > 1)
-
-    _of_every_spec = set.intersection(*({*spec} for spec in specs.values())) if specs else set()
+        by_backend.setdefault(one["backend"], []).append(one)
+    own = {backend: _varying(alike) for backend, alike in by_backend.items()}
+    of_all = _varying(list(fields.values())) & {name for spec in specs.values() for name in spec}
+    told = {
+        backend: [name for name in alike[0] if name not in _ALWAYS and name in own[backend] | of_all | {"ps"}]
+        for backend, alike in by_backend.items()
+    }
     found = {}
     for text, one in fields.items():
-        own = [
-            f"{name}={shown(value)}"
-            for name, value in one.items()
-            if name not in _ALWAYS and (name == "ps" or tells_apart(one["backend"], name))
-        ]
         nodes = count(one["nodes"], "node") + (f" × {one['devices_per_node']}" if one["devices_per_node"] > 1 else "")
         main = [one["backend"], one["framework"], one["transport"], one["model"], nodes]
-        found[text] = " ".join([*(str(part) for part in main if part), *own])
+        others = [f"{name}={shown(one[name])}" for name in told[one["backend"]] if name in one]
+        found[text] = " ".join([*(str(part) for part in main if part), *others])
     return found
+
+
+def _varying(fields: Sequence[Mapping[str, Any]]) -> set[str]:
+    """The names that do not have the same value in all of ``fields``."""
+    names = dict.fromkeys(name for one in fields for name in one)
+    return {name for name in names if len({str(one.get(name)) for one in fields}) > 1}
 
 
 def flat(spec: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -37,6 +38,10 @@ class Results:
         self.systems: list[str] = frame["system"].tolist()
         self._reasons, self._environments = frame["reason"].tolist(), frame["environment"].tolist()
         self._steps = frame[["step_p50_s", "step_p99_s", "jitter_s", "slowest_over_median"]].to_numpy()
+        self.repeats: list[int] = [len(values) for values in self.values]
+        of_each = np.repeat(np.arange(len(frame)), self.repeats)
+        logarithms = np.log(np.concatenate([*self.values, np.empty(0)]))
+        self._log_sums: list[float] = np.bincount(of_each, logarithms, len(frame)).tolist()
         without = {"failed": self.failed, "interrupted": self.interrupted}
         for row, (spec, status) in enumerate(zip(frame["spec"], frame["status"], strict=True)):
             if status == "completed":
@@ -50,7 +55,12 @@ class Results:
 
     def img_per_s(self, rows: Rows) -> NDArray[np.float64]:
         """img/s of every repeat of these runs."""
-        return np.concatenate([self.values[row] for row in rows])
+        return self.values[rows[0]] if len(rows) == 1 else np.concatenate([self.values[row] for row in rows])
+
+    def mean(self, rows: Rows) -> tuple[int, float | None]:
+        """How many repeats these runs have, and the geometric mean of their img/s, None without any."""
+        repeats = sum(self.repeats[row] for row in rows)
+        return repeats, math.exp(sum(self._log_sums[row] for row in rows) / repeats) if repeats else None
 
     def systems_of(self, rows: Rows) -> tuple[str, ...]:
         """The systems that these runs ran on, sorted."""

@@ -17,7 +17,7 @@ spread to judge by, and nothing is guessed. A measurement that had a number and 
 
 Why alpha is 0.04 and the interval of (b) 99 %: with 5 repeats on either side, 3.6 % of unchanged pairs then pass (a) and at
 most as many are called slower, whatever the noise; and a slowdown of 5 % in 2 % of noise is found in 96 % of all cases.
-With (b) on the 95 % interval it would be 94.8 %, because that interval misses a true slowdown of exactly the threshold once
+With (b) on the 95 % interval it would be 94.9 %, because that interval misses a true slowdown of exactly the threshold once
 in 40 times. ``tests/unit/test_regression.py`` measures this.
 """
 
@@ -25,8 +25,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import starmap
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -237,61 +237,60 @@ def compare(old: pandas.DataFrame, new: pandas.DataFrame, rule: Rule = _DEFAULT)
         [before.img_per_s(one.old) for one in matched], [after.img_per_s(one.new) for one in matched], rule
     )
     judgements += [Judgement("no number", after.reason(one.new)) for one in lost]
-    pairs = _pairs(before, after, [*matched, *lost], judgements)
+    differing = [
+        differences.environments(before.environments(one.old), after.environments(one.new)) for one in [*matched, *lost]
+    ]
     # A run that failed early could not tell its environment, so it does not say what all have in common.
-    common = _common([pair for pair in pairs if pair.verdict != "no number"] or pairs)
+    common = _common(differing[: len(matched)] or differing)
     notes += _notes(rule, before, after, matched, judgements)
     return Comparison(
         rule,
         _total(before),
         _total(after),
-        tuple(sorted((_told(pair, common) for pair in pairs), key=_severity)),
+        tuple(sorted(_pairs(before, after, [*matched, *lost], judgements, differing, common), key=_severity)),
         tuple(pairing.unpaired(before, after, [*matched, *lost])),
         common,
         tuple(notes),
     )
 
 
-def _pairs(before: Results, after: Results, matched: Sequence[Matched], judgements: Sequence[Judgement]) -> list[Pair]:
+def _pairs(
+    before: Results,
+    after: Results,
+    matched: Sequence[Matched],
+    judgements: Sequence[Judgement],
+    differing: Sequence[tuple[Difference, ...]],
+    common: Sequence[Difference],
+) -> Iterator[Pair]:
     specs = {text: json.loads(text) for text in dict.fromkeys(one.spec for one in matched)}
     names = labels(specs)
     several = {text for text, times in Counter(one.spec for one in matched).items() if times > 1}
-    pairs = []
-    for one, judgement in zip(matched, judgements, strict=True):
+    for one, judgement, found in zip(matched, judgements, differing, strict=True):
         old, new = _side(before, one.old), _side(after, one.new)
-        differing = differences.environments(before.environments(one.old), after.environments(one.new))
+        label = names[one.spec] + (f" on {', '.join(old.systems)}" if one.spec in several else "")
+        own: tuple[Difference, ...] = ()
         steps = None
+        if judgement.verdict in CHANGED:
+            own = tuple(difference for difference in found if difference not in common)
         if judgement.verdict in CHANGED and judgement.verdict != "no number":
             steps = StepTimes(*map(float, before.steps(one.old))), StepTimes(*map(float, after.steps(one.new)))
-        label = names[one.spec] + (f" on {', '.join(old.systems)}" if one.spec in several else "")
-        pairs.append(Pair(label, specs[one.spec], old, new, judgement, differing, steps))
-    return pairs
+        yield Pair(label, specs[one.spec], old, new, judgement, own, steps)
 
 
 def _side(results: Results, rows: Rows) -> Side:
-    values = results.img_per_s(rows)
-    mean = float(np.exp(np.log(values).mean())) if len(values) else None
-    return Side(len(rows), len(values), mean, results.systems_of(rows))
+    return Side(len(rows), *results.mean(rows), results.systems_of(rows))
 
 
 def _total(results: Results) -> Total:
     numbers = [row for spec in results.numbers for row in results.rows(spec)]
-    repeats = sum(len(results.values[row]) for row in numbers)
+    repeats = sum(results.repeats[row] for row in numbers)
     return Total(len(numbers), repeats, results.records - len(numbers), tuple(sorted(set(results.systems))))
 
 
-def _common(pairs: Sequence[Pair]) -> tuple[Difference, ...]:
+def _common(differing: Sequence[tuple[Difference, ...]]) -> tuple[Difference, ...]:
     """The differences that every pair has, in the order of the first."""
-    shared = set(pairs[0].differences)
-    for pair in pairs[1:]:
-        shared.intersection_update(pair.differences)
-    return tuple(one for one in pairs[0].differences if one in shared)
-
-
-def _told(pair: Pair, common: Sequence[Difference]) -> Pair:
-    """``pair`` with the differences that it alone has, and with none if it did not change."""
-    own = [one for one in pair.differences if one not in common] if pair.verdict in CHANGED else []
-    return replace(pair, differences=tuple(own))
+    shared = set(differing[0]).intersection(*set(differing))
+    return tuple(one for one in differing[0] if one in shared)
 
 
 def _severity(pair: Pair) -> tuple[int, float]:
@@ -310,7 +309,7 @@ def _notes(
         notes.append(f"{count(times, 'run')} of NEW failed while others of the same spec have a number: {reason}")
     judged = [one for one, judgement in zip(matched, judgements, strict=False) if judgement.p is not None]
     if rule.test == "mann-whitney" and judged:
-        sizes = [(len(before.img_per_s(one.old)), len(after.img_per_s(one.new))) for one in judged]
+        sizes = [(before.mean(one.old)[0], after.mean(one.new)[0]) for one in judged]
         least = min(starmap(two_samples.least_p, sizes))
         needed = int(least * len(judged) / rule.alpha) + 1
         if needed > 1:
