@@ -12,6 +12,7 @@ A *source* is where results come from, as a person names it on the command line:
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -80,7 +81,7 @@ COLUMNS: dict[str, type] = {
 _IRRELEVANT = {"repeats", "timeout_s", "straggler_limit", "save_parameters"}
 _LABELS = {"tensorflow": "TensorFlow", "torch": "PyTorch"}
 # Variables that differ from job to job, and say nothing about the machine.
-_PER_JOB = {"SLURM_JOB_ID"}
+_PER_JOB = re.compile(r"SLURM_JOB_ID|PMIX?_\w+")
 
 
 def load(
@@ -258,6 +259,6 @@ def _environment(record: Record) -> dict[str, str]:
         ),
         **{f"package {name}": version for name, version in record.software.get("packages", {}).items()},
         **{f"machine {name}": value for name, value in machine.items()},
-        **{f"variable {name}": value for name, value in record.variables.items() if name not in _PER_JOB},
+        **{f"variable {name}": value for name, value in record.variables.items() if not _PER_JOB.fullmatch(name)},
     }
     return {name: str(value) for name, value in found.items() if value not in ("", None)}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from harness.cli.common import AS_JSON, reading
+from harness.cli.common import AS_JSON, reading, share_of
 from harness.errors import InvalidInput
 from harness.record import FILE_NAME
 
@@ -52,18 +52,6 @@ def table(sources: tuple[str, ...], baseline: int | None, style: str, stragglers
         click.echo(f"\n{comparison.stragglers(frame)}")
 
 
-def _share(context: click.Context, option: click.Parameter, value: str) -> float:
-    """``5%`` or ``0.05`` as a number."""
-    text = value.strip()
-    try:
-        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    except ValueError:
-        share = 0.0
-    if not 0 < share < 1:
-        raise InvalidInput(f"{option.opts[0]} '{value}': must be a share between 0 and 1, such as 5% or 0.05")
-    return share
-
-
 @click.command("verdict")
 @RESULTS
 @click.option(
@@ -71,11 +59,10 @@ def _share(context: click.Context, option: click.Parameter, value: str) -> float
     default="5%",
     show_default=True,
     metavar="SHARE",
-    callback=_share,
     help="efficiencies closer than this are no different",
 )
 @AS_JSON
-def verdict(sources: tuple[str, ...], margin: float, as_json: bool) -> None:
+def verdict(sources: tuple[str, ...], margin: str, as_json: bool) -> None:
     """Say whether MPI-based toolkits scale better than parameter servers in RESULTS, and between which sizes they part.
 
     Only runs that are alike are compared (docs/verdict.md). The exit code is 0 whatever the answer is.
@@ -83,7 +70,8 @@ def verdict(sources: tuple[str, ...], margin: float, as_json: bool) -> None:
     from harness.analysis import verdict as verdicts
     from harness.report import verdict as report
 
-    found = verdicts.verdict(_loaded(sources), margin)
+    share = share_of("--margin", margin, zero=False)
+    found = verdicts.verdict(_loaded(sources), share)
     click.echo(json.dumps(report.as_json(found)) if as_json else report.text(found))
 
 

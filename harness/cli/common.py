@@ -202,3 +202,16 @@ def list_of(option: str, text: str | None, default: list[str]) -> list[str]:
     if not parts:
         raise InvalidInput(f"{option} '{text}': must be a list such as {','.join(default)}")
     return parts
+
+
+def share_of(option: str, text: str, below: float = 1.0, zero: bool = True) -> float:
+    """``5%``, ``5 %`` or ``0.05`` as 0.05. Raises InvalidInput for what is no share, negative, or ``below`` or more."""
+    number = text.strip().removesuffix("%").strip()
+    try:
+        value = float(number) / (100 if text.strip().endswith("%") else 1)
+    except ValueError:
+        value = float("nan")
+    if not 0 <= value < below or (not zero and not value):
+        least = "0 or more" if zero else "more than 0"
+        raise InvalidInput(f"{option} {text!r}: must be a share such as 5% or 0.05, {least} and less than {below:.0%}")
+    return value

@@ -404,11 +404,11 @@ def test_the_answer_is_no_failure_whatever_it_is(harness: Harness) -> None:
         (["empty"], "harness: no record.json at or below empty\n"),
         (
             ["reference", "--margin", "5 percent"],
-            "harness: --margin '5 percent': must be a share between 0 and 1, such as 5% or 0.05\n",
+            "harness: --margin '5 percent': must be a share such as 5% or 0.05, more than 0 and less than 100%\n",
         ),
         (
             ["reference", "--margin", "200%"],
-            "harness: --margin '200%': must be a share between 0 and 1, such as 5% or 0.05\n",
+            "harness: --margin '200%': must be a share such as 5% or 0.05, more than 0 and less than 100%\n",
         ),
     ],
 )
