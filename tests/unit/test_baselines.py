@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -145,12 +144,4 @@ def test_a_folder_that_cannot_be_written_is_one_line(shelf: Path, tmp_path: Path
     made.save(tmp_path / "runs", [made.record()])
     shelf.write_text("a file where the folder should be")  # root may write into any folder, but not into a file
     with pytest.raises(InvalidInput, match=r"cannot save baseline v1 in .*; \$HARNESS_BASELINES names another folder"):
-        baselines.save("v1", [str(tmp_path / "runs")])
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write into any folder")
-def test_a_read_only_folder_is_one_line(shelf: Path, tmp_path: Path) -> None:
-    made.save(tmp_path / "runs", [made.record()])
-    shelf.mkdir(mode=0o555)
-    with pytest.raises(InvalidInput, match=r"cannot save baseline v1 in .*: Permission denied"):
         baselines.save("v1", [str(tmp_path / "runs")])
