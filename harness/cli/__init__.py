@@ -12,7 +12,7 @@ from typing import NoReturn
 import click
 
 from harness import __version__
-from harness.cli import provide, runs, show, studies
+from harness.cli import provide, reports, runs, show, studies
 from harness.errors import HarnessError, InvalidInput
 
 INTERRUPTED = 130  # what shells report for a program that Ctrl-C ended
@@ -63,6 +63,7 @@ def cli() -> None:
 
 for command in (
     *(runs.run, runs.compare_backends, runs.table, runs.status, runs.collect, runs.cancel),
+    reports.report,
     studies.study,
     *(show.list_, show.site_),
     *(provide.env, provide.data),
