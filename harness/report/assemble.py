@@ -73,6 +73,7 @@ def sections(frame: pandas.DataFrame, verdict: Section | None = None) -> list[Se
             "Images per second of all workers, on the best configuration at each size. Bars are 95 % confidence intervals, "
             "dashed grey lines ideal scaling from each curve's smallest size; hollow markers are published results.",
             curve_figures.throughput(drawn, runs),
+            more=lines.usual_terms(drawn),
         ),
         _section(
             "efficiency",
@@ -91,7 +92,7 @@ def sections(frame: pandas.DataFrame, verdict: Section | None = None) -> list[Se
             "Number of parameter servers",
             "Too few servers are a bottleneck, too many cost messages. The best number depends on the size.",
             curve_figures.ps_sweeps(drawn, runs),
-            tables.ps_search(drawn),
+            tables.ps_search(drawn, runs),
         ),
         _section(
             "io-overhead",
@@ -120,11 +121,13 @@ def sections(frame: pandas.DataFrame, verdict: Section | None = None) -> list[Se
     return [one for one in found if one.paragraphs or one.figures or one.tables]
 
 
-def _section(name: str, title: str, text: str, figures: Sequence[Figure], *made: Table) -> Section:
+def _section(
+    name: str, title: str, text: str, figures: Sequence[Figure], *made: Table, more: str = ""
+) -> Section:
     """A section, or an empty one if there is nothing in its figures and tables."""
     drawn = tuple(figure for figure in figures if figure.series)
     filled = tuple(table for table in made if table.rows)
-    paragraphs = (text,) if text and (drawn or filled) else ()
+    paragraphs = tuple(filter(None, (text, more))) if text and (drawn or filled) else ()
     return Section(name, title, paragraphs, drawn, filled)
 
 

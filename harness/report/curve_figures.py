@@ -8,14 +8,12 @@ from collections.abc import Iterable, Sequence
 from harness.analysis import scaling
 from harness.analysis.scaling import Configuration, Interval, Overhead, Point
 from harness.report import provenance
-from harness.report.figures import Axis, Figure, Series, Style, decade_ticks, measured_ticks, slug
+from harness.report.figures import Axis, Figure, Series, Style, decade_ticks, measured_ticks, panel_name, slug
 from harness.report.lines import Line
 from harness.report.palette import LIGHT
 from harness.report.provenance import Runs
 
 STRONG_SIZES = 3  # batch sizes that happen to make a global batch at two sizes are no strong scaling
-
-DATA = {"synthetic": "synthetic data", "real": "image files"}
 
 
 def throughput(lines: Sequence[Line], runs: Runs) -> list[Figure]:
@@ -95,7 +93,7 @@ def _ps_sweep(line: Line, points: Sequence[Point], runs: Runs) -> Figure:
             (
                 f"{line.name}, {point.workers:,} workers, {line.system}",
                 f"{provenance.throughput(one.sample.mean)} img/s{provenance.interval(ends)}",
-                provenance.configuration(one) + (f", best of {len(point.tried)}" if one is point.best else ""),
+                provenance.configuration(one, runs) + (f", best of {len(point.tried)}" if one is point.best else ""),
                 *provenance.of_configuration(one, runs),
             )
             for one, ends in zip(shown, intervals, strict=True)
@@ -116,8 +114,8 @@ def _ps_sweep(line: Line, points: Sequence[Point], runs: Runs) -> Figure:
         )
     return Figure(
         name=slug("ps-sweep", line.full_name, *line.panel),
-        title=f"Number of parameter servers, {line.full_name}, {_said(line.panel)}",
-        choice=f"{line.full_name}, {_said(line.panel)}",
+        title=f"Number of parameter servers, {line.full_name}, {panel_name(*line.panel)}",
+        choice=f"{line.full_name}, {panel_name(*line.panel)}",
         x=Axis("parameter servers", "log", "count", measured_ticks([one for each in series for one in _numbers(each.x)])),
         y=Axis("img/s", "log", "img_per_s", decade_ticks(_extent(series))),
         series=tuple(reversed(series)),  # the legend then has the order of the curves, the largest on top
@@ -155,8 +153,8 @@ def _growth(name: str, title: str, panel: tuple[str, str], lines: Sequence[Line]
     workers = [int(x) for one in series for x in _numbers(one.x)]
     return Figure(
         name=slug(name, *panel),
-        title=f"{title}, {_said(panel)}",
-        choice=_said(panel),
+        title=f"{title}, {panel_name(*panel)}",
+        choice=panel_name(*panel),
         x=_workers(workers),
         y=Axis("img/s", "log", "img_per_s", decade_ticks(_extent(series))),
         series=tuple(series),
@@ -195,8 +193,8 @@ def _efficiency(panel: tuple[str, str], lines: Sequence[Line], runs: Runs) -> Fi
         series.append(Series("ideal", "ideal", ends, (1.0, 1.0), Style(None, "circle", "dash"), None))
     return Figure(
         name=slug("efficiency", *panel),
-        title=f"Scaling efficiency, {_said(panel)}",
-        choice=_said(panel),
+        title=f"Scaling efficiency, {panel_name(*panel)}",
+        choice=panel_name(*panel),
         x=_workers(workers),
         y=Axis("scaling efficiency", "linear", "share", from_zero=True, top=1.0),
         series=tuple(series),
@@ -251,7 +249,7 @@ def _distinct(figures: Sequence[Figure]) -> list[Figure]:
 def _told_of_overhead(line: Line, one: Overhead, runs: Runs) -> tuple[str, ...]:
     def side(name: str, point: Point) -> list[str]:
         text = f"{name}: {provenance.throughput(point.img_per_s)} img/s{provenance.interval(point.interval)}"
-        return [", ".join(filter(None, [text, provenance.configuration(point.best)])), *sources(point)]
+        return [", ".join(filter(None, [text, provenance.configuration(point.best, runs)])), *sources(point)]
 
     def sources(point: Point) -> list[str]:
         return provenance.of_configuration(point.best, runs)
@@ -278,9 +276,4 @@ def _numbers(values: Iterable[float | str]) -> list[float]:
 
 def _extent(series: Iterable[Series]) -> list[float]:
     return [value for one in series for value in (*one.y, *one.low, *one.high)]
-
-
-def _said(panel: tuple[str, str]) -> str:
-    model, data = panel
-    return f"{model}, {DATA.get(data, data)}"
 

@@ -23,7 +23,9 @@ Marker = Literal[
 Kind = Literal["curve", "ideal", "spread", "accent"]
 
 CLOSEST_TICKS = 1.35  # ratio of neighbouring ticks' values on a logarithmic axis, below which their labels would touch
-DECADES_WITH_STEPS = 2.5  # over more than these, ticks at 1, 2 and 5 are too many
+DECADES_WITH_STEPS = 3.5  # over more than these, ticks at 1, 2 and 5 are too many
+
+DATA = {"synthetic": "synthetic data", "real": "image files"}
 
 
 class Facets(NamedTuple):
@@ -124,6 +126,11 @@ def decade_ticks(values: Sequence[float]) -> tuple[tuple[float, str], ...]:
     exponents = range(math.floor(low) - 1, math.ceil(high) + 1)
     ticks = [step * 10.0**exponent for exponent in exponents for step in steps]
     return tuple((tick, f"{tick:,g}" if tick < 1e6 else f"{tick / 1e6:g} M") for tick in ticks)
+
+
+def panel_name(model: str, data: str) -> str:
+    """What is drawn together: ``inception3, synthetic data``."""
+    return f"{model}, {DATA.get(data, data)}"
 
 
 def slug(*parts: str) -> str:

@@ -31,6 +31,8 @@ def layout(figure: Figure) -> dict[str, Any]:
     return {
         "xaxis": _axis(figure.x),
         "yaxis": _axis(figure.y),
+        # Points of bars are as small as bars are thin; the legend shows them in one size.
+        "legend": {"itemsizing": "constant"} if any(one.kind == "spread" for one in figure.series) else {},
         "shapes": [
             {"type": "line", "x0": mark.x, "x1": mark.x, "y0": 0, "y1": 1, "yref": "paper"}
             | {"line": {"color": "@accent", "width": 1.5, "dash": "dash"}}
@@ -79,11 +81,12 @@ def _trace(one: Series, in_legend: bool) -> dict[str, Any]:
     match one.kind:
         case "ideal":
             line = {"color": "@muted", "width": 1, "dash": "dash"}
-            return made | {"mode": "lines", "line": line, "legendgroup": "ideal", "opacity": 0.7}
+            return made | {"mode": "lines", "line": line, "legendgroup": "ideal", "legendrank": 2000, "opacity": 0.7}
         case "spread":
             bars = _bars(one, colour) | {"thickness": one.width, "width": 0}
-            # The bars need a point, which is not to be seen; the legend shows it.
-            return made | {"mode": "markers", "marker": {"color": colour, "size": 0.1, "opacity": 1}, "error_y": bars}
+            # The bars need a point, which is as wide as they are; the legend shows it.
+            point = {"color": colour, "symbol": "line-ns", "size": 1, "line": {"color": colour, "width": one.width}}
+            return made | {"mode": "markers", "marker": point, "error_y": bars}
         case "accent":
             return made | {"mode": "markers", "marker": _marker(one, colour)}
     line = {"color": colour, "width": 1.4 if one.style.hollow else 2, "dash": one.style.dash}

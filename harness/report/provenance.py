@@ -24,10 +24,14 @@ SHOWN_SOURCES = 2
 
 @dataclass(frozen=True)
 class Runs:
-    """The runs of a DataFrame of ``results.load`` as lists by column, and the rows of each source."""
+    """The runs of a DataFrame of ``results.load`` as lists by column, and the rows of each source.
+
+    ``varied`` are the options of each backend that are not the same in all its runs.
+    """
 
     columns: Mapping[str, Sequence[Any]]
     rows: Mapping[str, Sequence[int]]
+    varied: Mapping[str, frozenset[str]]
 
     @classmethod
     def of(cls, frame: pandas.DataFrame) -> Runs:
@@ -36,12 +40,21 @@ class Runs:
         rows: dict[str, list[int]] = {}
         for number, source in enumerate(columns["source"]):
             rows.setdefault(source, []).append(number)
-        return cls(columns, rows)
+        options: dict[str, list[dict[str, Any]]] = {}
+        for backend, text, origin in dict.fromkeys(zip(*(columns[n] for n in ("backend", "options", "origin")), strict=True)):
+            if origin == "measured":  # publications tell no options
+                options.setdefault(backend, []).append(json.loads(text or "{}"))
+        return cls(columns, rows, {backend: _varied(found) for backend, found in options.items()})
 
     def seen(self, sources: Sequence[str], column: str) -> list[Any]:
         """The different values that ``column`` has in the runs of ``sources``, without "", in order."""
         values = {self.columns[column][row] for source in sources for row in self.rows.get(source, ())}
         return sorted(values - {""})
+
+
+def _varied(options: Sequence[Mapping[str, Any]]) -> frozenset[str]:
+    names = {name for one in options for name in one}
+    return frozenset(name for name in names if len({json.dumps(one.get(name)) for one in options}) > 1)
 
 
 def of_point(point: Point, runs: Runs, line: Line) -> tuple[str, ...]:
@@ -54,7 +67,7 @@ def of_point(point: Point, runs: Runs, line: Line) -> tuple[str, ...]:
         lines.append(f"{throughput(point.img_per_s)} img/s{interval(point.interval)}")
     if not math.isnan(point.efficiency):
         lines.append(f"scaling efficiency {point.efficiency:.1%}{interval(point.efficiency_interval, percent=True)}")
-    tuned = configuration(best)
+    tuned = configuration(best, runs)
     if len(point.tried) > 1:
         lines.append(f"best of {len(point.tried)} configurations" + (f": {tuned}" if tuned else ""))
     elif tuned:
@@ -77,7 +90,8 @@ def of_publication(point: Point, runs: Runs, line: Line) -> list[str]:
 
 
 def of_configuration(one: Configuration, runs: Runs) -> list[str]:
-    """Repeats, dates, software, what carried the gradients, and the records of one configuration."""
+    """Repeats, dates, software, options, what carried the gradients, and the records of one configuration."""
+    options = ", ".join(f"{key}={value}" for key, value in one.options.items() if value is not None)
     dates = when(runs.seen(one.sources, "started"))
     seen = runs.seen(one.sources, "transport_seen")
     sources = list(dict.fromkeys(one.sources))
@@ -85,6 +99,7 @@ def of_configuration(one: Configuration, runs: Runs) -> list[str]:
     return [
         ", ".join(filter(None, [repeats(one), dates])),
         *runs.seen(one.sources, "software"),
+        *([f"options: {options}"] if options else []),
         *([f"gradients: {'; '.join(seen)}"] if seen else []),
         *sources[:SHOWN_SOURCES],
         *([f"and {more:,} more"] if more > 0 else []),
@@ -103,9 +118,10 @@ def of_run(runs: Runs, row: int) -> tuple[str, ...]:
     )
 
 
-def configuration(one: Configuration) -> str:
-    """What was tuned: ``116 ps, placement=greedy``."""
-    options = [f"{key}={value}" for key, value in one.options.items() if value is not None]
+def configuration(one: Configuration, runs: Runs) -> str:
+    """What was tuned: ``116 ps, placement=greedy``, without options that are the same in all runs of the backend."""
+    varied = runs.varied.get(one.backend, frozenset())
+    options = [f"{key}={value}" for key, value in one.options.items() if value is not None and key in varied]
     return ", ".join(filter(None, [one.label, *options]))
 
 
@@ -138,7 +154,3 @@ def interval(ends: Interval | None, percent: bool = False) -> str:
     low, high = (f"{end:.1%}" if percent else throughput(end) for end in ends)
     return f" (95 % CI {low} to {high})"
 
-
-def options_of(text: str) -> str:
-    """A row's options as text: ``placement=greedy, sync=accumulate``."""
-    return ", ".join(f"{key}={value}" for key, value in json.loads(text or "{}").items() if value is not None)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.errors import InvalidInput
 from harness.report import provenance
-from harness.report.figures import Axis, Facets, Figure, Mark, Series, Style, slug
+from harness.report.figures import Axis, Facets, Figure, Mark, Series, Style, panel_name, slug
 from harness.report.lines import Line
 from harness.report.provenance import Runs
 
@@ -84,7 +84,7 @@ def steps(line: Line, workers: int, source: str, ranks: Sequence[RankSteps]) -> 
     typical = _median([one.percentiles_ms[2] for one in ranks])
     slow = [one for one in shown if one.percentiles_ms[2] > STRAGGLER * typical]
     room = max(1.0, min(12.0, 560 / len(shown)))  # points of width for each rank
-    what = f"{line.name}, {workers:,} workers, {line.system}, {line.facets.model[0]}, {line.facets.data[0]}"
+    what = f"{line.name}, {workers:,} workers, {line.system}, {panel_name(*line.panel)}"
     left_out = f" {len(shown):,} of {len(ranks):,} ranks: the slowest and every few others." if len(shown) < len(ranks) else ""
     usual = Style(0, "circle")
     return Figure(
@@ -192,9 +192,9 @@ def _history(
     facets = Facets(**{name: (str(first[name]),) for name in Facets._fields})
     means = [float(runs.columns["img_per_s"][row]) for row in rows]
     widths = [float(runs.columns["ci95"][row]) for row in rows]
-    parts = [first["backend"], first["framework"], first["transport"], f"{first['workers']:,} workers"]
-    parts += [f"{first['ps']} ps"] if first["ps"] else []
-    parts += [f"batch {first['batch_size']}", first["system"], first["model"], first["data"]]
+    contender = " ".join(filter(None, (first["backend"], first["framework"], first["transport"])))
+    parts = [contender, f"{first['workers']:,} workers", f"{first['ps']} ps" if first["ps"] else ""]
+    parts += [f"batch {first['batch_size']} per device", first["system"], panel_name(first["model"], first["data"])]
     what = ", ".join(filter(None, parts))
     return Figure(
         name=slug("history", str(number), str(first["backend"]), str(first["workers"]), str(first["model"])),

@@ -77,7 +77,7 @@ def points(lines: Sequence[Line], runs: Runs) -> Table:
             rows.append(
                 (
                     *_what(line, point.workers, point.nodes),
-                    provenance.configuration(best),
+                    provenance.configuration(best, runs),
                     *_numbers(point.img_per_s, point.interval),
                     *_numbers(point.efficiency, point.efficiency_interval),
                     len(point.tried),
@@ -92,7 +92,7 @@ def points(lines: Sequence[Line], runs: Runs) -> Table:
     return Table("points", "Points of the curves", columns, tuple(rows), tuple(facets))
 
 
-def ps_search(lines: Sequence[Line]) -> Table:
+def ps_search(lines: Sequence[Line], runs: Runs) -> Table:
     """Every configuration with parameter servers at the sizes where several were tried."""
     columns = (
         *_WHAT,
@@ -111,7 +111,7 @@ def ps_search(lines: Sequence[Line]) -> Table:
                 rows.append(
                     (
                         *_what(line, point.workers, point.nodes),
-                        *(one.ps, provenance.configuration(one)),
+                        *(one.ps, provenance.configuration(one, runs)),
                         *(one.sample.mean, share, len(one.sample.values) or None, place),
                     )
                 )

@@ -42,7 +42,7 @@ def study(random_: random.Random, sizes: Sequence[int] = SIZES) -> Iterator[Reco
         mean = with_servers(nodes, max(1, nodes // 2)) * (1 - 0.03 * math.log2(2 * nodes))
         yield one(random_, mean, backend="parameter_server", nodes=nodes, ps=max(1, nodes // 2), data="/scratch/imagenet")
     for nodes in (8, 16, 32, 64):
-        mean = 150.0 * nodes * 0.98 ** math.log2(nodes) * (1 - 0.05 * math.log2(nodes / 8))
+        mean = 232.5 * nodes * 0.98 ** math.log2(nodes) * (1 - 0.05 * math.log2(nodes / 8))
         yield one(
             random_, mean, backend="pytorch", transport="mpi", nodes=nodes, batch_size=1024 // nodes, model="resnet50"
         )

@@ -109,33 +109,27 @@
     let ideal = true;
     const traces = visible.map((trace) => {
       const { facets, kind, group, ...rest } = painted(trace, theme);
-      if (group && groups.length > 1) {
-        // Titles stand above a system's curves; the groups do not make their curves come and go together.
-        Object.assign(rest, { legendgroup: group, legendgrouptitle: { text: group } });
-      }
+      if (group && groups.length > 1) Object.assign(rest, { legendgroup: group, legendgrouptitle: { text: group } });
       if (kind === "ideal") { rest.showlegend = ideal; ideal = false; }
       return rest;
     });
-    const entries = traces.filter((trace) => trace.showlegend).length + (groups.length > 1 ? groups.length : 0);
+    const titles = groups.length > 1 ? groups.length : 0;
+    const legendHeight = 19 * traces.filter((trace) => trace.showlegend).length + 27 * titles + 24;
     const narrow = width < NARROW;
-    const legend = narrow
-      ? { x: 0, xanchor: "left", y: -0.02, yanchor: "top", yref: "container", orientation: "v" }
-      : { x: 1.02, xanchor: "left", y: 1, yanchor: "top" };
     const axis = { gridcolor: theme.grid, linecolor: theme.muted, zeroline: false, automargin: true, ticks: "outside",
       tickcolor: theme.grid, ticklen: 4, fixedrange: narrow };
-    const legendHeight = narrow ? 21 * entries + 12 : 0;
-    const height = Math.max(440, narrow ? 360 : 21 * entries + 90) + legendHeight;
-    if (narrow) Object.assign(legend, { y: (legendHeight - 6) / height, yref: "container" });
     const layout = {
       ...painted(figure.layout, theme),
-      width, height,
-      margin: { l: 64, r: 16, t: 18, b: 52 + legendHeight },
+      width,
+      height: narrow ? 360 : Math.max(440, legendHeight + 70),
+      margin: { l: 60, r: narrow ? 8 : 16, t: 18, b: 52 },
       font: { family: getComputedStyle(document.body).fontFamily, size: 13, color: theme.ink },
       paper_bgcolor: theme.paper, plot_bgcolor: theme.paper,
       hovermode: "closest", hoverdistance: 12,
       hoverlabel: { align: "left", bgcolor: theme.paper, font: { color: theme.ink, size: 12 } },
-      legend: { ...legend, bgcolor: "rgba(0,0,0,0)", font: { size: 12 }, groupclick: "toggleitem", tracegroupgap: 6 },
-      showlegend: true,
+      legend: { x: 1.02, xanchor: "left", y: 1, yanchor: "top", bgcolor: "rgba(0,0,0,0)", font: { size: 12 },
+        groupclick: "toggleitem", tracegroupgap: 6, grouptitlefont: { size: 12, weight: 600 }, ...figure.layout.legend },
+      showlegend: !narrow,
     };
     layout.xaxis = { ...axis, ...layout.xaxis };
     layout.yaxis = { ...axis, ...layout.yaxis };
@@ -148,7 +142,61 @@
     if (!width) return;
     const { traces, layout } = drawing(figure.dataset.figure, width, isDark());
     Plotly.react(plot, traces, layout, { displayModeBar: false, responsive: false });
-    figure.dataset.drawn = traces.length;
+    figure.dataset.traces = traces.length;
+    figure.querySelector(".legend").replaceChildren(...(layout.showlegend ? [] : legend(traces)));
+  }
+
+  // Where there is no room for Plotly's legend beside a plot, one of our own stands below it, in lines that break.
+  function legend(traces) {
+    const groups = new Map();
+    for (const trace of traces.filter(({ showlegend }) => showlegend)) {
+      const title = trace.legendgrouptitle?.text ?? "";
+      if (!groups.has(title)) groups.set(title, title ? [element("strong", { textContent: literal(title) })] : []);
+      const entry = element("span");
+      entry.append(swatch(trace), ` ${literal(trace.name)}`);
+      groups.get(title).push(entry);
+    }
+    return [...groups.values()].map((entries) => {
+      const group = element("div");
+      group.append(...entries);
+      return group;
+    });
+  }
+
+  const polygon = (sides, turn) => Array.from({ length: sides }, (_, corner) => {
+    const angle = (corner / sides + turn) * 2 * Math.PI;
+    return [14 + 5 * Math.sin(angle), 6 - 5 * Math.cos(angle)];
+  });
+  const SHAPES = {
+    square: polygon(4, 0.125), diamond: polygon(4, 0), pentagon: polygon(5, 0), hexagon: polygon(6, 0), circle: polygon(24, 0),
+    "triangle-up": polygon(3, 0), "triangle-down": polygon(3, 0.5), "triangle-left": polygon(3, 0.75), "triangle-right": polygon(3, 0.25),
+    star: polygon(10, 0).map(([x, y], corner) => (corner % 2 ? [14 + (x - 14) * 0.42, 6 + (y - 6) * 0.42] : [x, y])),
+    cross: [[12, 1], [16, 1], [16, 4], [19, 4], [19, 8], [16, 8], [16, 11], [12, 11], [12, 8], [9, 8], [9, 4], [12, 4]],
+    x: [[14, 3.5], [17, 1], [19, 3], [16.5, 6], [19, 9], [17, 11], [14, 8.5], [11, 11], [9, 9], [11.5, 6], [9, 3], [11, 1]],
+    "line-ns": [[14, 0], [14, 12]],
+  };
+  const DASHES = { dash: "5 3", dot: "1.5 2.5", dashdot: "5 2 1.5 2" };
+
+  function swatch(trace) {
+    const drawn = (name, attributes) => {
+      const node = document.createElementNS("http://www.w3.org/2000/svg", name);
+      for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+      return node;
+    };
+    const svg = drawn("svg", { width: 28, height: 12, viewBox: "0 0 28 12", "aria-hidden": "true" });
+    if (trace.line) {
+      const dash = DASHES[trace.line.dash] ?? "";
+      svg.append(drawn("path", { d: "M0 6H28", stroke: trace.line.color, "stroke-width": trace.line.width, "stroke-dasharray": dash }));
+    }
+    const symbol = [trace.marker?.symbol ?? ""].flat().find((name) => name !== "star" || trace.marker.symbol === name) ?? "star";
+    const points = SHAPES[symbol.replace("-open", "")];
+    if (points) {
+      const open = symbol.endsWith("-open");
+      const thick = symbol === "line-ns" ? trace.marker.line.width : open ? 1.4 : 0.6;
+      const fill = open ? "var(--paper)" : trace.marker.color;
+      svg.append(drawn("polygon", { points: points.join(" "), fill, stroke: trace.marker.color, "stroke-width": thick }));
+    }
+    return svg;
   }
 
   const filled = (name) => data.figures[name].traces.some((trace) => trace.kind !== "ideal" && passes(trace.facets));
@@ -184,6 +232,8 @@
     Plotly.downloadImage({ data: traces, layout }, { format, filename: figure.dataset.figure, scale: format === "png" ? 3 : 1, ...size });
   }
 
+  // Plotly reads markup, so its texts are escaped; here they are what they are.
+  const literal = (text) => text.replace(/&lt;/g, "<").replace(/&gt;/g, ">").replace(/&amp;/g, "&");
   const escaped = (text) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
 
   // --- tables --------------------------------------------------------------------------------------------------------
@@ -235,6 +285,10 @@
 
     function fill() {
       const rows = ordered();
+      const counted = rows.length === facets.length ? `${rows.length.toLocaleString("en")}` :
+        `${rows.length.toLocaleString("en")} of ${facets.length.toLocaleString("en")}`;
+      details.querySelector(".rows").textContent = `(${counted})`;
+      if (!details.open) return;
       const cells = rows.slice(0, limit).map((row) => {
         const line = element("tr");
         columns.forEach((column, index) => {
@@ -250,15 +304,13 @@
         if (index === sorted) cell.setAttribute("aria-sort", direction > 0 ? "ascending" : "descending");
         else cell.removeAttribute("aria-sort");
       });
-      const counted = rows.length === facets.length ? `${rows.length.toLocaleString("en")}` :
-        `${rows.length.toLocaleString("en")} of ${facets.length.toLocaleString("en")}`;
-      details.querySelector(".rows").textContent = `(${counted})`;
       more.hidden = rows.length <= limit;
       more.textContent = `Show ${Math.min(ROWS, rows.length - limit)} more (${cells.length.toLocaleString("en")} of ` +
         `${rows.length.toLocaleString("en")} shown)`;
     }
 
     more.addEventListener("click", () => { limit += ROWS; fill(); });
+    details.addEventListener("toggle", fill);
     return fill;
   }
 
@@ -273,21 +325,39 @@
 
   // --- the page ------------------------------------------------------------------------------------------------------
 
+  // What can be seen is done at once, the rest when the browser has time: one plot or table after the other.
   let tables = [];
+  let queue = [];
+  const near = (part) => part.getBoundingClientRect().top < innerHeight;
+
+  function redraw(fills = []) {
+    const parts = [...visibleFigures().map((part) => [part, () => draw(part)]), ...fills];
+    parts.filter(([part]) => near(part)).forEach(([, work]) => work());
+    queue = parts.filter(([part]) => !near(part)).map(([, work]) => work);
+    root.dataset.state = queue.length ? "visible" : "complete";
+    if (queue.length) later(next);
+  }
+
+  const later = globalThis.requestIdleCallback ?? setTimeout;
+
+  function next() {
+    queue.shift()?.();
+    if (queue.length) { later(next); return; }
+    root.dataset.state = "complete";
+    if (!performance.getEntriesByName("complete").length) performance.mark("complete");
+  }
+
   function refresh() {
     applyFilters();
     all("main section").forEach(choose);
-    visibleFigures().forEach(draw);
-    tables.forEach((fill) => fill());
+    redraw(tables);
   }
-
-  const redraw = () => visibleFigures().forEach(draw);
 
   function print(starts) {
     if (printing === starts) return;
     printing = starts;
     if (starts) {
-      all("details").forEach((one) => { one.dataset.was = one.open ? "open" : ""; });
+      while (queue.length) queue.shift()();
       all("section.printed figure:not(.filtered), figure:not([hidden])").forEach(draw);
     } else {
       redraw();
@@ -296,7 +366,7 @@
 
   buildFilters();
   readHash();
-  tables = all("details.table").map(table);
+  tables = all("details.table").map((details) => [details, table(details)]);
   if (matchMedia("(max-width: 60rem)").matches) document.getElementById("filters").open = false;
   refresh();
 
@@ -316,7 +386,7 @@
     root.dataset.theme = isDark() ? "light" : "dark";
     redraw();
   });
-  systemDark.addEventListener("change", redraw);
+  systemDark.addEventListener("change", () => redraw());
   addEventListener("hashchange", () => {
     if (location.hash.includes("=") || !location.hash) { readHash(); refresh(); }
   });
@@ -329,9 +399,8 @@
     if (innerWidth === width || printing) return;
     width = innerWidth;
     clearTimeout(timer);
-    timer = setTimeout(redraw, 100);
+    timer = setTimeout(() => redraw(), 100);
   });
 
   performance.mark("ready");
-  root.dataset.ready = performance.now();
 })();
