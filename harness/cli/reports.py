@@ -28,8 +28,8 @@ FORMATS = ["png", "svg", "pdf"]
 def report(sources: tuple[str, ...], output: str, title: str | None, figures: str | None, formats: str | None) -> None:
     """Make one HTML page of results: interactive plots, tables, and where every number comes from.
 
-    RESULTS are folders with records, tables of published results, saved baselines, `reference` or `reference:TEXT`. The page
-    needs no network and holds all its data: host names, paths and options, too.
+    RESULTS are folders with records, tables of published results, saved baselines, `reference` or `reference:TEXT`. The
+    page needs no network and holds all its data, host names, paths and options among them.
     """
     from datetime import UTC, datetime
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -121,9 +120,7 @@ def sections(frame: pandas.DataFrame, verdict: Section | None = None) -> list[Se
     return [one for one in found if one.paragraphs or one.figures or one.tables]
 
 
-def _section(
-    name: str, title: str, text: str, figures: Sequence[Figure], *made: Table, more: str = ""
-) -> Section:
+def _section(name: str, title: str, text: str, figures: Sequence[Figure], *made: Table, more: str = "") -> Section:
     """A section, or an empty one if there is nothing in its figures and tables."""
     drawn = tuple(figure for figure in figures if figure.series)
     filled = tuple(table for table in made if table.rows)

@@ -1,4 +1,4 @@
-"""Figures of curves: throughput, scaling efficiency, numbers of parameter servers, cost of reading images, strong scaling."""
+"""Figures of curves: throughput, scaling efficiency, numbers of parameter servers, I/O overhead, strong scaling."""
 
 from __future__ import annotations
 
@@ -116,7 +116,9 @@ def _ps_sweep(line: Line, points: Sequence[Point], runs: Runs) -> Figure:
         name=slug("ps-sweep", line.full_name, *line.panel),
         title=f"Number of parameter servers, {line.full_name}, {panel_name(*line.panel)}",
         choice=f"{line.full_name}, {panel_name(*line.panel)}",
-        x=Axis("parameter servers", "log", "count", measured_ticks([one for each in series for one in _numbers(each.x)])),
+        x=Axis(
+            "parameter servers", "log", "count", measured_ticks([one for each in series for one in _numbers(each.x)])
+        ),
         y=Axis("img/s", "log", "img_per_s", decade_ticks(_extent(series))),
         series=tuple(reversed(series)),  # the legend then has the order of the curves, the largest on top
         note="The star is the best configuration at its size. Where options beside the number of servers were tried, "
@@ -276,4 +278,3 @@ def _numbers(values: Iterable[float | str]) -> list[float]:
 
 def _extent(series: Iterable[Series]) -> list[float]:
     return [value for one in series for value in (*one.y, *one.low, *one.high)]
-

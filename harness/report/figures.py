@@ -15,9 +15,18 @@ Scale = Literal["linear", "log", "date"]
 Unit = Literal["count", "img_per_s", "share", "ms", "date"]
 Dash = Literal["solid", "dash", "dot", "dashdot"]
 Marker = Literal[
-    *("square", "diamond", "cross", "x", "pentagon"),
-    *("circle", "hexagon", "star"),
-    *("triangle-up", "triangle-down", "triangle-left", "triangle-right"),
+    "square",
+    "diamond",
+    "pentagon",
+    "circle",
+    "star",
+    "hexagon",
+    "cross",
+    "x",
+    "triangle-up",
+    "triangle-down",
+    "triangle-left",
+    "triangle-right",
 ]
 # A curve; the line that a curve would follow without any loss; bars from low to high; single points that stand out.
 Kind = Literal["curve", "ideal", "spread", "accent"]
@@ -67,7 +76,8 @@ class Style:
 class Series:
     """``low`` and ``high`` are the ends of bars (NaN where there is none), ``hover`` lines of text for each point.
 
-    A series without ``facets`` is shown with whatever else is. ``starred`` points are the best ones. ``width`` is that of bars of a ``spread``, in points.
+    A series without ``facets`` is shown with whatever else is. ``starred`` points are the best ones. ``width`` is that of
+    bars of a ``spread``, in points.
     """
 
     name: str

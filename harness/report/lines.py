@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 # A marker says which family a curve is of, also in print and to those who see no colours.
 MARKERS: Mapping[str, tuple[Marker, ...]] = {
-    "parameter_servers": ("square", "diamond", "cross", "x", "pentagon"),
-    "toolkit": ("circle", "hexagon", "star"),
+    "parameter_servers": ("square", "diamond", "pentagon"),
+    "toolkit": ("circle", "star", "hexagon", "cross", "x"),
     "collectives": ("triangle-up", "triangle-down", "triangle-left", "triangle-right"),
 }
 DASHES: tuple[Dash, ...] = ("solid", "dash", "dashdot", "dot")
@@ -77,9 +77,7 @@ def of(frame: pandas.DataFrame) -> list[Line]:
     curves = scaling.curves(measured)
     for values, rows in published.groupby(["source", "software", "framework", "transport"], sort=True):
         known = dict(zip(("source", "software", "framework", "transport"), values, strict=True))
-        curves += [
-            replace(curve, facets={**curve.facets, **known}) for curve in scaling.curves(rows, by="family")
-        ]
+        curves += [replace(curve, facets={**curve.facets, **known}) for curve in scaling.curves(rows, by="family")]
     found = [(curve, _facets(curve)) for curve in curves]
     names = _names(found)
     return [
@@ -109,7 +107,9 @@ def _names(found: Sequence[tuple[Curve, Facets]]) -> list[tuple[str, ...]]:
         parts += facets.transport if len(transports[key]) > 1 else ()
         own = {name: curve.facets.get(name) for name in DETAILS}
         common = usual[_terms(facets)] | {"software": software[_software(facets)]["software"]}
-        details = [text.format(own[name]) for name, text in DETAILS.items() if own[name] not in (common[name], "", None)]
+        details = [
+            text.format(own[name]) for name, text in DETAILS.items() if own[name] not in (common[name], "", None)
+        ]
         if curve.scaling == "strong":
             # The batch per device follows from the global one.
             details = [f"global batch {curve.facets['global_batch']:,}", *details]

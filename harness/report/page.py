@@ -1,7 +1,7 @@
 """The report as one HTML page that needs nothing else: its style, its script, Plotly and all data are inside.
 
-Data enter the page as JSON in an element that browsers do not run, and leave it as text only. On top of that a policy in the
-page lets browsers run nothing but its two scripts, named by their hashes, and load nothing from anywhere.
+Data enter the page as JSON in an element that browsers do not run, and leave it as text only. On top of that a policy in
+the page lets browsers run nothing but its two scripts, named by their hashes, and load nothing from anywhere.
 """
 
 from __future__ import annotations
@@ -69,7 +69,9 @@ def write(text: str, path: Path) -> None:
     """Write the page, whole or not at all. Raises InvalidInput where that cannot be."""
     try:
         if path.is_dir():
-            raise InvalidInput(f"{path}: is a folder; the page needs the name of a file, such as {path / 'report.html'}")
+            raise InvalidInput(
+                f"{path}: is a folder; the page needs the name of a file, such as {path / 'report.html'}"
+            )
         write_atomically(path, text)
     except FileNotFoundError:
         raise InvalidInput(f"{path.parent}: no such folder to write {path.name} in") from None
@@ -93,17 +95,13 @@ def data(page: Page) -> dict[str, Any]:
         "figures": {
             figure.name: {
                 "title": figure.title,
-                "traces": [
-                    trace | {"facets": numbers.get(trace["facets"], -1)} for trace in plotly.traces(figure)
-                ],
+                "traces": [trace | {"facets": numbers.get(trace["facets"], -1)} for trace in plotly.traces(figure)],
                 "layout": plotly.layout(figure),
             }
             for section in page.sections
             for figure in section.figures
         },
-        "tables": {
-            table.name: _columns(table, numbers) for section in page.sections for table in section.tables
-        },
+        "tables": {table.name: _columns(table, numbers) for section in page.sections for table in section.tables},
         "themes": {"light": _colours(palette.LIGHT), "dark": _colours(palette.DARK)},
     }
 
@@ -145,7 +143,7 @@ def _colours(theme: palette.Theme) -> dict[str, str]:
 
 
 def _policy(*scripts: str) -> str:
-    """Only these scripts run, and nothing is loaded. Plotly sets styles, and draws its exports through images of its own."""
+    """Only these scripts run, and nothing is loaded. Plotly sets styles, and makes its exports through images."""
     hashes = " ".join(
         f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" for script in scripts
     )

@@ -1,7 +1,8 @@
 """Colours that people with any colour vision tell apart: those of Okabe and Ito (2008), adjusted to the background.
 
 As published they are made for areas; for lines and text the light theme darkens those that are too pale on white, and
-the dark theme lightens those that are too dark on black. Tests hold the contrasts of WCAG 2.2: 4.5:1 for text, 3:1 for lines.
+the dark theme lightens those that are too dark on black. Tests hold the contrasts of WCAG 2.2: 4.5:1 for text, 3:1 for
+lines.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Figures as Plotly draws them: JSON-ready dicts.
 
-Colours are names (``@c3`` for a palette's fourth colour, ``@ink`` for its text) which the page replaces when it knows whether
-it is light or dark. Text is escaped, since Plotly reads markup in names and labels.
+Colours are names (``@c3`` for a palette's fourth colour, ``@ink`` for its text) which the page replaces when it knows
+whether it is light or dark. Text is escaped, since Plotly reads markup in names and labels.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ def traces(figure: Figure) -> list[dict[str, Any]]:
     """The traces of ``figure``, each with the facets it is filtered by in ``facets`` (which Plotly ignores)."""
     # One legend entry stands for all ideal lines.
     first_ideal = next((number for number, one in enumerate(figure.series) if one.kind == "ideal"), None)
-    return [_trace(one, in_legend=one.kind != "ideal" or number == first_ideal) for number, one in enumerate(figure.series)]
+    return [
+        _trace(one, in_legend=one.kind != "ideal" or number == first_ideal) for number, one in enumerate(figure.series)
+    ]
 
 
 def layout(figure: Figure) -> dict[str, Any]:
@@ -52,7 +54,11 @@ def text(value: str) -> str:
 
 
 def _axis(axis: Axis) -> dict[str, Any]:
-    made: dict[str, Any] = {"title": {"text": text(axis.name)}, "type": axis.scale, "tickformat": FORMATS[axis.unit]}
+    made: dict[str, Any] = {
+        "title": {"text": text(axis.name), "standoff": 10},
+        "type": axis.scale,
+        "tickformat": FORMATS[axis.unit],
+    }
     if axis.ticks:
         made |= {"tickvals": [value for value, _ in axis.ticks], "ticktext": [label for _, label in axis.ticks]}
     if axis.from_zero:
@@ -108,7 +114,13 @@ def _marker(one: Series, colour: str) -> dict[str, Any]:
 def _bars(one: Series, colour: str) -> dict[str, Any]:
     above = [high - y for y, high in zip(one.y, one.high, strict=True)]
     below = [y - low for y, low in zip(one.y, one.low, strict=True)]
-    return {"type": "data", "symmetric": False, "array": _numbers(above), "arrayminus": _numbers(below), "color": colour}
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": _numbers(above),
+        "arrayminus": _numbers(below),
+        "color": colour,
+    }
 
 
 def colour_name(style: Style) -> str:
@@ -118,7 +130,9 @@ def colour_name(style: Style) -> str:
 
 def hover(lines: Sequence[str]) -> str:
     """Lines of text as a hover label: the first one stands out, long ones are broken."""
-    broken = [part for line in lines for part in textwrap.wrap(line, HOVER_WIDTH, break_long_words=True) or [""]]
+    broken = [
+        part for line in lines for part in ([line] if len(line) <= HOVER_WIDTH else textwrap.wrap(line, HOVER_WIDTH))
+    ]
     head, *rest = [text(line) for line in broken]
     return "<br>".join([f"<b>{head}</b>", *rest])
 

@@ -41,7 +41,9 @@ class Runs:
         for number, source in enumerate(columns["source"]):
             rows.setdefault(source, []).append(number)
         options: dict[str, list[dict[str, Any]]] = {}
-        for backend, text, origin in dict.fromkeys(zip(*(columns[n] for n in ("backend", "options", "origin")), strict=True)):
+        for backend, text, origin in dict.fromkeys(
+            zip(*(columns[n] for n in ("backend", "options", "origin")), strict=True)
+        ):
             if origin == "measured":  # publications tell no options
                 options.setdefault(backend, []).append(json.loads(text or "{}"))
         return cls(columns, rows, {backend: _varied(found) for backend, found in options.items()})
@@ -85,21 +87,23 @@ def of_publication(point: Point, runs: Runs, line: Line) -> list[str]:
         for row in runs.rows.get(source, ())
         if runs.columns["workers"][row] == point.workers and runs.columns["ps"][row] == point.best.ps
     ]
-    notes = dict.fromkeys(runs.columns["note"][row] for row in rows if runs.columns["model"][row] == line.facets.model[0])
+    notes = dict.fromkeys(
+        runs.columns["note"][row] for row in rows if runs.columns["model"][row] == line.facets.model[0]
+    )
     return [*filter(None, [str(line.curve.facets["software"]), *notes]), *dict.fromkeys(point.best.sources)]
 
 
 def of_configuration(one: Configuration, runs: Runs) -> list[str]:
     """Repeats, dates, software, options, what carried the gradients, and the records of one configuration."""
-    options = ", ".join(f"{key}={value}" for key, value in one.options.items() if value is not None)
     dates = when(runs.seen(one.sources, "started"))
+    told = ", ".join(f"{key}={value}" for key, value in one.options.items() if value is not None)
     seen = runs.seen(one.sources, "transport_seen")
     sources = list(dict.fromkeys(one.sources))
     more = len(sources) - SHOWN_SOURCES
     return [
         ", ".join(filter(None, [repeats(one), dates])),
         *runs.seen(one.sources, "software"),
-        *([f"options: {options}"] if options else []),
+        *([f"options: {told}"] if told else []),
         *([f"gradients: {'; '.join(seen)}"] if seen else []),
         *sources[:SHOWN_SOURCES],
         *([f"and {more:,} more"] if more > 0 else []),
@@ -119,10 +123,14 @@ def of_run(runs: Runs, row: int) -> tuple[str, ...]:
 
 
 def configuration(one: Configuration, runs: Runs) -> str:
-    """What was tuned: ``116 ps, placement=greedy``, without options that are the same in all runs of the backend."""
+    """What was tuned: ``116 ps, placement=greedy``."""
+    return ", ".join(filter(None, [one.label, options(one, runs)]))
+
+
+def options(one: Configuration, runs: Runs) -> str:
+    """The options beside the number of servers, without those that are the same in all runs of the backend."""
     varied = runs.varied.get(one.backend, frozenset())
-    options = [f"{key}={value}" for key, value in one.options.items() if value is not None and key in varied]
-    return ", ".join(filter(None, [one.label, *options]))
+    return ", ".join(f"{key}={value}" for key, value in one.options.items() if value is not None and key in varied)
 
 
 def repeats(one: Configuration) -> str:
@@ -153,4 +161,3 @@ def interval(ends: Interval | None, percent: bool = False) -> str:
         return ""
     low, high = (f"{end:.1%}" if percent else throughput(end) for end in ends)
     return f" (95 % CI {low} to {high})"
-

@@ -85,7 +85,9 @@ def steps(line: Line, workers: int, source: str, ranks: Sequence[RankSteps]) -> 
     slow = [one for one in shown if one.percentiles_ms[2] > STRAGGLER * typical]
     room = max(1.0, min(12.0, 560 / len(shown)))  # points of width for each rank
     what = f"{line.name}, {workers:,} workers, {line.system}, {panel_name(*line.panel)}"
-    left_out = f" {len(shown):,} of {len(ranks):,} ranks: the slowest and every few others." if len(shown) < len(ranks) else ""
+    left_out = (
+        f" {len(shown):,} of {len(ranks):,} ranks: the slowest and every few others." if len(shown) < len(ranks) else ""
+    )
     usual = Style(0, "circle")
     return Figure(
         name=slug("steps", what, Path(source).parent.name[-8:]),
@@ -172,22 +174,22 @@ def history(frame: pandas.DataFrame, runs: Runs, marks: Mapping[str, Sequence[Ma
     ``frame`` is one of ``results.load``, ``runs`` made of it. ``marks`` are points in time to point out, such as changes,
     by the rows' ``spec``. The measurements done most often come first.
     """
-    measured = frame[(frame["origin"] == "measured") & (frame["status"] == "completed")]
-    groups = measured.groupby(["system", "spec"], sort=True).indices
-    positions = measured.index.to_numpy()
+    groups: dict[tuple[str, str], list[int]] = {}
+    known = zip(*(frame[name].tolist() for name in ("system", "spec", "origin", "status")), strict=True)
+    for row, (system, spec, origin, status) in enumerate(known):
+        if (origin, status) == ("measured", "completed"):
+            groups.setdefault((system, spec), []).append(row)
     often = sorted(
-        ((system, spec, positions[found]) for (system, spec), found in groups.items() if len(found) >= HISTORY_RUNS),
-        key=lambda one: -len(one[2]),
+        ((key, rows) for key, rows in groups.items() if len(rows) >= HISTORY_RUNS),
+        key=lambda one: (-len(one[1]), one[0]),
     )
     return [
-        _history(number, [int(row) for row in rows], frame, runs, tuple((marks or {}).get(spec, ())))
-        for number, (_, spec, rows) in enumerate(often, start=1)
+        _history(number, rows, frame, runs, tuple((marks or {}).get(spec, ())))
+        for number, ((_, spec), rows) in enumerate(often, start=1)
     ]
 
 
-def _history(
-    number: int, rows: Sequence[int], frame: pandas.DataFrame, runs: Runs, marks: tuple[Mark, ...]
-) -> Figure:
+def _history(number: int, rows: Sequence[int], frame: pandas.DataFrame, runs: Runs, marks: tuple[Mark, ...]) -> Figure:
     first = frame.iloc[rows[0]]
     facets = Facets(**{name: (str(first[name]),) for name in Facets._fields})
     means = [float(runs.columns["img_per_s"][row]) for row in rows]
@@ -217,5 +219,3 @@ def _history(
         ),
         marks=marks,
     )
-
-

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 WIDTH_IN, HEIGHT_IN = 7.2, 4.0  # a text block's width, or two columns
+ENTRY_IN = 0.185  # of a legend
 DPI = 300
 MARKERS: dict[Marker, str] = {
     "square": "s",
@@ -62,7 +63,7 @@ def write(figures: Sequence[Figure], folder: Path, formats: Sequence[str]) -> li
         folder.mkdir(parents=True, exist_ok=True)
         for figure in figures:
             with pyplot.rc_context(STYLE):
-                canvas, axes = pyplot.subplots(figsize=(WIDTH_IN, HEIGHT_IN))
+                canvas, axes = pyplot.subplots(figsize=(WIDTH_IN, height_in(figure)))
                 draw(figure, axes)
                 for name in formats:
                     path = folder / f"{figure.name}.{name}"
@@ -75,21 +76,34 @@ def write(figures: Sequence[Figure], folder: Path, formats: Sequence[str]) -> li
     return written
 
 
+def height_in(figure: Figure) -> float:
+    """Height of a figure whose legend, which stands beside the axes, may be long."""
+    groups = {one.group for one in figure.series if one.group}
+    entries = sum(one.kind != "ideal" for one in figure.series) + 1 + (len(groups) if len(groups) > 1 else 0)
+    return max(HEIGHT_IN, ENTRY_IN * entries + 0.5)
+
+
 def draw(figure: Figure, axes: Axes) -> None:
-    """Draw ``figure`` into ``axes``."""
+    """Draw ``figure`` into ``axes``, with a legend that names the system above its curves, and ideal lines once, last."""
     axes.set_title(figure.title, loc="left", fontsize=10, fontweight="bold", wrap=True)
-    ideal = True
+    several = len({one.group for one in figure.series if one.kind != "ideal"}) > 1
+    entries: list[tuple[Any, str]] = []
+    ideal: list[tuple[Any, str]] = []
     group = ""
-    for one in sorted(figure.series, key=lambda one: one.kind == "ideal"):
-        if one.group and one.group != group and one.kind != "ideal" and len({each.group for each in figure.series}) > 1:
+    for one in figure.series:
+        if one.kind == "ideal":
+            ideal = [(_ideal(one, axes), "ideal")]
+            continue
+        if several and one.group != group:
             group = one.group
-            axes.plot([], [], " ", label=group)
-        _series(one, axes, first_ideal=ideal)
-        ideal = ideal and one.kind != "ideal"
+            entries.append((_nothing(axes), group))
+        entries.append((_series(one, axes), one.name))
     for mark in figure.marks:
-        x = _dates([mark.x])[0] if figure.x.scale == "date" else mark.x
+        x: Any = _dates([mark.x])[0] if figure.x.scale == "date" else mark.x
         axes.axvline(x, color=LIGHT.accent, linewidth=1, linestyle="--")
-        axes.annotate(mark.text, (x, 1), xycoords=("data", "axes fraction"), color=LIGHT.accent, ha="center", va="bottom")
+        axes.annotate(
+            mark.text, (x, 1), xycoords=("data", "axes fraction"), color=LIGHT.accent, ha="center", va="bottom"
+        )
     _axis(figure.x, axes.xaxis, axes.set_xscale)
     _axis(figure.y, axes.yaxis, axes.set_yscale)
     axes.set_xlabel(figure.x.name)
@@ -100,27 +114,36 @@ def draw(figure: Figure, axes: Axes) -> None:
     if figure.x.scale == "date":
         for label in axes.get_xticklabels():
             label.set(rotation=30, ha="right")
-    legend = axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, fontsize=8, handlelength=2.6)
-    groups = {one.group for one in figure.series}
+    handles, labels = zip(*entries, *ideal, strict=True)
+    legend = axes.legend(
+        handles, labels, loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, fontsize=8, handlelength=2.6
+    )
+    groups = {one.group for one in figure.series if several}
     for text in legend.get_texts():
         if text.get_text() in groups:
             text.set_fontweight("bold")
 
 
-def _series(one: Series, axes: Axes, first_ideal: bool) -> None:
+def _nothing(axes: Axes) -> Any:
+    """What stands in a legend before the name of a group."""
+    return axes.plot([], [], " ")[0]
+
+
+def _ideal(one: Series, axes: Axes) -> Any:
+    return axes.plot(one.x, one.y, color=LIGHT.muted, linewidth=0.8, linestyle=DASHES["dash"], zorder=1)[0]
+
+
+def _series(one: Series, axes: Axes) -> Any:
+    """Draw one series; what is returned stands for it in the legend."""
     x = _dates(one.x) if one.x and isinstance(one.x[0], str) else one.x
     colour = _colour(one.style)
-    if one.kind == "ideal":
-        axes.plot(x, one.y, color=LIGHT.muted, linewidth=0.8, linestyle=DASHES["dash"], label="ideal" if first_ideal else None)
-        return
     marker = MARKERS[one.style.marker]
     face = "white" if one.style.hollow else colour
     if one.kind == "spread":
-        axes.errorbar(x, one.y, _bars(one), fmt="none", ecolor=colour, elinewidth=one.width * 0.75, label=one.name)
-        return
+        return axes.errorbar(x, one.y, _bars(one), fmt="none", ecolor=colour, elinewidth=one.width * 0.75)
     line = "none" if one.kind == "accent" else DASHES[one.style.dash]
     size = 3.5 if one.kind == "accent" else 5
-    axes.errorbar(
+    drawn = axes.errorbar(
         x,
         one.y,
         _bars(one) if one.low else None,
@@ -133,7 +156,6 @@ def _series(one: Series, axes: Axes, first_ideal: bool) -> None:
         markeredgewidth=0.9,
         capsize=2,
         elinewidth=0.9,
-        label=one.name,
         zorder=3,
     )
     best = [number for number, starred in enumerate(one.starred) if starred]
@@ -142,13 +164,14 @@ def _series(one: Series, axes: Axes, first_ideal: bool) -> None:
             [x[number] for number in best],
             [one.y[number] for number in best],
             marker="*",
-            markersize=12,
+            markersize=15,
             linestyle="none",
             color=colour,
             markeredgecolor="white",
             markeredgewidth=0.6,
             zorder=4,
         )
+    return drawn
 
 
 def _bars(one: Series) -> list[list[float]]:

@@ -96,7 +96,7 @@ def ps_search(lines: Sequence[Line], runs: Runs) -> Table:
     """Every configuration with parameter servers at the sizes where several were tried."""
     columns = (
         *_WHAT,
-        *(Column("PS", "count"), Column("configuration")),
+        *(Column("PS", "count"), Column("options")),
         *(Column("img/s", "img_per_s"), Column("of the best", "share"), Column("repeats", "count"), Column("rank")),
     )
     rows, facets = [], []
@@ -111,7 +111,7 @@ def ps_search(lines: Sequence[Line], runs: Runs) -> Table:
                 rows.append(
                     (
                         *_what(line, point.workers, point.nodes),
-                        *(one.ps, provenance.configuration(one, runs)),
+                        *(one.ps, provenance.options(one, runs)),
                         *(one.sample.mean, share, len(one.sample.values) or None, place),
                     )
                 )
@@ -131,8 +131,10 @@ def io_overheads(found: Sequence[tuple[Line, Sequence[Overhead]]]) -> Table:
         for one in overheads:
             system, model, _, *rest = _what(line, one.workers, one.synthetic.nodes)
             rows.append(
-                (system, model, *rest, one.synthetic.img_per_s, one.real.img_per_s)
-                + _numbers(one.overhead, one.interval)
+                (
+                    *(system, model, *rest, one.synthetic.img_per_s, one.real.img_per_s),
+                    *_numbers(one.overhead, one.interval),
+                )
             )
             facets.append(line.facets)
     return Table("io-overheads", "I/O overhead", columns, tuple(rows), tuple(facets))
@@ -164,7 +166,14 @@ def without_number(frame: pandas.DataFrame) -> Table:
     found = frame[frame["status"] != "completed"]
     columns = (*(_RUN_COLUMNS[name] for name in _FAILED_COLUMNS), Column("reason"), Column("source"))
     rows = _rows(found, (*_FAILED_COLUMNS, "reason", "source"))
-    return Table("without-number", "Runs without a number", columns, rows, run_facets(found)[::-1][:LISTED_RUNS], _left_out(found))
+    return Table(
+        "without-number",
+        "Runs without a number",
+        columns,
+        rows,
+        run_facets(found)[::-1][:LISTED_RUNS],
+        _left_out(found),
+    )
 
 
 def all_runs(frame: pandas.DataFrame) -> Table:

@@ -34,13 +34,20 @@ def study(random_: random.Random, sizes: Sequence[int] = SIZES) -> Iterator[Reco
             for nodes in sizes:
                 for ps in sorted({1, max(1, nodes // 4), max(1, nodes // 2), nodes, 2 * nodes} - {256}):
                     yield one(
-                        random_, factor * slope * with_servers(nodes, ps), backend=strategy, nodes=nodes, ps=ps, model=model
+                        random_,
+                        factor * slope * with_servers(nodes, ps),
+                        backend=strategy,
+                        nodes=nodes,
+                        ps=ps,
+                        model=model,
                     )
     for nodes in sizes:
         mean = 150.0 * nodes * 0.98 ** math.log2(nodes) * (1 - 0.02 * math.log2(2 * nodes))
         yield one(random_, mean, backend="pytorch", transport="mpi", nodes=nodes, data="/scratch/imagenet")
         mean = with_servers(nodes, max(1, nodes // 2)) * (1 - 0.03 * math.log2(2 * nodes))
-        yield one(random_, mean, backend="parameter_server", nodes=nodes, ps=max(1, nodes // 2), data="/scratch/imagenet")
+        yield one(
+            random_, mean, backend="parameter_server", nodes=nodes, ps=max(1, nodes // 2), data="/scratch/imagenet"
+        )
     for nodes in (8, 16, 32, 64):
         mean = 232.5 * nodes * 0.98 ** math.log2(nodes) * (1 - 0.05 * math.log2(nodes / 8))
         yield one(

@@ -4,6 +4,7 @@
   const data = JSON.parse(document.getElementById("data").textContent);
   const root = document.documentElement;
   const ROWS = 200; // of a table at first, and with every "show more"
+  const PRINTED_ROWS = 2000;
   const NARROW = 700; // px of a plot, below which its legend stands under it
   const PRINTED = 680; // px that fit on an A4 page
   const all = (selector, within = document) => [...within.querySelectorAll(selector)];
@@ -121,7 +122,7 @@
     const layout = {
       ...painted(figure.layout, theme),
       width,
-      height: narrow ? 360 : Math.max(440, legendHeight + 70),
+      height: printing ? 310 : narrow ? 360 : Math.max(440, legendHeight + 70),
       margin: { l: 60, r: narrow ? 8 : 16, t: 18, b: 52 },
       font: { family: getComputedStyle(document.body).fontFamily, size: 13, color: theme.ink },
       paper_bgcolor: theme.paper, plot_bgcolor: theme.paper,
@@ -143,13 +144,14 @@
     const { traces, layout } = drawing(figure.dataset.figure, width, isDark());
     Plotly.react(plot, traces, layout, { displayModeBar: false, responsive: false });
     figure.dataset.traces = traces.length;
-    figure.querySelector(".legend").replaceChildren(...(layout.showlegend ? [] : legend(traces)));
+    figure.querySelector(".key").replaceChildren(...(layout.showlegend ? [] : legend(traces)));
   }
 
   // Where there is no room for Plotly's legend beside a plot, one of our own stands below it, in lines that break.
   function legend(traces) {
     const groups = new Map();
-    for (const trace of traces.filter(({ showlegend }) => showlegend)) {
+    const last = (trace) => Number(trace.legendgroup === "ideal");
+    for (const trace of traces.filter(({ showlegend }) => showlegend).sort((one, other) => last(one) - last(other))) {
       const title = trace.legendgrouptitle?.text ?? "";
       if (!groups.has(title)) groups.set(title, title ? [element("strong", { textContent: literal(title) })] : []);
       const entry = element("span");
@@ -289,7 +291,7 @@
         `${rows.length.toLocaleString("en")} of ${facets.length.toLocaleString("en")}`;
       details.querySelector(".rows").textContent = `(${counted})`;
       if (!details.open) return;
-      const cells = rows.slice(0, limit).map((row) => {
+      const cells = rows.slice(0, printing ? PRINTED_ROWS : limit).map((row) => {
         const line = element("tr");
         columns.forEach((column, index) => {
           const it = value(index, row);
@@ -304,6 +306,9 @@
         if (index === sorted) cell.setAttribute("aria-sort", direction > 0 ? "ascending" : "descending");
         else cell.removeAttribute("aria-sort");
       });
+      if (printing && rows.length > cells.length) {
+        details.querySelector(".rows").textContent = `(${cells.length.toLocaleString("en")} of ${rows.length.toLocaleString("en")})`;
+      }
       more.hidden = rows.length <= limit;
       more.textContent = `Show ${Math.min(ROWS, rows.length - limit)} more (${cells.length.toLocaleString("en")} of ` +
         `${rows.length.toLocaleString("en")} shown)`;
@@ -358,9 +363,10 @@
     printing = starts;
     if (starts) {
       while (queue.length) queue.shift()();
+      tables.forEach(([, fill]) => fill());
       all("section.printed figure:not(.filtered), figure:not([hidden])").forEach(draw);
     } else {
-      redraw();
+      redraw(tables);
     }
   }
 
