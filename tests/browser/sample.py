@@ -5,9 +5,14 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
+import pandas
+
 from harness import record as records
+from harness import results
 from harness.record import Record
 from tests import made
 
@@ -91,6 +96,30 @@ def everything(random_: random.Random) -> Iterator[Record]:
     yield from second_system(random_)
     yield from nightly(random_)
     yield from failures()
+
+
+def many(folder: Path, random_: random.Random, count: int) -> pandas.DataFrame:
+    """Rows of ``count`` runs, as ``results.load`` gives them: the runs of a study, done again and again.
+
+    The records of the repetitions are links to those of the first time.
+    """
+    first = made.save(folder / "first", study(random_, sizes=(1, 2, 4, 8, 16)))
+    frame = results.load([folder / "first"], status=None)
+    copies = []
+    for number in range(-(-count // len(frame))):
+        copy = frame.copy()
+        copy["id"] = [f"{name}-{number}" for name in frame["id"]]
+        copy["source"] = [
+            str(folder / str(number) / Path(path).parent.name / "record.json") for path in frame["source"]
+        ]
+        started = [datetime.fromisoformat(time) + timedelta(days=number) for time in frame["started"]]
+        copy["started"] = [f"{time.isoformat(timespec='milliseconds')}" for time in started]
+        shift = 1 + 0.01 * random_.gauss(0, 1)
+        copy["img_per_s"] *= shift
+        copy["values"] = [[shift * value for value in values] for values in frame["values"]]
+        copies.append(copy)
+        (folder / str(number)).symlink_to(first)
+    return pandas.concat(copies, ignore_index=True).head(count).sort_values(["started", "id"], ignore_index=True)
 
 
 def with_servers(nodes: int, ps: int) -> float:

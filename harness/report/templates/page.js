@@ -140,7 +140,7 @@
   function draw(figure) {
     const plot = figure.querySelector(".plot");
     const width = printing ? PRINTED : plot.clientWidth;
-    if (!width) return;
+    if (!width || !globalThis.Plotly) return;
     const { traces, layout } = drawing(figure.dataset.figure, width, isDark());
     Plotly.react(plot, traces, layout, { displayModeBar: false, responsive: false });
     figure.dataset.traces = traces.length;
@@ -339,17 +339,17 @@
     const parts = [...visibleFigures().map((part) => [part, () => draw(part)]), ...fills];
     parts.filter(([part]) => near(part)).forEach(([, work]) => work());
     queue = parts.filter(([part]) => !near(part)).map(([, work]) => work);
-    root.dataset.state = queue.length ? "visible" : "complete";
-    if (queue.length) later(next);
+    root.dataset.state = "drawing";
+    later(next);
   }
 
-  const later = globalThis.requestIdleCallback ?? setTimeout;
+  // Not every browser calls back when it is idle, and one that draws no frames may never think it is.
+  const later = (work) => (globalThis.requestIdleCallback ? requestIdleCallback(work, { timeout: 100 }) : setTimeout(work));
 
   function next() {
     queue.shift()?.();
-    if (queue.length) { later(next); return; }
-    root.dataset.state = "complete";
-    if (!performance.getEntriesByName("complete").length) performance.mark("complete");
+    if (queue.length) later(next);
+    else if (globalThis.Plotly) root.dataset.state = "complete";
   }
 
   function refresh() {
@@ -408,5 +408,10 @@
     timer = setTimeout(() => redraw(), 100);
   });
 
-  performance.mark("ready");
+  performance.mark("ready"); // filters and tables work; Plotly, which takes longer to start than all of this, comes next
+  addEventListener("DOMContentLoaded", () => {
+    performance.mark("plotly");
+    redraw();
+    performance.mark("drawn");
+  });
 })();
