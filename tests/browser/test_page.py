@@ -25,8 +25,8 @@ THROUGHPUT = "#figure-throughput-inception3-synthetic"
 
 def traces(shown: Opened, figure: str = THROUGHPUT) -> list[str]:
     """Names of the curves in a figure, with how many points each has."""
-    code = "([...document.querySelector('%s .plot').data].filter((one) => one.mode === 'lines+markers'))" % figure
-    return [f"{name}: {points}" for name, points in shown.evaluate(f"{code}.map((one) => [one.name, one.x.length])")]
+    curves = f"document.querySelector('{figure} .plot').data.filter((one) => one.mode === 'lines+markers')"
+    return [f"{name}: {points}" for name, points in shown.evaluate(f"{curves}.map((one) => [one.name, one.x.length])")]
 
 
 def rows(shown: Opened, table: str) -> int:
@@ -194,7 +194,8 @@ def test_print_shows_every_figure_in_light_colours_without_controls(show: Open, 
         assert figure.locator(".plot").evaluate("(plot) => plot._fullLayout.paper_bgcolor") == "#ffffff"
     assert rows(shown, "points") > 200
     shown.page.emulate_media(media="screen")
-    shown.page.wait_for_function("document.querySelectorAll('[data-table=points] tbody tr').length === 200")
+    shown.page.locator("[data-table=points] tbody tr").nth(200).wait_for(state="detached")
+    shown.wait()
     assert shown.page.locator("aside").is_visible()
     shown.page.pdf(path=tmp_path / "report.pdf")
     pdf = (tmp_path / "report.pdf").read_bytes()

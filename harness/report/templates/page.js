@@ -332,23 +332,33 @@
 
   // What can be seen is done at once, the rest when the browser has time: one plot or table after the other.
   let tables = [];
-  let queue = [];
+  const queue = new Map(); // what is to be done, by the element that it fills
+  let working = false;
   const near = (part) => part.getBoundingClientRect().top < innerHeight;
-
-  function redraw(fills = []) {
-    const parts = [...visibleFigures().map((part) => [part, () => draw(part)]), ...fills];
-    parts.filter(([part]) => near(part)).forEach(([, work]) => work());
-    queue = parts.filter(([part]) => !near(part)).map(([, work]) => work);
-    root.dataset.state = "drawing";
-    later(next);
-  }
-
   // Not every browser calls back when it is idle, and one that draws no frames may never think it is.
   const later = (work) => (globalThis.requestIdleCallback ? requestIdleCallback(work, { timeout: 100 }) : setTimeout(work));
 
+  function redraw(fills = []) {
+    for (const [part, work] of [...visibleFigures().map((figure) => [figure, () => draw(figure)]), ...fills]) {
+      queue.set(part, work);
+    }
+    root.dataset.state = "drawing";
+    [...queue.keys()].filter(near).forEach(take);
+    if (!working) later(next);
+    working = true;
+  }
+
+  function take(part) {
+    const work = queue.get(part);
+    queue.delete(part);
+    work();
+  }
+
   function next() {
-    queue.shift()?.();
-    if (queue.length) later(next);
+    const [part] = queue.keys();
+    if (part) take(part);
+    working = queue.size > 0;
+    if (working) later(next);
     else if (globalThis.Plotly) root.dataset.state = "complete";
   }
 
@@ -362,7 +372,7 @@
     if (printing === starts) return;
     printing = starts;
     if (starts) {
-      while (queue.length) queue.shift()();
+      queue.clear();
       tables.forEach(([, fill]) => fill());
       all("section.printed figure:not(.filtered), figure:not([hidden])").forEach(draw);
     } else {
