@@ -12,7 +12,7 @@ from typing import NoReturn
 import click
 
 from harness import __version__
-from harness.cli import answers, exports, provide, regressions, runs, show, studies
+from harness.cli import answers, exports, provide, regressions, reports, runs, show, studies
 from harness.cli.common import CLEAR_LINE
 from harness.errors import HarnessError, InvalidInput
 
@@ -66,7 +66,7 @@ def cli() -> None:
 for command in (
     *(runs.run, runs.compare_backends, runs.status, runs.collect, runs.cancel),
     studies.study,
-    *(answers.table, answers.verdict),
+    *(reports.report, answers.table, answers.verdict),
     *(regressions.compare, regressions.baseline, regressions.history),
     exports.export_,
     *(show.list_, show.site_),

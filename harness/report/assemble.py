@@ -1,0 +1,165 @@
+"""From results to the sections of a report."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness import __version__
+from harness.report import curve_figures, lines, provenance, run_figures, tables
+from harness.report.figures import Figure
+from harness.report.page import Page
+from harness.report.provenance import Runs
+from harness.report.tables import Section, Table
+
+if TYPE_CHECKING:
+    import pandas
+
+SYSTEMS_IN_TITLE = 3
+
+
+def page(
+    frame: pandas.DataFrame, sources: Sequence[str], made: str, title: str | None = None, verdict: Section | None = None
+) -> Page:
+    """The report on the rows of ``results.load(sources, status=None)``.
+
+    ``made`` says when. Reads the records whose step times are shown; raises InvalidInput for one that cannot be read.
+    """
+    found = sections(frame, verdict)
+    facets = tables.run_facets(frame)
+    counts = Counter(facets)
+    without = Counter(one for one, status in zip(facets, frame["status"], strict=True) if status != "completed")
+    return Page(
+        title=title or f"Training throughput on {_systems(frame)}",
+        lead=lead(frame),
+        facts=facts(frame, sources, made),
+        sections=tuple(found),
+        runs={one: (count, without[one]) for one, count in counts.items()},
+    )
+
+
+def _systems(frame: pandas.DataFrame) -> str:
+    """The systems that we measured on, or the published ones, as far as a title has room."""
+    measured = frame[frame["origin"] == "measured"]
+    names = sorted(set((measured if len(measured) else frame)["system"]))
+    return ", ".join(names) if len(names) <= SYSTEMS_IN_TITLE else f"{len(names)} systems"
+
+
+def summary(made: Page) -> str:
+    """What a page holds, in a few words."""
+    figures = sum(len(section.figures) for section in made.sections)
+    runs = sum(count for count, _ in made.runs.values())
+    return f"{runs:,} runs in {figures} figures"
+
+
+def sections(frame: pandas.DataFrame, verdict: Section | None = None) -> list[Section]:
+    """The sections of a report that have something to show."""
+    completed = frame[frame["status"] == "completed"]
+    runs, drawn = Runs.of(frame), lines.of(completed)
+    overheads = curve_figures.overheads(drawn)
+    steps = [
+        run_figures.steps(line, workers, source, run_figures.read_steps(Path(source)))
+        for line, workers, source in run_figures.chosen(drawn)
+    ]
+    found = [
+        *([verdict] if verdict else []),
+        *([_nothing(frame)] if completed.empty else []),
+        _section(
+            "throughput",
+            "Throughput",
+            "Images per second of all workers, on the best configuration at each size. Bars are 95 % confidence intervals, "
+            "dashed grey lines ideal scaling from each curve's smallest size; hollow markers are published results.",
+            curve_figures.throughput(drawn, runs),
+            more=lines.usual_terms(drawn),
+        ),
+        _section(
+            "efficiency",
+            "Scaling efficiency",
+            "Throughput per worker, relative to the smallest size of the same curve.",
+            curve_figures.efficiency(drawn, runs),
+        ),
+        _section(
+            "strong-scaling",
+            "Strong scaling",
+            "The global batch stays the same, so the batch per device shrinks as workers are added.",
+            curve_figures.strong(drawn, runs),
+        ),
+        _section(
+            "ps-sweep",
+            "Number of parameter servers",
+            "Too few servers are a bottleneck, too many cost messages. The best number depends on the size.",
+            curve_figures.ps_sweeps(drawn, runs),
+            tables.ps_search(drawn, runs),
+        ),
+        _section(
+            "io-overhead",
+            "I/O overhead",
+            "How much of the throughput is lost when images are read from files instead of memory.",
+            curve_figures.io_overhead(drawn, runs),
+            tables.io_overheads(overheads),
+        ),
+        _section(
+            "steps",
+            "Step times by rank",
+            "How long the steps of each rank took in the best run of the largest size of each curve. "
+            "A rank that stands out holds up all others.",
+            steps,
+        ),
+        _section(
+            "history",
+            "History",
+            f"Measurements that were done at least {run_figures.HISTORY_RUNS} times.",
+            run_figures.history(frame, runs),
+        ),
+        _section("points", "All points", "", [], tables.points(drawn, runs)),
+        _section("without-number", "Runs without a number", "", [], tables.without_number(frame)),
+        _section("runs", "All runs", "", [], tables.all_runs(frame)),
+    ]
+    return [one for one in found if one.paragraphs or one.figures or one.tables]
+
+
+def _section(name: str, title: str, text: str, figures: Sequence[Figure], *made: Table, more: str = "") -> Section:
+    """A section, or an empty one if there is nothing in its figures and tables."""
+    drawn = tuple(figure for figure in figures if figure.series)
+    filled = tuple(table for table in made if table.rows)
+    paragraphs = tuple(filter(None, (text, more))) if text and (drawn or filled) else ()
+    return Section(name, title, paragraphs, drawn, filled)
+
+
+def _nothing(frame: pandas.DataFrame) -> Section:
+    text = f"None of the {len(frame):,} runs has a number, so there is nothing to draw. The reasons are below."
+    return Section("nothing", "No results", (text,))
+
+
+def lead(frame: pandas.DataFrame) -> str:
+    """What was measured, in a sentence."""
+    measured = frame[frame["origin"] == "measured"]
+    rows = measured if len(measured) else frame
+    models = ", ".join(sorted(set(rows["model"])))
+    backends = sorted(set(rows["backend"]))
+    sizes = sorted({int(workers) for workers in rows["workers"]})
+    span = f"{sizes[0]:,}" if len(sizes) == 1 else f"{sizes[0]:,} to {sizes[-1]:,}"
+    verb = "measured" if len(measured) else "published"
+    return (
+        f"{models} on {', '.join(sorted(set(rows['system'])))}: {len(backends)} backend{'s' * (len(backends) != 1)} "
+        f"({', '.join(backends)}) {verb} on {span} worker{'s' * (sizes[-1] != 1)}."
+    )
+
+
+def facts(frame: pandas.DataFrame, sources: Sequence[str], made: str) -> tuple[tuple[str, str], ...]:
+    """What the header says."""
+    measured = frame[frame["origin"] == "measured"]
+    without = int((frame["status"] != "completed").sum())
+    published = len(frame) - len(measured)
+    runs = f"{len(measured):,} measured" + (f", {without:,} of them without a number" if without else "")
+    told = {
+        "Runs": runs if len(measured) else "",
+        "Published": f"{published:,} results" if published else "",
+        "Measured": provenance.when(sorted(measured["started"])),
+        "Systems": ", ".join(sorted(set(measured["system"]))),
+        "Sources": ", ".join(sources),
+        "Made": f"{made} by harness {__version__}",
+    }
+    return tuple((label, value) for label, value in told.items() if value)

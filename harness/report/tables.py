@@ -1,0 +1,217 @@
+"""The tables of a report, and what a section of it holds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from harness.analysis.scaling import Interval, Overhead
+from harness.report import provenance
+from harness.report.figures import Facets, Figure
+from harness.report.lines import Line
+from harness.report.provenance import Runs
+
+if TYPE_CHECKING:
+    import pandas
+
+LISTED_RUNS = 20_000  # a page that holds more opens slowly
+
+Kind = Literal["text", "count", "img_per_s", "share", "date"]
+Cell = str | int | float | None
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table. Cells of a kind other than text are numbers (dates: ISO text), None where there is none."""
+
+    name: str
+    kind: Kind = "text"
+
+
+@dataclass(frozen=True)
+class Table:
+    """``facets`` say for each row what it is filtered by; rows without any are always shown."""
+
+    name: str
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    facets: tuple[Facets | None, ...] = ()
+    note: str = ""
+    folded: bool = False
+
+
+@dataclass(frozen=True)
+class Section:
+    """A section of the page: words, then figures of which one at a time is shown, then tables."""
+
+    name: str
+    title: str
+    paragraphs: tuple[str, ...] = ()
+    figures: tuple[Figure, ...] = ()
+    tables: tuple[Table, ...] = ()
+
+
+_WHAT = (
+    *(Column("system"), Column("model"), Column("data"), Column("backend"), Column("workers", "count")),
+    Column("nodes", "count"),
+)
+
+
+def points(lines: Sequence[Line], runs: Runs) -> Table:
+    """Every point of every curve."""
+    columns = (
+        *_WHAT,
+        Column("configuration"),
+        *_with_interval("img/s", "img_per_s"),
+        *_with_interval("efficiency", "share"),
+        *(Column("best of", "count"), Column("repeats", "count"), Column("runs", "count")),
+        *(Column("scaling"), Column("last run", "date"), Column("source")),
+    )
+    rows, facets = [], []
+    for line in lines:
+        for point in line.curve.points:
+            best = point.best
+            rows.append(
+                (
+                    *_what(line, point.workers, point.nodes),
+                    provenance.configuration(best, runs),
+                    *_numbers(point.img_per_s, point.interval),
+                    *_numbers(point.efficiency, point.efficiency_interval),
+                    len(point.tried),
+                    len(best.sample.values) or None,
+                    len(best.sources),
+                    line.curve.scaling,
+                    (runs.seen(best.sources, "started") or [None])[-1],
+                    best.sources[-1],
+                )
+            )
+            facets.append(line.facets)
+    return Table("points", "Points of the curves", columns, tuple(rows), tuple(facets))
+
+
+def ps_search(lines: Sequence[Line], runs: Runs) -> Table:
+    """Every configuration with parameter servers at the sizes where several were tried."""
+    columns = (
+        *_WHAT,
+        *(Column("PS", "count"), Column("options")),
+        *(Column("img/s", "img_per_s"), Column("of the best", "share"), Column("repeats", "count"), Column("rank")),
+    )
+    rows, facets = [], []
+    for line in lines:
+        for point in line.curve.points if line.curve.scaling == "weak" else ():
+            if len(point.tried) < 2 or not any(one.ps for one in point.tried):
+                continue
+            ordered = sorted(point.tried, key=lambda one: -one.sample.mean)
+            for number, one in enumerate(ordered, start=1):
+                share = one.sample.mean / point.img_per_s
+                place = f"best of {len(ordered)}" if number == 1 else f"{number} of {len(ordered)}"
+                rows.append(
+                    (
+                        *_what(line, point.workers, point.nodes),
+                        *(one.ps, provenance.options(one, runs)),
+                        *(one.sample.mean, share, len(one.sample.values) or None, place),
+                    )
+                )
+                facets.append(line.facets)
+    return Table("ps-search", "Search for the number of parameter servers", columns, tuple(rows), tuple(facets))
+
+
+def io_overheads(found: Sequence[tuple[Line, Sequence[Overhead]]]) -> Table:
+    """What reading image files costs at each size."""
+    columns = (
+        *(one for one in _WHAT if one.name != "data"),
+        *(Column("synthetic img/s", "img_per_s"), Column("files img/s", "img_per_s")),
+        *_with_interval("overhead", "share"),
+    )
+    rows, facets = [], []
+    for line, overheads in found:
+        for one in overheads:
+            system, model, _, *rest = _what(line, one.workers, one.synthetic.nodes)
+            rows.append(
+                (
+                    *(system, model, *rest, one.synthetic.img_per_s, one.real.img_per_s),
+                    *_numbers(one.overhead, one.interval),
+                )
+            )
+            facets.append(line.facets)
+    return Table("io-overheads", "I/O overhead", columns, tuple(rows), tuple(facets))
+
+
+_RUN_COLUMNS = {
+    "started": Column("started", "date"),
+    "status": Column("status"),
+    "origin": Column("origin"),
+    "system": Column("system"),
+    "model": Column("model"),
+    "data": Column("data"),
+    "backend": Column("backend"),
+    "framework": Column("framework"),
+    "transport": Column("transport"),
+    "workers": Column("workers", "count"),
+    "ps": Column("PS", "count"),
+    "batch_size": Column("batch per device", "count"),
+    "img_per_s": Column("img/s", "img_per_s"),
+    "ci95": Column("± 95 % CI", "img_per_s"),
+    "software": Column("software"),
+    "source": Column("source"),
+}
+_FAILED_COLUMNS = ("started", "status", "system", "model", "data", "backend", "framework", "transport", "workers", "ps")
+
+
+def without_number(frame: pandas.DataFrame) -> Table:
+    """The runs that have no number, with their reasons, the latest first."""
+    found = frame[frame["status"] != "completed"]
+    columns = (*(_RUN_COLUMNS[name] for name in _FAILED_COLUMNS), Column("reason"), Column("source"))
+    rows = _rows(found, (*_FAILED_COLUMNS, "reason", "source"))
+    return Table(
+        "without-number",
+        "Runs without a number",
+        columns,
+        rows,
+        run_facets(found)[::-1][:LISTED_RUNS],
+        _left_out(found),
+    )
+
+
+def all_runs(frame: pandas.DataFrame) -> Table:
+    """Every run, the latest first."""
+    rows = _rows(frame, tuple(_RUN_COLUMNS))
+    columns, facets = tuple(_RUN_COLUMNS.values()), run_facets(frame)[::-1]
+    return Table("runs", "All runs", columns, rows, facets[:LISTED_RUNS], _left_out(frame), folded=True)
+
+
+def run_facets(frame: pandas.DataFrame) -> tuple[Facets, ...]:
+    """The facets of each run of ``frame``, in its order. Equal ones are the same object."""
+    known: dict[tuple[str, ...], Facets] = {}
+    found = []
+    for values in zip(*(frame[name].tolist() for name in Facets._fields), strict=True):
+        if values not in known:
+            known[values] = Facets(*((value,) for value in values))
+        found.append(known[values])
+    return tuple(found)
+
+
+def _left_out(frame: pandas.DataFrame) -> str:
+    return f"The latest {LISTED_RUNS:,} of {len(frame):,} runs." if len(frame) > LISTED_RUNS else ""
+
+
+def _rows(frame: pandas.DataFrame, names: Sequence[str]) -> tuple[tuple[Cell, ...], ...]:
+    latest = frame.iloc[::-1][:LISTED_RUNS]
+    lists: list[list[Any]] = [latest[name].tolist() for name in names]
+    return tuple(zip(*lists, strict=True))
+
+
+def _what(line: Line, workers: int, nodes: int) -> tuple[Cell, ...]:
+    return (line.system, *line.panel, line.name, workers, nodes or None)
+
+
+def _with_interval(name: str, kind: Kind) -> tuple[Column, Column, Column]:
+    return Column(name, kind), Column("95 % CI from", kind), Column("to", kind)
+
+
+def _numbers(value: float, ends: Interval | None) -> tuple[Cell, Cell, Cell]:
+    low, high = ends or (None, None)
+    return None if math.isnan(value) else value, low, high

@@ -1,0 +1,427 @@
+// Draws the page's plots and tables from its JSON, filters and sorts them. Data reach the page as text only.
+"use strict";
+(() => {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const root = document.documentElement;
+  const ROWS = 200; // of a table at first, and with every "show more"
+  const PRINTED_ROWS = 2000;
+  const NARROW = 700; // px of a plot, below which its legend stands under it
+  const PRINTED = 680; // px that fit on an A4 page
+  const all = (selector, within = document) => [...within.querySelectorAll(selector)];
+  const element = (name, properties = {}) => Object.assign(document.createElement(name), properties);
+
+  // --- filters: which of the sets of facets are shown, by number -----------------------------------------------------
+
+  const choices = data.facets.map((_, index) => [...new Set(data.sets.flatMap((set) => set[index]))].sort());
+  let allowed = choices.map((values) => new Set(values));
+  let shown = [];
+
+  const passes = (number) => number < 0 || shown[number];
+  const unfiltered = () => choices.every((values, index) => values.length === allowed[index].size);
+
+  function applyFilters() {
+    shown = data.sets.map((set) => set.every((values, index) => values.some((value) => allowed[index].has(value))));
+    let [runs, visible, without] = [0, 0, 0];
+    for (const [set, count, numberless] of data.runs) {
+      runs += count;
+      if (shown[set]) { visible += count; without += numberless; }
+    }
+    const words = `${visible.toLocaleString("en")} of ${runs.toLocaleString("en")} runs shown`;
+    document.getElementById("count").textContent = without ? `${words}, ${without.toLocaleString("en")} without a number` : words;
+    document.getElementById("reset").hidden = unfiltered();
+  }
+
+  function buildFilters() {
+    const form = document.getElementById("filter-form");
+    data.facets.forEach(({ name, title }, index) => {
+      if (choices[index].length < 2) return; // nothing to choose
+      const fieldset = element("fieldset");
+      fieldset.append(element("legend", { textContent: title }));
+      for (const value of choices[index]) {
+        const label = element("label");
+        const box = element("input", { type: "checkbox", name, value, checked: true });
+        box.dataset.facet = index;
+        label.append(box, element("span", { textContent: value || "not stated" }));
+        fieldset.append(label);
+      }
+      form.append(fieldset);
+    });
+    form.addEventListener("change", (event) => {
+      const { facet } = event.target.dataset;
+      if (facet === undefined) return;
+      allowed[facet][event.target.checked ? "add" : "delete"](event.target.value);
+      history.replaceState(null, "", `${location.pathname}${location.search}${hash()}`);
+      refresh();
+    });
+    document.getElementById("reset").addEventListener("click", () => {
+      history.replaceState(null, "", location.pathname + location.search);
+      readHash();
+      refresh();
+      form.querySelector("input")?.focus();
+    });
+  }
+
+  // #system=daint:gpu&backend=horovod,pytorch: the values of each facet that is filtered. Anything else is a section's name.
+  function hash() {
+    const parts = data.facets.flatMap(({ name }, index) => {
+      const values = choices[index].filter((value) => allowed[index].has(value));
+      return values.length === choices[index].length ? [] : [`${name}=${values.map(encodeURIComponent).join(",")}`];
+    });
+    return parts.length ? `#${parts.join("&")}` : "";
+  }
+
+  function readHash() {
+    const given = new Map(location.hash.slice(1).split("&").filter((part) => part.includes("=")).map((part) => {
+      const at = part.indexOf("=");
+      return [part.slice(0, at), new Set(part.slice(at + 1).split(",").map(decoded))];
+    }));
+    allowed = choices.map((values, index) => {
+      const wanted = given.get(data.facets[index].name);
+      const known = values.filter((value) => !wanted || wanted.has(value));
+      return new Set(known.length || wanted?.has("") ? known : values); // of values that this page lacks, nothing is left
+    });
+    for (const box of all("input[data-facet]")) box.checked = allowed[box.dataset.facet].has(box.value);
+  }
+
+  function decoded(text) {
+    try { return decodeURIComponent(text); } catch { return text; }
+  }
+
+  // --- plots ---------------------------------------------------------------------------------------------------------
+
+  let printing = false;
+  const systemDark = matchMedia("(prefers-color-scheme: dark)");
+  const isDark = () => !printing && (root.dataset.theme ? root.dataset.theme === "dark" : systemDark.matches);
+
+  // "@c3" is a colour of the theme, wherever it stands.
+  function painted(value, theme) {
+    if (typeof value === "string") return value[0] === "@" && theme[value.slice(1)] || value;
+    if (Array.isArray(value)) return typeof value[0] === "number" ? value : value.map((one) => painted(one, theme));
+    if (value === null || typeof value !== "object") return value;
+    return Object.fromEntries(Object.entries(value).map(([key, one]) => [key, painted(one, theme)]));
+  }
+
+  function drawing(name, width, dark) {
+    const figure = data.figures[name];
+    const theme = data.themes[dark ? "dark" : "light"];
+    let visible = figure.traces.filter((trace) => passes(trace.facets));
+    if (visible.every((trace) => trace.kind === "ideal")) visible = [];
+    const groups = [...new Set(visible.map((trace) => trace.group).filter(Boolean))];
+    let ideal = true;
+    const traces = visible.map((trace) => {
+      const { facets, kind, group, ...rest } = painted(trace, theme);
+      if (group && groups.length > 1) Object.assign(rest, { legendgroup: group, legendgrouptitle: { text: group } });
+      if (kind === "ideal") { rest.showlegend = ideal; ideal = false; }
+      return rest;
+    });
+    const titles = groups.length > 1 ? groups.length : 0;
+    const legendHeight = 19 * traces.filter((trace) => trace.showlegend).length + 27 * titles + 24;
+    const narrow = width < NARROW;
+    const axis = { gridcolor: theme.grid, linecolor: theme.muted, zeroline: false, automargin: true, ticks: "outside",
+      tickcolor: theme.grid, ticklen: 4, fixedrange: narrow };
+    const layout = {
+      ...painted(figure.layout, theme),
+      width,
+      height: printing ? 310 : narrow ? 360 : Math.max(440, legendHeight + 70),
+      margin: { l: 60, r: narrow ? 8 : 16, t: 18, b: 52 },
+      font: { family: getComputedStyle(document.body).fontFamily, size: 13, color: theme.ink },
+      paper_bgcolor: theme.paper, plot_bgcolor: theme.paper,
+      hovermode: "closest", hoverdistance: 12,
+      hoverlabel: { align: "left", bgcolor: theme.paper, font: { color: theme.ink, size: 12 } },
+      legend: { x: 1.02, xanchor: "left", y: 1, yanchor: "top", bgcolor: "rgba(0,0,0,0)", font: { size: 12 },
+        groupclick: "toggleitem", tracegroupgap: 6, grouptitlefont: { size: 12, weight: 600 }, ...figure.layout.legend },
+      showlegend: !narrow,
+    };
+    layout.xaxis = { ...axis, ...layout.xaxis };
+    layout.yaxis = { ...axis, ...layout.yaxis };
+    return { traces, layout };
+  }
+
+  function draw(figure) {
+    const plot = figure.querySelector(".plot");
+    const width = printing ? PRINTED : plot.clientWidth;
+    if (!width || !globalThis.Plotly) return;
+    const { traces, layout } = drawing(figure.dataset.figure, width, isDark());
+    Plotly.react(plot, traces, layout, { displayModeBar: false, responsive: false });
+    figure.dataset.traces = traces.length;
+    figure.querySelector(".key").replaceChildren(...(layout.showlegend ? [] : legend(traces)));
+  }
+
+  // Where there is no room for Plotly's legend beside a plot, one of our own stands below it, in lines that break.
+  function legend(traces) {
+    const groups = new Map();
+    const last = (trace) => Number(trace.legendgroup === "ideal");
+    for (const trace of traces.filter(({ showlegend }) => showlegend).sort((one, other) => last(one) - last(other))) {
+      const title = trace.legendgrouptitle?.text ?? "";
+      if (!groups.has(title)) groups.set(title, title ? [element("strong", { textContent: literal(title) })] : []);
+      const entry = element("span");
+      entry.append(swatch(trace), ` ${literal(trace.name)}`);
+      groups.get(title).push(entry);
+    }
+    return [...groups.values()].map((entries) => {
+      const group = element("div");
+      group.append(...entries);
+      return group;
+    });
+  }
+
+  const polygon = (sides, turn) => Array.from({ length: sides }, (_, corner) => {
+    const angle = (corner / sides + turn) * 2 * Math.PI;
+    return [14 + 5 * Math.sin(angle), 6 - 5 * Math.cos(angle)];
+  });
+  const SHAPES = {
+    square: polygon(4, 0.125), diamond: polygon(4, 0), pentagon: polygon(5, 0), hexagon: polygon(6, 0), circle: polygon(24, 0),
+    "triangle-up": polygon(3, 0), "triangle-down": polygon(3, 0.5), "triangle-left": polygon(3, 0.75), "triangle-right": polygon(3, 0.25),
+    star: polygon(10, 0).map(([x, y], corner) => (corner % 2 ? [14 + (x - 14) * 0.42, 6 + (y - 6) * 0.42] : [x, y])),
+    cross: [[12, 1], [16, 1], [16, 4], [19, 4], [19, 8], [16, 8], [16, 11], [12, 11], [12, 8], [9, 8], [9, 4], [12, 4]],
+    x: [[14, 3.5], [17, 1], [19, 3], [16.5, 6], [19, 9], [17, 11], [14, 8.5], [11, 11], [9, 9], [11.5, 6], [9, 3], [11, 1]],
+    "line-ns": [[14, 0], [14, 12]],
+  };
+  const DASHES = { dash: "5 3", dot: "1.5 2.5", dashdot: "5 2 1.5 2" };
+
+  function swatch(trace) {
+    const drawn = (name, attributes) => {
+      const node = document.createElementNS("http://www.w3.org/2000/svg", name);
+      for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+      return node;
+    };
+    const svg = drawn("svg", { width: 28, height: 12, viewBox: "0 0 28 12", "aria-hidden": "true" });
+    if (trace.line) {
+      const dash = DASHES[trace.line.dash] ?? "";
+      svg.append(drawn("path", { d: "M0 6H28", stroke: trace.line.color, "stroke-width": trace.line.width, "stroke-dasharray": dash }));
+    }
+    const symbol = [trace.marker?.symbol ?? ""].flat().find((name) => name !== "star" || trace.marker.symbol === name) ?? "star";
+    const points = SHAPES[symbol.replace("-open", "")];
+    if (points) {
+      const open = symbol.endsWith("-open");
+      const thick = symbol === "line-ns" ? trace.marker.line.width : open ? 1.4 : 0.6;
+      const fill = open ? "var(--paper)" : trace.marker.color;
+      svg.append(drawn("polygon", { points: points.join(" "), fill, stroke: trace.marker.color, "stroke-width": thick }));
+    }
+    return svg;
+  }
+
+  const filled = (name) => data.figures[name].traces.some((trace) => trace.kind !== "ideal" && passes(trace.facets));
+
+  // In each section the chosen figure is shown, or another one if filters leave nothing of it.
+  function choose(section) {
+    const figures = all("figure", section);
+    if (!figures.length) return;
+    const options = all("option, input[data-chooser]", section);
+    for (const option of options) {
+      const gone = !filled(option.value);
+      option.disabled = gone;
+      (option.tagName === "OPTION" ? option : option.parentElement).hidden = gone;
+    }
+    const chosen = section.dataset.chosen || figures[0].dataset.figure;
+    const name = filled(chosen) ? chosen : figures.map((figure) => figure.dataset.figure).find(filled);
+    for (const figure of figures) {
+      figure.hidden = figure.dataset.figure !== name;
+      figure.classList.toggle("filtered", !filled(figure.dataset.figure));
+    }
+    for (const option of options) option[option.tagName === "OPTION" ? "selected" : "checked"] = option.value === name;
+    section.querySelector(".empty").hidden = name !== undefined;
+  }
+
+  const visibleFigures = () => all("figure").filter((figure) => figure.offsetParent !== null);
+
+  function download(figure, format) {
+    const { traces, layout } = drawing(figure.dataset.figure, 960, false);
+    layout.title = { text: escaped(data.figures[figure.dataset.figure].title), font: { size: 16 }, x: 0.02, xanchor: "left" };
+    layout.margin.t = 56;
+    const size = { width: layout.width, height: Math.max(540, layout.height) };
+    Object.assign(layout, size);
+    Plotly.downloadImage({ data: traces, layout }, { format, filename: figure.dataset.figure, scale: format === "png" ? 3 : 1, ...size });
+  }
+
+  // Plotly reads markup, so its texts are escaped; here they are what they are.
+  const literal = (text) => text.replace(/&lt;/g, "<").replace(/&gt;/g, ">").replace(/&amp;/g, "&");
+  const escaped = (text) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
+
+  // --- tables --------------------------------------------------------------------------------------------------------
+
+  const formats = {
+    count: (value) => value.toLocaleString("en"),
+    img_per_s: (value) => value.toLocaleString("en", { minimumFractionDigits: 1, maximumFractionDigits: value < 100 ? 2 : 1 }),
+    share: (value) => `${(100 * value).toFixed(1)} %`,
+    date: (value) => value.slice(0, 16).replace("T", " "),
+    text: (value) => value,
+  };
+  const LONG = 40; // characters, from which text may be broken into lines
+
+  function table(details) {
+    const { columns, facets } = data.tables[details.dataset.table];
+    const [head, body] = [details.querySelector("thead"), details.querySelector("tbody")];
+    const more = details.querySelector(".more");
+    const isText = columns.map(({ kind }) => kind === "text" || kind === "date");
+    const value = (column, row) => {
+      const cell = columns[column].cells[row];
+      return isText[column] ? columns[column].words[cell] : cell;
+    };
+    let [sorted, direction, limit] = [-1, 1, ROWS];
+
+    const heading = element("tr");
+    columns.forEach((column, index) => {
+      const cell = element("th", { scope: "col", className: isText[index] ? "" : "number" });
+      const button = element("button", { type: "button", textContent: column.name });
+      button.addEventListener("click", () => {
+        direction = sorted === index ? -direction : 1;
+        sorted = index;
+        fill();
+      });
+      cell.append(button);
+      heading.append(cell);
+    });
+    head.append(heading);
+
+    function ordered() {
+      const rows = facets.flatMap((set, row) => (passes(set) ? [row] : []));
+      if (sorted < 0) return rows;
+      const compare = isText[sorted]
+        ? ranks(columns[sorted].words, columns[sorted].cells)
+        : (one, other) => columns[sorted].cells[one] - columns[sorted].cells[other];
+      const empty = (row) => { const it = value(sorted, row); return it === null || it === ""; };
+      const [known, unknown] = [rows.filter((row) => !empty(row)), rows.filter(empty)];
+      return [...known.sort((one, other) => direction * compare(one, other)), ...unknown]; // empty cells stay last
+    }
+
+    function fill() {
+      const rows = ordered();
+      const counted = rows.length === facets.length ? `${rows.length.toLocaleString("en")}` :
+        `${rows.length.toLocaleString("en")} of ${facets.length.toLocaleString("en")}`;
+      details.querySelector(".rows").textContent = `(${counted})`;
+      if (!details.open) return;
+      const cells = rows.slice(0, printing ? PRINTED_ROWS : limit).map((row) => {
+        const line = element("tr");
+        columns.forEach((column, index) => {
+          const it = value(index, row);
+          const text = it === null ? "" : formats[column.kind](it);
+          const long = isText[index] && text.length > LONG ? "long" : "";
+          line.append(element("td", { textContent: text, className: isText[index] ? long : "number" }));
+        });
+        return line;
+      });
+      body.replaceChildren(...cells);
+      all("th", head).forEach((cell, index) => {
+        if (index === sorted) cell.setAttribute("aria-sort", direction > 0 ? "ascending" : "descending");
+        else cell.removeAttribute("aria-sort");
+      });
+      if (printing && rows.length > cells.length) {
+        details.querySelector(".rows").textContent = `(${cells.length.toLocaleString("en")} of ${rows.length.toLocaleString("en")})`;
+      }
+      more.hidden = rows.length <= limit;
+      more.textContent = `Show ${Math.min(ROWS, rows.length - limit)} more (${cells.length.toLocaleString("en")} of ` +
+        `${rows.length.toLocaleString("en")} shown)`;
+    }
+
+    more.addEventListener("click", () => { limit += ROWS; fill(); });
+    details.addEventListener("toggle", fill);
+    return fill;
+  }
+
+  // Words are compared once each, not once for each pair of rows.
+  function ranks(words, cells) {
+    const collator = new Intl.Collator("en", { numeric: true });
+    const order = words.map((_, index) => index).sort((one, other) => collator.compare(words[one], words[other]));
+    const rank = [];
+    order.forEach((word, place) => { rank[word] = place; });
+    return (one, other) => rank[cells[one]] - rank[cells[other]];
+  }
+
+  // --- the page ------------------------------------------------------------------------------------------------------
+
+  // What can be seen is done at once, the rest when the browser has time: one plot or table after the other.
+  let tables = [];
+  const queue = new Map(); // what is to be done, by the element that it fills
+  let working = false;
+  const near = (part) => part.getBoundingClientRect().top < innerHeight;
+  // Not every browser calls back when it is idle, and one that draws no frames may never think it is.
+  const later = (work) => (globalThis.requestIdleCallback ? requestIdleCallback(work, { timeout: 100 }) : setTimeout(work));
+
+  function redraw(fills = []) {
+    for (const [part, work] of [...visibleFigures().map((figure) => [figure, () => draw(figure)]), ...fills]) {
+      queue.set(part, work);
+    }
+    root.dataset.state = "drawing";
+    [...queue.keys()].filter(near).forEach(take);
+    if (!working) later(next);
+    working = true;
+  }
+
+  function take(part) {
+    const work = queue.get(part);
+    queue.delete(part);
+    work();
+  }
+
+  function next() {
+    const [part] = queue.keys();
+    if (part) take(part);
+    working = queue.size > 0;
+    if (working) later(next);
+    else if (globalThis.Plotly) root.dataset.state = "complete";
+  }
+
+  function refresh() {
+    applyFilters();
+    all("main section").forEach(choose);
+    redraw(tables);
+  }
+
+  function print(starts) {
+    if (printing === starts) return;
+    printing = starts;
+    if (starts) {
+      queue.clear();
+      tables.forEach(([, fill]) => fill());
+      all("section.printed figure:not(.filtered), figure:not([hidden])").forEach(draw);
+    } else {
+      redraw(tables);
+    }
+  }
+
+  buildFilters();
+  readHash();
+  tables = all("details.table").map((details) => [details, table(details)]);
+  if (matchMedia("(max-width: 60rem)").matches) document.getElementById("filters").open = false;
+  refresh();
+
+  for (const section of all("main section")) {
+    section.addEventListener("change", (event) => {
+      if (event.target.dataset.chooser === undefined) return;
+      section.dataset.chosen = event.target.value;
+      choose(section);
+      all("figure:not([hidden])", section).forEach(draw);
+    });
+  }
+  document.addEventListener("click", (event) => {
+    const { export: format } = event.target.dataset ?? {};
+    if (format) download(event.target.closest("figure"), format);
+  });
+  document.getElementById("theme").addEventListener("click", () => {
+    root.dataset.theme = isDark() ? "light" : "dark";
+    redraw();
+  });
+  systemDark.addEventListener("change", () => redraw());
+  addEventListener("hashchange", () => {
+    if (location.hash.includes("=") || !location.hash) { readHash(); refresh(); }
+  });
+  addEventListener("beforeprint", () => print(true));
+  addEventListener("afterprint", () => print(false));
+  matchMedia("print").addEventListener("change", (event) => print(event.matches));
+  let width = innerWidth;
+  let timer = 0;
+  addEventListener("resize", () => {
+    if (innerWidth === width || printing) return;
+    width = innerWidth;
+    clearTimeout(timer);
+    timer = setTimeout(() => redraw(), 100);
+  });
+
+  performance.mark("ready"); // filters and tables work; Plotly, which takes longer to start than all of this, comes next
+  addEventListener("DOMContentLoaded", () => {
+    performance.mark("plotly");
+    redraw();
+    performance.mark("drawn");
+  });
+})();

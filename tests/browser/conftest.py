@@ -1,0 +1,97 @@
+"""A headless Chromium, and pages of the report opened in it."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from harness import results
+from harness.report import assemble, page
+from tests import made
+from tests.browser import sample
+
+ARGUMENTS = [
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
+    *("--disable-component-update", "--disable-sync"),
+]
+
+
+@dataclass
+class Opened:
+    """A page that a browser shows, with what it complained of and what it asked the network for."""
+
+    page: Page
+    complaints: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+
+    def wait(self) -> None:
+        """Until every plot and table is drawn."""
+        self.page.wait_for_selector("html[data-state=complete]", state="attached")
+
+    def evaluate(self, code: str) -> Any:
+        """The value of a JavaScript expression."""
+        return self.page.evaluate(code)
+
+
+Open = Callable[..., Opened]
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.fail("no chromium on PATH; tests/browser/packages.sh installs Debian's")
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=chromium, args=ARGUMENTS)
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def show(browser: Browser) -> Iterator[Open]:
+    """Open a file (with a hash, perhaps) in a browser that can reach nothing but files."""
+    contexts = []
+
+    def opened(file: Path, hash_: str = "", **options: Any) -> Opened:
+        context = browser.new_context(
+            **{"viewport": {"width": 1280, "height": 900}, "accept_downloads": True} | options
+        )
+        context.route(lambda url: not url.startswith("file:"), lambda route: route.abort())
+        contexts.append(context)
+        shown = Opened(context.new_page())
+        shown.page.on("console", lambda message: shown.complaints.append(f"{message.type}: {message.text}"))
+        shown.page.on("pageerror", lambda error: shown.complaints.append(str(error)))
+        shown.page.on("request", lambda request: shown.requests.append(request.url))
+        shown.page.goto(f"{file.as_uri()}{hash_}")
+        shown.wait()
+        return shown
+
+    yield opened
+    for context in contexts:
+        context.close()
+
+
+@pytest.fixture(scope="session")
+def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Records of a made-up cluster."""
+    return made.save(tmp_path_factory.mktemp("records"), sample.everything(random.Random(1)))
+
+
+@pytest.fixture(scope="session")
+def report(records: Path) -> Path:
+    """The page of those records and of all published results."""
+    sources = [str(records), "reference"]
+    return write(assemble.page(results.load(sources, status=None), sources, "now"), records.parent / "report.html")
+
+
+def write(made_page: page.Page, file: Path) -> Path:
+    """``made_page`` as a file."""
+    page.write(page.render(made_page), file)
+    return file

@@ -1,0 +1,247 @@
+"""The report's page, as a browser shows it."""
+
+from __future__ import annotations
+
+import random
+import re
+import statistics
+from pathlib import Path
+
+import pytest
+
+from harness import results
+from harness.report import assemble
+from tests import made
+from tests.browser import sample
+from tests.browser.conftest import Open, Opened, write
+
+pytestmark = pytest.mark.browser
+
+OPENS_WITHIN_MS = 2000
+HOSTILE = "</script><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\"><b>&amp;"
+
+THROUGHPUT = "#figure-throughput-inception3-synthetic"
+
+
+def traces(shown: Opened, figure: str = THROUGHPUT) -> list[str]:
+    """Names of the curves in a figure, with how many points each has."""
+    curves = f"document.querySelector('{figure} .plot').data.filter((one) => one.mode === 'lines+markers')"
+    return [f"{name}: {points}" for name, points in shown.evaluate(f"{curves}.map((one) => [one.name, one.x.length])")]
+
+
+def rows(shown: Opened, table: str) -> int:
+    """How many rows of a table are shown."""
+    return shown.page.locator(f"[data-table={table}] tbody tr").count()
+
+
+def cells(shown: Opened, table: str, column: str) -> list[str]:
+    """The texts in a column of a table."""
+    headings = shown.page.locator(f"[data-table={table}] th").all_inner_texts()
+    number = [heading.strip() for heading in headings].index(column) + 1
+    return shown.page.locator(f"[data-table={table}] tbody td:nth-child({number})").all_inner_texts()
+
+
+def uncheck(shown: Opened, facet: str, value: str) -> None:
+    """Take a value out of the filters."""
+    shown.page.locator(f"#filter-form input[name={facet}][value='{value}']").uncheck()
+    shown.wait()
+
+
+def test_the_page_opens_without_a_complaint_and_asks_for_nothing_but_itself(show: Open, report: Path) -> None:
+    shown = show(report)
+    assert shown.complaints == []
+    assert [url for url in shown.requests if not url.startswith(("data:", "blob:"))] == [report.as_uri()]
+
+
+def test_the_page_names_no_address_to_load_from(report: Path) -> None:
+    text = re.sub(r"<script.*?</script>", "", report.read_text(), flags=re.DOTALL)
+    assert re.findall(r"(?:src|href)=\"(?!#|data:)[^\"]*\"|url\([^)]*\)|@import", text) == []
+
+
+def test_every_contender_has_its_curve_with_a_point_for_each_size(show: Open, report: Path) -> None:
+    found = traces(show(report))
+    eight = [
+        "distributed_replicated",
+        "horovod torch gloo",
+        "horovod torch mpi",
+        "multi_worker_mirrored",
+        "pytorch mpi",
+    ]
+    assert {f"{name}: 8" for name in eight} <= set(found)
+    assert "parameter servers: 8" in found  # of Piz Daint in 2017, joined from both strategies
+
+
+def test_every_section_draws_its_chosen_figure(show: Open, report: Path) -> None:
+    shown = show(report)
+    names = ("throughput", "efficiency", "strong-scaling", "ps-sweep", "io-overhead", "steps", "history")
+    counts = {name: shown.page.locator(f"#{name} figure:not([hidden]) .main-svg").count() for name in names}
+    assert all(counts.values()), counts
+
+
+def test_a_filter_takes_curves_rows_and_runs_away_and_reset_brings_them_back(show: Open, report: Path) -> None:
+    shown = show(report)
+    curves, points = traces(shown), rows(shown, "ps-search")
+    assert shown.page.locator("#count").inner_text() == "373 of 373 runs shown, 4 without a number"
+    uncheck(shown, "backend", "distributed_replicated")
+    uncheck(shown, "origin", "published")
+    assert not [one for one in traces(shown) if one.startswith(("distributed_replicated", "parameter servers"))]
+    assert len(traces(shown)) < len(curves) and rows(shown, "ps-search") == points / 2
+    assert shown.page.locator("#count").inner_text() == "228 of 373 runs shown, 4 without a number"
+    shown.page.locator("#reset").click()
+    shown.wait()
+    assert (traces(shown), rows(shown, "ps-search")) == (curves, points)
+
+
+def test_figures_that_filters_leave_empty_give_way_to_others(show: Open, report: Path) -> None:
+    shown = show(report)
+    uncheck(shown, "model", "inception3")
+    assert (
+        shown.page.locator("#throughput figure:not([hidden]) strong").inner_text().endswith("resnet50, synthetic data")
+    )
+    assert shown.page.locator("#history .empty").is_visible()
+
+
+def test_the_address_carries_the_filters_to_whoever_opens_it(show: Open, report: Path) -> None:
+    shown = show(report)
+    uncheck(shown, "system", "alps:gpu")
+    uncheck(shown, "origin", "published")
+    address = shown.evaluate("location.hash")
+    other = show(report, address)
+    assert traces(other) == traces(shown)
+    assert other.page.locator("#count").inner_text() == shown.page.locator("#count").inner_text()
+    assert not other.page.locator("input[name=origin][value=published]").is_checked()
+
+
+def test_filters_of_another_page_that_this_one_does_not_know_leave_everything_shown(show: Open, report: Path) -> None:
+    shown = show(report, "#backend=unheard_of&nonsense=1&system=%E0")
+    assert shown.page.locator("#count").inner_text().startswith("373 of 373")
+
+
+def test_light_and_dark_follow_the_system_and_the_button(show: Open, report: Path) -> None:
+    background = "getComputedStyle(document.documentElement).backgroundColor"
+    paper = "document.querySelector('.plot')._fullLayout.paper_bgcolor"
+    light, dark = show(report, color_scheme="light"), show(report, color_scheme="dark")
+    assert (light.evaluate(background), light.evaluate(paper)) == ("rgb(255, 255, 255)", "#ffffff")
+    assert (dark.evaluate(background), dark.evaluate(paper)) == ("rgb(23, 26, 31)", "#171a1f")
+    light.page.locator("#theme").click()
+    light.wait()
+    assert (light.evaluate(background), light.evaluate(paper)) == ("rgb(23, 26, 31)", "#171a1f")
+
+
+def test_pointing_at_a_point_tells_where_it_comes_from(show: Open, report: Path, records: Path) -> None:
+    shown = show(report)
+    plot = shown.page.locator(f"{THROUGHPUT} .plot")
+    plot.scroll_into_view_if_needed()
+    place = shown.evaluate(
+        f"""(() => {{
+          const plot = document.querySelector("{THROUGHPUT} .plot"), layout = plot._fullLayout;
+          const trace = plot.data.find((one) => one.name === "distributed_replicated");
+          const box = plot.getBoundingClientRect();
+          return [box.x + layout.xaxis._offset + layout.xaxis.d2p(trace.x[7]),
+                  box.y + layout.yaxis._offset + layout.yaxis.d2p(trace.y[7])];
+        }})()"""
+    )
+    shown.page.mouse.move(*place)
+    told = shown.page.locator(f"{THROUGHPUT} .hoverlayer .hovertext")
+    told.wait_for()
+    text = told.evaluate("(one) => [...one.querySelectorAll('tspan.line')].map((line) => line.textContent).join(' | ')")
+    wanted = ("distributed_replicated", "128 workers on 128 nodes, daint:gpu", "95 % CI", "best of 4 configurations")
+    assert all(part in text for part in (*wanted, "5 repeats in 1 run", "TensorFlow 2.16.1", "grpc on ipogif0")), text
+    assert str(records) in text.replace(" | ", "")
+
+
+def test_clicking_and_pressing_enter_on_a_heading_sorts(show: Open, report: Path) -> None:
+    shown = show(report)
+    heading = shown.page.locator("[data-table=ps-search] th", has_text="img/s").first
+    heading.locator("button").click()
+    values = [float(one.replace(",", "")) for one in cells(shown, "ps-search", "img/s")]
+    assert values == sorted(values) and heading.get_attribute("aria-sort") == "ascending"
+    heading.locator("button").press("Enter")
+    values = [float(one.replace(",", "")) for one in cells(shown, "ps-search", "img/s")]
+    assert values == sorted(values, reverse=True) and heading.get_attribute("aria-sort") == "descending"
+
+
+def test_long_tables_say_how_much_of_them_is_shown_and_show_more(show: Open, report: Path) -> None:
+    shown = show(report)
+    more = shown.page.locator("[data-table=points] .more")
+    assert rows(shown, "points") == 200 and "(200 of" in more.inner_text()
+    more.click()
+    assert rows(shown, "points") > 200 and more.is_hidden()
+
+
+@pytest.mark.parametrize(("format_", "starts"), [("png", b"\x89PNG"), ("svg", b"<svg")])
+def test_a_figure_is_downloaded_as_a_file(
+    show: Open, report: Path, tmp_path: Path, format_: str, starts: bytes
+) -> None:
+    shown = show(report)
+    with shown.page.expect_download() as download:
+        shown.page.locator(f"{THROUGHPUT} [data-export={format_}]").click()
+    download.value.save_as(tmp_path / "figure")
+    content = (tmp_path / "figure").read_bytes()
+    assert download.value.suggested_filename == f"throughput-inception3-synthetic.{format_}"
+    assert content.startswith(starts) and len(content) > 10_000
+    assert shown.complaints == []
+
+
+def test_print_shows_every_figure_in_light_colours_without_controls(show: Open, report: Path, tmp_path: Path) -> None:
+    shown = show(report, color_scheme="dark")
+    shown.page.emulate_media(media="print")
+    for control in ("aside", "#theme", ".export", ".chips", ".chooser"):
+        assert shown.page.locator(control).first.is_hidden(), control
+    for model in ("inception3", "resnet50"):
+        figure = shown.page.locator(f"#figure-throughput-{model}-synthetic")
+        assert figure.is_visible() and figure.locator(".main-svg").count()
+        assert figure.locator(".plot").evaluate("(plot) => plot._fullLayout.paper_bgcolor") == "#ffffff"
+    assert rows(shown, "points") > 200
+    shown.page.emulate_media(media="screen")
+    shown.page.locator("[data-table=points] tbody tr").nth(200).wait_for(state="detached")
+    shown.wait()
+    assert shown.page.locator("aside").is_visible()
+    shown.page.pdf(path=tmp_path / "report.pdf")
+    pdf = (tmp_path / "report.pdf").read_bytes()
+    assert pdf.startswith(b"%PDF") and len(re.findall(rb"/Type\s*/Page\b", pdf)) > 5
+    assert shown.complaints == []
+
+
+def test_nothing_is_wider_than_a_phone(show: Open, report: Path) -> None:
+    shown = show(report, viewport={"width": 400, "height": 800})
+    assert shown.evaluate("document.documentElement.scrollWidth") == 400
+    assert shown.complaints == []
+
+
+def test_texts_of_records_stay_texts(show: Open, tmp_path: Path) -> None:
+    odd = [
+        made.record("pytorch", 4, status="failed", reason=HOSTILE, site=HOSTILE),
+        made.record("pytorch", 1, site=HOSTILE, packages={"torch": HOSTILE}, hosts=[HOSTILE]),
+        made.record("pytorch", 2, (190.0, 191.0), site=HOSTILE, packages={"torch": HOSTILE}, hosts=["a", HOSTILE]),
+    ]
+    folder = made.save(tmp_path / "records", odd)
+    page = assemble.page(results.load([folder], status=None), [HOSTILE], "now", title=HOSTILE)
+    shown = show(write(page, tmp_path / "report.html"))
+    assert shown.evaluate("document.title") == HOSTILE
+    assert shown.page.locator("img, main b").count() == 0
+    assert cells(shown, "without-number", "reason") == [HOSTILE]
+    assert HOSTILE in shown.page.locator(".facts").inner_text()
+    assert shown.complaints == []
+
+
+def test_a_report_of_failed_runs_only_says_so_and_why(show: Open, tmp_path: Path) -> None:
+    folder = made.save(tmp_path / "records", sample.failures())
+    page = assemble.page(results.load([folder], status=None), [str(folder)], "now")
+    shown = show(write(page, tmp_path / "report.html"))
+    assert "None of the 4 runs has a number" in shown.page.locator("main").inner_text()
+    assert "rank 3 on nid00003 exited with 137" in " ".join(cells(shown, "without-number", "reason"))
+    assert shown.page.locator("figure").count() == 0 and shown.complaints == []
+
+
+def test_10_000_runs_are_ready_within_two_seconds_and_drawn_as_soon_as_plotly_has_started(
+    show: Open, tmp_path: Path
+) -> None:
+    """Filters and tables work before Plotly starts, which takes 0.7 s of an idle core: the library's, not ours."""
+    frame = sample.many(tmp_path, random.Random(2), 10_000)
+    file = write(assemble.page(frame, [str(tmp_path)], "now"), tmp_path / "report.html")
+    opened = [show(file) for _ in range(3)]
+    assert opened[0].page.locator("#count").inner_text() == "10,000 of 10,000 runs shown"
+    marks = [one.evaluate("performance.getEntriesByType('mark').map((mark) => mark.startTime)") for one in opened]
+    assert statistics.median(ready for ready, _, _ in marks) < OPENS_WITHIN_MS
+    assert statistics.median(drawn - (plotly - ready) for ready, plotly, drawn in marks) < OPENS_WITHIN_MS

@@ -1,0 +1,277 @@
+"""The report without a browser: what figures hold, what the page embeds, what files are written, what is refused."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import re
+from pathlib import Path
+
+import pandas
+import pytest
+
+from harness import results
+from harness.record import Record
+from harness.report import assemble, figures, lines, page, palette, plotly, run_figures, static, tables
+from harness.report.figures import Axis, Facets, Figure, Mark, Series, Style
+from harness.report.tables import Column, Section, Table
+from tests import made
+from tests.browser import sample
+from tests.conftest import Harness
+
+ANYTHING = Facets(*([("x",)] * len(Facets._fields)))
+
+
+def loaded(folder: Path, *records_: Record) -> pandas.DataFrame:
+    """Rows of these records."""
+    return results.load([made.save(folder / "records", records_)], status=None)
+
+
+def section(found: list[Section], name: str) -> Section:
+    return next(one for one in found if one.name == name)
+
+
+# --- figures --------------------------------------------------------------------------------------
+
+
+def test_ticks_are_the_sizes_that_were_measured_powers_of_two_first() -> None:
+    ticks = figures.measured_ticks([1, 2, 4, 8, 12, 32, 40, 64, 116, 128])
+    assert [label for _, label in ticks] == ["1", "2", "4", "8", "12", "32", "64", "128"]
+
+
+def test_ticks_of_throughput_stand_at_1_2_and_5_unless_decades_are_many() -> None:
+    few, many = figures.decade_ticks([30.0, math.nan, 9000.0]), figures.decade_ticks([1.0, 100_000.0])
+    assert {"50", "200", "5,000"} <= {label for _, label in few}
+    assert {"10", "10,000"} <= {label for _, label in many} and not {"20", "50"} & {label for _, label in many}
+
+
+def test_the_ideal_line_goes_from_the_baseline_to_the_largest_size(tmp_path: Path) -> None:
+    frame = loaded(tmp_path, *(made.record("pytorch", nodes, (90.0 * nodes, 91.0 * nodes)) for nodes in (2, 4, 16)))
+    (figure,) = section(assemble.sections(frame), "throughput").figures
+    curve, ideal = figure.series
+    assert curve.x == (2, 4, 16) and ideal.kind == "ideal"
+    assert (ideal.x, ideal.y) == ((2, 16), (curve.y[0], 8 * curve.y[0]))
+    assert all(low < y < high for low, y, high in zip(curve.low, curve.y, curve.high, strict=True))
+
+
+def test_published_curves_are_hollow_and_join_the_strategies_of_one_table() -> None:
+    found = lines.of(results.load(["reference:CSCS internship report 2017, table 1"]))
+    assert [line.name for line in found] == ["parameter servers"] * 2
+    assert all(line.style.hollow for line in found)
+    assert {line.facets.backend for line in found} == {("distributed_replicated", "parameter_server")}
+    assert [point.workers for point in found[0].curve.points] == [1, 2, 4, 8, 16, 32, 64, 128]
+
+
+def test_efficiencies_that_were_published_without_a_throughput_are_points() -> None:
+    found = section(assemble.sections(results.load(["reference:Cori"], status=None)), "efficiency").figures
+    (series,) = [one for one in found[0].series if one.kind == "curve"]
+    assert (series.x, series.y, series.style.hollow) == ((128, 512), (0.8, 0.23), True)
+
+
+def test_names_tell_only_what_differs_from_the_usual_terms(tmp_path: Path) -> None:
+    usual = [made.record("pytorch", nodes, transport="mpi", batch_size=64) for nodes in (1, 2, 4)]
+    gloo = [made.record("pytorch", nodes, transport="gloo", batch_size=64) for nodes in (1, 2)]
+    other = made.record("pytorch", 2, transport="mpi", batch_size=32)
+    found = lines.of(loaded(tmp_path, *usual, *gloo, other))
+    weak = [line.name for line in found if line.curve.scaling == "weak"]
+    assert sorted(weak) == ["pytorch gloo", "pytorch mpi", "pytorch mpi, batch 32 per device"]
+    assert "batch 64 per device" in lines.usual_terms(found)
+
+
+def test_families_have_markers_of_their_own(tmp_path: Path) -> None:
+    backends = ("parameter_server", "distributed_replicated", "multi_worker_mirrored", "horovod", "pytorch")
+    found = lines.of(loaded(tmp_path, *(made.record(backend) for backend in backends)))
+    shapes: dict[str, set[str]] = {}
+    for line in found:
+        shapes.setdefault(str(line.curve.facets["family"]), set()).add(line.style.marker)
+    assert all(shapes[family] <= set(lines.MARKERS[family]) for family in shapes)
+    assert len({line.style.marker for line in found}) == len({line.style.colour for line in found}) == 5
+
+
+def test_a_sweep_stars_the_best_number_of_servers_at_each_size(tmp_path: Path) -> None:
+    tried = {1: 300.0, 2: 390.0, 4: 350.0}
+    frame = loaded(tmp_path, *(made.record("parameter_server", 4, (img, img + 1), ps=ps) for ps, img in tried.items()))
+    (figure,) = section(assemble.sections(frame), "ps-sweep").figures
+    (series,) = figure.series
+    assert (series.x, series.starred, series.name) == ((1, 2, 4), (False, True, False), "4 workers, best of 3")
+
+
+def test_io_overhead_is_the_share_of_the_synthetic_throughput(tmp_path: Path) -> None:
+    frame = loaded(
+        tmp_path,
+        *(made.record("pytorch", n, (100.0 * n, 100.0 * n)) for n in (1, 2)),
+        *(made.record("pytorch", n, (90.0 * n, 90.0 * n), data="/images") for n in (1, 2)),
+    )
+    (figure,) = section(assemble.sections(frame), "io-overhead").figures
+    assert figure.series[0].y == pytest.approx((0.1, 0.1))
+
+
+def test_sizes_that_share_a_global_batch_by_chance_are_no_strong_scaling(tmp_path: Path) -> None:
+    chance = [made.record("pytorch", nodes, batch_size=64 // nodes) for nodes in (1, 2)]
+    assert "strong-scaling" not in {one.name for one in assemble.sections(loaded(tmp_path, *chance))}
+    meant = made.save(tmp_path / "more", [made.record("pytorch", 4, batch_size=16)])
+    frame = results.load([tmp_path / "records", meant], status=None)
+    assert section(assemble.sections(frame), "strong-scaling").figures[0].series[0].x == (1, 2, 4)
+
+
+def test_a_slow_rank_is_pointed_out(tmp_path: Path) -> None:
+    run = sample.one(random.Random(0), 4000.0, backend="pytorch", nodes=32)
+    (figure,) = section(assemble.sections(loaded(tmp_path, run)), "steps").figures
+    slow = figure.series[-1]
+    assert slow.x == (32 // 3,) and "rank 10 on nid00010" in slow.hover[0][0]
+
+
+def test_of_very_many_ranks_the_slowest_are_among_those_shown(tmp_path: Path) -> None:
+    ranks = [
+        run_figures.RankSteps(rank, ("h",), (1.0, 1.0, 2.0 if rank == 777 else 1.0, 1.0, 1.0), 2.0)
+        for rank in range(1000)
+    ]
+    (line,) = lines.of(loaded(tmp_path, made.record("pytorch")))
+    figure = run_figures.steps(line, 1000, "runs/x/record.json", ranks)
+    assert len(figure.series[0].x) == run_figures.SHOWN_RANKS and 777 in figure.series[0].x
+    assert "256 of 1,000 ranks" in figure.note
+
+
+def test_six_runs_of_one_measurement_make_a_history_and_marks_stand_in_it(tmp_path: Path) -> None:
+    frame = loaded(tmp_path, *(made.record("pytorch", 2, day=day) for day in range(6)), made.record("horovod", 2))
+    runs = assemble.Runs.of(frame)
+    spec = next(text for text in frame["spec"] if "pytorch" in text)
+    (figure,) = run_figures.history(frame, runs, {spec: [Mark("2026-01-03", "slower")]})
+    assert figure.series[0].x[0] == "2026-01-01T00:00:00" and len(figure.series[0].x) == 6
+    assert plotly.layout(figure)["shapes"][0]["x0"] == "2026-01-03"
+
+
+def test_a_run_is_filtered_by_what_it_is_and_no_row_is_lost(tmp_path: Path) -> None:
+    frame = loaded(tmp_path, made.record("pytorch"), made.record("horovod", status="failed", reason="why"))
+    document = page.data(assemble.page(frame, ["x"], "now"))
+    assert [sum(column) for column in zip(*document["runs"], strict=True)][1:] == [2, 1]
+    assert len(document["tables"]["runs"]["facets"]) == 2
+    assert document["tables"]["without-number"]["columns"][-2]["words"] == ["why"]
+
+
+def test_more_runs_than_a_page_can_list_are_counted_and_the_latest_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "LISTED_RUNS", 2)
+    frame = loaded(tmp_path, *(made.record("pytorch", day=day) for day in range(5)))
+    table = tables.all_runs(frame)
+    assert [row[0][:10] for row in table.rows] == ["2026-01-05", "2026-01-04"]
+    assert len(table.facets) == 2 and table.note == "The latest 2 of 5 runs."
+
+
+# --- the page -------------------------------------------------------------------------------------
+
+
+def test_no_text_ends_the_element_that_holds_the_data() -> None:
+    text = "</script><!--<script>\u2028"
+    embedded = page.embedded({"reason": text})
+    assert "<" not in embedded and "\u2028" not in embedded and json.loads(embedded) == {"reason": text}
+
+
+def test_plotly_is_given_text_not_markup() -> None:
+    style = Style(0, "circle")
+    hostile = "<a href='javascript:x'>&"
+    series = Series(hostile, "curve", (1,), (1.0,), style, ANYTHING, hover=((hostile, "x" * 200),))
+    axis = Axis(hostile, "linear", "count")
+    figure = Figure("f", hostile, "", axis, axis, (series,), marks=(Mark(1, hostile),))
+    (trace,) = plotly.traces(figure)
+    layout = plotly.layout(figure)
+    for text in (trace["name"], layout["xaxis"]["title"]["text"], layout["annotations"][0]["text"]):
+        assert text == "&lt;a href='javascript:x'&gt;&amp;"
+    assert (
+        trace["hovertext"][0].startswith("<b>&lt;a href") and max(map(len, trace["hovertext"][0].split("<br>"))) < 100
+    )
+
+
+def test_a_verdict_stands_first_with_its_table(tmp_path: Path) -> None:
+    table = Table("verdict", "By size", (Column("workers", "count"), Column("ratio")), ((128, "1.9 ×"),))
+    verdict = Section("verdict", "The verdict", ("Yes <clearly>.",), tables=(table,))
+    made_page = assemble.page(loaded(tmp_path, made.record("pytorch")), ["x"], "now", verdict=verdict)
+    text = page.render(made_page)
+    assert made_page.sections[0] is verdict and "Yes &lt;clearly&gt;." in text and 'data-table="verdict"' in text
+
+
+def contrast(one: str, other: str) -> float:
+    """The contrast ratio of WCAG 2.2 of two colours such as #1a2b3c."""
+
+    def luminance(colour: str) -> float:
+        parts = [int(colour[start : start + 2], 16) / 255 for start in (1, 3, 5)]
+        red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+    dark, light = sorted((luminance(one), luminance(other)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize("theme", [palette.LIGHT, palette.DARK], ids=["light", "dark"])
+def test_curves_and_texts_stand_out_from_the_background(theme: palette.Theme) -> None:
+    assert min(contrast(colour, theme.paper) for colour in (*theme.colours, *theme.shades, theme.grey)) >= 3
+    assert min(contrast(colour, theme.paper) for colour in (theme.ink, theme.muted)) >= 4.5
+
+
+def test_the_style_sheet_has_texts_of_enough_contrast_on_all_its_backgrounds() -> None:
+    style = (page.TEMPLATES / "page.css").read_text()
+    blocks = re.findall(
+        r"--paper: (#\w+); --raised: (#\w+); --ink: (#\w+); --muted: (#\w+);.*?--link: (#\w+); --mark: (#\w+)", style
+    )
+    assert len(blocks) == 4  # light, dark twice, print
+    for paper, raised, ink, muted, link, mark in blocks:
+        assert min(contrast(text, under) for text in (ink, muted, link) for under in (paper, raised)) >= 4.5
+        assert contrast(ink, mark) >= 4.5
+
+
+# --- files and the command ------------------------------------------------------------------------
+
+
+def test_every_kind_of_figure_becomes_a_file(tmp_path: Path) -> None:
+    made.save(tmp_path / "records", sample.nightly(random.Random(0), days=6))
+    frame = results.load([tmp_path / "records", "reference:table 1"], status=None)
+    drawn = [one.figures[0] for one in assemble.sections(frame) if one.figures]
+    assert {"throughput", "efficiency", "io", "steps", "history"} <= {figure.name.split("-")[0] for figure in drawn}
+    written = static.write(drawn, tmp_path / "figures", ["png", "svg", "pdf"])
+    starts = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}
+    assert len(written) == 3 * len(drawn) and all(path.read_bytes().startswith(starts[path.suffix]) for path in written)
+
+
+def test_the_same_figure_is_the_same_file(tmp_path: Path) -> None:
+    drawn = list(section(assemble.sections(results.load(["reference:table 1"], status=None)), "throughput").figures[:1])
+    first, second = (static.write(drawn, tmp_path / name, ["svg"])[0].read_bytes() for name in "ab")
+    assert first == second
+
+
+def test_the_command_writes_one_file_and_says_what_is_in_it(harness: Harness, tmp_path: Path) -> None:
+    made.save(tmp_path / "runs", [made.record("pytorch", nodes) for nodes in (1, 2)])
+    done = harness("report", "runs", "reference:table 1", "--title", "Ours & theirs", "-o", "page.html").succeeded()
+    assert done.stdout.startswith("page.html: 18 runs in ")
+    assert "<title>Ours &amp; theirs</title>" in (tmp_path / "page.html").read_text()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["page.html", "runs"]
+
+
+def test_the_page_goes_to_standard_output_and_figures_into_a_folder(harness: Harness, tmp_path: Path) -> None:
+    arguments = ("report", "reference:Cori", "-o", "-", "--figures", "new/figures", "--format", "svg")
+    done = harness(*arguments).succeeded()
+    assert done.stdout.startswith("<!doctype html>") and done.stderr == "new/figures: 2 files\n"
+    assert len(list((tmp_path / "new/figures").glob("*.svg"))) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["empty"], "empty: no results in there"),
+        (["nowhere"], "nowhere: no such file or folder"),
+        (["reference", "-o", "missing/r.html"], "missing: no such folder to write r.html in"),
+        (["reference", "-o", "empty"], "empty: is a folder"),
+        (["reference", "--figures", "f", "--format", "gif"], "--format 'gif': must be some of png,svg,pdf"),
+        (["reference", "--format", "svg"], "--format: is for --figures"),
+        (["reference", "--figures", "file"], "file: cannot be written"),
+    ],
+)
+def test_a_request_that_cannot_work_is_refused_in_one_line(
+    harness: Harness, tmp_path: Path, arguments: list[str], complaint: str
+) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").touch()
+    done = harness("report", *arguments)
+    assert (done.code, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert complaint in done.stderr
