@@ -76,6 +76,7 @@ class Series:
 
     label: str
     system: str
+    spec: str
     runs: tuple[Run, ...]
     level: float
     changes: tuple[Change, ...]
@@ -194,25 +195,32 @@ def find(frame: pandas.DataFrame) -> History:
         raise InvalidInput(
             "published figures have no history; give folders with records" if len(frame) else "no records"
         )
-    completed = frame[frame["status"] == "completed"].sort_values(["started", "id"], kind="stable")
+    completed = frame[frame["status"] == "completed"]
+    lengths = completed.groupby(["spec", "system"]).size()
+    found = series(completed)
+    if not found:
+        raise InvalidInput(
+            f"no measurement has {FEWEST} runs with a number, which a history takes; the longest has "
+            f"{lengths.max() if len(lengths) else 0} "
+            f"({count(len(lengths), 'measurement')} in {count(len(completed), 'run')})"
+        )
+    return History(tuple(found), len(lengths) - len(found), len(frame) - len(completed))
+
+
+def series(completed: pandas.DataFrame) -> list[Series]:
+    """The histories of the specs and systems with enough runs in a DataFrame of runs that have a number."""
+    completed = completed.sort_values(["started", "id"], kind="stable")
     groups: dict[tuple[str, str], list[int]] = {}
     for row, key in enumerate(zip(completed["spec"], completed["system"], strict=True)):
         groups.setdefault(key, []).append(row)
     chosen = {key: rows for key, rows in groups.items() if len(rows) >= FEWEST}
-    if not chosen:
-        most = max(map(len, groups.values()), default=0)
-        raise InvalidInput(
-            f"no measurement has {FEWEST} runs with a number, which a history takes; the longest has {most} "
-            f"({count(len(groups), 'measurement')} in {count(len(completed), 'run')})"
-        )
     names = labels({spec: json.loads(spec) for spec, _ in chosen})
     columns = {name: completed[name].tolist() for name in ("id", "started", "img_per_s", "environment")}
-    found = [_series(names[spec], system, rows, columns) for (spec, system), rows in chosen.items()]
-    found.sort(key=lambda one: (not one.changes, one.label, one.system))
-    return History(tuple(found), len(groups) - len(chosen), len(frame) - len(completed))
+    found = [_series(names[spec], system, spec, rows, columns) for (spec, system), rows in chosen.items()]
+    return sorted(found, key=lambda one: (not one.changes, one.label, one.system))
 
 
-def _series(label: str, system: str, rows: Sequence[int], columns: dict[str, list[Any]]) -> Series:
+def _series(label: str, system: str, spec: str, rows: Sequence[int], columns: dict[str, list[Any]]) -> Series:
     runs = tuple(Run(columns["id"][row], columns["started"][row], columns["img_per_s"][row]) for row in rows)
     values = np.array([run.img_per_s for run in runs])
     bounds = [0, *change_points(values), len(values)]
@@ -234,4 +242,4 @@ def _series(label: str, system: str, rows: Sequence[int], columns: dict[str, lis
                 differences.environments(*([columns["environment"][row] for row in side] for side in near)),
             )
         )
-    return Series(label, system, runs, levels[-1], tuple(changes))
+    return Series(label, system, spec, runs, levels[-1], tuple(changes))

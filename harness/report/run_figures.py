@@ -168,11 +168,13 @@ def _median(values: Sequence[float]) -> float:
     return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
 
 
-def history(frame: pandas.DataFrame, runs: Runs, marks: Mapping[str, Sequence[Mark]] | None = None) -> list[Figure]:
+def history(
+    frame: pandas.DataFrame, runs: Runs, marks: Mapping[tuple[str, str], Sequence[Mark]] | None = None
+) -> list[Figure]:
     """img/s against the date for each measurement that was done at least ``HISTORY_RUNS`` times on a system.
 
     ``frame`` is one of ``results.load``, ``runs`` made of it. ``marks`` are points in time to point out, such as changes,
-    by the rows' ``spec``. The measurements done most often come first.
+    by the rows' ``system`` and ``spec``. The measurements done most often come first.
     """
     groups: dict[tuple[str, str], list[int]] = {}
     known = zip(*(frame[name].tolist() for name in ("system", "spec", "origin", "status")), strict=True)
@@ -184,8 +186,8 @@ def history(frame: pandas.DataFrame, runs: Runs, marks: Mapping[str, Sequence[Ma
         key=lambda one: (-len(one[1]), one[0]),
     )
     return [
-        _history(number, rows, frame, runs, tuple((marks or {}).get(spec, ())))
-        for number, ((_, spec), rows) in enumerate(often, start=1)
+        _history(number, rows, frame, runs, tuple((marks or {}).get(key, ())))
+        for number, (key, rows) in enumerate(often, start=1)
     ]
 
 

@@ -20,7 +20,12 @@ COMMANDS = {
     "export csv": ("export", "RUNS", "-o", "out.csv"),
     "export parquet": ("export", "RUNS", "-o", "out.parquet"),
     "list references": ("list", "references"),
-    "table": ("table", "RUNS"),  # slow as long as it reads every record instead of results.load
+    "table": ("table", "RUNS"),
+    "tables of 2017": ("table", "RUNS", "--style", "report2017"),
+    "verdict": ("verdict", "RUNS"),
+    "report": ("report", "RUNS", "-o", "out.html"),
+    "history": ("history", "RUNS"),
+    "compare": ("compare", "RUNS", "NEW"),
 }
 TRIES = 3  # the best counts: the machine may be doing other things
 
