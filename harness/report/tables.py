@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from harness.analysis.scaling import Interval, Overhead
+from harness.record import FILE_NAME
 from harness.report import provenance
 from harness.report.figures import Facets, Figure
 from harness.report.lines import Line
@@ -70,7 +72,7 @@ def points(lines: Sequence[Line], runs: Runs) -> Table:
         *_with_interval("img/s", "img_per_s"),
         *_with_interval("efficiency", "share"),
         *(Column("best of", "count"), Column("repeats", "count"), Column("runs", "count")),
-        *(Column("scaling"), Column("last run", "date"), Column("source")),
+        *(Column("scaling"), Column("date", "date"), Column("run or source")),
     )
     rows, facets = [], []
     for line in lines:
@@ -87,7 +89,7 @@ def points(lines: Sequence[Line], runs: Runs) -> Table:
                     len(best.sources),
                     line.curve.scaling,
                     (runs.seen(best.sources, "started") or [None])[-1],
-                    best.sources[-1],
+                    _run(best.sources[-1]),
                 )
             )
             facets.append(line.facets)
@@ -204,6 +206,11 @@ def _rows(frame: pandas.DataFrame, names: Sequence[str]) -> tuple[tuple[Cell, ..
     latest = frame.iloc[::-1][:LISTED_RUNS]
     lists: list[list[Any]] = [latest[name].tolist() for name in names]
     return tuple(zip(*lists, strict=True))
+
+
+def _run(source: str) -> str:
+    """A run's folder, which has its id for a name, or the publication."""
+    return Path(source).parent.name if Path(source).name == FILE_NAME else source
 
 
 def _what(line: Line, workers: int, nodes: int) -> tuple[Cell, ...]:

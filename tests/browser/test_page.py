@@ -237,7 +237,7 @@ def test_a_report_of_failed_runs_only_says_so_and_why(show: Open, tmp_path: Path
 def test_10_000_runs_are_ready_within_two_seconds_and_drawn_as_soon_as_plotly_has_started(
     show: Open, tmp_path: Path
 ) -> None:
-    """Filters and tables work before Plotly starts, which takes 0.7 s of an idle core: the library's, not ours."""
+    """Filters and tables work before Plotly starts, which takes longer than all the rest, and is not ours to shorten."""
     frame = sample.many(tmp_path, random.Random(2), 10_000)
     file = write(assemble.page(frame, [str(tmp_path)], "now"), tmp_path / "report.html")
     opened = [show(file) for _ in range(3)]

@@ -296,8 +296,9 @@
         columns.forEach((column, index) => {
           const it = value(index, row);
           const text = it === null ? "" : formats[column.kind](it);
-          const long = isText[index] && text.length > LONG ? "long" : "";
-          line.append(element("td", { textContent: text, className: isText[index] ? long : "number" }));
+          const wide = text.length > LONG ? "long" : "";
+          const className = { text: wide, date: "date" }[column.kind] ?? "number";
+          line.append(element("td", { textContent: text, className }));
         });
         return line;
       });
