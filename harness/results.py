@@ -94,9 +94,9 @@ def load(
     By default only runs that have a number; ``status=None`` gives all. ``told`` hears how many of the records that have to
     be read are read. Raises InvalidInput for a source that does not exist, or a file in it that is not what it should be.
     """
-    import pandas
-
     frames = [_rows_of(str(source), told) for source in sources]
+    import pandas  # now, so that a source that does not exist is refused at once
+
     frame = pandas.concat(frames, ignore_index=True) if len(frames) > 1 else frames[0]
     if status is not None:
         frame = frame[frame["status"] == status]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -22,18 +23,20 @@ SETUPS: tuple[tuple[str, int, dict[str, Any]], ...] = (
 )
 
 
-def save(folder: Path, count: int, *, steps: int = 1, repeats: int = 2, speeds: int = 20) -> Path:
+def save(folder: Path, count: int, *, steps: int = 1, repeats: int = 2, speeds: int = 20, prefix: str = "run") -> Path:
     """Write ``count`` records below ``folder``, which is returned: setups in turn, a run every 10 minutes.
 
-    There are ``speeds`` different throughputs of each setup. A record is made, and checked, once for each setup and speed;
-    all its copies are valid, too, as no figure is changed.
+    There are ``speeds`` different throughputs of each setup, by chance. A record is made, and checked, once for each;
+    all its copies are valid, too, as no figure is changed. Ids begin with ``prefix``.
     """
     texts = [_template(setup, speed, steps, repeats) for speed in range(speeds) for setup in SETUPS]
     folder.mkdir(parents=True, exist_ok=True)
+    chance = random.Random(count)
     for number in range(count):
-        before, between, after = texts[number % len(texts)]
+        speed = chance.randrange(speeds)
+        before, between, after = texts[speed * len(SETUPS) + number % len(SETUPS)]
         started = made.FIRST + timedelta(minutes=10 * number)
-        name = f"run-{number:06}"
+        name = f"{prefix}-{number:06}"
         run = folder / f"{number // 1000:03}" / name
         run.mkdir(parents=True)
         text = f"{before}{name}{between}{started.isoformat(timespec='milliseconds')}{after}"

@@ -15,7 +15,8 @@ import pytest
 from tests.conftest import ROOT
 from tests.unit import many
 
-# What people and scripts call again and again, after `harness`; RUNS stands for the folder with the records.
+# What people and scripts call again and again, after `harness`; RUNS stands for the folder with the records, NEW for one
+# with a tenth of as many, for a comparison.
 COMMANDS = {
     "export csv": ("export", "RUNS", "-o", "out.csv"),
     "export parquet": ("export", "RUNS", "-o", "out.parquet"),
@@ -40,7 +41,9 @@ class Took:
 
 def took(folder: Path, arguments: tuple[str, ...]) -> Took:
     """Run `harness ARGUMENTS` in ``folder``, and measure it."""
-    given = [argument.replace("RUNS", str(folder / "runs")) for argument in arguments]
+    given = [
+        {"RUNS": str(folder / "runs"), "NEW": str(folder / "new")}.get(argument, argument) for argument in arguments
+    ]
     environ = {**os.environ, "PYTHONPATH": str(ROOT), "HARNESS_CACHE": str(folder / "cache")}
     before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     with (folder / "out.txt").open("w") as out:
@@ -52,7 +55,9 @@ def took(folder: Path, arguments: tuple[str, ...]) -> Took:
 def prepared(folder: Path, count: int) -> Path:
     """A folder with ``count`` records that have been read once."""
     many.save(folder / "runs", count)
+    many.save(folder / "new", count // 10, prefix="new")
     first = took(folder, COMMANDS["export csv"])
+    took(folder, COMMANDS["compare"])  # reads the other folder
     print(f"{count} records, first reading: {first.wall_s:.1f} s, {first.cpu_s:.1f} s of processor")
     return folder
 
@@ -79,13 +84,13 @@ def test_a_command_answers_within_5_seconds_with_100000_records(hundred_thousand
 
 
 def answers_within(limit_s: float, folder: Path, name: str) -> None:
-    """The processor's time must be within the limit; so must the clock's, less what others took."""
+    """The clock's time must be within the limit, less what others took. So must the processors', but for helping threads'."""
     tries = [(took(folder, COMMANDS[name]), crowding()) for _ in range(TRIES)]
     cpu_s = min(one.cpu_s for one, _ in tries)
     wall_s = min(one.wall_s / crowd for one, crowd in tries)
     print(f"{name}: {cpu_s:.2f} s of processor, {wall_s:.2f} s on a machine of its own")
-    assert cpu_s < limit_s
     assert wall_s < limit_s
+    assert cpu_s < 1.25 * limit_s
 
 
 def crowding() -> float:
