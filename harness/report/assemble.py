@@ -110,7 +110,8 @@ def sections(frame: pandas.DataFrame, verdict: Section | None = None) -> list[Se
         _section(
             "history",
             "History",
-            f"Measurements that were done at least {run_figures.HISTORY_RUNS} times.",
+            f"Measurements that were done at least {run_figures.HISTORY_RUNS} times, the "
+            f"{run_figures.SHOWN_HISTORIES} that were done most often.",
             run_figures.history(frame, runs),
         ),
         _section("points", "All points", "", [], tables.points(drawn, runs)),
