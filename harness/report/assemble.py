@@ -111,8 +111,9 @@ def sections(frame: pandas.DataFrame) -> list[Section]:
         _section(
             "history",
             "History",
-            f"Measurements that were done at least {run_figures.HISTORY_RUNS} times. Vertical lines are changes of the "
-            "level, as `harness history` finds them.",
+            f"Measurements that were done at least {run_figures.HISTORY_RUNS} times, the "
+            f"{run_figures.SHOWN_HISTORIES} that were done most often. Vertical lines are changes of the level, as "
+            "`harness history` finds them.",
             run_figures.history(frame, runs, _changes(completed)),
         ),
         _section("points", "All points", "", [], tables.points(drawn, runs)),
@@ -157,8 +158,11 @@ def _verdict(completed: pandas.DataFrame) -> Section:
 
 
 def _changes(completed: pandas.DataFrame) -> dict[tuple[str, str], list[Mark]]:
-    """Where the level of measurements changed, by system and spec."""
+    """Where the level of the measurements that were done most often changed, by system and spec."""
     measured = completed[completed["origin"] == "measured"]
+    runs = measured.groupby(["system", "spec"])["id"].transform("size")
+    counts = measured.groupby(["system", "spec"]).size().nlargest(run_figures.SHOWN_HISTORIES)
+    measured = measured[runs >= counts.min()] if len(counts) else measured
     return {
         (one.system, one.spec): [Mark(change.after.started[:19], f"{change.change:+.1%}") for change in one.changes]
         for one in history.series(measured)

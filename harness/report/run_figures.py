@@ -21,6 +21,8 @@ SHOWN_RECORDS = 24
 SHOWN_RANKS = 256
 STRAGGLER = 1.05  # a rank is pointed out whose median step takes 5 % longer than that of the median rank
 HISTORY_RUNS = 6  # the same measurement done as often has a history worth a figure
+SHOWN_HISTORIES = 50
+SHOWN_HISTORY_RUNS = 500
 
 PERCENTILES = (1, 25, 50, 75, 99)
 
@@ -174,7 +176,8 @@ def history(
     """img/s against the date for each measurement that was done at least ``HISTORY_RUNS`` times on a system.
 
     ``frame`` is one of ``results.load``, ``runs`` made of it. ``marks`` are points in time to point out, such as changes,
-    by the rows' ``system`` and ``spec``. The measurements done most often come first.
+    by the rows' ``system`` and ``spec``. The measurements done most often come first; of more than ``SHOWN_HISTORIES`` the
+    others are left out, and of each at most the latest ``SHOWN_HISTORY_RUNS`` runs are shown.
     """
     groups: dict[tuple[str, str], list[int]] = {}
     known = zip(*(frame[name].tolist() for name in ("system", "spec", "origin", "status")), strict=True)
@@ -187,11 +190,12 @@ def history(
     )
     return [
         _history(number, rows, frame, runs, tuple((marks or {}).get(key, ())))
-        for number, (key, rows) in enumerate(often, start=1)
+        for number, (key, rows) in enumerate(often[:SHOWN_HISTORIES], start=1)
     ]
 
 
-def _history(number: int, rows: Sequence[int], frame: pandas.DataFrame, runs: Runs, marks: tuple[Mark, ...]) -> Figure:
+def _history(number: int, every: Sequence[int], frame: pandas.DataFrame, runs: Runs, marks: tuple[Mark, ...]) -> Figure:
+    rows = every[-SHOWN_HISTORY_RUNS:]
     first = frame.iloc[rows[0]]
     facets = Facets(**{name: (str(first[name]),) for name in Facets._fields})
     means = [float(runs.columns["img_per_s"][row]) for row in rows]
@@ -203,7 +207,7 @@ def _history(number: int, rows: Sequence[int], frame: pandas.DataFrame, runs: Ru
     return Figure(
         name=slug("history", str(number), str(first["backend"]), str(first["workers"]), str(first["model"])),
         title=f"History, {what}",
-        choice=f"{what} ({len(rows)} runs)",
+        choice=f"{what} ({len(every):,} runs)",
         x=Axis("", "date", "date"),
         y=Axis("img/s", "linear", "img_per_s"),
         series=(
@@ -219,5 +223,6 @@ def _history(number: int, rows: Sequence[int], frame: pandas.DataFrame, runs: Ru
                 hover=tuple(provenance.of_run(runs, row) for row in rows),
             ),
         ),
-        marks=marks,
+        note=f"The latest {len(rows):,} of {len(every):,} runs." if len(rows) < len(every) else "",
+        marks=tuple(mark for mark in marks if str(mark.x) >= runs.columns["started"][rows[0]]),
     )

@@ -105,7 +105,9 @@ def test_the_address_carries_the_filters_to_whoever_opens_it(show: Open, report:
     shown = show(report)
     uncheck(shown, "system", "alps:gpu")
     uncheck(shown, "origin", "published")
+    shown.page.locator("nav a", has_text="History").click()  # which leads there, and leaves the address as it is
     address = shown.evaluate("location.hash")
+    assert "system=" in address and "origin=measured" in address
     other = show(report, address)
     assert traces(other) == traces(shown)
     assert other.page.locator("#count").inner_text() == shown.page.locator("#count").inner_text()

@@ -142,6 +142,17 @@ def test_six_runs_of_one_measurement_make_a_history_and_marks_stand_in_it(tmp_pa
     assert plotly.layout(figure)["shapes"][0]["x0"] == "2026-01-03"
 
 
+def test_of_long_histories_the_latest_runs_are_shown_and_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_figures, "SHOWN_HISTORY_RUNS", 3)
+    monkeypatch.setattr(run_figures, "HISTORY_RUNS", 4)
+    frame = loaded(tmp_path, *(made.record("pytorch", 2, day=day) for day in range(5)))
+    (figure,) = run_figures.history(frame, assemble.Runs.of(frame))
+    assert figure.series[0].x[0] == "2026-01-03T00:00:00" and len(figure.series[0].x) == 3
+    assert figure.note == "The latest 3 of 5 runs." and figure.choice.endswith("(5 runs)")
+
+
 def test_a_run_is_filtered_by_what_it_is_and_no_row_is_lost(tmp_path: Path) -> None:
     frame = loaded(tmp_path, made.record("pytorch"), made.record("horovod", status="failed", reason="why"))
     document = page.data(assemble.page(frame, ["x"], "now"))

@@ -396,6 +396,11 @@
     });
   }
   document.addEventListener("click", (event) => {
+    const link = event.target.closest?.("nav a");
+    if (link) {
+      event.preventDefault(); // the address keeps the filters
+      document.querySelector(link.getAttribute("href")).scrollIntoView();
+    }
     const { export: format } = event.target.dataset ?? {};
     if (format) download(event.target.closest("figure"), format);
   });
