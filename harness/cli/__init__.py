@@ -6,6 +6,7 @@ One module for each kind of command; ``common`` holds what they share.
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import sys
 from typing import NoReturn
@@ -13,7 +14,6 @@ from typing import NoReturn
 import click
 
 from harness import __version__
-from harness.cli import answers, exports, provide, regressions, reports, runs, show, studies
 from harness.cli.common import CLEAR_LINE
 from harness.errors import HarnessError, InvalidInput
 
@@ -60,19 +60,45 @@ def _abandon_stdout() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+# Where each command is: a module of this package, and what the command is called in it.
+COMMANDS = {
+    "run": "runs.run",
+    "compare-backends": "runs.compare_backends",
+    "status": "runs.status",
+    "collect": "runs.collect",
+    "cancel": "runs.cancel",
+    "study": "studies.study",
+    "report": "reports.report",
+    "table": "answers.table",
+    "verdict": "answers.verdict",
+    "compare": "regressions.compare",
+    "baseline": "regressions.baseline",
+    "history": "regressions.history",
+    "export": "exports.export_",
+    "list": "show.list_",
+    "site": "show.site_",
+    "env": "provide.env",
+    "data": "provide.data",
+}
+
+
+class Commands(click.Group):
+    """The commands. The module of one is loaded when it is called: that of `run` loads every backend for its options."""
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        """Their names, as ``--help`` lists them."""
+        return sorted(COMMANDS)
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        """The command called ``name``."""
+        if name not in COMMANDS:
+            return None
+        module, attribute = COMMANDS[name].split(".")
+        command: click.Command = getattr(importlib.import_module(f"harness.cli.{module}"), attribute)
+        return command
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @click.version_option(__version__, prog_name="harness")
 def cli() -> None:
     """Measure and compare ways of distributing training on this machine or cluster."""
-
-
-for command in (
-    *(runs.run, runs.compare_backends, runs.status, runs.collect, runs.cancel),
-    studies.study,
-    *(reports.report, answers.table, answers.verdict),
-    *(regressions.compare, regressions.baseline, regressions.history),
-    exports.export_,
-    *(show.list_, show.site_),
-    *(provide.env, provide.data),
-):
-    cli.add_command(command)

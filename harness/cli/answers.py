@@ -9,7 +9,6 @@ import click
 
 from harness.cli.common import AS_JSON, reading, share_of
 from harness.errors import InvalidInput
-from harness.record import FILE_NAME
 
 if TYPE_CHECKING:
     import pandas
@@ -78,6 +77,7 @@ def verdict(sources: tuple[str, ...], margin: str, as_json: bool) -> None:
 def _loaded(sources: tuple[str, ...]) -> pandas.DataFrame:
     """The rows of ``sources``, of any status. Raises InvalidInput if there are none."""
     from harness import results
+    from harness.record import FILE_NAME
 
     frame = results.load(sources, status=None, told=reading())
     if frame.empty:

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.errors import InvalidInput, RunFailed
-from harness.options import grouped
-from harness.plan import LAST_PORT
 
 if TYPE_CHECKING:
     from harness.record import Record
@@ -29,6 +27,9 @@ CLEAR_LINE = "\r\x1b[2K"
 
 def run_options() -> list[click.Option]:
     """How to run: options of every command that measures."""
+    from harness.options import grouped
+    from harness.plan import LAST_PORT
+
     return grouped(
         [
             click.Option(
@@ -58,6 +59,8 @@ def run_options() -> list[click.Option]:
 
 def site_options() -> list[click.Option]:
     """Where to run: options of every command that measures."""
+    from harness.options import grouped
+
     return grouped(
         [
             click.Option(
