@@ -14,7 +14,7 @@ SMALL := --nodes 1,2 --model resnet50 --batch-size 4 --image-size 64 --warmup 3 
 QUICK := --backends parameter_server,pytorch
 FULL  := --backends parameter_server,distributed_replicated,multi_worker_mirrored,horovod:tensorflow:mpi,horovod:torch:mpi,horovod:torch:gloo,pytorch:mpi,pytorch:gloo
 
-.PHONY: help run compare test test-slow lint format environments quick-environments cluster cluster-packages cluster-down clean
+.PHONY: help run compare test test-slow lint format environments quick-environments cluster cluster-packages cluster-down browser-packages clean
 .DEFAULT_GOAL := help
 
 help:  ## show this list
@@ -22,14 +22,16 @@ help:  ## show this list
 
 run: quick-environments  ## install what is missing, compare parameter_server and pytorch on 1 and 2 nodes, print the table
 	OMP_WAIT_POLICY=PASSIVE $(HARNESS) compare-backends $(QUICK) $(SMALL) --output $(RUNS)/quick
+	@$(HARNESS) report $(RUNS)/quick --output $(RUNS)/report.html
 
 compare: environments  ## the same with every backend (compiles Horovod the first time: minutes)
 	OMP_WAIT_POLICY=PASSIVE $(HARNESS) compare-backends $(FULL) $(SMALL) --output $(RUNS)/full
+	@$(HARNESS) report $(RUNS)/full --output $(RUNS)/report.html
 
-test: environments cluster-packages  ## install what tests need and run them (under 15 minutes)
+test: environments cluster-packages browser-packages  ## install what tests need and run them (under 15 minutes)
 	$(VENV)/bin/python -m pytest
 
-test-slow: environments cluster-packages  ## the tests that take minutes each
+test-slow: environments cluster-packages browser-packages  ## the tests that take minutes each
 	$(VENV)/bin/python -m pytest -m slow
 
 lint: $(VENV)/installed  ## ruff and mypy
@@ -64,6 +66,9 @@ cluster: cluster-packages  ## start a real Slurm on this machine: NODES (4) virt
 
 cluster-packages:  ## install the Debian packages of the virtual cluster that are missing
 	@cluster/packages.sh
+
+browser-packages:  ## install Debian's Chromium, if there is no browser to test the report in
+	@tests/browser/packages.sh
 
 cluster-down:  ## end the virtual cluster
 	@$(PYTHON) cluster/cluster.py down

@@ -1,7 +1,8 @@
 """Rows of the records in a folder, kept between commands, because reading a record means judging it again.
 
-A row is used again as long as its file has the size and the time it had, and the code that makes rows is the same. Rows are
-kept as one Parquet file per folder in the cache (``environments.cache_folder``), which can be deleted at any time.
+A row is used again as long as its file has the size and the time it had, and the code that makes rows is the same: a change
+that leaves both as they were is not seen. harness never makes one, as it writes records whole and anew. Rows are kept as
+one Parquet file per folder in the cache (``environments.cache_folder``), which can be deleted at any time.
 """
 
 from __future__ import annotations
@@ -12,18 +13,20 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from harness import backend, environments, judge, record, results
 from harness.analysis import statistics, traffic
-from harness.record import Found
 
 if TYPE_CHECKING:
     import pandas
 
+Made = TypeVar("Made")
+
 ALONE = 100  # so many records are read faster than processes are started
+STATE = ["source", "size", "mtime_ns"]  # what a row is known by
 TOGETHER = 25  # records that a process reads between two reports of progress
 
 
@@ -35,24 +38,30 @@ def rows(root: Path, told: Callable[[int, int], None] = lambda done, of: None) -
     """
     import pandas
 
-    found = sorted(record.search(root), key=lambda one: one.path)
+    found = sorted(record.search(root))
     state = pandas.DataFrame(
         {
-            "source": [str(one.path) for one in found],
+            "source": [one.path for one in found],
             "size": [one.size for one in found],
             "mtime_ns": [one.mtime_ns for one in found],
         }
-    )
+    ).astype({"source": "str", "size": "int64", "mtime_ns": "int64"})  # also if there are none
     kept = _read(root)
-    known = set() if kept is None else set(zip(kept["source"], kept["size"], kept["mtime_ns"], strict=True))
-    new = [one for one in found if (str(one.path), one.size, one.mtime_ns) not in known]
-    if new or kept is None or len(kept) != len(found):
-        fresh = frame(_made(new, told))
-        together = fresh if kept is None else pandas.concat([kept[fresh.columns], fresh], ignore_index=True)
-        together = together.drop_duplicates("source", keep="last")
-        kept = state.merge(together, on="source", how="left", validate="one_to_one")
-        _write(root, kept)
-    return kept[list(results.COLUMNS)]
+    if kept is not None:
+        kept = kept.merge(state, on=STATE)  # without those of records that have changed or gone
+        if len(kept) == len(state):
+            return kept[list(results.COLUMNS)]
+    known = set() if kept is None else set(kept["source"])
+    made: list[dict[str, Any]] = []
+    try:
+        for row in each(_row, [Path(one.path) for one in found if one.path not in known], told):
+            made.append(row)
+    finally:  # what was read before a record that cannot be, or before Ctrl-C, is not read again
+        fresh = frame(made).merge(state, on="source", validate="one_to_one")
+        together = fresh if kept is None else pandas.concat([kept, fresh], ignore_index=True)
+        together = state.merge(together, on=STATE, validate="one_to_one")  # in the order of the files
+        _write(root, together)
+    return together[list(results.COLUMNS)]
 
 
 def frame(made: Sequence[dict[str, Any]]) -> pandas.DataFrame:
@@ -68,28 +77,37 @@ def frame(made: Sequence[dict[str, Any]]) -> pandas.DataFrame:
     return pandas.DataFrame(columns).astype({name: types[kind] for name, kind in results.COLUMNS.items()})
 
 
-def _made(new: Sequence[Found], told: Callable[[int, int], None]) -> list[dict[str, Any]]:
-    """The rows of records, in their order; many records are read by all the cores there are."""
-    paths = [one.path for one in new]
+def each(
+    make: Callable[[Path], Made], paths: Sequence[Path], told: Callable[[int, int], None] = lambda done, of: None
+) -> Iterator[Made]:
+    """``make`` of each of ``paths``, in their order; many are shared out among all the cores there are.
+
+    ``make`` is a function that another process can import. ``told`` hears how many are done.
+    """
     parts = [paths[start : start + TOGETHER] for start in range(0, len(paths), TOGETHER)]
-    made: list[dict[str, Any]] = []
-    for part in _each(parts) if len(paths) > ALONE else map(_rows, parts):
-        made += part
-        told(len(made), len(paths))
-    return made
+    work = partial(_of_part, make)
+    done = 0
+    for part in _shared_out(work, parts) if len(paths) > ALONE else map(work, parts):
+        yield from part
+        done += len(part)
+        told(done, len(paths))
 
 
-def _each(parts: list[list[Path]]) -> Iterator[list[dict[str, Any]]]:
+def _shared_out(work: Callable[[Sequence[Path]], list[Made]], parts: list[Sequence[Path]]) -> Iterator[list[Made]]:
     with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         try:
-            yield from pool.map(_rows, parts)
+            yield from pool.map(work, parts)
         except BaseException:
             pool.shutdown(wait=True, cancel_futures=True)
             raise
 
 
-def _rows(paths: list[Path]) -> list[dict[str, Any]]:
-    return [results.row(record.read(path), path) for path in paths]
+def _of_part(make: Callable[[Path], Made], paths: Sequence[Path]) -> list[Made]:
+    return [make(path) for path in paths]
+
+
+def _row(path: Path) -> dict[str, Any]:
+    return results.row(record.read(path), path)
 
 
 # --- the file they are kept in --------------------------------------------------------------------
@@ -104,7 +122,8 @@ def _file(root: Path) -> Path:
 def _code() -> str:
     """What makes a row out of a file: rows that other code made are not used."""
     modules = (backend, judge, record, results, statistics, traffic)
-    return hashlib.sha256(b"".join(Path(str(module.__file__)).read_bytes() for module in modules)).hexdigest()
+    files = [__file__, *(str(module.__file__) for module in modules)]
+    return hashlib.sha256(b"".join(Path(file).read_bytes() for file in files)).hexdigest()
 
 
 def _read(root: Path) -> pandas.DataFrame | None:

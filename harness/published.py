@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -34,7 +35,7 @@ Spread = Annotated[Annotated[float, Field(ge=0)] | None, Blank]
 class Row(BaseModel):
     """What both kinds of table have. ``system`` is the machine as its source names it."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, str_strip_whitespace=True)
 
     source: str = Field(min_length=1)
     system: str = Field(min_length=1)
@@ -42,6 +43,41 @@ class Row(BaseModel):
     model: str = Field(min_length=1)
     num_ps: Count
     note: str
+
+    @property
+    def named(self) -> str:
+        """The toolkit that is named first: ``tensorflow`` of ``TensorFlow 1.7, Horovod 0.15.1``."""
+        return self.framework.split()[0].lower()
+
+    @property
+    def backend(self) -> str:
+        """What distributed the training. Where a table does not say, servers tell which it was, else the toolkit."""
+        return "parameter_server" if self.num_ps else self.named
+
+    def figures(self) -> dict[str, Any]:
+        """What the kind of table says besides, by the names of ``results.COLUMNS``."""
+        raise NotImplementedError
+
+    def result(self) -> dict[str, Any]:
+        """The row as a result, by the names of ``results.COLUMNS``."""
+        ps = self.num_ps or 0
+        return {
+            "origin": "published",
+            "source": self.source,
+            "status": "completed",
+            "system": self.system,
+            "processor": self.system,
+            "backend": self.backend,
+            "family": results.family(self.backend, ps),
+            "framework": "" if self.named == self.backend else self.named,
+            "software": self.framework,
+            "model": self.model,
+            "ps": ps,
+            "options": "{}",
+            "note": self.note,
+            "environment": "{}",
+            **self.figures(),
+        }
 
 
 class Throughput(Row):
@@ -56,6 +92,24 @@ class Throughput(Row):
     img_per_s: float = Field(gt=0)
     stdev: Spread
 
+    @property
+    def backend(self) -> str:
+        """The strategy, which these tables name."""
+        return self.strategy
+
+    def figures(self) -> dict[str, Any]:
+        """The throughput and how it was measured."""
+        return {
+            "transport": self.transport,
+            "nodes": -(-self.devices // self.devices_per_node),
+            "devices_per_node": min(self.devices_per_node, self.devices),
+            "workers": self.devices,
+            "batch_size": self.batch_per_device,
+            "data": self.data,
+            "img_per_s": self.img_per_s,
+            "stdev": self.stdev,
+        }
+
 
 class Efficiency(Row):
     """One published scaling efficiency on ``workers`` devices, relative to 1.0."""
@@ -63,30 +117,52 @@ class Efficiency(Row):
     workers: int = Field(ge=1)
     scaling_efficiency: float = Field(gt=0, le=1.5)
 
+    def figures(self) -> dict[str, Any]:
+        """The efficiency; what the data were is not said."""
+        return {"workers": self.workers, "published_efficiency": self.scaling_efficiency}
+
 
 def read(path: Path) -> list[Row]:
-    """The rows of one table. Raises InvalidInput with one line that names the file, the row and the field."""
+    """The rows of one table. Raises InvalidInput with one line that names the file, the line and the field."""
     try:
-        with path.open(newline="", encoding="utf-8") as file:
-            lines = csv.DictReader(file)
-            columns = set(lines.fieldnames or ())
-            rows = list(lines)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InvalidInput(f"{path}: {getattr(error, 'strerror', None) or error}") from None
-    kind = next((kind for kind in (Throughput, Efficiency) if columns == set(kind.model_fields)), None)
-    if kind is None:
-        expected = " or ".join(",".join(kind.model_fields) for kind in (Throughput, Efficiency))
-        raise InvalidInput(f"{path}: not a table of published measurements; its columns must be {expected}")
-    return [_row(path, kind, number, fields) for number, fields in enumerate(rows, start=2)]
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            lines = csv.DictReader(file, strict=True)
+            kind = _kind(path, list(lines.fieldnames or ()))
+            rows = [_row(path, kind, lines.line_num, fields) for fields in lines]
+    except OSError as error:
+        raise InvalidInput(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"{path}: is not UTF-8: {error.reason} at byte {error.start}") from None
+    except csv.Error as error:
+        raise InvalidInput(f"{path}: line {lines.line_num + 1}: {error}") from None
+    if not rows:
+        raise InvalidInput(f"{path}: has no rows")
+    return rows
+
+
+def _kind(path: Path, columns: list[str]) -> type[Row]:
+    """The kind of table with such columns. Raises InvalidInput with what the most similar kind lacks or does not know."""
+    kinds: tuple[type[Row], ...] = (Throughput, Efficiency)
+    kind = max(kinds, key=lambda kind: len(set(kind.model_fields) & set(columns)))
+    wrong = [
+        *(f"column {name!r} is missing" for name in kind.model_fields if name not in columns),
+        *(f"column {name!r} is unknown" for name in dict.fromkeys(columns) if name not in kind.model_fields),
+        *(f"column {name!r} is there twice" for name in dict.fromkeys(columns) if columns.count(name) > 1),
+    ]
+    if wrong:
+        raise InvalidInput(f"{path}: line 1: {', '.join(wrong)}; columns must be {','.join(kind.model_fields)}")
+    return kind
 
 
 def _row(path: Path, kind: type[Row], number: int, fields: dict[str, Any]) -> Row:
+    if None in fields or None in fields.values():  # how csv says that a line has more or fewer fields than the first
+        raise InvalidInput(f"{path}: line {number}: must have {len(kind.model_fields)} fields, as line 1 has")
     try:
-        return kind(**{str(key): value for key, value in fields.items()})
+        return kind(**fields)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"])) or "row"
-        raise InvalidInput(f"{path}: line {number}: {where} {first['input']!r}: {first['msg']}") from None
+        reason = first["msg"].replace("Input should be", "must be").replace("String should", "must")
+        raise InvalidInput(f"{path}: line {number}: {first['loc'][0]} {first['input']!r}: {reason}") from None
 
 
 def select(text: str = "") -> list[Row]:
@@ -103,46 +179,42 @@ def select(text: str = "") -> list[Row]:
 
 def frame(rows: Sequence[Row]) -> pandas.DataFrame:
     """Published rows with the columns of ``results.COLUMNS``."""
-    return index.frame([_as_result(row) for row in rows])
+    return index.frame([row.result() for row in rows])
 
 
-def _as_result(row: Row) -> dict[str, Any]:
-    ps = row.num_ps or 0
-    # A table of efficiencies names no strategy: servers say which it was, else the toolkit is what is named first.
-    named = row.framework.split()[0].lower()
-    backend = row.strategy if isinstance(row, Throughput) else "parameter_server" if ps else named
-    common = {
-        "origin": "published",
-        "source": row.source,
-        "status": "completed",
-        "system": row.system,
-        "processor": row.system,
-        "backend": backend,
-        "family": results.family(backend, ps),
-        "framework": "" if named == backend else named,
-        "software": row.framework,
-        "model": row.model,
-        "ps": ps,
-        "options": "{}",
-        "note": row.note,
-        "environment": "{}",
-    }
-    return common | (_throughput(row) if isinstance(row, Throughput) else _efficiency(row))
+@dataclass(frozen=True)
+class Group:
+    """Published measurements of one model on one system with one software, from one source."""
+
+    system: str
+    software: str
+    model: str
+    source: str
+    backends: list[str]
+    what: str  # "img/s" or "efficiency"
+    data: list[str]  # "synthetic", "real"; empty if not said
+    workers: list[int]
+    rows: int
 
 
-def _throughput(row: Throughput) -> dict[str, Any]:
-    return {
-        "transport": row.transport,
-        "nodes": -(-row.devices // row.devices_per_node),
-        "devices_per_node": row.devices_per_node,
-        "workers": row.devices,
-        "batch_size": row.batch_per_device,
-        "data": row.data,
-        "img_per_s": row.img_per_s,
-        "stdev": row.stdev,
-    }
-
-
-def _efficiency(row: Row) -> dict[str, Any]:
-    assert isinstance(row, Efficiency)
-    return {"workers": row.workers, "data": "synthetic", "published_efficiency": row.scaling_efficiency}
+def groups(rows: Sequence[Row]) -> list[Group]:
+    """What ``rows`` are about, in their order."""
+    found: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for row in rows:
+        result = row.result()
+        what = "img/s" if isinstance(row, Throughput) else "efficiency"
+        found.setdefault((row.system, row.framework, row.model, row.source, what), []).append(result)
+    return [
+        Group(
+            system=system,
+            software=software,
+            model=model,
+            source=source,
+            backends=sorted({result["backend"] for result in alike}),
+            what=what,
+            data=sorted({result["data"] for result in alike if result.get("data")}, reverse=True),
+            workers=sorted({result["workers"] for result in alike}),
+            rows=len(alike),
+        )
+        for (system, software, model, source, what), alike in found.items()
+    ]

@@ -12,6 +12,7 @@ A *source* is where results come from, as a person names it on the command line:
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -80,7 +81,7 @@ COLUMNS: dict[str, type] = {
 _IRRELEVANT = {"repeats", "timeout_s", "straggler_limit", "save_parameters"}
 _LABELS = {"tensorflow": "TensorFlow", "torch": "PyTorch"}
 # Variables that differ from job to job, and say nothing about the machine.
-_PER_JOB = {"SLURM_JOB_ID"}
+_PER_JOB = re.compile(r"SLURM_JOB_ID|PMIX?_\w+")
 
 
 def load(
@@ -93,9 +94,9 @@ def load(
     By default only runs that have a number; ``status=None`` gives all. ``told`` hears how many of the records that have to
     be read are read. Raises InvalidInput for a source that does not exist, or a file in it that is not what it should be.
     """
-    import pandas
-
     frames = [_rows_of(str(source), told) for source in sources]
+    import pandas  # now, so that a source that does not exist is refused at once
+
     frame = pandas.concat(frames, ignore_index=True) if len(frames) > 1 else frames[0]
     if status is not None:
         frame = frame[frame["status"] == status]
@@ -105,11 +106,30 @@ def load(
 
 
 def expanded(frame: pandas.DataFrame) -> pandas.DataFrame:
-    """``frame`` with each of the backends' own options in a column of its own, named after it."""
+    """``frame`` with each of the backends' own options in a column of its own, named after it; missing where it has none.
+
+    An option that is called like another column gets the column ``option_NAME``.
+    """
     import pandas
 
-    options = pandas.DataFrame([json.loads(text) for text in frame["options"]], index=frame.index)
-    return pandas.concat([frame.drop(columns="options"), options], axis=1)
+    which, texts = pandas.factorize(frame["options"])  # few of them are different
+    own = [json.loads(text) for text in texts]
+    names = dict.fromkeys(name for options in own for name in options)
+    columns = {
+        f"option_{name}" if name in frame else name: _option([options.get(name) for options in own]).take(which)
+        for name in names
+    }
+    alike = {name: values.set_axis(frame.index) for name, values in columns.items()}
+    return pandas.concat([frame.drop(columns="options"), pandas.DataFrame(alike, index=frame.index)], axis=1)
+
+
+def _option(values: list[Any]) -> pandas.Series:
+    """A column that keeps integers and truth values what they are beside missing ones."""
+    import pandas
+
+    kinds = {type(value) for value in values if value is not None}
+    types: dict[type, str] = {bool: "boolean", int: "Int64", float: "float64", str: "str"}
+    return pandas.Series(values, dtype=types.get(kinds.pop(), "object") if len(kinds) == 1 else "object")
 
 
 def _rows_of(source: str, told: Callable[[int, int], None]) -> pandas.DataFrame:
@@ -239,6 +259,6 @@ def _environment(record: Record) -> dict[str, str]:
         ),
         **{f"package {name}": version for name, version in record.software.get("packages", {}).items()},
         **{f"machine {name}": value for name, value in machine.items()},
-        **{f"variable {name}": value for name, value in record.variables.items() if name not in _PER_JOB},
+        **{f"variable {name}": value for name, value in record.variables.items() if not _PER_JOB.fullmatch(name)},
     }
     return {name: str(value) for name, value in found.items() if value not in ("", None)}

@@ -5,18 +5,24 @@ servers, placement, buffer sizes, threads) varies within a curve: each combinati
 makes the curve's *point*, which says of how many. Runs of one configuration are pooled: their repeats count alike.
 
 Intervals are 95 % confidence intervals. Those of ratios are taken on logarithms, with the degrees of freedom of Welch and
-Satterthwaite. Picking the best of several configurations favours lucky ones; a point's interval covers the best
-configuration's true throughput nevertheless: the intervals of all K configurations hold together (Šidák), with one relative
-standard deviation estimated from all of them.
+Satterthwaite. Picking the best of K configurations favours lucky ones, so the lower limit of a best one is the highest of K
+lower limits that hold together (Šidák). Its upper limit needs no such care: the truly best configuration's own upper limit
+is among the K, and the highest of them is never below it. All K configurations of a point share one relative standard
+deviation, estimated from all of them.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import statistics
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Literal
+
+from harness.analysis.statistics import scaling_efficiency
 
 if TYPE_CHECKING:
     import pandas
@@ -30,6 +36,8 @@ EQUAL = (
 )
 # What tells curves of one family apart, unless a family's best is asked for.
 CONTENDER = ("backend", "framework", "software", "transport")
+# Tuned at each size. Versions are never pooled, also where a family's best is asked for.
+TUNED = (*CONTENDER, "ps", "options", "threads")
 
 Scaling = Literal["weak", "strong"]
 Interval = tuple[float, float]
@@ -42,17 +50,31 @@ class Sample:
     mean: float
     values: tuple[float, ...] = ()
 
-    @property
+    @cached_property
     def relative_variance(self) -> float | None:
         """Sample variance of the values over their mean squared; None for fewer than two values."""
         if len(self.values) < 2:
             return None
         return sum((value - self.mean) ** 2 for value in self.values) / (len(self.values) - 1) / self.mean**2
 
+    @property
+    def stdev(self) -> float | None:
+        """Sample standard deviation (img/s); None for fewer than two values."""
+        variance = self.relative_variance
+        return None if variance is None else math.sqrt(variance) * self.mean
+
+    @property
+    def median(self) -> float | None:
+        """Median of the values (img/s); None where only a mean is known."""
+        return statistics.median(self.values) if self.values else None
+
 
 @dataclass(frozen=True)
 class Configuration:
-    """What was tuned at one size, and what it gave. ``sources`` are record files or publications, one for each run."""
+    """What was tuned at one size, and what it gave.
+
+    ``sources`` are record files or publications, one for each run; ``rows`` are the runs' labels in the DataFrame's index.
+    """
 
     backend: str
     ps: int
@@ -60,6 +82,10 @@ class Configuration:
     threads: int
     sample: Sample
     sources: tuple[str, ...]
+    framework: str = ""
+    software: str = ""
+    transport: str = ""
+    rows: tuple[int, ...] = ()
 
     @property
     def label(self) -> str:
@@ -71,8 +97,8 @@ class Configuration:
 class Point:
     """The best configuration of a curve at one size. Intervals are None where no spread is known.
 
-    ``img_per_s`` is NaN where only an efficiency was published; ``speedup`` and ``efficiency`` are relative to the curve's
-    baseline.
+    ``img_per_s`` is NaN where only an efficiency was published; ``speedup`` and ``efficiency`` are relative to ``base``,
+    the curve's baseline. Intervals are computed when asked for: most tables do not, and SciPy takes a while to load.
     """
 
     workers: int
@@ -80,10 +106,28 @@ class Point:
     best: Configuration
     tried: tuple[Configuration, ...]
     img_per_s: float
-    interval: Interval | None
     speedup: float = math.nan
     efficiency: float = math.nan
-    efficiency_interval: Interval | None = None
+    base: Point | None = None
+
+    @cached_property
+    def interval(self) -> Interval | None:
+        """Where the best true throughput lies (img/s)."""
+        return best_interval(self.samples)
+
+    @cached_property
+    def efficiency_interval(self) -> Interval | None:
+        """Where the true scaling efficiency lies; None for the baseline itself."""
+        if self.base is None or self.base.workers == self.workers:
+            return None
+        interval = ratio([self.samples], [self.base.samples]).interval()
+        scale = self.base.workers / self.workers
+        return interval and (interval[0] * scale, interval[1] * scale)
+
+    @property
+    def samples(self) -> tuple[Sample, ...]:
+        """The samples that the best one was chosen from."""
+        return tuple(one.sample for one in self.tried)
 
 
 @dataclass(frozen=True)
@@ -104,145 +148,321 @@ def curves(frame: pandas.DataFrame, by: Literal["contender", "family"] = "conten
     default each curve's smallest. A curve that lacks it has no efficiencies.
     """
     facets = [*EQUAL, *(CONTENDER if by == "contender" else ())]
+    alike: dict[tuple[Any, ...], list[_Runs]] = defaultdict(list)
+    for runs in _pooled(frame):
+        alike[tuple(runs.key[name] for name in facets)].append(runs)
     found: list[Curve] = []
-    for values, rows in frame.groupby(facets, sort=True, dropna=False):
+    for values in sorted(alike):
         equal = dict(zip(facets, values, strict=True))
-        for per_node, its in _by_devices_per_node(rows):
-            for batch_size, same in its.groupby("batch_size", sort=True):
-                found.append(
-                    _curve("weak", equal | {"devices_per_node": per_node, "batch_size": batch_size}, same, baseline)
-                )
-            for global_batch, same in its.groupby(its["batch_size"] * its["workers"], sort=True):
-                if global_batch and same["batch_size"].nunique() > 1:
-                    found.append(
-                        _curve(
-                            "strong",
-                            equal | {"devices_per_node": per_node, "global_batch": global_batch},
-                            same,
-                            baseline,
-                        )
-                    )
+        for per_node, its in _by_devices_per_node(alike[values]):
+            equal |= {"devices_per_node": per_node}
+            for batch_size, same in _by(its, lambda runs: runs.key["batch_size"]):
+                found.append(_curve("weak", equal | {"batch_size": batch_size}, same, baseline))
+            for batch, same in _by(its, lambda runs: runs.key["batch_size"] * runs.key["workers"]):
+                if batch and len({runs.key["batch_size"] for runs in same}) > 1:
+                    found.append(_curve("strong", equal | {"global_batch": batch}, same, baseline))
     return found
 
 
-def _by_devices_per_node(rows: pandas.DataFrame) -> Iterable[tuple[int, pandas.DataFrame]]:
-    """Rows by devices per node. Runs on one node with fewer devices are the beginning of every curve that goes on."""
-    several = rows["nodes"] > 1
-    sizes = sorted(rows.loc[several, "devices_per_node"].unique()) or [rows["devices_per_node"].max()]
-    for size in sizes:
-        yield int(size), rows[(rows["devices_per_node"] == size) | (~several & (rows["devices_per_node"] < size))]
+@dataclass
+class _Runs:
+    """The runs of one configuration at one size. ``key`` holds the columns that are equal in all of them."""
+
+    key: dict[str, Any]
+    values: list[float]
+    means: list[float]
+    published: list[float]
+    sources: list[str]
+    rows: list[int]
 
 
-def _curve(scaling: Scaling, facets: dict[str, Any], rows: pandas.DataFrame, baseline: int) -> Curve:
-    points = [_point(same) for _, same in rows.groupby("workers", sort=True)]
+def _pooled(frame: pandas.DataFrame) -> list[_Runs]:
+    """The runs of a DataFrame by what is equal in them, with as few steps in Python for each run as can be."""
+    import numpy as np
+
+    if frame.empty:
+        return []
+    names = [*EQUAL, *TUNED, "workers", "nodes", "devices_per_node", "batch_size"]
+    group = frame.groupby(names, sort=False, dropna=False).ngroup().to_numpy()
+    order = np.argsort(group, kind="stable")
+    ends = np.cumsum(np.bincount(group)).tolist()
+    values = frame["values"].to_numpy()[order]
+    value_ends = [0, *np.cumsum([len(one) for one in values]).tolist()]
+    flat = np.concatenate([*values, []]).tolist()
+    means, published = (frame[name].to_numpy()[order].tolist() for name in ("img_per_s", "published_efficiency"))
+    sources, rows = frame["source"].to_numpy()[order].tolist(), frame.index.to_numpy()[order].tolist()
+    firsts = frame[names].iloc[order[[0, *ends[:-1]]]].to_dict("records")
+    return [
+        _Runs(
+            {str(name): value for name, value in key.items()},
+            flat[value_ends[start] : value_ends[end]],
+            *(column[start:end] for column in (means, published, sources, rows)),
+        )
+        for key, start, end in zip(firsts, [0, *ends[:-1]], ends, strict=True)
+    ]
+
+
+def _by(runs: Iterable[_Runs], what: Any) -> list[tuple[Any, list[_Runs]]]:
+    groups = defaultdict(list)
+    for one in runs:
+        groups[what(one)].append(one)
+    return sorted(groups.items(), key=lambda group: group[0])
+
+
+def _by_devices_per_node(runs: list[_Runs]) -> Iterable[tuple[int, list[_Runs]]]:
+    """Runs by devices per node. Those on one node with fewer devices are the beginning of every curve that goes on."""
+    several = {one.key["devices_per_node"] for one in runs if one.key["nodes"] > 1}
+    for size in sorted(several) or [max(one.key["devices_per_node"] for one in runs)]:
+        yield (
+            size,
+            [
+                one
+                for one in runs
+                if one.key["devices_per_node"] == size or (one.key["nodes"] <= 1 and one.key["devices_per_node"] < size)
+            ],
+        )
+
+
+def _curve(scaling: Scaling, facets: dict[str, Any], runs: list[_Runs], baseline: int) -> Curve:
+    points = [_point(same) for _, same in _by(runs, lambda one: one.key["workers"])]
     known = [point for point in points if not math.isnan(point.img_per_s)]
     base = next((point for point in known if point.workers == (baseline or known[0].workers)), None)
-    related = tuple(_related(point, base) for point in points)
+    related = tuple(relative_to(point, base) for point in points)
     return Curve(scaling, facets, related, next((one for one in related if base and one.workers == base.workers), None))
 
 
-def _point(rows: pandas.DataFrame) -> Point:
-    published = rows["published_efficiency"].max()
-    configurations = _configurations(rows)
+def _point(runs: list[_Runs]) -> Point:
+    configurations = [_configuration(same) for _, same in _by(runs, lambda one: tuple(one.key[name] for name in TUNED))]
     best = max(configurations, key=lambda one: (not math.isnan(one.sample.mean), one.sample.mean))
-    interval = best_interval([one.sample for one in configurations])
+    published = [value for one in runs for value in one.published if not math.isnan(value)]
     return Point(
-        workers=int(rows["workers"].iloc[0]),
-        nodes=int(rows["nodes"].max()),
+        workers=runs[0].key["workers"],
+        nodes=max(one.key["nodes"] for one in runs),
         best=best,
         tried=tuple(configurations),
         img_per_s=best.sample.mean,
-        interval=interval,
-        efficiency=float(published),
+        efficiency=max(published, default=math.nan),
     )
 
 
-def _configurations(rows: pandas.DataFrame) -> list[Configuration]:
-    found = []
-    key: Any
-    for key, same in rows.groupby(["backend", "ps", "options", "threads"], sort=True):
-        backend, ps, options, threads = key
-        values = tuple(float(value) for run in same["values"] for value in run)
-        # A mean without its values, as publications have it, counts as it is.
-        mean = sum(values) / len(values) if values else float(same["img_per_s"].mean())
-        found.append(
-            Configuration(
-                backend=str(backend),
-                ps=int(ps),
-                options=json.loads(options or "{}"),
-                threads=int(threads),
-                sample=Sample(mean, values),
-                sources=tuple(same["source"]),
-            )
-        )
-    return found
+def _configuration(runs: list[_Runs]) -> Configuration:
+    key = runs[0].key
+    values = tuple(value for one in runs for value in one.values)
+    # A mean without its values, as publications have it, counts as it is.
+    means = values or [mean for one in runs for mean in one.means]
+    return Configuration(
+        **{name: key[name] for name in ("backend", "ps", "threads", "framework", "software", "transport")},
+        options=json.loads(key["options"] or "{}"),
+        sample=Sample(sum(means) / len(means), values),
+        sources=tuple(source for one in runs for source in one.sources),
+        rows=tuple(row for one in runs for row in one.rows),
+    )
 
 
-def _related(point: Point, base: Point | None) -> Point:
-    """``point`` with its speedup and efficiency relative to ``base``."""
+def relative_to(point: Point, base: Point | None) -> Point:
+    """``point`` with its speedup and efficiency relative to ``base``, as it is where one of them has no throughput.
+
+    The baseline counts as a speedup of its own number of workers, so that ideal scaling is a speedup of ``workers``.
+    """
     if base is None or math.isnan(point.img_per_s):
         return point
-    speedup = point.img_per_s / base.img_per_s
-    scale = base.workers / point.workers
-    interval = None if point.workers == base.workers else ratio_interval([point.best.sample], [base.best.sample])
-    return Point(
-        **{name: getattr(point, name) for name in ("workers", "nodes", "best", "tried", "img_per_s", "interval")},
-        speedup=speedup * base.workers,
-        efficiency=speedup * scale,
-        efficiency_interval=interval and (interval[0] * scale, interval[1] * scale),
+    efficiency = scaling_efficiency(point.img_per_s, point.workers, base.img_per_s, base.workers)
+    return replace(
+        point,
+        speedup=point.img_per_s / base.img_per_s * base.workers,
+        efficiency=efficiency,
+        base=base,
     )
 
 
-def best_interval(samples: Sequence[Sample]) -> Interval | None:
+# --- intervals ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Spread:
+    """One relative standard deviation for all samples of a choice, and its degrees of freedom."""
+
+    deviation: float
+    freedom: int
+
+
+def _spread(samples: Sequence[Sample]) -> _Spread | None:
+    """None if a sample has fewer than two values: then nothing is known of the chance it had to be the best."""
+    variances = [one.relative_variance for one in samples]
+    freedom = sum(len(one.values) - 1 for one in samples)
+    known = [variance for variance in variances if variance is not None]
+    if not known or len(known) < len(samples):
+        return None
+    squares = sum((len(one.values) - 1) * variance for one, variance in zip(samples, known, strict=True))
+    return _Spread(math.sqrt(squares / freedom), freedom)
+
+
+@lru_cache(maxsize=4096)
+def _quantiles(freedom: float, samples: int, level: float) -> Interval:
+    """Student's t quantiles for the lower and the upper limit of the best of so many samples (see the module's text)."""
+    from scipy.special import stdtrit
+
+    side = (1 + level) / 2
+    upper = float(stdtrit(freedom, side))
+    return (float(stdtrit(freedom, side ** (1 / samples))) if samples > 1 else upper), upper
+
+
+def best_interval(samples: Sequence[Sample], level: float = LEVEL) -> Interval | None:
     """The interval of the best true throughput among ``samples`` (img/s), None where no spread is known.
 
     With one sample it is Student's t interval of its mean.
     """
-    from scipy.special import stdtrit
-
-    known = [sample for sample in samples if sample.relative_variance is not None]
-    if len(known) < len(samples) or not known:
+    spread = _spread(samples)
+    if spread is None:
         return None
-    freedom = sum(len(sample.values) - 1 for sample in known)
-    squares = sum((len(one.values) - 1) * one.relative_variance for one in known if one.relative_variance is not None)
-    deviation = math.sqrt(squares / freedom)
-    quantile = float(stdtrit(freedom, (1 + LEVEL ** (1 / len(known))) / 2))
-    widths = [quantile * deviation / math.sqrt(len(sample.values)) for sample in known]
-    pairs = list(zip(known, widths, strict=True))
-    return max(one.mean * (1 - width) for one, width in pairs), max(one.mean * (1 + width) for one, width in pairs)
+    lower, upper = _quantiles(spread.freedom, len(samples), level)
+    errors = [(one.mean, spread.deviation / math.sqrt(len(one.values))) for one in samples]
+    return max(mean * (1 - lower * error) for mean, error in errors), max(
+        mean * (1 + upper * error) for mean, error in errors
+    )
+
+
+Choice = Sequence[Sample]
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A product of throughputs over another one, each throughput the best of a choice.
+
+    ``errors`` are standard errors of the logarithm towards smaller and towards larger values, ``freedoms`` their degrees of
+    freedom; ``errors`` is None where no spread is known.
+    """
+
+    value: float
+    errors: Interval | None = None
+    freedoms: Interval = (math.nan, math.nan)
+
+    def interval(self, level: float = LEVEL) -> Interval | None:
+        """Where the ratio of the true throughputs lies, with probability ``level``. None where no spread is known."""
+        from scipy.special import stdtrit
+
+        if self.errors is None:
+            return None
+        widths = [
+            float(stdtrit(freedom, (1 + level) / 2)) * error if error else 0.0
+            for error, freedom in zip(self.errors, self.freedoms, strict=True)
+        ]
+        return self.value * math.exp(-widths[0]), self.value * math.exp(widths[1])
+
+    @property
+    def p(self) -> float | None:
+        """Two-sided probability of a ratio that is this far from 1 if the true one is 1. None where no spread is known.
+
+        The allowance for choices is that of 95 % intervals, which is more than smaller probabilities would need.
+        """
+        from scipy.special import stdtr
+
+        if self.errors is None:
+            return None
+        distance, side = abs(math.log(self.value)), int(self.value < 1)
+        if self.errors[side] == 0:
+            return 0.0 if distance else 1.0
+        return 2 * float(stdtr(self.freedoms[side], -distance / self.errors[side]))
+
+
+def ratio(over: Sequence[Choice], under: Sequence[Choice]) -> Ratio:
+    """The product of the best throughputs ``over``, divided by that of the best ``under``.
+
+    Each best throughput's distances to its own 95 % limits, over Student's quantile, are its standard errors downwards and
+    upwards. They add up in squares, each towards the side it pushes the ratio to (the MOVER of Zou and Donner 2008), with
+    the degrees of freedom of Welch and Satterthwaite. Without choices that is Welch's interval of the logarithm.
+    """
+    value = math.prod(max(one.mean for one in choice) for choice in over) / math.prod(
+        max(one.mean for one in choice) for choice in under
+    )
+    below: list[tuple[float, float]] = []
+    above: list[tuple[float, float]] = []
+    for choice, inverse in [*((choice, False) for choice in over), *((choice, True) for choice in under)]:
+        found = _log_errors(choice)
+        if found is None:
+            return Ratio(value)
+        (down, up), freedom = found
+        below.append((up if inverse else down, freedom))
+        above.append((down if inverse else up, freedom))
+    (lower, lower_freedom), (upper, upper_freedom) = _added(below), _added(above)
+    return Ratio(value, (lower, upper), (lower_freedom, upper_freedom))
+
+
+def _log_errors(choice: Choice) -> tuple[Interval, float] | None:
+    """Standard errors of the logarithm of the best throughput, downwards and upwards, and their degrees of freedom."""
+    spread = _spread(choice)
+    if spread is None:
+        return None
+    if len(choice) == 1:
+        error = spread.deviation / math.sqrt(len(choice[0].values))
+        return (error, error), spread.freedom
+    lower, upper = _quantiles(spread.freedom, len(choice), LEVEL)
+    logs = [(math.log(one.mean), spread.deviation / math.sqrt(len(one.values))) for one in choice]
+    best = max(log for log, _ in logs)
+    down = best - max(log - lower * error for log, error in logs)
+    up = max(log + upper * error for log, error in logs) - best
+    return (down / upper, up / upper), spread.freedom
+
+
+def _added(terms: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """The root of the sum of squared errors, and its degrees of freedom (Welch and Satterthwaite)."""
+    total = sum(error**2 for error, _ in terms)
+    if total == 0:
+        return 0.0, sum(freedom for _, freedom in terms)
+    return math.sqrt(total), total**2 / sum(error**4 / freedom for error, freedom in terms)
+
+
+def repeats_for(choices: Sequence[Choice], width: float, most: int = 1000) -> int | None:
+    """How many repeats of every configuration it takes, at the spread seen, for an interval of × or ÷ exp(``width``).
+
+    ``choices`` are those of a ratio. None where no spread is known, or ``most`` repeats are not enough.
+    """
+    spreads = [_spread(choice) for choice in choices]
+    known = [(one, len(choice)) for one, choice in zip(spreads, choices, strict=True) if one is not None]
+    if len(known) < len(choices):
+        return None
+    for repeats in range(2, most + 1):
+        terms = []
+        for spread, configurations in known:
+            freedom = float(configurations * (repeats - 1))
+            lower, upper = _quantiles(freedom, configurations, LEVEL)
+            terms.append((spread.deviation / math.sqrt(repeats) * lower / upper, freedom))
+        error, freedom = _added(terms)
+        if not error or _quantiles(freedom, 1, LEVEL)[1] * error <= width:
+            return repeats
+    return None
 
 
 def ratio_interval(over: Sequence[Sample], under: Sequence[Sample], level: float = LEVEL) -> Interval | None:
-    """The interval of the product of the means ``over`` divided by that of the means ``under``.
+    """The interval of the product of the means ``over`` divided by that of the means ``under``, which nobody chose.
 
     None if the spread of one of them is not known.
     """
-    from scipy.special import stdtrit
-
-    found = log_error([*over, *under])
-    if found is None:
-        return None
-    error, freedom = found
-    ratio = math.prod(one.mean for one in over) / math.prod(one.mean for one in under)
-    factor = math.exp(float(stdtrit(freedom, (1 + level) / 2)) * error) if error else 1.0
-    return ratio / factor, ratio * factor
+    return ratio([[one] for one in over], [[one] for one in under]).interval(level)
 
 
-def log_error(samples: Sequence[Sample]) -> tuple[float, float] | None:
-    """Standard error of the logarithm of a product or quotient of means, and its degrees of freedom (Welch–Satterthwaite).
+def holm(
+    probabilities: Sequence[float | None], weights: Sequence[float] | None = None, level: float = LEVEL
+) -> list[bool]:
+    """Which of several tests are significant if all of them together shall err with probability 1 − ``level``.
 
-    None if a sample has fewer than two values.
+    Holm's step-down procedure (1979), with the share of the error that each test gets by ``weights``, by default equal
+    ones. None stands for a test that could not be made: it is not significant, and counts as one that was tried.
     """
-    terms = []
-    for sample in samples:
-        variance = sample.relative_variance
-        if variance is None:
-            return None
-        terms.append((variance / len(sample.values), len(sample.values) - 1))
-    total = sum(term for term, _ in terms)
-    if total == 0:
-        return 0.0, float(sum(freedom for _, freedom in terms))
-    return math.sqrt(total), total**2 / sum(term**2 / freedom for term, freedom in terms)
+    shares = list(weights or [1.0] * len(probabilities))
+    left = set(range(len(probabilities)))
+    significant = [False] * len(probabilities)
+    while left:
+        scaled = {one: (1.0 if (p := probabilities[one]) is None else p) / shares[one] for one in left}
+        first = min(scaled, key=lambda one: scaled[one])
+        if scaled[first] > (1 - level) / sum(shares[one] for one in left):
+            break
+        significant[first] = True
+        left.remove(first)
+    return significant
+
+
+# --- what reading images costs --------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -259,12 +479,13 @@ class Overhead:
 def io_overheads(found: Sequence[Curve]) -> list[tuple[Curve, list[Overhead]]]:
     """For each weak-scaling curve on synthetic data the overheads of the curve that is equal but for its real data."""
     told = []
+    real_curves = {
+        _facets_but_data(one): one for one in found if one.scaling == "weak" and one.facets["data"] == "real"
+    }
     for curve in found:
         if curve.scaling != "weak" or curve.facets["data"] != "synthetic":
             continue
-        other = next(
-            (one for one in found if one.scaling == "weak" and one.facets == {**curve.facets, "data": "real"}), None
-        )
+        other = real_curves.get(_facets_but_data(curve))
         if other is None:
             continue
         real = {point.workers: point for point in other.points}
@@ -274,8 +495,12 @@ def io_overheads(found: Sequence[Curve]) -> list[tuple[Curve, list[Overhead]]]:
     return told
 
 
+def _facets_but_data(curve: Curve) -> frozenset[tuple[str, Any]]:
+    return frozenset((name, value) for name, value in curve.facets.items() if name != "data")
+
+
 def _overhead(synthetic: Point, real: Point) -> Overhead:
-    interval = ratio_interval([real.best.sample], [synthetic.best.sample])
+    interval = ratio([real.samples], [synthetic.samples]).interval()
     return Overhead(
         workers=synthetic.workers,
         synthetic=synthetic,

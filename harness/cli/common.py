@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+import sys
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from harness.where import Where
 
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="print JSON for scripts")
+REFRESH_S = 0.5
+CLEAR_LINE = "\r\x1b[2K"
 
 
 def run_options() -> list[click.Option]:
@@ -165,6 +169,26 @@ def signals_interrupt() -> Iterator[None]:
             signal.signal(number, handler)
 
 
+def reading() -> Callable[[int, int], None]:
+    """What ``results.load`` tells how far it is: a line on a terminal that is gone when all is read; silent elsewhere.
+
+    The line appears after half a second, and is rewritten twice a second at most.
+    """
+    if not sys.stderr.isatty():
+        return lambda done, of: None
+    written_at = time.monotonic()
+
+    def told(done: int, of: int) -> None:
+        nonlocal written_at
+        if done < of and time.monotonic() - written_at < REFRESH_S:
+            return
+        written_at = time.monotonic()
+        text = f"reading {done:,} of {of:,} records" if done < of else ""
+        print(f"{CLEAR_LINE}{text}", end="", file=sys.stderr, flush=True)
+
+    return told
+
+
 def path_of(text: str | None) -> Path | None:
     """An option's text as a path."""
     return None if text is None else Path(text)
@@ -178,3 +202,16 @@ def list_of(option: str, text: str | None, default: list[str]) -> list[str]:
     if not parts:
         raise InvalidInput(f"{option} '{text}': must be a list such as {','.join(default)}")
     return parts
+
+
+def share_of(option: str, text: str, below: float = 1.0, zero: bool = True) -> float:
+    """``5%``, ``5 %`` or ``0.05`` as 0.05. Raises InvalidInput for what is no share, negative, or ``below`` or more."""
+    number = text.strip().removesuffix("%").strip()
+    try:
+        value = float(number) / (100 if text.strip().endswith("%") else 1)
+    except ValueError:
+        value = float("nan")
+    if not 0 <= value < below or (not zero and not value):
+        least = "0 or more" if zero else "more than 0"
+        raise InvalidInput(f"{option} {text!r}: must be a share such as 5% or 0.05, {least} and less than {below:.0%}")
+    return value

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from harness.cli.common import list_of, not_empty
+from harness.cli.common import list_of, not_empty, reading
 from harness.errors import InvalidInput
 
 FORMATS = ["png", "svg", "pdf"]
@@ -41,7 +41,7 @@ def report(sources: tuple[str, ...], output: str, title: str | None, figures: st
         raise InvalidInput(f"--format '{unknown[0]}': must be some of {','.join(FORMATS)}")
     if formats and not figures:
         raise InvalidInput("--format: is for --figures, which is missing")
-    frame = results.load(sources, status=None)
+    frame = results.load(sources, status=None, told=reading())
     if frame.empty:
         raise InvalidInput(f"{', '.join(sources)}: no results in there; every run writes a record.json")
     made = assemble.page(frame, sources, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC", title)

@@ -1,4 +1,4 @@
-"""Measuring: run, compare-backends and table; status, collect and cancel for runs on a cluster."""
+"""Measuring: run and compare-backends; status, collect and cancel for runs on a cluster."""
 
 from __future__ import annotations
 
@@ -134,19 +134,6 @@ def _dry_run_of_all(prepared: list[Prepared], where: Where) -> str:
     from harness.report import terminal
 
     return "\n\n".join([*where.scripts(prepared), *map(terminal.plan, prepared)])
-
-
-@click.command("table")
-@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
-def table(paths: tuple[Path, ...]) -> None:
-    """Print the table of the records at or below PATHS."""
-    from harness import record
-    from harness.report import terminal
-
-    records = [record.read(path) for path in record.find(paths)]
-    if not records:
-        raise InvalidInput(f"no {record.FILE_NAME} at or below {', '.join(map(str, paths))}")
-    click.echo(terminal.comparison(records))
 
 
 run = GroupedCommand("run", params=[*spec_options(), *site_options(), *run_options()], callback=_run, help=_run.__doc__)

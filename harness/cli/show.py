@@ -81,6 +81,25 @@ def list_sites(as_json: bool) -> None:
         click.echo(f"harness: {file.path} is broken; see `harness site check`", err=True)
 
 
+@list_.command("references")
+@AS_JSON
+def list_references(as_json: bool) -> None:
+    """The published measurements that come with harness, by system, software and source."""
+    from harness import published
+    from harness.report import terminal
+
+    found = published.groups(published.select())
+    if as_json:
+        click.echo(json.dumps([vars(one) for one in found], indent=1))
+        return
+    click.echo(
+        f"{terminal.references(found)}\n\n"
+        "`reference` stands for all of them where a command takes results, `reference:TEXT` for those that name TEXT:\n"
+        "    harness report reference:daint\n"
+        "    harness export reference --format csv"
+    )
+
+
 @click.group("site")
 def site_() -> None:
     """Check and show site profiles."""

@@ -8,26 +8,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness import __version__
+from harness.analysis import history
+from harness.analysis import verdict as verdicts
 from harness.report import curve_figures, lines, provenance, run_figures, tables
-from harness.report.figures import Figure
+from harness.report import verdict as report
+from harness.report.figures import Figure, Mark
 from harness.report.page import Page
 from harness.report.provenance import Runs
-from harness.report.tables import Section, Table
+from harness.report.tables import Column, Section, Table
 
 if TYPE_CHECKING:
     import pandas
 
 SYSTEMS_IN_TITLE = 3
+MARGIN = 0.05  # efficiencies closer than this are no different, as with `harness verdict`
 
 
-def page(
-    frame: pandas.DataFrame, sources: Sequence[str], made: str, title: str | None = None, verdict: Section | None = None
-) -> Page:
+def page(frame: pandas.DataFrame, sources: Sequence[str], made: str, title: str | None = None) -> Page:
     """The report on the rows of ``results.load(sources, status=None)``.
 
     ``made`` says when. Reads the records whose step times are shown; raises InvalidInput for one that cannot be read.
     """
-    found = sections(frame, verdict)
+    found = sections(frame)
     facets = tables.run_facets(frame)
     counts = Counter(facets)
     without = Counter(one for one, status in zip(facets, frame["status"], strict=True) if status != "completed")
@@ -54,7 +56,7 @@ def summary(made: Page) -> str:
     return f"{runs:,} runs in {figures} figures"
 
 
-def sections(frame: pandas.DataFrame, verdict: Section | None = None) -> list[Section]:
+def sections(frame: pandas.DataFrame) -> list[Section]:
     """The sections of a report that have something to show."""
     completed = frame[frame["status"] == "completed"]
     runs, drawn = Runs.of(frame), lines.of(completed)
@@ -64,8 +66,7 @@ def sections(frame: pandas.DataFrame, verdict: Section | None = None) -> list[Se
         for line, workers, source in run_figures.chosen(drawn)
     ]
     found = [
-        *([verdict] if verdict else []),
-        *([_nothing(frame)] if completed.empty else []),
+        _nothing(frame) if completed.empty else _verdict(completed),
         _section(
             "throughput",
             "Throughput",
@@ -89,7 +90,7 @@ def sections(frame: pandas.DataFrame, verdict: Section | None = None) -> list[Se
         _section(
             "ps-sweep",
             "Number of parameter servers",
-            "Too few servers are a bottleneck, too many cost messages. The best number depends on the size.",
+            "Images per second with each number of servers that was tried, at each size. The best one is marked.",
             curve_figures.ps_sweeps(drawn, runs),
             tables.ps_search(drawn, runs),
         ),
@@ -111,14 +112,15 @@ def sections(frame: pandas.DataFrame, verdict: Section | None = None) -> list[Se
             "history",
             "History",
             f"Measurements that were done at least {run_figures.HISTORY_RUNS} times, the "
-            f"{run_figures.SHOWN_HISTORIES} that were done most often.",
-            run_figures.history(frame, runs),
+            f"{run_figures.SHOWN_HISTORIES} that were done most often. Vertical lines are changes of the level, as "
+            "`harness history` finds them.",
+            run_figures.history(frame, runs, _changes(completed)),
         ),
         _section("points", "All points", "", [], tables.points(drawn, runs)),
         _section("without-number", "Runs without a number", "", [], tables.without_number(frame)),
         _section("runs", "All runs", "", [], tables.all_runs(frame)),
     ]
-    return [one for one in found if one.paragraphs or one.figures or one.tables]
+    return [one for one in found if one.answer or one.paragraphs or one.figures or one.tables]
 
 
 def _section(name: str, title: str, text: str, figures: Sequence[Figure], *made: Table, more: str = "") -> Section:
@@ -132,6 +134,36 @@ def _section(name: str, title: str, text: str, figures: Sequence[Figure], *made:
 def _nothing(frame: pandas.DataFrame) -> Section:
     text = f"None of the {len(frame):,} runs has a number, so there is nothing to draw. The reasons are below."
     return Section("nothing", "No results", (text,))
+
+
+def _verdict(completed: pandas.DataFrame) -> Section:
+    """The answer to the question that the suite is for. It is about all results of the page, whatever is filtered."""
+    told = report.told(verdicts.verdict(completed, MARGIN))
+    table = Table("verdict", "The comparison", tuple(map(Column, told.headings)), told.rows)
+    lists = {
+        "Each toolkit": told.findings,
+        "An indication only, not like for like": told.indications,
+        "What was equal": told.equal,
+        "What was not equal": told.unequal,
+        "What would decide it": told.would_decide,
+        "What was left out": told.left_out,
+    }
+    return Section(
+        "verdict",
+        told.question,
+        answer=told.headline,
+        tables=(table,) if told.rows else (),
+        lists=tuple((title, items) for title, items in lists.items() if items),
+    )
+
+
+def _changes(completed: pandas.DataFrame) -> dict[tuple[str, str], list[Mark]]:
+    """Where the level of measurements changed, by system and spec."""
+    measured = completed[completed["origin"] == "measured"]
+    return {
+        (one.system, one.spec): [Mark(change.after.started[:19], f"{change.change:+.1%}") for change in one.changes]
+        for one in history.series(measured)
+    }
 
 
 def lead(frame: pandas.DataFrame) -> str:

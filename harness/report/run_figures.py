@@ -170,12 +170,14 @@ def _median(values: Sequence[float]) -> float:
     return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
 
 
-def history(frame: pandas.DataFrame, runs: Runs, marks: Mapping[str, Sequence[Mark]] | None = None) -> list[Figure]:
+def history(
+    frame: pandas.DataFrame, runs: Runs, marks: Mapping[tuple[str, str], Sequence[Mark]] | None = None
+) -> list[Figure]:
     """img/s against the date for each measurement that was done at least ``HISTORY_RUNS`` times on a system.
 
     ``frame`` is one of ``results.load``, ``runs`` made of it. ``marks`` are points in time to point out, such as changes,
-    by the rows' ``spec``. The measurements done most often come first; of more than ``SHOWN_HISTORIES`` the others are left
-    out, and of each at most the latest ``SHOWN_HISTORY_RUNS`` runs are shown.
+    by the rows' ``system`` and ``spec``. The measurements done most often come first; of more than ``SHOWN_HISTORIES`` the
+    others are left out, and of each at most the latest ``SHOWN_HISTORY_RUNS`` runs are shown.
     """
     groups: dict[tuple[str, str], list[int]] = {}
     known = zip(*(frame[name].tolist() for name in ("system", "spec", "origin", "status")), strict=True)
@@ -187,8 +189,8 @@ def history(frame: pandas.DataFrame, runs: Runs, marks: Mapping[str, Sequence[Ma
         key=lambda one: (-len(one[1]), one[0]),
     )
     return [
-        _history(number, rows, frame, runs, tuple((marks or {}).get(spec, ())))
-        for number, ((_, spec), rows) in enumerate(often[:SHOWN_HISTORIES], start=1)
+        _history(number, rows, frame, runs, tuple((marks or {}).get(key, ())))
+        for number, (key, rows) in enumerate(often[:SHOWN_HISTORIES], start=1)
     ]
 
 
@@ -222,5 +224,5 @@ def _history(number: int, every: Sequence[int], frame: pandas.DataFrame, runs: R
             ),
         ),
         note=f"The latest {len(rows):,} of {len(every):,} runs." if len(rows) < len(every) else "",
-        marks=marks,
+        marks=tuple(mark for mark in marks if str(mark.x) >= runs.columns["started"][rows[0]][:19]),
     )

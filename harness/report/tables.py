@@ -47,13 +47,15 @@ class Table:
 
 @dataclass(frozen=True)
 class Section:
-    """A section of the page: words, then figures of which one at a time is shown, then tables."""
+    """A section of the page: an answer and other words, figures of which one at a time is shown, tables, titled lists."""
 
     name: str
     title: str
     paragraphs: tuple[str, ...] = ()
     figures: tuple[Figure, ...] = ()
     tables: tuple[Table, ...] = ()
+    answer: str = ""
+    lists: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
 _WHAT = (

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from harness.analysis import traffic
-from harness.analysis.statistics import Summary, scaling_efficiency
+from harness.analysis.statistics import Summary
 from harness.batch import Standing
 from harness.launch.job import Job, Step
 from harness.launch.slurm import JobState, SlurmSilent
@@ -20,24 +20,15 @@ from harness.launch.watch import PHASES, Progress
 from harness.plan import LaunchPlan, Process
 from harness.readiness import Readiness
 from harness.record import Record
+from harness.report.table import table
 from harness.run import Prepared, Run
 from harness.spec import SYNTHETIC, RunSpec
 
 if TYPE_CHECKING:
     from harness import campaign
+    from harness.published import Group
 
 REFRESH_S = 0.5
-HEADINGS = (
-    "backend",
-    "framework",
-    "transport",
-    "configuration",
-    "nodes",
-    "img/s",
-    "± 95 % CI",
-    "MB sent/step",
-    "scaling efficiency",
-)
 
 
 def describe(spec: RunSpec) -> str:
@@ -124,7 +115,7 @@ def standings(found: Sequence[Standing]) -> str:
         if one.record and one.record.derived:
             told = f"{one.record.derived.img_per_s.mean:.2f} img/s"
         rows.append((one.run.folder.name, state, f"{one.repeats}/{one.run.spec.repeats}", jobs, told))
-    return _table(rows, right={2})
+    return table(rows, right={2})
 
 
 def study(found: Sequence[campaign.Standing]) -> str:
@@ -139,7 +130,7 @@ def study(found: Sequence[campaign.Standing]) -> str:
         told = "; ".join(text for text in (one.reason, best, gone) if text)
         repeats = f"{one.repeats}/{one.entry.spec['repeats']}"
         rows.append((one.label, one.phase, repeats, _jobs(one.jobs), throughput, interval, told))
-    return f"{_table(rows, right={2, 4, 5})}\n\n{study_counts(found)}"
+    return f"{table(rows, right={2, 4, 5})}\n\n{study_counts(found)}"
 
 
 def _jobs(states: Sequence[JobState]) -> str:
@@ -167,20 +158,20 @@ def study_outcome(found: Sequence[campaign.Standing]) -> str:
         parts.append("\n".join(["the best numbers of parameter servers:", *lines]))
     if without := [one for one in found if one.img_per_s is None]:
         rows = [(f"  {one.label}", one.phase, one.reason) for one in without]
-        parts.append(_table([("  no number", "state", "reason"), *rows], right=set()))
+        parts.append(table([("  no number", "state", "reason"), *rows], right=set()))
     return "\n\n".join([*parts, study_counts(found)])
 
 
 def study_plan(found: Sequence[campaign.Standing], jobs: Sequence[Job], lanes: int, script: str) -> str:
     """What a study would do: its points, the jobs in their lanes, the first job's script."""
-    points = _table([("point", "state"), *((one.label, one.phase) for one in found)], right=set())
+    points = table([("point", "state"), *((one.label, one.phase) for one in found)], right=set())
     parts = [points, study_counts(found)]
     if jobs:
         rows = [
             (str(number % lanes + 1), job.name, str(job.nodes), _repeats(job.steps)) for number, job in enumerate(jobs)
         ]
         queue = f"{_plural(len(jobs), 'job')} in {_plural(min(lanes, len(jobs)), 'lane')}, one at a time in each:"
-        parts += [queue, _table([("lane", "job", "nodes", "repeats"), *rows], right={0, 2})]
+        parts += [queue, table([("lane", "job", "nodes", "repeats"), *rows], right={0, 2})]
         parts += [f"the script of {jobs[0].name}:", script]
     return "\n\n".join(parts)
 
@@ -209,6 +200,26 @@ def readiness(found: Sequence[Readiness]) -> str:
     return "\n".join(lines)
 
 
+def references(groups: Sequence[Group]) -> str:
+    """The published measurements: what was measured where, by whom, at which sizes."""
+    rows: list[tuple[str, ...]] = [
+        ("system", "software", "backends", "model", "figure", "data", "devices", "rows", "source")
+    ]
+    rows += [
+        (
+            *(one.system, one.software, ", ".join(one.backends), one.model, one.what),
+            *(", ".join(one.data), _sizes(one.workers), str(one.rows), one.source),
+        )
+        for one in groups
+    ]
+    return table(rows, right={7})
+
+
+def _sizes(sizes: Sequence[int]) -> str:
+    """``64, 128``, or ``1–128`` for more than three."""
+    return ", ".join(map(str, sizes)) if len(sizes) <= 3 else f"{sizes[0]}–{sizes[-1]}"
+
+
 def with_interval(values: Summary) -> str:
     """``12.34 ± 0.56 (95 % CI of 5 repeats)``."""
     if values.ci95 is None:
@@ -217,69 +228,11 @@ def with_interval(values: Summary) -> str:
 
 
 def comparison(records: Sequence[Record]) -> str:
-    """The table of several runs. Efficiency is relative to the same configuration's smallest number of workers."""
-    rows = [HEADINGS]
-    searched = {record.spec.backend for record in records if _ps(record.spec) > 1}
-    for record in sorted(
-        records,
-        key=lambda record: (record.spec.backend, *_configuration(record.spec), record.spec.nodes, _ps(record.spec)),
-    ):
-        spec = record.spec
-        framework, transport, *others = _configuration(spec)
-        nodes = str(spec.nodes) + (f" × {spec.devices_per_node}" if spec.devices_per_node > 1 else "")
-        servers = f"ps={_ps(spec)}" if spec.backend in searched else ""
-        who = (spec.backend, framework, transport, " ".join(part for part in (*others, servers) if part), nodes)
-        if record.derived is None:
-            rows.append((*who, record.status, "", "", (record.reason or "").splitlines()[0]))
-            continue
-        throughput = record.derived.img_per_s
-        interval = "" if throughput.ci95 is None else f"{throughput.ci95:.2f}"
-        moved = traffic.of_workers(record.repeats, spec.steps)
-        sent = f"{moved.sent / 1e6:.1f}" if moved else ""
-        rows.append((*who, f"{throughput.mean:.2f}", interval, sent, _efficiency(record, records)))
-    return _table(rows, right={4, 5, 6, 7})
+    """The table of several runs, as ``harness table`` prints it of their records."""
+    from harness import index, results  # here, as they are for tables only
+    from harness.report import comparison as comparisons
 
-
-def _configuration(spec: RunSpec) -> tuple[str, ...]:
-    """What, besides the backend and the nodes, tells two runs of one table apart: framework, transport, and the rest."""
-    data = "" if spec.data == SYNTHETIC else "images"
-    sync = str(spec.options.get("sync", ""))
-    return (spec.framework or "", spec.transport or "", spec.model, spec.device, data, sync)
-
-
-def _ps(spec: RunSpec) -> int:
-    """The number of parameter servers, 0 for backends that have none."""
-    return int(spec.options.get("ps", 0))
-
-
-def _efficiency(record: Record, records: Sequence[Record]) -> str:
-    alike = [
-        other
-        for other in records
-        if other.derived
-        and other.spec.backend == record.spec.backend
-        and _configuration(other.spec) == _configuration(record.spec)
-    ]
-    # Of several numbers of parameter servers at the smallest size the best one is what the others are held against.
-    base = min(alike, key=lambda other: (other.spec.workers, -other.derived.img_per_s.mean if other.derived else 0.0))
-    assert base.derived and record.derived
-    efficiency = scaling_efficiency(
-        record.derived.img_per_s.mean, record.spec.workers, base.derived.img_per_s.mean, base.spec.workers
-    )
-    return f"{100 * efficiency:.1f} %" + (" (baseline)" if base is record else "")
-
-
-def _table(rows: Sequence[Sequence[str]], right: set[int]) -> str:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-
-    def line(row: Sequence[str]) -> str:
-        cells = (
-            cell.rjust(width) if column in right else cell.ljust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        return "  ".join(cells).rstrip()
-
-    return "\n".join([line(rows[0]), "  ".join("─" * width for width in widths), *map(line, rows[1:])])
+    return comparisons.runs(index.frame([results.row(record, Path(record.id)) for record in records]))
 
 
 def plan(prepared: Prepared) -> str:

@@ -123,7 +123,7 @@ WRONG: list[tuple[list[str], list[str]]] = [
     (["compare-backends", "--backends", "pytorch,mpi"], ["unknown backend 'mpi'", "parameter_server, pytorch"]),
     (["compare-backends", "--backends", ""], ["--backends ''", "a list such as distributed_replicated,"]),
     (["compare-backends", "--backends", "pytorch", "--ps", "1"], ["--ps is an option of", "parameter_server"]),
-    (["table"], ["Missing argument 'PATHS...'"]),
+    (["table"], ["Missing argument 'RESULTS...'"]),
     (["table", "/nowhere"], ["/nowhere", "no such file or folder"]),
     (["table", "empty"], ["no record.json at or below empty"]),
     (["table", "file"], ["file: not a valid record"]),

@@ -1,0 +1,261 @@
+"""When did it change? Change points in the history of one measurement, as a cron job or a CI system collects it.
+
+The unit is the run: its mean, as log(img/s), in the order in which the runs started.
+
+**Detection** is binary segmentation. In a segment of n runs every split with at least ``SHORTEST`` runs on either side is
+tried; the statistic is the largest distance between the means of both parts, in standard errors. How large it gets when
+nothing changes is found by permuting the segment's own runs, unless it is far beyond doubt: nothing is assumed but that,
+without a change, their order means nothing. A segment in which the largest distance is significant is split there, and
+each part is searched at half the level (Bonferroni).
+
+**Outliers** are drawn in to ``CLIPPED`` robust standard deviations from the segment's median first, and a part has at least
+``SHORTEST`` runs, so that one bad run is no change.
+
+**The level** of a whole series is 0.03: 3 % of series without a change are said to have one. A drop of 5 % in 2 % of noise
+in the middle of 30 runs is found in more than 99 %, and in 98 % within two runs of where it is. Both are measured by
+``tests/unit/test_history.py``.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.analysis import differences, two_samples
+from harness.analysis.differences import Difference
+from harness.analysis.labels import count, labels
+from harness.analysis.statistics import MAD_TO_STDEV
+from harness.analysis.two_samples import Vector
+from harness.errors import InvalidInput
+
+if TYPE_CHECKING:
+    import pandas
+
+LEVEL = 0.03
+SHORTEST = 3  # runs between two changes
+FEWEST = 2 * SHORTEST  # runs of a series that can have a change
+CLIPPED = 2.5  # robust standard deviations from the median
+_BESIDE = 3  # runs on either side of a change whose environments are compared
+_FIRST, _FURTHER = 60, 400  # permutations at a time: most segments without a change are known after the first
+_AT_ONCE = 200_000  # numbers permuted at a time
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of a series. ``img_per_s`` is the mean of its repeats."""
+
+    id: str
+    started: str
+    img_per_s: float
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change of level between two runs that follow each other. ``change`` is relative, with its 95 % interval."""
+
+    before: Run
+    after: Run
+    old_img_per_s: float
+    new_img_per_s: float
+    change: float
+    ci95: tuple[float, float]
+    differences: tuple[Difference, ...]
+
+
+@dataclass(frozen=True)
+class Series:
+    """The runs of one spec on one system, and where their level changed. ``level`` is the current one, in img/s."""
+
+    label: str
+    system: str
+    spec: str
+    runs: tuple[Run, ...]
+    level: float
+    changes: tuple[Change, ...]
+
+
+@dataclass(frozen=True)
+class History:
+    """All series with enough runs, those with changes first; and how much was too short or had no number."""
+
+    series: tuple[Series, ...]
+    short: int
+    without_number: int
+
+
+# --- on plain values ------------------------------------------------------------------------------
+
+
+def change_points(img_per_s: Sequence[float] | Vector, level: float = LEVEL) -> list[int]:
+    """Where the level of a series changed: the positions of the first runs after each change, in order.
+
+    ``level`` is the probability of finding any change in a series without one. The same values give the same answer.
+    """
+    values = np.log(np.asarray(img_per_s, dtype=float))
+    found = sorted(_split(values, 0, len(values), level))
+    # A split was placed before the later ones were known; now each is placed best between its neighbours.
+    bounds = [0, *found, len(values)]
+    for number in range(1, len(bounds) - 1):
+        start, end = bounds[number - 1], bounds[number + 1]
+        bounds[number] = start + _best(_clipped(values[start:end]))[0]
+    return bounds[1:-1]
+
+
+def _split(values: Vector, start: int, end: int, level: float) -> Iterator[int]:
+    """The change points in ``values[start:end]``, in no order."""
+    if end - start < FEWEST:
+        return
+    segment = _clipped(values[start:end])
+    if np.ptp(segment) == 0:
+        return
+    at, distance = _best(segment)
+    if not _significant(segment, distance, level):
+        return
+    middle = start + at
+    yield middle
+    yield from _split(values, start, middle, level / 2)
+    yield from _split(values, middle, end, level / 2)
+
+
+def _clipped(values: Vector) -> Vector:
+    """Values with outliers drawn in. If most are equal there is no scale to tell outliers by."""
+    middle = np.median(values)
+    reach = CLIPPED * MAD_TO_STDEV * np.median(np.abs(values - middle))
+    return np.clip(values, middle - reach, middle + reach) if reach > 0 else values
+
+
+def _best(segment: Vector) -> tuple[int, float]:
+    """The best split of a segment, as the number of runs before it, and its distance."""
+    distances = _distances(segment[None, :])[0]
+    return int(distances.argmax()) + SHORTEST, float(distances.max())
+
+
+def _distances(rows: Vector) -> Vector:
+    """For each row and split the distance between the means of both parts, in standard errors.
+
+    The noise is estimated from the differences of successive runs (J. von Neumann, Ann. Math. Stat. 12 (1941) 367–395),
+    which a change of level hardly touches. With the spread of all runs instead, a drop and the recovery from it hide each
+    other.
+    """
+    size = rows.shape[1]
+    left = np.arange(SHORTEST, size - SHORTEST + 1)
+    rows = rows - rows.mean(axis=1, keepdims=True)
+    sums = np.cumsum(rows[:, : size - SHORTEST], axis=1)[:, SHORTEST - 1 :]
+    steps = rows[:, 1:] - rows[:, :-1]
+    noise = np.sqrt(np.einsum("rs,rs->r", steps, steps) / (2 * (size - 1)))
+    found: Vector = np.abs(sums) * np.sqrt(size / (left * (size - left))) / noise[:, None]
+    return found
+
+
+def _significant(segment: Vector, distance: float, level: float) -> bool:
+    """Do at most ``level`` of the orders of these values have a split that is as good?
+
+    There are as many permutations as the level needs. Most segments without a change are known after the first few, and
+    most with one before any.
+    """
+    if distance > _beyond_doubt(len(segment), level):
+        return True
+    wanted = round(5 / level)
+    allowed = int(level * (wanted + 1)) - 1  # of (1 + as good) / (1 + wanted) ≤ level
+    threshold = distance * (1 - 1e-9)  # the same values in another order are added up to another last digit
+    # The orders are shared by all segments of a size, so each segment is shuffled in a way of its own first.
+    shuffled = np.random.default_rng(zlib.crc32(segment.tobytes())).permutation(segment)
+    as_good = tried = 0
+    while tried < wanted:
+        orders = _orders(len(segment), tried)[: wanted - tried]
+        as_good += int((_distances(shuffled[orders]).max(axis=1) >= threshold).sum())
+        if as_good > allowed:
+            return False
+        tried += len(orders)
+    return True
+
+
+@lru_cache(maxsize=4096)
+def _beyond_doubt(size: int, level: float) -> float:
+    """A distance that is significant without permuting: normal noise reaches it ten times less often than ``level``.
+
+    That is Student's t with fewer degrees of freedom than the estimate of the noise has, for all splits together
+    (Bonferroni). Clipped values have lighter tails than normal ones.
+    """
+    from scipy.special import stdtrit
+
+    splits = size - 2 * SHORTEST + 1
+    return float(stdtrit((size - 1) / 2, 1 - level / (20 * splits)))
+
+
+@lru_cache(maxsize=64)
+def _orders(size: int, tried: int) -> NDArray[np.intp]:
+    """Some permutations of ``size`` positions, one per row: those to try after ``tried`` others."""
+    count = _FIRST if tried == 0 else _FURTHER
+    rows = np.broadcast_to(np.arange(size), (max(1, min(count, _AT_ONCE // size)), size))
+    return np.random.default_rng((size, tried)).permuted(rows, axis=1)
+
+
+# --- on results -----------------------------------------------------------------------------------
+
+
+def find(frame: pandas.DataFrame) -> History:
+    """The histories in a DataFrame of ``results.load(…, status=None)``, one for each spec and system.
+
+    Raises InvalidInput if it holds published figures, or no spec with enough runs.
+    """
+    if not len(frame) or (frame["origin"] != "measured").any():
+        raise InvalidInput(
+            "published figures have no history; give folders with records" if len(frame) else "no records"
+        )
+    completed = frame[frame["status"] == "completed"]
+    lengths = completed.groupby(["spec", "system"]).size()
+    found = series(completed)
+    if not found:
+        raise InvalidInput(
+            f"no measurement has {FEWEST} runs with a number, which a history takes; the longest has "
+            f"{lengths.max() if len(lengths) else 0} "
+            f"({count(len(lengths), 'measurement')} in {count(len(completed), 'run')})"
+        )
+    return History(tuple(found), len(lengths) - len(found), len(frame) - len(completed))
+
+
+def series(completed: pandas.DataFrame) -> list[Series]:
+    """The histories of the specs and systems with enough runs in a DataFrame of runs that have a number."""
+    completed = completed.sort_values(["started", "id"], kind="stable")
+    groups: dict[tuple[str, str], list[int]] = {}
+    for row, key in enumerate(zip(completed["spec"], completed["system"], strict=True)):
+        groups.setdefault(key, []).append(row)
+    chosen = {key: rows for key, rows in groups.items() if len(rows) >= FEWEST}
+    names = labels({spec: json.loads(spec) for spec, _ in chosen})
+    columns = {name: completed[name].tolist() for name in ("id", "started", "img_per_s", "environment")}
+    found = [_series(names[spec], system, spec, rows, columns) for (spec, system), rows in chosen.items()]
+    return sorted(found, key=lambda one: (not one.changes, one.label, one.system))
+
+
+def _series(label: str, system: str, spec: str, rows: Sequence[int], columns: dict[str, list[Any]]) -> Series:
+    runs = tuple(Run(columns["id"][row], columns["started"][row], columns["img_per_s"][row]) for row in rows)
+    values = np.array([run.img_per_s for run in runs])
+    bounds = [0, *change_points(values), len(values)]
+    parts = [_clipped(np.log(values[start:end])) for start, end in pairwise(bounds)]
+    levels = [float(np.exp(part.mean())) for part in parts]
+    changes = []
+    for number, at in enumerate(bounds[1:-1]):
+        shifts = two_samples.welch([parts[number]], [parts[number + 1]])
+        low, high = (float(np.expm1(bound[0])) for bound in shifts.interval(0.95))
+        near = rows[max(bounds[number], at - _BESIDE) : at], rows[at : min(bounds[number + 2], at + _BESIDE)]
+        changes.append(
+            Change(
+                runs[at - 1],
+                runs[at],
+                levels[number],
+                levels[number + 1],
+                float(np.expm1(shifts.shift[0])),
+                (low, high),
+                differences.environments(*([columns["environment"][row] for row in side] for side in near)),
+            )
+        )
+    return Series(label, system, spec, runs, levels[-1], tuple(changes))

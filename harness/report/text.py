@@ -1,0 +1,20 @@
+"""Parts of text: intervals, percentages, plurals."""
+
+from __future__ import annotations
+
+import math
+
+
+def interval(limits: tuple[float, float] | None, digits: int = 2, scale: float = 1.0) -> str:
+    """``[1.66, 1.76]``, or nothing where it is not known."""
+    return "" if limits is None else f"[{scale * limits[0]:.{digits}f}, {scale * limits[1]:.{digits}f}]"
+
+
+def plural(count: int, noun: str) -> str:
+    """``1 run``, ``2 runs``."""
+    return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
+def percent(share: float, limits: tuple[float, float] | None, digits: int) -> str:
+    """``52.11 % [51.9, 52.3]``, or nothing for NaN."""
+    return "" if math.isnan(share) else f"{100 * share:.{digits}f} % {interval(limits, digits, 100)}".rstrip()

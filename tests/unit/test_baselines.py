@@ -1,0 +1,147 @@
+"""`harness baseline`: records kept under a name, whole or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from harness import baselines
+from harness.errors import InvalidInput
+from tests import made
+from tests.conftest import Finished, run_harness
+
+
+@pytest.fixture
+def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where baselines are kept in this test."""
+    monkeypatch.setenv("HARNESS_BASELINES", str(tmp_path / "baselines"))
+    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "baselines"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Callable[..., Finished]:
+    """`harness` with a cache and baselines of its own."""
+    return partial(run_harness, tmp_path, HARNESS_CACHE=f"{tmp_path}/cache", HARNESS_BASELINES=f"{tmp_path}/baselines")
+
+
+def test_a_baseline_is_saved_shown_compared_with_and_removed(run: Callable[..., Finished], tmp_path: Path) -> None:
+    made.save(tmp_path / "runs", [made.record(nodes=1), made.record(nodes=2), made.record(nodes=4, status="failed")])
+    saved = run("baseline", "save", "v1", "runs", "--note", "before the upgrade").succeeded()
+    assert saved.stdout == f"baseline v1: 2 records; 1 without a number left out\n{tmp_path}/baselines/v1\n"
+    (listed,) = run("baseline", "list", "--json").succeeded().json
+    assert (listed["name"], listed["records"], listed["note"]) == ("v1", 2, "before the upgrade")
+    shown = run("baseline", "show", "v1").succeeded().stdout
+    assert "before the upgrade" in shown and "scaling efficiency" in shown
+    made.save(tmp_path / "runs", [made.record(nodes=1, day=1)])
+    compared = run("compare", "v1", "runs").succeeded().stdout
+    assert "2 runs of NEW are also in OLD, and count there only" in compared
+    assert run("baseline", "remove", "v1").succeeded().stdout == f"removed {tmp_path}/baselines/v1\n"
+    assert run("baseline", "list").stdout == f"no baselines in {tmp_path}/baselines\n"
+
+
+def test_a_path_is_stronger_than_a_baseline_of_that_name(run: Callable[..., Finished], tmp_path: Path) -> None:
+    made.save(tmp_path / "runs", [made.record(img_per_s=[50.0, 51.0])])
+    run("baseline", "save", "v1", "runs").succeeded()
+    made.save(tmp_path / "v1", [made.record(img_per_s=[100.0, 101.0])])
+    made.save(tmp_path / "new", [made.record(img_per_s=[100.0, 101.0], day=1)])
+    assert run("compare", "v1", "new", "--json").succeeded().json["pairs"][0]["old"]["img_per_s"] > 100
+
+
+def test_records_are_kept_as_they_were(shelf: Path, tmp_path: Path) -> None:
+    one = made.record()
+    made.save(tmp_path / "runs", [one])
+    baselines.save("v1", [str(tmp_path / "runs")])
+    original, kept = tmp_path / "runs" / one.id / "record.json", shelf / "v1" / one.id / "record.json"
+    assert kept.read_bytes() == original.read_bytes()
+
+
+def test_a_baseline_is_replaced_only_when_told_to(shelf: Path, tmp_path: Path) -> None:
+    for name, nodes in (("a", (1,)), ("b", (2, 4))):
+        made.save(tmp_path / name, [made.record(nodes=number) for number in nodes])
+    baselines.save("v1", [str(tmp_path / "a")])
+    with pytest.raises(InvalidInput, match="baseline v1 exists; give --replace"):
+        baselines.save("v1", [str(tmp_path / "b")])
+    assert baselines.get("v1").records == 1
+    baselines.save("v1", [str(tmp_path / "b")], replace=True)
+    assert baselines.get("v1").records == len(list(shelf.glob("v1/*/record.json"))) == 2
+    assert [entry.name for entry in shelf.iterdir()] == ["v1"]
+
+
+def test_a_baseline_may_be_made_of_another_and_more(shelf: Path, tmp_path: Path) -> None:
+    made.save(tmp_path / "a", [made.record(nodes=1)])
+    made.save(tmp_path / "b", [made.record(nodes=2)])
+    baselines.save("v1", [str(tmp_path / "a")])
+    assert baselines.save("v1", ["v1", str(tmp_path / "b")], replace=True).records == 2
+    assert len(list(shelf.glob("v1/*/record.json"))) == 2
+
+
+def test_a_save_that_fails_leaves_the_old_baseline_and_nothing_else(
+    shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made.save(tmp_path / "a", [made.record(nodes=1)])
+    baselines.save("v1", [str(tmp_path / "a")])
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(baselines.shutil, "copyfile", full)
+    made.save(tmp_path / "b", [made.record(nodes=2)])
+    with pytest.raises(InvalidInput, match=r"cannot save baseline v1 in .*: No space left on device"):
+        baselines.save("v1", [str(tmp_path / "b")], replace=True)
+    assert [entry.name for entry in shelf.iterdir()] == ["v1"]
+    assert baselines.get("v1").sources == [str(tmp_path / "a")]
+
+
+@pytest.mark.parametrize("name", ["a/b", "../v1", ".v1", "-v1", "", "v 1", "v1\n", "reference", "naïve"])
+def test_a_name_that_is_none_is_refused(shelf: Path, name: str) -> None:
+    for act in (
+        partial(baselines.save, name, ["nowhere"]),
+        partial(baselines.get, name),
+        partial(baselines.remove, name),
+    ):
+        with pytest.raises(InvalidInput, match=r"cannot name a baseline|what the published measurements are called"):
+            act()
+    assert not shelf.exists()
+
+
+def test_what_has_no_number_is_no_baseline(shelf: Path, tmp_path: Path) -> None:
+    made.save(tmp_path / "runs", [made.record(status="failed")])
+    (tmp_path / "empty").mkdir()
+    for source, message in [
+        (tmp_path / "runs", "no completed record"),
+        (tmp_path / "empty", "no completed record"),
+        (tmp_path / "none", "no such file or folder"),
+        ("reference", "published figures have no records"),
+    ]:
+        with pytest.raises(InvalidInput, match=message):
+            baselines.save("v1", [str(source)])
+    assert not shelf.exists()
+
+
+def test_an_unknown_baseline_is_told_with_those_there_are(shelf: Path, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"no baseline v2 in .*; there is none"):
+        baselines.remove("v2")
+    made.save(tmp_path / "runs", [made.record()])
+    baselines.save("v1", [str(tmp_path / "runs")])
+    with pytest.raises(InvalidInput, match=r"no baseline v2 in .*; there are v1"):
+        baselines.get("v2")
+
+
+def test_a_folder_that_is_no_baseline_is_named(shelf: Path) -> None:
+    (shelf / "v1").mkdir(parents=True)
+    with pytest.raises(InvalidInput, match=r"v1/baseline\.json: No such file"):
+        baselines.all_saved()
+    (shelf / "v1" / "baseline.json").write_text("{}")
+    with pytest.raises(InvalidInput, match=r"v1/baseline\.json: schema: Field required"):
+        baselines.get("v1")
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(shelf: Path, tmp_path: Path) -> None:
+    made.save(tmp_path / "runs", [made.record()])
+    shelf.write_text("a file where the folder should be")  # root may write into any folder, but not into a file
+    with pytest.raises(InvalidInput, match=r"cannot save baseline v1 in .*; \$HARNESS_BASELINES names another folder"):
+        baselines.save("v1", [str(tmp_path / "runs")])

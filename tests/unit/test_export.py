@@ -1,0 +1,302 @@
+"""`harness export`: results for other tools, without loss, and nothing but what was measured."""
+
+from __future__ import annotations
+
+import importlib
+import io
+import json
+import subprocess
+import sys
+import tempfile
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pandas
+import pytest
+
+from harness import environments, export, results
+from harness.errors import InvalidInput
+from harness.record import Record
+from tests import made
+from tests.conftest import Harness
+
+REPOSITORY = "https://github.com/org/repo"
+MLPERF_LOGGING = "mlperf-logging==4.1.68"
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    records = [
+        made.record("horovod", 2, (100.0, 101.0, 99.0), fp16_allreduce=True),
+        made.record("parameter_server", 4, (1 / 3, 0.5), ps=3, day=1),
+        made.record("pytorch", 1, (7.0,), day=2),
+        made.record("pytorch", 2, status="failed", reason="rank 1 on nid00001:\n  loss is nan", day=3),
+    ]
+    return made.save(tmp_path / "runs", records)
+
+
+def written(source: Path | str, wanted: export.Format, everything: bool = False, **more: Any) -> bytes:
+    stream = io.BytesIO()
+    export.write([str(source)], wanted, stream, None if everything else "completed", **more)
+    return stream.getvalue()
+
+
+def test_csv_read_by_pandas_is_the_table_that_was_written(runs: Path) -> None:
+    expected = results.expanded(results.load([runs], None))
+    kept_as_text = [name for name, kind in results.COLUMNS.items() if kind is str and name in expected]
+    found = pandas.read_csv(
+        io.BytesIO(written(runs, "csv", everything=True)),
+        dtype={name: str(kind) for name, kind in expected.dtypes.items() if name != "values"},
+        converters={"values": json.loads},
+        keep_default_na=False,
+        na_values={name: [""] for name in expected if name not in kept_as_text},
+    )
+    assert list(found) == list(expected)
+    assert found["values"].tolist() == [list(values) for values in expected["values"]]
+    rest = [name for name in found if name != "values"]
+    pandas.testing.assert_frame_equal(found[rest], expected[rest], check_exact=True)
+
+
+def test_parquet_keeps_lists_integers_and_truth_values(runs: Path) -> None:
+    found = pandas.read_parquet(io.BytesIO(written(runs, "parquet", everything=True)), dtype_backend="pyarrow")
+    types = {name: str(kind) for name, kind in found.dtypes.items()}
+    assert types["values"] == "list<element: double>[pyarrow]"
+    assert types["nodes"] == types["ps"] == "int64[pyarrow]"
+    assert types["fp16_allreduce"] == "bool[pyarrow]"
+    assert types["fusion_threshold_mb"] == types["img_per_s"] == "double[pyarrow]"
+    assert [list(values) for values in found["values"]] == [[100.0, 101.0, 98.99999999999999], [1 / 3, 0.5], [7.0], []]
+
+
+def test_parquet_of_published_rows_alone_has_the_same_types_as_of_records(runs: Path) -> None:
+    found, published = (
+        pandas.read_parquet(io.BytesIO(written(source, "parquet")), dtype_backend="pyarrow").dtypes
+        for source in (runs, "reference")
+    )
+    assert published.to_dict().items() <= found.to_dict().items()
+
+
+def test_json_has_null_for_what_is_missing_and_the_spec_as_an_object(runs: Path) -> None:
+    found = json.loads(written(runs, "json", everything=True))
+    assert [row["backend"] for row in found] == ["horovod", "parameter_server", "pytorch", "pytorch"]
+    assert found[1]["values"] == [1 / 3, 0.5]
+    assert found[1]["spec"]["options"]["ps"] == 3
+    assert found[2]["ci95"] is None  # one repeat
+    assert found[3]["img_per_s"] is None and found[3]["reason"] == "rank 1 on nid00001:\n  loss is nan"
+
+
+def test_an_option_called_like_a_column_gets_a_column_of_its_own(runs: Path) -> None:
+    frame = results.load([runs])
+    frame["options"] = ['{"note": "mine", "level": 3}', '{"level": "high"}', "{}"]
+    wide = results.expanded(frame)
+    assert wide["option_note"].isna().tolist() == [False, True, True]
+    assert wide["note"].tolist() == ["", "", ""]
+    stream = io.BytesIO()
+    importlib.import_module("harness.export.tabular").parquet(frame, stream)
+    assert pandas.read_parquet(stream)["level"].fillna("").tolist() == ["3", '"high"', ""]  # of two kinds: as JSON text
+
+
+def test_runs_without_a_number_are_exported_only_with_all(harness: Harness, runs: Path) -> None:
+    for option, count in ((), 3), (("--all",), 4):
+        rows = harness("export", str(runs), "--format", "json", *option).succeeded().json
+        assert len(rows) == count
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet", "json"])
+def test_the_files_suffix_says_which_format_is_meant(harness: Harness, runs: Path, tmp_path: Path, suffix: str) -> None:
+    done = harness("export", str(runs), "-o", f"out.{suffix}").succeeded()
+    assert done.stdout == f"3 results: out.{suffix}\n"
+    assert (tmp_path / f"out.{suffix}").read_bytes() == written(runs, suffix)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ((), "--format is required without --output; one of mlperf, conbench, csv, parquet, json"),
+        (
+            ("-o", "out.xls"),
+            "--output out.xls: --format is required, as only .csv, .parquet, .json say which one is meant",
+        ),
+        (("--format", "parquet"), "--format parquet: is not text; give --output FILE"),
+        (
+            ("--format", "conbench"),
+            "--format conbench: needs --repository https://github.com/ORG/REPO (or CONBENCH_PROJECT_REPOSITORY), "
+            "to which results belong",
+        ),
+        (
+            ("--format", "conbench", "--repository", "https://gitlab.com/a/b"),
+            "--repository https://gitlab.com/a/b: must be https://github.com/ORG/REPO; Conbench takes no other",
+        ),
+        (("-o", "missing/out.csv"), None),
+    ],
+)
+def test_what_cannot_be_written_is_refused_in_one_line(
+    harness: Harness, runs: Path, arguments: tuple[str, ...], complaint: str | None
+) -> None:
+    done = harness("export", str(runs), *arguments)
+    assert done.code in (1, 2) and not done.stdout
+    assert len(done.stderr.splitlines()) == 1
+    if complaint:
+        assert (done.code, done.stderr) == (2, f"harness: {complaint}\n")
+
+
+@pytest.mark.parametrize("wanted", ["mlperf", "conbench"])
+def test_published_measurements_are_no_runs_for_formats_of_runs(wanted: export.Format) -> None:
+    with pytest.raises(InvalidInput, match="is for records of runs; 'CSCS"):
+        written("reference:daint", wanted, repository=REPOSITORY)
+
+
+def test_sources_without_a_result_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"no results that have a number \(--all takes those without\)"):
+        written(tmp_path, "csv")
+
+
+def test_a_file_stays_as_it_was_when_the_export_fails(harness: Harness, runs: Path, tmp_path: Path) -> None:
+    (tmp_path / "out.csv").write_text("kept")
+    assert harness("export", str(runs), "nowhere", "-o", "out.csv").code == 2
+    assert (tmp_path / "out.csv").read_text() == "kept"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.csv", "runs"]
+
+
+# --- MLPerf ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def mlperf_parser() -> Any:
+    """The log parser of MLCommons' own compliance checker, from PyPI, kept in the cache of environments."""
+    folder = environments.cache_folder() / "tests" / MLPERF_LOGGING
+    if not folder.exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
+            install = ["install", "--quiet", "--no-deps", "--target", f"{temporary}/package", MLPERF_LOGGING]
+            subprocess.run([sys.executable, "-m", "pip", *install], check=True)
+            Path(temporary, "package").rename(folder)
+    sys.path.insert(0, str(folder))
+    try:
+        yield importlib.import_module("mlperf_logging.compliance_checker.mlp_parser.ruleset_510")
+    finally:
+        sys.path.remove(str(folder))
+
+
+def test_mlcommons_own_parser_reads_every_line_and_finds_each_repeats_throughput(
+    runs: Path, mlperf_parser: Any
+) -> None:
+    text = written(runs, "mlperf").decode()
+    parsed, errors = mlperf_parser.parse_generator(io.StringIO(text))
+    assert errors == [] and len(parsed) == len(text.splitlines())
+    found = [line.value["value"]["throughput"] for line in parsed if line.key == "tracked_stats"]
+    frame = results.load([runs])
+    assert found == [value for values in frame["values"] for value in values]
+    assert [line.value["metadata"]["status"] for line in parsed if line.key == "run_stop"] == ["success"] * len(found)
+
+
+def test_mlperf_keys_say_what_was_run(runs: Path, mlperf_parser: Any) -> None:
+    parsed, _ = mlperf_parser.parse_generator(io.StringIO(written(runs, "mlperf").decode()))
+    first = {line.key: line.value["value"] for line in parsed[: [line.key for line in parsed].index("run_stop")]}
+    assert first["submission_benchmark"] == "inception3" and first["submission_platform"] == "daint:gpu"
+    assert (first["number_of_nodes"], first["accelerators_per_node"]) == (2, 0)  # a CPU is no accelerator
+    assert (first["global_batch_size"], first["micro_batch_size"], first["seed"]) == (128, 64, 1)
+    assert (first["opt_name"], first["opt_base_learning_rate"]) == ("sgd", 0.01)
+
+
+def test_mlperf_keys_are_those_of_mlcommons_constants(runs: Path, mlperf_parser: Any) -> None:
+    constants = importlib.import_module("mlperf_logging.mllog.constants")
+    known = {value for name, value in vars(constants).items() if name.isupper()}
+    used = {event["key"] for event in events(written(runs, "mlperf", everything=True))}
+    # The two of MLPerf HPC's rules, and what submitters log their throughput as.
+    assert used - known == {"number_of_nodes", "accelerators_per_node", "tracked_stats"}
+
+
+def test_intervals_of_one_namespace_start_and_end_in_order(runs: Path) -> None:
+    open_runs: set[str] = set()
+    for event in events(written(runs, "mlperf", everything=True)):
+        assert set(event) == {"namespace", "time_ms", "event_type", "key", "value", "metadata"}
+        if event["event_type"] == "INTERVAL_START":
+            assert event["key"] == "run_start" and event["namespace"] not in open_runs
+            open_runs.add(event["namespace"])
+        elif event["event_type"] == "INTERVAL_END":
+            assert event["key"] == "run_stop"
+            open_runs.remove(event["namespace"])
+    assert not open_runs
+
+
+def test_a_failed_run_is_aborted_and_has_no_throughput(tmp_path: Path) -> None:
+    failed = made.save(tmp_path / "failed", [made.record(status="failed", reason="rank 0 exited with 1")])
+    seen = events(written(failed, "mlperf", everything=True))
+    assert "tracked_stats" not in {event["key"] for event in seen}
+    assert seen[-1]["key"] == "run_stop"
+    assert (seen[-1]["metadata"]["status"], seen[-1]["metadata"]["reason"]) == ("aborted", "rank 0 exited with 1")
+    assert seen[-1]["time_ms"] - seen[0]["time_ms"] == 600_000
+
+
+def events(text: bytes) -> list[dict[str, Any]]:
+    return [json.loads(line.removeprefix(":::MLLOG ")) for line in text.decode().splitlines()]
+
+
+# --- Conbench -------------------------------------------------------------------------------------
+
+# What `_BenchmarkResultCreateSchema` of conbench/entities/benchmark_result.py requires and allows.
+REQUIRED = {"run_id": str, "batch_id": str, "timestamp": str, "tags": dict, "context": dict, "github": dict}
+OPTIONAL = {"run_tags", "run_name", "run_reason", "machine_info", "cluster_info", "stats", "error"} | {
+    *("optional_benchmark_info", "info", "validation", "change_annotations")
+}
+UNITS = {"B", "B/s", "s", "ns", "i/s"}  # conbench/units.py
+
+
+def accepted_by_conbench(result: dict[str, Any]) -> bool:
+    """Whether Conbench's schema would take a result; asserts with the field that it would refuse."""
+    for name, kind in REQUIRED.items():
+        assert isinstance(result[name], kind), name
+    assert result.keys() <= REQUIRED.keys() | OPTIONAL
+    assert datetime.fromisoformat(result["timestamp"]).tzinfo
+    assert ("machine_info" in result) != ("cluster_info" in result)
+    assert isinstance(result["cluster_info"]["name"], str)
+    assert isinstance(result["cluster_info"]["info"], dict) and isinstance(
+        result["cluster_info"]["optional_info"], dict
+    )
+    assert result["tags"]["name"] and all(isinstance(value, str) and value for value in result["tags"].values())
+    assert result["github"]["repository"].startswith("https://github.com")
+    assert result["github"].get("commit", "given") and result["github"].keys() <= {"repository", "commit"}
+    assert "stats" in result or "error" in result
+    if "stats" in result:
+        stats = result["stats"]
+        assert stats["unit"] in UNITS
+        assert stats.keys() <= {"data", "times", "unit", "time_unit", "iterations"}
+        assert all(isinstance(value, float) for value in stats["data"] + stats["times"])
+        assert isinstance(stats["iterations"], int)
+    return True
+
+
+def test_every_result_is_one_that_conbench_takes(runs: Path) -> None:
+    found = json.loads(written(runs, "conbench", everything=True, repository=REPOSITORY))
+    assert len(found) == 4 and all(map(accepted_by_conbench, found))
+
+
+def test_conbench_gets_each_repeats_img_per_s_with_the_window_it_was_measured_in(runs: Path) -> None:
+    result = json.loads(written(runs, "conbench", repository=REPOSITORY))[0]
+    assert result["stats"]["unit"] == "i/s" and result["stats"]["time_unit"] == "s"
+    assert result["stats"]["data"] == [100.0, 101.0, 98.99999999999999]
+    images = 2 * 64 * result["stats"]["iterations"]
+    assert [images / window_s for window_s in result["stats"]["times"]] == pytest.approx([100.0, 101.0, 99.0])
+
+
+def test_conbench_gets_an_error_and_no_stats_of_a_failed_run(runs: Path) -> None:
+    *_, failed = json.loads(written(runs, "conbench", everything=True, repository=REPOSITORY))
+    assert failed["error"] == {"status": "failed", "reason": "rank 1 on nid00001:\n  loss is nan"}
+    assert "stats" not in failed
+
+
+def test_runs_of_one_configuration_have_the_same_conbench_case_whatever_the_versions(tmp_path: Path) -> None:
+    pair = [made.record(day=0), made.record(day=1, packages={"torch": "3.0"})]
+    one, other = json.loads(written(made.save(tmp_path / "pair", pair), "conbench", repository=REPOSITORY))
+    for same in ("tags", "context", "cluster_info", "github"):
+        assert one[same] == other[same]
+    assert one["info"]["package torch"] != other["info"]["package torch"]
+    assert one["run_id"] != other["run_id"]
+
+
+def test_the_commit_is_that_of_the_record(tmp_path: Path) -> None:
+    record = made.record()
+    record = Record.model_validate(record.model_dump(by_alias=True) | {"harness": {"version": "1", "commit": "c0ffee"}})
+    (result,) = json.loads(written(made.save(tmp_path / "one", [record]), "conbench", repository=REPOSITORY + "/"))
+    assert result["github"] == {"repository": REPOSITORY + "/", "commit": "c0ffee"}

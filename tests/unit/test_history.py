@@ -1,0 +1,110 @@
+"""`harness history`: change points are found where they are, and nowhere else."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness.analysis.history import FEWEST, change_points
+from tests import made
+from tests.conftest import run_harness
+
+
+def series(generator: np.random.Generator, runs: int, *changes: tuple[int, float], noise: float = 0.02) -> np.ndarray:
+    """img/s of ``runs`` runs around 100; from each (run, change) on the level is another."""
+    levels = np.full(runs, 100.0)
+    for at, change in changes:
+        levels[at:] *= 1 + change
+    return levels * np.exp(noise * generator.standard_normal(runs))
+
+
+@pytest.mark.parametrize("runs", [6, 30, 100])
+def test_at_most_5_percent_of_series_without_a_change_are_said_to_have_one(runs: int) -> None:
+    generator = np.random.default_rng(1)
+    assert np.mean([bool(change_points(series(generator, runs))) for _ in range(1000)]) <= 0.05
+
+
+def test_noise_with_heavy_tails_raises_no_more_alarms() -> None:
+    generator = np.random.default_rng(2)
+    found = [bool(change_points(100 * np.exp(0.02 * generator.standard_t(3, 40)))) for _ in range(1000)]
+    assert np.mean(found) <= 0.05
+
+
+def test_a_drop_of_5_percent_in_2_percent_of_noise_is_found_within_two_runs() -> None:
+    generator = np.random.default_rng(3)
+    found = [change_points(series(generator, 30, (15, -0.05))) for _ in range(1000)]
+    assert np.mean([any(abs(at - 15) <= 2 for at in one) for one in found]) >= 0.95
+
+
+def test_a_drop_and_the_recovery_from_it_are_two_changes() -> None:
+    generator = np.random.default_rng(4)
+    found = [change_points(series(generator, 30, (10, -0.1), (20, 1 / 0.9 - 1))) for _ in range(300)]
+    assert np.mean([len(one) == 2 and abs(one[0] - 10) <= 2 and abs(one[1] - 20) <= 2 for one in found]) >= 0.95
+
+
+def test_a_clear_drop_is_seen_three_runs_after_it_happened() -> None:
+    generator = np.random.default_rng(5)
+    found = [change_points(series(generator, 40, (37, -0.15))) for _ in range(200)]
+    assert np.mean([any(abs(at - 37) <= 1 for at in one) for one in found]) >= 0.95
+
+
+def test_one_bad_run_is_no_change_wherever_it_is() -> None:
+    generator = np.random.default_rng(6)
+    found = []
+    for number in range(1500):
+        values = series(generator, 30)
+        values[number % 30] *= 0.5
+        found.append(bool(change_points(values)))
+    assert np.mean(found) <= 0.05
+
+
+def test_the_same_values_give_the_same_answer() -> None:
+    values = series(np.random.default_rng(7), 50, (20, -0.03), (35, -0.02))
+    assert change_points(values) == change_points(values.copy()) != []
+
+
+@pytest.mark.parametrize("values", [[100.0] * 20, [100.0] * (FEWEST - 1), []])
+def test_nothing_changes_where_nothing_can(values: list[float]) -> None:
+    assert change_points(values) == []
+
+
+def test_a_step_without_any_noise_is_placed_exactly() -> None:
+    assert change_points([100.0] * 10 + [90.0] * 10) == [10]
+
+
+def test_history_tells_when_by_how_much_and_what_differs(tmp_path: Path) -> None:
+    run = partial(run_harness, tmp_path, HARNESS_CACHE=f"{tmp_path}/cache")
+    newer = made.PACKAGES | {"torch": "2.14.0"}
+    dropping = [(100 if day < 12 else 90) + day * 7 % 5 / 5 for day in range(20)]
+    records = [
+        made.record(
+            nodes=2, img_per_s=level * np.array([0.999, 1, 1.001]), day=day, packages=newer if day >= 12 else None
+        )
+        for day, level in enumerate(dropping)
+    ]
+    records += [made.record(nodes=1, img_per_s=[100 + day % 2, 101 - day % 2], day=day) for day in range(8)]
+    records += [made.record(nodes=4, day=day) for day in range(3)] + [made.record(nodes=4, status="failed", day=5)]
+    made.save(tmp_path / "runs", reversed(records))
+    done = run("history", "runs").succeeded()
+    assert done.stdout.startswith("1 change point in 1 of 2 measurements\n")
+    assert "between 2026-01-12 00:00 and 2026-01-13 00:00: " in done.stdout
+    assert "package torch 2.13.0 → 2.14.0" in done.stdout
+    assert "1 measurement with fewer than 6 runs, too few for a history" in done.stdout
+    assert "1 run without a number, left out" in done.stdout
+    found = run("history", "runs", "--json").succeeded().json
+    assert found["schema"] == "harness.history/1"
+    (change,) = found["series"][0]["changes"]
+    assert change["ci95"][0] < -0.1 < change["ci95"][1]
+    assert found["series"][1]["changes"] == []
+
+
+def test_a_history_needs_runs(tmp_path: Path) -> None:
+    run = partial(run_harness, tmp_path, HARNESS_CACHE=f"{tmp_path}/cache")
+    made.save(tmp_path / "runs", [made.record(day=day) for day in range(2)])
+    few, published = run("history", "runs"), run("history", "reference")
+    assert (few.code, published.code) == (2, 2)
+    assert "no measurement has 6 runs with a number, which a history takes; the longest has 2" in few.stderr
+    assert "published figures have no history" in published.stderr

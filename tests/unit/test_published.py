@@ -1,0 +1,222 @@
+"""Published measurements: what comes with harness, and tables that people bring themselves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas
+import pytest
+
+from harness import published, results
+from harness.analysis.statistics import scaling_efficiency
+from harness.errors import InvalidInput
+from tests import made
+from tests.conftest import Harness
+
+TABLES = sorted(published.FOLDER.glob("*.csv"))
+THROUGHPUT = {
+    "source": "a paper",
+    "system": "Cluster",
+    "framework": "TensorFlow 1.1",
+    "strategy": "parameter_server",
+    "transport": "grpc",
+    "model": "resnet50",
+    "batch_per_device": "64",
+    "devices": "4",
+    "devices_per_node": "2",
+    "num_ps": "1",
+    "data": "synthetic",
+    "img_per_s": "100.5",
+    "stdev": "",
+    "note": "",
+}
+EFFICIENCY = {
+    "source": "a paper",
+    "system": "Cluster",
+    "framework": "Horovod",
+    "model": "resnet50",
+    "workers": "256",
+    "num_ps": "",
+    "scaling_efficiency": "0.9",
+    "note": "",
+}
+
+
+def table(path: Path, *rows: dict[str, str]) -> Path:
+    lines = [",".join(rows[0]), *(",".join(row.values()) for row in rows)]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+# --- what comes with harness ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", TABLES, ids=lambda path: path.stem)
+def test_every_row_meets_the_schema_and_names_its_source(path: Path) -> None:
+    rows = published.read(path)
+    assert rows and all(row.source.strip() and row.system.strip() for row in rows)
+
+
+def test_both_kinds_of_table_come_with_harness() -> None:
+    assert {type(row) for path in TABLES for row in published.read(path)} == {
+        published.Throughput,
+        published.Efficiency,
+    }
+
+
+def test_the_systems_that_the_documentation_names_are_there() -> None:
+    systems = {row.system for row in published.select()}
+    assert systems >= {"Piz Daint XC50 P100", "EC2 p2.xlarge K80", "NVIDIA DGX-1 P100", "Cori KNL"}
+
+
+def test_no_configuration_is_there_twice() -> None:
+    frame = results.load(["reference"])
+    columns = ["source", "system", "software", "backend", "model", "data", "workers", "img_per_s"]
+    assert not frame.duplicated(columns).any()
+
+
+def test_published_throughputs_scale_at_most_5_per_cent_better_than_ideally() -> None:
+    frame = results.load(["reference"])
+    for _, alike in frame[frame["img_per_s"].notna()].groupby(["source", "system", "model", "data"]):
+        smallest = alike.loc[alike["workers"].idxmin()]
+        for row in alike.itertuples():
+            efficiency = scaling_efficiency(row.img_per_s, row.workers, smallest.img_per_s, smallest.workers)
+            assert efficiency <= 1.05, row
+
+
+def test_efficiencies_on_piz_daint_are_those_that_its_report_states() -> None:
+    """80 % on 64 nodes and 52 % on 128, of synthetic data with parameter servers: the question that harness is made for."""
+    frame = results.load(["reference:internship report"])
+    daint = frame[frame["system"].str.contains("Piz Daint") & (frame["data"] == "synthetic")].set_index("workers")
+    found = {n: scaling_efficiency(daint.img_per_s[n], n, daint.img_per_s[1], 1) for n in (64, 128)}
+    assert found == pytest.approx({64: 0.80, 128: 0.52}, abs=0.005)
+
+
+def test_the_list_of_references_counts_every_row(harness: Harness) -> None:
+    listed = harness("list", "references", "--json").succeeded().json
+    assert sum(group["rows"] for group in listed) == len(published.select())
+    assert {group["system"] for group in listed} == {row.system for row in published.select()}
+    daint = next(group for group in listed if group["source"] == "CSCS internship report 2017, table 1")
+    assert daint["backends"] == ["distributed_replicated", "parameter_server"]
+    assert (daint["data"], daint["workers"]) == (["synthetic", "real"], [1, 2, 4, 8, 16, 32, 64, 128])
+
+
+def test_the_list_of_references_says_how_to_use_them(harness: Harness) -> None:
+    text = harness("list", "references").succeeded().stdout
+    assert "Piz Daint XC50 P100" in text and "1–128" in text and "harness report reference:daint" in text
+
+
+# --- choosing -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", ["daint", "DAINT", "Piz Daint"])
+def test_reference_with_a_text_selects_what_names_it_in_any_case(text: str) -> None:
+    assert set(results.load([f"reference:{text}"])["system"]) == {"Piz Daint XC50 P100"}
+
+
+def test_reference_selects_by_backend_framework_model_and_source_too() -> None:
+    for text, column in (("horovod", "software"), ("vgg16", "model"), ("1712.09388", "source")):
+        assert results.load([f"reference:{text}"])[column].str.contains(text, case=False).all()
+
+
+def test_a_text_that_nothing_names_is_refused_with_the_systems_there_are() -> None:
+    with pytest.raises(InvalidInput) as refused:
+        results.load(["reference:frontier"])
+    assert "reference:frontier: no published measurement names that; there are " in str(refused.value)
+    for system in {row.system for row in published.select()}:
+        assert system in str(refused.value)
+
+
+# --- one DataFrame with records -------------------------------------------------------------------
+
+
+def test_published_and_measured_results_have_the_same_columns_and_types(tmp_path: Path) -> None:
+    runs = str(made.save(tmp_path / "runs", [made.record("parameter_server", 2, ps=2), made.record()]))
+    measured, taken, both = results.load([runs]), results.load(["reference"]), results.load([runs, "reference"])
+    assert list(measured) == list(taken) == list(both) == list(results.COLUMNS)
+    assert measured.dtypes.to_dict() == taken.dtypes.to_dict() == both.dtypes.to_dict()
+    assert [name for name, kind in both.dtypes.items() if str(kind) == "object"] == ["values"]
+    assert len(both) == len(measured) + len(taken)
+
+
+def test_a_published_row_says_nothing_that_its_source_does_not(tmp_path: Path) -> None:
+    row = results.load([table(tmp_path / "own.csv", EFFICIENCY)]).iloc[0]
+    assert (row.published_efficiency, row.workers, row.family) == (0.9, 256, "toolkit")
+    assert pandas.isna(row.img_per_s) and pandas.isna(row.stdev)
+    assert (row.data, row.transport, row.nodes, row.batch_size) == ("", "", 0, 0)
+
+
+def test_devices_fill_nodes(tmp_path: Path) -> None:
+    rows = results.load([table(tmp_path / "own.csv", *(THROUGHPUT | {"devices": n} for n in ("1", "2", "3", "8")))])
+    assert rows["nodes"].tolist() == [1, 1, 2, 4]
+    assert rows["devices_per_node"].tolist() == [1, 2, 2, 2]
+
+
+# --- tables that people bring ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("wrong", "complaint"),
+    [
+        ({"img_per_s": "fast"}, "line 3: img_per_s 'fast': must be a valid number"),
+        ({"img_per_s": "-1"}, "line 3: img_per_s '-1': must be greater than 0"),
+        ({"img_per_s": "nan"}, "line 3: img_per_s 'nan': must be a finite number"),
+        ({"img_per_s": "inf"}, "line 3: img_per_s 'inf': must be a finite number"),
+        ({"img_per_s": ""}, "line 3: img_per_s '': must be a valid number"),
+        ({"stdev": "-0.1"}, "line 3: stdev '-0.1': must be greater than or equal to 0"),
+        ({"devices": "0"}, "line 3: devices '0': must be greater than or equal to 1"),
+        ({"devices": "2.5"}, "line 3: devices '2.5': must be a valid integer"),
+        ({"num_ps": "-1"}, "line 3: num_ps '-1': must be greater than or equal to 1"),
+        ({"data": "imaginary"}, "line 3: data 'imaginary': must be 'synthetic' or 'real'"),
+        ({"source": ""}, "line 3: source '': must have at least 1 character"),
+        ({"framework": "  "}, "line 3: framework '  ': must have at least 1 character"),
+        ({"note": "one,two"}, "line 3: must have 14 fields, as line 1 has"),
+    ],
+)
+def test_a_wrong_field_is_refused_with_its_line(tmp_path: Path, wrong: dict[str, str], complaint: str) -> None:
+    path = table(tmp_path / "own.csv", THROUGHPUT, THROUGHPUT | wrong)
+    with pytest.raises(InvalidInput) as refused:
+        published.read(path)
+    assert str(refused.value).startswith(f"{path}: {complaint}") and "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (",".join(THROUGHPUT) + ",colour\n", "line 1: column 'colour' is unknown; columns must be source,system,"),
+        (",".join(THROUGHPUT).replace("note", "notes"), "line 1: column 'note' is missing, column 'notes' is unknown;"),
+        (",".join(THROUGHPUT) + ",note\n", "line 1: column 'note' is there twice;"),
+        (",".join(list(EFFICIENCY)[1:]) + "\n", "line 1: column 'source' is missing; columns must be source,system,"),
+        (",".join(EFFICIENCY) + "\n", "has no rows"),
+        (",".join(EFFICIENCY) + "\na,b\n", "line 2: must have 8 fields, as line 1 has"),
+        (b"source\xff,system\n", "is not UTF-8: invalid start byte at byte 6"),
+        ("", "line 1: column 'source' is missing,"),
+        (",".join(EFFICIENCY) + '\n"a\n', "line 2: unexpected end of data"),
+    ],
+)
+def test_what_is_no_table_of_published_measurements_is_refused(
+    tmp_path: Path, content: str | bytes, complaint: str
+) -> None:
+    path = tmp_path / "own.csv"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(InvalidInput) as refused:
+        published.read(path)
+    assert str(refused.value).startswith(f"{path}: {complaint}") and "\n" not in str(refused.value)
+
+
+def test_a_folder_that_is_called_like_a_table_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "own.csv").mkdir()
+    with pytest.raises(InvalidInput, match=r"own\.csv: Is a directory"):
+        published.read(tmp_path / "own.csv")
+
+
+def test_tables_that_a_spreadsheet_saved_are_read(tmp_path: Path) -> None:
+    path = table(tmp_path / "own.csv", THROUGHPUT | {"note": '"two\nlines"'}, THROUGHPUT)
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))
+    assert [row.note for row in published.read(path)] == ["two\r\nlines", ""]
+
+
+def test_a_complaint_after_a_field_of_several_lines_names_the_files_line(tmp_path: Path) -> None:
+    path = table(tmp_path / "own.csv", THROUGHPUT | {"note": '"two\nlines"'}, THROUGHPUT | {"devices": "0"})
+    with pytest.raises(InvalidInput, match="line 4: devices '0'"):
+        published.read(path)

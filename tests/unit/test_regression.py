@@ -1,0 +1,428 @@
+"""`harness compare`: which results form pairs, when a pair is slower, what may explain it, and what CI systems read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from harness import index, record, results
+from harness.analysis import differences, two_samples
+from harness.analysis.regression import Comparison, Rule, compare, judge
+from harness.errors import InvalidInput
+from harness.record import Record
+from harness.report import regression as report
+from tests import made
+from tests.conftest import Finished, Harness, run_harness
+
+FIVE = np.array([0.99, 0.995, 1.0, 1.005, 1.01])  # the spread of five repeats
+
+
+def of(*records: Record) -> object:
+    return index.frame([results.row(one, Path(one.id) / record.FILE_NAME) for one in records])
+
+
+def compared(old: Sequence[Record], new: Sequence[Record], rule: Rule | None = None) -> Comparison:
+    return compare(of(*old), of(*new), rule or Rule())  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Callable[..., Finished]:
+    """`harness` with a cache and baselines of its own."""
+    return partial(run_harness, tmp_path, HARNESS_CACHE=f"{tmp_path}/cache", HARNESS_BASELINES=f"{tmp_path}/baselines")
+
+
+# --- the rule -------------------------------------------------------------------------------------
+
+
+def normal(generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    return generator.standard_normal(shape)
+
+
+def heavy_tailed(generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    return generator.standard_t(3, shape) / 3**0.5
+
+
+def share_slower(change: float, noise: float, kind: Callable[..., np.ndarray] = normal, pairs: int = 1) -> float:
+    """The share of comparisons of ``pairs`` pairs, 5 repeats a side, in which something is called slower.
+
+    Of 4,000 single pairs, so that chance moves the share by 0.3 %; of 1,000 comparisons of several.
+    """
+    generator = np.random.default_rng(20260101)
+    shape = (4000 if pairs == 1 else 1000, pairs, 5)
+    old = 100 * np.exp(noise * kind(generator, shape))
+    new = 100 * (1 + change) * np.exp(noise * kind(generator, shape))
+    found = [
+        any(one.verdict == "slower" for one in judge(before, after)) for before, after in zip(old, new, strict=True)
+    ]
+    return float(np.mean(found))
+
+
+@pytest.mark.parametrize("kind", [normal, heavy_tailed])
+@pytest.mark.parametrize("noise", [0.01, 0.02, 0.05])
+def test_at_most_5_percent_of_unchanged_pairs_are_called_slower(noise: float, kind: Callable[..., np.ndarray]) -> None:
+    assert share_slower(0.0, noise, kind) <= 0.05
+
+
+def test_a_slowdown_of_5_percent_in_2_percent_of_noise_is_found_in_95_of_100_cases() -> None:
+    assert share_slower(-0.05, 0.02) >= 0.95
+
+
+@pytest.mark.parametrize("noise", [0.01, 0.02, 0.05])
+def test_at_most_5_percent_of_comparisons_of_50_unchanged_pairs_fail(noise: float) -> None:
+    assert share_slower(0.0, noise, pairs=50) <= 0.05
+
+
+def test_the_threshold_excuses_a_slowdown_only_where_the_data_show_that_it_is_smaller() -> None:
+    precise, vague = 100 * FIVE**0.2, 100 * FIVE**2
+    assert judge([precise], [0.98 * precise])[0].verdict == "significant, below the threshold"
+    found = judge([vague], [0.968 * vague])[0]
+    assert found.verdict == "slower"
+    assert found.change is not None and found.change > -0.05  # the estimate is below the threshold, the evidence is not
+    assert found.ci99 is not None and found.ci99[0] < -0.05
+
+
+def test_with_a_threshold_of_zero_every_significant_slowdown_counts() -> None:
+    precise = 100 * FIVE**0.2
+    assert judge([precise], [0.98 * precise], Rule(threshold=0.0))[0].verdict == "slower"
+
+
+def test_faster_mirrors_slower() -> None:
+    found = judge([100 * FIVE, 100 * FIVE], [110 * FIVE, 100.01 * FIVE])
+    assert [one.verdict for one in found] == ["faster", "no significant change"]
+
+
+def test_one_repeat_on_a_side_is_not_guessed_about() -> None:
+    found = judge([[100.0], 100 * FIVE, 100 * FIVE], [50 * FIVE, [50.0], 100 * FIVE])
+    assert [one.verdict for one in found] == ["cannot say", "cannot say", "no significant change"]
+    assert "2 or more" in found[0].reason
+
+
+def test_more_pairs_need_more_evidence() -> None:
+    alone = judge([100 * FIVE], [98.4 * FIVE])[0]
+    among = judge([100 * FIVE] * 50, [98.4 * FIVE, *[100 * FIVE] * 49])[0]
+    assert alone.p is not None and alone.p < 0.04
+    assert among.verdict == "no significant change"
+
+
+def test_values_without_any_spread_are_compared_too() -> None:
+    found = judge([[100.0, 100.0], [100.0, 100.0]], [[90.0, 90.0], [100.0, 100.0]])
+    assert [one.verdict for one in found] == ["slower", "no significant change"]
+
+
+def test_welch_is_scipys() -> None:
+    generator = np.random.default_rng(3)
+    old, new = generator.normal(size=(4, 5)), generator.normal(size=(4, 7))
+    found = two_samples.welch(list(old), list(new))
+    low, high = found.interval(0.99)
+    for number in range(4):
+        expected = stats.ttest_ind(new[number], old[number], equal_var=False, alternative="less")
+        assert found.p_lower[number] == pytest.approx(expected.pvalue)
+        interval = stats.ttest_ind(new[number], old[number], equal_var=False).confidence_interval(0.99)
+        assert (low[number], high[number]) == pytest.approx((interval.low, interval.high))
+
+
+def test_hodges_and_lehmanns_interval_covers_the_shift() -> None:
+    generator = np.random.default_rng(5)
+    old, new = generator.normal(size=(4000, 5)), 1 + generator.normal(size=(4000, 6))
+    low, high = two_samples.mann_whitney(list(old), list(new)).interval(0.95)
+    assert 0.95 <= np.mean((low <= 1) & (high >= 1)) <= 0.98  # the levels of an exact interval have steps
+
+
+def test_benjamini_and_hochberg_is_scipys() -> None:
+    p = np.random.default_rng(1).uniform(size=40) ** 3
+    assert two_samples.benjamini_hochberg(p) == pytest.approx(stats.false_discovery_control(p))
+
+
+def test_mann_whitney_finds_a_slowdown_among_wild_outliers_that_welch_misses() -> None:
+    old, new = [100.0, 101.0, 102.0, 103.0, 400.0], [90.0, 91.0, 92.0, 93.0, 94.0]
+    assert judge([old], [new])[0].verdict == "no significant change"
+    assert judge([old], [new], Rule(test="mann-whitney"))[0].verdict == "slower"
+
+
+def test_mann_whitney_says_when_repeats_are_too_few_to_ever_be_significant() -> None:
+    found = judge([[1.0, 2.0, 3.0]], [[4.0, 5.0, 6.0]], Rule(test="mann-whitney"))[0]
+    assert found.verdict == "cannot say"
+    assert "with 3 and 3 repeats" in found.reason
+
+
+# --- what is compared with what -------------------------------------------------------------------
+
+
+def test_repeats_of_several_records_of_one_spec_are_pooled() -> None:
+    found = compared([made.record(day=day) for day in (0, 1)], [made.record(day=2)])
+    (pair,) = found.pairs
+    assert (pair.old.records, pair.old.repeats, pair.new.repeats) == (2, 6, 3)
+
+
+def test_more_repeats_are_the_same_measurement() -> None:
+    found = compared([made.record(img_per_s=[100, 101])], [made.record(img_per_s=[100, 101, 99, 100])])
+    assert len(found.pairs) == 1
+
+
+def test_what_has_no_partner_is_listed_with_how_the_closest_differs() -> None:
+    old = [made.record(nodes=1), made.record(nodes=4, threads=12)]
+    new = [made.record(nodes=1, day=1), made.record(nodes=4, threads=16, day=1), made.record("horovod", 4, day=1)]
+    found = compared(old, new)
+    first = found.unpaired[0]
+    assert (first.side, first.why) == ("OLD", "not in NEW; the closest differs in threads 12 → 16")
+    assert len(found.unpaired) == 3
+
+
+def test_nothing_in_common_says_what_stands_between_them() -> None:
+    with pytest.raises(InvalidInput) as refused:
+        compared(
+            [made.record(nodes=nodes, threads=12) for nodes in (1, 2)],
+            [made.record(nodes=nodes, threads=16) for nodes in (1, 2)],
+        )
+    assert "the closest differ in threads 12 → 16 (2 of 2)" in str(refused.value)
+
+
+def test_a_run_that_fails_where_there_was_a_number_is_a_regression() -> None:
+    found = compared([made.record()], [made.record(status="failed", reason="rank 0 was killed by signal 9", day=1)])
+    assert [pair.verdict for pair in found.regressions] == ["no number"]
+    assert report.failure(found).endswith("had 100.00 img/s, now has no number: rank 0 was killed by signal 9")
+
+
+def test_a_failed_run_beside_one_with_a_number_is_told_and_no_regression() -> None:
+    found = compared([made.record()], [made.record(status="failed", day=1), made.record(day=2)])
+    assert not found.regressions
+    assert "1 run of NEW failed while others of the same spec have a number" in found.notes[0]
+
+
+def test_an_interrupted_run_is_listed_as_not_measured() -> None:
+    old = [made.record(nodes=1), made.record(nodes=2)]
+    new = [made.record(nodes=1, day=1), made.record(nodes=2, status="interrupted", reason="SIGTERM", day=1)]
+    found = compared(old, new)
+    assert not found.regressions
+    assert [one.why for one in found.unpaired] == ["interrupted in NEW: SIGTERM"]
+
+
+def test_what_failed_on_both_sides_is_listed() -> None:
+    old = [made.record(nodes=1), made.record(nodes=2, status="failed")]
+    new = [made.record(nodes=1, day=1), made.record(nodes=2, status="failed", reason="again", day=1)]
+    assert [one.why for one in compared(old, new).unpaired] == ["failed in NEW: again; OLD has no number either"]
+
+
+def test_systems_that_both_sides_have_are_compared_separately() -> None:
+    def on(*sites: str, day: float) -> list[Record]:
+        return [made.record(site=site, day=day) for site in sites]
+
+    found = compared(on("daint:gpu", "alps:gh", day=0), on("daint:gpu", "alps:gh", "ec2:p4", day=1))
+    assert sorted(pair.label.split(" on ")[1] for pair in found.pairs) == ["alps:gh", "daint:gpu"]
+    assert [one.why for one in found.unpaired] == ["not in OLD on ec2:p4, but on daint:gpu, alps:gh"]
+
+
+def test_different_systems_are_compared_and_said_first() -> None:
+    found = compared([made.record(site="daint:gpu")], [made.record(site="alps:gh", day=1)])
+    text = report.terminal(found, "old", "new")
+    assert text.index("different systems: daint:gpu → alps:gh") < text.index("what differs")
+
+
+def test_runs_of_new_that_are_in_old_count_in_old_only() -> None:
+    before = [made.record()]
+    found = compared(before, [*before, made.record(day=1)])
+    assert (found.pairs[0].old.records, found.pairs[0].new.records) == (1, 1)
+    assert found.notes == ("1 run of NEW is also in OLD, and counts there only",)
+
+
+# --- what may explain it --------------------------------------------------------------------------
+
+
+def environment(**values: str) -> list[str]:
+    return [json.dumps({name.replace("__", " "): value for name, value in values.items()})]
+
+
+def test_differences_are_told_most_relevant_first() -> None:
+    old = environment(
+        nodes="a, b", variable__X="1", package__zlib="1", package__torch="2.12", machine__kernel="5", machine__cpu="A"
+    )
+    new = environment(
+        nodes="b, c", variable__X="2", package__zlib="2", package__torch="2.13", machine__kernel="6", machine__cpu="B"
+    )
+    assert [str(one) for one in differences.environments(old, new)] == [
+        "machine cpu A → B",
+        "package torch 2.12 → 2.13",
+        "machine kernel 5 → 6",
+        "package zlib 1 → 2",
+        "variable X 1 → 2",
+        "nodes: new c; no longer a",
+    ]
+
+
+def test_ports_that_every_run_finds_anew_are_no_difference() -> None:
+    old, new = environment(gradients="grpc to 10.0.0.1:2000"), environment(gradients="grpc to 10.0.0.1:3000")
+    assert differences.environments(old, new) == ()
+
+
+def test_what_a_failed_run_could_not_tell_is_not_called_different() -> None:
+    assert differences.environments(environment(package__torch="2.12", site="x"), environment(site="x")) == ()
+
+
+def test_a_package_that_only_one_side_has_is_a_difference() -> None:
+    old, new = environment(package__a="1"), environment(package__a="1", package__b="2")
+    assert [str(one) for one in differences.environments(old, new)] == ["package b none → 2"]
+
+
+def test_what_differs_everywhere_is_told_once_and_the_rest_beside_its_pair() -> None:
+    newer = made.PACKAGES | {"torch": "2.14.0"}
+    old = [made.record(nodes=nodes, img_per_s=100 * FIVE) for nodes in (1, 2)]
+    new = [
+        made.record(img_per_s=80 * FIVE, packages=newer, hosts=["nid00042"], day=1),
+        made.record(nodes=2, img_per_s=100 * FIVE, packages=newer, day=1),
+    ]
+    text = report.terminal(compared(old, new), "old", "new")
+    assert text.count("package torch 2.13.0 → 2.14.0") == 1
+    assert "nodes: new nid00042; no longer nid00000" in text
+
+
+def test_when_nothing_differs_it_says_so() -> None:
+    found = compared([made.record(img_per_s=100 * FIVE)], [made.record(img_per_s=80 * FIVE, day=1)])
+    assert differences.NOTHING in report.terminal(found, "old", "new")
+
+
+# --- what people and CI systems read --------------------------------------------------------------
+
+
+def one_of_each() -> Comparison:
+    wild = 'rank 0: <&"> 100 % | a,b:c\x1b[31m\x00\nand \ufffe more'
+    old = [made.record(nodes=nodes, img_per_s=100 * FIVE) for nodes in (1, 2, 3, 4)]
+    old += [made.record(nodes=5, img_per_s=[500.0]), made.record(nodes=6, img_per_s=600 * FIVE)]
+    new = [
+        made.record(nodes=1, img_per_s=80 * FIVE, day=1),
+        made.record(nodes=2, img_per_s=100.1 * FIVE, day=1),
+        made.record(nodes=3, img_per_s=120 * FIVE, day=1),
+        made.record(nodes=4, status="failed", reason=wild, img_per_s=100 * FIVE, day=1),
+        made.record(nodes=5, img_per_s=[400.0], day=1),
+    ]
+    return compared(old, new)
+
+
+def test_the_table_has_the_worst_first_and_the_verdict_before_any_percentage() -> None:
+    lines = report.terminal(one_of_each(), "old", "new").splitlines()
+    rows = [line for line in lines if line.startswith("pytorch torch gloo inception3") and not line.endswith(":")]
+    order = ["no number", "slower", "cannot say", "faster", "no significant change"]
+    assert [next(verdict for verdict in order if verdict in row) for row in rows] == order
+    assert rows[-1].index("no significant change") < rows[-1].index("%")
+    assert lines[0].startswith(
+        "SLOWER: 5 measurements compared, 1 with no number any more, 1 slower, 1 cannot be judged"
+    )
+
+
+def test_a_terminal_gets_no_control_characters() -> None:
+    text = report.terminal(one_of_each(), "old", "new")
+    assert all(letter.isprintable() or letter == "\n" for letter in text)
+
+
+def test_a_long_table_shows_what_changed_and_counts_the_rest() -> None:
+    old = [made.record(nodes=nodes, img_per_s=100 * FIVE) for nodes in range(1, 60)]
+    new = [made.record(nodes=nodes, img_per_s=100 * FIVE * (0.5 if nodes == 7 else 1)) for nodes in range(1, 60)]
+    found = compared(old, new)
+    assert "and 58 measurements without a significant change (--all shows them)" in report.terminal(found, "o", "n")
+    assert report.terminal(found, "o", "n", everything=True).count("no significant change") == 58
+
+
+def test_junit_is_valid_xml_whatever_the_reasons_hold() -> None:
+    suite = ElementTree.fromstring(report.junit(one_of_each(), "old", "new\x07"))[0]
+    cases = {case.get("name"): [element.tag for element in case] for case in suite}
+    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("6", "2", "2")
+    assert cases["pytorch torch gloo inception3 1 node"] == ["failure"]
+    assert cases["pytorch torch gloo inception3 4 nodes"] == ["failure"]
+    assert cases["pytorch torch gloo inception3 5 nodes"] == ["skipped"]
+    assert cases["pytorch torch gloo inception3 6 nodes"] == ["skipped"]
+    assert cases["pytorch torch gloo inception3 2 nodes"] == ["system-out"]
+
+
+def test_annotations_for_github_are_one_line_each_and_escaped() -> None:
+    lines = report.github(one_of_each()).splitlines()
+    assert [line.split(" ")[0] for line in lines] == ["::error", "::error", "::warning", "::warning", "::notice"]
+    title, _, message = lines[0].removeprefix("::error title=").partition("::")
+    assert title == "pytorch torch gloo inception3 4 nodes%3A no number"
+    assert '<&"> 100 %25 | a,b:c' in message
+
+
+def test_a_pipe_does_not_break_a_markdown_table() -> None:
+    text = report.markdown(one_of_each(), "runs|old", "new")
+    rows = [line for line in text.splitlines() if line.startswith("| ")]
+    assert {line.replace("\\|", "").count("|") for line in rows} == {8}
+    assert "runs\\|old" in text
+
+
+# --- the command ----------------------------------------------------------------------------------
+
+
+def test_compare_prints_and_writes_everything_that_ci_reads(run: Callable[..., Finished], tmp_path: Path) -> None:
+    made.save(tmp_path / "old", [made.record(img_per_s=100 * FIVE)])
+    made.save(tmp_path / "new", [made.record(img_per_s=90 * FIVE, day=1)])
+    done = run("compare", "old", "new", "--junit", "out.xml", "--markdown", "out.md", "--github")
+    assert done.code == 1
+    assert done.stdout.startswith("SLOWER: 1 measurement compared, 1 slower\n")
+    assert "\n::error title=" in done.stdout
+    assert done.stderr.startswith("harness: 1 of 1 measurement got slower; the worst is pytorch torch gloo")
+    assert done.stderr.count("\n") == 1
+    assert ElementTree.parse(tmp_path / "out.xml").getroot()[0].get("failures") == "1"
+    assert (tmp_path / "out.md").read_text().startswith("**SLOWER")
+    back = run("compare", "new", "old", "--json")
+    assert (back.code, back.json["schema"], back.json["slower"]) == (0, "harness.comparison/1", False)
+    (pair,) = back.json["pairs"]
+    assert (pair["verdict"], pair["old"]["repeats"]) == ("faster", 5)
+    assert pair["change"] == pytest.approx(1 / 0.9 - 1)
+    assert pair["ci99"][0] < pair["ci95"][0] < pair["change"] < pair["ci95"][1] < pair["ci99"][1]
+
+
+def test_compare_with_nothing_that_can_be_judged_is_no_all_clear(run: Callable[..., Finished], tmp_path: Path) -> None:
+    made.save(tmp_path / "old", [made.record(img_per_s=[100.0])])
+    made.save(tmp_path / "new", [made.record(img_per_s=[10.0], day=1)])
+    done = run("compare", "old", "new")
+    assert (done.code, "cannot say" in done.stdout) == (2, True)
+    assert done.stderr == (
+        "harness: nothing could be judged: one repeat has no spread: 2 or more are needed on either side\n"
+    )
+
+
+def test_bad_requests_are_one_line_and_exit_code_2(run: Callable[..., Finished], tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "text").write_text("hello")
+    made.save(tmp_path / "old", [made.record()])
+    made.save(tmp_path / "failed", [made.record(status="failed")])
+    made.save(tmp_path / "tampered", [made.record(day=1)])
+    (file,) = (tmp_path / "tampered").glob("*/record.json")
+    file.write_text(file.read_text().replace('"window_s":', '"window_s":1'))
+    for arguments, message in [
+        (["empty", "old"], "OLD holds no records"),
+        (["old", "empty"], "NEW holds no records"),
+        (["failed", "old"], "OLD holds no number: none of its 1 run is completed"),
+        (["old", "old"], "OLD and NEW hold the same 1 run, such as"),
+        (["old", "text"], "text: not a valid record"),
+        (["old", "tampered"], "the derived figures do not follow from the raw times"),
+        (["old", "before-upgrade"], "before-upgrade: no such file or folder, and no baseline of that name"),
+        (["old", "reference"], "NEW holds published figures"),
+        (["old", "old", "--junit", "none/out.xml"], "--junit none/out.xml: there is no folder"),
+    ]:
+        done = run("compare", *arguments)
+        assert (done.code, done.stdout, done.stderr.count("\n")) == (2, "", 1), done
+        assert message in done.stderr
+
+
+@pytest.mark.parametrize("text", ["5", "100%", "-5%", "five", "", "nan", "5%%", "inf"])
+def test_a_threshold_that_is_no_share_is_refused(harness: Harness, text: str) -> None:
+    done = harness("compare", "old", "new", f"--threshold={text}")
+    assert (done.code, done.stdout) == (2, "")
+    assert done.stderr == (
+        f"harness: --threshold {text!r}: must be a share such as 5% or 0.05, 0 or more and less than 100%\n"
+    )
+
+
+@pytest.mark.parametrize("text", ["10%", "10 %", "0.1"])
+def test_a_threshold_may_be_written_in_several_ways(run: Callable[..., Finished], tmp_path: Path, text: str) -> None:
+    made.save(tmp_path / "old", [made.record(img_per_s=100 * FIVE**0.2)])
+    made.save(tmp_path / "new", [made.record(img_per_s=94 * FIVE**0.2, day=1)])
+    found = run("compare", "old", "new", "--threshold", text, "--json").succeeded().json
+    assert found["rule"]["threshold"] == pytest.approx(0.1)
+    assert found["pairs"][0]["verdict"] == "significant, below the threshold"

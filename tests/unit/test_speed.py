@@ -1,0 +1,101 @@
+"""How long commands take with many results: under 1 s with 1,000 records, under 5 s with 100,000, once those are read."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.unit import many
+
+# What people and scripts call again and again, after `harness`; RUNS stands for the folder with the records, NEW for one
+# with a tenth of as many, for a comparison.
+COMMANDS = {
+    "export csv": ("export", "RUNS", "-o", "out.csv"),
+    "export parquet": ("export", "RUNS", "-o", "out.parquet"),
+    "list references": ("list", "references"),
+    "table": ("table", "RUNS"),
+    "tables of 2017": ("table", "RUNS", "--style", "report2017"),
+    "verdict": ("verdict", "RUNS"),
+    "report": ("report", "RUNS", "-o", "out.html"),
+    "history": ("history", "RUNS"),
+    "compare": ("compare", "RUNS", "NEW"),
+}
+TRIES = 3  # the best counts: the machine may be doing other things
+
+
+@dataclass(frozen=True)
+class Took:
+    """How long a command took: by the clock, and on processors (its own and its children's)."""
+
+    wall_s: float
+    cpu_s: float
+
+
+def took(folder: Path, arguments: tuple[str, ...]) -> Took:
+    """Run `harness ARGUMENTS` in ``folder``, and measure it."""
+    given = [
+        {"RUNS": str(folder / "runs"), "NEW": str(folder / "new")}.get(argument, argument) for argument in arguments
+    ]
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), "HARNESS_CACHE": str(folder / "cache")}
+    before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+    with (folder / "out.txt").open("w") as out:
+        subprocess.run([sys.executable, "-m", "harness", *given], cwd=folder, env=environ, stdout=out, check=True)
+    wall_s, after = time.monotonic() - started, resource.getrusage(resource.RUSAGE_CHILDREN)
+    return Took(wall_s, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+
+
+def prepared(folder: Path, count: int) -> Path:
+    """A folder with ``count`` records that have been read once."""
+    many.save(folder / "runs", count)
+    many.save(folder / "new", count // 10, prefix="new")
+    first = took(folder, COMMANDS["export csv"])
+    took(folder, COMMANDS["compare"])  # reads the other folder
+    print(f"{count} records, first reading: {first.wall_s:.1f} s, {first.cpu_s:.1f} s of processor")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def thousand(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return prepared(tmp_path_factory.mktemp("thousand"), 1_000)
+
+
+@pytest.fixture(scope="module")
+def hundred_thousand(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return prepared(tmp_path_factory.mktemp("hundred-thousand"), 100_000)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_answers_within_a_second_with_1000_records(thousand: Path, name: str) -> None:
+    answers_within(1.0, thousand, name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_answers_within_5_seconds_with_100000_records(hundred_thousand: Path, name: str) -> None:
+    answers_within(5.0, hundred_thousand, name)
+
+
+def answers_within(limit_s: float, folder: Path, name: str) -> None:
+    """The clock's time must be within the limit, less what others took. So must the processors', but for helping threads'."""
+    tries = [(took(folder, COMMANDS[name]), crowding()) for _ in range(TRIES)]
+    cpu_s = min(one.cpu_s for one, _ in tries)
+    wall_s = min(one.wall_s / crowd for one, crowd in tries)
+    print(f"{name}: {cpu_s:.2f} s of processor, {wall_s:.2f} s on a machine of its own")
+    assert wall_s < limit_s
+    assert cpu_s < 1.25 * limit_s
+
+
+def crowding() -> float:
+    """How many times longer than alone a process takes at the moment; 1.0 on a machine of its own."""
+    started, before = time.monotonic(), time.process_time()
+    while time.process_time() - before < 0.3:
+        pass
+    return max(1.0, (time.monotonic() - started) / 0.3)

@@ -1,0 +1,239 @@
+"""The table of runs, and the tables of the 2017 report."""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from harness import published, results
+from harness.errors import InvalidInput
+from harness.report import comparison, report2017, terminal
+from tests import made
+from tests.conftest import Harness
+from tests.unit.made_rows import HOROVOD, SERVERS, frame, run
+
+
+def cells(text: str) -> list[list[str]]:
+    """The lines of a table by its columns; columns are two spaces apart, as the rule under the headings shows."""
+    headings, rule, *lines = text.splitlines()
+    ends = [(found.start(), found.end()) for found in re.finditer("─+", rule)]
+    return [[line[start : end + 1].strip() for start, end in ends] for line in (headings, *lines)]
+
+
+# --- one line per run -----------------------------------------------------------------------------
+
+
+def test_each_run_has_a_line_with_its_efficiency_and_the_baseline_is_marked() -> None:
+    rows = [
+        run(1, [100.0, 102.0], **SERVERS),
+        run(2, [180.0, 182.0], **SERVERS),
+        run(2, [190.0, 192.0], **{**SERVERS, "ps": 2}),
+    ]
+    found = cells(comparison.runs(frame(rows)))
+    assert found[0] == list(comparison.HEADINGS)
+    assert [(line[3], line[4], line[5], line[8]) for line in found[1:]] == [
+        ("inception3 cuda accumulate ps=1", "1", "101.00", "100.0 % (baseline)"),
+        ("inception3 cuda accumulate ps=1", "2", "181.00", "89.6 %"),
+        ("inception3 cuda accumulate ps=2", "2", "191.00", "94.6 %"),
+    ]
+
+
+def test_the_best_of_several_numbers_of_servers_at_the_smallest_size_is_the_baseline() -> None:
+    rows = [run(2, [value], **{**SERVERS, "ps": ps}) for ps, value in ((1, 180.0), (2, 190.0))]
+    told = [line[8] for line in cells(comparison.runs(frame(rows)))[1:]]
+    assert told == ["94.7 %", "100.0 % (baseline)"]
+
+
+def test_a_failed_run_is_in_the_table_with_its_reason_and_without_a_number() -> None:
+    rows = [run(1, [100.0, 102.0], **HOROVOD)]
+    rows.append(
+        run(2, math.nan, **HOROVOD) | {"status": "failed", "reason": "rank 1 on nid00001 exited with 1\nits log"}
+    )
+    failed = cells(comparison.runs(frame(rows)))[2]
+    assert failed[4:] == ["2", "failed", "", "", "rank 1 on nid00001 exited with 1"]
+
+
+def test_a_table_of_failed_runs_only_is_a_table() -> None:
+    found = comparison.runs(frame([run(2, math.nan, **HOROVOD) | {"status": "failed", "reason": "gone"}]))
+    assert found.splitlines()[-1].endswith("gone")
+
+
+def test_what_tells_runs_apart_is_in_the_configuration_and_what_does_not_is_not() -> None:
+    rows = [run(1, [100.0], **HOROVOD), run(1, [50.0], **HOROVOD, batch_size=32), run(1, [90.0], **SERVERS)]
+    told = [line[3] for line in cells(comparison.runs(frame(rows)))[1:]]
+    assert told == ["inception3 cuda batch 32", "inception3 cuda batch 64", "inception3 cuda accumulate batch 64"]
+    plain = [line[3] for line in cells(comparison.runs(frame(rows[:1])))[1:]]
+    assert plain == ["inception3 cuda"]
+
+
+def test_another_baseline_is_named_with_its_workers_and_its_throughput() -> None:
+    rows = [run(size, [100.0 * size * 0.9**step], **HOROVOD) for step, size in enumerate((1, 2, 4))]
+    text = comparison.runs(frame(rows), baseline=2)
+    table, _, named = text.partition("\n\n")
+    assert [line[8] for line in cells(table)[1:]] == ["111.1 %", "100.0 % (baseline)", "90.0 %"]
+    assert named.startswith(
+        "scaling efficiency is relative to:\n  2 workers, 180.00 img/s, of horovod, TensorFlow 2.16.1"
+    )
+
+
+def test_a_baseline_that_nobody_measured_is_refused_with_those_there_are() -> None:
+    rows = [run(size, [100.0 * size]) for size in (1, 2)]
+    for table in (comparison.runs, comparison.points, report2017.tables):
+        with pytest.raises(InvalidInput, match=r"^--baseline 3: no run on 3 workers has a number; runs are on 1, 2$"):
+            table(frame(rows), 3)
+
+
+def test_strong_scaling_has_a_section_of_its_own() -> None:
+    rows = [run(size, [100.0 * size**0.5] * 2, batch_size=64 // size, **HOROVOD) for size in (1, 2, 4)]
+    text = comparison.runs(frame(rows))
+    runs, strong = text.split("\n\nstrong scaling (the global batch is constant):\n")
+    assert all(line[8] == "" for line in cells(runs)[1:]), "one size each is no weak scaling"
+    found = cells(strong)
+    assert [(line[4], line[7], line[8]) for line in found[1:]] == [
+        ("1", "1.00", "100.0 % (baseline)"),
+        ("2", "1.41", "70.7 %"),
+        ("4", "2.00", "50.0 %"),
+    ]
+
+
+def test_records_and_rows_make_the_same_table(harness: Harness, tmp_path: Path) -> None:
+    records = [made.record("pytorch", size, [100.0 * size, 99.0 * size]) for size in (1, 2)]
+    records.append(made.record("pytorch", 4, status="failed"))
+    folder = made.save(tmp_path / "runs", records)
+    assert harness("table", str(folder)).succeeded().stdout.strip() == terminal.comparison(records)
+
+
+def test_the_table_of_a_thousand_runs_takes_less_than_a_second_and_a_half() -> None:
+    """CPU time of the table itself, which other processes on the machine do not change much."""
+    rows = [run(size, [100.0 * size] * 5, **SERVERS) for size in (1, 2, 4, 8) for _ in range(250)]
+    made_of = frame(rows)
+    started = time.process_time()
+    comparison.runs(made_of)
+    assert time.process_time() - started < 1.5
+
+
+def test_points_for_scripts_have_medians_and_no_nan() -> None:
+    found = comparison.points(frame([run(1, [100.0, 104.0, 101.0]), run(2, [180.0, 190.0, 184.0])]))
+    assert [(one["workers"], one["median"], one["repeats"]) for one in found] == [(1, 101.0, 3), (2, 184.0, 3)]
+    assert found[1]["baseline_workers"] == 1 and found[1]["efficiency_ci95"][0] < found[1]["efficiency"]
+    published_only = comparison.points(results.load(["reference:Cori"]))
+    assert [one["img_per_s"] for one in published_only] == [None] * 3
+
+
+def test_json_of_published_results_is_valid(harness: Harness) -> None:
+    found = harness("table", "reference", "--json").succeeded().json
+    assert {"workers", "img_per_s", "efficiency", "best_of", "scaling"} <= set(found[0])
+
+
+# --- stragglers -----------------------------------------------------------------------------------
+
+
+def test_runs_with_a_slow_rank_are_counted_and_listed_on_demand(harness: Harness, tmp_path: Path) -> None:
+    records = [made.record("pytorch", 3, hosts=["nid1", "nid2", "nid3"], straggler_limit=5.0) for _ in range(2)]
+    slow = []
+    for one in records:
+        document = one.model_dump(by_alias=True)
+        for repeat in document["repeats"]:
+            rank = repeat["ranks"][2]
+            rank["finished_s"] = rank["window_s"] = 1.3 * rank["window_s"]
+            for other in repeat["ranks"][:2]:
+                other["window_s"] = rank["window_s"]
+        slow.append(_derived_again(document))
+    folder = made.save(tmp_path / "runs", slow)
+    assert (
+        "2 runs with a rank slower than 1.1 × the median rank: see `harness table --stragglers`"
+        in harness("table", str(folder)).succeeded().stdout
+    )
+    text = harness("table", str(folder), "--stragglers").succeeded().stdout
+    assert "slowest more than once: nid3 (2 runs)" in text and text.count("  1.3") == 2
+    quick = made.save(tmp_path / "quick", [made.record("pytorch", 2)])
+    assert "no run has a rank slower" in harness("table", str(quick), "--stragglers").succeeded().stdout
+
+
+def _derived_again(document: dict[str, object]) -> made.Record:
+    """A record with the figures that follow from its changed times."""
+    from harness import record as records
+
+    loose = made.Record.model_construct(**document)
+    spec = made.RunSpec.model_validate(loose.spec)
+    repeats = [made.Repeat.model_validate(one) for one in loose.repeats]
+    return made.Record.model_validate(document | {"derived": records.derive(spec, repeats).model_dump()})
+
+
+# --- the tables of 2017 ---------------------------------------------------------------------------
+
+
+def published_rows() -> list[dict[str, str]]:
+    with (published.FOLDER / "published_img_per_s.csv").open(newline="") as file:
+        return [row for row in csv.DictReader(file) if row["source"].startswith("CSCS internship report 2017")]
+
+
+def tables_of(text: str) -> dict[str, list[dict[str, str]]]:
+    """Lines of the tables by system, each as a dictionary by heading."""
+    found = {}
+    for block in text.split("\n\n"):
+        title, *table, _ = block.splitlines()
+        headings, *lines = cells("\n".join(table))
+        found[title.split(" · ")[0]] = [dict(zip(headings, line, strict=True)) for line in lines]
+    return found
+
+
+def test_the_tables_of_2017_follow_from_its_throughputs(harness: Harness) -> None:
+    """Every figure, by the report's formulas: img/s(N) / (N · img/s(1)), and (synthetic − real) / synthetic."""
+    text = harness("table", "reference:CSCS internship", "--style", "report2017").succeeded().stdout
+    shown = tables_of(text.strip())
+    rows = published_rows()
+    img_per_s = {(row["system"], int(row["devices"]), row["data"]): float(row["img_per_s"]) for row in rows}
+    best = {(row["system"], int(row["devices"]), row["data"]): (row["strategy"], row["num_ps"]) for row in rows}
+    assert sum(len(lines) for lines in shown.values()) == 24
+    for system, lines in shown.items():
+        for line in lines:
+            workers = int(line["workers"])
+            synthetic, real = (img_per_s[system, workers, data] for data in ("synthetic", "real"))
+            efficiencies = [
+                100 * each / (workers * img_per_s[system, 1, data])
+                for each, data in ((synthetic, "synthetic"), (real, "real"))
+            ]
+            assert line["img/s synthetic"] == f"{synthetic:.2f}" and line["img/s real"] == f"{real:.2f}"
+            assert line["efficiency synthetic"] == f"{efficiencies[0]:.2f} %"
+            assert line["efficiency real"] == f"{efficiencies[1]:.2f} %"
+            assert line["speedup"] == f"{synthetic / img_per_s[system, 1, 'synthetic']:.2f}"
+            assert line["I/O overhead"] == f"{100 * (synthetic - real) / synthetic:.2f} %"
+            of = [best[system, workers, data] for data in ("synthetic", "real")]
+            assert line["method"] == " / ".join(dict.fromkeys(strategy for strategy, _ in of))
+            assert line["PS"] == " / ".join(dict.fromkeys(count for _, count in of))
+
+
+@pytest.mark.parametrize(
+    ("system", "workers", "column", "printed"),
+    [
+        ("Piz Daint XC50 P100", 8, "efficiency synthetic", "92.07 %"),
+        ("Piz Daint XC50 P100", 64, "efficiency synthetic", "80.46 %"),  # 80.5 %
+        ("Piz Daint XC50 P100", 128, "efficiency synthetic", "52.11 %"),  # 52.1 %
+        ("EC2 p2.xlarge K80", 16, "efficiency synthetic", "88.31 %"),
+        ("EC2 p2.xlarge K80", 64, "efficiency synthetic", "50.96 %"),
+        ("Piz Daint XC50 P100", 8, "I/O overhead", "10.44 %"),
+        ("Piz Daint XC50 P100", 16, "I/O overhead", "11.43 %"),
+        ("EC2 p2.8xlarge K80", 8, "I/O overhead", "17.65 %"),
+    ],
+)
+def test_figures_as_the_report_of_2017_printed_them(system: str, workers: int, column: str, printed: str) -> None:
+    shown = tables_of(report2017.tables(results.load(["reference:CSCS internship"])))
+    (line,) = [line for line in shown[system] if line["workers"] == str(workers)]
+    assert line[column] == printed
+
+
+def test_measured_tables_say_best_of_how_many_and_have_intervals() -> None:
+    rows = [run(1, [100.0, 101.0, 99.0], **SERVERS), run(1, [95.0, 96.0, 94.0], data="real", **SERVERS)]
+    rows += [run(8, [700.0 + ps, 705.0, 695.0], **{**SERVERS, "ps": ps}) for ps in (1, 2, 4)]
+    rows += [run(8, [600.0, 606.0, 594.0], data="real", **{**SERVERS, "ps": 4})]
+    ((line, second),) = tables_of(report2017.tables(frame(rows))).values()
+    assert (line["workers"], line["efficiency synthetic"], line["I/O overhead"][:6]) == ("1", "100.00 %", "5.00 %")
+    assert (second["PS"], second["best of"]) == ("4", "3 / 1")
+    for column in ("img/s synthetic", "img/s real", "efficiency synthetic", "I/O overhead"):
+        assert re.fullmatch(r"[\d.]+ (% )?\[[\d.]+, [\d.]+\]", second[column]), second[column]

@@ -1,0 +1,418 @@
+"""The verdict: known answers, how often it errs, what it compares with what, and what it says."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness import results
+from harness.analysis.verdict import Comparison, Verdict, verdict
+from harness.report import verdict as words
+from tests import made
+from tests.conftest import Harness
+from tests.unit.made_rows import CONTROL, HOROVOD, SERVERS, SIZES, frame, run
+
+Efficiency = Callable[[int], float]
+Rows = list[dict[str, Any]]
+
+
+def flat(workers: int) -> float:
+    return 1.0
+
+
+def falling(workers: int) -> float:
+    """As the servers of 2017: four fifths on 64 nodes, half on 128."""
+    return {32: 0.87, 64: 0.8, 128: 0.52}.get(workers, 1.0)
+
+
+def series(
+    efficiency: Efficiency,
+    noise: float = 0.005,
+    sizes: Sequence[int] = SIZES,
+    count: int = 5,
+    seed: int = 1,
+    **fields: Any,
+) -> Rows:
+    """One run at each size whose repeats scatter by ``noise`` around ``100 × workers × efficiency`` img/s."""
+    chance = random.Random(f"{seed} {fields}")
+    means = [(size, 100.0 * size * efficiency(size)) for size in sizes]
+    return [run(size, [chance.gauss(mean, noise * mean) for _ in range(count)], **fields) for size, mean in means]
+
+
+def only(rows: Rows, **how: Any) -> Comparison:
+    (found,) = verdict(frame(rows), **how).comparisons
+    return found
+
+
+def said(rows: Rows) -> str:
+    return words.text(verdict(frame(rows)))
+
+
+# --- known answers --------------------------------------------------------------------------------
+
+
+def test_a_toolkit_that_keeps_its_efficiency_where_servers_lose_it_is_better_from_there_on() -> None:
+    rows = series(falling, **SERVERS) + series(flat, **HOROVOD)
+    found = only(rows)
+    assert (found.answer, found.base, found.parts) == ("better", 1, (16, 32))
+    last = found.sizes[-1]
+    assert last.efficiency_ratio == pytest.approx(1 / 0.52, rel=0.02)
+    assert last.efficiency_interval and last.efficiency_interval[0] < 1 / 0.52 < last.efficiency_interval[1]
+    assert verdict(frame(rows)).answer == "yes"
+    headline = words.told(verdict(frame(rows))).headline
+    assert headline.startswith(
+        "Yes. On daint:gpu (inception3, synthetic) Horovod 0.28.1 on TensorFlow 2.16.1 over MPI keeps 1.9"
+    )
+    assert "the scaling efficiency of the best parameter-server configuration (best of 1) on 128 nodes" in headline
+    assert headline.endswith("relative to 1 node; they part between 16 and 32 nodes.")
+
+
+def test_a_toolkit_that_loses_efficiency_is_worse() -> None:
+    rows = series(flat, **SERVERS) + series(falling, **HOROVOD)
+    assert only(rows).answer == "worse"
+    assert words.told(verdict(frame(rows))).headline.startswith("No. On daint:gpu")
+
+
+def test_equal_scaling_is_no_difference_whatever_the_speed_of_the_frameworks() -> None:
+    rows = series(lambda workers: 3 * falling(workers), **SERVERS) + series(falling, **HOROVOD)
+    found = only(rows)
+    assert found.answer == "no difference"
+    assert found.sizes[-1].throughput_ratio == pytest.approx(1 / 3, rel=0.02)
+    assert all(one.efficiency_interval and one.efficiency_interval[0] >= 0.95 for one in found.judged)
+    assert words.told(verdict(frame(rows))).headline.startswith("No difference. ")
+
+
+def test_the_margin_decides_what_is_no_difference() -> None:
+    rows = series(flat, **SERVERS) + series(lambda workers: 1.03 if workers > 1 else 1.0, noise=0.002, **HOROVOD)
+    assert only(rows).answer == "no difference"
+    assert only(rows, margin=0.02).answer == "better"
+
+
+def test_noise_that_hides_the_answer_is_said_with_what_it_takes_to_see_it() -> None:
+    rows = series(flat, noise=0.1, **SERVERS) + series(flat, noise=0.1, **HOROVOD)
+    found = only(rows)
+    assert (found.answer, found.reason) == ("cannot say", "too wide")
+    assert found.repeats and 20 < found.repeats < 200
+    text = said(rows)
+    assert text.startswith("Cannot say. Horovod 0.28.1 on TensorFlow 2.16.1 over MPI's ratio of efficiencies is ")
+    assert f"at the noise seen an interval of ± 5 % takes {found.repeats} repeats" in text
+
+
+def test_a_toolkit_that_is_worse_on_few_nodes_and_better_on_many_gets_both_said() -> None:
+    crossing = {1: 1.0, 2: 0.9, 4: 0.9, 8: 0.9, 16: 0.9, 32: 0.87, 64: 0.95, 128: 0.95}
+    rows = series(falling, **SERVERS) + series(lambda workers: crossing[workers], **HOROVOD)
+    found = only(rows)
+    assert (found.answer, found.parts) == ("changes", (32, 64))
+    headline = words.told(verdict(frame(rows))).headline
+    assert headline.startswith("It depends on the size. ")
+    assert "scales worse up to 16 nodes, then better from 64 nodes on" in headline
+
+
+def test_a_toolkit_that_loses_its_lead_is_better_up_to_there() -> None:
+    lead = {1: 1.0, 2: 1.2, 4: 1.2, 8: 1.2, 16: 1.2, 32: 1.2, 64: 1.2, 128: 1.0}
+    rows = series(flat, **SERVERS) + series(lambda workers: lead[workers], **HOROVOD)
+    found = only(rows)
+    assert (found.answer, found.parts) == ("changes", None)
+    assert "scales better up to 64 nodes, then no difference can be told" in said(rows)
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_without_repeats_nothing_can_be_said(count: int) -> None:
+    values: Any = 100.0 if count == 0 else [100.0]
+    rows = [run(size, values, **fields) for size in (1, 2) for fields in (SERVERS, HOROVOD)]
+    found = only(rows)
+    assert (found.answer, found.reason, found.repeats) == ("cannot say", "no spread", None)
+    assert "there are no repeats, so nobody knows whether that is more than chance" in said(rows)
+
+
+def test_one_common_size_says_nothing_about_scaling() -> None:
+    rows = series(flat, sizes=(1, 2), **SERVERS) + series(flat, sizes=(2, 4), **HOROVOD)
+    assert only(rows).reason == "one size"
+    assert "have only 2 nodes in common" in said(rows)
+    apart = series(flat, sizes=(1, 2), **SERVERS) + series(flat, sizes=(4, 8), **HOROVOD)
+    assert "were not measured at a common size" in said(apart)
+
+
+def test_servers_alone_are_no_comparison() -> None:
+    found = verdict(frame(series(flat, **SERVERS)))
+    assert (found.answer, found.comparisons) == ("cannot say", ())
+    assert words.text(found).startswith("Cannot say. There is no toolkit")
+    assert [(one.runs, one.why) for one in found.left_out] == [(8, "no toolkit was measured like that")]
+
+
+def test_a_toolkit_alone_is_no_comparison() -> None:
+    found = only(series(flat, **HOROVOD))
+    assert (found.answer, found.reason, found.indication) == ("cannot say", "no counterpart", None)
+    assert "there are none among these results" in said(series(flat, **HOROVOD))
+
+
+# --- how often it errs ----------------------------------------------------------------------------
+
+
+def many(pairs: int, effect: float, noise: float, configurations: int) -> Verdict:
+    """Pairs of families, each on its own system; on 128 nodes the toolkit's efficiency is ``effect`` × the servers'."""
+    rows: Rows = []
+    chance = random.Random(f"{effect} {noise} {configurations}")
+    for pair in range(pairs):
+        for step, size in enumerate(SIZES):
+            mean = 100.0 * size * 0.97**step
+            wanted = [(mean, {**SERVERS, "ps": count + 1}) for count in range(min(size, configurations))]
+            wanted.append((1.4 * mean * (effect if size == 128 else 1.0), HOROVOD))
+            for true, fields in wanted:
+                values = [chance.gauss(true, noise * true) for _ in range(5)]
+                rows.append(run(size, values, system=f"system {pair}", **fields))
+    return verdict(frame(rows))
+
+
+def answers(found: Verdict) -> Counter[str]:
+    return Counter(one.answer for one in found.comparisons)
+
+
+@pytest.mark.parametrize("configurations", [1, 6])
+def test_equal_scaling_is_called_different_in_at_most_5_percent(configurations: int) -> None:
+    found = many(500, effect=1.0, noise=0.02, configurations=configurations)
+    told = answers(found)
+    assert told.total() == 500
+    assert told["better"] + told["worse"] <= 0.05 * 500
+    # The promise is about all sizes together; three standard deviations of 500 trials are allowed for chance.
+    different = sum(any(size.significant for size in one.sizes) for one in found.comparisons)
+    assert different <= 500 * 0.05 + 3 * math.sqrt(500 * 0.05 * 0.95)
+
+
+@pytest.mark.parametrize("configurations", [1, 6])
+def test_a_tenth_more_efficiency_is_found_at_2_percent_noise(configurations: int) -> None:
+    found = many(300, effect=1.1, noise=0.02, configurations=configurations)
+    better = [one.sizes[-1].direction == "better" for one in found.comparisons]
+    assert sum(better) >= 0.95 * 300
+    if configurations == 1:
+        assert answers(found)["better"] >= 0.95 * 300
+
+
+def test_equal_scaling_is_called_so_at_1_percent_noise() -> None:
+    assert answers(many(200, effect=1.0, noise=0.01, configurations=6))["no difference"] >= 0.95 * 200
+
+
+# --- what is compared with what -------------------------------------------------------------------
+
+
+def test_servers_count_with_the_best_of_both_strategies_and_all_counts() -> None:
+    rows = series(falling, **SERVERS) + series(flat, **HOROVOD)
+    rows += series(lambda workers: 0.9 * falling(workers), **{**SERVERS, "ps": 2})
+    rows += series(lambda workers: 0.85, sizes=(64, 128), **SERVERS, backend="distributed_replicated")
+    last = only(rows).sizes[-1]
+    assert (last.servers.best.backend, len(last.servers.tried)) == ("distributed_replicated", 3)
+    assert last.efficiency_ratio == pytest.approx(1 / 0.85, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("system", "cori"), ("model", "resnet50"), ("data", "real"), ("device", "cpu"), ("precision", "amp")),
+        *(("image_size", 64), ("batch_size", 32), ("warmup_steps", 1), ("steps", 10), ("origin", "published")),
+        ("training", "sync=none"),
+    ],
+)
+def test_runs_that_differ_in_what_is_measured_are_never_compared(name: str, value: Any) -> None:
+    rows = series(falling, **SERVERS, **{name: value}) + series(flat, **HOROVOD)
+    found = only(rows)
+    assert (found.answer, found.reason, found.sizes) == ("cannot say", "no counterpart", ())
+    assert found.indication and list(found.indication.differs) == [name]
+
+
+def test_runs_with_other_devices_per_node_are_never_compared() -> None:
+    rows = series(flat, sizes=(4, 8, 16), devices_per_node=4, **SERVERS) + series(flat, sizes=(4, 8, 16), **HOROVOD)
+    assert only(rows).reason == "no counterpart"
+
+
+def test_each_system_gets_its_own_comparison() -> None:
+    rows = [row for system in ("daint", "cori") for row in series(flat, system=system, **HOROVOD)]
+    rows += series(falling, system="daint", **SERVERS) + series(flat, system="cori", **SERVERS)
+    found = verdict(frame(rows))
+    assert {one.facets["system"]: one.answer for one in found.comparisons} == {
+        "daint": "better",
+        "cori": "no difference",
+    }
+    assert found.answer == "some"
+    assert words.told(found).headline.endswith("Of 2 contenders: 1 better, 1 no different.")
+
+
+def test_servers_on_another_system_are_not_even_an_indication() -> None:
+    rows = series(flat, **HOROVOD) + series(falling, system="cori", **SERVERS)
+    assert "there are none on daint:gpu" in said(rows)
+    assert words.told(verdict(frame(rows))).indications == ()
+
+
+def test_other_training_is_left_out_and_named() -> None:
+    fp16 = {**HOROVOD, "training": "fp16_allreduce=True"}
+    rows = series(falling, **SERVERS) + series(flat, **HOROVOD) + series(flat, **fp16)
+    rows += series(flat, training="sync=none", **SERVERS)
+    found = verdict(frame(rows))
+    assert [one.answer for one in found.comparisons] == ["better"]
+    told = words.told(found).left_out
+    assert "8 runs of horovod with fp16_allreduce=True: another training" in told
+    assert "8 runs of parameter_server with sync=none: another training" in told
+
+
+def test_asynchronous_servers_alone_do_not_count() -> None:
+    rows = series(flat, **HOROVOD) + series(falling, training="sync=none", **SERVERS)
+    assert "they were only measured with sync=none, which is another training" in said(rows)
+
+
+def test_a_contender_with_another_training_only_is_named() -> None:
+    rows = series(falling, **SERVERS) + series(flat, **HOROVOD, training="fp16_allreduce=True")
+    assert only(rows).reason == "other training"
+    assert "was only measured with fp16_allreduce=True, which is another training" in said(rows)
+
+
+def test_failed_runs_are_left_out_and_counted() -> None:
+    rows = series(falling, **SERVERS) + series(flat, **HOROVOD)
+    rows += [run(256, 0.0, **HOROVOD) | {"status": "failed", "img_per_s": math.nan}]
+    assert words.told(verdict(frame(rows))).left_out == ("1 run of horovod on daint:gpu: failed, so it has no number",)
+
+
+def test_strong_scaling_is_left_out_and_named() -> None:
+    rows = series(falling, **SERVERS) + series(flat, **HOROVOD)
+    rows += [run(size, [90.0 * size, 91.0 * size], **{**HOROVOD, "batch_size": 512 // size}) for size in (1, 2, 4)]
+    found = verdict(frame(rows))
+    assert len(found.comparisons) == 1
+    assert "3 runs of toolkits with a constant global batch: strong scaling is not judged" in words.told(found).left_out
+
+
+def test_the_control_is_reported_and_does_not_decide() -> None:
+    rows = series(falling, **SERVERS) + series(flat, **HOROVOD) + series(falling, **CONTROL)
+    found = verdict(frame(rows))
+    assert found.answer == "yes" and [one.answer for one in found.controls] == ["no difference"]
+    (control,) = [text for text in words.told(found).findings if text.startswith("Control: ")]
+    assert "multi_worker_mirrored on TensorFlow 2.16.1 over gRPC scales like parameter servers" in control
+
+
+def test_what_is_not_equal_is_named_and_what_is_equal_too() -> None:
+    newer = {
+        **HOROVOD,
+        "software": "TensorFlow 2.17.0, Horovod 0.28.1",
+        "threads": 6,
+        "started": "2026-05-01T00:00:00+00:00",
+    }
+    rows = series(falling, **SERVERS) + series(flat, **newer)
+    terms = only(rows).terms
+    assert terms and terms.unequal["software"] == ("TensorFlow 2.17.0", "TensorFlow 2.16.1")
+    assert terms.unequal["threads"] == ("6", "12")
+    assert terms.unequal["dates"] == ("2026-05-01 to 2026-05-01", "2026-01-01 to 2026-01-01")
+    assert {"system", "model", "framework", "processor", "batch_size"} <= set(terms.equal)
+    text = said(rows)
+    assert "TensorFlow 2.17.0 against TensorFlow 2.16.1: not the same framework version" in text
+    pytorch = {**HOROVOD, "backend": "pytorch", "framework": "torch", "software": "PyTorch 2.13.0", "transport": "gloo"}
+    text = said(series(falling, **SERVERS) + series(flat, **pytorch))
+    assert "PyTorch 2.13.0 against TensorFlow 2.16.1: not the same framework;" in text
+    assert "PyTorch 2.13.0 over Gloo keeps" in text
+
+
+def test_several_devices_per_node_are_counted_as_workers() -> None:
+    sizes = (4, 8, 16, 32)
+    rows = series(lambda workers: 0.7 if workers > 8 else 1.0, sizes=sizes, devices_per_node=4, **SERVERS)
+    rows += series(flat, sizes=sizes, devices_per_node=4, **HOROVOD)
+    assert (
+        "on 32 workers (8 nodes), relative to 4 workers (1 node); they part between 8 workers (2 nodes) and 16"
+        in said(rows)
+    )
+
+
+# --- published data -------------------------------------------------------------------------------
+
+
+def test_what_is_published_of_piz_daint_cannot_say() -> None:
+    """One common model at two sizes, without repeats, and seven framework versions apart; the rest is another model."""
+    found = verdict(results.load(["reference:Daint"], status=None))
+    assert found.answer == "cannot say"
+    by_model = {one.facets["model"]: one for one in found.comparisons}
+    assert set(by_model) == {"inception3", "resnet50"}
+    nccl, mpi = by_model["inception3"], by_model["resnet50"]
+    assert (nccl.reason, nccl.base, [one.workers for one in nccl.sizes]) == ("no spread", 8, [8, 32])
+    # Digits of the publications: Horovod with NCCL 1134.8 and 4403 img/s, parameter servers 1018.18 and 3840.35.
+    assert nccl.sizes[1].toolkit.efficiency == pytest.approx(4403.0 / 1134.8 / 4)
+    assert nccl.sizes[1].servers.efficiency == pytest.approx(3840.35 / 1018.18 / 4)
+    assert nccl.sizes[1].efficiency_ratio == pytest.approx(1.029, abs=5e-4)
+    assert nccl.sizes[1].efficiency_interval is None and nccl.sizes[1].p is None
+    assert nccl.terms and nccl.terms.unequal["software"] == ("TensorFlow 1.14", "TensorFlow 1.1.0")
+    assert (mpi.reason, mpi.sizes) == ("no counterpart", ())
+    indication = mpi.indication
+    assert indication and (indication.base, indication.workers) == (2, 128)
+    assert indication.toolkit_efficiency == pytest.approx(0.545, abs=5e-4)
+    assert indication.servers_efficiency == pytest.approx(0.544, abs=6e-4)
+    told = words.told(found)
+    assert (
+        "1.029 at 32 nodes (97.0 % against 94.3 % relative to 8 nodes), but no repeats were published" in told.headline
+    )
+    (text,) = told.indications
+    assert (
+        "keeps 54.5 % at 128 workers relative to 2" in text and "parameter servers of TensorFlow 1.1.0 54.4 %" in text
+    )
+    assert "Not like for like: model (resnet50 against inception3)" in text
+    assert any(
+        "TensorFlow 1.14 against TensorFlow 1.1.0: not the same framework version" in one for one in told.unequal
+    )
+
+
+def test_everything_published_together_cannot_say_either() -> None:
+    found = verdict(results.load(["reference"], status=None))
+    assert found.answer == "cannot say" and len(found.comparisons) == 2
+    efficiencies = [one for one in found.left_out if one.why == "only an efficiency was published"]
+    assert sum(one.runs for one in efficiencies) == 6
+    used = sum(one.runs for one in found.left_out) + 7 + 2 + 8  # Horovod's two series, and the servers like the second
+    assert used == len(results.load(["reference"]))
+
+
+# --- the command ----------------------------------------------------------------------------------
+
+
+def test_the_command_answers_from_records(harness: Harness, tmp_path: Path) -> None:
+    servers = {1: 100.0, 2: 199.0, 4: 260.0}
+    records = [
+        made.record("parameter_server", size, [value, 1.01 * value, 0.99 * value]) for size, value in servers.items()
+    ]
+    records += [
+        made.record("horovod", size, [90.0 * size, 90.5 * size, 89.5 * size], transport="mpi") for size in servers
+    ]
+    runs = made.save(tmp_path / "runs", records)
+    done = harness("verdict", str(runs)).succeeded()
+    assert done.stdout.startswith(
+        "Yes. On daint:gpu (inception3, synthetic) Horovod 0.28.1 on TensorFlow 2.16.1 over MPI keeps 1.5"
+    )
+    told = harness("verdict", str(runs), "--json").succeeded().json
+    assert told["answer"] == "yes" and told["comparisons"][0]["parts_between_workers"] == [2, 4]
+    assert told["comparisons"][0]["sizes"][-1]["significant"] is True
+
+
+def test_the_answer_is_no_failure_whatever_it_is(harness: Harness) -> None:
+    done = harness("verdict", "reference:daint")
+    assert (done.code, done.stderr) == (0, "")
+    assert done.stdout.startswith("Cannot say. ")
+    told = json.loads(harness("verdict", "reference:daint", "--json", "--margin", "0.1").succeeded().stdout)
+    assert (told["answer"], told["margin"]) == ("cannot say", 0.1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["empty"], "harness: no record.json at or below empty\n"),
+        (
+            ["reference", "--margin", "5 percent"],
+            "harness: --margin '5 percent': must be a share such as 5% or 0.05, more than 0 and less than 100%\n",
+        ),
+        (
+            ["reference", "--margin", "200%"],
+            "harness: --margin '200%': must be a share such as 5% or 0.05, more than 0 and less than 100%\n",
+        ),
+    ],
+)
+def test_a_wrong_request_is_refused(harness: Harness, tmp_path: Path, arguments: list[str], message: str) -> None:
+    (tmp_path / "empty").mkdir()
+    done = harness("verdict", *arguments)
+    assert (done.code, done.stderr) == (2, message)
