@@ -158,8 +158,11 @@ def _verdict(completed: pandas.DataFrame) -> Section:
 
 
 def _changes(completed: pandas.DataFrame) -> dict[tuple[str, str], list[Mark]]:
-    """Where the level of measurements changed, by system and spec."""
+    """Where the level of the measurements that were done most often changed, by system and spec."""
     measured = completed[completed["origin"] == "measured"]
+    runs = measured.groupby(["system", "spec"])["id"].transform("size")
+    counts = measured.groupby(["system", "spec"]).size().nlargest(run_figures.SHOWN_HISTORIES)
+    measured = measured[runs >= counts.min()] if len(counts) else measured
     return {
         (one.system, one.spec): [Mark(change.after.started[:19], f"{change.change:+.1%}") for change in one.changes]
         for one in history.series(measured)

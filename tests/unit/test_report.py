@@ -15,7 +15,7 @@ from harness import results
 from harness.record import Record
 from harness.report import assemble, figures, lines, page, palette, plotly, run_figures, static, tables
 from harness.report.figures import Axis, Facets, Figure, Mark, Series, Style
-from harness.report.tables import Column, Section, Table
+from harness.report.tables import Section
 from tests import made
 from tests.browser import sample
 from tests.conftest import Harness
@@ -137,7 +137,7 @@ def test_six_runs_of_one_measurement_make_a_history_and_marks_stand_in_it(tmp_pa
     frame = loaded(tmp_path, *(made.record("pytorch", 2, day=day) for day in range(6)), made.record("horovod", 2))
     runs = assemble.Runs.of(frame)
     spec = next(text for text in frame["spec"] if "pytorch" in text)
-    (figure,) = run_figures.history(frame, runs, {spec: [Mark("2026-01-03", "slower")]})
+    (figure,) = run_figures.history(frame, runs, {("daint:gpu", spec): [Mark("2026-01-03", "slower")]})
     assert figure.series[0].x[0] == "2026-01-01T00:00:00" and len(figure.series[0].x) == 6
     assert plotly.layout(figure)["shapes"][0]["x0"] == "2026-01-03"
 
@@ -195,12 +195,28 @@ def test_plotly_is_given_text_not_markup() -> None:
     )
 
 
-def test_a_verdict_stands_first_with_its_table(tmp_path: Path) -> None:
-    table = Table("verdict", "By size", (Column("workers", "count"), Column("ratio")), ((128, "1.9 ×"),))
-    verdict = Section("verdict", "The verdict", ("Yes <clearly>.",), tables=(table,))
-    made_page = assemble.page(loaded(tmp_path, made.record("pytorch")), ["x"], "now", verdict=verdict)
+def test_the_verdict_stands_first_with_its_table_and_what_was_not_equal(tmp_path: Path) -> None:
+    runs = [made.record("pytorch", n, (n * 100, n * 101)) for n in (1, 2)]
+    runs += [made.record("parameter_server", n, (n**0.5 * 100, n**0.5 * 101)) for n in (1, 2)]
+    made_page = assemble.page(loaded(tmp_path, *runs), ["x"], "now")
+    verdict = made_page.sections[0]
+    assert verdict.answer.startswith("Yes. On daint:gpu") and len(verdict.tables[0].rows) == 2
+    assert "transport: gloo against grpc" in dict(verdict.lists)["What was not equal"][0]
     text = page.render(made_page)
-    assert made_page.sections[0] is verdict and "Yes &lt;clearly&gt;." in text and 'data-table="verdict"' in text
+    assert f'<p class="answer">{verdict.answer[:40]}' in text and 'data-table="verdict"' in text
+
+
+def test_a_change_of_level_is_marked_in_its_history(tmp_path: Path) -> None:
+    levels = [100.0] * 8 + [90.0] * 8
+    frame = loaded(tmp_path, *(made.record(img_per_s=(v, v + 1, v - 1), day=day) for day, v in enumerate(levels)))
+    (section,) = (one for one in assemble.sections(frame) if one.name == "history")
+    (mark,) = section.figures[0].marks
+    assert (mark.x, mark.text) == ("2026-01-09T00:00:00", "-10.0%")
+
+
+def test_texts_of_records_are_texts_in_the_page(tmp_path: Path) -> None:
+    text = page.render(assemble.page(loaded(tmp_path, made.record(site="<b>daint")), ["<i>x"], "now"))
+    assert "<b>daint" not in text and "<i>x" not in text and "&lt;i&gt;x" in text
 
 
 def contrast(one: str, other: str) -> float:

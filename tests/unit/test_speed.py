@@ -84,7 +84,7 @@ def test_a_command_answers_within_5_seconds_with_100000_records(hundred_thousand
 
 
 def answers_within(limit_s: float, folder: Path, name: str) -> None:
-    """The clock's time must be within the limit, less what others took. So must the processors', but for helping threads'."""
+    """The clock's time, less what others took, is within the limit; the processors' may be a little more: threads help."""
     tries = [(took(folder, COMMANDS[name]), crowding()) for _ in range(TRIES)]
     cpu_s = min(one.cpu_s for one, _ in tries)
     wall_s = min(one.wall_s / crowd for one, crowd in tries)
