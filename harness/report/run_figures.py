@@ -224,5 +224,5 @@ def _history(number: int, every: Sequence[int], frame: pandas.DataFrame, runs: R
             ),
         ),
         note=f"The latest {len(rows):,} of {len(every):,} runs." if len(rows) < len(every) else "",
-        marks=tuple(mark for mark in marks if str(mark.x) >= runs.columns["started"][rows[0]]),
+        marks=tuple(mark for mark in marks if str(mark.x) >= runs.columns["started"][rows[0]][:19]),
     )
