@@ -372,6 +372,7 @@
   function print(starts) {
     if (printing === starts) return;
     printing = starts;
+    if (starts) all("details.list").forEach((details) => { details.open = true; });
     if (starts) {
       queue.clear();
       tables.forEach(([, fill]) => fill());
