@@ -138,7 +138,11 @@ def _rows_of(source: str, told: Callable[[int, int], None]) -> pandas.DataFrame:
     if source == REFERENCE or source.startswith(f"{REFERENCE}:"):
         return published.frame(published.select(source.removeprefix(REFERENCE).removeprefix(":")))
     path = Path(source)
-    if not path.exists():
+    try:
+        there = path.exists()
+    except OSError as error:  # such as a name that is too long
+        raise InvalidInput(f"{source[:60]}…: {error.strerror}") from None
+    if not there:
         if saved := baselines.find(source):
             return index.rows(saved, told)
         raise InvalidInput(

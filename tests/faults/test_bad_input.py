@@ -125,6 +125,7 @@ WRONG: list[tuple[list[str], list[str]]] = [
     (["compare-backends", "--backends", "pytorch", "--ps", "1"], ["--ps is an option of", "parameter_server"]),
     (["table"], ["Missing argument 'RESULTS...'"]),
     (["table", "/nowhere"], ["/nowhere", "no such file or folder"]),
+    (["table", "/" + "a" * 5000], ["/aaa", "File name too long"]),
     (["table", "empty"], ["no record.json at or below empty"]),
     (["table", "file"], ["file: not a valid record"]),
     (["env", "path", "mpi"], ["mpi", "parameter_server, pytorch"]),
