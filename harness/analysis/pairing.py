@@ -170,7 +170,7 @@ def _in_vain(old: Results, new: Results, used: set[int]) -> Iterator[Unpaired]:
 def closest(specs: Sequence[str], others: Sequence[str]) -> dict[str, str]:
     """How each spec (of the first ``_COMPARED``) differs from the most similar of ``others``: ``threads 12 → 16``.
 
-    A field that a spec gets from its machine counts less than one that somebody chose.
+    A field that a spec gets from its machine counts less than one that somebody chose. Another backend is not similar.
     """
     if not specs or not others:
         return {}
@@ -178,12 +178,14 @@ def closest(specs: Sequence[str], others: Sequence[str]) -> dict[str, str]:
     names = sorted({name for one in parsed for name in one})
     codes: dict[str, int] = {}
     table = np.array([[codes.setdefault(str(one.get(name)), len(codes)) for name in names] for one in parsed])
-    weights = np.array([1 if name in _FROM_THE_MACHINE else 10 for name in names])
+    weights = np.array([1 if name in _FROM_THE_MACHINE else 1000 if name == "backend" else 10 for name in names])
     found = {}
     for text in specs[:_COMPARED]:
         own = flat(json.loads(text))
         mine = np.array([codes.get(str(own.get(name)), -1) for name in names])
         nearest = parsed[int(((table != mine) @ weights).argmin())]
+        if nearest["backend"] != own["backend"]:
+            continue
         changed = [name for name in {**own, **nearest} if str(own.get(name)) != str(nearest.get(name))]
         found[text] = ", ".join(f"{name} {shown(own.get(name))} → {shown(nearest.get(name))}" for name in changed)
     return found
@@ -193,9 +195,9 @@ def nothing_in_common(old: Results, new: Results) -> str:
     """One line about two sides of which no measurement can be compared."""
     if not new.numbers:
         return f"NEW holds no number: none of its {count(new.records, 'run')} is completed"
+    told = f"no spec of OLD ({len(old.numbers)}) is in NEW ({len(new.numbers)}), so nothing can be compared; "
     nearest = closest(list(old.numbers), list(new.numbers))
+    if not nearest:
+        return told + "they have no backend in common"
     differing, times = Counter(nearest.values()).most_common(1)[0]
-    return (
-        f"no spec of OLD ({len(old.numbers)}) is in NEW ({len(new.numbers)}), so nothing can be compared; "
-        f"the closest differ in {differing}" + (f" ({times} of {len(nearest)})" if len(nearest) > 1 else "")
-    )
+    return told + f"the closest differ in {differing}" + (f" ({times} of {len(nearest)})" if len(nearest) > 1 else "")

@@ -71,7 +71,7 @@ def rule(chosen: Rule) -> str:
     return (
         f"slower (faster): one-sided p < {chosen.alpha:g} by {_TESTS[chosen.test]} on log(img/s) of the repeats, adjusted\n"
         f"for the number of measurements (Benjamini–Hochberg), and the 99 % CI of the change reaches "
-        f"−{_plain(chosen.threshold)} (+{_plain(chosen.threshold)})"
+        f"−{_plain(chosen.threshold)} (+{_plain(chosen.threshold)});\nimg/s are geometric means of the repeats"
     )
 
 

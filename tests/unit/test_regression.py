@@ -184,6 +184,13 @@ def test_nothing_in_common_says_what_stands_between_them() -> None:
     assert "the closest differ in threads 12 → 16 (2 of 2)" in str(refused.value)
 
 
+def test_another_backend_is_close_to_nothing() -> None:
+    found = compared([made.record(), made.record(nodes=2)], [made.record(nodes=2, day=1), made.record("horovod")])
+    assert sorted(one.why for one in found.unpaired) == ["not in NEW; the closest differs in nodes 1 → 2", "not in OLD"]
+    with pytest.raises(InvalidInput, match="nothing can be compared; they have no backend in common"):
+        compared([made.record()], [made.record("horovod")])
+
+
 def test_a_run_that_fails_where_there_was_a_number_is_a_regression() -> None:
     found = compared([made.record()], [made.record(status="failed", reason="rank 0 was killed by signal 9", day=1)])
     assert [pair.verdict for pair in found.regressions] == ["no number"]
