@@ -323,7 +323,7 @@ def _held(curve: Curve, toolkit: pandas.DataFrame, servers: pandas.DataFrame) ->
 
 
 def _named(column: str, rows: pandas.DataFrame) -> str:
-    values = sorted(set(rows[column]))
+    values = sorted(rows[column].unique())
     if column == "software":  # the framework's version; the toolkit's own is the contender's name
         return ", ".join(sorted({framework_of(value) for value in values}))
     if column != "options":

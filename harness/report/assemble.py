@@ -173,13 +173,13 @@ def lead(frame: pandas.DataFrame) -> str:
     """What was measured, in a sentence."""
     measured = frame[frame["origin"] == "measured"]
     rows = measured if len(measured) else frame
-    models = ", ".join(sorted(set(rows["model"])))
-    backends = sorted(set(rows["backend"]))
-    sizes = sorted({int(workers) for workers in rows["workers"]})
+    models = ", ".join(sorted(rows["model"].unique()))
+    backends = sorted(rows["backend"].unique())
+    sizes = sorted(rows["workers"].unique().tolist())
     span = f"{sizes[0]:,}" if len(sizes) == 1 else f"{sizes[0]:,} to {sizes[-1]:,}"
     verb = "measured" if len(measured) else "published"
     return (
-        f"{models} on {', '.join(sorted(set(rows['system'])))}: {len(backends)} backend{'s' * (len(backends) != 1)} "
+        f"{models} on {', '.join(sorted(rows['system'].unique()))}: {len(backends)} backend{'s' * (len(backends) != 1)} "
         f"({', '.join(backends)}) {verb} on {span} worker{'s' * (sizes[-1] != 1)}."
     )
 
@@ -193,8 +193,8 @@ def facts(frame: pandas.DataFrame, sources: Sequence[str], made: str) -> tuple[t
     told = {
         "Runs": runs if len(measured) else "",
         "Published": f"{published:,} results" if published else "",
-        "Measured": provenance.when(sorted(measured["started"])),
-        "Systems": ", ".join(sorted(set(measured["system"]))),
+        "Measured": provenance.when(sorted(measured["started"].unique())),
+        "Systems": ", ".join(sorted(measured["system"].unique())),
         "Sources": ", ".join(sources),
         "Made": f"{made} by harness {__version__}",
     }

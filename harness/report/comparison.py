@@ -111,8 +111,8 @@ def _runs(frame: pandas.DataFrame, bases: Mapping[int, _Base]) -> str:
     several = frame.groupby(["backend", "framework", "transport"], dropna=False)[list(_HOW)].nunique().max()
     apart = {name: form for name, form in _WHERE.items() if frame[name].nunique() > 1}
     apart |= {name: form for name, form in _HOW.items() if several[name] > 1}
-    searched = set(frame.loc[frame["ps"] > 1, "backend"])
-    options = {text: str(json.loads(text or "{}").get("sync", "")) for text in set(frame["options"])}
+    searched = set(frame.loc[frame["ps"] > 1, "backend"].unique())
+    options = {text: str(json.loads(text or "{}").get("sync", "")) for text in frame["options"].unique()}
     lines = []
     for position, row in _records(frame):
         first = ["" if row["data"] == "synthetic" else "images", options[row["options"]]]
