@@ -92,6 +92,7 @@ def test_a_filter_takes_curves_rows_and_runs_away_and_reset_brings_them_back(sho
     assert (traces(shown), rows(shown, "ps-search")) == (curves, points)
 
 
+@pytest.mark.slow
 def test_figures_that_filters_leave_empty_give_way_to_others(show: Open, report: Path) -> None:
     shown = show(report)
     uncheck(shown, "model", "inception3")
@@ -114,6 +115,7 @@ def test_the_address_carries_the_filters_to_whoever_opens_it(show: Open, report:
     assert not other.page.locator("input[name=origin][value=published]").is_checked()
 
 
+@pytest.mark.slow
 def test_filters_of_another_page_that_this_one_does_not_know_leave_everything_shown(show: Open, report: Path) -> None:
     shown = show(report, "#backend=unheard_of&nonsense=1&system=%E0")
     assert shown.page.locator("#count").inner_text().startswith("373 of 373")
@@ -152,6 +154,7 @@ def test_pointing_at_a_point_tells_where_it_comes_from(show: Open, report: Path,
     assert str(records) in text.replace(" | ", "")
 
 
+@pytest.mark.slow
 def test_clicking_and_pressing_enter_on_a_heading_sorts(show: Open, report: Path) -> None:
     shown = show(report)
     heading = shown.page.locator("[data-table=ps-search] th", has_text="img/s").first
@@ -163,6 +166,7 @@ def test_clicking_and_pressing_enter_on_a_heading_sorts(show: Open, report: Path
     assert values == sorted(values, reverse=True) and heading.get_attribute("aria-sort") == "descending"
 
 
+@pytest.mark.slow
 def test_long_tables_say_how_much_of_them_is_shown_and_show_more(show: Open, report: Path) -> None:
     shown = show(report)
     more = shown.page.locator("[data-table=points] .more")
@@ -171,7 +175,9 @@ def test_long_tables_say_how_much_of_them_is_shown_and_show_more(show: Open, rep
     assert rows(shown, "points") > 200 and more.is_hidden()
 
 
-@pytest.mark.parametrize(("format_", "starts"), [("png", b"\x89PNG"), ("svg", b"<svg")])
+@pytest.mark.parametrize(
+    ("format_", "starts"), [pytest.param("png", b"\x89PNG", marks=pytest.mark.slow), ("svg", b"<svg")]
+)
 def test_a_figure_is_downloaded_as_a_file(
     show: Open, report: Path, tmp_path: Path, format_: str, starts: bytes
 ) -> None:

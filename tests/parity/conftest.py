@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -48,6 +48,25 @@ WAYS = [
     Way(contender.backend.name, str(contender.framework), str(contender.transport))
     for contender in contenders(None, "cpu")
 ]
+
+
+def _enough(ways: list[Way]) -> list[Way]:
+    """Ways that have every backend with each of its frameworks and each of its transports, though not with all of both."""
+    kept = list(ways)
+    for way in reversed(ways):
+        others = [one for one in kept if one.backend == way.backend and one != way]
+        if way.framework in {one.framework for one in others} and way.transport in {one.transport for one in others}:
+            kept.remove(way)
+    return kept
+
+
+# What the default tests train with; the long ones train in all ways.
+ENOUGH = _enough(WAYS)
+
+
+def each(ways: Iterable[Way]) -> list[Any]:
+    """``ways`` as parameters of a test, those that are not needed for ``ENOUGH`` marked as slow."""
+    return [way if way in ENOUGH else pytest.param(way, marks=pytest.mark.slow) for way in ways]
 
 
 @pytest.fixture(scope="session")

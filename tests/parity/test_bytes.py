@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Harness
-from tests.parity.conftest import MODEL, WAYS, WINDOW, Record, Way
+from tests.parity.conftest import MODEL, WAYS, WINDOW, Record, Way, each
 
 TOLERANCE = 0.05  # gRPC's and MPI's headers, barriers, HTTP/2's acknowledgements
 FEW_STEPS = 5
@@ -66,7 +66,7 @@ def test_each_server_moves_what_the_plan_says_for_every_worker_and_step(
 @pytest.mark.parametrize(
     ("backend", "placement"),
     [
-        ("parameter_server", "round_robin"),
+        pytest.param("parameter_server", "round_robin", marks=slow),
         ("parameter_server", "partitioned"),
         pytest.param("parameter_server", "greedy", marks=slow),
         pytest.param("distributed_replicated", "greedy", marks=slow),
@@ -109,7 +109,7 @@ def test_a_node_moves_as_much_with_two_devices_as_with_one(measure: Measure, bac
             assert two[direction] == pytest.approx(one[direction], rel=0.01)
 
 
-@pytest.mark.parametrize("way", ALLREDUCE, ids=str)
+@pytest.mark.parametrize("way", each(ALLREDUCE), ids=str)
 def test_each_of_two_workers_sends_one_model_per_step(two_workers: Callable[[Way], Record], way: Way) -> None:
     record = two_workers(way)
     assert len(ranks(record)) == 2
@@ -137,7 +137,7 @@ def test_a_single_worker_sends_nothing(measure: Measure, transport: str) -> None
 @pytest.mark.parametrize(
     ("framework", "transport"),
     [
-        ("torch", "gloo"),
+        pytest.param("torch", "gloo", marks=slow),
         pytest.param("torch", "mpi", marks=slow),
         pytest.param("tensorflow", "gloo", marks=slow),
         pytest.param("tensorflow", "mpi", marks=slow),

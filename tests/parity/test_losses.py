@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import Harness
-from tests.parity.conftest import PROTOCOL, STEPS, WAYS, Record, Way
+from tests.parity.conftest import ENOUGH, PROTOCOL, STEPS, WAYS, Record, Way, each
 
 TOLERANCE = 1e-3
 TwoWorkers = Callable[[Way], Record]
@@ -26,7 +26,7 @@ def losses(record: Record) -> np.ndarray:
     return np.mean([rank["evidence"]["losses"] for rank in ranks], axis=0)
 
 
-@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("way", each(WAYS), ids=str)
 def test_the_loss_of_every_step_is_kept_and_falls(two_workers: TwoWorkers, way: Way) -> None:
     found = losses(two_workers(way))
     assert found.shape == (STEPS,)
@@ -34,8 +34,11 @@ def test_the_loss_of_every_step_is_kept_and_falls(two_workers: TwoWorkers, way: 
     assert found[-1] < 0.9 * found[0]
 
 
-def test_the_losses_of_all_backends_on_the_same_images_agree_step_by_step(two_workers: TwoWorkers) -> None:
-    found = {str(way): losses(two_workers(way)) for way in WAYS}
+@pytest.mark.parametrize("ways", [ENOUGH, pytest.param(WAYS, marks=pytest.mark.slow)], ids=["enough", "all"])
+def test_the_losses_of_all_backends_on_the_same_images_agree_step_by_step(
+    two_workers: TwoWorkers, ways: list[Way]
+) -> None:
+    found = {str(way): losses(two_workers(way)) for way in ways}
     assert len(found) >= 5
     all_of_them = np.array(list(found.values()))
     spread = np.ptp(all_of_them, axis=0) / all_of_them.min(axis=0)

@@ -16,7 +16,7 @@ import pytest
 
 from tests.conftest import ROOT, Harness
 from tests.faults.running import LONG, TINY, Run
-from tests.parity.conftest import WAYS, Record, Way
+from tests.parity.conftest import WAYS, Record, Way, each
 
 OVER_MPI = [way for way in WAYS if way.transport == "mpi"]
 LOOPBACK = re.compile(r"(::ffff:)?127\.\d+\.\d+\.\d+|::1")
@@ -40,7 +40,7 @@ def expected(record: Record, way: Way) -> str:
     return f"{carrier} through mpi4py" if way.transport == "mpi" else carrier
 
 
-@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("way", each(WAYS), ids=str)
 def test_every_rank_names_what_carried_its_gradients_and_the_interface_that_did(
     two_workers: Callable[[Way], Record], way: Way
 ) -> None:
@@ -74,7 +74,7 @@ def started(python: Path, run_dir: Path, index: int, env: dict[str, str]) -> sub
     )
 
 
-@pytest.mark.parametrize("way", OVER_MPI, ids=str)
+@pytest.mark.parametrize("way", each(OVER_MPI), ids=str)
 def test_an_mpi_that_does_not_hear_its_launcher_is_an_error_that_names_its_world(
     planned: Callable[[Way], Path], tmp_path: Path, way: Way
 ) -> None:
@@ -105,7 +105,7 @@ def _events(run_dir: Path, rank: int) -> dict[str, Any]:
     return {event["event"]: event for event in map(json.loads, lines)}
 
 
-@pytest.mark.parametrize("way", [way for way in WAYS if way.transport in ("mpi", "gloo")], ids=str)
+@pytest.mark.parametrize("way", each(way for way in WAYS if way.transport in ("mpi", "gloo")), ids=str)
 def test_nothing_listens_on_an_address_that_other_machines_reach(
     environment: Callable[..., Path], tmp_path: Path, way: Way
 ) -> None:

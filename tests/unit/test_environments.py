@@ -91,6 +91,7 @@ def test_built_environment_is_ready_and_checked(tiny: EnvironmentSpec) -> None:
     assert report.ok and report.imported == {"six": "1.17.0"} and report.python_version == marker["python"]
 
 
+@pytest.mark.slow
 def test_ready_environment_is_reused_at_once(ready: EnvironmentSpec) -> None:
     news: list[str] = []
     began = time.monotonic()
@@ -98,6 +99,7 @@ def test_ready_environment_is_reused_at_once(ready: EnvironmentSpec) -> None:
     assert time.monotonic() - began < 1 and not news
 
 
+@pytest.mark.slow
 def test_site_packages_on_the_pythonpath_do_not_count_as_installed(
     tiny: EnvironmentSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,6 +121,7 @@ def test_of_two_concurrent_builders_one_installs_and_the_other_waits(tiny: Envir
     ]
 
 
+@pytest.mark.slow
 def test_different_environments_build_at_the_same_time(tiny: EnvironmentSpec, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     other = requiring(tmp_path / "other", "six==1.16.0")
@@ -136,6 +139,7 @@ def test_environment_of_a_killed_build_is_partial_and_is_rebuilt(tiny: Environme
     assert environments.check(tiny).ok
 
 
+@pytest.mark.slow
 def test_lock_outlives_a_killed_harness_until_its_pip_has_ended(tiny: EnvironmentSpec) -> None:
     environments.path(tiny).parent.mkdir(parents=True)
     with environments._lock(environments.path(tiny), print) as lock:
@@ -173,6 +177,7 @@ def test_unreachable_index_is_named_as_the_reason(tmp_path: Path) -> None:
     assert "the package index does not answer, pip tries again" in news
 
 
+@pytest.mark.slow
 def test_post_build_runs_in_the_environment_and_its_failure_is_a_failed_build(tiny: EnvironmentSpec) -> None:
     def compile_nothing(folder: Path, run: Run) -> None:
         run(
@@ -221,6 +226,7 @@ def test_failed_compilation_ends_with_the_compilers_words(tmp_path: Path) -> Non
     assert "compiling answer" in news
 
 
+@pytest.mark.slow
 def test_failed_setup_of_a_package_ends_with_what_it_said(tmp_path: Path) -> None:
     setup = "import os\nraise SystemExit('no MPI ' + 'x' * 500)"
     with pytest.raises(BuildFailed) as failure:
