@@ -15,7 +15,7 @@ from harness.report import verdict as report
 from harness.report.figures import Figure, Mark
 from harness.report.page import Page
 from harness.report.provenance import Runs
-from harness.report.tables import Column, Section, Table
+from harness.report.tables import Section, Table
 
 if TYPE_CHECKING:
     import pandas
@@ -138,8 +138,8 @@ def _nothing(frame: pandas.DataFrame) -> Section:
 
 def _verdict(completed: pandas.DataFrame) -> Section:
     """The answer to the question that the suite is for. It is about all results of the page, whatever is filtered."""
-    told = report.told(verdicts.verdict(completed, MARGIN))
-    table = Table("verdict", "The comparison", tuple(map(Column, told.headings)), told.rows)
+    found = verdicts.verdict(completed, MARGIN)
+    told, table = report.told(found), tables.comparison(found)
     lists = {
         "Each toolkit": told.findings,
         "An indication only, not like for like": told.indications,
@@ -152,7 +152,7 @@ def _verdict(completed: pandas.DataFrame) -> Section:
         "verdict",
         told.question,
         answer=told.headline,
-        tables=(table,) if told.rows else (),
+        tables=(table,) if table.rows else (),
         lists=tuple((title, items) for title, items in lists.items() if items),
     )
 

@@ -9,18 +9,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from harness.analysis.scaling import Interval, Overhead
+from harness.analysis.verdict import Verdict
 from harness.record import FILE_NAME
 from harness.report import provenance
 from harness.report.figures import Facets, Figure
 from harness.report.lines import Line
 from harness.report.provenance import Runs
+from harness.report.verdict import contender, mark
 
 if TYPE_CHECKING:
     import pandas
 
 LISTED_RUNS = 20_000  # a page that holds more opens slowly
 
-Kind = Literal["text", "count", "img_per_s", "share", "date"]
+Kind = Literal["text", "count", "img_per_s", "share", "ratio", "date"]
 Cell = str | int | float | None
 
 
@@ -215,6 +217,35 @@ def _run(source: str) -> str:
 
 def _what(line: Line, workers: int, nodes: int) -> tuple[Cell, ...]:
     return (line.system, *line.panel, line.name, workers, nodes or None)
+
+
+def comparison(found: Verdict) -> Table:
+    """Each toolkit beside the best of the parameter servers, at every size that both have."""
+    columns = (
+        *(Column("toolkit"), Column("where"), Column("workers", "count")),
+        *(Column("img/s", "img_per_s"), Column("efficiency", "share")),
+        *(Column("PS img/s", "img_per_s"), Column("PS efficiency", "share"), Column("PS best of", "count")),
+        *_with_interval("ratio of efficiencies", "ratio"),
+        *_with_interval("ratio of img/s", "ratio"),
+        Column("differs"),
+    )
+    rows: list[tuple[Cell, ...]] = []
+    for one in (*found.comparisons, *found.controls):
+        facets = one.facets
+        who = contender(facets), f"{facets['system']}, {facets['model']}, {facets['data']}"
+        for size in one.sizes:
+            servers = size.servers
+            rows.append(
+                (
+                    *(*who, size.workers, size.toolkit.img_per_s, size.toolkit.efficiency),
+                    *(servers.img_per_s, servers.efficiency),
+                    None if facets["origin"] == "published" else len(servers.tried),
+                    *_numbers(size.efficiency_ratio, size.efficiency_interval),
+                    *_numbers(size.throughput_ratio, size.throughput_interval),
+                    mark(size, size.workers == one.base),
+                )
+            )
+    return Table("verdict", "The comparison", columns, tuple(rows))
 
 
 def _with_interval(name: str, kind: Kind) -> tuple[Column, Column, Column]:

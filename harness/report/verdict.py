@@ -364,14 +364,15 @@ def _rows(one: Comparison) -> list[tuple[str, ...]]:
                 "" if one.facets["origin"] == "published" else str(len(size.servers.tried)),
                 ratio if number else "",
                 f"{size.throughput_ratio:.3f} {interval(size.throughput_interval, 3)}".rstrip(),
-                _mark(number, size),
+                mark(size, number == 0),
             )
         )
     return rows
 
 
-def _mark(number: int, size: AtSize) -> str:
-    if number == 0:
+def mark(size: AtSize, first: bool) -> str:
+    """How the toolkit differs at this size, in a word or two."""
+    if first:
         return "(baseline)"
     if size.p is None:
         return "no repeats"

@@ -244,6 +244,7 @@
     count: (value) => value.toLocaleString("en"),
     img_per_s: (value) => value.toLocaleString("en", { minimumFractionDigits: 1, maximumFractionDigits: value < 100 ? 2 : 1 }),
     share: (value) => `${(100 * value).toFixed(1)} %`,
+    ratio: (value) => value.toFixed(3),
     date: (value) => value.slice(0, 16).replace("T", " "),
     text: (value) => value,
   };
