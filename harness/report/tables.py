@@ -223,11 +223,10 @@ def comparison(found: Verdict) -> Table:
     """Each toolkit beside the best of the parameter servers, at every size that both have."""
     columns = (
         *(Column("toolkit"), Column("where"), Column("workers", "count")),
-        *(Column("img/s", "img_per_s"), Column("efficiency", "share")),
-        *(Column("PS img/s", "img_per_s"), Column("PS efficiency", "share"), Column("PS best of", "count")),
-        *_with_interval("ratio of efficiencies", "ratio"),
+        *(*_with_interval("ratio of efficiencies", "ratio"), Column("differs")),
+        *(Column("efficiency", "share"), Column("PS efficiency", "share")),
+        *(Column("img/s", "img_per_s"), Column("PS img/s", "img_per_s"), Column("PS best of", "count")),
         *_with_interval("ratio of img/s", "ratio"),
-        Column("differs"),
     )
     rows: list[tuple[Cell, ...]] = []
     for one in (*found.comparisons, *found.controls):
@@ -237,12 +236,12 @@ def comparison(found: Verdict) -> Table:
             servers = size.servers
             rows.append(
                 (
-                    *(*who, size.workers, size.toolkit.img_per_s, size.toolkit.efficiency),
-                    *(servers.img_per_s, servers.efficiency),
-                    None if facets["origin"] == "published" else len(servers.tried),
+                    *(*who, size.workers),
                     *_numbers(size.efficiency_ratio, size.efficiency_interval),
-                    *_numbers(size.throughput_ratio, size.throughput_interval),
                     mark(size, size.workers == one.base),
+                    *(size.toolkit.efficiency, servers.efficiency, size.toolkit.img_per_s, servers.img_per_s),
+                    None if facets["origin"] == "published" else len(servers.tried),
+                    *_numbers(size.throughput_ratio, size.throughput_interval),
                 )
             )
     return Table("verdict", "The comparison", columns, tuple(rows))
