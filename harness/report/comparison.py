@@ -36,7 +36,7 @@ _HOW = {
     "image_size": "{} px",
     "batch_size": "batch {}",
     "precision": "{}",
-    "threads": "{} threads",
+    "threads": "threads={}",
     "warmup_steps": "{} warm-up steps",
     "steps": "{} steps",
     "training": "{}",
@@ -125,7 +125,9 @@ def _runs(frame: pandas.DataFrame, bases: Mapping[int, _Base]) -> str:
             " ".join(part for part in (*configuration, *told, servers) if part),
             _nodes(row),
         )
-        order = (*key, *(row[name] for name in apart), row["nodes"], row["workers"], row["ps"], position)
+        # On one machine the usual number of threads changes with that of workers, which does not make it another curve.
+        order = (*key, *(row[name] for name in apart if name != "threads"))
+        order += (row["nodes"], row["workers"], row["ps"], row["threads"], position)
         lines.append((order, (*who, *_figures(row, bases.get(position)))))
     lines.sort(key=lambda line: line[0])
     return table([HEADINGS, *(cells for _, cells in lines)], right={4, 5, 6, 7})
