@@ -20,7 +20,7 @@ FULL  := --backends parameter_server,distributed_replicated,multi_worker_mirrore
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-run: quick-environments  ## install what is missing, compare parameter_server and pytorch on 1 and 2 nodes, print the table
+run: quick-environments  ## install what is missing, compare parameter_server and pytorch on 1 and 2 nodes, print the table, write a report
 	OMP_WAIT_POLICY=PASSIVE $(HARNESS) compare-backends $(QUICK) $(SMALL) --output $(RUNS)/quick
 	@$(HARNESS) report $(RUNS)/quick --output $(RUNS)/report.html
 
