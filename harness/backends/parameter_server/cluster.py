@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import suppress
 from typing import Any, Callable, List, Sequence, Tuple
 
@@ -13,6 +14,7 @@ from harness.worker.job import Job
 
 v1 = tf.compat.v1
 COUNT, LEAVE = 0, 1  # what workers say to a server
+FAREWELL_S = 5.0
 UNKNOWN = (-1, -1)  # the answer of a server whose kernel does not count
 
 
@@ -89,10 +91,20 @@ class Gate:
         return [] if UNKNOWN in counts else counts
 
     def leave(self, session: Any) -> None:
-        """Tell the parameter servers that this worker needs them no more. They end when all workers have said so."""
+        """Tell the parameter servers that this worker needs them no more. They end when all workers have said so.
+
+        A server takes its last farewell and is gone before it has answered. TensorFlow mostly calls that an error, and
+        rarely waits for the answer for ever; so nobody here waits for it any longer than ``FAREWELL_S``.
+        """
         for farewell in self._farewells:  # one at a time: a server that goes would cancel the others' in the same step
-            with suppress(tf.errors.UnavailableError):  # the server took it and was gone before its answer arrived
-                session.run(farewell)
+            told = threading.Thread(target=_say, args=(session, farewell), daemon=True)
+            told.start()
+            told.join(FAREWELL_S)
+
+
+def _say(session: Any, farewell: Any) -> None:
+    with suppress(tf.errors.UnavailableError):
+        session.run(farewell)
 
 
 def on_server(ps: int) -> Any:
