@@ -174,6 +174,7 @@ def test_a_job_that_fails_before_anything_is_measured_shows_what_it_printed(user
     no_number(user, user.run("pytorch"), "failed", "repeat 1 is not complete", "no such licence")
 
 
+@pytest.mark.slow
 def test_a_killed_controller_loses_nothing(user: User) -> None:
     run = user.begin(steps=["--warmup", "1", "--steps", "3", "--repeats", "2"])
     run.reaches("worker-0", "window")

@@ -43,12 +43,12 @@ def test_a_corrupted_image_fails_the_run_and_is_named(begin: Begin, images: Path
         "pytorch",
         pytest.param("parameter_server", marks=pytest.mark.slow),
         "pytorch torch mpi",
-        "distributed_replicated",
+        pytest.param("distributed_replicated", marks=pytest.mark.slow),
         "multi_worker_mirrored",
         "horovod torch mpi",
         pytest.param("horovod torch gloo", marks=pytest.mark.slow),
         pytest.param("horovod tensorflow mpi", marks=pytest.mark.slow),
-        "horovod tensorflow gloo",
+        pytest.param("horovod tensorflow gloo", marks=pytest.mark.slow),
     ],
 )
 def test_a_training_that_diverges_gives_no_number(begin: Begin, backend: str) -> None:

@@ -67,7 +67,7 @@ def test_each_server_moves_what_the_plan_says_for_every_worker_and_step(
     ("backend", "placement"),
     [
         pytest.param("parameter_server", "round_robin", marks=slow),
-        ("parameter_server", "partitioned"),
+        pytest.param("parameter_server", "partitioned", marks=slow),
         pytest.param("parameter_server", "greedy", marks=slow),
         pytest.param("distributed_replicated", "greedy", marks=slow),
         pytest.param("distributed_replicated", "round_robin", marks=slow),

@@ -196,6 +196,7 @@ def test_the_shortest_lane_is_next() -> None:
 # --- a small study on this machine ---
 
 
+@pytest.mark.slow
 def test_a_study_goes_on_where_it_was(harness: Harness, tmp_path: Path) -> None:
     pytorch, folder = '[[matrix]]\nbackend = "pytorch"\nnodes = 1\n', tmp_path / "runs" / "trial"
     file = str(
