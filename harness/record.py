@@ -203,9 +203,3 @@ def search(path: Path) -> Iterator[Found]:
                 folders += [entry.path for entry in entries if not entry.name.startswith(".") and entry.is_dir()]
         else:
             yield Found(file, status.st_size, status.st_mtime_ns)
-
-
-def find(paths: Sequence[Path]) -> Iterator[Path]:
-    """The record files at or below ``paths``, sorted. Raises InvalidInput for a path that does not exist."""
-    for path in paths:
-        yield from sorted(Path(found.path) for found in search(path))

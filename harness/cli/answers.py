@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from harness.cli.common import AS_JSON, reading, share_of
+from harness.cli.common import AS_JSON, RESULTS, reading, share_of
 from harness.errors import InvalidInput
 
 if TYPE_CHECKING:
     import pandas
-
-RESULTS = click.argument("sources", nargs=-1, required=True, metavar="RESULTS...")
 
 
 @click.command("table")

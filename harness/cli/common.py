@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from harness.run import Run
     from harness.where import Where
 
+RESULTS = click.argument("sources", nargs=-1, required=True, metavar="RESULTS...")
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="print JSON for scripts")
 REFRESH_S = 0.5
 CLEAR_LINE = "\r\x1b[2K"

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import click
 
 from harness import export
-from harness.cli.common import not_empty, path_of, reading
+from harness.cli.common import RESULTS, not_empty, path_of, reading
 
 if TYPE_CHECKING:
     from harness.record import Status
 
 
 @click.command("export")
-@click.argument("sources", nargs=-1, required=True, metavar="RESULTS...")
+@RESULTS
 @click.option("--format", "wanted", type=click.Choice(export.FORMATS), help="[default: what the FILE's suffix says]")
 @click.option("--output", "-o", metavar="FILE", callback=not_empty, help="file to write  [default: print]")
 @click.option("--all", "everything", is_flag=True, help="with runs that have no number, such as failed ones")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from harness.cli.common import AS_JSON, reading, share_of
+from harness.cli.common import AS_JSON, RESULTS, reading, share_of
 from harness.errors import HarnessError, InvalidInput
 
 if TYPE_CHECKING:
@@ -119,11 +119,8 @@ compare = click.Command(
 )
 
 
-SOURCES = click.argument("sources", nargs=-1, required=True, metavar="RESULTS...")
-
-
 @click.command("history")
-@SOURCES
+@RESULTS
 @AS_JSON
 def history(sources: tuple[str, ...], as_json: bool) -> None:
     """Find when measurements changed: change points in what each of them gave, run after run, in RESULTS.
@@ -148,21 +145,21 @@ def baseline() -> None:
 
 @baseline.command("save")
 @click.argument("name")
-@SOURCES
+@RESULTS
 @click.option("--note", metavar="TEXT", default="", help="what it is, for those who find it later")
 @click.option("--replace", is_flag=True, help="put it in the place of one that has this name")
 @AS_JSON
 def save(name: str, sources: tuple[str, ...], note: str, replace: bool, as_json: bool) -> None:
     """Copy the records with a number in RESULTS into the baseline NAME."""
     from harness import baselines
+    from harness.analysis.labels import count
 
     found = baselines.save(name, sources, note, replace)
     if as_json:
         click.echo(found.model_dump_json(by_alias=True))
         return
     left = f"; {found.without_number} without a number left out" if found.without_number else ""
-    records = f"{found.records} record{'s' * (found.records != 1)}"
-    click.echo(f"baseline {name}: {records}{left}\n{baselines.folder() / name}")
+    click.echo(f"baseline {name}: {count(found.records, 'record')}{left}\n{baselines.folder() / name}")
 
 
 @baseline.command("list")
@@ -171,6 +168,7 @@ def list_baselines(as_json: bool) -> None:
     """The baselines, with what they hold."""
     from harness import baselines
     from harness.report.table import table
+    from harness.report.text import minute
 
     found = baselines.all_saved()
     if as_json:
@@ -180,7 +178,7 @@ def list_baselines(as_json: bool) -> None:
     else:
         rows = [("name", "records", "saved", "harness", "from", "note")]
         rows += [
-            (one.name, str(one.records), one.saved[:16].replace("T", " "), one.harness, " ".join(one.sources), one.note)
+            (one.name, str(one.records), minute(one.saved), one.harness, " ".join(one.sources), one.note)
             for one in found
         ]
         click.echo(table(rows, right={1}))

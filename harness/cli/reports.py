@@ -6,14 +6,14 @@ from pathlib import Path
 
 import click
 
-from harness.cli.common import list_of, not_empty, reading
+from harness.cli.common import RESULTS, list_of, not_empty, reading
 from harness.errors import InvalidInput
 
 FORMATS = ["png", "svg", "pdf"]
 
 
 @click.command("report")
-@click.argument("sources", nargs=-1, required=True, metavar="RESULTS...")
+@RESULTS
 @click.option(
     "-o", "--output", default="report.html", show_default=True, metavar="FILE", callback=not_empty, help="- is stdout"
 )

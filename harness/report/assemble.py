@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     import pandas
 
 SYSTEMS_IN_TITLE = 3
-MARGIN = 0.05  # efficiencies closer than this are no different, as with `harness verdict`
 
 
 def page(frame: pandas.DataFrame, sources: Sequence[str], made: str, title: str | None = None) -> Page:
@@ -138,7 +137,7 @@ def _nothing(frame: pandas.DataFrame) -> Section:
 
 def _verdict(completed: pandas.DataFrame) -> Section:
     """The answer to the question that the suite is for. It is about all results of the page, whatever is filtered."""
-    found = verdicts.verdict(completed, MARGIN)
+    found = verdicts.verdict(completed)
     told, table = report.told(found), tables.comparison(found)
     lists = {
         "Each toolkit": told.findings,

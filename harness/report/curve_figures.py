@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from harness.analysis import scaling
 from harness.analysis.scaling import Configuration, Interval, Overhead, Point
@@ -12,6 +13,7 @@ from harness.report.figures import Axis, Figure, Series, Style, decade_ticks, me
 from harness.report.lines import Line
 from harness.report.palette import LIGHT
 from harness.report.provenance import Runs
+from harness.report.text import plural
 
 STRONG_SIZES = 3  # batch sizes that happen to make a global batch at two sizes are no strong scaling
 
@@ -100,7 +102,7 @@ def _ps_sweep(line: Line, points: Sequence[Point], runs: Runs) -> Figure:
         ]
         series.append(
             Series(
-                name=f"{point.workers:,} worker{'s' * (point.workers != 1)}, best of {len(point.tried)}",
+                name=f"{plural(point.workers, 'worker')}, best of {len(point.tried)}",
                 kind="curve",
                 x=tuple(one.ps for one in shown),
                 y=tuple(one.sample.mean for one in shown),
@@ -244,7 +246,7 @@ def _distinct(figures: Sequence[Figure]) -> list[Figure]:
     found = []
     for figure in figures:
         seen[figure.name] = count = seen.get(figure.name, 0) + 1
-        found.append(figure if count == 1 else Figure(**{**vars(figure), "name": f"{figure.name}-{count}"}))
+        found.append(figure if count == 1 else replace(figure, name=f"{figure.name}-{count}"))
     return found
 
 

@@ -11,6 +11,7 @@ from harness.analysis.history import FEWEST, LEVEL, Change, History, Series
 from harness.analysis.labels import count
 from harness.report.regression import percent, some_differences
 from harness.report.table import table
+from harness.report.text import minute
 
 SCHEMA = "harness.history/1"
 
@@ -64,15 +65,10 @@ def _changed(one: Series) -> list[str]:
 
 def _change(change: Change) -> list[str]:
     low, high = change.ci95
-    between = f"between {_when(change.before.started)} and {_when(change.after.started)}"
+    between = f"between {minute(change.before.started)} and {minute(change.after.started)}"
     return [
         f"  {between}: {change.old_img_per_s:.2f} → {change.new_img_per_s:.2f} img/s, "
         f"{percent(change.change)} (95 % CI {percent(low)} … {percent(high)})",
         f"    {change.before.id}  →  {change.after.id}",
         *(f"  {line}" for line in some_differences(change.differences) or [f"  {NOTHING}"]),
     ]
-
-
-def _when(started: str) -> str:
-    """``2026-01-31 04:05`` in UTC."""
-    return started[:16].replace("T", " ")

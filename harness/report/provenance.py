@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from harness.analysis.scaling import Configuration, Interval, Point
+from harness.report.text import minute, plural
 
 if TYPE_CHECKING:
     import pandas
@@ -62,9 +63,8 @@ def _varied(options: Sequence[Mapping[str, Any]]) -> frozenset[str]:
 def of_point(point: Point, runs: Runs, line: Line) -> tuple[str, ...]:
     """Everything about a point of ``line``."""
     best = point.best
-    workers = f"{point.workers:,} worker{'s' * (point.workers != 1)}"
-    nodes = f" on {point.nodes:,} node{'s' * (point.nodes != 1)}" if point.nodes else ""
-    lines = [line.name, f"{workers}{nodes}, {line.system}"]
+    nodes = f" on {plural(point.nodes, 'node')}" if point.nodes else ""
+    lines = [line.name, f"{plural(point.workers, 'worker')}{nodes}, {line.system}"]
     if not math.isnan(point.img_per_s):
         lines.append(f"{throughput(point.img_per_s)} img/s{interval(point.interval)}")
     if not math.isnan(point.efficiency):
@@ -115,7 +115,7 @@ def of_run(runs: Runs, row: int) -> tuple[str, ...]:
     columns = {name: values[row] for name, values in runs.columns.items()}
     ci95 = columns["ci95"]
     return (
-        f"{columns['started'][:16].replace('T', ' ')} UTC",
+        f"{minute(columns['started'])} UTC",
         f"{throughput(columns['img_per_s'])} img/s{'' if math.isnan(ci95) else f' ± {throughput(ci95)} (95 % CI)'}",
         *filter(None, (columns["software"], columns["transport_seen"])),
         columns["source"],

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness.analysis.history import FEWEST
 from harness.errors import InvalidInput
 from harness.report import provenance
 from harness.report.figures import Axis, Facets, Figure, Mark, Series, Style, panel_name, slug
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 SHOWN_RECORDS = 24
 SHOWN_RANKS = 256
 STRAGGLER = 1.05  # a rank is pointed out whose median step takes 5 % longer than that of the median rank
-HISTORY_RUNS = 6  # the same measurement done as often has a history worth a figure
+HISTORY_RUNS = FEWEST  # the same measurement done as often has a history worth a figure
 SHOWN_HISTORIES = 50
 SHOWN_HISTORY_RUNS = 500
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from harness.analysis import traffic
+from harness.analysis.labels import count
 from harness.analysis.statistics import Summary
 from harness.batch import Standing
 from harness.launch.job import Job, Step
@@ -145,7 +146,7 @@ def study_counts(found: Sequence[campaign.Standing]) -> str:
     """``12 points: 8 completed, 3 queued, 1 failed``."""
     phases = [one.phase for one in found]
     told = ", ".join(f"{phases.count(phase)} {phase}" for phase in dict.fromkeys(phases))
-    return f"{_plural(len(found), 'point')}: {told}"
+    return f"{count(len(found), 'point')}: {told}"
 
 
 def study_outcome(found: Sequence[campaign.Standing]) -> str:
@@ -170,7 +171,7 @@ def study_plan(found: Sequence[campaign.Standing], jobs: Sequence[Job], lanes: i
         rows = [
             (str(number % lanes + 1), job.name, str(job.nodes), _repeats(job.steps)) for number, job in enumerate(jobs)
         ]
-        queue = f"{_plural(len(jobs), 'job')} in {_plural(min(lanes, len(jobs)), 'lane')}, one at a time in each:"
+        queue = f"{count(len(jobs), 'job')} in {count(min(lanes, len(jobs)), 'lane')}, one at a time in each:"
         parts += [queue, table([("lane", "job", "nodes", "repeats"), *rows], right={0, 2})]
         parts += [f"the script of {jobs[0].name}:", script]
     return "\n\n".join(parts)
@@ -182,10 +183,6 @@ def _repeats(steps: Sequence[Step]) -> str:
     numbers = sorted({step.repeat for step in steps})
     text = str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]}-{numbers[-1]}"
     return text + (f" of {runs} runs in turn" if runs > 1 else "")
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count} {noun}{'s' * (count != 1)}"
 
 
 def readiness(found: Sequence[Readiness]) -> str:

@@ -18,3 +18,8 @@ def plural(count: int, noun: str) -> str:
 def percent(share: float, limits: tuple[float, float] | None, digits: int) -> str:
     """``52.11 % [51.9, 52.3]``, or nothing for NaN."""
     return "" if math.isnan(share) else f"{100 * share:.{digits}f} % {interval(limits, digits, 100)}".rstrip()
+
+
+def minute(time: str) -> str:
+    """``2026-01-31 04:05`` of an ISO 8601 time."""
+    return time[:16].replace("T", " ")
