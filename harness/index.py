@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from harness import backend, environments, judge, record, results
 from harness.analysis import statistics, traffic
+from harness.files import whole_file
 
 if TYPE_CHECKING:
     import pandas
@@ -143,10 +143,5 @@ def _write(root: Path, kept: pandas.DataFrame) -> None:
     file = _file(root)
     with suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(dir=file.parent)
-        os.close(descriptor)
-        try:
-            kept.to_parquet(temporary, index=False)
-            Path(temporary).replace(file)
-        finally:
-            Path(temporary).unlink(missing_ok=True)
+        with whole_file(file) as stream:
+            kept.to_parquet(stream, index=False)

@@ -9,6 +9,7 @@ import click
 
 from harness import export
 from harness.cli.common import RESULTS, not_empty, path_of, reading
+from harness.files import whole_file
 
 if TYPE_CHECKING:
     from harness.record import Status
@@ -43,6 +44,6 @@ def export_(
     if file is None:
         export.write(sources, chosen, sys.stdout.buffer, status, repository, reading())
         return
-    with export.whole_file(file) as stream:
+    with whole_file(file) as stream:
         count = export.write(sources, chosen, stream, status, repository, reading())
     click.echo(f"{count} result{'s' * (count != 1)}: {file}")

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import HarnessError, InvalidInput
-from harness.record import write_atomically
+from harness.files import whole_file
 from harness.report import palette, plotly
 from harness.report.figures import Facets
 from harness.report.tables import Section, Table
@@ -72,7 +72,8 @@ def write(text: str, path: Path) -> None:
             raise InvalidInput(
                 f"{path}: is a folder; the page needs the name of a file, such as {path / 'report.html'}"
             )
-        write_atomically(path, text)
+        with whole_file(path) as stream:  # a device is written to, not replaced
+            stream.write(text.encode())
     except FileNotFoundError:
         raise InvalidInput(f"{path.parent}: no such folder to write {path.name} in") from None
     except OSError as error:

@@ -1,0 +1,28 @@
+"""Files that are there whole or not at all."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+
+@contextmanager
+def whole_file(target: Path) -> Iterator[IO[bytes]]:
+    """A file to write to that takes the place of ``target`` when all went well; a device or pipe is written to as it is."""
+    if target.exists() and not target.is_file():
+        with target.open("wb") as stream:
+            yield stream
+        return
+    target = target.resolve()  # a link stays a link
+    with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}.", delete=False) as stream:
+        try:
+            yield stream
+            stream.close()
+            Path(stream.name).chmod(0o644)
+            Path(stream.name).replace(target)
+        except BaseException:
+            Path(stream.name).unlink(missing_ok=True)
+            raise
