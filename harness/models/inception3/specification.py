@@ -161,7 +161,9 @@ def _pass_through(layers: Iterable[Layer], image: Tuple[int, int], pixels: Dict[
     height, width = image
     for layer in layers:
         if isinstance(layer, Branches):
-            height, width = [_pass_through(branch, (height, width), pixels) for branch in layer.branches][0]
+            image = height, width
+            for branch in layer.branches:  # all of them leave an image of the same size
+                height, width = _pass_through(branch, image, pixels)
         elif isinstance(layer, Pool):
             padding = 1 if layer.stride == 1 else 0
             height, width = (output_size(side, 3, layer.stride, padding) for side in (height, width))
