@@ -35,10 +35,12 @@ class ServerExchange:
 class AllreduceExchange:
     """All workers sum their gradients, in buffers of at most ``buffer_bytes`` filled in the order of the backward pass.
 
-    A buffer leaves when it is full; one that is smaller than a tensor holds that tensor alone.
+    A buffer leaves when it is full, or, with ``waits="until_free"``, with whatever is in it as soon as the buffer before it is
+    done. A tensor that is larger than a buffer goes alone.
     """
 
     buffer_bytes: int
+    waits: Literal["until_full", "until_free"] = "until_full"
 
 
 Exchange = ServerExchange | AllreduceExchange

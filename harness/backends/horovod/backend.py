@@ -36,7 +36,7 @@ def _arrange(spec: RunSpec) -> Arrangement:
 
 
 def _exchange(spec: RunSpec) -> AllreduceExchange:
-    return AllreduceExchange(buffer_bytes=int(spec.options["fusion_threshold_mb"] * MIB))
+    return AllreduceExchange(int(spec.options["fusion_threshold_mb"] * MIB), waits="until_free")
 
 
 BACKEND = Backend(
