@@ -104,7 +104,8 @@ class Law:
         nodes = np.asarray(nodes, float)
         beyond: Floats = np.asarray(nodes > 1, float)
         if isinstance(self.exchange, ServerExchange):
-            return nodes - float(self.exchange.shared_nodes), beyond
+            remote: Floats = nodes - float(self.exchange.shared_nodes)
+            return remote, beyond
         if p.algorithm == "ring":  # each node passes on (n − 1)/n of the sum twice: Patarasuk and Yuan 2009
             around: Floats = 2 * (nodes - 1) / nodes
             return around, beyond

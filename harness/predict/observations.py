@@ -47,6 +47,8 @@ class Observation:
     """
 
     backend: str
+    model: str
+    image_size: int  # 0: the model's own
     law: Law
     nodes: int
     workers: int
@@ -174,6 +176,8 @@ def _observation(row: dict[str, Any], singles: dict[Hashable, float]) -> Observa
     own = (row["backend"], row["transport"], *work_of(row))
     return Observation(
         backend=row["backend"],
+        model=row["model"],
+        image_size=row["image_size"],
         law=_law_of(row),
         nodes=row["nodes"] or row["workers"],  # a table of efficiencies does not say
         workers=row["workers"],
