@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     import pandas
 
 
+_NO_SINGLE = (
+    "no run of {model} on one worker is there; add one, or give --single IMG_PER_S, what one worker trains alone"
+)
+
+
 def of_site(name: str) -> pandas.DataFrame:
     """The published results of the system that site ``name`` is. Raises InvalidInput if there are none."""
     from harness import published, site
@@ -47,14 +52,18 @@ def by_hand(single: float, throughput: float, overhead: float, what: What, devic
     )
 
 
-def basis(frame: pandas.DataFrame, what: What, transport: str | None = None) -> Basis:
+def basis(
+    frame: pandas.DataFrame, what: What, transport: str | None = None, single: float | None = None, strict: bool = False
+) -> Basis:
     """What the results in a DataFrame of ``results.load`` say about ``what``.
 
     Of several groups with the right mechanism (and ``transport``) the one with most sizes is taken. A single worker's step
-    comes from it, too, else from another group; of another batch it is scaled. Raises InvalidInput where one of them is not
-    known.
+    comes from it, too, else from another group; of another batch it is scaled. ``single`` (img/s) is given instead of it.
+    ``strict`` wants it measured. Raises InvalidInput where one of them is not known.
     """
     found, _ = groups(frame)
+    if single is not None:
+        found = [_told_single(group, what, single) for group in found]
     mechanism = "servers" if what.has_servers else "allreduce"
     if transport is not None:
         backend_ = backends.backend(what.backend)
@@ -67,6 +76,8 @@ def basis(frame: pandas.DataFrame, what: What, transport: str | None = None) -> 
             f"no results on several nodes with {'parameter servers' if what.has_servers else 'an allreduce'}"
             f"{f' over {transport}' if transport else ''} to start from; give others, or --single and --throughput"
         )
+    if strict and not any(_alike(each, what, None) and each.single_s for one in found for each in one.observations):
+        raise InvalidInput(_NO_SINGLE.format(model=what.model))
     chosen = max(suitable, key=lambda one: (len({each.workers for each in one.observations}), len(one.observations)))
     fit = fitting.fit(chosen)
     single_s, single_draws, told = _single(fit, found, what)
@@ -89,9 +100,16 @@ def _single(fit: Fit, found: Sequence[Group], what: What) -> tuple[float, Floats
                 if one.relative:
                     continue
                 return _scaled(its.singles[one.work], its.single_draws[one.work], one, what, group, "fitted")
-    raise InvalidInput(
-        f"no step of {what.model} on one worker is known there; give --single IMG_PER_S, what one worker trains alone"
+    raise InvalidInput(_NO_SINGLE.format(model=what.model))
+
+
+def _told_single(group: Group, what: What, single: float) -> Group:
+    """``group`` with what a single worker does in the runs that are alike."""
+    observations = (
+        replace(one, single_s=one.batch / single) if _alike(one, what, None) and not one.relative else one
+        for one in group.observations
     )
+    return Group(group.key, tuple(observations))
 
 
 def _alike(one: Observation, what: What, batch: int | None) -> bool:

@@ -105,8 +105,8 @@ class _Problem:
         self.mean, self.deviation = (np.array(part, float) for part in zip(*priors, strict=True))
 
     def _first_single(self, work: Hashable) -> Prior:
-        """Where nobody measured one worker: the smallest run's step is a little longer. Of the runs of 2017 it was so by 4 to
-        7 % on two devices.
+        """Where nobody measured one worker: the smallest run's step is a little longer. In 2017 it was by 4 to 7 % on two
+        devices.
         """
         least = min((one for one in self.group.observations if one.work == work), key=lambda one: one.workers)
         return Prior(least.step_s / 1.05, 1.05)

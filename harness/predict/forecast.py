@@ -76,6 +76,24 @@ class Bound:
     bytes: float
     seconds: float
 
+    @property
+    def name(self) -> str:
+        """``compute``, ``PS 17`` or ``network``."""
+        if self.server == COMPUTE:
+            return "compute"
+        return "network" if self.server == WORKER else f"PS {self.server}"
+
+    def as_dict(self) -> dict[str, object]:
+        """For JSON."""
+        return {
+            "pass": self.which,
+            "by": self.name,
+            "tensor": self.tensor,
+            "tensor_bytes": self.tensor_bytes,
+            "bytes": self.bytes,
+            "seconds": self.seconds,
+        }
+
 
 @dataclass(frozen=True)
 class Prediction:
