@@ -103,15 +103,15 @@ class Law:
         """How often a byte of a queue passes through the endpoint that serves all, and through a worker's own."""
         nodes = np.asarray(nodes, float)
         beyond: Floats = np.asarray(nodes > 1, float)
+        served: Floats
         if isinstance(self.exchange, ServerExchange):
-            remote: Floats = nodes - float(self.exchange.shared_nodes)
-            return remote, beyond
-        if p.algorithm == "ring":  # each node passes on (n − 1)/n of the sum twice: Patarasuk and Yuan 2009
-            around: Floats = 2 * (nodes - 1) / nodes
-            return around, beyond
-        levels = np.ceil(np.log2(np.maximum(nodes / p.switch_nodes, 1)) - 1e-9)
-        passed: Floats = 2 * np.where(nodes > 1, np.maximum(levels, 1), 0)
-        return passed, beyond
+            served = nodes - float(self.exchange.shared_nodes)
+        elif p.algorithm == "ring":  # each node passes on (n − 1)/n of the sum twice: Patarasuk and Yuan 2009
+            served = 2 * (nodes - 1) / nodes
+        else:  # up to the root and down again, one whole sum at every level that leaves a switch
+            levels = np.ceil(np.log2(np.maximum(nodes / p.switch_nodes, 1)) - 1e-9)
+            served = 2 * np.where(nodes > 1, np.maximum(levels, 1), 0)
+        return served, beyond
 
     def _phase(
         self,
