@@ -77,10 +77,12 @@ def fits(found: Sequence[Fitted], left_out: Sequence[str]) -> str:
     said = [table(rows, right), ""]
     for fit, _, _ in found:
         said += [fit.group.name, *(f"  {line}" for line in parameters(fit)), ""]
-    said += [
-        "Errors are predicted over measured throughput, minus 1. Intervals hold 90 %.",
-        *(f"left out: {one}" for one in left_out),
-    ]
+    errors = [error for _, _, unseen in found if unseen for error in unseen.errors]
+    if errors:
+        worst = max(errors, key=abs)
+        said.append(f"Held out: {plural(len(errors), 'run')}, MAPE {_mean(errors):.1%}, worst {worst:+.1%}.")
+    said.append("Errors are predicted over measured throughput, minus 1. Intervals hold 90 %.")
+    said += [f"left out: {one}" for one in left_out]
     return "\n".join(said)
 
 
