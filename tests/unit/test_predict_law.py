@@ -1,0 +1,312 @@
+"""The law of a step, by what anyone can check: arithmetic on bytes, limits, symmetries, and the same step event by event."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.exchange import AllreduceExchange, ServerExchange
+from harness.models import specification
+from harness.placement import bytes_per_server, partitioned, place
+from harness.predict import forecast
+from harness.predict.explain import partitioned as in_slices
+from harness.predict.forecast import Basis, What
+from harness.predict.law import Law
+from harness.predict.observations import law_for
+from harness.predict.parameters import Parameters
+from harness.predict.profile import Profile, profile
+from harness.predict.timeline import timeline
+
+STEP_S = 0.46
+DAINT_LIKE = Parameters(throughput=2.4e9, overhead=0.02, replica_overhead=0.01, message=1e-6)
+MB = 1e6
+MODEL = "inception3"
+LARGEST = max(tensor.bytes for tensor in specification(MODEL).tensors)
+TOTAL = sum(tensor.bytes for tensor in specification(MODEL).tensors)
+SERVERS = What("parameter_server", MODEL, 64)
+REPLICATED = What("distributed_replicated", MODEL, 64)
+BASIS = Basis(DAINT_LIKE, STEP_S)
+
+
+def with_options(what: What, **options: Any) -> What:
+    return replace(what, options=json.dumps(options))
+
+
+def rate(what: What, nodes: int, ps: int, basis: Basis = BASIS) -> float:
+    return forecast.at(what, basis, nodes, ps).img_per_s
+
+
+# --- what bounds a step ---------------------------------------------------------------------------
+
+
+def test_ps_holding_the_largest_tensor_bounds_the_step() -> None:
+    tensors = specification(MODEL).tensors
+    pieces = place(tensors, 116, "greedy", 2**20)
+    holder = next(piece.ps for piece in pieces if piece.bytes == LARGEST)
+    held = bytes_per_server(pieces, 116)
+    # But for a beta it is alone on its server, which is the fullest all the same.
+    assert held[holder] == max(held) == pytest.approx(LARGEST, rel=1e-3)
+    assert LARGEST == 2048 * 1001 * 4
+
+    predicted = forecast.at(SERVERS, BASIS, 128, 116)
+    assert [bound.which for bound in predicted.bounds] == ["forward", "backward"]
+    for bound in predicted.bounds:
+        assert (bound.tensor, bound.server, bound.name) == ("dense.kernel", holder, f"PS {holder}")
+        assert bound.tensor_bytes == LARGEST
+        assert bound.bytes == pytest.approx(
+            127 * LARGEST, rel=1e-3
+        )  # 128 workers, less the one on the server's own node
+        # The bytes at the throughput, and one message for each worker; at most the pass that they wait for besides.
+        wire_s = 127 * (LARGEST / 2.4e9 + 1e-6)
+        assert wire_s <= bound.seconds < wire_s + STEP_S
+    passes = sum(bound.seconds for bound in predicted.bounds)
+    assert predicted.step_s == pytest.approx(passes + 0.02, rel=1e-12)
+
+
+def test_a_step_that_the_network_cannot_slow_down_is_compute_and_overhead() -> None:
+    infinite = replace(DAINT_LIKE, throughput=math.inf, message=0.0)
+    several = [(SERVERS, 116), (SERVERS, 1), (in_slices(SERVERS), 40), (What("horovod", MODEL, 64), 0)]
+    for what, ps in several:
+        assert forecast.at(what, Basis(infinite, STEP_S), 128, ps).step_s == pytest.approx(STEP_S + 0.02, rel=1e-12)
+        assert forecast.at(what, Basis(infinite, STEP_S), 128, ps).bounds[0].name == "compute"
+    replicated = forecast.at(REPLICATED, Basis(infinite, STEP_S), 128, 116)
+    assert replicated.step_s == pytest.approx(STEP_S + 0.02 + 0.01, rel=1e-12)
+
+
+@pytest.mark.parametrize("what", [SERVERS, REPLICATED, What("horovod", MODEL, 64), What("pytorch", MODEL, 64)])
+def test_one_worker_alone_waits_for_nothing(what: What) -> None:
+    assert forecast.at(what, BASIS, 1, 1 if what.has_servers else 0).step_s == pytest.approx(STEP_S, rel=1e-12)
+
+
+@pytest.mark.parametrize("what", [SERVERS, REPLICATED, in_slices(SERVERS), What("horovod", MODEL, 64)])
+def test_more_nodes_never_shorten_a_step_and_a_faster_network_never_lengthens_it(what: What) -> None:
+    ps = 8 if what.has_servers else 0
+    sizes = np.arange(8, 600, 7)
+    assert (np.diff(forecast.steps(what, BASIS, sizes, ps)) >= -1e-12).all()
+    rates = [rate(what, 256, ps, Basis(replace(DAINT_LIKE, throughput=r), STEP_S)) for r in np.geomspace(1e8, 1e11, 30)]
+    assert (np.diff(rates) >= -1e-9).all()
+
+
+# --- servers --------------------------------------------------------------------------------------
+
+
+def test_the_largest_tensor_is_a_floor_that_more_servers_do_not_lower() -> None:
+    fullest = [max(forecast.held(SERVERS, ps)) for ps in range(1, 191)]
+    assert fullest[0] == TOTAL
+    assert min(fullest) == LARGEST
+    # The floor is reached once, and then nothing is gained any more: servers hold next to nothing or one large tensor.
+    first = fullest.index(LARGEST)
+    assert all(one == LARGEST for one in fullest[first + 30 :])
+    on_128 = [rate(SERVERS, 128, ps) for ps in (first + 1, 116, 128)]
+    assert max(on_128) / min(on_128) < 1.02
+
+
+def test_cutting_tensors_into_slices_beats_whole_ones_where_their_largest_binds() -> None:
+    sliced = in_slices(SERVERS)
+    for nodes in (64, 128, 256, 512):
+        whole, cut = (forecast.best(one, BASIS, [nodes])[0].img_per_s for one in (SERVERS, sliced))
+        assert cut > whole
+    at_128, at_512 = (
+        forecast.best(sliced, BASIS, [nodes])[0].img_per_s / forecast.best(SERVERS, BASIS, [nodes])[0].img_per_s
+        for nodes in (128, 512)
+    )
+    assert 1.3 < at_128 < at_512
+    # On few nodes compute hides the network either way.
+    assert rate(sliced, 8, 4) == pytest.approx(rate(SERVERS, 8, 4), rel=0.02)
+
+
+def test_slices_spread_the_bytes_evenly() -> None:
+    held = bytes_per_server(partitioned(specification(MODEL).tensors, 40, 2**20), 40)
+    assert max(held) <= TOTAL / 40 + 2**20  # the one with fewest bytes gets the next slice: Graham 1966
+    assert sum(held) == TOTAL
+
+
+def test_dealt_in_turn_even_numbers_of_servers_have_all_kernels_on_half_of_them() -> None:
+    """InceptionV3 creates a kernel and a beta in turn, so every other server gets betas only."""
+    held = {
+        ps: bytes_per_server(place(specification(MODEL).tensors, ps, "round_robin", 2**20), ps) for ps in range(1, 13)
+    }
+    for even in (2, 4, 6, 8, 10, 12):
+        light, heavy = sorted((sum(held[even][0::2]), sum(held[even][1::2])))
+        assert light < 0.02 * heavy
+    assert max(held[2]) > 0.99 * TOTAL
+    # So an odd number is better than the next even one, and two servers are hardly better than one.
+    for odd in (3, 5, 7):
+        assert rate(REPLICATED, 128, odd) > rate(REPLICATED, 128, odd + 1)
+    assert rate(REPLICATED, 128, 2) == pytest.approx(rate(REPLICATED, 128, 1), rel=0.02)
+
+
+def test_resnet50_has_a_period_of_three() -> None:
+    tensors = specification("resnet50").tensors
+    worst = {ps: max(bytes_per_server(place(tensors, ps, "round_robin", 2**20), ps)) for ps in (2, 3, 4)}
+    assert worst[3] > 0.9 * sum(tensor.bytes for tensor in tensors)
+    assert worst[2] < 0.6 * sum(tensor.bytes for tensor in tensors)
+
+
+def test_a_server_beside_a_worker_serves_that_one_without_the_network() -> None:
+    beside, apart = (with_options(SERVERS, ps_nodes=where) for where in ("shared", "dedicated"))
+    for nodes in (2, 16, 128):
+        shared, own = (forecast.bounds(what, BASIS, nodes, 1) for what in (beside, apart))
+        for one, other in zip(shared, own, strict=True):
+            if one.server >= 0:
+                assert one.bytes * nodes == pytest.approx(other.bytes * (nodes - 1))
+        assert rate(beside, nodes, 1) >= rate(apart, nodes, 1)
+    # Beside workers there is room for as many servers as nodes; elsewhere for as many as there are pieces.
+    assert beside.most_servers(4) == 4
+    assert apart.most_servers(4) > 100
+    assert forecast.steps(beside, BASIS, [4, 8], 8).tolist() == [math.inf, pytest.approx(rate_step(beside, 8, 8))]
+
+
+def rate_step(what: What, nodes: int, ps: int) -> float:
+    return forecast.at(what, BASIS, nodes, ps).step_s
+
+
+def test_devices_of_one_node_exchange_together() -> None:
+    """They sum their gradients before these leave the node: what crosses the network does not know how many there are."""
+    for what, ps in ((SERVERS, 8), (REPLICATED, 8), (What("horovod", MODEL, 64), 0)):
+        eight = replace(what, devices_per_node=8)
+        one_each, eight_each = forecast.at(what, BASIS, 16, ps), forecast.at(eight, BASIS, 16, ps)
+        assert eight_each.workers == 8 * one_each.workers
+        assert eight_each.step_s == one_each.step_s
+        assert eight_each.img_per_s == pytest.approx(8 * one_each.img_per_s)
+
+
+def test_the_barriers_of_2017_send_a_token_from_each_worker_to_each_other() -> None:
+    law, slow = law_for("parameter_server", MODEL, None, 8), replace(DAINT_LIKE, message=1e-4)
+    assert isinstance(law.exchange, ServerExchange)
+    without = float(law.seconds(128, 128, STEP_S, slow))
+    for tokens, barriers in (
+        ("none", 0.0),
+        ("all_to_all", 1.0),
+        ("all_to_all_per_piece", len(law.exchange.pieces) / 8),
+    ):
+        with_them = replace(law, exchange=replace(law.exchange, tokens=tokens))
+        assert float(with_them.seconds(128, 128, STEP_S, slow)) - without == pytest.approx(barriers * 128 * 127 * 1e-4)
+
+
+# --- allreduce ------------------------------------------------------------------------------------
+
+
+def test_what_a_ring_costs_stops_growing_with_the_number_of_nodes() -> None:
+    slow = Basis(replace(DAINT_LIKE, throughput=2e8, message=0.0), STEP_S)
+    what = What("horovod", MODEL, 64)
+    steps = forecast.steps(what, slow, [2, 4, 16, 256, 4096], 0)
+    assert (np.diff(steps) > 0).all()
+    assert steps[-1] == pytest.approx(steps[-2], rel=0.005)
+    # In the end each node passes on twice the model, of which one pass of compute hides some.
+    assert steps[-1] <= STEP_S + 0.02 + 2 * TOTAL / 2e8
+    assert steps[-1] >= 2 * TOTAL / 2e8
+
+
+def test_a_tree_costs_one_more_sum_with_every_doubling() -> None:
+    tree = replace(DAINT_LIKE, throughput=2e8, message=0.0, algorithm="tree")
+    steps = forecast.steps(What("horovod", MODEL, 64), Basis(tree, STEP_S), [64, 128, 256, 512], 0)
+    assert np.diff(steps) == pytest.approx([2 * TOTAL / 2e8] * 3, rel=0.2)
+
+
+def test_at_the_same_throughput_servers_with_even_bytes_cannot_beat_a_ring_by_much() -> None:
+    """As many even servers as workers move twice (N − 1)/N of the model each way: the same bytes as a ring."""
+    ring = rate(What("horovod", MODEL, 64), 128, 0)
+    even = forecast.best(in_slices(SERVERS), BASIS, [128])[0].img_per_s
+    assert even < 1.05 * ring
+
+
+# --- event by event -------------------------------------------------------------------------------
+
+CASES = 120
+
+
+def cases() -> list[tuple[str, str, int, int, Parameters]]:
+    """Backend, options, servers, nodes and parameters, by chance but always the same."""
+    chance = random.Random(2017)
+    servers = list(product(("parameter_server", "distributed_replicated"), ("greedy", "round_robin", "partitioned")))
+    made = []
+    for number in range(CASES):
+        p = Parameters(
+            throughput=10 ** chance.uniform(7.5, 10.5),
+            overhead=chance.uniform(0, 0.1),
+            replica_overhead=chance.uniform(0, 0.1),
+            message=chance.choice([0.0, 1e-6, 1e-4]),
+            forward_share=chance.uniform(0.2, 0.45),
+            algorithm=chance.choice(["ring", "tree"]),
+            switch_nodes=chance.choice([1, 4]),
+        )
+        if number % 4:
+            backend, placement = chance.choice(servers)
+            where = chance.choice(["shared", "dedicated"])
+            size = chance.choice(["256KiB", "1MiB", "4MiB"])
+            options = json.dumps({"placement": placement, "ps_nodes": where, "slice_size": size})
+            ps = chance.choice([1, 2, 3, 4, 8, 12, 40, 116])
+            made.append((backend, options, ps, chance.randint(ps, 512), p))
+        else:
+            backend = chance.choice(["horovod", "pytorch", "multi_worker_mirrored"])
+            made.append((backend, "{}", 0, chance.randint(1, 512), p))
+    return made
+
+
+@pytest.mark.parametrize("model", ["inception3", "resnet50"])
+def test_the_law_is_what_the_queues_give_event_by_event(model: str) -> None:
+    for backend, options, ps, nodes, p in cases():
+        law, known = law_for(backend, model, None, ps, options), profile(model)
+        if isinstance(law.exchange, AllreduceExchange) and law.exchange.waits == "until_free":
+            p = replace(p, message=0.0)  # one message is counted, though how many leave depends on the network
+        drawn = timeline(law, known, nodes, nodes, STEP_S, p)
+        assert drawn.seconds == float(law.seconds(nodes, nodes, STEP_S, p))
+        told = (backend, options, ps, nodes, p)
+        assert end_of(drawn.spans, law, known, nodes, p) == pytest.approx(drawn.seconds, rel=1e-9), told
+
+
+def end_of(spans: Any, law: Law, known: Profile, nodes: int, p: Parameters) -> float:
+    """When the step ends of which ``spans`` are drawn: forward computes each layer as soon as its parameters have come."""
+    forward_s, backward_s = p.forward_share * STEP_S, (1 - p.forward_share) * STEP_S
+    left = dict(zip(known.names, known.left, strict=True))
+    pulls = [one for one in spans if one.kind == "pull"]
+    pushes = [one for one in spans if one.kind in ("push", "allreduce")]
+    pulls_first = isinstance(law.exchange, ServerExchange) and law.exchange.pulls == "before_forward"
+    own = [own_worker(law.exchange, known, nodes, p)] if isinstance(law.exchange, ServerExchange) else []
+    turn = forward_s
+    if pulls_first:
+        turn = max(
+            [turn, *(one.end + left[one.tensor] * forward_s for one in pulls), *(o.pulled(forward_s) for o in own)]
+        )
+    last = [one.end for one in (pushes if pulls_first else [*pushes, *pulls])]
+    end = max([turn + backward_s, *last, *(o.pushed(turn, backward_s) for o in own)])
+    if nodes > 1:
+        end += p.overhead
+        end += p.replica_overhead if isinstance(law.exchange, ServerExchange) and not pulls_first else 0.0
+    return end
+
+
+class own_worker:  # noqa: N801
+    """A worker's own endpoint, one piece at a time: all pieces of the model pass it."""
+
+    def __init__(self, exchange: ServerExchange, known: Profile, nodes: int, p: Parameters) -> None:
+        left = dict(zip(known.names, known.left, strict=True))
+        self.again = exchange.pulls == "after_push"
+        self.pieces = [
+            (left[piece.tensor], (nodes > 1) * (piece.bytes / p.throughput + p.message)) for piece in exchange.pieces
+        ]
+
+    def pulled(self, forward_s: float) -> float:
+        """When forward ends."""
+        here, now, before = 0.0, 0.0, 1.0
+        for left, takes in self.pieces:
+            here += takes
+            now = max(now + (before - left) * forward_s, here)
+            before = left
+        return now + before * forward_s
+
+    def pushed(self, turn: float, backward_s: float) -> float:
+        """When the last gradient has left, or come back if they come back at once."""
+        free, back = turn, turn
+        for left, takes in reversed(self.pieces):
+            free = max(free, turn + left * backward_s) + takes
+            back = max(back, free) + takes
+        return back if self.again else free
