@@ -1,4 +1,4 @@
-"""The law of a step, by what anyone can check: arithmetic on bytes, limits, symmetries, and the same step event by event."""
+"""The law of a step, by what anyone can check: bytes, limits, symmetries, and the same step event by event."""
 
 from __future__ import annotations
 
@@ -270,7 +270,7 @@ def end_of(spans: Any, law: Law, known: Profile, nodes: int, p: Parameters) -> f
     pulls = [one for one in spans if one.kind == "pull"]
     pushes = [one for one in spans if one.kind in ("push", "allreduce")]
     pulls_first = isinstance(law.exchange, ServerExchange) and law.exchange.pulls == "before_forward"
-    own = [own_worker(law.exchange, known, nodes, p)] if isinstance(law.exchange, ServerExchange) else []
+    own = [OwnEndpoint(law.exchange, known, nodes, p)] if isinstance(law.exchange, ServerExchange) else []
     turn = forward_s
     if pulls_first:
         turn = max(
@@ -284,7 +284,7 @@ def end_of(spans: Any, law: Law, known: Profile, nodes: int, p: Parameters) -> f
     return end
 
 
-class own_worker:  # noqa: N801
+class OwnEndpoint:
     """A worker's own endpoint, one piece at a time: all pieces of the model pass it."""
 
     def __init__(self, exchange: ServerExchange, known: Profile, nodes: int, p: Parameters) -> None:
