@@ -63,7 +63,8 @@ def basis(
 
     Of several groups with the right mechanism (and ``transport``) the one with most sizes is taken. A single worker's step
     comes from it, too, else from another group; of another batch it is scaled. ``single`` (img/s) is given instead of it,
-    ``forward_share`` instead of the usual one. ``strict`` wants a single worker measured. Raises InvalidInput where one of them is not known.
+    ``forward_share`` instead of the usual one. ``strict`` wants a single worker measured. Raises InvalidInput where
+    something is not known.
     """
     found, _ = groups(frame, forward_share=forward_share)
     if single is not None:
