@@ -77,6 +77,7 @@ COMMANDS = {
     "predict": "predictions.predict",
     "fit": "predictions.fit",
     "explain": "predictions.explain",
+    "split": "predictions.split",
     "export": "exports.export_",
     "list": "show.list_",
     "site": "show.site_",

@@ -48,6 +48,12 @@ def _from_options() -> list[click.Option]:
                 help="what one worker trains alone",
             ),
             click.Option(
+                ["--forward-share"],
+                type=click.FloatRange(0.05, 0.95),
+                metavar="SHARE",
+                help="of a step's compute, as `harness split` measures it  [default: 0.30 on GPUs, 0.37 on CPUs]",
+            ),
+            click.Option(
                 ["--throughput"],
                 type=click.FloatRange(min=0, min_open=True),
                 metavar="GB/S",
@@ -129,6 +135,7 @@ def _every(what: What, basis: Basis, sizes: list[int], as_json: bool) -> None:
 def _asked(given: dict[str, Any]) -> tuple[What, Basis]:
     """What is to be predicted, and from what. Raises InvalidInput."""
     from harness.predict.basis import basis, by_hand
+    from harness.predict.parameters import FORWARD_SHARE
 
     what, device = what_of(given)
     if given["throughput"] is not None:
@@ -136,10 +143,11 @@ def _asked(given: dict[str, Any]) -> tuple[What, Basis]:
             raise InvalidInput("--throughput: needs --single, too: what one worker trains alone, in img/s")
         if given["site"] or given["sources"]:
             raise InvalidInput("--throughput: instead of --site and --from, which say it themselves")
-        return what, by_hand(given["single"], given["throughput"] * 1e9, given["overhead"] / 1e3, what, device)
+        share = given["forward_share"] or FORWARD_SHARE[device]
+        return what, by_hand(given["single"], given["throughput"] * 1e9, given["overhead"] / 1e3, what, share)
     if given["overhead"]:
         raise InvalidInput("--overhead: only with --throughput; results say it themselves")
-    return what, basis(_results(given), what, given["transport"], given["single"])
+    return what, basis(_results(given), what, given["transport"], given["single"], given["forward_share"])
 
 
 def what_of(given: dict[str, Any]) -> tuple[What, str]:
@@ -229,8 +237,14 @@ predict = GroupedCommand(
 @click.option(
     "--data", type=click.Choice(["synthetic", "real"]), default="synthetic", show_default=True, help="which runs"
 )
+@click.option(
+    "--forward-share",
+    type=click.FloatRange(0.05, 0.95),
+    metavar="SHARE",
+    help="of a step's compute; see `harness split`",
+)
 @AS_JSON
-def fit(sources: tuple[str, ...], hold_out: str | None, data: str, as_json: bool) -> None:
+def fit(sources: tuple[str, ...], hold_out: str | None, data: str, forward_share: float | None, as_json: bool) -> None:
     """Fit the scaling model to RESULTS and tell how well it does: errors, cross-validation, parameters with intervals."""
     from harness import results
     from harness.predict import fitting, holdout
@@ -238,7 +252,7 @@ def fit(sources: tuple[str, ...], hold_out: str | None, data: str, as_json: bool
     from harness.report import prediction
 
     condition = holdout.condition(hold_out) if hold_out else None
-    found, left_out = groups(results.load(sources, told=reading()), data)
+    found, left_out = groups(results.load(sources, told=reading()), data, forward_share)
     known = [one for one in found if fitting.tested(one.observations)]
     left_out += [f"{one.name}: one worker only" for one in found if one not in known]
     if not known:
@@ -319,7 +333,7 @@ def _explain_record(given: dict[str, Any]) -> None:
     beside = beside[(beside["system"] == row["system"]) & (beside["device"] == row["device"])]
     one = explaining.explain(
         what,
-        basis(beside, what, row["transport"], given["single"], strict=given["single"] is None),
+        basis(beside, what, row["transport"], given["single"], given["forward_share"], strict=given["single"] is None),
         row["nodes"],
         row["ps"],
     )
@@ -347,4 +361,42 @@ explain = GroupedCommand(
     ],
     callback=_explain,
     help=_explain.__doc__,
+)
+
+
+def _split(**given: Any) -> None:
+    """Measure on this machine which share of a training step is its forward pass, for --forward-share.
+
+    `harness split --backend pytorch --model resnet50 --batch-size 64`
+    """
+    from harness.environments import EnvironmentProblem
+    from harness.predict import split as splitting
+    from harness.spec import RunSpec
+
+    fields = {name: value for name, value in given.items() if name in SPLIT and value is not None}
+    spec = RunSpec.validated(**{"backend": "pytorch", "warmup_steps": 3, "steps": 20} | fields)
+    try:
+        found = splitting.measure(spec)
+    except EnvironmentProblem as problem:
+        raise InvalidInput(str(problem)) from None
+    if given["as_json"]:
+        click.echo(json.dumps(found.__dict__))
+        return
+    click.echo(
+        f"forward {found.forward_s:.4g} s, step {found.step_s:.4g} s: share {found.share:.3f} ± {found.ci95:.3f} (95 % CI)"
+    )
+
+
+SPLIT = (
+    *("backend", "framework", "model", "batch_size", "image_size", "device", "precision", "threads"),
+    *("warmup_steps", "steps"),
+)
+split = GroupedCommand(
+    "split",
+    params=[
+        *(one for one in spec_options() if one.name in SPLIT),
+        click.Option(["--json", "as_json"], is_flag=True, help="print JSON for scripts"),
+    ],
+    callback=_split,
+    help=_split.__doc__,
 )

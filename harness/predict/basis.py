@@ -42,26 +42,31 @@ def of_site(name: str) -> pandas.DataFrame:
     return frame[frame["system"] == known.system]
 
 
-def by_hand(single: float, throughput: float, overhead: float, what: What, device: str) -> Basis:
-    """From a single worker's throughput (img/s), a node's (bytes/s), and the overhead of a step (s)."""
-    share = parameters.FORWARD_SHARE[device]
+def by_hand(single: float, throughput: float, overhead: float, what: What, forward_share: float) -> Basis:
+    """From a single worker's throughput (img/s), a node's (bytes/s), the overhead of a step (s), and the forward share."""
     return Basis(
-        parameters=Parameters(throughput, overhead, forward_share=share),
+        parameters=Parameters(throughput, overhead, forward_share=forward_share),
         single_s=what.batch_size / single,
         told=(f"{single:g} img/s of one worker, {throughput / 1e9:g} GB/s, {overhead * 1e3:g} ms: as given",),
     )
 
 
 def basis(
-    frame: pandas.DataFrame, what: What, transport: str | None = None, single: float | None = None, strict: bool = False
+    frame: pandas.DataFrame,
+    what: What,
+    transport: str | None = None,
+    single: float | None = None,
+    forward_share: float | None = None,
+    strict: bool = False,
 ) -> Basis:
     """What the results in a DataFrame of ``results.load`` say about ``what``.
 
     Of several groups with the right mechanism (and ``transport``) the one with most sizes is taken. A single worker's step
-    comes from it, too, else from another group; of another batch it is scaled. ``single`` (img/s) is given instead of it.
-    ``strict`` wants it measured. Raises InvalidInput where one of them is not known.
+    comes from it, too, else from another group; of another batch it is scaled. ``single`` (img/s) is given instead of it,
+    ``forward_share`` instead of the usual one. ``strict`` wants a single worker measured. Raises InvalidInput where
+    something is not known.
     """
-    found, _ = groups(frame)
+    found, _ = groups(frame, forward_share=forward_share)
     if single is not None:
         found = [_told_single(group, what, single) for group in found]
     mechanism = "servers" if what.has_servers else "allreduce"
@@ -109,7 +114,7 @@ def _told_single(group: Group, what: What, single: float) -> Group:
         replace(one, single_s=one.batch / single) if _alike(one, what, None) and not one.relative else one
         for one in group.observations
     )
-    return Group(group.key, tuple(observations))
+    return replace(group, observations=tuple(observations))
 
 
 def _alike(one: Observation, what: What, batch: int | None) -> bool:

@@ -93,7 +93,7 @@ class _Problem:
         net = network(group.key.system)
         self.fixed = Parameters(
             throughput=1.0,
-            forward_share=known.FORWARD_SHARE.get(group.key.device, known.FORWARD_SHARE["cuda"]),
+            forward_share=group.forward_share or known.FORWARD_SHARE[group.key.device],
             algorithm=algorithm,
             switch_nodes=net.switch_nodes,
         )

@@ -121,7 +121,8 @@ def parameters(fit: Fit) -> list[str]:
         value, low, high = (f"{each * q.scale:.3g}" for each in (one.value, one.low, one.high))
         lines.append(f"{q.name.replace('_', ' ')}: {value} {q.unit} ({low} – {high}); {one.how}: {q.meaning}")
     p = fit.parameters
-    lines.append(f"forward share of compute: {p.forward_share:g} (assumed; see docs/scaling-model.md)")
+    how = "assumed; see docs/scaling-model.md" if fit.group.forward_share is None else "as given"
+    lines.append(f"forward share of compute: {p.forward_share:g} ({how})")
     if fit.group.key.mechanism == "allreduce":
         free = f", levels within {p.switch_nodes} nodes free" if p.algorithm == "tree" and p.switch_nodes > 1 else ""
         lines.append(f"gradients summed: {'around a ring' if p.algorithm == 'ring' else 'along a tree'}{free}")
