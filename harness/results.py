@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -162,16 +162,20 @@ def family(backend: str, ps: int) -> backends.Family:
 
 
 def _other_training(spec: RunSpec) -> str:
-    """The options of ``spec`` that its backend says make it another training than everyone's synchronous SGD."""
+    """The same for a run, also with a backend that is not installed here."""
     try:
-        fields = backends.backend(spec.backend).options.model_fields
+        return other_training(backends.backend(spec.backend), spec.options)
     except InvalidInput:
         return ""
+
+
+def other_training(backend: backends.Backend, options: Mapping[str, Any]) -> str:
+    """Those ``options`` of which ``backend`` says that they make another training than everyone's synchronous SGD."""
     told = []
-    for name, field in fields.items():
+    for name, field in backend.options.model_fields.items():
         marked = field.json_schema_extra.get(OTHER_TRAINING) if isinstance(field.json_schema_extra, dict) else None
-        if isinstance(marked, list) and spec.options.get(name) in marked:
-            told.append(f"{name}={spec.options[name]}")
+        if isinstance(marked, list) and options.get(name) in marked:
+            told.append(f"{name}={options[name]}")
     return ", ".join(told)
 
 

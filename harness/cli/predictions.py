@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,13 @@ def _what_options() -> list[click.Option]:
     return [one for one in options if one.name != "ps"]
 
 
+def _finite(context: click.Context, option: click.Parameter, value: float | None) -> float | None:
+    """Ranges let NaN and infinity pass."""
+    if value is not None and not math.isfinite(value):
+        raise InvalidInput(f"{option.opts[0]} {value}: must be a finite number")
+    return value
+
+
 def _from_options() -> list[click.Option]:
     return grouped(
         [
@@ -44,6 +52,7 @@ def _from_options() -> list[click.Option]:
             click.Option(
                 ["--single"],
                 type=click.FloatRange(min=0, min_open=True),
+                callback=_finite,
                 metavar="IMG_PER_S",
                 help="what one worker trains alone",
             ),
@@ -56,12 +65,14 @@ def _from_options() -> list[click.Option]:
             click.Option(
                 ["--throughput"],
                 type=click.FloatRange(min=0, min_open=True),
+                callback=_finite,
                 metavar="GB/S",
                 help="what a node sends and receives; with --single instead of results",
             ),
             click.Option(
                 ["--overhead"],
                 type=click.FloatRange(min=0),
+                callback=_finite,
                 default=0.0,
                 metavar="MS",
                 help="of a step of several workers; with --throughput",
@@ -154,6 +165,7 @@ def what_of(given: dict[str, Any]) -> tuple[What, str]:
     """What the options say is to be predicted, and the kind of device. Raises InvalidInput as a run with them would."""
     from harness import backend as backends
     from harness.predict.forecast import What
+    from harness.results import other_training
     from harness.spec import RunSpec, checked
 
     if given["backend"] is None:
@@ -165,6 +177,10 @@ def what_of(given: dict[str, Any]) -> tuple[What, str]:
     options = checked(backend.options, own[backend.name]).model_dump()
     fields = {name: value for name, value in fields.items() if name in PREDICTED}
     spec = RunSpec.validated(**fields)
+    if other := other_training(backend, options):
+        raise InvalidInput(
+            f"--backend {backend.name} with {other}: the law is about synchronous steps of 32 bit gradients"
+        )
     what = What(
         backend=backend.name,
         model=spec.model,
@@ -180,6 +196,8 @@ def _results(given: dict[str, Any]) -> pandas.DataFrame:
     from harness import results
     from harness.predict.basis import of_site
 
+    if given["sources"] and given["site"]:
+        raise InvalidInput("--site: instead of --from; for both give --from reference, too")
     if given["sources"]:
         return results.load(given["sources"], told=reading())
     if given["site"]:
@@ -313,13 +331,17 @@ def _explain_record(given: dict[str, Any]) -> None:
     from harness.record import read
     from harness.report import prediction
 
+    describing = ("nodes", "ps", "backend", "site", "throughput")
+    if told := next((name for name in describing if given[name] is not None), None):
+        raise InvalidInput(f"--{told}: RECORD says it; give one of them")
     path = Path(given["record"])
     path = path / "record.json" if path.is_dir() else path
     record = read(path)
     if record.derived is None:
         raise InvalidInput(f"{path}: this run has no number: {record.reason}")
     frame = results.load([path])
-    row = {str(name): value for name, value in frame.iloc[0].items()}
+    # Python's numbers, not NumPy's.
+    row: dict[str, Any] = {str(name): value for name, value in frame.to_dict("records")[0].items()}
     what = What(
         row["backend"],
         row["model"],

@@ -85,8 +85,14 @@ def basis(
         raise InvalidInput(_NO_SINGLE.format(model=what.model))
     chosen = max(suitable, key=lambda one: (len({each.workers for each in one.observations}), len(one.observations)))
     fit = fitting.fit(chosen)
-    single_s, single_draws, told = _single(fit, found, what)
+    if single is None:
+        single_s, single_draws, told = _single(fit, found, what)
+    else:
+        single_s = what.batch_size / single
+        single_draws, told = np.full(DRAWN, single_s), (f"one worker: {single:,.4g} img/s, as given",)
     p, draws, more = _with_replicas(fit, what)
+    if fit.group.relative:  # time there is counted in steps of a single worker
+        p, draws = (one.in_steps_of(single_s) for one in (p, draws))
     return Basis(p, single_s, draws, single_draws, (*told, f"network: fitted to {chosen.name}", *more))
 
 
@@ -109,9 +115,9 @@ def _single(fit: Fit, found: Sequence[Group], what: What) -> tuple[float, Floats
 
 
 def _told_single(group: Group, what: What, single: float) -> Group:
-    """``group`` with what a single worker does in the runs that are alike."""
+    """``group`` with what a single worker does in the runs that are alike, where nobody measured it."""
     observations = (
-        replace(one, single_s=one.batch / single) if _alike(one, what, None) and not one.relative else one
+        replace(one, single_s=one.batch / single) if one.single_s is None and _alike(one, what, None) else one
         for one in group.observations
     )
     return replace(group, observations=tuple(observations))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -43,7 +44,7 @@ class Explanation:
             "workers": self.prediction.workers,
             "ps": self.prediction.ps,
             "img_per_s": self.prediction.img_per_s,
-            "interval": [self.prediction.low, self.prediction.high],
+            "interval": None if math.isnan(self.prediction.low) else [self.prediction.low, self.prediction.high],
             "step_s": self.prediction.step_s,
             "bound": None if bound is None else bound.as_dict() | {"held_bytes": self.held},
             "alternatives": [

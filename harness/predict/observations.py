@@ -87,6 +87,11 @@ class Group:
         return f"{system}, {software}, {mechanism}" + (f" over {transport}" if transport else "")
 
     @property
+    def relative(self) -> bool:
+        """Whether only efficiencies were published: time counts in steps of a single worker, however long."""
+        return all(one.relative for one in self.observations)
+
+    @property
     def replicas(self) -> bool:
         """Whether some run copied variables back to replicas."""
         return any(_exchange(one.law) == "after_push" for one in self.observations)
@@ -102,8 +107,8 @@ def groups(
     """The groups of the completed runs in a DataFrame of ``results.load``, and what was left out and why.
 
     Runs that read image files are left out unless ``data`` is "real": how long reading takes is not part of the law. So are
-    runs of asynchronous training, of models that are not in ``harness/models``, and of backends that do not say what they
-    exchange.
+    runs of other training (asynchronous, 16 bit gradients), of models that are not in ``harness/models``, and of backends
+    that do not say what they exchange.
     """
     rows: list[Any] = frame.to_dict("records")
     kept, left_out = [], Counter[str]()
@@ -132,8 +137,8 @@ def _unfit(row: dict[str, Any], data: str) -> str:
         return f"{'image files' if row['data'] == 'real' else 'synthetic data'}; the law leaves out what reading costs"
     if row["model"] not in models.names():
         return f"model {row['model']} is not known here"
-    if row["training"] and "none" in row["training"]:
-        return f"{row['training']}: the law is about synchronous steps"
+    if row["training"]:
+        return f"{row['training']}: the law is about synchronous steps of 32 bit gradients"
     try:
         known = backends.backend(row["backend"]).exchange is not None
     except InvalidInput:

@@ -55,7 +55,7 @@ def explanation(one: Explanation, measured_s: float | None = None, counted: Sequ
     """What binds a step, and what would help; with a measured step beside the predicted one."""
     prediction = one.prediction
     servers = f", {prediction.ps} PS" if prediction.ps else ""
-    title = f"{one.what.backend}, {one.what.model}, {prediction.nodes:,} nodes{servers}: "
+    title = f"{one.what.backend}, {one.what.model}, {plural(prediction.nodes, 'node')}{servers}: "
     title += f"{prediction.img_per_s:,.0f} img/s predicted, {seconds(prediction.step_s)} per step"
     if measured_s is not None:
         title += f"; measured {seconds(measured_s)} ({measured_s / prediction.step_s - 1:+.1%})"
@@ -120,6 +120,8 @@ def parameters(fit: Fit) -> list[str]:
         q = one.quantity
         value, low, high = (f"{each * q.scale:.3g}" for each in (one.value, one.low, one.high))
         lines.append(f"{q.name.replace('_', ' ')}: {value} {q.unit} ({low} – {high}); {one.how}: {q.meaning}")
+    if fit.group.relative:
+        lines.append("only efficiencies are known: for a second read a step of a single worker, however long that was")
     p = fit.parameters
     how = "assumed; see docs/scaling-model.md" if fit.group.forward_share is None else "as given"
     lines.append(f"forward share of compute: {p.forward_share:g} ({how})")
@@ -142,6 +144,7 @@ def _fit_as_dict(fit: Fit, alone: tuple[float, ...], held: HeldOut | None) -> di
     return {
         **fit.group.key._asdict(),
         "fitted": fit.fitted,
+        "relative": fit.group.relative,
         "mape": _mean(fit.errors),
         "left_one_out_mape": _mean(alone) if alone else None,
         "parameters": {

@@ -270,7 +270,7 @@ def end_of(spans: Any, law: Law, known: Profile, nodes: int, p: Parameters) -> f
     pulls = [one for one in spans if one.kind == "pull"]
     pushes = [one for one in spans if one.kind in ("push", "allreduce")]
     pulls_first = isinstance(law.exchange, ServerExchange) and law.exchange.pulls == "before_forward"
-    own = [OwnEndpoint(law.exchange, known, nodes, p)] if isinstance(law.exchange, ServerExchange) else []
+    own = [OwnEndpoint(law, known, nodes, p)] if isinstance(law.exchange, ServerExchange) else []
     turn = forward_s
     if pulls_first:
         turn = max(
@@ -287,11 +287,13 @@ def end_of(spans: Any, law: Law, known: Profile, nodes: int, p: Parameters) -> f
 class OwnEndpoint:
     """A worker's own endpoint, one piece at a time: all pieces of the model pass it."""
 
-    def __init__(self, exchange: ServerExchange, known: Profile, nodes: int, p: Parameters) -> None:
+    def __init__(self, law: Law, known: Profile, nodes: int, p: Parameters) -> None:
+        exchange, times = law.exchange, float(law.factors(nodes, p)[1])
+        assert isinstance(exchange, ServerExchange)
         left = dict(zip(known.names, known.left, strict=True))
         self.again = exchange.pulls == "after_push"
         self.pieces = [
-            (left[piece.tensor], (nodes > 1) * (piece.bytes / p.throughput + p.message)) for piece in exchange.pieces
+            (left[piece.tensor], times * (piece.bytes / p.throughput + p.message)) for piece in exchange.pieces
         ]
 
     def pulled(self, forward_s: float) -> float:

@@ -1,0 +1,255 @@
+"""predict, fit and explain as people call them: what they answer, and that bad input is one line and exit code 2."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.cli import main
+from tests import made
+from tests.conftest import Finished, Harness
+
+DAINT = ("--site", "daint", "--model", "inception3")
+SERVERS = (*DAINT, "--backend", "parameter_server")
+HOROVOD = (*DAINT, "--backend", "horovod")
+BY_HAND = ("--model", "inception3", "--backend", "horovod", "--single")
+COLUMNS = (
+    "source,system,framework,strategy,transport,model,batch_per_device,devices,devices_per_node,num_ps,data,"
+    "img_per_s,stdev,note"
+)
+
+
+@pytest.fixture
+def harness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Harness:
+    """The command line in this process: there are many calls, and starting Python with pandas takes most of one."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> Finished:
+        monkeypatch.setattr("sys.argv", ["harness", *arguments])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main()
+        said = capsys.readouterr()
+        return Finished(int(ended.value.code or 0), said.out, said.err)
+
+    return run
+
+
+def strictly(text: str) -> Any:
+    """JSON as everyone reads it: NaN and Infinity are Python's own."""
+
+    def refuse(name: str) -> None:
+        raise AssertionError(f"{name} is not JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+def at(line: str) -> list[str]:
+    return line.split()
+
+
+# --- bad input ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("predict", "--site", "nowhere", "--backend", "horovod"), ("unknown site 'nowhere'", "daint:gpu")),
+        (("predict", "--site", "alps", "--backend", "horovod"), ("--site alps", "nothing was published", "--from")),
+        (("predict", "--backend", "horovod"), ("nothing to start from", "--site", "--from", "--single")),
+        (("predict", *DAINT), ("--backend is required",)),
+        (("predict", *HOROVOD, "--ps", "4"), ("--ps 4", "horovod has no parameter servers")),
+        (("predict", *HOROVOD, "--transport", "grpc"), ("--transport grpc", "mpi")),
+        (("predict", *SERVERS, "--ps", "0"), ("--ps '0'", "best, all or numbers")),
+        (("predict", *SERVERS, "--ps", "9", "--nodes", "8"), ("--ps 9", "at most 8 servers")),
+        (("predict", *SERVERS, "--nodes", "0..3"), ("--nodes '0..3'", "must be numbers such as")),
+        (("predict", *SERVERS, "--nodes", "8..4"), ("--nodes '8..4'",)),
+        (("predict", *SERVERS, "--nodes", "x"), ("--nodes 'x'", "must be numbers such as")),
+        (("predict", *SERVERS, "--nodes", "9999999"), ("--nodes '9999999'",)),
+        (("predict", *SERVERS, "--nodes", "40000", "--devices-per-node", "8"), ("at most 65536 workers",)),
+        (("predict", *SERVERS, "--from", "reference"), ("--site", "instead of --from")),
+        (("predict", *SERVERS, "--sync", "none"), ("sync=none", "synchronous steps")),
+        (("predict", *HOROVOD, "--fp16-allreduce"), ("fp16_allreduce=True", "32 bit")),
+        (("predict", "--throughput", "2", "--backend", "horovod"), ("--throughput", "needs --single")),
+        (("predict", *HOROVOD, "--single", "100", "--throughput", "2"), ("--throughput", "instead of --site")),
+        (("predict", *HOROVOD, "--overhead", "3"), ("--overhead", "only with --throughput")),
+        (("predict", *BY_HAND, "nan", "--throughput", "1"), ("--single nan", "finite")),
+        (("predict", *BY_HAND, "inf", "--throughput", "1"), ("--single inf", "finite")),
+        (("predict", *BY_HAND, "100", "--throughput", "0"), ("--throughput", "x>0")),
+        (("predict", "--from", "gone", "--backend", "horovod"), ("gone", "no such file or folder")),
+        (("predict", "--from", "reference:Cori", "--backend", "parameter_server"), ("on one worker", "--single")),
+        (("predict", "--from", "reference:DGX-1", "--backend", "horovod"), ("on several nodes with an allreduce",)),
+        (("fit", "reference", "--hold-out", "nonsense"), ("--hold-out 'nonsense'", "nodes, workers, ps")),
+        (("fit", "reference", "--hold-out", "speed>3"), ("--hold-out 'speed>3'",)),
+        (("fit", "reference", "--hold-out", "nodes>0"), ("leaves nothing to fit",)),
+        (("fit", "reference", "--hold-out", "workers>100000"), ("nothing to test",)),
+        (("fit", "reference:vgg16"), ("nothing to fit", "vgg16")),
+        (("fit",), ("RESULTS",)),
+        (("explain", *SERVERS), ("--nodes", "one size")),
+        (("explain", *SERVERS, "--nodes", "8,16"), ("--nodes", "one size")),
+        (("explain", *SERVERS, "--nodes", "8", "--ps", "9"), ("--ps 9", "at most 8 on 8 nodes")),
+        (("explain", *SERVERS, "--nodes", "8", "--ps", "all"), ("--ps 'all'", "best or one number")),
+        (("explain", *HOROVOD, "--nodes", "8", "--ps", "2"), ("--ps 2", "horovod has no parameter servers")),
+        (("explain", "gone"), ("gone", "No such file")),
+        (("explain", "gone", "--nodes", "8"), ("--nodes", "RECORD says it")),
+    ],
+    ids=lambda part: " ".join(part)[:60] if isinstance(part, tuple) else None,
+)
+def test_bad_input_is_one_line(harness: Harness, arguments: tuple[str, ...], told: tuple[str, ...]) -> None:
+    done = harness(*arguments)
+    assert (done.code, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1
+    assert all(text in done.stderr for text in told), done.stderr
+
+
+# --- predict --------------------------------------------------------------------------------------
+
+
+def test_sizes_double_and_the_best_number_of_servers_is_told(harness: Harness) -> None:
+    lines = harness("predict", *SERVERS, "--nodes", "1..100").succeeded().stdout.splitlines()
+    rows = [at(line) for line in lines[4:12]]
+    assert [row[0] for row in rows] == ["1", "2", "4", "8", "16", "32", "64", "100"]
+    assert all(1 <= int(row[2]) <= int(row[0]) for row in rows)
+
+
+def test_a_prediction_says_what_it_was_made_from(harness: Harness) -> None:
+    said = harness("predict", *HOROVOD, "--transport", "nccl", "--nodes", "128").succeeded().stdout
+    assert "one worker: fitted" in said
+    assert "Horovod 0.16.4, allreduce over nccl" in said
+
+
+def test_json_is_json_also_without_intervals(harness: Harness) -> None:
+    by_hand = ("--single", "100", "--throughput", "2", "--overhead", "20", "--backend", "parameter_server")
+    for start in (SERVERS, (*by_hand, "--model", "inception3")):
+        told = strictly(harness("predict", *start, "--nodes", "8,128", "--json").succeeded().stdout)
+        assert [one["nodes"] for one in told["predictions"]] == [8, 128]
+        assert (told["predictions"][0]["interval"] is None) == (start is not SERVERS)
+        explained = strictly(harness("explain", *start, "--nodes", "128", "--ps", "116", "--json").succeeded().stdout)
+        assert (explained["interval"] is None) == (start is not SERVERS)
+        every = strictly(harness("predict", *start, "--nodes", "2,4", "--ps", "all", "--json").succeeded().stdout)
+        assert every["img_per_s"][3][0] is None  # four servers have no place on two nodes
+    assert strictly(harness("fit", "reference", "--hold-out", "workers=128", "--json").succeeded().stdout)["fits"]
+
+
+def test_all_numbers_of_servers_are_plain_columns(harness: Harness) -> None:
+    lines = harness("predict", *SERVERS, "--nodes", "2..3+1", "--ps", "all").succeeded().stdout.splitlines()
+    assert lines[0] == "nodes,ps,img_per_s"
+    assert [line.split(",")[:2] for line in lines[1:]] == [["2", "1"], ["2", "2"], ["3", "1"], ["3", "2"], ["3", "3"]]
+
+
+def test_a_faster_worker_leaves_the_network_as_it_was_measured(harness: Harness) -> None:
+    """--single of a system whose own was measured asks what would be, and must not change the fit."""
+    usual, faster = (
+        harness("predict", *SERVERS, *more, "--nodes", "4,512", "--json").succeeded().json["predictions"]
+        for more in ((), ("--single", "276.46"))
+    )
+    assert faster[0]["img_per_s"] > 1.8 * usual[0]["img_per_s"]  # of which overhead is a larger part now
+    assert faster[1]["img_per_s"] == pytest.approx(usual[1]["img_per_s"], rel=0.02)  # the network binds
+
+
+def test_where_only_efficiencies_are_known_they_do_not_depend_on_how_fast_a_worker_is(harness: Harness) -> None:
+    cori = ("predict", "--site", "cori", "--backend", "parameter_server", "--nodes", "512", "--ps", "64", "--json")
+    found = [harness(*cori, "--single", single) for single in ("1", "10", "100")]
+    efficiencies = [one.succeeded().json["predictions"][0]["efficiency"] for one in found]
+    assert efficiencies == pytest.approx([efficiencies[0]] * 3, rel=1e-6)
+    assert efficiencies[0] == pytest.approx(0.23, abs=0.03)
+    assert "only efficiencies are known" in harness("fit", "reference:Cori").succeeded().stdout
+
+
+# --- fit ------------------------------------------------------------------------------------------
+
+
+def test_fit_tells_how_many_numbers_it_fitted_how_well_and_what_it_left_out(harness: Harness) -> None:
+    told = strictly(harness("fit", "reference", "--hold-out", "workers>32", "--json").succeeded().stdout)
+    daint = next(one for one in told["fits"] if one["system"].startswith("Piz") and one["mechanism"] == "servers")
+    assert daint["fitted"] == len(daint["parameters"]) == 4
+    assert len(daint["runs"]) == 7
+    assert daint["mape"] <= daint["left_one_out_mape"]
+    assert [one["workers"] for one in daint["held_out"]] == [64, 128]
+    assert any("image files" in line for line in told["left_out"])
+
+
+def test_fit_takes_a_table_of_ones_own(harness: Harness, tmp_path: Path) -> None:
+    rows = [
+        f"mine,My cluster,TensorFlow 1.1.0,parameter_server,grpc,inception3,64,{workers},1,{ps},synthetic,{rate},,"
+        for workers, ps, rate in ((1, 1, 100), (4, 2, 380), (16, 4, 1400), (32, 8, 2100))
+    ]
+    (tmp_path / "mine.csv").write_text("\n".join([COLUMNS, *rows]))
+    told = harness("fit", "mine.csv", "--json").succeeded().json
+    (one,) = told["fits"]
+    assert (one["system"], len(one["runs"])) == ("My cluster", 3)
+    said = harness(
+        "predict", "--from", "mine.csv", "--backend", "parameter-server", "--model", "inception3"
+    ).succeeded()
+    assert "one worker: measured, 100 img/s (My cluster" in said.stdout
+    (tmp_path / "bad.csv").write_text("\n".join([COLUMNS, rows[0].replace("synthetic", "imaginary")]))
+    bad = harness("fit", "bad.csv")
+    assert (bad.code, len(bad.stderr.splitlines())) == (2, 1)
+    assert "bad.csv: line 2" in bad.stderr
+
+
+def test_other_training_is_left_out_of_a_fit(harness: Harness, tmp_path: Path) -> None:
+    runs = [
+        made.record("horovod", 1, [100.0, 101.0]),
+        made.record("horovod", 4, [390.0, 391.0]),
+        made.record("horovod", 8, [999.0, 998.0], fp16_allreduce=True),
+        made.record("parameter_server", 8, [888.0, 887.0], ps=2, sync="none"),
+    ]
+    made.save(tmp_path / "runs", runs)
+    told = harness("fit", "runs", "--json").succeeded().json
+    assert [one["nodes"] for fit in told["fits"] for one in fit["runs"]] == [4]
+    assert sorted(line.partition(": ")[2].partition(":")[0] for line in told["left_out"]) == [
+        "fp16_allreduce=True",
+        "sync=none",
+    ]
+
+
+# --- explain --------------------------------------------------------------------------------------
+
+
+def test_explain_names_the_server_the_tensor_and_what_would_help(harness: Harness) -> None:
+    said = harness("explain", *SERVERS, "--nodes", "128", "--ps", "116").succeeded().stdout
+    assert "holds dense.kernel (8.2 MB): 127 workers pull and push 1.04 GB each way per step" in said
+    assert "partitioning tensors to 1 MiB slices" in said
+
+
+def test_a_record_is_explained_with_the_runs_beside_it(harness: Harness, tmp_path: Path) -> None:
+    one, eight = made.record("parameter_server", 1, ps=1), made.record("parameter_server", 8, [400.0, 404.0], ps=2)
+    folder = made.save(tmp_path / "runs", [one, eight])
+    for path in (folder / eight.id, folder / eight.id / "record.json"):
+        said = harness("explain", str(path)).succeeded().stdout
+        assert "parameter_server, inception3, 8 nodes, 2 PS" in said
+        assert "measured 1.27 s" in said
+        assert "one worker: measured, 100 img/s" in said
+    told = strictly(harness("explain", str(folder / eight.id), "--json").succeeded().stdout)
+    assert told["measured_step_s"] == pytest.approx(8 * 64 / 402)
+    assert told["bound"]["by"].startswith("PS ")
+    assert (
+        harness("explain", str(folder / one.id))
+        .succeeded()
+        .stdout.startswith("parameter_server, inception3, 1 node, 1 PS")
+    )
+
+
+def test_a_record_alone_says_that_a_single_worker_is_missing(harness: Harness, tmp_path: Path) -> None:
+    eight = made.record("parameter_server", 8, [400.0, 404.0], ps=2)
+    folder = made.save(tmp_path / "alone", [eight])
+    done = harness("explain", str(folder / eight.id))
+    assert (done.code, len(done.stderr.splitlines())) == (2, 1)
+    assert "on one worker" in done.stderr
+    assert "--single" in done.stderr
+    given = harness("explain", str(folder / eight.id), "--single", "60").succeeded().stdout
+    assert "one worker: 60 img/s, as given" in given
+    elsewhere = made.save(tmp_path / "elsewhere", [made.record("parameter_server", 1, ps=1)])
+    found = harness("explain", str(folder / eight.id), "--from", str(elsewhere)).succeeded().stdout
+    assert "one worker: measured, 100 img/s" in found
+
+
+def test_a_run_without_a_number_is_not_explained(harness: Harness, tmp_path: Path) -> None:
+    failed = made.record("parameter_server", 4, ps=2, status="failed")
+    done = harness("explain", str(made.save(tmp_path / "runs", [failed]) / failed.id))
+    assert done.code == 2
+    assert "this run has no number" in done.stderr
