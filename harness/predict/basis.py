@@ -83,21 +83,25 @@ def basis(
         )
     if strict and not any(_alike(each, what, None) and each.single_s for one in found for each in one.observations):
         raise InvalidInput(_NO_SINGLE.format(model=what.model))
+    if len(systems := sorted({one.key.system for one in suitable})) > 1:
+        raise InvalidInput(f"results of {len(systems)} systems to start from ({', '.join(systems)}); give those of one")
+    found = [one for one in found if one.key.system == systems[0]]
     chosen = max(suitable, key=lambda one: (len({each.workers for each in one.observations}), len(one.observations)))
     fit = fitting.fit(chosen)
-    if single is None:
-        single_s, single_draws, told = _single(fit, found, what)
-    else:
-        single_s = what.batch_size / single
-        single_draws, told = np.full(DRAWN, single_s), (f"one worker: {single:,.4g} img/s, as given",)
+    single_s, single_draws, told = _single(fit, found, what, single)
     p, draws, more = _with_replicas(fit, what)
-    if fit.group.relative:  # time there is counted in steps of a single worker
-        p, draws = (one.in_steps_of(single_s) for one in (p, draws))
+    if all(one.relative for one in chosen.observations):
+        p, draws = (_in_seconds(each, single_s) for each in (p, draws))
     return Basis(p, single_s, draws, single_draws, (*told, f"network: fitted to {chosen.name}", *more))
 
 
-def _single(fit: Fit, found: Sequence[Group], what: What) -> tuple[float, Floats, tuple[str, ...]]:
-    """A single worker's step (s), draws of it, and where it is from."""
+def _single(
+    fit: Fit, found: Sequence[Group], what: What, single: float | None
+) -> tuple[float, Floats, tuple[str, ...]]:
+    """A single worker's step (s), draws of it, and where it is from. ``single`` (img/s) is what was given instead."""
+    if single is not None:
+        step_s = what.batch_size / single
+        return step_s, np.full(DRAWN, step_s), (f"one worker: {single:g} img/s, as given",)
     for batch in (what.batch_size, None):
         for group in (fit.group, *(one for one in found if one is not fit.group)):
             those = [one for one in group.observations if _alike(one, what, batch)]
@@ -137,6 +141,12 @@ def _scaled(
     if factor != 1:
         told += f", and scaled from {one.batch} to {what.batch_size} images per step"
     return step_s * factor, draws * factor, (told,)
+
+
+def _in_seconds(p: Parameters, single_s: float) -> Parameters:
+    """Parameters that were fitted in steps of a single worker, for one whose step takes ``single_s``."""
+    scaled = {name: getattr(p, name) * single_s for name in parameters.NAMES}
+    return p.with_values(scaled | {"throughput": p.throughput / single_s})
 
 
 def _with_replicas(fit: Fit, what: What) -> tuple[Parameters, Parameters, tuple[str, ...]]:

@@ -191,9 +191,9 @@ def _bound(which: Pass, law: Law, phase: Phase, pass_s: float, what: What, basis
             line = int(np.argmax(ends))
             passed = float(queue.bytes[line] * factor)
             found.append((float(ends[line]), int(queue.server[line]), int(queue.piece[line]), passed))
-    # What ends with compute, to a thousandth, is hidden by it.
+    # What ends with compute, to a hundredth, is hidden by it.
     ends_s, server, piece, bytes_ = max(found, key=lambda one: one[0])
-    if ends_s <= pass_s * 1.001:
+    if ends_s <= pass_s * 1.01:
         return Bound(which, COMPUTE, "", 0.0, 0.0, pass_s)
     name, size = _largest(law, what, server, piece)
     return Bound(which, server, name, size, bytes_, ends_s)

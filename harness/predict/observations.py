@@ -87,11 +87,6 @@ class Group:
         return f"{system}, {software}, {mechanism}" + (f" over {transport}" if transport else "")
 
     @property
-    def relative(self) -> bool:
-        """Whether only efficiencies were published: time counts in steps of a single worker, however long."""
-        return all(one.relative for one in self.observations)
-
-    @property
     def replicas(self) -> bool:
         """Whether some run copied variables back to replicas."""
         return any(_exchange(one.law) == "after_push" for one in self.observations)

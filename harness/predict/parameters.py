@@ -109,11 +109,6 @@ class Parameters:
             throughput, overhead, replica_overhead, message, self.forward_share, self.algorithm, self.switch_nodes
         )
 
-    def in_steps_of(self, step_s: float) -> Parameters:
-        """In seconds, of values in which a step of ``step_s`` seconds is the unit of time."""
-        longer = {name: getattr(self, name) * step_s for name in NAMES[1:]}
-        return self.with_values({**longer, "throughput": self.throughput / step_s})
-
 
 @dataclass(frozen=True)
 class Network:

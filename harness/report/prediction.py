@@ -120,9 +120,9 @@ def parameters(fit: Fit) -> list[str]:
         q = one.quantity
         value, low, high = (f"{each * q.scale:.3g}" for each in (one.value, one.low, one.high))
         lines.append(f"{q.name.replace('_', ' ')}: {value} {q.unit} ({low} – {high}); {one.how}: {q.meaning}")
-    if fit.group.relative:
-        lines.append("only efficiencies are known: for a second read a step of a single worker, however long that was")
     p = fit.parameters
+    if all(one.relative for one in fit.group.observations):
+        lines.append("only efficiencies were published: a single worker's step counts as 1 s in GB/s and ms")
     how = "assumed; see docs/scaling-model.md" if fit.group.forward_share is None else "as given"
     lines.append(f"forward share of compute: {p.forward_share:g} ({how})")
     if fit.group.key.mechanism == "allreduce":
@@ -144,7 +144,6 @@ def _fit_as_dict(fit: Fit, alone: tuple[float, ...], held: HeldOut | None) -> di
     return {
         **fit.group.key._asdict(),
         "fitted": fit.fitted,
-        "relative": fit.group.relative,
         "mape": _mean(fit.errors),
         "left_one_out_mape": _mean(alone) if alone else None,
         "parameters": {

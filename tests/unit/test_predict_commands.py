@@ -156,7 +156,7 @@ def test_where_only_efficiencies_are_known_they_do_not_depend_on_how_fast_a_work
     efficiencies = [one.succeeded().json["predictions"][0]["efficiency"] for one in found]
     assert efficiencies == pytest.approx([efficiencies[0]] * 3, rel=1e-6)
     assert efficiencies[0] == pytest.approx(0.23, abs=0.03)
-    assert "only efficiencies are known" in harness("fit", "reference:Cori").succeeded().stdout
+    assert "only efficiencies were published" in harness("fit", "reference:Cori").succeeded().stdout
 
 
 # --- fit ------------------------------------------------------------------------------------------
