@@ -71,6 +71,7 @@ COMMANDS = {
     "report": "reports.report",
     "table": "answers.table",
     "verdict": "answers.verdict",
+    "answers": "answers.answers",
     "compare": "regressions.compare",
     "baseline": "regressions.baseline",
     "history": "regressions.history",
