@@ -88,10 +88,11 @@ def answers(folders: tuple[str, ...], output: str | None, check: str | None) -> 
 
     if output and check:
         raise InvalidInput("--check: writes nothing; leave out --output")
+    there = _text(Path(check)) if check else ""
     frame = results.load([results.REFERENCE], status=None)
     text = report.page(frame, report.analyses(folders, published.FOLDER.parent / "experiments"))
     if check:
-        if not report.same(_text(Path(check)), text):
+        if not report.same(there, text):
             raise HarnessError(f"{check}: is out of date; `{report.COMMAND}` writes it anew")
     elif output:
         with whole_file(Path(output)) as stream:

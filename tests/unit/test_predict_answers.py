@@ -1,0 +1,98 @@
+"""docs/answers.md: what it says is what the data say today, and it says where each figure is from."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from harness import results
+from harness.report import answers
+from tests.conftest import ROOT, Harness, run_harness
+
+PAGE = ROOT / "docs" / "answers.md"
+
+
+@cache
+def committed() -> str:
+    return PAGE.read_text(encoding="utf-8")
+
+
+def test_the_committed_page_is_what_would_be_written_today() -> None:
+    assert run_harness(ROOT, "answers", "--check", str(PAGE)).succeeded().stdout == ""
+
+
+def test_a_page_with_another_figure_or_word_is_out_of_date() -> None:
+    for old, new in (("14,700 img/s", "15,700 img/s"), ("Predicted", "Measured")):
+        changed = committed().replace(old, new, 1)
+        assert changed != committed()
+        assert not answers.same(changed, committed())
+
+
+def test_last_digits_may_differ_from_machine_to_machine() -> None:
+    assert answers.same("9,330 img/s (8,940 – 9,870), 1.4 %", "9,340 img/s (8,950 – 9,870), 1.5 %")
+    assert not answers.same("9,330 img/s, 1.4 %", "9,430 img/s, 1.4 %")
+    assert not answers.same("9,330 img/s, 1.4 %", "9,330 img/s, 1.6 %")
+    assert not answers.same("1.4 % with 8 PS", "1.4 % with 12 PS")
+
+
+def test_every_note_is_used_and_every_mark_has_a_note() -> None:
+    notes = re.findall(r"^\[\^(\d+)\]:", committed(), re.M)
+    marks = re.findall(r"\[\^(\d+)\](?!:)", committed())
+    assert notes == [str(number) for number in range(1, len(notes) + 1)]
+    assert set(marks) == set(notes)
+
+
+@pytest.mark.slow
+def test_every_command_in_the_notes_runs(harness: Harness) -> None:
+    for command in re.findall(r"^\[\^\d+\]: `harness (.*)`$", committed(), re.M):
+        if "results/experiments" not in command:
+            harness(*shlex.split(command)).succeeded()
+
+
+def test_a_note_gives_the_figures_of_its_sentence(harness: Harness) -> None:
+    """An example of each kind: the prediction at 128 nodes, and the sentence of an explanation."""
+    predicted = harness(
+        *("predict", "--site", "daint", "--model", "inception3", "--backend", "parameter_server"),
+        *("--nodes", "128", "--placement", "partitioned", "--json"),
+    )
+    (one,) = predicted.succeeded().json["predictions"]
+    assert f"Predicted on 128 nodes: {round(one['img_per_s'], -2):,.0f} img/s" in committed()
+    explained = harness(
+        *("explain", "--site", "daint", "--model", "inception3", "--backend", "parameter_server"),
+        *("--nodes", "128", "--ps", "116", "--json"),
+    )
+    assert f"- 128 nodes: {explained.succeeded().json['explanation'][0]}." in committed()
+
+
+def test_what_is_measured_is_told_from_what_is_predicted_and_two_points_are_called_two_points() -> None:
+    assert "**2 points only" in committed()
+    assert re.search(r"^Measured:$", committed(), re.M)
+    assert re.search(r"^Predicted for inception3", committed(), re.M)
+    reference = results.load(["reference"])
+    daint = reference[(reference["system"] == answers.DAINT) & (reference["workers"] == 128)]
+    best = daint[(daint["family"] == "parameter_servers") & (daint["data"] == "synthetic")]["img_per_s"].item()
+    assert f"| 128 | {best:,.0f} (116 PS) |" in committed()
+
+
+def test_bad_input_is_one_line(harness: Harness) -> None:
+    for arguments, told in {
+        ("--check", "gone.md"): "gone.md: No such file",
+        ("--check", "a.md", "-o", "b.md"): "--check: writes nothing",
+        ("nowhere",): "analysis.json: No such file",
+    }.items():
+        done = harness("answers", *arguments)
+        assert (done.code, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
+        assert told in done.stderr
+
+
+def test_an_outdated_page_is_said_with_the_command_that_mends_it(harness: Harness, tmp_path: Path) -> None:
+    assert harness("answers", "-o", "old.md").succeeded().stdout == ""
+    old = tmp_path / "old.md"
+    old.write_text(old.read_text().replace("Predicted", "Measured", 1))
+    done = harness("answers", "--check", "old.md")
+    assert done.code == 1
+    assert done.stderr == f"harness: old.md: is out of date; `{answers.COMMAND}` writes it anew\n"
