@@ -212,8 +212,8 @@ def _short(facts: Facts) -> list[str]:
         "## In short",
         "",
         f"- Do MPI toolkits scale better? {_published(facts)} Predicted for the same model on 128 nodes: "
-        f"{_k(mpi.img_per_s)} img/s with Horovod over MPI, {_k(servers.img_per_s)} with the best number of parameter servers, "
-        f"{_times(mpi.img_per_s / servers.img_per_s)}.",
+        f"{_k(mpi.img_per_s)} img/s with Horovod over MPI, {_k(servers.img_per_s)} with the best number of parameter "
+        f"servers, {_times(mpi.img_per_s / servers.img_per_s)}.",
         f"- Why do parameter servers fall to {facts.efficiency(128):.0%} on 128 nodes? All workers fetch the largest "
         f"tensor, {size(tensor.bytes)} that are never split, from one node, and send its gradient there. "
         f"{largest.ps} servers do not change that.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from functools import cache
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness import results
+from harness.errors import InvalidInput
 from harness.report import answers
 from tests.conftest import ROOT, Harness, run_harness
 
@@ -76,6 +78,21 @@ def test_what_is_measured_is_told_from_what_is_predicted_and_two_points_are_call
     daint = reference[(reference["system"] == answers.DAINT) & (reference["workers"] == 128)]
     best = daint[(daint["family"] == "parameter_servers") & (daint["data"] == "synthetic")]["img_per_s"].item()
     assert f"| 128 | {best:,.0f} (116 PS) |" in committed()
+
+
+def test_findings_of_experiments_are_told_with_the_command_that_gives_them(tmp_path: Path) -> None:
+    finding = {"question": "Does it bind?", "answer": "cannot say", "because": "Two runs differ by 3 %."}
+    (tmp_path / "links").mkdir()
+    (tmp_path / "links" / "analysis.json").write_text(json.dumps({"experiment": "links", "findings": [finding]}))
+    found = answers.analyses([], tmp_path)
+    text = answers.page(results.load(["reference"], status=None), found)
+    (line,) = (line for line in text.splitlines() if line.startswith("- Does it bind? **Cannot say.** Two runs differ"))
+    number = re.findall(r"\[\^(\d+)\]", line)[0]
+    assert f"[^{number}]: `harness experiment links results/experiments/links --analyse-only`" in text
+    assert "What experiments on this question found" not in answers.page(results.load(["reference"], status=None))
+    (tmp_path / "links" / "analysis.json").write_text("[]")
+    with pytest.raises(InvalidInput, match="is not what `harness experiment` writes"):
+        answers.analyses([str(tmp_path / "links")], tmp_path)
 
 
 def test_bad_input_is_one_line(harness: Harness) -> None:
