@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 from harness.environments import EnvironmentSpec, Variant
 from harness.errors import InvalidInput
+from harness.exchange import Exchange
 from harness.spec import Options, RunSpec
 
 Role = Literal["worker", "ps"]
@@ -61,7 +62,8 @@ class Backend:
 
     The first of ``frameworks`` and of the transports is the default. ``cuda_transports`` are those between GPUs, where they
     differ from those between CPUs. ``environment`` gives what a framework needs on a kind of device. ``family`` says on
-    which side of a comparison the backend stands.
+    which side of a comparison the backend stands. ``exchange`` says what a step moves, for the scaling model; without it
+    nothing is predicted.
     """
 
     name: str
@@ -77,6 +79,7 @@ class Backend:
     options: type[Options] = Options
     validate: Callable[[RunSpec], None] = lambda spec: None
     expected_updates: Callable[[RunSpec], int] = lambda spec: spec.warmup_steps + spec.steps
+    exchange: Callable[[RunSpec], Exchange] | None = None
 
     def transports_on(self, device: str) -> tuple[str, ...]:
         """What can carry the gradients between ``cpu`` or ``cuda`` devices; the first is the default."""

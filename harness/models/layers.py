@@ -11,7 +11,7 @@ server, as the two are equally long.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Iterable, Tuple
+from typing import Callable, Dict, Iterable, Mapping, Tuple
 
 from harness.models.specification import ModelSpecification, Tensor
 
@@ -73,6 +73,11 @@ class Classifier:
         yield Tensor("dense.bias", (self.outputs,), "zeros")
 
 
+def output_size(size: int, kernel: int, stride: int, padding: int) -> int:
+    """Pixels per side that a convolution or pool leaves of ``size``, with ``padding`` on both sides."""
+    return (size + 2 * padding - kernel) // stride + 1
+
+
 def model_specification(
     *,
     name: str,
@@ -82,9 +87,17 @@ def model_specification(
     norm: BatchNorm,
     convolutions: Iterable[Convolution],
     classifier: Classifier,
+    pixels: Callable[[int], Mapping[str, int]],
 ) -> ModelSpecification:
-    """The specification of a model that consists of ``convolutions``, in creation order, and a ``classifier``."""
+    """The specification of a model that consists of ``convolutions``, in creation order, and a ``classifier``.
+
+    ``pixels`` tells how many output pixels each convolution has, by its name, for square images of so many pixels per side.
+    """
     convolutions = tuple(convolutions)
+
+    def uses(size: int) -> Dict[str, int]:
+        return {**{f"{layer}.conv.kernel": count for layer, count in pixels(size).items()}, "dense.kernel": 1}
+
     trained = [tensor for convolution in convolutions for tensor in convolution.tensors(norm)]
     return ModelSpecification(
         name=name,
@@ -94,4 +107,5 @@ def model_specification(
         num_classes=classifier.outputs,
         tensors=(*trained, *classifier.tensors()),
         statistics=tuple(tensor for convolution in convolutions for tensor in convolution.statistics()),
+        uses=uses,
     )

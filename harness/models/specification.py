@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Tuple
+from typing import Callable, Mapping, Tuple
 
 BYTES_PER_ELEMENT = 4  # parameters and gradients are float32 in every backend
 
@@ -41,6 +41,8 @@ class ModelSpecification:
     """A model as the suite trains it. ``tensors`` are trainable and ordered by creation; ``statistics`` are not trained.
 
     ``image_size`` is the published input, ``smallest_image`` the least that leaves every layer a pixel (pixels per side).
+    ``uses`` tells how often a forward pass multiplies with each element of a kernel, by the kernel's name, for one image of
+    so many pixels per side.
     """
 
     name: str
@@ -50,6 +52,12 @@ class ModelSpecification:
     num_classes: int
     tensors: Tuple[Tensor, ...]
     statistics: Tuple[Tensor, ...]
+    uses: Callable[[int], Mapping[str, int]]
+
+    def multiply_adds(self, image_size: int) -> Tuple[int, ...]:
+        """Multiply-adds of a forward pass over one image, tensor by tensor. Batch norms and biases count as none."""
+        uses = self.uses(image_size)
+        return tuple(tensor.elements * uses.get(tensor.name, 0) for tensor in self.tensors)
 
     @property
     def parameters(self) -> int:

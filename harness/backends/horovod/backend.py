@@ -9,6 +9,7 @@ from pydantic import Field
 from harness.backend import Arrangement, Backend, one_process_per_device
 from harness.backends.horovod.environment import environment
 from harness.backends.pytorch.backend import KEEP_MEMORY
+from harness.exchange import MIB, AllreduceExchange
 from harness.spec import OTHER_TRAINING, Options, RunSpec
 
 
@@ -34,6 +35,10 @@ def _arrange(spec: RunSpec) -> Arrangement:
     return Arrangement(one_process_per_device(spec), mpi=spec.transport in ("mpi", "nccl"), env=env)
 
 
+def _exchange(spec: RunSpec) -> AllreduceExchange:
+    return AllreduceExchange(int(spec.options["fusion_threshold_mb"] * MIB), waits="until_free")
+
+
 BACKEND = Backend(
     name="horovod",
     family="toolkit",
@@ -46,4 +51,5 @@ BACKEND = Backend(
     options=HorovodOptions,
     arrange=_arrange,
     environment=environment,
+    exchange=_exchange,
 )

@@ -7,8 +7,10 @@ from pathlib import Path
 
 from pydantic import Field
 
+from harness import models
 from harness.backend import Arrangement, Backend, one_process_per_device
 from harness.backends.parameter_server.backend import environment
+from harness.exchange import MIB, AllreduceExchange
 from harness.spec import Options, RunSpec
 
 
@@ -26,6 +28,10 @@ def _arrange(spec: RunSpec) -> Arrangement:
     return Arrangement(one_process_per_device(spec))
 
 
+def _exchange(spec: RunSpec) -> AllreduceExchange:
+    return AllreduceExchange(buffer_bytes=int(spec.options["pack_mb"] * MIB) or models.specification(spec.model).bytes)
+
+
 BACKEND = Backend(
     name="multi_worker_mirrored",
     family="collectives",
@@ -38,4 +44,5 @@ BACKEND = Backend(
     options=MultiWorkerMirroredOptions,
     arrange=_arrange,
     environment=partial(environment, "multi_worker_mirrored"),
+    exchange=_exchange,
 )

@@ -13,6 +13,7 @@ from harness import models, placement
 from harness.backend import Arrangement, Backend, Seat, one_process_per_node
 from harness.environments import EnvironmentSpec, Variant
 from harness.errors import InvalidInput
+from harness.exchange import ServerExchange
 from harness.spec import MOST_WORKERS, OTHER_TRAINING, Options, RunSpec, Underscored
 
 FOLDER = Path(__file__).parent
@@ -62,6 +63,13 @@ def _options(spec: RunSpec) -> ServerOptions:
     return ServerOptions(**{name: spec.options[name] for name in ServerOptions.model_fields})
 
 
+def placed(spec: RunSpec) -> list[placement.Piece]:
+    """The pieces of the model's tensors, each with its server."""
+    options = _options(spec)
+    tensors = models.specification(spec.model).tensors
+    return placement.place(tensors, options.ps, options.placement, parse_size(options.slice_size))
+
+
 def validate(spec: RunSpec) -> None:
     """Raise InvalidInput when the servers do not fit the nodes or the model."""
     options = _options(spec)
@@ -70,8 +78,7 @@ def validate(spec: RunSpec) -> None:
             f"--ps {options.ps} with --nodes {spec.nodes}: a node holds at most one parameter server; "
             f"use --ps 1..{spec.nodes}, or --ps-nodes dedicated"
         )
-    specification = models.specification(spec.model)
-    pieces = len(placement.place(specification.tensors, options.ps, options.placement, parse_size(options.slice_size)))
+    pieces = len(placed(spec))
     if options.ps > pieces:
         raise InvalidInput(f"--ps {options.ps}: {spec.model} has only {pieces} pieces to place; use --ps 1..{pieces}")
 
@@ -81,8 +88,7 @@ def arrange(spec: RunSpec) -> Arrangement:
     options = _options(spec)
     first_ps_node = spec.nodes if options.ps_nodes == "dedicated" else 0
     servers = tuple(Seat("ps", ps, first_ps_node + ps, env={"CUDA_VISIBLE_DEVICES": ""}) for ps in range(options.ps))
-    tensors = models.specification(spec.model).tensors
-    pieces = placement.place(tensors, options.ps, options.placement, parse_size(options.slice_size))
+    pieces = placed(spec)
     held = placement.bytes_per_server(pieces, options.ps)
     return Arrangement(
         seats=one_process_per_node(spec) + servers,
@@ -106,6 +112,16 @@ def _expected_updates(spec: RunSpec) -> int:
     return steps if spec.options["sync"] == "accumulate" else steps * spec.nodes
 
 
+def _exchange(spec: RunSpec) -> ServerExchange:
+    return ServerExchange(
+        pieces=tuple(placed(spec)),
+        servers=spec.options["ps"],
+        shared_nodes=spec.options["ps_nodes"] == "shared",
+        pulls="before_forward",
+        tokens="all_to_all" if spec.options["sync"] == "barrier" else "none",
+    )
+
+
 BACKEND = Backend(
     name="parameter_server",
     family="parameter_servers",
@@ -119,4 +135,5 @@ BACKEND = Backend(
     environment=partial(environment, "parameter_server"),
     validate=validate,
     expected_updates=_expected_updates,
+    exchange=_exchange,
 )

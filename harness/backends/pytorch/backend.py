@@ -8,6 +8,7 @@ from pydantic import Field
 
 from harness.backend import Arrangement, Backend, one_process_per_device
 from harness.environments import EnvironmentSpec, Variant
+from harness.exchange import MIB, AllreduceExchange
 from harness.spec import Options, RunSpec
 
 FOLDER = Path(__file__).parent
@@ -34,6 +35,10 @@ def _environment(framework: str, variant: Variant) -> EnvironmentSpec:
     )
 
 
+def _exchange(spec: RunSpec) -> AllreduceExchange:
+    return AllreduceExchange(buffer_bytes=int(spec.options["bucket_mb"] * MIB))
+
+
 BACKEND = Backend(
     name="pytorch",
     family="toolkit",
@@ -46,4 +51,5 @@ BACKEND = Backend(
     options=PyTorchOptions,
     arrange=_arrange,
     environment=_environment,
+    exchange=_exchange,
 )

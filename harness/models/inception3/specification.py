@@ -6,9 +6,9 @@ Batch norm learns an offset only. All pools are 3×3.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Iterable, Iterator, List, Tuple, Union
+from typing import Any, Dict, Iterable, Iterator, List, Tuple, Union
 
-from harness.models.layers import BatchNorm, Classifier, Convolution, model_specification
+from harness.models.layers import BatchNorm, Classifier, Convolution, model_specification, output_size
 
 NORM = BatchNorm(decay=0.999, epsilon=0.001, gamma=False)
 
@@ -149,6 +149,31 @@ def _convolutions(layers: Iterable[Layer]) -> Iterator[Convolution]:
 STEM, MODULES, FEATURES = _network()
 CLASSIFIER = Classifier(FEATURES, 1001)
 
+
+def _pixels(image_size: int) -> Dict[str, int]:
+    pixels: Dict[str, int] = {}
+    _pass_through((*STEM, *MODULES), (image_size, image_size), pixels)
+    return pixels
+
+
+def _pass_through(layers: Iterable[Layer], image: Tuple[int, int], pixels: Dict[str, int]) -> Tuple[int, int]:
+    """The height and width that ``layers`` leave of an ``image``; notes each convolution's output in ``pixels``."""
+    height, width = image
+    for layer in layers:
+        if isinstance(layer, Branches):
+            image = height, width
+            for branch in layer.branches:  # all of them leave an image of the same size
+                height, width = _pass_through(branch, image, pixels)
+        elif isinstance(layer, Pool):
+            padding = 1 if layer.stride == 1 else 0
+            height, width = (output_size(side, 3, layer.stride, padding) for side in (height, width))
+        else:
+            height = output_size(height, layer.size[0], layer.stride, layer.padding[0])
+            width = output_size(width, layer.size[1], layer.stride, layer.padding[1])
+            pixels[layer.name] = height * width
+    return height, width
+
+
 SPECIFICATION = model_specification(
     name="inception3",
     description="InceptionV3 without auxiliary head and dropout, 1001 classes",
@@ -157,4 +182,5 @@ SPECIFICATION = model_specification(
     norm=NORM,
     convolutions=_convolutions((*STEM, *MODULES)),
     classifier=CLASSIFIER,
+    pixels=_pixels,
 )

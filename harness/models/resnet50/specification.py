@@ -8,9 +8,9 @@ more arithmetic, so the two have different img/s and must not be compared.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Iterator, Optional, Tuple
+from typing import Dict, Iterator, Optional, Tuple
 
-from harness.models.layers import BatchNorm, Classifier, Convolution, model_specification
+from harness.models.layers import BatchNorm, Classifier, Convolution, model_specification, output_size
 
 NORM = BatchNorm(decay=0.9, epsilon=1e-5, gamma=True)
 EXPANSION = 4  # a bottleneck puts out this many times its width
@@ -60,6 +60,17 @@ STEM = Convolution("stem", 3, 64, (7, 7), 2)
 BOTTLENECKS = tuple(_bottlenecks(STEM.outputs))
 CLASSIFIER = Classifier(BOTTLENECKS[-1].expand.outputs, 1001)
 
+
+def _pixels(image_size: int) -> Dict[str, int]:
+    side = output_size(image_size, STEM.size[0], STEM.stride, STEM.padding[0])
+    pixels = {STEM.name: side**2}
+    side = -(-side // 2)
+    for block in BOTTLENECKS:
+        side = output_size(side, 1, block.reduce.stride, 0)
+        pixels.update({layer.name: side**2 for layer in block.convolutions})
+    return pixels
+
+
 SPECIFICATION = model_specification(
     name="resnet50",
     description="ResNet-50 v1 (stride in the first 1×1 of a bottleneck), 1001 classes",
@@ -68,4 +79,5 @@ SPECIFICATION = model_specification(
     norm=NORM,
     convolutions=(STEM, *(convolution for block in BOTTLENECKS for convolution in block.convolutions)),
     classifier=CLASSIFIER,
+    pixels=_pixels,
 )

@@ -1,0 +1,236 @@
+"""The law: how long a synchronous step takes, from what is exchanged and how fast that can be.
+
+A node computes forward, then backward, and its network works at the same time. Pieces of the model queue for it in the
+order in which they are needed: parameters in that of the forward pass, gradients in that of the backward pass. Such a phase
+ends when the piece ends that finished last, and for every piece i that is a straight line,
+
+    phase = max over i (compute until or after i + bytes of the queue up to or after i / throughput),
+
+so that a step is the sum of two upper envelopes of lines. Compute is the slope-free part; the bytes that a parameter server
+sends and receives grow with the number of workers, and the fullest queue wins. No event simulation is needed, and the
+binding line names the server and the tensor that bound the step. ``timeline`` simulates the same queues event by event, and
+a test holds the two together.
+
+Every endpoint is full duplex: what it sends does not slow down what it receives.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from harness.exchange import AllreduceExchange, Exchange, ServerExchange
+from harness.predict.parameters import Parameters
+from harness.predict.profile import Floats, Integers, Profile, of_pieces
+
+WORKER = -1  # in place of a server's number: what binds is a worker's own endpoint
+COMPUTE = -2  # nothing of the network binds
+
+
+@dataclass(frozen=True)
+class Queue:
+    """Lines ``work × pass + bytes × seconds per byte + messages × seconds per message``, one for each piece [pieces].
+
+    ``work`` is a share of the pass; ``server`` is who the piece queues at.
+    """
+
+    work: Floats
+    bytes: Floats
+    messages: Floats
+    piece: Integers
+    server: Integers
+
+    def longest(self) -> Queue:
+        """The lines that can be the longest: those that no other one beats in every part."""
+        work, bytes_, messages = (part[:, None] for part in (self.work, self.bytes, self.messages))
+        as_long = (work <= self.work) & (bytes_ <= self.bytes) & (messages <= self.messages)
+        longer = as_long & ((work < self.work) | (bytes_ < self.bytes) | (messages < self.messages))
+        return self.chosen(~longer.any(axis=1))
+
+    def chosen(self, which: Any) -> Queue:
+        """Some of the lines."""
+        return Queue(*(part[which] for part in (self.work, self.bytes, self.messages, self.piece, self.server)))
+
+    def seconds(self, pass_s: Floats, per_byte: Floats, per_message: Floats) -> Floats:
+        """When each line ends: [..., lines] for arguments of shape [...]."""
+        return self.work * pass_s[..., None] + self.bytes * per_byte[..., None] + self.messages * per_message[..., None]
+
+
+class Phase(NamedTuple):
+    """A pass: what queues at those who serve all workers, and what queues at a worker itself."""
+
+    served: Queue
+    own: Queue | None
+
+
+@dataclass(frozen=True)
+class Law:
+    """How long a step takes with one exchange of one model. ``buffers`` are what an allreduce sums at a time."""
+
+    exchange: Exchange
+    forward: Phase | None
+    backward: Phase
+    buffers: tuple[tuple[int, ...], ...] = ()
+
+    def seconds(self, nodes: Any, workers: Any, step_s: Any, parameters: Parameters) -> Floats:
+        """Seconds of a step: arrays of any one shape, or numbers.
+
+        ``nodes`` have one endpoint each, ``workers`` counts devices, ``step_s`` is a single worker's step. ``parameters`` may
+        hold arrays as well.
+        """
+        return self.parts(nodes, workers, step_s, parameters).total
+
+    def parts(self, nodes: Any, workers: Any, step_s: Any, parameters: Parameters) -> Parts:
+        """What ``seconds`` adds up."""
+        p = parameters
+        nodes, workers, step_s, share, rate = np.broadcast_arrays(
+            *(np.asarray(one, float) for one in (nodes, workers, step_s, p.forward_share, p.throughput))
+        )
+        forward_s, backward_s = share * step_s, (1 - share) * step_s
+        served, own = self._factors(nodes, parameters)
+        per_byte, per_message = served / rate, served * p.message
+        forward = self._phase(self.forward, forward_s, per_byte, per_message, own / rate, own * p.message)
+        backward = self._phase(self.backward, backward_s, per_byte, per_message, own / rate, own * p.message)
+        several = workers > 1
+        replica = isinstance(self.exchange, ServerExchange) and self.exchange.pulls == "after_push"
+        overhead = several * (p.overhead + (p.replica_overhead if replica else 0.0))
+        return Parts(forward, backward, overhead, self.tokens(nodes) * p.message)
+
+    def factor(self, nodes: Any, parameters: Parameters) -> Floats:
+        """How often a byte of a queue passes through the endpoint that serves all workers."""
+        return self._factors(np.asarray(nodes, float), parameters)[0]
+
+    def _factors(self, nodes: Floats, p: Parameters) -> tuple[Floats, Floats]:
+        """How often a byte of a queue passes through the endpoint that serves all, and through a worker's own."""
+        beyond = (nodes > 1).astype(float)
+        if isinstance(self.exchange, ServerExchange):
+            return nodes - 1 if self.exchange.shared_nodes else nodes, beyond
+        if p.algorithm == "ring":  # each node passes on (n − 1)/n of the sum twice: Patarasuk and Yuan 2009
+            return 2 * (nodes - 1) / nodes, beyond
+        levels = np.ceil(np.log2(np.maximum(nodes / p.switch_nodes, 1)) - 1e-9)
+        passed: Floats = 2 * np.where(nodes > 1, np.maximum(levels, 1), 0)
+        return passed, beyond
+
+    def _phase(
+        self,
+        phase: Phase | None,
+        pass_s: Floats,
+        per_byte: Floats,
+        per_message: Floats,
+        own_per_byte: Floats,
+        own_per_message: Floats,
+    ) -> Floats:
+        """The end of a pass: of its compute, or of the last line."""
+        if phase is None:
+            return pass_s
+        ends = np.maximum(pass_s, phase.served.seconds(pass_s, per_byte, per_message).max(axis=-1))
+        if phase.own is not None:
+            own = phase.own.seconds(pass_s, own_per_byte, own_per_message).max(axis=-1)
+            ends = np.maximum(ends, own)
+        return ends
+
+    def tokens(self, nodes: Any) -> Any:
+        """Messages of a step's barrier through the server that has most of them (see ``ServerExchange``)."""
+        if not isinstance(self.exchange, ServerExchange) or self.exchange.tokens == "none":
+            return 0.0 * nodes
+        each = nodes * (nodes - 1)
+        if self.exchange.tokens == "all_to_all":
+            return each
+        return each * len(self.exchange.pieces) / self.exchange.servers
+
+
+class Parts(NamedTuple):
+    """Seconds of a step, by what they are spent on. Passes include the network's time that compute does not hide."""
+
+    forward: Floats
+    backward: Floats
+    overhead: Any
+    barrier: Any
+
+    @property
+    def total(self) -> Floats:
+        """Of the whole step."""
+        total: Floats = self.forward + self.backward + self.overhead + self.barrier
+        return total
+
+
+def law(exchange: Exchange, profile: Profile) -> Law:
+    """The law of ``exchange`` for a model with ``profile``."""
+    if isinstance(exchange, AllreduceExchange):
+        return _allreduce(exchange, profile)
+    left, bytes_, server = of_pieces(profile, exchange.pieces)
+    again = exchange.pulls == "after_push"
+    served = [_queue(left, bytes_, server, these, again) for these in _by_server(server, exchange.servers)]
+    worker = _queue(left, bytes_, np.full(len(bytes_), WORKER), np.arange(len(bytes_)), again)
+    phase = Phase(_joined(served).longest(), worker.longest())
+    return Law(exchange, None if again else phase, phase)
+
+
+def _allreduce(exchange: AllreduceExchange, profile: Profile) -> Law:
+    """Buffers are filled from the last tensor to the first, and summed one after the other.
+
+    Those that wait for nothing but the one before them end as single tensors would, as far as bytes go; how many there are
+    depends on the network, and one message is counted.
+    """
+    free = exchange.waits == "until_free"
+    buffers = [[tensor] for tensor in reversed(range(len(profile.bytes)))] if free else _filled(exchange, profile)
+    sizes = np.array([profile.bytes[one].sum() for one in buffers])
+    last = np.array([one[-1] for one in buffers])
+    queue = Queue(
+        work=profile.left[last],
+        bytes=np.cumsum(sizes[::-1])[::-1],
+        messages=np.ones(len(buffers)) if free else np.arange(len(buffers), 0, -1.0),
+        piece=last,
+        server=np.full(len(buffers), WORKER),
+    )
+    return Law(exchange, None, Phase(queue.longest(), None), tuple(map(tuple, buffers)))
+
+
+def _filled(exchange: AllreduceExchange, profile: Profile) -> list[list[int]]:
+    buffers: list[list[int]] = []
+    held = 0.0
+    for tensor in reversed(range(len(profile.bytes))):
+        size = float(profile.bytes[tensor])
+        if not buffers or (held and held + size > exchange.buffer_bytes):
+            buffers.append([])
+            held = 0.0
+        buffers[-1].append(tensor)
+        held += size
+    return buffers
+
+
+def _by_server(server: Integers, servers: int) -> list[Integers]:
+    """The pieces of each server, in the order of the model."""
+    order = np.argsort(server, kind="stable")
+    ends = np.searchsorted(server[order], np.arange(servers + 1))
+    return [order[start:end] for start, end in pairwise(ends) if end > start]
+
+
+def _queue(left: Floats, bytes_: Floats, server: Integers, these: Integers, pulled_again: bool) -> Queue:
+    """The lines of one endpoint, for the pieces that queue there.
+
+    Pulled, piece i has come when all bytes up to it have, and then the rest of the forward pass is left. Pushed, piece i
+    exists when that same share of the backward pass is done, and then it and all pieces before it follow. So both passes
+    have the same lines.
+
+    Pulled again as soon as they are pushed, pieces pass two machines in the same order. The second one ends, for the piece
+    i that binds the first and the piece k that binds the second, after the bytes from i on and once more those of k; the
+    largest k binds (the two-machine flow shop of Johnson 1954).
+    """
+    left, bytes_ = left[these], bytes_[these]
+    until, numbers = np.cumsum(bytes_), np.arange(1.0, len(bytes_) + 1)
+    if pulled_again:
+        until, numbers = until + np.maximum.accumulate(bytes_), numbers + 1
+    return Queue(left, until, numbers, these, server[these])
+
+
+def _joined(queues: list[Queue]) -> Queue:
+    return Queue(
+        *(
+            np.concatenate([getattr(one, part) for one in queues])
+            for part in ("work", "bytes", "messages", "piece", "server")
+        )
+    )
