@@ -12,7 +12,9 @@ Nobody trains this network for its own sake. It makes the exchange of gradients 
 
 from __future__ import annotations
 
-from harness.models.layers import BatchNorm, Classifier, Convolution, model_specification
+from typing import Dict
+
+from harness.models.layers import BatchNorm, Classifier, Convolution, model_specification, output_size
 
 NORM = BatchNorm(decay=0.9, epsilon=1e-3, gamma=False)
 WIDTHS = (1024, 1024, 512, 512, 512, 512, 512, 256)  # channels between the 1×1 convolutions
@@ -23,6 +25,12 @@ CHAIN = tuple(
 )
 CLASSIFIER = Classifier(WIDTHS[-1], 1001)
 
+
+def _pixels(image_size: int) -> Dict[str, int]:
+    side = output_size(image_size, STEM.size[0], STEM.stride, STEM.padding[0])
+    return {layer.name: side**2 for layer in (STEM, *CHAIN)}
+
+
 SPECIFICATION = model_specification(
     name="pointwise",
     description="a chain of 1×1 convolutions, 12 MB of parameters in few and unequal tensors, 1001 classes",
@@ -31,4 +39,5 @@ SPECIFICATION = model_specification(
     norm=NORM,
     convolutions=(STEM, *CHAIN),
     classifier=CLASSIFIER,
+    pixels=_pixels,
 )
