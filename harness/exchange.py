@@ -35,8 +35,8 @@ class ServerExchange:
 class AllreduceExchange:
     """All workers sum their gradients, in buffers of at most ``buffer_bytes`` filled in the order of the backward pass.
 
-    A buffer leaves when it is full, or, with ``waits="until_free"``, with whatever is in it as soon as the buffer before it is
-    done. A tensor that is larger than a buffer goes alone.
+    A buffer leaves when it is full, or, with ``waits="until_free"``, with whatever is in it as soon as the buffer before it
+    is done. A tensor that is larger than a buffer goes alone.
     """
 
     buffer_bytes: int

@@ -30,7 +30,7 @@ WORKER = -1  # in place of a server's number: what binds is a worker's own endpo
 COMPUTE = -2  # nothing of the network binds
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Queue:
     """Lines ``work × pass + bytes × seconds per byte + messages × seconds per message``, one for each piece [pieces].
 
@@ -66,7 +66,7 @@ class Phase(NamedTuple):
     own: Queue | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Law:
     """How long a step takes with one exchange of one model. ``buffers`` are what an allreduce sums at a time."""
 
@@ -78,8 +78,8 @@ class Law:
     def seconds(self, nodes: Any, workers: Any, step_s: Any, parameters: Parameters) -> Floats:
         """Seconds of a step: arrays of any one shape, or numbers.
 
-        ``nodes`` have one endpoint each, ``workers`` counts devices, ``step_s`` is a single worker's step. ``parameters`` may
-        hold arrays as well.
+        ``nodes`` have one endpoint each, ``workers`` counts devices, ``step_s`` is a single worker's step. The values of
+        ``parameters`` may be arrays as well.
         """
         return self.parts(nodes, workers, step_s, parameters).total
 
@@ -90,7 +90,7 @@ class Law:
             *(np.asarray(one, float) for one in (nodes, workers, step_s, p.forward_share, p.throughput))
         )
         forward_s, backward_s = share * step_s, (1 - share) * step_s
-        served, own = self._factors(nodes, parameters)
+        served, own = self.factors(nodes, parameters)
         per_byte, per_message = served / rate, served * p.message
         forward = self._phase(self.forward, forward_s, per_byte, per_message, own / rate, own * p.message)
         backward = self._phase(self.backward, backward_s, per_byte, per_message, own / rate, own * p.message)
@@ -99,17 +99,16 @@ class Law:
         overhead = several * (p.overhead + (p.replica_overhead if replica else 0.0))
         return Parts(forward, backward, overhead, self.tokens(nodes) * p.message)
 
-    def factor(self, nodes: Any, parameters: Parameters) -> Floats:
-        """How often a byte of a queue passes through the endpoint that serves all workers."""
-        return self._factors(np.asarray(nodes, float), parameters)[0]
-
-    def _factors(self, nodes: Floats, p: Parameters) -> tuple[Floats, Floats]:
+    def factors(self, nodes: Any, p: Parameters) -> tuple[Floats, Floats]:
         """How often a byte of a queue passes through the endpoint that serves all, and through a worker's own."""
-        beyond = (nodes > 1).astype(float)
+        nodes = np.asarray(nodes, float)
+        beyond: Floats = np.asarray(nodes > 1, float)
         if isinstance(self.exchange, ServerExchange):
-            return nodes - 1 if self.exchange.shared_nodes else nodes, beyond
+            remote: Floats = nodes - float(self.exchange.shared_nodes)
+            return remote, beyond
         if p.algorithm == "ring":  # each node passes on (n − 1)/n of the sum twice: Patarasuk and Yuan 2009
-            return 2 * (nodes - 1) / nodes, beyond
+            around: Floats = 2 * (nodes - 1) / nodes
+            return around, beyond
         levels = np.ceil(np.log2(np.maximum(nodes / p.switch_nodes, 1)) - 1e-9)
         passed: Floats = 2 * np.where(nodes > 1, np.maximum(levels, 1), 0)
         return passed, beyond

@@ -7,13 +7,18 @@ say much they overrule it; where they say nothing it keeps a parameter from absu
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from math import log
 from typing import Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from harness.published import FOLDER
 
+Value = float | NDArray[np.float64]
 Algorithm = Literal["ring", "tree"]
 
 # The share of a training step that is its forward pass. Multiply-adds alone give 1/3: backward computes two products for
@@ -66,24 +71,38 @@ REPLICA_OVERHEAD = Quantity(
     "what copying back variable by variable adds (distributed_replicated)",
     Prior(0.04, 2.7),
 )
+NAMES = (
+    "throughput",
+    "overhead",
+    "replica_overhead",
+    "message",
+)  # of those that are fitted, in the order of Parameters
 MESSAGE = Quantity("message", "µs", 1e6, "what a message costs a node besides its bytes", Prior(1e-6, 2.7))
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """The values of a system and transport. ``throughput`` is in bytes/s, all times are in seconds.
+    """The values of a system and transport, or arrays of them. ``throughput`` is in bytes/s, all times are in seconds.
 
     ``forward_share`` is that of a step's compute. ``algorithm`` is how gradients are summed without servers: in a ring, or
     along a tree. ``switch_nodes`` nodes share a switch; the levels of a tree that lie within a switch cost nothing.
     """
 
-    throughput: float
-    overhead: float = 0.0
-    replica_overhead: float = 0.0
-    message: float = 0.0
-    forward_share: float = FORWARD_SHARE["cuda"]
+    throughput: Value
+    overhead: Value = 0.0
+    replica_overhead: Value = 0.0
+    message: Value = 0.0
+    forward_share: Value = FORWARD_SHARE["cuda"]
     algorithm: Algorithm = "ring"
     switch_nodes: int = 1
+
+    def with_values(self, values: Mapping[str, Value]) -> Parameters:
+        """With other ``values`` of some of ``NAMES``."""
+        changed = [values.get(name, getattr(self, name)) for name in NAMES]
+        throughput, overhead, replica_overhead, message = changed
+        return Parameters(
+            throughput, overhead, replica_overhead, message, self.forward_share, self.algorithm, self.switch_nodes
+        )
 
 
 @dataclass(frozen=True)

@@ -6,15 +6,16 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness import models
 from harness.placement import Piece
 
-Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
-Integers = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Profile:
     """A model's tensors in creation order, which is that of the forward pass, with their names.
 

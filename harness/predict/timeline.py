@@ -45,7 +45,7 @@ def timeline(law: Law, profile: Profile, nodes: int, workers: int, step_s: float
     p = parameters
     exchange = law.exchange
     parts = law.parts(nodes, workers, step_s, p)
-    forward_s = p.forward_share * step_s
+    forward_s = float(p.forward_share) * step_s
     turn = float(parts.forward)
     spans = []
     if isinstance(exchange, AllreduceExchange):
@@ -66,8 +66,8 @@ def timeline(law: Law, profile: Profile, nodes: int, workers: int, step_s: float
 
 
 def _piece_s(law: Law, bytes_: float, nodes: int, p: Parameters) -> float:
-    served = float(law.factor(nodes, p))
-    return served * (bytes_ / p.throughput + p.message)
+    served = float(law.factors(nodes, p)[0])
+    return served * (bytes_ / float(p.throughput) + float(p.message))
 
 
 def _pulled(exchange: ServerExchange, law: Law, nodes: int, p: Parameters) -> list[Span]:

@@ -1,0 +1,143 @@
+"""Why a step takes as long as it does: what binds it, with its bytes, and what would help."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from harness.exchange import ServerExchange
+from harness.predict.forecast import Basis, Bound, Prediction, What, at, best, held
+from harness.predict.law import COMPUTE, WORKER
+
+HELPS = 1.02  # an alternative is worth a word if it gives 2 % more
+SLICE = "1MiB"
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """One size, what binds it, and other ways to do the same: what they are called, and what they would give."""
+
+    what: What
+    basis: Basis
+    prediction: Prediction
+    alternatives: tuple[tuple[str, Prediction], ...]
+
+    @property
+    def binding(self) -> Bound | None:
+        """What the longest pass waits for; None if compute hides the network."""
+        waits = [one for one in self.prediction.bounds if one.server != COMPUTE]
+        return max(waits, key=lambda one: one.seconds) if waits else None
+
+    @property
+    def held(self) -> float:
+        """Bytes that the binding server holds; 0 where none binds."""
+        bound = self.binding
+        return held(self.what, self.prediction.ps)[bound.server] if bound is not None and bound.server >= 0 else 0.0
+
+    def as_dict(self) -> dict[str, object]:
+        """For JSON."""
+        bound = self.binding
+        return {
+            "nodes": self.prediction.nodes,
+            "workers": self.prediction.workers,
+            "ps": self.prediction.ps,
+            "img_per_s": self.prediction.img_per_s,
+            "interval": [self.prediction.low, self.prediction.high],
+            "step_s": self.prediction.step_s,
+            "bound": None if bound is None else bound.as_dict() | {"held_bytes": self.held},
+            "alternatives": [
+                {"what": name, "ps": one.ps, "img_per_s": one.img_per_s} for name, one in self.alternatives
+            ],
+            "explanation": list(sentences(self)),
+            "basis": list(self.basis.told),
+        }
+
+
+def explain(what: What, basis: Basis, nodes: int, ps: int) -> Explanation:
+    """What binds a step on ``nodes`` nodes with ``ps`` servers (0: none), and what would help."""
+    prediction = at(what, basis, nodes, ps)
+    alternatives = []
+    if what.has_servers:
+        fastest = best(what, basis, [nodes])[0]
+        alternatives.append(("the best number of parameter servers", fastest))
+        if json.loads(what.options).get("placement") != "partitioned":
+            alternatives.append((f"partitioning tensors to {SLICE} slices", best(partitioned(what), basis, [nodes])[0]))
+    return Explanation(what, basis, prediction, tuple(alternatives))
+
+
+def partitioned(what: What) -> What:
+    """``what`` with tensors cut into slices of 1 MiB."""
+    options = json.loads(what.options) | {"placement": "partitioned", "slice_size": SLICE}
+    return replace(what, options=json.dumps(options, sort_keys=True))
+
+
+def sentences(one: Explanation) -> Sequence[str]:
+    """The explanation for people: what binds, then what would help."""
+    return (_binding(one), *_advice(one))
+
+
+def _binding(one: Explanation) -> str:
+    bound, prediction = one.binding, one.prediction
+    step = f"of the {seconds(prediction.step_s)} step"
+    if bound is None:
+        return (
+            f"compute bounds the step: {seconds(one.basis.single_s)} {step}; what the network does is hidden behind it"
+        )
+    rate = f"{size(float(one.basis.parameters.throughput))}/s"
+    if bound.server == WORKER:
+        return f"{_of_worker(one, bound)} through {rate} = {seconds(bound.seconds)} {step}"
+    exchange = one.what.law(prediction.ps).exchange
+    assert isinstance(exchange, ServerExchange)
+    remote = prediction.nodes - exchange.shared_nodes
+    both = exchange.pulls == "before_forward" and all(each.server >= 0 for each in prediction.bounds)
+    also = "" if one.held < 1.01 * bound.tensor_bytes else f" and others, {size(one.held)} in all"
+    if exchange.pulls == "after_push":
+        verb, through = "push", f"{size(remote * one.held)} each way"
+    else:
+        verb = "pull and push" if both else ("pull" if bound.which == "forward" else "push")
+        through = f"{size(remote * one.held)}" + (" each way" if both else "")
+    spent = sum(each.seconds for each in prediction.bounds if each.server >= 0)
+    twice = f", {seconds(spent)} for both," if both else ""
+    return (
+        f"PS {bound.server} holds {bound.tensor} ({size(bound.tensor_bytes)}){also}: {remote:,} "
+        f"worker{'s' * (remote != 1)} {verb} {through} per step through {rate} = "
+        f"{seconds(remote * one.held / float(one.basis.parameters.throughput))}{twice} {step}"
+    )
+
+
+def _of_worker(one: Explanation, bound: Bound) -> str:
+    if one.what.has_servers:
+        return f"each worker's own endpoint binds: {size(bound.bytes)} come or go per pass"
+    how = "around a ring" if one.basis.parameters.algorithm == "ring" else "along a tree"
+    return f"gradients go {how}: each node sends and receives {size(bound.bytes)} per step"
+
+
+def _advice(one: Explanation) -> Sequence[str]:
+    now = one.prediction.img_per_s
+    told = []
+    for name, other in one.alternatives:
+        servers = f" ({other.ps:,} PS)" if other.ps else ""
+        if other.img_per_s > HELPS * now:
+            told.append(f"{name}{servers} would give {rate(other.img_per_s)} instead of {rate(now)}")
+        elif name.startswith("the best"):
+            told.append(f"no other number of parameter servers would give {HELPS - 1:.0%} more")
+    return told
+
+
+def size(bytes_: float) -> str:
+    """``8.2 MB``, ``1.04 GB``."""
+    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if bytes_ >= scale:
+            return f"{bytes_ / scale:.3g} {unit}"
+    return f"{bytes_:.0f} B"
+
+
+def seconds(value: float) -> str:
+    """``0.43 s``, ``21 ms``."""
+    return f"{value:.2f} s" if value >= 0.1 else f"{value * 1e3:.3g} ms"
+
+
+def rate(img_per_s: float) -> str:
+    """``16.4 k img/s``."""
+    return f"{img_per_s / 1e3:.3g} k img/s" if img_per_s >= 10_000 else f"{img_per_s:,.0f} img/s"

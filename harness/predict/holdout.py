@@ -1,0 +1,63 @@
+"""Which measurements are kept from a fit to test it: ``nodes>=64``, ``workers>32, ps=116``."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from harness.errors import InvalidInput
+from harness.predict.fitting import Fit, fit, tested
+from harness.predict.observations import Group, Observation
+
+FIELDS = ("nodes", "workers", "ps")
+_COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    ">": operator.gt,
+    "<": operator.lt,
+    "=": operator.eq,
+    "==": operator.eq,
+    "!=": operator.ne,
+}
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """A fit to some observations of a group, and those it has not seen."""
+
+    fit: Fit
+    seen: tuple[Observation, ...]
+    unseen: tuple[Observation, ...]
+
+    @property
+    def errors(self) -> tuple[float, ...]:
+        """Of those it has not seen: predicted over measured throughput, minus 1."""
+        return tuple(self.fit.error(one) for one in self.unseen)
+
+
+def condition(text: str) -> Callable[[Observation], bool]:
+    """Whether an observation is to be held out; of several conditions, separated by commas, all must be true.
+
+    Raises InvalidInput for what is no condition.
+    """
+    parts = []
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\w+)\s*(>=|<=|==|!=|>|<|=)\s*(\d+)\s*", part)
+        if not match or match[1] not in FIELDS:
+            raise InvalidInput(
+                f"--hold-out '{text}': must be conditions such as nodes>=64 or workers>32,ps=116, on {', '.join(FIELDS)}"
+            )
+        parts.append((match[1], _COMPARISONS[match[2]], int(match[3])))
+    return lambda one: all(compare(getattr(one, field), value) for field, compare, value in parts)
+
+
+def hold_out(group: Group, unseen: Callable[[Observation], bool]) -> HeldOut | None:
+    """The fit of ``group`` without some of its observations; None if that leaves none to fit or none to test."""
+    left: Sequence[Observation] = [one for one in group.observations if not unseen(one)]
+    tests = [one for one in tested(group.observations) if unseen(one)]
+    if not tests or not tested(left):
+        return None
+    return HeldOut(fit(group, left), tuple(left), tuple(tests))

@@ -1,0 +1,226 @@
+"""From results to what the model is fitted to: steps of known exchanges, in groups that share one set of parameters."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from harness import backend as backends
+from harness import models
+from harness.errors import InvalidInput
+from harness.exchange import ServerExchange
+from harness.predict.law import Law, law
+from harness.predict.profile import profile
+from harness.spec import RunSpec
+
+if TYPE_CHECKING:
+    import pandas
+
+# How far a step may be from the law for reasons that the law does not know, as a share.
+DISCREPANCY = 0.02
+# What one worker must do alike for its step to be the same.
+WORK = ("model", "batch_size", "image_size", "data", "precision", "threads", "training")
+
+
+class Key(NamedTuple):
+    """What has one set of parameters: a system with a software stack, one mechanism, one transport."""
+
+    system: str
+    software: str
+    mechanism: str  # "servers" or "allreduce"
+    transport: str
+    device: str
+
+
+@dataclass(frozen=True)
+class Observation:
+    """The mean step of one run.
+
+    ``step_s`` is in seconds, or in steps of a single worker where only an efficiency was published. ``single_s`` is a
+    single worker's step in the same unit, None where nobody measured it; ``work`` then tells which runs have it in common.
+    ``error`` is the relative standard error of ``step_s``, the law's own shortcomings included.
+    """
+
+    backend: str
+    model: str
+    image_size: int  # 0: the model's own
+    law: Law
+    nodes: int
+    workers: int
+    ps: int
+    batch: int
+    step_s: float
+    single_s: float | None
+    work: Hashable
+    error: float
+    relative: bool = False
+
+    @property
+    def img_per_s(self) -> float:
+        """Throughput of all workers; NaN where only an efficiency is known."""
+        return math.nan if self.relative else self.workers * self.batch / self.step_s
+
+    @property
+    def label(self) -> str:
+        """``parameter_server, 128 workers, 116 ps``."""
+        servers = f", {self.ps} ps" if self.ps else ""
+        return f"{self.backend}, {self.workers:,} worker{'s' * (self.workers > 1)}{servers}"
+
+
+@dataclass(frozen=True)
+class Group:
+    """Observations with one set of parameters."""
+
+    key: Key
+    observations: tuple[Observation, ...]
+
+    @property
+    def name(self) -> str:
+        """``Piz Daint XC50 P100, TensorFlow 1.1.0, servers over grpc``."""
+        system, software, mechanism, transport, _ = self.key
+        return f"{system}, {software}, {mechanism}" + (f" over {transport}" if transport else "")
+
+    @property
+    def replicas(self) -> bool:
+        """Whether some run copied variables back to replicas."""
+        return any(_exchange(one.law) == "after_push" for one in self.observations)
+
+
+def _exchange(law: Law) -> str:
+    return law.exchange.pulls if isinstance(law.exchange, ServerExchange) else "allreduce"
+
+
+def groups(frame: pandas.DataFrame, data: str = "synthetic") -> tuple[list[Group], list[str]]:
+    """The groups of the completed runs in a DataFrame of ``results.load``, and what was left out and why.
+
+    Runs that read image files are left out unless ``data`` is "real": how long reading takes is not part of the law. So are
+    runs of asynchronous training, of models that are not in ``harness/models``, and of backends that do not say what they
+    exchange.
+    """
+    rows: list[Any] = frame.to_dict("records")
+    kept, left_out = [], Counter[str]()
+    for row in rows:
+        if reason := _unfit(row, data):
+            left_out[reason] += 1
+        else:
+            kept.append(row)
+    singles = _singles(kept)
+    found: dict[Key, list[Observation]] = {}
+    for row in kept:
+        found.setdefault(_key(row), []).append(_observation(row, singles))
+    made = [Group(key, tuple(_by_size(found[key]))) for key in sorted(found)]
+    return made, [f"{count:,} run{'s' * (count > 1)}: {reason}" for reason, count in left_out.most_common()]
+
+
+def _by_size(observations: list[Observation]) -> list[Observation]:
+    return sorted(observations, key=lambda one: (one.workers, one.backend, one.ps))
+
+
+def _unfit(row: dict[str, Any], data: str) -> str:
+    """Why the law has nothing to say about a row; "" if it has."""
+    if row["status"] != "completed":
+        return "without a number"
+    if row["data"] != data and not (row["data"] == "" and data == "synthetic"):
+        return f"{'image files' if row['data'] == 'real' else 'synthetic data'}; the law leaves out what reading costs"
+    if row["model"] not in models.names():
+        return f"model {row['model']} is not known here"
+    if row["training"] and "none" in row["training"]:
+        return f"{row['training']}: the law is about synchronous steps"
+    try:
+        known = backends.backend(row["backend"]).exchange is not None
+    except InvalidInput:
+        known = False
+    return "" if known else f"backend {row['backend']} does not say what it exchanges"
+
+
+def _key(row: dict[str, Any]) -> Key:
+    exchange = _law_of(row).exchange
+    mechanism = "servers" if isinstance(exchange, ServerExchange) else "allreduce"
+    return Key(row["system"], row["software"], mechanism, row["transport"], device_of(row))
+
+
+def device_of(row: dict[str, Any]) -> str:
+    """``cpu`` or ``cuda``. Of published results only those of Xeon Phi nodes were computed on a CPU."""
+    return row["device"] or ("cpu" if "KNL" in row["system"] else "cuda")
+
+
+def step_of(row: dict[str, Any]) -> float:
+    """The mean step, in seconds; in steps of a single worker where only an efficiency was published."""
+    if math.isnan(row["img_per_s"]):
+        return 1.0 / float(row["published_efficiency"])
+    return float(row["workers"] * row["batch_size"] / row["img_per_s"])
+
+
+def work_of(row: dict[str, Any]) -> tuple[Any, ...]:
+    """What one worker does in a step, where and with which software."""
+    return tuple(row[name] for name in ("system", "software", *WORK))
+
+
+def _singles(rows: list[dict[str, Any]]) -> dict[Hashable, float]:
+    """Mean steps of a single worker, by what it does, and by that and its backend."""
+    steps: dict[Hashable, list[float]] = {}
+    for row in rows:
+        if row["workers"] == 1 and not math.isnan(row["img_per_s"]):
+            for key in (work_of(row), (row["backend"], row["transport"], *work_of(row))):
+                steps.setdefault(key, []).append(step_of(row))
+    return {key: sum(values) / len(values) for key, values in steps.items()}
+
+
+def _observation(row: dict[str, Any], singles: dict[Hashable, float]) -> Observation:
+    relative = math.isnan(row["img_per_s"])
+    own = (row["backend"], row["transport"], *work_of(row))
+    return Observation(
+        backend=row["backend"],
+        model=row["model"],
+        image_size=row["image_size"],
+        law=_law_of(row),
+        nodes=row["nodes"] or row["workers"],  # a table of efficiencies does not say
+        workers=row["workers"],
+        ps=row["ps"],
+        batch=row["batch_size"],
+        step_s=step_of(row),
+        single_s=1.0 if relative else singles.get(own, singles.get(work_of(row))),
+        work=work_of(row),
+        error=_error(row),
+        relative=relative,
+    )
+
+
+def _error(row: dict[str, Any]) -> float:
+    repeats = len(row["values"])
+    spread = row["stdev"] / row["img_per_s"] / math.sqrt(repeats) if repeats > 1 else 0.0
+    return math.hypot(DISCREPANCY, spread)
+
+
+def _law_of(row: dict[str, Any]) -> Law:
+    law_ = law_for(row["backend"], row["model"], row["image_size"] or None, row["ps"], row["options"])
+    if row["origin"] == "published" and isinstance(law_.exchange, ServerExchange):
+        return _of_2017(law_)
+    return law_
+
+
+@lru_cache(maxsize=65536)
+def law_for(backend: str, model: str, image_size: int | None, ps: int, options: str = "{}") -> Law:
+    """The law of a backend with so many servers (0: it has none) and its ``options`` (JSON), by default its own."""
+    one = backends.backend(backend)
+    assert one.exchange is not None
+    given = json.loads(options) | ({"ps": ps} if ps else {})
+    own = {name: value for name, value in given.items() if name in one.options.model_fields}
+    options_ = one.options(**own).model_dump()
+    spec = RunSpec.validated(backend=one.name, model=model, image_size=image_size, nodes=max(1, ps), options=options_)
+    return law(one.exchange(spec), profile(model, image_size))
+
+
+@lru_cache(maxsize=65536)
+def _of_2017(law_: Law) -> Law:
+    """With the barriers of tf_cnn_benchmarks, which all published runs with servers had: tokens from each worker to each
+    other, in ``distributed_replicated`` for every variable."""
+    exchange = law_.exchange
+    assert isinstance(exchange, ServerExchange)
+    per_piece = exchange.pulls == "after_push"
+    return replace(law_, exchange=replace(exchange, tokens="all_to_all_per_piece" if per_piece else "all_to_all"))
