@@ -13,7 +13,11 @@ from types import ModuleType
 
 from harness.errors import InvalidInput
 
-STUDIES = Path(__file__).parents[2] / "studies"
+# In a wheel the studies are inside the package; in a checkout they are beside it.
+_PACKAGE = Path(__file__).parents[1]
+STUDIES = next(
+    (folder for folder in (_PACKAGE / "studies", _PACKAGE.parent / "studies") if folder.is_dir()), _PACKAGE / "studies"
+)
 _HELPERS = {"findings", "page", "points"}
 
 

@@ -220,3 +220,11 @@ def test_bad_input_is_one_line(harness: Harness, arguments: list[str], told: lis
     assert (done.code, done.stdout) == (2, "")
     assert len(done.stderr.splitlines()) == 1
     assert all(one in done.stderr for one in told), done.stderr
+
+
+def test_a_worker_gets_what_its_own_server_holds_without_the_network() -> None:
+    """With a server on every node a worker exchanges the rest of the model only: 2 nodes with 2 servers move half."""
+    halves = points.by_law(servers(2, 2, "partitioned"), 1e-6, RATE)
+    held = Point(servers(2, 2, "partitioned"), (1.0,)).held
+    assert halves == pytest.approx(2 * max(held) / RATE, rel=1e-3)
+    assert points.by_law(servers(2, 1), 1e-6, RATE) == pytest.approx(2 * sum(held) / RATE, rel=1e-3)
