@@ -29,7 +29,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Compared:
-    """A point beside its prediction (seconds; None where nothing predicts it).
+    """A point beside its prediction (seconds; None where nothing predicts it), with its 95 % confidence interval.
 
     ``fitted``: the point is one of those that the throughput comes from. ``processor_s`` is the same step on links without
     a limit, None where that was not measured.
@@ -37,6 +37,7 @@ class Compared:
 
     point: Point
     predicted_s: float | None
+    interval: Interval | None = None
     fitted: bool = False
     processor_s: float | None = None
 
@@ -56,7 +57,7 @@ class Compared:
             "placement": one.placement,
             "repeats": len(one.steps_s),
             "measured_s": one.step_s,
-            "interval_s": one.interval,
+            "interval_s": self.interval,
             "predicted_s": self.predicted_s,
             "error": self.error,
             "fitted": self.fitted,

@@ -81,7 +81,7 @@ def _row(one: Compared) -> tuple[str, ...]:
         str(len(point.steps_s)),
         f"{point.fullest / 1e6:.2f}" if point.servers else "",
         f"{point.step_s:.3f}",
-        interval(point.interval, 3),
+        interval(one.interval, 3),
         "" if one.predicted_s is None else f"{one.predicted_s:.3f}",
         "" if one.error is None else f"{one.error:+.1%}",
         "" if one.processor_s is None else f"{one.processor_s:.3f}",
@@ -104,7 +104,7 @@ def _rates(analysis: Analysis) -> str:
 def _remarks(compared: Sequence[Compared]) -> str:
     """How well the law does where it was not fitted, and which points the processors slow down."""
     errors = [abs(one.error) for one in compared if one.error is not None and not one.fitted]
-    told = []
+    told = ["Intervals are 95 % confidence intervals, with the spread of the repeats of all points together."]
     if errors:
         errors.sort()
         told.append(

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from harness import backend as backends
-from harness.analysis import statistics, two_samples
 from harness.exchange import ServerExchange
 from harness.placement import bytes_per_server
 from harness.predict.law import law
@@ -42,13 +41,7 @@ class Point:
     @cached_property
     def step_s(self) -> float:
         """The mean of the repeats."""
-        return statistics.summarise(self.steps_s).mean
-
-    @cached_property
-    def interval(self) -> Interval | None:
-        """The 95 % confidence interval of the mean; None for a single repeat. A time is never negative."""
-        ci95 = statistics.summarise(self.steps_s).ci95
-        return None if ci95 is None else (max(0.0, self.step_s - ci95), self.step_s + ci95)
+        return sum(self.steps_s) / len(self.steps_s)
 
     @cached_property
     def servers(self) -> int:
@@ -88,6 +81,46 @@ class Point:
         return several.get(self.spec.backend, self.spec.backend)
 
 
+@dataclass(frozen=True)
+class Spread:
+    """How much repeats of one point differ: the standard deviation of the logarithms, pooled over all points.
+
+    Two or three repeats of one point alone say next to nothing about their spread; those of all points together do, if
+    they were measured alike, in turn on one system.
+    """
+
+    deviation: float
+    freedom: int
+
+    @classmethod
+    def of(cls, points: Iterable[Point]) -> Spread | None:
+        """That of ``points``; None if none of them was repeated."""
+        logs = [np.log(one.steps_s) for one in points if len(one.steps_s) > 1]
+        if not logs:
+            return None
+        freedom = sum(len(one) - 1 for one in logs)
+        return cls(math.sqrt(sum(float(((one - one.mean()) ** 2).sum()) for one in logs) / freedom), freedom)
+
+    def interval(self, point: Point) -> Interval:
+        """The 95 % confidence interval of a point's step (s)."""
+        return self._around(point.step_s, 1 / len(point.steps_s))
+
+    def of_ratio(self, slow: Point, fast: Point) -> Interval:
+        """The 95 % confidence interval of ``ratio``."""
+        return self._around(ratio(slow, fast), 1 / len(slow.steps_s) + 1 / len(fast.steps_s))
+
+    def _around(self, value: float, share: float) -> Interval:
+        from scipy.special import stdtrit
+
+        factor = math.exp(float(stdtrit(self.freedom, 0.975)) * self.deviation * math.sqrt(share))
+        return value / factor, value * factor
+
+
+def ratio(slow: Point, fast: Point) -> float:
+    """How many times longer a step of ``slow`` takes."""
+    return slow.step_s / fast.step_s
+
+
 def of_frame(frame: pandas.DataFrame) -> list[Point]:
     """The points of a DataFrame of ``results.load``: runs of the same measurement are one point."""
     found: dict[str, tuple[RunSpec, list[float], str]] = {}
@@ -121,18 +154,6 @@ def fitted_rate(points: Sequence[Point], alone: Callable[[Point], float], predic
     # Where compute hides the network the misfit is flat: the search begins at what the network would have to be at least.
     best = min(np.arange(math.log(1e5), math.log(1e12), 0.25), key=misfit)
     return math.exp(minimize_scalar(misfit, bounds=(best - 0.5, best + 0.5), method="bounded").x)
-
-
-def ratio(slow: Point, fast: Point) -> tuple[float, Interval | None]:
-    """How many times longer a step of ``slow`` takes, with its 95 % confidence interval (Welch's, on logarithms).
-
-    The interval is None where a point has a single repeat.
-    """
-    if min(len(slow.steps_s), len(fast.steps_s)) < 2:
-        return slow.step_s / fast.step_s, None
-    found = two_samples.welch([np.log(fast.steps_s)], [np.log(slow.steps_s)])
-    low, high = found.interval(0.95)
-    return math.exp(found.shift[0]), (math.exp(low[0]), math.exp(high[0]))
 
 
 def chosen(

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from harness.errors import InvalidInput
 from harness.experiments import STUDIES
 from harness.experiments.findings import Analysis, Answer, Compared, Finding, beyond
-from harness.experiments.points import Interval, Point, Predictor, by_law, chosen, fitted_rate, of_frame, ratio
+from harness.experiments.points import Interval, Point, Predictor, Spread, by_law, chosen, fitted_rate, of_frame, ratio
 from harness.report.figures import Axis, Figure, Series, Style, decade_ticks, measured_ticks
 
 if TYPE_CHECKING:
@@ -47,18 +47,25 @@ def analysed(frame: pandas.DataFrame, control: pandas.DataFrame | None = None, p
     points = of_frame(frame)
     if not any(one.spec.nodes == 1 for one in points):
         raise InvalidInput("ps-bottleneck: no results on one node; the law needs a step without a network")
+    spread = Spread.of(points)
     rates, calibration = _fitted(points, predict)
     unlimited = {_same(one): one.step_s for one in of_frame(control)} if control is not None else {}
     compared = tuple(
-        Compared(one, _predicted(one, points, rates, predict), one in calibration, unlimited.get(_same(one)))
+        Compared(
+            one,
+            _predicted(one, points, rates, predict),
+            spread.interval(one) if spread else None,
+            one in calibration,
+            unlimited.get(_same(one)),
+        )
         for one in sorted(points, key=lambda one: (one.contender, one.placement, one.spec.nodes, one.servers))
     )
     found = (
-        servers_stop_helping(points),
-        partitioning_helps(points),
-        parity_matters(points),
-        toolkits_are_flat(points),
-        directions_take_turns(points, rates),
+        servers_stop_helping(points, spread),
+        partitioning_helps(points, spread),
+        parity_matters(points, spread),
+        toolkits_are_flat(points, spread),
+        directions_take_turns(points, rates, spread),
     )
     return Analysis(
         name="ps-bottleneck",
@@ -74,7 +81,7 @@ def analysed(frame: pandas.DataFrame, control: pandas.DataFrame | None = None, p
 # --- the questions ---
 
 
-def servers_stop_helping(points: Sequence[Point]) -> Finding:
+def servers_stop_helping(points: Sequence[Point], spread: Spread | None) -> Finding:
     """(a) Whole tensors: once a server holds little but the largest tensor, do more servers change nothing?"""
     question = "Do more parameter servers stop helping once one holds little but the largest tensor?"
     alike = _largest(chosen(points, SERVERS, placement="greedy"))
@@ -84,7 +91,7 @@ def servers_stop_helping(points: Sequence[Point]) -> Finding:
     first = next(one for one in alike if one.fullest <= SAME_LOAD * last.fullest)
     if first is last:
         return _unknown("servers_stop_helping", question, "the fullest server's load still falls at the largest count")
-    (before, of_before), (after, of_after) = ratio(alike[0], first), ratio(first, last)
+    (before, of_before), (after, of_after) = _ratio(alike[0], first, spread), _ratio(first, last, spread)
     because = (
         f"On {last.spec.nodes} nodes, from {alike[0].servers} to {first.servers} servers the fullest server's load falls "
         f"{alike[0].fullest / first.fullest:.2f} times, and a step becomes {_times(before, of_before)} shorter; from "
@@ -100,7 +107,7 @@ def servers_stop_helping(points: Sequence[Point]) -> Finding:
     )
 
 
-def partitioning_helps(points: Sequence[Point]) -> Finding:
+def partitioning_helps(points: Sequence[Point], spread: Spread | None) -> Finding:
     """(b) With as many servers as nodes: are slices faster than whole tensors?"""
     question = "Does cutting tensors into slices restore scaling?"
     pairs = [
@@ -112,7 +119,7 @@ def partitioning_helps(points: Sequence[Point]) -> Finding:
     if not pairs:
         return _unknown("partitioning_helps", question, "greedy and partitioned with a server on every node are needed")
     whole, sliced = pairs[-1]
-    gain, interval = ratio(whole, sliced)
+    gain, interval = _ratio(whole, sliced, spread)
     because = (
         f"On {whole.spec.nodes} nodes with {whole.servers} servers a step with slices is {_times(gain, interval)} shorter "
         f"than with whole tensors; the fullest server holds {whole.fullest / sliced.fullest:.2f} times less."
@@ -121,7 +128,7 @@ def partitioning_helps(points: Sequence[Point]) -> Finding:
     if len(pairs) > 1:
         smallest = pairs[0]
         figures["growth_whole"], figures["growth_sliced"] = (
-            ratio(large, small)[0] for large, small in zip(pairs[-1], smallest, strict=True)
+            ratio(large, small) for large, small in zip(pairs[-1], smallest, strict=True)
         )
         because += (
             f" From {smallest[0].spec.nodes} to {whole.spec.nodes} nodes a step becomes "
@@ -131,7 +138,7 @@ def partitioning_helps(points: Sequence[Point]) -> Finding:
     return Finding("partitioning_helps", question, beyond(gain, interval, MATTERS), because, figures)
 
 
-def parity_matters(points: Sequence[Point]) -> Finding:
+def parity_matters(points: Sequence[Point], spread: Spread | None) -> Finding:
     """(c) Whole tensors dealt in turn: is an even number of servers no better than the odd one below it?"""
     question = "Dealt in turn, are tensors served no faster by an even number of servers than by one server less?"
     # A single server holds the same whatever the placement.
@@ -147,8 +154,8 @@ def parity_matters(points: Sequence[Point]) -> Finding:
     told, answers = [], set()
     figures: dict[str, float | None] = {}
     for odd, even in pairs:
-        value, interval = ratio(even, odd)
-        answers.add(_not(beyond(1 / value, interval and (1 / interval[1], 1 / interval[0]), MATTERS)))
+        value, interval = _ratio(even, odd, spread)
+        answers.add(_not(beyond(1 / value, (1 / interval[1], 1 / interval[0]) if interval else None, MATTERS)))
         figures[f"{even.servers}_over_{odd.servers}"] = value
         told.append(
             f"{even.servers} servers take {_times(value, interval)} as long as {odd.servers} "
@@ -158,7 +165,7 @@ def parity_matters(points: Sequence[Point]) -> Finding:
     return Finding("parity_matters", question, answer, f"On {nodes} nodes: {'; '.join(told)}.", figures)
 
 
-def toolkits_are_flat(points: Sequence[Point]) -> Finding:
+def toolkits_are_flat(points: Sequence[Point], spread: Spread | None) -> Finding:
     """(d) Without servers: does a step take nearly as long on twice as many nodes?"""
     question = "Without servers, does a step take nearly as long on twice as many nodes?"
     told, answers = [], set()
@@ -168,7 +175,7 @@ def toolkits_are_flat(points: Sequence[Point]) -> Finding:
         most = max(by_nodes)
         if most < 4 or most // 2 not in by_nodes:
             continue
-        value, interval = ratio(by_nodes[most], by_nodes[most // 2])
+        value, interval = _ratio(by_nodes[most], by_nodes[most // 2], spread)
         figures[contender] = value
         answers.add(_not(beyond(value, interval, FLAT)))
         told.append(f"{contender} {_times(value, interval)} as long on {most} as on {most // 2} nodes")
@@ -178,14 +185,14 @@ def toolkits_are_flat(points: Sequence[Point]) -> Finding:
         )
     one_server = {one.spec.nodes: one for one in chosen(points, SERVERS, placement="greedy") if one.servers == 1}
     if most in one_server and most // 2 in one_server:
-        value, interval = ratio(one_server[most], one_server[most // 2])
+        value, interval = _ratio(one_server[most], one_server[most // 2], spread)
         figures["one_server"] = value
         told.append(f"with one parameter server {_times(value, interval)}")
     answer: Answer = answers.pop() if len(answers) == 1 else "no" if "no" in answers else "cannot say"
     return Finding("toolkits_are_flat", question, answer, f"A step takes: {'; '.join(told)}.", figures)
 
 
-def directions_take_turns(points: Sequence[Point], rates: dict[str, float]) -> Finding:
+def directions_take_turns(points: Sequence[Point], rates: dict[str, float], spread: Spread | None) -> Finding:
     """(e) Does one server send all parameters first and receive all gradients then, or both at once?
 
     A step is compared with b / R for the R of toolkits, which send and receive at the same time: 2 if the directions take
@@ -202,7 +209,8 @@ def directions_take_turns(points: Sequence[Point], rates: dict[str, float]) -> F
     for one in single:
         shortest = (one.spec.nodes - 1) * one.fullest / rate
         value = one.step_s / shortest
-        interval = one.interval and (one.interval[0] / shortest, one.interval[1] / shortest)
+        seconds = spread.interval(one) if spread else None
+        interval = (seconds[0] / shortest, seconds[1] / shortest) if seconds else None
         figures[one.label] = value
         told.append(f"{one.label}: {_times(value, interval)}")
         if one.contender == SERVERS:
@@ -264,6 +272,10 @@ def _largest(points: Sequence[Point]) -> list[Point]:
     sizes = [one.spec.nodes for one in points]
     several = [nodes for nodes in sizes if sizes.count(nodes) > 1]
     return [one for one in points if one.spec.nodes == max(several, default=0)]
+
+
+def _ratio(slow: Point, fast: Point, spread: Spread | None) -> tuple[float, Interval | None]:
+    return ratio(slow, fast), spread.of_ratio(slow, fast) if spread else None
 
 
 def _unknown(name: str, question: str, lacking: str) -> Finding:
@@ -380,7 +392,7 @@ def _pair(alike: Sequence[Compared], name: str, x: Sequence[int], colour: int) -
     """What was measured, with its intervals, and what was predicted, where anything was."""
     if not alike:
         return []
-    intervals = [one.point.interval or (one.point.step_s, one.point.step_s) for one in alike]
+    intervals = [one.interval or (one.point.step_s, one.point.step_s) for one in alike]
     measured = Series(
         name=name,
         kind="curve",

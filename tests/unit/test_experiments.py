@@ -14,7 +14,7 @@ from harness import backend, experiments, index
 from harness.errors import InvalidInput
 from harness.experiments import page, points, ps_bottleneck
 from harness.experiments.findings import Analysis, Finding
-from harness.experiments.points import Point
+from harness.experiments.points import Point, Spread
 from harness.spec import RunSpec
 from tests.conftest import Harness
 from tests.unit import made_rows
@@ -170,9 +170,20 @@ def test_the_fullest_server_is_that_of_the_real_placement() -> None:
 
 
 def test_one_repeat_has_no_interval() -> None:
-    alone, twice = Point(servers(2, 1), (1.0,)), Point(servers(2, 1), (1.0, 1.2))
-    assert alone.interval is None and points.ratio(twice, alone)[1] is None
-    assert twice.interval is not None and twice.interval[0] == 0  # 1.1 ± 1.27: a time is not negative
+    assert Spread.of([Point(servers(2, 1), (1.0,))]) is None
+
+
+def test_the_spread_is_that_of_all_points_together() -> None:
+    """Student's t for 3 degrees of freedom is 3.18; each point's logarithms differ by 0.02 or 0.04 from each other."""
+    by = [0.02, 0.04, 0.04]
+    measured = [Point(servers(2, 1), (math.exp(-one / 2), math.exp(one / 2))) for one in by]
+    spread = Spread.of(measured)
+    assert spread is not None
+    assert spread.deviation == pytest.approx(math.sqrt(sum(one**2 / 2 for one in by) / 3))
+    low, high = spread.interval(measured[0])
+    assert high / low == pytest.approx(math.exp(2 * 3.182 * spread.deviation / math.sqrt(2)), rel=1e-3)
+    low, high = spread.of_ratio(measured[0], measured[1])
+    assert high / low == pytest.approx(math.exp(2 * 3.182 * spread.deviation), rel=1e-3)
 
 
 def test_the_fit_finds_the_throughput_from_any_side() -> None:
