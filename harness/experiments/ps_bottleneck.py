@@ -12,6 +12,7 @@ which gets a parameter back as soon as its gradient is sent. R is fitted to some
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -96,12 +97,14 @@ def servers_stop_helping(points: Sequence[Point], spread: Spread | None) -> Find
         f"On {last.spec.nodes} nodes, from {alike[0].servers} to {first.servers} servers the fullest server's load falls "
         f"{alike[0].fullest / first.fullest:.2f} times, and a step becomes {_times(before, of_before)} shorter; from "
         f"{first.servers} to {last.servers} servers the load falls {first.fullest / last.fullest:.2f} times, and a step "
-        f"becomes {_times(after, of_after)} shorter."
+        f"becomes {_times(after, of_after)} shorter, where servers that share the load would make it "
+        f"{last.servers / first.servers:.2f} times shorter."
     )
+    halfway = math.sqrt(last.servers / first.servers)  # on a ratio's scale, between no gain and a gain in proportion
     return Finding(
         "servers_stop_helping",
         question,
-        _not(beyond(after, of_after, MATTERS)),
+        _not(beyond(after, of_after, halfway)),
         because,
         {"from": first.servers, "to": last.servers, "speedup_before": before, "speedup_after": after},
     )
