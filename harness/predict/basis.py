@@ -83,6 +83,9 @@ def basis(
         )
     if strict and not any(_alike(each, what, None) and each.single_s for one in found for each in one.observations):
         raise InvalidInput(_NO_SINGLE.format(model=what.model))
+    if len(systems := sorted({one.key.system for one in suitable})) > 1:
+        raise InvalidInput(f"results of {len(systems)} systems to start from ({', '.join(systems)}); give those of one")
+    found = [one for one in found if one.key.system == systems[0]]
     chosen = max(suitable, key=lambda one: (len({each.workers for each in one.observations}), len(one.observations)))
     fit = fitting.fit(chosen)
     single_s, single_draws, told = _single(fit, found, what, single)
