@@ -104,7 +104,9 @@ def _rates(analysis: Analysis) -> str:
 def _remarks(compared: Sequence[Compared]) -> str:
     """How well the law does where it was not fitted, and which points the processors slow down."""
     errors = [abs(one.error) for one in compared if one.error is not None and not one.fitted]
-    told = ["Intervals are 95 % confidence intervals, with the spread of the repeats of all points together."]
+    told = [
+        "Intervals are 95 % confidence intervals, with the spread of the repeats of all points of several nodes together."
+    ]
     if errors:
         errors.sort()
         told.append(

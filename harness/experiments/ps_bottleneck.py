@@ -48,14 +48,15 @@ def analysed(frame: pandas.DataFrame, control: pandas.DataFrame | None = None, p
     points = of_frame(frame)
     if not any(one.spec.nodes == 1 for one in points):
         raise InvalidInput("ps-bottleneck: no results on one node; the law needs a step without a network")
-    spread = Spread.of(points)
+    # A single node's step is all compute, which varies in ways of its own: it says nothing about the others' spread.
+    spread = Spread.of(one for one in points if one.spec.nodes > 1)
     rates, calibration = _fitted(points, predict)
     unlimited = {_same(one): one.step_s for one in of_frame(control)} if control is not None else {}
     compared = tuple(
         Compared(
             one,
             _predicted(one, points, rates, predict),
-            spread.interval(one) if spread else None,
+            spread.interval(one) if spread and one.spec.nodes > 1 else None,
             one in calibration,
             unlimited.get(_same(one)),
         )
