@@ -34,7 +34,8 @@ from harness.report.text import plural
 if TYPE_CHECKING:
     import pandas
 
-ANALYSIS = "analysis.json"
+# What `harness experiment` leaves, and folders with runs below it.
+ANALYSIS, LIMITED, UNLIMITED = "analysis.json", "limited", "unlimited"
 COMMAND = "harness answers -o docs/answers.md"
 MODEL = "inception3"
 BATCH = 64
@@ -137,7 +138,7 @@ class Facts:
 
 
 def page(frame: pandas.DataFrame, experiments: Mapping[str, Mapping[str, Any]] | None = None) -> str:
-    """The page as Markdown, from published results and from analyses of ``harness experiment``, by their folders.
+    """The page as Markdown, from published results and from analyses of ``harness experiment`` (see ``analyses``).
 
     Raises InvalidInput where ``frame`` lacks results that the page is about.
     """
@@ -183,7 +184,10 @@ def _close(one: str, other: str) -> bool:
 
 
 def analyses(folders: Sequence[str], default: Path) -> dict[str, dict[str, Any]]:
-    """What `harness experiment` found, by folder; of those in ``default`` if none are given. Raises InvalidInput."""
+    """What `harness experiment` found, by what it is told to find it again; of all in ``default`` if none are given.
+
+    Raises InvalidInput for a folder without an analysis.
+    """
     named = {folder: Path(folder) for folder in folders}
     if not named:
         named = {
@@ -191,9 +195,13 @@ def analyses(folders: Sequence[str], default: Path) -> dict[str, dict[str, Any]]
         }
     found = {}
     for name, folder in named.items():
+        # Runs on links without a limit lie beside the others, and must not be mistaken for them.
+        apart = all((folder / part).is_dir() for part in (LIMITED, UNLIMITED))
+        from_ = f"{name}/{LIMITED} --control {name}/{UNLIMITED}" if apart else name
         try:
-            found[name] = json.loads((folder / ANALYSIS).read_text(encoding="utf-8"))
-            assert found[name]["experiment"] and all(map(str, found[name]["findings"]))
+            analysis = json.loads((folder / ANALYSIS).read_text(encoding="utf-8"))
+            assert analysis["experiment"] and all(map(str, analysis["findings"]))
+            found[from_] = analysis
         except OSError as error:
             raise InvalidInput(f"{folder / ANALYSIS}: {error.strerror}; `harness experiment` writes it") from None
         except (ValueError, LookupError, TypeError, AssertionError):
@@ -530,9 +538,9 @@ def _limits(facts: Facts) -> list[str]:
 def _experiments(facts: Facts, found: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Findings of ``harness experiment``, as it wrote them."""
     lines = ["## What experiments on this question found", ""]
-    for folder, analysis in found.items():
+    for told, analysis in found.items():
         name = analysis["experiment"]
-        mark = facts.note(f"harness experiment {name} {folder} --analyse-only")
+        mark = facts.note(f"harness experiment {name} --analyse-only {told}")
         lines += [
             f"- {one['question']} **{_capital(one['answer'])}.** {one['because']}{mark}" for one in analysis["findings"]
         ]

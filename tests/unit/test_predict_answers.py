@@ -80,16 +80,16 @@ def test_what_is_measured_is_told_from_what_is_predicted_and_two_points_are_call
     assert f"| 128 | {best:,.0f} (116 PS) |" in committed()
 
 
-def test_findings_of_experiments_are_told_with_the_command_that_gives_them(tmp_path: Path) -> None:
+def test_findings_of_experiments_are_told_with_the_command_that_gives_them(harness: Harness, tmp_path: Path) -> None:
     finding = {"question": "Does it bind?", "answer": "cannot say", "because": "Two runs differ by 3 %."}
     (tmp_path / "links").mkdir()
     (tmp_path / "links" / "analysis.json").write_text(json.dumps({"experiment": "links", "findings": [finding]}))
-    found = answers.analyses([], tmp_path)
-    text = answers.page(results.load(["reference"], status=None), found)
+    assert harness("answers", "links", "-o", "page.md").succeeded().stdout == ""
+    text = (tmp_path / "page.md").read_text(encoding="utf-8")
     (line,) = (line for line in text.splitlines() if line.startswith("- Does it bind? **Cannot say.** Two runs differ"))
     number = re.findall(r"\[\^(\d+)\]", line)[0]
-    assert f"[^{number}]: `harness experiment links results/experiments/links --analyse-only`" in text
-    assert "What experiments on this question found" not in answers.page(results.load(["reference"], status=None))
+    assert f"[^{number}]: `harness experiment links --analyse-only links`" in text
+    assert list(answers.analyses([], tmp_path)) == ["results/experiments/links"]
     (tmp_path / "links" / "analysis.json").write_text("[]")
     with pytest.raises(InvalidInput, match="is not what `harness experiment` writes"):
         answers.analyses([str(tmp_path / "links")], tmp_path)
@@ -107,9 +107,7 @@ def test_bad_input_is_one_line(harness: Harness) -> None:
 
 
 def test_an_outdated_page_is_said_with_the_command_that_mends_it(harness: Harness, tmp_path: Path) -> None:
-    assert harness("answers", "-o", "old.md").succeeded().stdout == ""
-    old = tmp_path / "old.md"
-    old.write_text(old.read_text().replace("Predicted", "Measured", 1))
+    (tmp_path / "old.md").write_text(committed().replace("Predicted", "Measured", 1))
     done = harness("answers", "--check", "old.md")
     assert done.code == 1
     assert done.stderr == f"harness: old.md: is out of date; `{answers.COMMAND}` writes it anew\n"
