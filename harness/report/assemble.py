@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from harness import __version__
 from harness.analysis import history
 from harness.analysis import verdict as verdicts
-from harness.report import curve_figures, lines, provenance, run_figures, tables
+from harness.report import curve_figures, lines, model_figures, modelled, provenance, run_figures, tables
 from harness.report import verdict as report
 from harness.report.figures import Figure, Mark
 from harness.report.page import Page
@@ -60,6 +60,7 @@ def sections(frame: pandas.DataFrame) -> list[Section]:
     completed = frame[frame["status"] == "completed"]
     runs, drawn = Runs.of(frame), lines.of(completed)
     overheads = curve_figures.overheads(drawn)
+    fitted, unfitted = modelled.explained(frame, drawn)
     steps = [
         run_figures.steps(line, workers, source, run_figures.read_steps(Path(source)))
         for line, workers, source in run_figures.chosen(drawn)
@@ -92,6 +93,16 @@ def sections(frame: pandas.DataFrame) -> list[Section]:
             "Images per second with each number of servers that was tried, at each size. The best one is marked.",
             curve_figures.ps_sweeps(drawn, runs),
             tables.ps_search(drawn, runs),
+        ),
+        _section(
+            "model",
+            "Why it scales as it does",
+            "A law of the step, fitted to the results on this page: each pass takes as long as its compute, or as the network "
+            "needs for what queues at the fullest server or in the allreduce. Hollow markers are published results.",
+            model_figures.of(fitted, runs),
+            tables.fits(fitted),
+            tables.parameters(fitted),
+            more=_not_fitted(unfitted),
         ),
         _section(
             "io-overhead",
@@ -128,6 +139,11 @@ def _section(name: str, title: str, text: str, figures: Sequence[Figure], *made:
     filled = tuple(table for table in made if table.rows)
     paragraphs = tuple(filter(None, (text, more))) if text and (drawn or filled) else ()
     return Section(name, title, paragraphs, drawn, filled)
+
+
+def _not_fitted(names: Sequence[str]) -> str:
+    """Which groups are large enough to fit, but one too many for a page."""
+    return f"Of the fits, the {modelled.MOST_GROUPS} with most sizes are shown; left out: {'; '.join(names)}." if names else ""
 
 
 def _nothing(frame: pandas.DataFrame) -> Section:
