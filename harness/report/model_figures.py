@@ -1,9 +1,10 @@
-"""Figures of the scaling model: predicted beside measured, what servers hold, a step's timeline, what a step is spent on."""
+"""Figures of the scaling model: predicted beside measured, what servers hold, a step's timeline, what it is spent on."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import groupby
 
 import numpy as np
@@ -18,14 +19,13 @@ from harness.predict.timeline import Kind, Span, Timeline, timeline
 from harness.report import provenance
 from harness.report.curve_figures import distinct
 from harness.report.figures import Axis, Figure, Series, Style, decade_ticks, measured_ticks, slug
-from harness.report.lines import Line
+from harness.report.lines import DASHES
 from harness.report.modelled import Explained, Modelled, Size
 from harness.report.provenance import Runs
 from harness.report.text import plural
 
 MB = 1e-6
 GREY = Style(None, "square")
-WAITS = "accent"
 # What a timeline's lanes hold, with the colour of each kind.
 COLOURS: dict[Kind, int | None] = {
     "forward": 0,
@@ -61,9 +61,15 @@ def _name(kind: str, one: Explained) -> str:
 
 
 def _where(one: Explained) -> str:
+    """The largest measured size, which the last three figures are of."""
     size_ = one.curves[0].largest
-    servers_ = f", {size_.prediction.ps:,} PS" if size_.prediction.ps else ""
-    return f"{_curve(one, one.curves[0])}, {plural(size_.workers, 'worker')}{servers_}"
+    servers_ = f"{size_.prediction.ps:,} PS" if size_.prediction.ps else ""
+    return ", ".join(filter(None, (_first(one), plural(size_.workers, "worker"), servers_)))
+
+
+def _first(one: Explained) -> str:
+    """The first curve's name, if there are others."""
+    return _curve(one, one.curves[0]) if len(one.curves) > 1 else ""
 
 
 def _curve(one: Explained, curve: Modelled) -> str:
@@ -79,13 +85,14 @@ def _curve(one: Explained, curve: Modelled) -> str:
 def predicted(one: Explained, runs: Runs) -> Figure:
     """img/s against workers: predicted, with its interval, up to a few times the largest size, and as measured."""
     series = []
+    models = list(dict.fromkeys(curve.line.panel[0] for curve in one.curves))
     for curve in one.curves:
         line, name = curve.line, _curve(one, curve)
         workers = tuple(each.workers for each in curve.sizes)
         made = [each.prediction for each in curve.sizes]
-        plain = Style(line.style.colour, line.style.marker)
+        plain = replace(line.style, dash=DASHES[models.index(line.panel[0]) % len(DASHES)], hollow=False)
         band = Series(
-            *(f"{name}, 90 % interval", "band", workers, tuple(each.img_per_s for each in made), plain, line.facets),
+            *("90 % interval", "band", workers, tuple(each.img_per_s for each in made), plain, line.facets),
             low=tuple(each.low for each in made),
             high=tuple(each.high for each in made),
         )
@@ -154,7 +161,9 @@ def _binds(one: Bound) -> str:
     if one.server == COMPUTE:
         return "nothing but its compute"
     who = "the network" if one.server == WORKER else one.name
-    return f"{who} with {one.tensor} ({size(one.tensor_bytes)}): {size(one.bytes)} pass, done after {seconds(one.seconds)}"
+    return (
+        f"{who} with {one.tensor} ({size(one.tensor_bytes)}): {size(one.bytes)} pass, done after {seconds(one.seconds)}"
+    )
 
 
 # --- what servers hold ----------------------------------------------------------------------------
@@ -172,7 +181,6 @@ def servers(one: Explained) -> Figure:
     others = [number for number in range(ps) if number != full]
     biggest = _biggest(pieces[full])
     ends = (-0.5, ps - 0.5)
-    sliced = sorted(held(partitioned(largest.what), ps), reverse=True) if biggest else []
     placement = json.loads(largest.what.options).get("placement", "")
 
     def columns(name: str, which: Sequence[int], style: Style) -> Series:
@@ -182,20 +190,14 @@ def servers(one: Explained) -> Figure:
         )
 
     series = [
-        columns(f"PS {full}, the fullest: {size(sizes[full])}", [full], Style(1, "square")),
+        columns(f"PS {full} ({biggest.tensor}): {size(sizes[full])}", [full], Style(1, "square")),
         *([columns("the others", others, Style(0, "square"))] if others else []),
         Series(f"mean: {size(mean)}", "line", ends, (mean * MB,) * 2, Style(None, "circle", "dash"), line.facets),
     ]
     if placement != "partitioned":
-        most = sliced[0] * MB
-        told = (f"fullest of {plural(ps, 'server')} with slices of 1 MiB: {size(sliced[0])}",)
-        series.append(
-            Series(
-                *(f"fullest with slices of 1 MiB: {size(sliced[0])}", "line", ends, (most, most), Style(2, "circle")),
-                line.facets,
-                hover=(told, told),
-            )
-        )
+        most = max(held(partitioned(largest.what), ps))
+        name = f"fullest with slices of 1 MiB: {size(most)}"
+        series.append(Series(name, "line", ends, (most * MB,) * 2, Style(2, "circle"), line.facets))
     return Figure(
         name=_name("servers", one),
         title=f"Bytes on each parameter server, {one.name}, {_where(one)}",
@@ -204,8 +206,8 @@ def servers(one: Explained) -> Figure:
         y=Axis("MB", "linear", "MB", from_zero=True),
         series=tuple(series),
         note=f"PS {full} holds {sizes[full] / mean:.3g} times the mean; its largest tensor is {biggest.tensor} "
-        f"({size(biggest.bytes)}). Every worker exchanges all that a server holds with it in every step, so the fullest one "
-        f"is done last. {one.said}",
+        f"({size(biggest.bytes)}). Every worker exchanges all that a server holds with it in every step, so the fullest "
+        f"one is done last. {one.said}",
     )
 
 
@@ -251,7 +253,12 @@ def step(one: Explained) -> Figure:
         if spans:
             series.append(
                 Series(
-                    *(name, "span", tuple(span.start for _, span in spans), tuple(float(number) for number, _ in spans)),
+                    *(
+                        name,
+                        "span",
+                        tuple(span.start for _, span in spans),
+                        tuple(float(number) for number, _ in spans),
+                    ),
                     Style(COLOURS[kind], "square"),
                     line.facets,
                     low=tuple(span.start for _, span in spans),
@@ -266,8 +273,8 @@ def step(one: Explained) -> Figure:
         x=Axis("seconds since the step began", "linear", "s", from_zero=True),
         y=Axis("", "linear", "count", tuple((float(n), name) for n, (name, _) in enumerate(reversed(lanes)))),
         series=tuple(series),
-        note=f"{one.said} Every worker's share of a tensor passes one after the other; each bar is one tensor or slice of all "
-        "of them. The forward pass is drawn in one piece at its end, though it waits in between.",
+        note=f"{one.said} Each bar is a tensor, or a slice or buffer, as it passes for all workers. "
+        "The forward pass is drawn in one piece at its end, though it waits in between.",
     )
 
 
@@ -279,18 +286,24 @@ def _lanes(largest: Size, made: Timeline) -> list[tuple[str, list[Span]]]:
     if not ps:
         return [*lanes, ("network", [span for span in made.spans if span.kind == "allreduce"])]
     sizes = held(largest.what, ps)
-    order = sorted(range(ps), key=lambda number: -sizes[number])
-    shown = {"fullest": order[0], "typical": order[len(order) // 2]} if ps > 1 else {"only": 0}
+    mean = sum(sizes) / ps
+    shown = {"fullest": int(np.argmax(sizes))}
+    if ps > 1:
+        shown["near the mean"] = min(range(ps), key=lambda number: abs(sizes[number] - mean))
     for what, server in shown.items():
         for kind, verb in (("pull", "sends"), ("push", "receives")):
             spans = [span for span in made.spans if span.server == server and span.kind == kind]
-            lanes.append((f"PS {server} ({what}) {verb}", spans))
+            lanes.append((f"PS {server} ({what}) {verb}" if ps > 1 else f"PS 0 {verb}", spans))
     return lanes
 
 
 def _span(name: str, span: Span) -> tuple[str, ...]:
     told = f"{span.tensor} ({size(span.bytes)})" if span.tensor else ""
-    return (name, *([told] if told else []), f"{seconds(span.start)} to {seconds(span.end)}: {seconds(span.end - span.start)}")
+    return (
+        name,
+        *([told] if told else []),
+        f"{seconds(span.start)} to {seconds(span.end)}: {seconds(span.end - span.start)}",
+    )
 
 
 # --- what a step is spent on ----------------------------------------------------------------------
@@ -332,11 +345,9 @@ def spent(one: Explained) -> Figure:
     )
     return Figure(
         name=_name("spent", one),
-        title=f"What a step is spent on, {one.name}, {_curve(one, curve)}",
+        title=", ".join(filter(None, ("What a step is spent on", one.name, _first(one)))),
         choice=f"{one.name}: what a step is spent on",
-        x=Axis(
-            *("nodes", "linear", "count"), tuple((n, f"{each.prediction.nodes:,}") for n, each in enumerate(sizes))
-        ),
+        x=Axis(*("nodes", "linear", "count"), tuple((n, f"{each.prediction.nodes:,}") for n, each in enumerate(sizes))),
         y=Axis("seconds of a step", "linear", "s", from_zero=True),
         series=tuple(series),
         note=f"{one.said} Waiting is what the network takes beyond the compute that hides it.",

@@ -15,8 +15,8 @@ from harness.predict import fitting, forecast
 from harness.predict.explain import Explanation, partitioned, sentences
 from harness.predict.fitting import DRAWN, Fit
 from harness.predict.forecast import Basis, Prediction, What
-from harness.predict.observations import Group, Observation, groups
-from harness.report.figures import DATA, Facets
+from harness.predict.observations import Group, Observation, groups, work_of
+from harness.report.figures import Facets
 from harness.report.lines import Line
 from harness.report.text import plural
 
@@ -79,7 +79,9 @@ class Explained:
     def facets(self) -> Facets:
         """All that its curves have."""
         every = [one.line.facets for one in self.curves]
-        return Facets(*(tuple(dict.fromkeys(value for one in part for value in one)) for part in zip(*every, strict=True)))
+        return Facets(
+            *(tuple(dict.fromkeys(value for one in part for value in one)) for part in zip(*every, strict=True))
+        )
 
     @property
     def said(self) -> str:
@@ -94,7 +96,7 @@ def explained(frame: pandas.DataFrame, lines: Sequence[Line]) -> tuple[list[Expl
 
     Those with most sizes, then runs, come first. Also what was left out, and why.
     """
-    weak = [line for line in lines if line.curve.scaling == "weak" and line.panel[1] in DATA and line.panel[1] != "real"]
+    weak = [line for line in lines if line.curve.scaling == "weak"]
     found = [(group, [line for line in weak if _points(line, group)]) for group in groups(frame)[0]]
     large = [one for one in found if one[1] and _sizes(one[0]) >= FEWEST_SIZES and _distributed(one[0])]
     large.sort(key=lambda one: (-_sizes(one[0]), -len(one[0].observations)))
@@ -113,6 +115,8 @@ def _distributed(group: Group) -> bool:
 def _explained(group: Group, lines: Sequence[Line]) -> Explained:
     fit = fitting.fit(group)
     alone = fitting.left_one_out(fit) if 1 < len(fit.errors) <= LEFT_OUT else None
+    # A curve of one or two sizes says little by itself.
+    lines = [one for one in lines if len(one.curve.points) >= FEWEST_SIZES] or list(lines)
     lines = sorted(lines, key=lambda one: (-_largest(one), -len(one.curve.points)))[:MOST_CURVES]
     curves = tuple(_modelled(fit, line) for line in lines)
     largest = curves[0].largest
@@ -137,24 +141,20 @@ def _explanation(size: Size) -> Explanation:
 
 def _points(line: Line, group: Group) -> list[tuple[Point, Observation]]:
     """The points of ``line`` that are in ``group``, each with the observation there."""
-    facets, key = line.curve.facets, group.key
-    if (line.facets.system, line.facets.transport) != ((key.system,), (key.transport,)):
+    key = group.key
+    where = line.facets.system[0], line.curve.facets["software"], line.facets.transport[0]
+    if where != (key.system, key.software, key.transport):
         return []
-    if facets["software"] != key.software:
-        return []
+    equal = {name: line.curve.facets[name] for name in ("precision", "training", "image_size", "batch_size")}
+    equal |= {"system": key.system, "software": key.software, "model": line.panel[0], "data": line.panel[1]}
+    known = {(one.backend, one.nodes, one.workers, one.ps, one.work): one for one in group.observations}
     found = []
     for point in line.curve.points:
-        one = next((one for one in group.observations if _is(one, point, line)), None)
+        best, nodes = point.best, point.nodes or point.workers
+        one = known.get((best.backend, nodes, point.workers, best.ps, work_of(equal | {"threads": best.threads})))
         if one is not None and not math.isnan(point.img_per_s):
             found.append((point, one))
     return found
-
-
-def _is(one: Observation, point: Point, line: Line) -> bool:
-    best, facets = point.best, line.curve.facets
-    same = (one.backend, one.workers, one.ps) == (best.backend, point.workers, best.ps)
-    work = (line.facets.model[0], facets["batch_size"], facets["image_size"], line.facets.data[0])
-    return same and one.work == (*one.work[:2], *work, facets["precision"], best.threads, facets["training"])
 
 
 # --- predicted sizes ------------------------------------------------------------------------------

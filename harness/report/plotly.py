@@ -12,7 +12,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from harness.report.figures import COLUMN, SPAN, Axis, Figure, Series, Style
+from harness.report.figures import COLUMN, SPAN, TOLD_ONCE, Axis, Figure, Series, Style
 
 HOVER_WIDTH = 76  # characters
 SIZE = {"curve": 8, "accent": 6}
@@ -21,18 +21,21 @@ FORMATS = {"share": ".0%", "img_per_s": ",~g", "ms": ",~g", "s": ",~g", "MB": ",
 
 def traces(figure: Figure) -> list[dict[str, Any]]:
     """The traces of ``figure``, each with the facets it is filtered by in ``facets`` (which Plotly ignores)."""
-    # One legend entry stands for all ideal lines.
-    first_ideal = next((number for number, one in enumerate(figure.series) if one.kind == "ideal"), None)
+    kinds = [one.kind for one in figure.series]
     return [
-        _trace(one, in_legend=one.kind != "ideal" or number == first_ideal) for number, one in enumerate(figure.series)
+        _trace(one, in_legend=one.kind not in TOLD_ONCE or kinds.index(one.kind) == number)
+        for number, one in enumerate(figure.series)
     ]
 
 
 def layout(figure: Figure) -> dict[str, Any]:
     """Axes, ticks and marks of ``figure``; fonts and sizes are the page's."""
+    yaxis = _axis(figure.y)
+    if any(one.kind == "span" for one in figure.series):
+        yaxis["range"] = [figure.y.ticks[0][0] - 0.6, figure.y.ticks[-1][0] + 0.6]
     return {
         "xaxis": _axis(figure.x),
-        "yaxis": _axis(figure.y),
+        "yaxis": yaxis,
         # Points of bars are as small as bars are thin; the legend shows them in one size.
         "barmode": "overlay",
         "legend": {"itemsizing": "constant"} if any(one.kind == "spread" for one in figure.series) else {},
@@ -100,7 +103,12 @@ def _trace(one: Series, in_legend: bool) -> dict[str, Any]:
             return made | {"mode": "lines", "line": {"color": colour, "width": 2, "dash": one.style.dash}}
         case "band":
             there_and_back = {"x": [*one.x, *reversed(one.x)], "y": _numbers([*one.high, *reversed(one.low)])}
-            return made | there_and_back | {"mode": "lines", "fill": "toself", "opacity": 0.5} | _no_line(colour)
+            return (
+                made
+                | there_and_back
+                | {"mode": "lines", "fill": "toself", "opacity": 0.5, "legendgroup": "band"}
+                | _no_line(colour)
+            )
         case "column":
             return made | _column(one, colour)
         case "span":

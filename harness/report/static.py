@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.errors import InvalidInput
-from harness.report.figures import COLUMN, SPAN, Axis, Dash, Figure, Marker, Series, Style
+from harness.report.figures import COLUMN, SPAN, TOLD_ONCE, Axis, Dash, Figure, Marker, Series, Style
 from harness.report.palette import LIGHT
 
 if TYPE_CHECKING:
@@ -97,7 +97,9 @@ def draw(figure: Figure, axes: Axes) -> None:
         if several and one.group != group:
             group = one.group
             entries.append((_nothing(axes), group))
-        entries.append((_series(one, axes), one.name))
+        drawn = _series(one, axes)
+        if one.kind not in TOLD_ONCE or one.name not in [name for _, name in entries]:
+            entries.append((drawn, one.name))
     for mark in figure.marks:
         x: Any = _dates([mark.x])[0] if figure.x.scale == "date" else mark.x
         axes.axvline(x, color=LIGHT.accent, linewidth=1, linestyle="--")

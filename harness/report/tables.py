@@ -225,7 +225,7 @@ def fits(found: Sequence[Explained]) -> Table:
     """How close the scaling model comes to what was measured, for each fitted group and backend."""
     columns = (
         *(Column("system"), Column("software"), Column("backend"), Column("transport")),
-        *(Column("runs", "count"), Column("numbers fitted", "count"), Column("mean error", "share")),
+        *(Column("runs", "count"), Column("fitted", "count"), Column("MAPE", "share")),
         *(Column("worst", "share"), Column("at"), Column("leaving one out", "share")),
     )
     rows: list[tuple[Cell, ...]] = []
@@ -246,8 +246,10 @@ def fits(found: Sequence[Explained]) -> Table:
             )
             facets.append(one.facets._replace(backend=(backend,)))
     note = (
-        "Errors are predicted over measured throughput, minus 1; the mean is of their sizes. Leaving one out: each run is "
-        f"predicted from all others, where there are at most {LEFT_OUT}. Runs of one configuration count as one."
+        "Errors are predicted over measured throughput, minus 1; MAPE is the mean of their sizes. Fitted: how many "
+        "numbers, for the whole group. Leaving one out: each run is predicted from all others, where there are at most "
+        f"{LEFT_OUT}. "
+        "Runs of one configuration count as one."
     )
     return Table("model-fits", "How well the model fits", columns, tuple(rows), tuple(facets), note)
 
@@ -259,35 +261,42 @@ def _mean_error(errors: Sequence[float]) -> float:
 def parameters(found: Sequence[Explained]) -> Table:
     """The parameters of each fitted group, with their intervals and where they come from."""
     columns = (
-        *(Column("system"), Column("software"), Column("mechanism"), Column("transport"), Column("parameter")),
-        *(Column("value", "ratio"), Column(f"{LEVEL:.0%} from", "ratio"), Column("to", "ratio"), Column("unit")),
-        *(Column("obtained"), Column("meaning")),
+        *(Column("system"), Column("mechanism"), Column("transport"), Column("parameter")),
+        *(
+            Column("value", "ratio"),
+            Column(f"{100 * LEVEL:.0f} % from", "ratio"),
+            Column("to", "ratio"),
+            Column("unit"),
+        ),
+        *(Column("obtained"), Column("software")),
     )
+    meanings: dict[str, str] = {}
     rows: list[tuple[Cell, ...]] = []
     facets = []
     for one in found:
         group, p = one.fit.group, one.fit.parameters
-        who = group.key.system, group.key.software, group.key.mechanism, group.key.transport
+        who = group.key.system, group.key.mechanism, group.key.transport
         its: list[tuple[Cell, ...]] = [
             (
                 *(each.quantity.name.replace("_", " "), each.value * each.quantity.scale),
                 *(each.low * each.quantity.scale, each.high * each.quantity.scale),
-                *(each.quantity.unit, each.how, each.quantity.meaning),
+                *(each.quantity.unit, each.how),
             )
             for each in one.fit.estimates
         ]
+        meanings |= {each.quantity.name.replace("_", " "): each.quantity.meaning for each in one.fit.estimates}
         share = float(p.forward_share)
-        its.append(("forward share", share, None, None, "", "assumed", "the share of a step's compute that is forward"))
+        its.append(("forward share of compute", share, None, None, "", "assumed"))
         for work, step_s in one.fit.singles.items():
             run = next(each for each in group.observations if each.work == work)
-            who_alone = "a step of one worker, which nobody measured"
-            its.append((f"one worker, {run.model}", step_s, None, None, "s", "fitted", who_alone))
+            its.append((f"step of one worker, {run.model}", step_s, None, None, "s", "fitted; nobody measured it"))
         if group.key.mechanism == "allreduce":
-            how = "fitted: the better of ring and tree"
-            its.append((f"summed {_ALGORITHMS[p.algorithm]}", None, None, None, "", how, "how gradients are summed"))
-        rows += [(*who, *each) for each in its]
+            how = "the better of ring and tree"
+            its.append((f"summed {_ALGORITHMS[p.algorithm]}", None, None, None, "", how))
+        rows += [(*who, *each, group.key.software) for each in its]
         facets += [one.facets] * len(its)
-    return Table("model-parameters", "Parameters of the model", columns, tuple(rows), tuple(facets))
+    note = f"{'; '.join(f'{name}: {meaning}' for name, meaning in meanings.items())}."
+    return Table("model-parameters", "Parameters of the model", columns, tuple(rows), tuple(facets), note)
 
 
 _ALGORITHMS = {"ring": "around a ring", "tree": "along a tree"}
