@@ -19,7 +19,7 @@ from harness.predict.timeline import Kind, Span, Timeline, timeline
 from harness.report import provenance
 from harness.report.curve_figures import distinct
 from harness.report.figures import Axis, Figure, Series, Style, decade_ticks, measured_ticks, slug
-from harness.report.lines import DASHES
+from harness.report.lines import DASHES, Line
 from harness.report.modelled import Explained, Modelled, Size
 from harness.report.provenance import Runs
 from harness.report.text import plural
@@ -107,11 +107,7 @@ def predicted(one: Explained, runs: Runs) -> Figure:
             y=tuple(point.img_per_s for point in points),
             style=line.style,
             facets=line.facets,
-            hover=tuple(
-                (*provenance.of_point(point, runs, line), _error(each))
-                for each, point in ((each, each.point) for each in curve.sizes)
-                if point is not None
-            ),
+            hover=tuple(_of_point(name, each, runs, line) for each in curve.sizes if each.point is not None),
         )
         ends = (workers[0], workers[-1])
         single = curve.sizes[0].what.batch_size / curve.sizes[0].basis.single_s
@@ -130,6 +126,20 @@ def predicted(one: Explained, runs: Runs) -> Figure:
         "some that are 1.4 times one another."
         if one.curves[0].largest.what.has_servers
         else f"{one.said} Ideal is the step of one worker.",
+    )
+
+
+def _of_point(name: str, each: Size, runs: Runs, line: Line) -> tuple[str, ...]:
+    """A measured size; the figures of throughputs tell more of it."""
+    point = each.point
+    assert point is not None
+    return (
+        name,
+        f"{plural(point.workers, 'worker')} on {plural(each.prediction.nodes, 'node')}, {line.system}",
+        f"{provenance.throughput(point.img_per_s)} img/s{provenance.interval(point.interval)}",
+        *filter(None, (provenance.configuration(point.best, runs),)),
+        _error(each),
+        point.best.sources[-1],
     )
 
 
