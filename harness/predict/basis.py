@@ -42,26 +42,31 @@ def of_site(name: str) -> pandas.DataFrame:
     return frame[frame["system"] == known.system]
 
 
-def by_hand(single: float, throughput: float, overhead: float, what: What, device: str) -> Basis:
-    """From a single worker's throughput (img/s), a node's (bytes/s), and the overhead of a step (s)."""
-    share = parameters.FORWARD_SHARE[device]
+def by_hand(single: float, throughput: float, overhead: float, what: What, forward_share: float) -> Basis:
+    """From a single worker's throughput (img/s), a node's (bytes/s), the overhead of a step (s), and the forward share."""
     return Basis(
-        parameters=Parameters(throughput, overhead, forward_share=share),
+        parameters=Parameters(throughput, overhead, forward_share=forward_share),
         single_s=what.batch_size / single,
         told=(f"{single:g} img/s of one worker, {throughput / 1e9:g} GB/s, {overhead * 1e3:g} ms: as given",),
     )
 
 
 def basis(
-    frame: pandas.DataFrame, what: What, transport: str | None = None, single: float | None = None, strict: bool = False
+    frame: pandas.DataFrame,
+    what: What,
+    transport: str | None = None,
+    single: float | None = None,
+    forward_share: float | None = None,
+    strict: bool = False,
 ) -> Basis:
     """What the results in a DataFrame of ``results.load`` say about ``what``.
 
     Of several groups with the right mechanism (and ``transport``) the one with most sizes is taken. A single worker's step
-    comes from it, too, else from another group; of another batch it is scaled. ``single`` (img/s) is given instead of it.
-    ``strict`` wants it measured. Raises InvalidInput where one of them is not known.
+    comes from it, too, else from another group; of another batch it is scaled. ``single`` (img/s) is given instead of it,
+    ``forward_share`` instead of the usual one. ``strict`` wants a single worker measured. Raises InvalidInput where
+    something is not known.
     """
-    found, _ = groups(frame)
+    found, _ = groups(frame, forward_share=forward_share)
     if single is not None:
         found = [_told_single(group, what, single) for group in found]
     mechanism = "servers" if what.has_servers else "allreduce"
@@ -78,15 +83,25 @@ def basis(
         )
     if strict and not any(_alike(each, what, None) and each.single_s for one in found for each in one.observations):
         raise InvalidInput(_NO_SINGLE.format(model=what.model))
+    if len(systems := sorted({one.key.system for one in suitable})) > 1:
+        raise InvalidInput(f"results of {len(systems)} systems to start from ({', '.join(systems)}); give those of one")
+    found = [one for one in found if one.key.system == systems[0]]
     chosen = max(suitable, key=lambda one: (len({each.workers for each in one.observations}), len(one.observations)))
     fit = fitting.fit(chosen)
-    single_s, single_draws, told = _single(fit, found, what)
+    single_s, single_draws, told = _single(fit, found, what, single)
     p, draws, more = _with_replicas(fit, what)
+    if all(one.relative for one in chosen.observations):
+        p, draws = (_in_seconds(each, single_s) for each in (p, draws))
     return Basis(p, single_s, draws, single_draws, (*told, f"network: fitted to {chosen.name}", *more))
 
 
-def _single(fit: Fit, found: Sequence[Group], what: What) -> tuple[float, Floats, tuple[str, ...]]:
-    """A single worker's step (s), draws of it, and where it is from."""
+def _single(
+    fit: Fit, found: Sequence[Group], what: What, single: float | None
+) -> tuple[float, Floats, tuple[str, ...]]:
+    """A single worker's step (s), draws of it, and where it is from. ``single`` (img/s) is what was given instead."""
+    if single is not None:
+        step_s = what.batch_size / single
+        return step_s, np.full(DRAWN, step_s), (f"one worker: {single:g} img/s, as given",)
     for batch in (what.batch_size, None):
         for group in (fit.group, *(one for one in found if one is not fit.group)):
             those = [one for one in group.observations if _alike(one, what, batch)]
@@ -109,7 +124,7 @@ def _told_single(group: Group, what: What, single: float) -> Group:
         replace(one, single_s=one.batch / single) if _alike(one, what, None) and not one.relative else one
         for one in group.observations
     )
-    return Group(group.key, tuple(observations))
+    return replace(group, observations=tuple(observations))
 
 
 def _alike(one: Observation, what: What, batch: int | None) -> bool:
@@ -126,6 +141,12 @@ def _scaled(
     if factor != 1:
         told += f", and scaled from {one.batch} to {what.batch_size} images per step"
     return step_s * factor, draws * factor, (told,)
+
+
+def _in_seconds(p: Parameters, single_s: float) -> Parameters:
+    """Parameters that were fitted in steps of a single worker, for one whose step takes ``single_s``."""
+    scaled = {name: getattr(p, name) * single_s for name in parameters.NAMES}
+    return p.with_values(scaled | {"throughput": p.throughput / single_s})
 
 
 def _with_replicas(fit: Fit, what: What) -> tuple[Parameters, Parameters, tuple[str, ...]]:

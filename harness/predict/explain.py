@@ -62,7 +62,7 @@ def explain(what: What, basis: Basis, nodes: int, ps: int) -> Explanation:
         fastest = best(what, basis, [nodes])[0]
         alternatives.append(("the best number of parameter servers", fastest))
         if json.loads(what.options).get("placement") != "partitioned":
-            alternatives.append((f"partitioning tensors to {SLICE} slices", best(partitioned(what), basis, [nodes])[0]))
+            alternatives.append(("partitioning tensors to 1 MiB slices", best(partitioned(what), basis, [nodes])[0]))
     return Explanation(what, basis, prediction, tuple(alternatives))
 
 
@@ -121,7 +121,7 @@ def _advice(one: Explanation) -> Sequence[str]:
         if other.img_per_s > HELPS * now:
             told.append(f"{name}{servers} would give {rate(other.img_per_s)} instead of {rate(now)}")
         elif name.startswith("the best"):
-            told.append(f"no other number of parameter servers would give {HELPS - 1:.0%} more")
+            told.append(f"no other number of parameter servers would give {100 * (HELPS - 1):.0f} % more")
     return told
 
 

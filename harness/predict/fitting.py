@@ -93,7 +93,7 @@ class _Problem:
         net = network(group.key.system)
         self.fixed = Parameters(
             throughput=1.0,
-            forward_share=known.FORWARD_SHARE.get(group.key.device, known.FORWARD_SHARE["cuda"]),
+            forward_share=group.forward_share or known.FORWARD_SHARE[group.key.device],
             algorithm=algorithm,
             switch_nodes=net.switch_nodes,
         )
@@ -257,7 +257,8 @@ def _estimate(problem: _Problem, number: int, logs: Floats, drawn: Floats) -> Es
     if drawn[:, number].std() > UNTOLD * problem.deviation[number]:
         how = "assumed; the measurements say little about it"
     else:
-        how = f"fitted to {len(problem.observations)} runs"
+        runs = len(problem.observations)
+        how = f"fitted to {runs} run{'s' * (runs != 1)}"
     value = float(np.exp(logs[number]))
     # The most probable value may lie at the very edge of what is possible, as a throughput does that hides completely.
     return Estimate(quantity, value, min(value, float(np.exp(low))), max(value, float(np.exp(high))), how)

@@ -12,7 +12,7 @@ import numpy as np
 from harness import backend as backends
 from harness.exchange import ServerExchange
 from harness.predict.fitting import LEVEL, SEED
-from harness.predict.law import COMPUTE, WORKER, Law, Phase
+from harness.predict.law import COMPUTE, WORKER, Cost, Law, Phase
 from harness.predict.observations import DISCREPANCY, law_for, of_2017
 from harness.predict.parameters import Parameters
 from harness.predict.profile import Floats, profile
@@ -198,13 +198,13 @@ def _bound(which: Pass, law: Law, phase: Phase, pass_s: float, what: What, basis
     found: list[tuple[float, int, int, float]] = [(pass_s, COMPUTE, -1, 0.0)]
     for queue, factor in zip((phase.served, phase.own), law.factors(nodes, p), strict=True):
         if queue is not None:
-            ends = queue.seconds(np.asarray(pass_s), np.asarray(factor / p.throughput), np.asarray(factor * p.message))
+            ends = queue.seconds(np.asarray(pass_s), Cost(factor / p.throughput, factor * p.message))
             line = int(np.argmax(ends))
             passed = float(queue.bytes[line] * factor)
             found.append((float(ends[line]), int(queue.server[line]), int(queue.piece[line]), passed))
-    # What ends with compute, to a thousandth, is hidden by it.
+    # What ends with compute, to a hundredth, is hidden by it.
     ends_s, server, piece, bytes_ = max(found, key=lambda one: one[0])
-    if ends_s <= pass_s * 1.001:
+    if ends_s <= pass_s * 1.01:
         return Bound(which, COMPUTE, "", 0.0, 0.0, pass_s)
     name, size = _largest(law, what, server, piece)
     return Bound(which, server, name, size, bytes_, ends_s)

@@ -30,6 +30,13 @@ WORKER = -1  # in place of a server's number: what binds is a worker's own endpo
 COMPUTE = -2  # nothing of the network binds
 
 
+class Cost(NamedTuple):
+    """What a byte and a message cost at an endpoint, in seconds."""
+
+    per_byte: Any
+    per_message: Any
+
+
 @dataclass(frozen=True, eq=False)
 class Queue:
     """Lines ``work × pass + bytes × seconds per byte + messages × seconds per message``, one for each piece [pieces].
@@ -54,9 +61,11 @@ class Queue:
         """Some of the lines."""
         return Queue(*(part[which] for part in (self.work, self.bytes, self.messages, self.piece, self.server)))
 
-    def seconds(self, pass_s: Floats, per_byte: Floats, per_message: Floats) -> Floats:
+    def seconds(self, pass_s: Floats | float, cost: Cost) -> Floats:
         """When each line ends: [..., lines] for arguments of shape [...]."""
-        return self.work * pass_s[..., None] + self.bytes * per_byte[..., None] + self.messages * per_message[..., None]
+        a_pass, per_byte, per_message = (np.asarray(one)[..., None] for one in (pass_s, *cost))
+        ends: Floats = self.work * a_pass + self.bytes * per_byte + self.messages * per_message
+        return ends
 
 
 class Phase(NamedTuple):
@@ -90,10 +99,9 @@ class Law:
             *(np.asarray(one, float) for one in (nodes, workers, step_s, p.forward_share, p.throughput))
         )
         forward_s, backward_s = share * step_s, (1 - share) * step_s
-        served, own = self.factors(nodes, parameters)
-        per_byte, per_message = served / rate, served * p.message
-        forward = self._phase(self.forward, forward_s, per_byte, per_message, own / rate, own * p.message)
-        backward = self._phase(self.backward, backward_s, per_byte, per_message, own / rate, own * p.message)
+        costs = [Cost(factor / rate, factor * p.message) for factor in self.factors(nodes, p)]
+        forward = _end(self.forward, forward_s, *costs)
+        backward = _end(self.backward, backward_s, *costs)
         several = workers > 1
         replica = isinstance(self.exchange, ServerExchange) and self.exchange.pulls == "after_push"
         overhead = several * (p.overhead + (p.replica_overhead if replica else 0.0))
@@ -103,33 +111,15 @@ class Law:
         """How often a byte of a queue passes through the endpoint that serves all, and through a worker's own."""
         nodes = np.asarray(nodes, float)
         beyond: Floats = np.asarray(nodes > 1, float)
+        served: Floats
         if isinstance(self.exchange, ServerExchange):
-            remote: Floats = nodes - float(self.exchange.shared_nodes)
-            return remote, beyond
-        if p.algorithm == "ring":  # each node passes on (n − 1)/n of the sum twice: Patarasuk and Yuan 2009
-            around: Floats = 2 * (nodes - 1) / nodes
-            return around, beyond
-        levels = np.ceil(np.log2(np.maximum(nodes / p.switch_nodes, 1)) - 1e-9)
-        passed: Floats = 2 * np.where(nodes > 1, np.maximum(levels, 1), 0)
-        return passed, beyond
-
-    def _phase(
-        self,
-        phase: Phase | None,
-        pass_s: Floats,
-        per_byte: Floats,
-        per_message: Floats,
-        own_per_byte: Floats,
-        own_per_message: Floats,
-    ) -> Floats:
-        """The end of a pass: of its compute, or of the last line."""
-        if phase is None:
-            return pass_s
-        ends = np.maximum(pass_s, phase.served.seconds(pass_s, per_byte, per_message).max(axis=-1))
-        if phase.own is not None:
-            own = phase.own.seconds(pass_s, own_per_byte, own_per_message).max(axis=-1)
-            ends = np.maximum(ends, own)
-        return ends
+            served = nodes - float(self.exchange.shared_nodes)
+        elif p.algorithm == "ring":  # each node passes on (n − 1)/n of the sum twice: Patarasuk and Yuan 2009
+            served = 2 * (nodes - 1) / nodes
+        else:  # up to the root and down again, one whole sum at every level that leaves a switch
+            levels = np.ceil(np.log2(np.maximum(nodes / p.switch_nodes, 1)) - 1e-9)
+            served = 2 * np.where(nodes > 1, np.maximum(levels, 1), 0)
+        return served, beyond
 
     def tokens(self, nodes: Any) -> Any:
         """Messages of a step's barrier through the server that has most of them (see ``ServerExchange``)."""
@@ -154,6 +144,15 @@ class Parts(NamedTuple):
         """Of the whole step."""
         total: Floats = self.forward + self.backward + self.overhead + self.barrier
         return total
+
+
+def _end(phase: Phase | None, pass_s: Floats, served: Cost, own: Cost) -> Floats:
+    """When a pass ends: with its compute, or with the last line."""
+    ends = pass_s
+    for queue, cost in zip(phase or (), (served, own), strict=False):
+        if queue is not None:
+            ends = np.maximum(ends, queue.seconds(pass_s, cost).max(axis=-1))
+    return ends
 
 
 def law(exchange: Exchange, profile: Profile) -> Law:

@@ -80,10 +80,11 @@ class Observation:
 
 @dataclass(frozen=True)
 class Group:
-    """Observations with one set of parameters."""
+    """Observations with one set of parameters. ``forward_share`` of their compute is None where nobody measured it."""
 
     key: Key
     observations: tuple[Observation, ...]
+    forward_share: float | None = None
 
     @property
     def name(self) -> str:
@@ -101,7 +102,9 @@ def _exchange(law: Law) -> str:
     return law.exchange.pulls if isinstance(law.exchange, ServerExchange) else "allreduce"
 
 
-def groups(frame: pandas.DataFrame, data: str = "synthetic") -> tuple[list[Group], list[str]]:
+def groups(
+    frame: pandas.DataFrame, data: str = "synthetic", forward_share: float | None = None
+) -> tuple[list[Group], list[str]]:
     """The groups of the completed runs in a DataFrame of ``results.load``, and what was left out and why.
 
     Runs of one configuration are one observation, of their mean.
@@ -120,7 +123,7 @@ def groups(frame: pandas.DataFrame, data: str = "synthetic") -> tuple[list[Group
     found: dict[Key, list[Observation]] = {}
     for row in kept:
         found.setdefault(_key(row), []).append(_observation(row, singles))
-    made = [Group(key, tuple(_by_size(found[key]))) for key in sorted(found)]
+    made = [Group(key, tuple(_by_size(found[key])), forward_share) for key in sorted(found)]
     return made, [f"{count:,} run{'s' * (count > 1)}: {reason}" for reason, count in left_out.most_common()]
 
 

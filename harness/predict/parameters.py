@@ -47,6 +47,11 @@ class Quantity:
     meaning: str
     prior: Prior
 
+    @property
+    def si(self) -> str:
+        """The unit of its values."""
+        return "B/s" if self.unit == "GB/s" else "s"
+
 
 # gRPC as users of 2017 reported it: 0.1 to 0.2 GB/s before August of that year, 0.8 GB/s after. Where a network's line rate
 # is known, toolkits reach a share of it: gRPC about a fifth, MPI and NCCL about a half.

@@ -285,8 +285,8 @@ def parameters(found: Sequence[Explained]) -> Table:
             for each in one.fit.estimates
         ]
         meanings |= {each.quantity.name.replace("_", " "): each.quantity.meaning for each in one.fit.estimates}
-        share = float(p.forward_share)
-        its.append(("forward share of compute", share, None, None, "", "assumed"))
+        share, share_how = float(p.forward_share), "assumed" if group.forward_share is None else "measured"
+        its.append(("forward share of compute", share, None, None, "", share_how))
         for work, step_s in one.fit.singles.items():
             run = next(each for each in group.observations if each.work == work)
             its.append((f"step of one worker, {run.model}", step_s, None, None, "s", "fitted; nobody measured it"))

@@ -1,0 +1,67 @@
+"""The share of a training step that is its forward pass, measured on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness import backend as backends
+from harness.analysis.statistics import summarise
+from harness.environments import require
+from harness.errors import InvalidInput, RunFailed
+from harness.launch import local
+from harness.plan import complete, with_options
+from harness.spec import RunSpec
+
+SCRIPT = Path(__file__).parent.parent / "worker" / "split.py"
+
+
+@dataclass(frozen=True)
+class Split:
+    """Median seconds of a forward pass and of a step; the mean share of forward and the half-width of its 95 % interval."""
+
+    forward_s: float
+    step_s: float
+    share: float
+    ci95: float
+
+
+def measure(spec: RunSpec, python: Path | None = None) -> Split:
+    """Measure ``spec`` on one device of this machine. ``python`` is that of an environment, by default the backend's.
+
+    Raises InvalidInput for a spec that this machine cannot run, EnvironmentMissing, and RunFailed with the last line that
+    the framework said.
+    """
+    backend = backends.backend(spec.backend)
+    spec = complete(with_options(spec, backend), backend, local.allocation(1, 1, None))
+    assert spec.framework is not None
+    chosen = python or require(backend.environment(spec.framework, "cuda" if spec.device == "cuda" else "cpu"))
+    environment = {**os.environ, "OMP_NUM_THREADS": str(spec.threads), "TF_CPP_MIN_LOG_LEVEL": "2"}
+    done = subprocess.run(
+        [str(chosen), str(SCRIPT)],
+        input=spec.model_dump_json(),
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=spec.timeout_s,
+        check=False,
+    )
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["nothing was said"])[-1]
+        raise RunFailed(f"measuring forward and backward of {spec.model} with {spec.framework} failed: {last}")
+    return of(json.loads(done.stdout))
+
+
+def of(times: Mapping[str, list[float]]) -> Split:
+    """From ``forward_s`` and ``step_s``, which took turns: each pair is one measurement of the share."""
+    if len(times["step_s"]) < 2:
+        raise InvalidInput("--steps: at least 2 are needed for an interval")
+    shares = [forward / step for forward, step in zip(times["forward_s"], times["step_s"], strict=True)]
+    share = summarise(shares)
+    assert share.ci95 is not None
+    return Split(statistics.median(times["forward_s"]), statistics.median(times["step_s"]), share.mean, share.ci95)

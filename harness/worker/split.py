@@ -1,0 +1,89 @@
+"""How a training step on one device divides into forward and backward: ``python split.py``, with the spec on stdin.
+
+It runs in a framework's environment, where ``harness`` is not installed (see ``bootstrap.py``). Forward passes and whole
+steps take turns, so that a machine whose speed drifts treats both alike. Prints JSON: the times of each, in seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Tuple
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import bootstrap  # noqa: F401
+
+Passes = Tuple[Callable[[], Any], Callable[[], Any]]  # forward, and a whole step; each ends when the device has
+
+
+def measure(passes: Passes, warmup: int, steps: int) -> Dict[str, Any]:
+    """Seconds of ``steps`` forward passes and as many steps."""
+    times: Dict[str, List[float]] = {"forward_s": [], "step_s": []}
+    for number in range(warmup + steps):
+        for one, seconds in zip(passes, times.values()):
+            begin = time.perf_counter()
+            one()
+            if number >= warmup:
+                seconds.append(time.perf_counter() - begin)
+    return times
+
+
+def torch_passes(job: Any) -> Passes:
+    """PyTorch's; the forward pass keeps what the backward pass would need, as it does in a step."""
+    from harness.frameworks.torch import Replica
+
+    replica = Replica(job)
+    model, optimizer = replica.build(), replica.sgd()
+
+    def forward() -> None:
+        replica.loss(model)
+        replica.synchronize()
+
+    def step() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        replica.loss(model).backward()
+        replica.scaler.step(optimizer)
+        replica.scaler.update()
+        replica.synchronize()
+
+    return forward, step
+
+
+def tensorflow_passes(job: Any) -> Passes:
+    """TensorFlow's, as traced functions."""
+    import tensorflow as tf
+
+    from harness.frameworks.tensorflow import Replica, prepare, set_threads
+
+    prepare(job)
+    set_threads(job)
+    replica = Replica(job)
+
+    def step() -> Any:
+        with tf.GradientTape() as tape:
+            loss = replica.loss()
+        replica.apply(tape.gradient(loss, replica.variables))
+        return loss
+
+    traced = [tf.function(one, autograph=False) for one in (replica.loss, step)]
+    return (lambda: replica.run(traced[0])), (lambda: replica.run(traced[1]))
+
+
+def main() -> None:
+    """Measure what stdin asks for."""
+    from harness.worker.job import Job
+
+    spec = json.load(sys.stdin)
+    answer = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what frameworks print is no answer
+    job = Job(Path(), 1, spec, {"world_size": 1, "processes": []}, {"role": "worker", "rank": 0, "devices": 1})
+    made = {"torch": torch_passes, "tensorflow": tensorflow_passes}[spec["framework"]](job)
+    json.dump(measure(made, spec["warmup_steps"], spec["steps"]), answer)
+    answer.close()
+
+
+if __name__ == "__main__":
+    main()
