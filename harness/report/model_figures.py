@@ -138,7 +138,7 @@ def _of_point(name: str, each: Size, runs: Runs, line: Line) -> tuple[str, ...]:
         f"{plural(point.workers, 'worker')} on {plural(each.prediction.nodes, 'node')}, {line.system}",
         f"{provenance.throughput(point.img_per_s)} img/s{provenance.interval(point.interval)}",
         *filter(None, (provenance.configuration(point.best, runs),)),
-        _error(each),
+        f"predicted {provenance.throughput(each.prediction.img_per_s)} img/s ({_error(each)})",
         point.best.sources[-1],
     )
 
@@ -151,16 +151,16 @@ def _told(each: Size) -> tuple[str, ...]:
         f"{plural(p.workers, 'worker')} on {plural(p.nodes, 'node')}{servers_}",
         f"predicted {provenance.throughput(p.img_per_s)} img/s "
         f"(90 % interval {provenance.throughput(p.low)} to {provenance.throughput(p.high)}), efficiency {p.efficiency:.1%}",
-        *([_error(each)] if each.point is not None else []),
+        *([f"measured {provenance.throughput(each.point.img_per_s)} img/s ({_error(each)})"] if each.point else []),
         f"step {seconds(p.step_s)}",
         *_bounds(p.bounds),
     )
 
 
 def _error(each: Size) -> str:
+    """Of a measured size: predicted over measured, minus 1."""
     assert each.point is not None
-    made, measured = each.prediction.img_per_s, each.point.img_per_s
-    return f"predicted {provenance.throughput(made)} img/s, {made / measured - 1:+.1%} of what was measured"
+    return f"error {each.prediction.img_per_s / each.point.img_per_s - 1:+.1%}"
 
 
 def _bounds(bounds: Sequence[Bound]) -> list[str]:
@@ -257,6 +257,8 @@ def step(one: Explained) -> Figure:
         largest.basis.parameters,
     )
     lanes = _lanes(largest, made)
+    roles = ", ".join(f"PS {server} {role}" for role, server in _shown(largest).items())
+    which = f"{roles}. " if roles else ""
     series = []
     for kind, name in TOLD.items():
         spans = [(number, span) for number, (_, its) in enumerate(reversed(lanes)) for span in its if span.kind == kind]
@@ -280,30 +282,35 @@ def step(one: Explained) -> Figure:
         name=_name("step", one),
         title=f"A step as predicted, {one.name}, {_where(one)}",
         choice=f"{one.name}: a step",
-        x=Axis("seconds since the step began", "linear", "s", from_zero=True),
+        x=Axis("seconds", "linear", "s", from_zero=True),
         y=Axis("", "linear", "count", tuple((float(n), name) for n, (name, _) in enumerate(reversed(lanes)))),
         series=tuple(series),
         note=f"{one.said} Each bar is a tensor, or a slice or buffer, as it passes for all workers. "
-        "The forward pass is drawn in one piece at its end, though it waits in between.",
+        f"{which}The forward pass is drawn in one piece at its end, though it waits in between.",
     )
 
 
+def _shown(largest: Size) -> dict[str, int]:
+    """The servers that a timeline shows."""
+    sizes = held(largest.what, largest.prediction.ps)
+    if len(sizes) < 2:
+        return {}
+    mean = sum(sizes) / len(sizes)
+    full = int(np.argmax(sizes))
+    others = [number for number in range(len(sizes)) if number != full]
+    return {"is the fullest": full, "nearest to the mean": min(others, key=lambda number: abs(sizes[number] - mean))}
+
+
 def _lanes(largest: Size, made: Timeline) -> list[tuple[str, list[Span]]]:
-    """The lanes of a timeline from top to bottom: compute, and two of the servers, or the network."""
-    ps = largest.prediction.ps
+    """The lanes of a timeline from top to bottom: compute, and servers, or the network."""
     compute = [span for span in made.spans if span.kind in ("forward", "backward", "overhead")]
     lanes = [("compute", compute)]
-    if not ps:
+    if not largest.prediction.ps:
         return [*lanes, ("network", [span for span in made.spans if span.kind == "allreduce"])]
-    sizes = held(largest.what, ps)
-    mean = sum(sizes) / ps
-    shown = {"fullest": int(np.argmax(sizes))}
-    if ps > 1:
-        shown["near the mean"] = min(range(ps), key=lambda number: abs(sizes[number] - mean))
-    for what, server in shown.items():
+    for server in dict.fromkeys(_shown(largest).values()) or [0]:
         for kind, verb in (("pull", "sends"), ("push", "receives")):
             spans = [span for span in made.spans if span.server == server and span.kind == kind]
-            lanes.append((f"PS {server} ({what}) {verb}" if ps > 1 else f"PS 0 {verb}", spans))
+            lanes.append((f"PS {server} {verb}", spans))
     return lanes
 
 
