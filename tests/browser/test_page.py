@@ -247,6 +247,7 @@ def test_texts_of_records_stay_texts(show: Open, tmp_path: Path) -> None:
         made.record("pytorch", 4, status="failed", reason=HOSTILE, site=HOSTILE),
         made.record("pytorch", 1, site=HOSTILE, packages={"torch": HOSTILE}, hosts=[HOSTILE]),
         made.record("pytorch", 2, (190.0, 191.0), site=HOSTILE, packages={"torch": HOSTILE}, hosts=["a", HOSTILE]),
+        made.record("pytorch", 3, (270.0, 271.0), site=HOSTILE, packages={"torch": HOSTILE}, hosts=["a", HOSTILE]),
     ]
     folder = made.save(tmp_path / "records", odd)
     page = assemble.page(results.load([folder], status=None), [HOSTILE], "now", title=HOSTILE)
@@ -255,6 +256,7 @@ def test_texts_of_records_stay_texts(show: Open, tmp_path: Path) -> None:
     assert shown.page.locator("img, main b").count() == 0
     assert cells(shown, "without-number", "reason") == [HOSTILE]
     assert HOSTILE in shown.page.locator(".facts").inner_text()
+    assert HOSTILE in shown.page.locator("#model figure:not([hidden]) strong").inner_text()
     assert shown.complaints == []
 
 
