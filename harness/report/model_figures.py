@@ -222,6 +222,8 @@ def servers(one: Explained) -> Figure:
 
 
 def _server(number: int, pieces: Sequence[Piece]) -> tuple[str, ...]:
+    if not pieces:
+        return (f"PS {number}: nothing",)
     biggest = _biggest(pieces)
     return (
         f"PS {number}: {size(sum(piece.bytes for piece in pieces))}",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -27,6 +27,7 @@ FEWEST_SIZES = 3
 MOST_GROUPS = 6
 MOST_CURVES = 6  # of a group
 BEYOND = 4  # sizes up to so many times the largest one are predicted
+MOST_FITTED = 200  # of more configurations of a group only the best at each size are fitted, which takes long enough
 LEFT_OUT = 16  # of more runs than these, leaving out one after the other takes too long for a page
 
 
@@ -113,7 +114,7 @@ def _distributed(group: Group) -> bool:
 
 
 def _explained(group: Group, lines: Sequence[Line]) -> Explained:
-    fit = fitting.fit(group)
+    fit = fitting.fit(_best(group) if len(group.observations) > MOST_FITTED else group)
     alone = fitting.left_one_out(fit) if 1 < len(fit.errors) <= LEFT_OUT else None
     # A curve of one or two sizes says little by itself.
     lines = [one for one in lines if len(one.curve.points) >= FEWEST_SIZES] or list(lines)
@@ -121,6 +122,16 @@ def _explained(group: Group, lines: Sequence[Line]) -> Explained:
     curves = tuple(_modelled(fit, line) for line in lines)
     largest = curves[0].largest
     return Explained(fit, alone, curves, _explanation(largest))
+
+
+def _best(group: Group) -> Group:
+    """With the fastest configuration of each backend at each size only."""
+    fastest: dict[Hashable, Observation] = {}
+    for one in group.observations:
+        key = (one.backend, one.nodes, one.workers, one.work)
+        if key not in fastest or one.step_s < fastest[key].step_s:
+            fastest[key] = one
+    return replace(group, observations=tuple(fastest.values()))
 
 
 def _largest(line: Line) -> int:

@@ -15,7 +15,7 @@ from harness.record import FILE_NAME
 from harness.report import provenance
 from harness.report.figures import Facets, Figure
 from harness.report.lines import Line
-from harness.report.modelled import LEFT_OUT, Explained
+from harness.report.modelled import LEFT_OUT, MOST_FITTED, Explained
 from harness.report.provenance import Runs
 from harness.report.verdict import contender, mark
 
@@ -248,7 +248,7 @@ def fits(found: Sequence[Explained]) -> Table:
     note = (
         "Errors are predicted over measured throughput, minus 1; MAPE is the mean of their sizes. Fitted: how many "
         "numbers, for the whole group. Leaving one out: each run is predicted from all others, where there are at most "
-        f"{LEFT_OUT}. "
+        f"{LEFT_OUT}. Of more than {MOST_FITTED} configurations only the best at each size are fitted. "
         "Runs of one configuration count as one."
     )
     return Table("model-fits", "How well the model fits", columns, tuple(rows), tuple(facets), note)

@@ -264,6 +264,16 @@ def test_runs_of_one_configuration_are_fitted_as_one_with_their_mean(tmp_path: P
     assert double.error == pytest.approx(math.hypot(0.02, 10 / 180 / math.sqrt(3))) and left_out == []
 
 
+def test_of_very_many_configurations_the_best_at_each_size_are_fitted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(modelled, "MOST_FITTED", 5)
+    tried = [(nodes, ps) for nodes in (1, 2, 4) for ps in range(1, nodes + 1)]
+    runs = [made.record("parameter_server", nodes, (90.0 * nodes + ps,), ps=ps) for nodes, ps in tried]
+    fits = section(assemble.sections(loaded(tmp_path, *runs)), "model").tables[0]
+    assert fits.rows[0][4] == 2  # beside that on a single worker
+
+
 def test_servers_are_tried_in_numbers_that_are_about_1_4_times_one_another() -> None:
     assert modelled.counts(20) == [1, 2, 3, 4, 6, 8, 11, 16, 20] and modelled.counts(1) == [1]
 
