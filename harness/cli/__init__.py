@@ -68,6 +68,7 @@ COMMANDS = {
     "collect": "runs.collect",
     "cancel": "runs.cancel",
     "study": "studies.study",
+    "experiment": "experiments.experiment",
     "report": "reports.report",
     "table": "answers.table",
     "verdict": "answers.verdict",

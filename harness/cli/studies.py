@@ -37,19 +37,26 @@ def _study_run(**given: Any) -> None:
     from harness import campaign
     from harness.report import terminal
 
-    described, where = _described(given)
+    file, where = described(given)
     if given["dry_run"]:
-        click.echo(_study_plan(campaign.Campaign.of(described, where), given))
+        click.echo(_study_plan(campaign.Campaign.of(file, where), given))
         return
-    with campaign.Campaign.at_work(described, where) as current:
+    found, tried = measured(file, where, given)
+    tell = terminal.study if given["no_wait"] else terminal.study_outcome
+    click.echo(json.dumps([one.as_dict() for one in found]) if given["as_json"] else tell(found))
+    if problem := campaign.problem(found, tried, _named(given)):
+        raise problem
+
+
+def measured(file: Study, where: Where, given: dict[str, Any]) -> tuple[list[Standing], int]:
+    """Measure what is not measured yet. Returns how far every point is then, and how many were to be measured."""
+    from harness import campaign
+
+    with campaign.Campaign.at_work(file, where) as current:
         current.collect()
         work = current.work(given["retry_failed"])
         _measure(current, work, given)
-        found = current.standings()
-    tell = terminal.study if given["no_wait"] else terminal.study_outcome
-    click.echo(json.dumps([one.as_dict() for one in found]) if given["as_json"] else tell(found))
-    if problem := campaign.problem(found, len(work), _named(given)):
-        raise problem
+        return current.standings(), len(work)
 
 
 def _measure(current: Campaign, work: list[Work], given: dict[str, Any]) -> None:
@@ -106,12 +113,12 @@ def _study_plan(current: Campaign, given: dict[str, Any]) -> str:
     return terminal.study_plan(found, jobs, lanes, script)
 
 
-def _described(given: dict[str, Any]) -> tuple[Study, Where]:
+def described(given: dict[str, Any]) -> tuple[Study, Where]:
     """The study of ``given["file"]`` and where it takes place: --site is asked before the file."""
     from harness import study as studies
 
-    described = studies.read(given["file"])
-    return described, where_of(NOWHERE | given | {"site": given["site"] or described.content.site})
+    found = studies.read(given["file"])
+    return found, where_of(NOWHERE | given | {"site": given["site"] or found.content.site})
 
 
 # What the options that say where to run are, for commands that have only some of them.
@@ -170,7 +177,7 @@ def _study_cancel(**given: Any) -> None:
 def _campaign(given: dict[str, Any]) -> Campaign:
     from harness import campaign
 
-    return campaign.Campaign.of(*_described(given))
+    return campaign.Campaign.of(*described(given))
 
 
 def _show(current: Campaign, given: dict[str, Any]) -> list[Standing]:

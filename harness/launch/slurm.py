@@ -138,16 +138,32 @@ def asked_about(target: Target) -> Target:
     """
     if (target.cores_per_node and target.time_limit_s) or not shutil.which("sinfo"):
         return target
-    wanted = [option for option in target.access if option.startswith(("--partition", "-p"))]
-    partition = [word for option in wanted for word in shlex.split(option)]
     try:
-        done = _ask("sinfo", "-h", *partition, "-o", "%X %Y %l")
+        done = _ask("sinfo", "-h", *_partition(target), "-o", "%X %Y %l")
     except SlurmSilent:
         return target
     rows = re.findall(r"^(\d+)\+? (\d+)\+? (\S+)$", done.stdout, re.MULTILINE)
     cores = min((int(sockets) * int(per_socket) for sockets, per_socket, _ in rows), default=None)
     limit_s = max((limit for _, _, text in rows if (limit := _limit_s(text))), default=None)
     return replace(target, cores_per_node=target.cores_per_node or cores, time_limit_s=target.time_limit_s or limit_s)
+
+
+def nodes(target: Target) -> int | None:
+    """How many nodes the partition of ``target`` has, in whatever state; None if Slurm is not at hand or does not say."""
+    if not shutil.which("sinfo"):
+        return None
+    try:
+        done = _ask("sinfo", "-h", *_partition(target), "-o", "%D")
+    except SlurmSilent:
+        return None
+    counts = [int(line) for line in done.stdout.split() if line.isdigit()]
+    return sum(counts) if counts else None
+
+
+def _partition(target: Target) -> list[str]:
+    """The options that say which partition a site's jobs go to."""
+    wanted = [option for option in target.access if option.startswith(("--partition", "-p"))]
+    return [word for option in wanted for word in shlex.split(option)]
 
 
 def _limit_s(text: str) -> float | None:

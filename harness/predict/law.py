@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from harness.exchange import AllreduceExchange, Exchange, ServerExchange
+from harness.placement import bytes_per_server
 from harness.predict.parameters import Parameters
 from harness.predict.profile import Floats, Integers, Profile, of_pieces
 
@@ -114,12 +115,25 @@ class Law:
         served: Floats
         if isinstance(self.exchange, ServerExchange):
             served = nodes - float(self.exchange.shared_nodes)
+            beyond = beyond * self._distant(nodes)
         elif p.algorithm == "ring":  # each node passes on (n − 1)/n of the sum twice: Patarasuk and Yuan 2009
             served = 2 * (nodes - 1) / nodes
         else:  # up to the root and down again, one whole sum at every level that leaves a switch
             levels = np.ceil(np.log2(np.maximum(nodes / p.switch_nodes, 1)) - 1e-9)
             served = 2 * np.where(nodes > 1, np.maximum(levels, 1), 0)
         return served, beyond
+
+    def _distant(self, nodes: Floats) -> Floats:
+        """The share of the model that a worker exchanges with servers on other nodes: all of it, unless each node has one.
+
+        Of the workers the one counts whose own server holds least.
+        """
+        exchange = self.exchange
+        if not isinstance(exchange, ServerExchange) or not exchange.shared_nodes:
+            return np.ones_like(nodes)
+        held = bytes_per_server(exchange.pieces, exchange.servers)
+        share: Floats = np.where(exchange.servers >= nodes, 1 - min(held) / sum(held), 1.0)
+        return share
 
     def tokens(self, nodes: Any) -> Any:
         """Messages of a step's barrier through the server that has most of them (see ``ServerExchange``)."""

@@ -127,7 +127,8 @@ def tensorflow_step(name: str, images: np.ndarray, labels: np.ndarray, values: A
 def layer_specification(name: str) -> tuple[ModelSpecification, BatchNorm]:
     """`LAYER` by itself, with the model's batch norm."""
     norm = import_module(f"harness.models.{name}.specification").NORM
-    return ModelSpecification("", "", 0, 0, 0, tuple(LAYER.tensors(norm)), tuple(LAYER.statistics())), norm
+    tensors, statistics = tuple(LAYER.tensors(norm)), tuple(LAYER.statistics())
+    return ModelSpecification("", "", 0, 0, 0, tensors, statistics, uses=lambda size: {}), norm
 
 
 def directions(shape: Any) -> np.ndarray:

@@ -27,7 +27,7 @@ Steps = tuple[Step, Step]
 
 # Height and width, chosen so that each layer's batch norm averages over at least 70 pixels of the batch, and so that the
 # padding of ResNet's pool is tried with an even (48) and an odd (49) input at once.
-IMAGES = {"resnet50": (96, 98), "inception3": (139, 155)}
+IMAGES = {"resnet50": (96, 98), "inception3": (139, 155), "pointwise": (32, 50)}
 BATCH = 8
 
 pytestmark = pytest.mark.parametrize("name", models.names())

@@ -1,0 +1,34 @@
+"""Experiments: a study, the questions it is to answer, and pure functions that read the answers off its results.
+
+One module for each experiment, named after it with ``_`` for ``-``. It has a ``DESCRIPTION``, the ``STUDY`` that measures,
+the ``NODES`` that this takes, and ``analysed(frame, control)``, which makes an ``Analysis`` of a DataFrame of
+``results.load``. ``page`` writes that down for people.
+"""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from types import ModuleType
+
+from harness.errors import InvalidInput
+
+# In a wheel the studies are inside the package; in a checkout they are beside it.
+_PACKAGE = Path(__file__).parents[1]
+STUDIES = next(
+    (folder for folder in (_PACKAGE / "studies", _PACKAGE.parent / "studies") if folder.is_dir()), _PACKAGE / "studies"
+)
+_HELPERS = {"findings", "page", "points"}
+
+
+def names() -> list[str]:
+    """The experiments that exist, sorted."""
+    modules = (path.stem for path in Path(__file__).parent.glob("[!_]*.py"))
+    return sorted(name.replace("_", "-") for name in modules if name not in _HELPERS)
+
+
+def find(name: str) -> ModuleType:
+    """The module of the experiment ``name``. Raises InvalidInput for one that does not exist."""
+    if (wanted := name.replace("_", "-")) not in names():
+        raise InvalidInput(f"experiment {name!r}: there is none of that name; known: {', '.join(names())}")
+    return importlib.import_module(f"{__name__}.{wanted.replace('-', '_')}")

@@ -1,0 +1,1 @@
+"""A chain of 1×1 convolutions."""

@@ -1,0 +1,241 @@
+"""What an experiment reads off its results, on step times that are made by a law which is known."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness import backend, experiments, index
+from harness.errors import InvalidInput
+from harness.experiments import page, points, ps_bottleneck
+from harness.experiments.findings import Analysis, Finding
+from harness.experiments.points import Point, Spread
+from harness.spec import RunSpec
+from tests.conftest import Harness
+from tests.unit import made_rows
+
+RATE = 20e6  # bytes/s
+COMPUTE_S = 0.01
+Time = Callable[[RunSpec], float]
+
+
+def spec(contender: str, nodes: int, **options: Any) -> RunSpec:
+    """A complete spec of the experiment's model."""
+    name, _, transport = contender.partition(":")
+    own = backend.backend(name).options(**options)
+    return RunSpec(
+        backend=name,
+        framework=backend.backend(name).frameworks[0],
+        transport=transport or "grpc",
+        model="pointwise",
+        nodes=nodes,
+        batch_size=1,
+        image_size=32,
+        device="cpu",
+        options=own.model_dump(),
+    )
+
+
+def servers(nodes: int, ps: int, placement: str = "greedy", contender: str = "parameter_server") -> RunSpec:
+    return spec(contender, nodes, ps=ps, placement=placement, slice_size="256KiB")
+
+
+SPECS = [
+    *[servers(nodes, 1) for nodes in (1, 2, 4)],
+    *[servers(8, ps) for ps in range(1, 9)],
+    *[servers(8, ps, "round_robin") for ps in range(2, 9)],
+    *[servers(nodes, nodes) for nodes in (2, 4)],
+    *[servers(nodes, nodes, "partitioned") for nodes in (2, 4, 8)],
+    *[spec("pytorch:gloo", nodes) for nodes in (1, 2, 4, 8)],
+]
+
+
+def bounded(one: RunSpec) -> float:
+    """The law, with both directions in turn."""
+    return points.by_law(one, COMPUTE_S, RATE)
+
+
+def flat(one: RunSpec) -> float:
+    """Nothing depends on anything."""
+    return 0.5
+
+
+def analysis(time: Time, specs: Iterable[RunSpec] = SPECS, spread: float = 0.001) -> Analysis:
+    """Two repeats of each spec, ``spread`` about the time that it has by ``time``."""
+    return ps_bottleneck.analysed(frame(time, specs, spread))
+
+
+def frame(time: Time, specs: Iterable[RunSpec] = SPECS, spread: float = 0.001) -> Any:
+    rows = [
+        made_rows.run(
+            one.workers,
+            [one.workers / (time(one) * factor) for factor in (1 - spread, 1 + spread)],
+            backend=one.backend,
+            batch_size=1,
+            spec=json.dumps(one.model_dump()),
+            ended="2026-01-01T01:00:00.000+00:00",
+        )
+        for one in specs
+    ]
+    return index.frame(rows)
+
+
+def finding(found: Analysis, name: str) -> Finding:
+    return next(one for one in found.findings if one.name == name)
+
+
+def answers(found: Analysis) -> dict[str, str]:
+    return {one.name: one.answer for one in found.findings}
+
+
+def test_the_law_is_recognised_with_its_throughput() -> None:
+    found = analysis(bounded)
+    assert set(answers(found).values()) == {"yes"}
+    assert found.rates == pytest.approx({"grpc": RATE, "gloo": RATE}, rel=1e-3)
+    assert max(abs(one.error) for one in found.compared if one.error is not None) < 0.01
+
+
+def test_what_depends_on_nothing_is_not_called_bounded() -> None:
+    found = answers(analysis(flat))
+    assert found["partitioning_helps"] == "no"
+    assert found["toolkits_are_flat"] == "yes"
+    assert found["servers_stop_helping"] == "yes"  # true, if for another reason: the text has both speed-ups
+
+
+def test_servers_that_go_on_helping_are_seen() -> None:
+    found = finding(analysis(lambda one: 8.0 / one.options.get("ps", 1)), "servers_stop_helping")
+    assert found.answer == "no"
+    assert found.figures["from"] == 3
+    assert found.figures["speedup_after"] == pytest.approx(8 / 3, rel=1e-3)
+
+
+def test_parity_is_told_pair_by_pair() -> None:
+    found = finding(analysis(bounded), "parity_matters")
+    assert found.figures["2_over_1"] == pytest.approx(1, rel=0.01)
+    assert found.figures["4_over_3"] == pytest.approx(6_815_744 / 5_775_268, rel=0.01)
+    assert "4 servers take 1.18" in found.because
+
+
+def test_without_parity_more_servers_always_help() -> None:
+    found = finding(analysis(lambda one: 8.0 / one.options.get("ps", 1)), "parity_matters")
+    assert found.answer == "no"
+
+
+def test_directions_at_once_are_told_from_directions_in_turn() -> None:
+    """A step that takes half as long as the law says, while toolkits show the same links."""
+    once = analysis(lambda one: bounded(one) / (2 if one.backend == "parameter_server" and one.nodes > 1 else 1))
+    assert finding(once, "directions_take_turns").answer == "no"
+    assert finding(analysis(bounded), "directions_take_turns").figures["parameter_server, 4 nodes, 1 ps greedy"] == (
+        pytest.approx(2, rel=0.01)
+    )
+
+
+def test_toolkits_that_grow_with_the_nodes_are_not_flat() -> None:
+    assert finding(analysis(lambda one: 0.1 * one.nodes), "toolkits_are_flat").answer == "no"
+
+
+def test_noise_gives_no_answer() -> None:
+    found = answers(analysis(bounded, spread=0.5))
+    assert found["partitioning_helps"] == "cannot say"
+
+
+def test_what_was_not_measured_is_said() -> None:
+    found = analysis(bounded, [servers(1, 1), servers(8, 1)])
+    assert set(answers(found).values()) == {"cannot say"}
+    assert all(one.because.startswith("Not measured: ") for one in found.findings)
+
+
+def test_a_step_without_a_network_is_required() -> None:
+    with pytest.raises(InvalidInput, match="no results on one node"):
+        analysis(bounded, [servers(8, 1)])
+
+
+def test_the_law_can_be_exchanged() -> None:
+    found = ps_bottleneck.analysed(frame(bounded), predict=lambda one, step_s, rate: 40e6 / rate)
+    assert {one.predicted_s for one in found.compared if one.point.servers and one.point.spec.nodes > 1} == {
+        40e6 / found.rates["grpc"]
+    }
+
+
+def test_the_fullest_server_is_that_of_the_real_placement() -> None:
+    held = [Point(servers(8, ps), (1.0,)).fullest for ps in (1, 3, 8)]
+    assert held == [12_169_124, 4_288_512, 4_194_304]
+    assert Point(servers(8, 8, "partitioned"), (1.0,)).fullest == 1_572_864
+    assert Point(spec("pytorch:gloo", 8), (1.0,)).fullest == 0
+
+
+def test_one_repeat_has_no_interval() -> None:
+    assert Spread.of([Point(servers(2, 1), (1.0,))]) is None
+
+
+def test_the_spread_is_that_of_all_points_together() -> None:
+    """Student's t for 3 degrees of freedom is 3.18; each point's logarithms differ by 0.02 or 0.04 from each other."""
+    by = [0.02, 0.04, 0.04]
+    measured = [Point(servers(2, 1), (math.exp(-one / 2), math.exp(one / 2))) for one in by]
+    spread = Spread.of(measured)
+    assert spread is not None
+    assert spread.deviation == pytest.approx(math.sqrt(sum(one**2 / 2 for one in by) / 3))
+    low, high = spread.interval(measured[0])
+    assert high / low == pytest.approx(math.exp(2 * 3.182 * spread.deviation / math.sqrt(2)), rel=1e-3)
+    low, high = spread.of_ratio(measured[0], measured[1])
+    assert high / low == pytest.approx(math.exp(2 * 3.182 * spread.deviation), rel=1e-3)
+
+
+def test_the_fit_finds_the_throughput_from_any_side() -> None:
+    for rate in (1e6, 3e7, 1e10):
+        known = [Point(one, (points.by_law(one, 1e-4, rate),)) for one in (servers(2, 1), servers(4, 2))]
+        assert points.fitted_rate(known, lambda _: 1e-4, points.by_law) == pytest.approx(rate, rel=1e-3)
+
+
+def test_the_page_holds_every_point_and_no_path_of_this_machine(tmp_path: Path) -> None:
+    rows = frame(bounded)
+    rows["source"] = [str(tmp_path / "x" / f"{number}" / "record.json") for number in range(len(rows))]
+    found = ps_bottleneck.analysed(rows, frame(flat, [servers(8, 8)]))
+    written = page.write(found, rows, tmp_path / "x", "Links of 160 Mbit/s.")
+    assert {path.name for path in written} == {
+        *("index.md", "points.csv", "analysis.json", "servers.png", "nodes.png", "predicted.png")
+    }
+    text = (tmp_path / "x" / "index.md").read_text()
+    assert "Links of 160 Mbit/s." in text and all(one.point.label in text for one in found.compared)
+    assert all(str(tmp_path) not in path.read_text() for path in written if path.suffix != ".png")
+    listed = json.loads((tmp_path / "x" / "analysis.json").read_text())["points"]
+    assert [one["without_limit_s"] for one in listed if one["without_limit_s"]] == [pytest.approx(0.5)]
+    assert all(math.isfinite(one["measured_s"]) for one in listed)
+
+
+def test_the_study_of_each_experiment_is_there() -> None:
+    for name in experiments.names():
+        module = experiments.find(name)
+        assert module.STUDY.is_file() and module.DESCRIPTION and module.NODES
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["nonsense"], ["experiment 'nonsense'", "known: ps-bottleneck"]),
+        (["ps-bottleneck"], ["needs 8 nodes", "no --site", "make cluster NODES=8 RATE=150mbit"]),
+        (["ps-bottleneck", "--analyse-only"], ["--analyse-only", "which RESULTS?"]),
+        (["ps-bottleneck", "runs"], ["runs", "--analyse-only, which is missing"]),
+        (["ps-bottleneck", "--analyse-only", "nowhere"], ["nowhere: no such file or folder"]),
+        (["ps-bottleneck", "--analyse-only", "."], ["no completed runs"]),
+        (["ps-bottleneck", "--site", "nowhere"], ["nowhere"]),
+    ],
+)
+def test_bad_input_is_one_line(harness: Harness, arguments: list[str], told: list[str]) -> None:
+    done = harness("experiment", *arguments)
+    assert (done.code, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1
+    assert all(one in done.stderr for one in told), done.stderr
+
+
+def test_a_worker_gets_what_its_own_server_holds_without_the_network() -> None:
+    """With a server on every node a worker exchanges the rest of the model only: 2 nodes with 2 servers move half."""
+    halves = points.by_law(servers(2, 2, "partitioned"), 1e-6, RATE)
+    held = Point(servers(2, 2, "partitioned"), (1.0,)).held
+    assert halves == pytest.approx(2 * max(held) / RATE, rel=1e-3)
+    assert points.by_law(servers(2, 1), 1e-6, RATE) == pytest.approx(2 * sum(held) / RATE, rel=1e-3)
