@@ -15,7 +15,7 @@ import traceback
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, List
 
 if TYPE_CHECKING:
     from harness.worker.events import Events
@@ -60,6 +60,11 @@ def _run(run_dir: Path, repeat: int, index: int) -> int:
         return 1
 
 
+# Trainers are never taken apart: TensorFlow's sessions and callables tell the servers about their end, and may wait for
+# ever for one that has gone. ``os._exit`` comes first.
+_kept: List[Any] = []
+
+
 def _work(job: Job, events: Events, trainer_module: ModuleType) -> None:
     from dataclasses import asdict
 
@@ -68,6 +73,7 @@ def _work(job: Job, events: Events, trainer_module: ModuleType) -> None:
     from harness.worker.loop import measure
 
     trainer = trainer_module.create(job)
+    _kept.append(trainer)
     trainer.setup()
     events.emit("ready")
     trainer.barrier()
