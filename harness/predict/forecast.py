@@ -13,7 +13,7 @@ from harness import backend as backends
 from harness.exchange import ServerExchange
 from harness.predict.fitting import LEVEL, SEED
 from harness.predict.law import COMPUTE, WORKER, Cost, Law, Phase
-from harness.predict.observations import DISCREPANCY, law_for
+from harness.predict.observations import DISCREPANCY, law_for, of_2017
 from harness.predict.parameters import Parameters
 from harness.predict.profile import Floats, profile
 
@@ -37,7 +37,10 @@ class Basis:
 
 @dataclass(frozen=True)
 class What:
-    """What is predicted. ``options`` (JSON) are the backend's own, without the number of servers; batch is per device."""
+    """What is predicted. ``options`` (JSON) are the backend's own, without the number of servers; batch is per device.
+
+    ``as_in_2017``: with the barriers of the software that published results with servers were measured with.
+    """
 
     backend: str
     model: str
@@ -45,10 +48,12 @@ class What:
     image_size: int | None = None
     devices_per_node: int = 1
     options: str = "{}"
+    as_in_2017: bool = False
 
     def law(self, ps: int) -> Law:
         """The law with ``ps`` servers, 0 where there are none."""
-        return law_for(self.backend, self.model, self.image_size, ps, self.options)
+        law = law_for(self.backend, self.model, self.image_size, ps, self.options)
+        return of_2017(law) if self.as_in_2017 else law
 
     @property
     def has_servers(self) -> bool:
@@ -125,20 +130,26 @@ def steps(what: What, basis: Basis, nodes: Sequence[int], ps: int) -> Floats:
     return np.where((sizes >= ps) | (not exchange.shared_nodes), seconds, math.inf)
 
 
-def sweep(what: What, basis: Basis, nodes: Sequence[int]) -> tuple[list[int], Floats]:
-    """Every number of servers that is possible on the largest size, and the predicted steps (s) [servers, nodes].
+def sweep(
+    what: What, basis: Basis, nodes: Sequence[int], counts: Sequence[int] | None = None
+) -> tuple[Sequence[int], Floats]:
+    """Numbers of servers, by default all that are possible on the largest size, and the predicted steps (s)
+    [servers, nodes].
 
     Without servers that is one row, for 0.
     """
     if not what.has_servers:
         return [0], steps(what, basis, nodes, 0)[None]
-    counts = list(range(1, what.most_servers(max(nodes)) + 1))
-    return counts, np.stack([steps(what, basis, nodes, ps) for ps in counts])
+    if counts is None:
+        counts = range(1, what.most_servers(max(nodes)) + 1)
+    return list(counts), np.stack([steps(what, basis, nodes, ps) for ps in counts])
 
 
-def best(what: What, basis: Basis, nodes: Sequence[int]) -> list[Prediction]:
-    """At each size the prediction for the number of servers that is fastest; the smallest of equally fast ones."""
-    counts, seconds = sweep(what, basis, nodes)
+def best(what: What, basis: Basis, nodes: Sequence[int], counts: Sequence[int] | None = None) -> list[Prediction]:
+    """At each size the prediction for the number of servers that is fastest, of ``counts`` or of all that are possible; the
+    smallest of equally fast ones.
+    """
+    counts, seconds = sweep(what, basis, nodes, counts)
     # Equal to a thousandth is equal: nobody would see the difference, and a smaller number says more.
     chosen = [int(np.argmax(column <= column.min() * 1.001)) for column in seconds.T]
     return [at(what, basis, size, counts[row]) for size, row in zip(nodes, chosen, strict=True)]

@@ -26,6 +26,12 @@ DISCREPANCY = 0.02
 # What one worker must do alike for its step to be the same.
 WORK = ("model", "batch_size", "image_size", "data", "precision", "threads", "training")
 
+# What runs have in common that are one configuration.
+SAME = (
+    *("status", "origin", "system", "software", "backend", "framework", "transport", "device", *WORK),
+    *("nodes", "workers", "ps", "options", "published_efficiency"),
+)
+
 
 class Key(NamedTuple):
     """What has one set of parameters: a system with a software stack, one mechanism, one transport."""
@@ -101,15 +107,16 @@ def groups(
 ) -> tuple[list[Group], list[str]]:
     """The groups of the completed runs in a DataFrame of ``results.load``, and what was left out and why.
 
+    Runs of one configuration are one observation, of their mean.
+
     Runs that read image files are left out unless ``data`` is "real": how long reading takes is not part of the law. So are
     runs of other training (asynchronous, 16 bit gradients), of models that are not in ``harness/models``, and of backends
     that do not say what they exchange.
     """
-    rows: list[Any] = frame.to_dict("records")
     kept, left_out = [], Counter[str]()
-    for row in rows:
+    for row in _distinct(frame):
         if reason := _unfit(row, data):
-            left_out[reason] += 1
+            left_out[reason] += row["runs"]
         else:
             kept.append(row)
     singles = _singles(kept)
@@ -118,6 +125,29 @@ def groups(
         found.setdefault(_key(row), []).append(_observation(row, singles))
     made = [Group(key, tuple(_by_size(found[key])), forward_share) for key in sorted(found)]
     return made, [f"{count:,} run{'s' * (count > 1)}: {reason}" for reason, count in left_out.most_common()]
+
+
+def _distinct(frame: pandas.DataFrame) -> list[dict[str, Any]]:
+    """A row for each configuration, with the mean of its ``runs``: the law says the same of all of them.
+
+    Where there are several runs, it is their means that spread, not the repeats within them.
+    """
+    import numpy as np
+
+    if frame.empty:
+        return []
+    group = frame.groupby(list(SAME), sort=False, dropna=False).ngroup().to_numpy()
+    order = np.argsort(group, kind="stable")
+    ends = np.cumsum(np.bincount(group))
+    starts = [0, *ends[:-1].tolist()]
+    images = frame["img_per_s"].to_numpy(float)[order]
+    rows: list[Any] = frame.iloc[order[starts]].to_dict("records")
+    for row, start, end in zip(rows, starts, ends.tolist(), strict=True):
+        row["runs"] = end - start
+        if row["runs"] > 1:
+            values = images[start:end]
+            row |= {"values": values, "img_per_s": float(values.mean()), "stdev": float(values.std(ddof=1))}
+    return rows
 
 
 def _by_size(observations: list[Observation]) -> list[Observation]:
@@ -202,9 +232,7 @@ def _error(row: dict[str, Any]) -> float:
 
 def _law_of(row: dict[str, Any]) -> Law:
     law_ = law_for(row["backend"], row["model"], row["image_size"] or None, row["ps"], row["options"])
-    if row["origin"] == "published" and isinstance(law_.exchange, ServerExchange):
-        return _of_2017(law_)
-    return law_
+    return of_2017(law_) if row["origin"] == "published" else law_
 
 
 @lru_cache(maxsize=65536)
@@ -220,10 +248,12 @@ def law_for(backend: str, model: str, image_size: int | None, ps: int, options: 
 
 
 @lru_cache(maxsize=65536)
-def _of_2017(law_: Law) -> Law:
+def of_2017(law_: Law) -> Law:
     """With the barriers of tf_cnn_benchmarks, which all published runs with servers had: tokens from each worker to each
-    other, in ``distributed_replicated`` for every variable."""
+    other, in ``distributed_replicated`` for every variable. Without servers it is the same law.
+    """
     exchange = law_.exchange
-    assert isinstance(exchange, ServerExchange)
+    if not isinstance(exchange, ServerExchange):
+        return law_
     per_piece = exchange.pulls == "after_push"
     return replace(law_, exchange=replace(exchange, tokens="all_to_all_per_piece" if per_piece else "all_to_all"))

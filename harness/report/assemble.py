@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness import __version__
 from harness.analysis import history
 from harness.analysis import verdict as verdicts
-from harness.report import curve_figures, lines, provenance, run_figures, tables
+from harness.report import curve_figures, lines, model_figures, modelled, provenance, run_figures, tables
 from harness.report import verdict as report
 from harness.report.figures import Figure, Mark
+from harness.report.modelled import Explained
 from harness.report.page import Page
 from harness.report.provenance import Runs
 from harness.report.tables import Section, Table
@@ -60,6 +62,7 @@ def sections(frame: pandas.DataFrame) -> list[Section]:
     completed = frame[frame["status"] == "completed"]
     runs, drawn = Runs.of(frame), lines.of(completed)
     overheads = curve_figures.overheads(drawn)
+    fitted, unfitted = modelled.explained(frame, drawn)
     steps = [
         run_figures.steps(line, workers, source, run_figures.read_steps(Path(source)))
         for line, workers, source in run_figures.chosen(drawn)
@@ -93,6 +96,7 @@ def sections(frame: pandas.DataFrame) -> list[Section]:
             curve_figures.ps_sweeps(drawn, runs),
             tables.ps_search(drawn, runs),
         ),
+        _model(fitted, unfitted, runs),
         _section(
             "io-overhead",
             "I/O overhead",
@@ -128,6 +132,25 @@ def _section(name: str, title: str, text: str, figures: Sequence[Figure], *made:
     filled = tuple(table for table in made if table.rows)
     paragraphs = tuple(filter(None, (text, more))) if text and (drawn or filled) else ()
     return Section(name, title, paragraphs, drawn, filled)
+
+
+def _model(fitted: Sequence[Explained], left_out: Sequence[str], runs: Runs) -> Section:
+    """What the scaling model makes of the results."""
+    more = (
+        f"Of all systems and transports the {len(fitted)} with most sizes are shown; left out: {'; '.join(left_out)}."
+    )
+    made = _section(
+        "model",
+        "Why it scales as it does",
+        "A law of the step, fitted to the results on this page: each pass takes as long as its compute, or as the network "
+        "needs for what queues at the fullest server or in the allreduce. Hollow markers are published results.",
+        model_figures.of(fitted, runs),
+        tables.fits(fitted),
+        tables.parameters(fitted),
+        more=more if left_out else "",
+    )
+    said = tuple(f"{one.name}: {one.said}" for one in fitted)
+    return replace(made, lists=(("What bounds each at its largest size", said),) if said else ())
 
 
 def _nothing(frame: pandas.DataFrame) -> Section:

@@ -82,7 +82,7 @@ def ps_sweeps(lines: Sequence[Line], runs: Runs) -> list[Figure]:
         swept = [point for point in line.curve.points if len({one.ps for one in point.tried}) > 1]
         if swept and line.curve.scaling == "weak":
             figures.append(_ps_sweep(line, swept, runs))
-    return _distinct(figures)
+    return distinct(figures)
 
 
 def _ps_sweep(line: Line, points: Sequence[Point], runs: Runs) -> Figure:
@@ -240,7 +240,7 @@ def _panels(lines: Sequence[Line]) -> list[tuple[tuple[str, str], list[Line]]]:
     return [(panel, panels[panel]) for panel in sorted(panels, key=lambda one: (*(-n for n in interest(one)), one))]
 
 
-def _distinct(figures: Sequence[Figure]) -> list[Figure]:
+def distinct(figures: Sequence[Figure]) -> list[Figure]:
     """Figures with names that no two of them share, since they are names of files."""
     seen: dict[str, int] = {}
     found = []

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 Scale = Literal["linear", "log", "date"]
-Unit = Literal["count", "img_per_s", "share", "ms", "date"]
+Unit = Literal["count", "img_per_s", "share", "ms", "s", "MB", "date"]
 Dash = Literal["solid", "dash", "dot", "dashdot"]
 Marker = Literal[
     "square",
@@ -28,10 +28,13 @@ Marker = Literal[
     "triangle-left",
     "triangle-right",
 ]
-# A curve; the line that a curve would follow without any loss; bars from low to high; single points that stand out.
-Kind = Literal["curve", "ideal", "spread", "accent"]
+# A curve; the line that a curve would follow without any loss; bars from low to high; single points that stand out; a line
+# without points; the area from low to high; columns on low, or on nothing, up to y; bars along x from low to high.
+Kind = Literal["curve", "ideal", "spread", "accent", "line", "band", "column", "span"]
+TOLD_ONCE: frozenset[Kind] = frozenset(("ideal", "band"))  # one entry of a legend stands for all of them
 
 CLOSEST_TICKS = 1.35  # ratio of neighbouring ticks' values on a logarithmic axis, below which their labels would touch
+COLUMN, SPAN = 0.85, 0.7  # thickness of columns and spans, which are 1 apart
 DECADES_WITH_STEPS = 3.5  # over more than these, ticks at 1, 2 and 5 are too many
 
 DATA = {"synthetic": "synthetic data", "real": "image files"}
@@ -76,7 +79,8 @@ class Style:
 class Series:
     """``low`` and ``high`` are the ends of bars (NaN where there is none), ``hover`` lines of text for each point.
 
-    A series without ``facets`` is shown with whatever else is. ``starred`` points are the best ones. ``width`` is that of
+    Columns stand at whole numbers, one apart; spans lie at such heights. A series without ``facets`` is shown with whatever
+    else is. ``starred`` points are the best ones. ``width`` is that of
     bars of a ``spread``, in points.
     """
 

@@ -12,28 +12,32 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from harness.report.figures import Axis, Figure, Series, Style
+from harness.report.figures import COLUMN, SPAN, TOLD_ONCE, Axis, Figure, Series, Style
 
 HOVER_WIDTH = 76  # characters
-SIZE = {"curve": 8, "accent": 6, "ideal": 0, "spread": 0}
-FORMATS = {"share": ".0%", "img_per_s": ",~g", "ms": ",~g", "count": ",~g", "date": ""}
+SIZE = {"curve": 8, "accent": 6}
+FORMATS = {"share": ".0%", "img_per_s": ",~g", "ms": ",~g", "s": ",~g", "MB": ",~g", "count": ",~g", "date": ""}
 
 
 def traces(figure: Figure) -> list[dict[str, Any]]:
     """The traces of ``figure``, each with the facets it is filtered by in ``facets`` (which Plotly ignores)."""
-    # One legend entry stands for all ideal lines.
-    first_ideal = next((number for number, one in enumerate(figure.series) if one.kind == "ideal"), None)
+    kinds = [one.kind for one in figure.series]
     return [
-        _trace(one, in_legend=one.kind != "ideal" or number == first_ideal) for number, one in enumerate(figure.series)
+        _trace(one, in_legend=one.kind not in TOLD_ONCE or kinds.index(one.kind) == number)
+        for number, one in enumerate(figure.series)
     ]
 
 
 def layout(figure: Figure) -> dict[str, Any]:
     """Axes, ticks and marks of ``figure``; fonts and sizes are the page's."""
+    yaxis = _axis(figure.y)
+    if any(one.kind == "span" for one in figure.series):
+        yaxis["range"] = [figure.y.ticks[0][0] - 0.6, figure.y.ticks[-1][0] + 0.6]
     return {
         "xaxis": _axis(figure.x),
-        "yaxis": _axis(figure.y),
+        "yaxis": yaxis,
         # Points of bars are as small as bars are thin; the legend shows them in one size.
+        "barmode": "overlay",
         "legend": {"itemsizing": "constant"} if any(one.kind == "spread" for one in figure.series) else {},
         "shapes": [
             {"type": "line", "x0": mark.x, "x1": mark.x, "y0": 0, "y1": 1, "yref": "paper"}
@@ -95,11 +99,43 @@ def _trace(one: Series, in_legend: bool) -> dict[str, Any]:
             return made | {"mode": "markers", "marker": point, "error_y": bars}
         case "accent":
             return made | {"mode": "markers", "marker": _marker(one, colour)}
+        case "line":
+            return made | {"mode": "lines", "line": {"color": colour, "width": 2, "dash": one.style.dash}}
+        case "band":
+            there_and_back = {"x": [*one.x, *reversed(one.x)], "y": _numbers([*one.high, *reversed(one.low)])}
+            return (
+                made
+                | there_and_back
+                | {"mode": "lines", "fill": "toself", "opacity": 0.5, "legendgroup": "band"}
+                | _no_line(colour)
+            )
+        case "column":
+            return made | _column(one, colour)
+        case "span":
+            return made | _span(one, colour)
     line = {"color": colour, "width": 1.4 if one.style.hollow else 2, "dash": one.style.dash}
     made |= {"mode": "lines+markers", "line": line, "marker": _marker(one, colour)}
     if any(not math.isnan(value) for value in one.low):
         made["error_y"] = _bars(one, colour) | {"thickness": 1.3, "width": 4}
     return made
+
+
+def _no_line(colour: str) -> dict[str, Any]:
+    return {"line": {"color": colour, "width": 0}}
+
+
+def _column(one: Series, colour: str) -> dict[str, Any]:
+    base = one.low or [0.0] * len(one.y)
+    heights = [y - low for y, low in zip(one.y, base, strict=True)]
+    return {"type": "bar", "base": _numbers(base), "y": _numbers(heights), "width": COLUMN, "marker": {"color": colour}}
+
+
+def _span(one: Series, colour: str) -> dict[str, Any]:
+    lengths = [high - low for low, high in zip(one.low, one.high, strict=True)]
+    # What follows each other is told apart by a thin gap.
+    marker = {"color": colour, "line": {"color": "@paper", "width": 0.4}}
+    lying = {"type": "bar", "orientation": "h", "base": _numbers(one.low), "x": _numbers(lengths)}
+    return lying | {"width": SPAN, "marker": marker}
 
 
 def _marker(one: Series, colour: str) -> dict[str, Any]:

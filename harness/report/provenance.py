@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from harness.analysis.scaling import Configuration, Interval, Point
@@ -33,6 +33,7 @@ class Runs:
     columns: Mapping[str, Sequence[Any]]
     rows: Mapping[str, Sequence[int]]
     varied: Mapping[str, frozenset[str]]
+    _seen: dict[tuple[tuple[str, ...], str], list[Any]] = field(default_factory=dict, compare=False)
 
     @classmethod
     def of(cls, frame: pandas.DataFrame) -> Runs:
@@ -51,8 +52,11 @@ class Runs:
 
     def seen(self, sources: Sequence[str], column: str) -> list[Any]:
         """The different values that ``column`` has in the runs of ``sources``, without "", in order."""
-        values = {self.columns[column][row] for source in sources for row in self.rows.get(source, ())}
-        return sorted(values - {""})
+        asked = (tuple(sources), column)
+        if asked not in self._seen:  # the same points stand in several figures, and may be of very many runs
+            values = {self.columns[column][row] for source in sources for row in self.rows.get(source, ())}
+            self._seen[asked] = sorted(values - {""})
+        return self._seen[asked]
 
 
 def _varied(options: Sequence[Mapping[str, Any]]) -> frozenset[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.errors import InvalidInput
-from harness.report.figures import Axis, Dash, Figure, Marker, Series, Style
+from harness.report.figures import COLUMN, SPAN, TOLD_ONCE, Axis, Dash, Figure, Marker, Series, Style
 from harness.report.palette import LIGHT
 
 if TYPE_CHECKING:
@@ -97,7 +97,9 @@ def draw(figure: Figure, axes: Axes) -> None:
         if several and one.group != group:
             group = one.group
             entries.append((_nothing(axes), group))
-        entries.append((_series(one, axes), one.name))
+        drawn = _series(one, axes)
+        if one.kind not in TOLD_ONCE or one.name not in [name for _, name in entries]:
+            entries.append((drawn, one.name))
     for mark in figure.marks:
         x: Any = _dates([mark.x])[0] if figure.x.scale == "date" else mark.x
         axes.axvline(x, color=LIGHT.accent, linewidth=1, linestyle="--")
@@ -139,6 +141,18 @@ def _series(one: Series, axes: Axes) -> Any:
     colour = _colour(one.style)
     marker = MARKERS[one.style.marker]
     face = "white" if one.style.hollow else colour
+    match one.kind:
+        case "line":
+            return axes.plot(x, one.y, color=colour, linestyle=DASHES[one.style.dash], linewidth=1.4)[0]
+        case "band":
+            return axes.fill_between(x, one.low, one.high, color=colour, alpha=0.25, linewidth=0)
+        case "column":
+            base = one.low or (0.0,) * len(one.y)
+            heights = [y - low for y, low in zip(one.y, base, strict=True)]
+            return axes.bar(x, heights, bottom=base, width=COLUMN, color=colour)
+        case "span":
+            lengths = [high - low for low, high in zip(one.low, one.high, strict=True)]
+            return axes.barh(one.y, lengths, left=one.low, height=SPAN, color=colour, edgecolor="white", linewidth=0.2)
     if one.kind == "spread":
         return axes.errorbar(x, one.y, _bars(one), fmt="none", ecolor=colour, elinewidth=one.width * 0.75)
     line = "none" if one.kind == "accent" else DASHES[one.style.dash]
@@ -193,7 +207,7 @@ def _axis(axis: Axis, drawn: Any, set_scale: Any) -> None:
         drawn.set_ticks([value for value, _ in inside], [label for _, label in inside])
     elif axis.unit == "share":
         drawn.set_major_formatter(PercentFormatter(1.0, decimals=0))
-    elif axis.unit in ("img_per_s", "ms", "count"):
+    elif axis.unit in ("img_per_s", "ms", "s", "MB", "count"):
         drawn.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
 
 

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from harness.analysis.scaling import Interval, Overhead
 from harness.analysis.verdict import Verdict
+from harness.predict.fitting import LEVEL, tested
 from harness.record import FILE_NAME
 from harness.report import provenance
 from harness.report.figures import Facets, Figure
 from harness.report.lines import Line
+from harness.report.modelled import LEFT_OUT, MOST_FITTED, Explained
 from harness.report.provenance import Runs
 from harness.report.verdict import contender, mark
 
@@ -217,6 +219,87 @@ def _run(source: str) -> str:
 
 def _what(line: Line, workers: int, nodes: int) -> tuple[Cell, ...]:
     return (line.system, *line.panel, line.name, workers, nodes or None)
+
+
+def fits(found: Sequence[Explained]) -> Table:
+    """How close the scaling model comes to what was measured, for each fitted group and backend."""
+    columns = (
+        *(Column("system"), Column("software"), Column("backend"), Column("transport")),
+        *(Column("runs", "count"), Column("fitted", "count"), Column("MAPE", "share")),
+        *(Column("worst", "share"), Column("at"), Column("leaving one out", "share")),
+    )
+    rows: list[tuple[Cell, ...]] = []
+    facets = []
+    for one in found:
+        key = one.fit.group.key
+        observations = tested(one.fit.group.observations)
+        for backend in sorted({each.backend for each in observations}):
+            mine = [number for number, each in enumerate(observations) if each.backend == backend]
+            worst = max(mine, key=lambda number: abs(one.fit.errors[number]))
+            rows.append(
+                (
+                    *(key.system, key.software, backend, key.transport, len(mine), one.fit.fitted),
+                    _mean_error([one.fit.errors[number] for number in mine]),
+                    *(one.fit.errors[worst], observations[worst].label),
+                    None if one.alone is None else _mean_error([one.alone[number] for number in mine]),
+                )
+            )
+            facets.append(one.facets._replace(backend=(backend,)))
+    note = (
+        "Errors are predicted over measured throughput, minus 1; MAPE is the mean of their sizes. Fitted: how many "
+        "numbers, for the whole group. Leaving one out: each run is predicted from all others, where there are at most "
+        f"{LEFT_OUT}. Of more than {MOST_FITTED} configurations only the best at each size are fitted. "
+        "Runs of one configuration count as one."
+    )
+    return Table("model-fits", "How well the model fits", columns, tuple(rows), tuple(facets), note)
+
+
+def _mean_error(errors: Sequence[float]) -> float:
+    return sum(map(abs, errors)) / len(errors)
+
+
+def parameters(found: Sequence[Explained]) -> Table:
+    """The parameters of each fitted group, with their intervals and where they come from."""
+    columns = (
+        *(Column("system"), Column("mechanism"), Column("transport"), Column("parameter")),
+        *(
+            Column("value", "ratio"),
+            Column(f"{100 * LEVEL:.0f} % from", "ratio"),
+            Column("to", "ratio"),
+            Column("unit"),
+        ),
+        *(Column("obtained"), Column("software")),
+    )
+    meanings: dict[str, str] = {}
+    rows: list[tuple[Cell, ...]] = []
+    facets = []
+    for one in found:
+        group, p = one.fit.group, one.fit.parameters
+        who = group.key.system, group.key.mechanism, group.key.transport
+        its: list[tuple[Cell, ...]] = [
+            (
+                *(each.quantity.name.replace("_", " "), each.value * each.quantity.scale),
+                *(each.low * each.quantity.scale, each.high * each.quantity.scale),
+                *(each.quantity.unit, each.how),
+            )
+            for each in one.fit.estimates
+        ]
+        meanings |= {each.quantity.name.replace("_", " "): each.quantity.meaning for each in one.fit.estimates}
+        share, share_how = float(p.forward_share), "assumed" if group.forward_share is None else "measured"
+        its.append(("forward share of compute", share, None, None, "", share_how))
+        for work, step_s in one.fit.singles.items():
+            run = next(each for each in group.observations if each.work == work)
+            its.append((f"step of one worker, {run.model}", step_s, None, None, "s", "fitted; nobody measured it"))
+        if group.key.mechanism == "allreduce":
+            how = "the better of ring and tree"
+            its.append((f"summed {_ALGORITHMS[p.algorithm]}", None, None, None, "", how))
+        rows += [(*who, *each, group.key.software) for each in its]
+        facets += [one.facets] * len(its)
+    note = f"{'; '.join(f'{name}: {meaning}' for name, meaning in meanings.items())}."
+    return Table("model-parameters", "Parameters of the model", columns, tuple(rows), tuple(facets), note)
+
+
+_ALGORITHMS = {"ring": "around a ring", "tree": "along a tree"}
 
 
 def comparison(found: Verdict) -> Table:

@@ -73,7 +73,7 @@ def test_every_contender_has_its_curve_with_a_point_for_each_size(show: Open, re
 
 def test_every_section_draws_its_chosen_figure(show: Open, report: Path) -> None:
     shown = show(report)
-    names = ("throughput", "efficiency", "strong-scaling", "ps-sweep", "io-overhead", "steps", "history")
+    names = ("throughput", "efficiency", "strong-scaling", "ps-sweep", "model", "io-overhead", "steps", "history")
     counts = {name: shown.page.locator(f"#{name} figure:not([hidden]) .main-svg").count() for name in names}
     assert all(counts.values()), counts
 
@@ -100,6 +100,31 @@ def test_figures_that_filters_leave_empty_give_way_to_others(show: Open, report:
         shown.page.locator("#throughput figure:not([hidden]) strong").inner_text().endswith("resnet50, synthetic data")
     )
     assert shown.page.locator("#history .empty").is_visible()
+
+
+def test_every_figure_of_the_model_is_drawn_and_filtered(show: Open, report: Path) -> None:
+    shown = show(report)
+    menu, drawn = shown.page.locator("#model select"), shown.page.locator("#model figure:not([hidden])")
+    kinds: dict[str, set[str]] = {}
+    for option in menu.locator("option").all():
+        name = option.get_attribute("value")
+        menu.select_option(name)
+        assert drawn.get_attribute("data-figure") == name and drawn.locator(".main-svg").count()
+        plot = f"document.querySelector('#figure-{name} .plot')"
+        kinds.setdefault(str(name).split("-")[1], set()).update(shown.evaluate(f"{plot}.data.map((one) => one.type)"))
+        assert shown.evaluate(f"{plot}.querySelectorAll('.trace, .point').length") > 1
+    assert kinds == {
+        "predicted": {"scatter"},
+        "servers": {"bar", "scatter"},
+        "step": {"bar"},
+        "spent": {"bar", "scatter"},
+    }
+    parameters = rows(shown, "model-parameters")
+    uncheck(shown, "backend", "pytorch")
+    titles = menu.locator("option:not([hidden])").all_inner_texts()
+    assert titles and not [title for title in titles if title.startswith("daint:gpu, PyTorch 2.13.0, allreduce")]
+    assert 0 < rows(shown, "model-parameters") < parameters
+    assert shown.complaints == []
 
 
 def test_the_address_carries_the_filters_to_whoever_opens_it(show: Open, report: Path) -> None:
@@ -222,6 +247,7 @@ def test_texts_of_records_stay_texts(show: Open, tmp_path: Path) -> None:
         made.record("pytorch", 4, status="failed", reason=HOSTILE, site=HOSTILE),
         made.record("pytorch", 1, site=HOSTILE, packages={"torch": HOSTILE}, hosts=[HOSTILE]),
         made.record("pytorch", 2, (190.0, 191.0), site=HOSTILE, packages={"torch": HOSTILE}, hosts=["a", HOSTILE]),
+        made.record("pytorch", 3, (270.0, 271.0), site=HOSTILE, packages={"torch": HOSTILE}, hosts=["a", HOSTILE]),
     ]
     folder = made.save(tmp_path / "records", odd)
     page = assemble.page(results.load([folder], status=None), [HOSTILE], "now", title=HOSTILE)
@@ -230,6 +256,7 @@ def test_texts_of_records_stay_texts(show: Open, tmp_path: Path) -> None:
     assert shown.page.locator("img, main b").count() == 0
     assert cells(shown, "without-number", "reason") == [HOSTILE]
     assert HOSTILE in shown.page.locator(".facts").inner_text()
+    assert HOSTILE in shown.page.locator("#model figure:not([hidden]) strong").inner_text()
     assert shown.complaints == []
 
 

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import random
 import re
 from pathlib import Path
 
+import matplotlib
 import pandas
 import pytest
+from matplotlib import pyplot
+from matplotlib.patches import Rectangle
 
 from harness import results
+from harness.predict import observations
 from harness.record import Record
-from harness.report import assemble, figures, lines, page, palette, plotly, run_figures, static, tables
+from harness.report import assemble, figures, lines, modelled, page, palette, plotly, run_figures, static, tables
 from harness.report.figures import Axis, Facets, Figure, Mark, Series, Style
 from harness.report.tables import Section
 from tests import made
 from tests.browser import sample
 from tests.conftest import Harness
 
+matplotlib.use("Agg")
 ANYTHING = Facets(*([("x",)] * len(Facets._fields)))
 
 
@@ -169,6 +175,127 @@ def test_more_runs_than_a_page_can_list_are_counted_and_the_latest_listed(
     table = tables.all_runs(frame)
     assert [row[0][:10] for row in table.rows] == ["2026-01-05", "2026-01-04"]
     assert len(table.facets) == 2 and table.note == "The latest 2 of 5 runs."
+
+
+# --- the scaling model ----------------------------------------------------------------------------
+
+
+def model_figure(found: list[Section], kind: str) -> Figure:
+    """The first figure of a kind in the section on the scaling model."""
+    return next(one for one in section(found, "model").figures if one.name.startswith(f"model-{kind}"))
+
+
+@pytest.fixture(scope="module")
+def daint() -> list[Section]:
+    """The sections of what was published about Piz Daint in 2017."""
+    return assemble.sections(results.load(["reference:CSCS internship report 2017, table 1"], status=None))
+
+
+def test_a_law_fitted_to_the_results_is_drawn_beside_them_and_beyond(daint: list[Section]) -> None:
+    band, line, measured, ideal = model_figure(daint, "predicted").series
+    assert (band.kind, line.kind, measured.kind, ideal.kind) == ("band", "line", "accent", "ideal")
+    assert measured.x == (1, 2, 4, 8, 16, 32, 64, 128) and measured.style.hollow
+    assert line.x == (*measured.x, 256, 512)
+    assert line.y[:8] == pytest.approx(measured.y, rel=0.03)
+    assert all(low <= y <= high for low, y, high in zip(band.low, line.y, band.high, strict=True))
+    assert "128 workers on 128 nodes, 116 PS" in line.hover[7]
+
+
+def test_the_server_that_bounds_the_step_stands_out_with_its_largest_tensor(daint: list[Section]) -> None:
+    figure = model_figure(daint, "servers")
+    full, others, mean, sliced = figure.series
+    assert (full.x, full.y) == ((75,), pytest.approx((8.2,), rel=1e-3)) and "dense.kernel" in full.name
+    assert len(others.x) == 115 and max(others.y) < full.y[0]
+    assert mean.y[0] == pytest.approx((full.y[0] + sum(others.y)) / 116) and mean.y[0] < sliced.y[0] < 1.5
+    assert "PS 75 holds dense.kernel (8.2 MB): 127 workers pull and push 1.04 GB each way" in figure.note
+
+
+def test_a_step_s_timeline_and_its_parts_end_when_the_predicted_step_does(daint: list[Section]) -> None:
+    spans = model_figure(daint, "step").series
+    parts = model_figure(daint, "spent").series
+    names = {one.name for one in spans}
+    assert {"forward pass", "backward pass", "parameters pulled", "gradients pushed"} <= names
+    lanes = [label for _, label in model_figure(daint, "step").y.ticks]
+    assert lanes[::-1][:3] == ["compute", "PS 75 sends", "PS 75 receives"]
+    published, top = parts[-1], parts[-2]
+    assert max(end for one in spans for end in one.high) == pytest.approx(top.y[7])
+    assert top.y[7] == pytest.approx(128 * 64 / 9193.7, rel=1e-3) and published.y[7] == pytest.approx(128 * 64 / 9219.7)
+    stacked = [one for one in parts if one.kind == "column"]
+    assert all(above.low == below.y for below, above in itertools.pairwise(stacked))
+
+
+def test_an_allreduce_has_its_buffers_in_the_timeline_and_no_servers() -> None:
+    found = assemble.sections(results.load(["reference:sarus"], status=None))
+    kinds = [one.name.split("-")[1] for one in section(found, "model").figures]
+    assert kinds == ["predicted", "step", "spent"]
+    assert [label for _, label in model_figure(found, "step").y.ticks] == ["network", "compute"]
+
+
+def test_the_tables_tell_how_well_the_model_fits_and_its_parameters(daint: list[Section]) -> None:
+    fits, parameters = section(daint, "model").tables
+    assert [(row[2], row[4]) for row in fits.rows] == [("distributed_replicated", 1), ("parameter_server", 6)]
+    assert all(0 < row[6] < 0.03 and 0 < row[9] < 0.1 for row in fits.rows if isinstance(row[6], float) and row[9])
+    throughput = parameters.rows[0]
+    assert throughput[3] == "throughput" and throughput[7:9] == ("GB/s", "fitted to 7 runs")
+    value, low, high = throughput[4:7]
+    assert 2.2 < low < value < high < 2.7
+
+
+def test_two_sizes_are_too_few_for_a_fit(tmp_path: Path) -> None:
+    frame = loaded(tmp_path, *(made.record("pytorch", nodes, (90.0 * nodes,)) for nodes in (1, 2)))
+    assert "model" not in {one.name for one in assemble.sections(frame)}
+
+
+def test_one_group_too_many_is_left_out_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(modelled, "MOST_GROUPS", 1)
+    four = [made.record("pytorch", nodes, (90.0 * nodes,)) for nodes in (1, 2, 4, 8)]
+    three = [made.record("horovod", nodes, (90.0 * nodes,)) for nodes in (1, 2, 4)]
+    found = section(assemble.sections(loaded(tmp_path, *four, *three)), "model")
+    assert len(found.figures) == 3 and all("pytorch" in one.name for one in found.figures)
+    assert "Horovod 0.28.1" in found.paragraphs[-1]
+
+
+def test_runs_of_one_configuration_are_fitted_as_one_with_their_mean(tmp_path: Path) -> None:
+    again = [made.record("pytorch", 2, (speed, speed), day=day) for day, speed in enumerate((170.0, 180.0, 190.0))]
+    frame = loaded(tmp_path, *again, made.record("pytorch", 1, (100.0, 100.0)))
+    (group,), left_out = observations.groups(frame)
+    single, double = group.observations
+    assert double.img_per_s == pytest.approx(180.0) and single.img_per_s == pytest.approx(100.0)
+    assert double.error == pytest.approx(math.hypot(0.02, 10 / 180 / math.sqrt(3))) and left_out == []
+
+
+def test_of_very_many_configurations_the_best_at_each_size_are_fitted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(modelled, "MOST_FITTED", 5)
+    tried = [(nodes, ps) for nodes in (1, 2, 4) for ps in range(1, nodes + 1)]
+    runs = [made.record("parameter_server", nodes, (90.0 * nodes + ps,), ps=ps) for nodes, ps in tried]
+    fits = section(assemble.sections(loaded(tmp_path, *runs)), "model").tables[0]
+    assert fits.rows[0][4] == 2  # beside that on a single worker
+
+
+def test_servers_are_tried_in_numbers_that_are_about_1_4_times_one_another() -> None:
+    assert modelled.counts(20) == [1, 2, 3, 4, 6, 8, 11, 16, 20] and modelled.counts(1) == [1]
+
+
+def test_columns_spans_and_bands_are_the_same_in_the_page_and_in_files() -> None:
+    style, three = Style(0, "square"), (1.0, 2.0, 3.0)
+    column = Series("c", "column", (0, 1, 2), (2.0, 3.0, 4.0), style, ANYTHING, low=three)
+    span = Series("s", "span", three, (0.0, 0.0, 1.0), style, ANYTHING, low=three, high=(1.5, 2.5, 5.0))
+    band = Series("b", "band", three, three, style, ANYTHING, low=(0.5, 1.0, 2.0), high=(2.0, 3.0, 4.0))
+    axis = Axis("x", "linear", "count", ((0.0, "a"), (1.0, "b")))
+    one, two, three_ = plotly.traces(Figure("f", "f", "", axis, axis, (column, span, band)))
+    assert (one["base"], one["y"]) == ([1, 2, 3], [1, 1, 1])
+    assert (two["base"], two["x"], two["orientation"]) == ([1, 2, 3], [0.5, 0.5, 2], "h")
+    assert (three_["x"], three_["y"]) == ([1, 2, 3, 3, 2, 1], [2, 3, 4, 2, 1, 0.5])
+    _, axes = pyplot.subplots()
+    static.draw(Figure("f", "f", "", axis, axis, (column, span, band)), axes)
+    boxes = [patch.get_bbox() for patch in axes.patches if isinstance(patch, Rectangle)]
+    assert [(box.y0, box.y1) for box in boxes[:3]] == [(1, 2), (2, 3), (3, 4)]
+    assert [(box.x0, box.x1) for box in boxes[3:]] == [(1, 1.5), (2, 2.5), (3, 5)]
+    (area,) = axes.collections
+    assert area.get_paths()[0].get_extents().ymax == 4
+    pyplot.close()
 
 
 # --- the page -------------------------------------------------------------------------------------

@@ -107,11 +107,11 @@
     let visible = figure.traces.filter((trace) => passes(trace.facets));
     if (visible.every((trace) => trace.kind === "ideal")) visible = [];
     const groups = [...new Set(visible.map((trace) => trace.group).filter(Boolean))];
-    let ideal = true;
+    const told = new Set(); // all ideal lines have one entry in the legend, and so have all bands
     const traces = visible.map((trace) => {
       const { facets, kind, group, ...rest } = painted(trace, theme);
       if (group && groups.length > 1) Object.assign(rest, { legendgroup: group, legendgrouptitle: { text: group } });
-      if (kind === "ideal") { rest.showlegend = ideal; ideal = false; }
+      if (kind === "ideal" || kind === "band") { rest.showlegend = !told.has(kind); told.add(kind); }
       return rest;
     });
     const titles = groups.length > 1 ? groups.length : 0;
@@ -186,7 +186,10 @@
       return node;
     };
     const svg = drawn("svg", { width: 28, height: 12, viewBox: "0 0 28 12", "aria-hidden": "true" });
-    if (trace.line) {
+    if (trace.type === "bar" || trace.fill) {
+      const fill = trace.type === "bar" ? trace.marker.color : trace.line.color;
+      svg.append(drawn("rect", { y: 1, width: 28, height: 10, fill, opacity: trace.opacity ?? 1 }));
+    } else if (trace.line) {
       const dash = DASHES[trace.line.dash] ?? "";
       svg.append(drawn("path", { d: "M0 6H28", stroke: trace.line.color, "stroke-width": trace.line.width, "stroke-dasharray": dash }));
     }
