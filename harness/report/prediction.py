@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from harness.predict.explain import Explanation, seconds, sentences, size
+from harness.predict.explain import Explanation, rate, seconds, sentences, size
 from harness.predict.fitting import LEVEL, Fit, tested
 from harness.predict.forecast import Basis, Prediction, What
 from harness.predict.holdout import HeldOut
@@ -56,7 +56,7 @@ def explanation(one: Explanation, measured_s: float | None = None, counted: Sequ
     prediction = one.prediction
     servers = f", {prediction.ps} PS" if prediction.ps else ""
     title = f"{one.what.backend}, {one.what.model}, {plural(prediction.nodes, 'node')}{servers}: "
-    title += f"{prediction.img_per_s:,.0f} img/s predicted, {seconds(prediction.step_s)} per step"
+    title += f"{rate(prediction.img_per_s)} predicted, {seconds(prediction.step_s)} per step"
     if measured_s is not None:
         title += f"; measured {seconds(measured_s)} ({measured_s / prediction.step_s - 1:+.1%})"
     said = [f"  {line}" for line in sentences(one)]
