@@ -80,6 +80,7 @@ def test_what_is_measured_is_told_from_what_is_predicted_and_two_points_are_call
     assert f"| 128 | {best:,.0f} (116 PS) |" in committed()
 
 
+@pytest.mark.slow
 def test_findings_of_experiments_are_told_with_the_command_that_gives_them(harness: Harness, tmp_path: Path) -> None:
     finding = {"question": "Does it bind?", "answer": "cannot say", "because": "Two runs differ by 3 %."}
     (tmp_path / "links").mkdir()
@@ -106,6 +107,7 @@ def test_bad_input_is_one_line(harness: Harness) -> None:
         assert told in done.stderr
 
 
+@pytest.mark.slow
 def test_an_outdated_page_is_said_with_the_command_that_mends_it(harness: Harness, tmp_path: Path) -> None:
     (tmp_path / "old.md").write_text(committed().replace("Predicted", "Measured", 1))
     done = harness("answers", "--check", "old.md")
