@@ -52,12 +52,21 @@ def _experiment(**given: Any) -> None:
             else f"{given['sources'][0]}: RESULTS are for --analyse-only, which is missing"
         )
     if given["analyse_only"]:
-        _answer(chosen, given, given["sources"], path_of(given["output"]))
+        sources, control = _parted(given["sources"], given["control"])
+        _answer(chosen, given | {"control": control}, sources, path_of(given["output"]))
         return
     problem, folder = _measure(chosen, given)
     _answer(chosen, given, [str(folder)], folder.parent)
     if problem:
         raise problem
+
+
+def _parted(sources: tuple[str, ...], control: str | None) -> tuple[list[str], str | None]:
+    """RESULTS and control. A folder such as those in ``results/experiments`` holds both, which must not be mixed."""
+    limited, unlimited = (Path(sources[0]) / name for name in ("limited", "unlimited"))
+    if len(sources) == 1 and limited.is_dir() and unlimited.is_dir():
+        return [str(limited)], control or str(unlimited)
+    return list(sources), control
 
 
 def _measure(chosen: ModuleType, given: dict[str, Any]) -> tuple[HarnessError | None, Path]:

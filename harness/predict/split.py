@@ -37,6 +37,8 @@ def measure(spec: RunSpec, python: Path | None = None) -> Split:
     Raises InvalidInput for a spec that this machine cannot run, EnvironmentMissing, and RunFailed with the last line that
     the framework said.
     """
+    if spec.steps < 2:
+        raise InvalidInput(f"--steps {spec.steps}: at least 2 are needed for an interval")
     backend = backends.backend(spec.backend)
     spec = complete(with_options(spec, backend), backend, local.allocation(1, 1, None))
     assert spec.framework is not None
@@ -59,8 +61,6 @@ def measure(spec: RunSpec, python: Path | None = None) -> Split:
 
 def of(times: Mapping[str, list[float]]) -> Split:
     """From ``forward_s`` and ``step_s``, which took turns: each pair is one measurement of the share."""
-    if len(times["step_s"]) < 2:
-        raise InvalidInput("--steps: at least 2 are needed for an interval")
     shares = [forward / step for forward, step in zip(times["forward_s"], times["step_s"], strict=True)]
     share = summarise(shares)
     assert share.ci95 is not None

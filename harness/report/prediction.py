@@ -121,6 +121,8 @@ def parameters(fit: Fit) -> list[str]:
         value, low, high = (f"{each * q.scale:.3g}" for each in (one.value, one.low, one.high))
         lines.append(f"{q.name.replace('_', ' ')}: {value} {q.unit} ({low} – {high}); {one.how}: {q.meaning}")
     p = fit.parameters
+    if len(fit.errors) < fit.fitted:
+        lines.append("fewer runs than numbers fitted: what was known beforehand decides much of it")
     if all(one.relative for one in fit.group.observations):
         lines.append("only efficiencies were published: a single worker's step counts as 1 s in GB/s and ms")
     how = "assumed; see docs/scaling-model.md" if fit.group.forward_share is None else "as given"

@@ -214,6 +214,14 @@ def test_the_study_of_each_experiment_is_there() -> None:
         assert module.STUDY.is_file() and module.DESCRIPTION and module.NODES
 
 
+def test_a_folder_with_both_kinds_of_links_is_not_mixed(harness: Harness) -> None:
+    """Runs on links with a limit are the results, those without it the control."""
+    kept = Path(__file__).parents[2] / "results" / "experiments" / "ps-bottleneck"
+    parted = ("--analyse-only", str(kept / "limited"), "--control", str(kept / "unlimited"))
+    whole = harness("experiment", "ps-bottleneck", "--analyse-only", str(kept), "--json")
+    assert whole.json["findings"] == harness("experiment", "ps-bottleneck", *parted, "--json").json["findings"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

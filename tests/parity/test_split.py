@@ -1,0 +1,30 @@
+"""The share of forward, measured in both frameworks."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.conftest import Harness
+
+SMALL = ("--model", "resnet50", "--batch-size", "4", "--image-size", "64", "--warmup", "2", "--steps", "5")
+
+
+@pytest.mark.parametrize("backend", ["pytorch", pytest.param("parameter_server", marks=pytest.mark.slow)])
+def test_forward_is_a_part_of_a_step_and_backward_the_larger_one(harness: Harness, backend: str) -> None:
+    """Backward computes two products where forward computes one. Wide limits: machines that test are busy."""
+    done = harness("split", "--backend", backend, *SMALL, "--threads", "1", "--json", OMP_WAIT_POLICY="PASSIVE").json
+    assert 0 < done["forward_s"] < done["step_s"]
+    assert 0.1 < done["share"] < 0.6
+    assert done["ci95"] > 0
+
+
+def test_what_the_framework_says_is_the_reason(harness: Harness) -> None:
+    done = harness("split", "--backend", "pytorch", "--batch-size", "1", "--image-size", "32", "--steps", "2")
+    assert (done.code, done.stdout) == (1, "")
+    assert "measuring forward and backward of resnet50 with torch failed: ValueError" in done.stderr
+
+
+def test_one_step_is_too_few_for_an_interval(harness: Harness) -> None:
+    done = harness("split", "--backend", "pytorch", "--batch-size", "2", "--image-size", "64", "--steps", "1")
+    assert (done.code, done.stdout) == (2, "")
+    assert "--steps 1: at least 2" in done.stderr
