@@ -8,7 +8,7 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from harness.errors import InvalidInput
 from harness.experiments.findings import Analysis, Compared
@@ -134,14 +134,25 @@ def _where(frame: pandas.DataFrame) -> str:
 
 def _csv(analysis: Analysis, folder: Path) -> str:
     out = io.StringIO()
-    listed = _relative(analysis, folder)["points"]
+    listed = [_flat(one) for one in _relative(analysis, folder)["points"]]
     writer = csv.DictWriter(out, fieldnames=list(listed[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(listed)
     return out.getvalue()
 
 
-def _relative(analysis: Analysis, folder: Path) -> dict[str, list[dict[str, str]]]:
+def _flat(point: dict[str, Any]) -> dict[str, Any]:
+    """A point for a table: the ends of its interval in columns of their own."""
+    low, high = point["interval_s"] or (None, None)
+    flat = {"low_s": low, "high_s": high}
+    return {
+        key: value
+        for name, told in point.items()
+        for key, value in (flat.items() if name == "interval_s" else ((name, told),))
+    }
+
+
+def _relative(analysis: Analysis, folder: Path) -> dict[str, list[dict[str, Any]]]:
     """The analysis for scripts, with records named as they lie from ``folder``, wherever that is."""
     found = analysis.as_dict()
     for one in found["points"]:

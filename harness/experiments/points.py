@@ -113,7 +113,7 @@ class Spread:
         from scipy.special import stdtrit
 
         factor = math.exp(float(stdtrit(self.freedom, 0.975)) * self.deviation * math.sqrt(share))
-        return value / factor, value * factor
+        return float(value / factor), float(value * factor)
 
 
 def ratio(slow: Point, fast: Point) -> float:

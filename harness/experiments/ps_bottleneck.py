@@ -34,6 +34,7 @@ CALIBRATION_NODES = (2, 4)  # with servers; without them two nodes say it all
 SAME_LOAD = 1.05  # servers whose bytes are closer than this are equally full
 MATTERS = 1.1  # a ratio of step times that is called a difference
 FLAT = 1.25  # growth from one size to twice that size which is called flat; a ring's is 1.17 from 4 to 8 nodes
+PREDICTED = 0.1  # an error of a predicted step that is not called a contradiction
 SERIAL = 1.5  # halfway between both directions at once (1) and one after the other (2)
 LAW = (
     "step = max(forward, b / R) + max(backward, b / R), with b the bytes of other nodes' workers on the fullest server"
@@ -68,6 +69,7 @@ def analysed(frame: pandas.DataFrame, control: pandas.DataFrame | None = None, p
         parity_matters(points, spread),
         toolkits_are_flat(points, spread),
         directions_take_turns(points, rates, spread),
+        law_holds(compared),
     )
     return Analysis(
         name="ps-bottleneck",
@@ -226,6 +228,33 @@ def directions_take_turns(points: Sequence[Point], rates: dict[str, float], spre
     return Finding(
         "directions_take_turns", question, answers.pop() if len(answers) == 1 else "cannot say", because, figures
     )
+
+
+def law_holds(compared: Sequence[Compared]) -> Finding:
+    """(f) Does the law predict what it was not fitted to? What contradicts it is named, with what processors alone take."""
+    question = "Does the law predict the points that nothing was fitted to?"
+    tested = [(one, one.error) for one in compared if one.error is not None and not one.fitted]
+    if not tested:
+        return _unknown("law_holds", question, "points beyond those that it is fitted to are needed")
+    wrong = [(one, error) for one, error in tested if abs(error) > PREDICTED]
+    because = f"{len(tested) - len(wrong)} of {len(tested)} points are predicted to within {100 * PREDICTED:.0f} %."
+    if wrong:
+        told = "; ".join(f"{one.point.label} ({100 * error:+.0f} %{_without_limit(one)})" for one, error in wrong)
+        because += f" The measurements contradict it here: {told}."
+    return Finding(
+        "law_holds",
+        question,
+        "no" if wrong else "yes",
+        because,
+        {"points": len(tested), "beyond": len(wrong), "worst": max((error for _, error in tested), key=abs)},
+    )
+
+
+def _without_limit(one: Compared) -> str:
+    """What the same step takes when the links do not bound it."""
+    if one.processor_s is None:
+        return ""
+    return f"; {one.processor_s:.2f} s of its {one.point.step_s:.2f} s remain without a limit of the links"
 
 
 # --- the law ---
