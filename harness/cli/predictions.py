@@ -24,12 +24,12 @@ PREDICTED = ("backend", "model", "devices_per_node", "batch_size", "image_size",
 MOST_LINES = 2_000_000
 
 
-def _what_options() -> list[click.Option]:
-    """Options that say what is predicted: those of `harness run` that make a difference to the law."""
-    options = [
-        one for one in spec_options() if one.name in PREDICTED or getattr(one, "group", "").startswith("Options of")
-    ]
-    return [one for one in options if one.name != "ps"]
+def _what_options(*sizes: click.Option) -> list[click.Option]:
+    """Options that say what is predicted: ``sizes``, and those of `harness run` that make a difference to the law."""
+    options = [one for one in spec_options() if one.name != "ps"]
+    chosen = [one for one in options if one.name in PREDICTED]
+    own = [one for one in options if getattr(one, "group", "").startswith("Options of")]
+    return [*grouped([*sizes, *chosen], "What to predict"), *own]
 
 
 def _finite(context: click.Context, option: click.Parameter, value: float | None) -> float | None:
@@ -230,15 +230,16 @@ def sizes_of(
 predict = GroupedCommand(
     "predict",
     params=[
-        click.Option(
-            ["--nodes"],
-            default="1..512",
-            show_default=True,
-            metavar="SIZES",
-            help="8, or 1,2,4, or 1..512 (doubling), or 1..512+1",
+        *_what_options(
+            click.Option(
+                ["--nodes"],
+                default="1..512",
+                show_default=True,
+                metavar="SIZES",
+                help="8, or 1,2,4, or 1..512 (doubling), or 1..512+1",
+            ),
+            click.Option(["--ps"], metavar="best|all|SIZES", help="numbers of parameter servers  [default: best]"),
         ),
-        click.Option(["--ps"], metavar="best|all|SIZES", help="numbers of parameter servers  [default: best]"),
-        *_what_options(),
         *_from_options(),
         click.Option(["--json", "as_json"], is_flag=True, help="print JSON for scripts"),
     ],
@@ -376,9 +377,10 @@ explain = GroupedCommand(
     "explain",
     params=[
         click.Argument(["record"], required=False, metavar="[RECORD]"),
-        click.Option(["--nodes"], metavar="NUMBER", help="the size to explain"),
-        click.Option(["--ps"], metavar="NUMBER", help="of parameter servers  [default: the best]"),
-        *_what_options(),
+        *_what_options(
+            click.Option(["--nodes"], metavar="NUMBER", help="the size to explain"),
+            click.Option(["--ps"], metavar="NUMBER", help="of parameter servers  [default: the best]"),
+        ),
         *_from_options(),
         click.Option(["--json", "as_json"], is_flag=True, help="print JSON for scripts"),
     ],
