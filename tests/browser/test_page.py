@@ -127,6 +127,7 @@ def test_every_figure_of_the_model_is_drawn_and_filtered(show: Open, report: Pat
     assert shown.complaints == []
 
 
+@pytest.mark.slow
 def test_the_address_carries_the_filters_to_whoever_opens_it(show: Open, report: Path) -> None:
     shown = show(report)
     uncheck(shown, "system", "alps:gpu")
@@ -269,6 +270,7 @@ def test_a_report_of_failed_runs_only_says_so_and_why(show: Open, tmp_path: Path
     assert shown.page.locator("figure").count() == 0 and shown.complaints == []
 
 
+@pytest.mark.slow
 def test_10_000_runs_are_ready_within_two_seconds_and_drawn_as_soon_as_plotly_has_started(
     show: Open, tmp_path: Path
 ) -> None:

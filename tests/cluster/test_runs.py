@@ -123,6 +123,7 @@ def test_backends_are_compared_on_the_same_nodes_with_their_repeats_interleaved(
     assert gloo[0] < mpi[0] < gloo[1] < mpi[1]
 
 
+@pytest.mark.slow
 def test_a_script_submitted_by_hand_is_collected_like_any_other(user: User, environment: Callable[..., Path]) -> None:
     environment("pytorch")
     written = user.run("pytorch", "--nodes", "2", "--no-submit")

@@ -139,6 +139,7 @@ def counted(run: Run, name: str) -> dict[str, int]:
 # --- runs that end well ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_machines_that_share_no_folder_are_measured_and_bring_back_events_and_logs(apart: Site) -> None:
     run = measured(apart, *PYTORCH)
     there = apart.cluster.exec("node2", "find", str(run.folder), "-type", "f", "-printf", "%f\n").stdout.split()

@@ -44,7 +44,7 @@ def test_a_corrupted_image_fails_the_run_and_is_named(begin: Begin, images: Path
         pytest.param("parameter_server", marks=pytest.mark.slow),
         "pytorch torch mpi",
         pytest.param("distributed_replicated", marks=pytest.mark.slow),
-        "multi_worker_mirrored",
+        pytest.param("multi_worker_mirrored", marks=pytest.mark.slow),
         "horovod torch mpi",
         pytest.param("horovod torch gloo", marks=pytest.mark.slow),
         pytest.param("horovod tensorflow mpi", marks=pytest.mark.slow),

@@ -23,6 +23,7 @@ def committed() -> str:
     return PAGE.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_the_committed_page_is_what_would_be_written_today() -> None:
     assert run_harness(ROOT, "answers", "--check", str(PAGE)).succeeded().stdout == ""
 
