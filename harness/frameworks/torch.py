@@ -55,8 +55,9 @@ class Replica:
         return self.module
 
     def sgd(self) -> torch.optim.Optimizer:
-        """The optimizer of all backends."""
-        return torch.optim.SGD(self.module.parameters(), lr=self._job.spec["learning_rate"], fused=True)
+        """The optimizer of all backends, over what is trained: Horovod refuses parameters that it will never see."""
+        trained = [parameter for parameter in self.module.parameters() if parameter.requires_grad]
+        return torch.optim.SGD(trained, lr=self._job.spec["learning_rate"], fused=True)
 
     def loss(self, model: torch.nn.Module) -> torch.Tensor:
         """The loss of the next batch, scaled for ``backward``. ``model`` is ``module``, wrapped as the backend needs it."""

@@ -46,7 +46,7 @@ def test_ranks_sit_on_different_nodes_and_the_links_carry_their_gradients(
             "--nodes",
             str(nodes),
             "--model",
-            "resnet50",
+            "pointwise",
             "--batch-size",
             "2",
             "--image-size",
@@ -98,7 +98,7 @@ def test_backends_are_compared_on_the_same_nodes_with_their_repeats_interleaved(
             "--nodes",
             "2",
             "--model",
-            "resnet50",
+            "pointwise",
             "--json",
         ],
         *[
