@@ -6,15 +6,20 @@ VENV    := .venv
 HARNESS := $(VENV)/bin/harness
 RUNS    ?= runs/demo
 NODES   ?= 4
+TESTERS ?= 2
 RATE    ?= 200mbit
 
 # Small enough for a laptop: the point is the comparison, not the figures. On a machine that does other things too, compute
 # threads that wait by spinning (OpenMP's default, right for a cluster's nodes) lose most of their time; passive ones do not.
 SMALL := --nodes 1,2 --model resnet50 --batch-size 4 --image-size 64 --warmup 3 --steps 20 --repeats 3
 QUICK := --backends parameter_server,pytorch
-FULL  := --backends parameter_server,distributed_replicated,multi_worker_mirrored,horovod:tensorflow:mpi,horovod:torch:mpi,horovod:torch:gloo,pytorch:mpi,pytorch:gloo
+FULL  := --backends parameter_server,distributed_replicated,multi_worker_mirrored,horovod:tensorflow:mpi,horovod:torch:mpi,horovod:torch:gloo,pytorch:mpi,pytorch:gloo,caffe2:mpi,caffe2:gloo
 
-.PHONY: help run compare test test-slow lint format environments quick-environments cluster cluster-packages cluster-down browser-packages clean
+# Half of a machine with two cores is idle while one test runs: most wait for processes that start, for Slurm or for a time limit.
+# Tests that are about time on the clock have the machine to themselves afterwards.
+SIDE_BY_SIDE := $(VENV)/bin/python -m pytest -n $(TESTERS)
+
+.PHONY: help run compare test test-slow lint format environments quick-environments environment-caffe2 python3.9 cluster cluster-packages cluster-down browser-packages clean
 .DEFAULT_GOAL := help
 
 help:  ## show this list
@@ -29,10 +34,12 @@ compare: environments  ## the same with every backend (compiles Horovod the firs
 	@$(HARNESS) report $(RUNS)/full --output $(RUNS)/report.html
 
 test: environments cluster-packages browser-packages  ## install what tests need and run them (under 15 minutes)
-	$(VENV)/bin/python -m pytest
+	$(SIDE_BY_SIDE) -m "not slow and not alone"
+	$(VENV)/bin/python -m pytest -m "not slow and alone"
 
-test-slow: environments cluster-packages browser-packages  ## the tests that take minutes each
-	$(VENV)/bin/python -m pytest -m slow
+test-slow: environments cluster-packages browser-packages  ## the tests that take minutes each; UNTIL: begin none after (seconds since 1970)
+	$(VENV)/bin/python -m pytest -m "slow and alone" $(if $(UNTIL),--until $(UNTIL))
+	$(SIDE_BY_SIDE) -m "slow and not alone" $(if $(UNTIL),--until $(UNTIL))
 
 lint: $(VENV)/installed  ## ruff and mypy
 	$(VENV)/bin/ruff check .
@@ -46,12 +53,27 @@ format: $(VENV)/installed  ## let ruff lay out the code
 
 environments: quick-environments  ## build the backends' environments
 	@$(MAKE) --no-print-directory environment-horovod
+	@$(MAKE) --no-print-directory environment-caffe2
 
 quick-environments: $(VENV)/installed
 	@$(MAKE) --no-print-directory -j2 environment-pytorch environment-parameter_server
 
 environment-%: $(VENV)/installed
 	@$(HARNESS) env build $*
+
+environment-caffe2: $(VENV)/installed
+	@$(HARNESS) env path caffe2 >/dev/null 2>&1 || $(MAKE) --no-print-directory python3.9
+	@$(HARNESS) env build caffe2
+
+# A Python 3.9 is taken where there is one; else uv downloads its own into its usual place, where harness looks.
+python3.9: $(VENV)/installed
+	@$(VENV)/bin/python -c 'from harness.environments import find_python; find_python("3.9")' 2>/dev/null || { \
+	  echo "no Python 3.9 found: getting one with uv …" && \
+	  $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check uv && \
+	  $(VENV)/bin/uv python install --no-bin 3.9; } || { \
+	  echo "caffe2 needs Python 3.9, and uv could not download it. Install it (pyenv install 3.9, or your system's package)," \
+	    "or set UV_PYTHON_INSTALL_MIRROR to a mirror of uv's Pythons, and start again; or name one that you have:" \
+	    "$(HARNESS) env build caffe2 --python PATH" >&2; exit 2; }
 
 $(VENV)/installed: pyproject.toml
 	@test -n "$(PYTHON)" || { echo "harness needs Python 3.11 or later; none was found (set PYTHON=...)"; exit 2; }

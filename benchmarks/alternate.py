@@ -1,12 +1,14 @@
 """Our img/s against a peer's, in turn: A B A B …, so that a machine whose speed drifts treats both alike.
 
     python benchmarks/alternate.py pytorch --nodes 2
+    python benchmarks/alternate.py caffe2 --nodes 1
     python benchmarks/alternate.py parameter_server --nodes 2 --peer PATH/TO/scripts/tf_cnn_benchmarks --keras FOLDER
     python benchmarks/alternate.py distributed_replicated --nodes 2 --peer PATH/TO/scripts/tf_cnn_benchmarks --keras FOLDER
     python benchmarks/alternate.py horovod --framework torch --transport mpi --nodes 2 --peer PATH/TO/horovod/examples
     python benchmarks/alternate.py horovod --framework tensorflow --nodes 2 --peer PATH/TO/horovod/examples --keras FOLDER
 
-``pytorch`` runs against ``plain_ddp.py`` beside this file. The others run against checkouts of tf_cnn_benchmarks and of
+``pytorch`` runs against ``plain_ddp.py`` beside this file, ``caffe2`` against the trainer that comes with Caffe2 (on one
+node, see ``resnet50_trainer.py``). The others run against checkouts of tf_cnn_benchmarks and of
 Horovod's examples, which are not part of this project. On TensorFlow 2.21 they need tf_keras, in a folder of its own:
 ``pip install --no-deps --target FOLDER tf_keras``. Both sides get the same Python, batch, image size, compute threads,
 number of workers and servers, transport, warm-up and steps. tf_cnn_benchmarks' weight decay is off, as ours has none.
@@ -38,7 +40,8 @@ MPI = {"MPIR_CVAR_NOLOCAL": "1", **MPI_ENV}
 def main() -> None:
     """Alternate, and print each pair and the median ratio."""
     options = _options()
-    peer = {"pytorch": plain_ddp, "horovod": horovod_example}.get(options.backend, tf_cnn_benchmarks)
+    peers = {"pytorch": plain_ddp, "caffe2": resnet50_trainer, "horovod": horovod_example}
+    peer = peers.get(options.backend, tf_cnn_benchmarks)
     ratios = []
     for number in range(1, options.rounds + 1):
         mine, theirs = ours(options), peer(options)
@@ -75,6 +78,15 @@ def plain_ddp(options: argparse.Namespace) -> float:
     command += ["--image-size", str(_image_size(options))] + ["--channels-last"] * options.peer_channels_last
     ranks = [_start([*command, "--rank", str(rank)], keep | _threads(options)) for rank in range(options.nodes)]
     return _finish(ranks, servers=[])
+
+
+def resnet50_trainer(options: argparse.Namespace) -> float:
+    """Caffe2's own trainer."""
+    if (options.nodes, options.model, _image_size(options)) != (1, "resnet50", 224):
+        sys.exit("caffe2: its trainer is run on --nodes 1, and trains resnet50 on images of 224 pixels")
+    command = [_python(options), str(HERE / "resnet50_trainer.py"), "--batch-size", str(options.batch_size)]
+    command += ["--warmup", str(options.warmup), "--steps", str(options.steps)]
+    return _finish([_start(command, _threads(options) | ({} if options.plain_malloc else KEEP_MEMORY))], servers=[])
 
 
 def horovod_example(options: argparse.Namespace) -> float:
@@ -197,7 +209,7 @@ def _free_port() -> int:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("backend", choices=["pytorch", "horovod", *SERVERS])
+    parser.add_argument("backend", choices=["pytorch", "caffe2", "horovod", *SERVERS])
     parser.add_argument("--framework", choices=["tensorflow", "torch"])
     parser.add_argument("--transport", choices=["mpi", "gloo"])
     parser.add_argument("--model", default="resnet50")

@@ -63,7 +63,7 @@ class Backend:
     The first of ``frameworks`` and of the transports is the default. ``cuda_transports`` are those between GPUs, where they
     differ from those between CPUs. ``environment`` gives what a framework needs on a kind of device. ``family`` says on
     which side of a comparison the backend stands. ``exchange`` says what a step moves, for the scaling model; without it
-    nothing is predicted.
+    nothing is predicted. ``devices`` are those that it trains on.
     """
 
     name: str
@@ -75,6 +75,7 @@ class Backend:
     precisions: tuple[str, ...]
     arrange: Callable[[RunSpec], Arrangement]
     environment: Callable[[str, Variant], EnvironmentSpec]
+    devices: tuple[Variant, ...] = ("cpu", "cuda")
     cuda_transports: tuple[str, ...] = ()
     options: type[Options] = Options
     validate: Callable[[RunSpec], None] = lambda spec: None
@@ -87,6 +88,8 @@ class Backend:
 
     def environments(self, variant: Variant, framework: str | None = None) -> list[EnvironmentSpec]:
         """What ``framework``, or each of them, needs. Raises InvalidInput for one that this backend does not run on."""
+        if variant not in self.devices:
+            raise InvalidInput(f"{self.name} has no environment for {variant}: it trains on {', '.join(self.devices)}")
         if framework is None:
             return [self.environment(one, variant) for one in self.frameworks]
         return [self.environment(self.supported_framework(framework), variant)]

@@ -21,10 +21,11 @@ from harness.launch import failure, slurm
 from harness.launch.slurm import JobState, SlurmSilent
 from harness.launch.watch import Progress, Watch
 from harness.plan import LaunchPlan
-from harness.record import FILE_NAME, Record, read
-from harness.run import Prepared, Run, now
+from harness.record import AnyRecord
+from harness.run import AnyRun, Prepared, Run, now
 from harness.spec import RunSpec, checked
 from harness.submission import SUBMISSION, Submission, known_jobs
+from harness.training import TrainingRun
 from harness.worker.seating import Hosts, seated
 
 LOOK_S = 1.0  # between looks at the run directory
@@ -59,7 +60,7 @@ def find(paths: Sequence[Path]) -> list[Path]:
     return found
 
 
-def reopen(folder: Path) -> Run:
+def reopen(folder: Path) -> AnyRun:
     """The run of a run directory, as it was submitted. Raises InvalidInput for what is none."""
     submission = Submission.read(folder)
     try:
@@ -68,18 +69,19 @@ def reopen(folder: Path) -> Run:
     except (OSError, ValueError, TypeError) as error:
         raise InvalidInput(f"{folder}: not a run directory: {error}") from None
     prepared = Prepared(spec, backend(spec.backend), plan, folder.absolute())
-    return Run(prepared, site=submission.site, started=submission.started)
+    kind = TrainingRun if spec.training else Run
+    return kind(prepared, site=submission.site, started=submission.started)
 
 
 @dataclass(frozen=True)
 class Standing:
-    """How far a run is. ``states`` are those of its jobs, ``repeats`` counts the ended ones."""
+    """How far a run is. ``states`` are those of its jobs, ``done`` counts the repeats or epochs that have ended."""
 
-    run: Run
+    run: AnyRun
     state: State
-    repeats: int
+    done: int
     states: tuple[JobState, ...]
-    record: Record | None = None
+    record: AnyRecord | None = None
 
     @property
     def reason(self) -> str:
@@ -89,19 +91,19 @@ class Standing:
         return "; ".join(dict.fromkeys(state.reason for state in self.states if state.reason and not state.ended))
 
 
-def standings(runs: Sequence[Run]) -> list[Standing]:
+def standings(runs: Sequence[AnyRun]) -> list[Standing]:
     """How far the runs are, with one question to Slurm for all of them. Raises SlurmSilent when it does not answer."""
-    records = {run.folder: read(run.folder) for run in runs if (run.folder / FILE_NAME).exists()}
+    records = {run.folder: run.read() for run in runs if run.record_file.exists()}
     ids = {run.folder: known_jobs(run.folder) for run in runs}
     wanted = {job for run in runs if run.folder not in records for job in ids[run.folder]}
     states = slurm.states(wanted)
     return [_standing(run, [states[job] for job in ids[run.folder] if job in states], records) for run in runs]
 
 
-def _standing(run: Run, states: Sequence[JobState], records: Mapping[Path, Record]) -> Standing:
-    ended = len(list(run.folder.glob("repeat-*/ended.json")))
+def _standing(run: AnyRun, states: Sequence[JobState], records: Mapping[Path, AnyRecord]) -> Standing:
+    done = run.done()
     if run.folder in records:
-        return Standing(run, "recorded", ended, (), records[run.folder])
+        return Standing(run, "recorded", done, (), records[run.folder])
     state: State
     if not states:
         state = "not submitted"
@@ -109,10 +111,10 @@ def _standing(run: Run, states: Sequence[JobState], records: Mapping[Path, Recor
         state = "running"
     else:
         state = "queued" if any(one.queued for one in states) else "ended"
-    return Standing(run, state, ended, tuple(states))
+    return Standing(run, state, done, tuple(states))
 
 
-def cancel(runs: Sequence[Run]) -> list[str]:
+def cancel(runs: Sequence[AnyRun]) -> list[str]:
     """Cancel the jobs of runs that have no record yet; returns their ids. Raises SlurmSilent when Slurm does not answer."""
     ids = [state.id for one in standings(runs) for state in one.states if not state.ended]
     slurm.cancel(ids)
@@ -122,14 +124,14 @@ def cancel(runs: Sequence[Run]) -> list[str]:
 # --- collect -----------------------------------------------------------------------------------------------------------
 
 
-def collect(run: Run, states: Collection[JobState]) -> Record | None:
+def collect(run: AnyRun, states: Collection[JobState]) -> AnyRecord | None:
     """Write the record of a run from its run directory. None while a job that it needs is still queued or running.
 
     Raises RunFailed when the record cannot be written.
     """
     of_job = {state.id: state for state in states}
     jobs_of = {repeat: job for job, repeats in Submission.read(run.folder).jobs for repeat in repeats}
-    run.repeats.clear()
+    run.forget()
     for number in range(1, run.spec.repeats + 1):
         hosts = Hosts.read(_repeat_dir(run, number))
         state = of_job.get((hosts and hosts.job) or jobs_of.get(number, ""))
@@ -148,7 +150,7 @@ def collect(run: Run, states: Collection[JobState]) -> Record | None:
     return run.finish()
 
 
-def collect_all(runs: Sequence[Run]) -> list[Standing]:
+def collect_all(runs: Sequence[AnyRun]) -> list[Standing]:
     """Make every record that can be made, and say how far the runs are. Raises SlurmSilent when Slurm does not answer."""
     for one in standings(runs):
         if one.state != "recorded" and one.states:
@@ -156,11 +158,11 @@ def collect_all(runs: Sequence[Run]) -> list[Standing]:
     return standings(runs)
 
 
-def _repeat_dir(run: Run, number: int) -> Path:
+def _repeat_dir(run: AnyRun, number: int) -> Path:
     return run.folder / f"repeat-{number}"
 
 
-def _watch(run: Run, number: int) -> Watch:
+def _watch(run: AnyRun, number: int) -> Watch:
     """What the processes of a repeat have reported so far."""
     plan, hosts = run.prepared.plan, Hosts.read(_repeat_dir(run, number))
     watch = Watch(LaunchPlan.from_dict(seated(plan.as_dict(), hosts)) if hosts else plan, _repeat_dir(run, number))
@@ -168,7 +170,7 @@ def _watch(run: Run, number: int) -> Watch:
     return watch
 
 
-def _settled(run: Run, number: int, watch: Watch, state: JobState) -> Watch:
+def _settled(run: AnyRun, number: int, watch: Watch, state: JobState) -> Watch:
     """Look again for a while: a parallel file system takes its time to show what was written elsewhere."""
     deadline = time.monotonic() + SETTLE_S
     while (
@@ -192,7 +194,7 @@ def _ended(repeat_dir: Path) -> str:
     return now()
 
 
-def _why(run: Run, number: int, watch: Watch, hosts: Hosts | None, state: JobState) -> BaseException:
+def _why(run: AnyRun, number: int, watch: Watch, hosts: Hosts | None, state: JobState) -> BaseException:
     """What is told of a repeat that a job has left incomplete: its processes' own words, unless Slurm knows better."""
     where = f"repeat {number}"
     job = f"job {state.id}"
@@ -239,23 +241,23 @@ class Listener(Protocol):
     def queue(self, states: Sequence[JobState]) -> None:
         """Nothing runs; these jobs wait."""
 
-    def progress(self, run: Run, repeat: int, progress: Progress) -> None:
+    def progress(self, run: AnyRun, repeat: int, progress: Progress) -> None:
         """A repeat is being measured."""
 
     def silence(self, error: SlurmSilent) -> None:
         """Slurm does not answer; it is asked again."""
 
-    def recorded(self, record: Record) -> None:
+    def recorded(self, record: AnyRecord) -> None:
         """A run has its record."""
 
 
-def wait(runs: Sequence[Run], listener: Listener) -> list[Record]:
+def wait(runs: Sequence[AnyRun], listener: Listener) -> list[AnyRecord]:
     """Wait until every run has its record, and return them in the order of ``runs``.
 
     Jobs that can never start are cancelled. Raises RunFailed when a record cannot be written. An interruption leaves the
     jobs alone.
     """
-    records: dict[Path, Record] = {}
+    records: dict[Path, AnyRecord] = {}
     states: dict[str, JobState] = {}
     ids: dict[Path, list[str]] = {}
     looks = _Looks()
@@ -297,7 +299,9 @@ def _to_be_collected(states: Sequence[JobState]) -> bool:
     )
 
 
-def _finished_meanwhile(runs: Sequence[Run], ids: Mapping[Path, Sequence[str]], states: Mapping[str, JobState]) -> bool:
+def _finished_meanwhile(
+    runs: Sequence[AnyRun], ids: Mapping[Path, Sequence[str]], states: Mapping[str, JobState]
+) -> bool:
     """A run whose job counts as running has measured its last repeat: time to ask Slurm again."""
     running = {job for job, state in states.items() if not state.ended}
     return any(
@@ -313,7 +317,7 @@ class _Looks:
         self._watch: Watch | None = None
         self.pause_s = LOOK_S
 
-    def tell(self, runs: Sequence[Run], states: Mapping[str, JobState], listener: Listener) -> None:
+    def tell(self, runs: Sequence[AnyRun], states: Mapping[str, JobState], listener: Listener) -> None:
         """Tell the listener how far it is, or which jobs wait."""
         run, number = next(_measuring(runs), (None, 0))
         if run is None:
@@ -327,7 +331,7 @@ class _Looks:
         listener.progress(run, number, self._watch.poll())
 
 
-def _measuring(runs: Sequence[Run]) -> Iterator[tuple[Run, int]]:
+def _measuring(runs: Sequence[AnyRun]) -> Iterator[tuple[AnyRun, int]]:
     """Runs with the repeat that is being measured."""
     for run in runs:
         for number in range(1, run.spec.repeats + 1):
@@ -342,8 +346,8 @@ def as_json(standing: Standing) -> dict[str, Any]:
         "run": str(standing.run.folder),
         "state": standing.state,
         "status": standing.record.status if standing.record else None,
-        "repeats": standing.repeats,
-        "of": standing.run.spec.repeats,
+        standing.run.unit: standing.done,
+        "of": standing.run.planned,
         "jobs": {state.id: state.state for state in standing.states} or known_jobs(standing.run.folder),
         "reason": standing.reason,
     }

@@ -25,7 +25,7 @@ from harness.launch.job import Job
 from harness.launch.slurm import JobState
 from harness.record import FILE_NAME, Record, write_atomically
 from harness.record import read as read_record
-from harness.run import Prepared, Run
+from harness.run import AnyRun, Prepared, Run
 from harness.study import MAX_JOBS, Point, Study, labels
 from harness.where import Where
 
@@ -99,7 +99,7 @@ class Standing:
     phase: Phase
     repeats: int = 0
     jobs: tuple[JobState, ...] = ()
-    run: Run | None = None
+    run: AnyRun | None = None
     record: Record | None = None
     reason: str = ""
     tried: int = 0
@@ -155,7 +155,7 @@ class Work:
     """A point to be measured now: all its repeats, or those that Slurm has not taken yet."""
 
     entry: Entry
-    run: Run
+    run: AnyRun
     missing: frozenset[int]
 
 
@@ -235,8 +235,10 @@ class Campaign:
         if phase == "refused":
             some = f"repeats {', '.join(map(str, sorted(missing)))}: " if len(missing) < one.run.spec.repeats else ""
             reason = some + entry.refused
+        record = one.record
+        assert isinstance(record, Record | None)  # a study has no trainings
         states = one.states or tuple(JobState(job, "") for job in submission.known_jobs(one.run.folder))
-        return Standing(entry, label, in_file, phase, one.repeats, states, one.run, one.record, reason)
+        return Standing(entry, label, in_file, phase, one.done, states, one.run, record, reason)
 
     def _here(self, entry: Entry, label: str, in_file: bool, folder: Path | None, at_work: bool) -> Standing:
         if folder is None:
@@ -248,7 +250,7 @@ class Campaign:
         reason = (record.reason or "").partition("\n")[0]
         return Standing(entry, label, in_file, record.status, len(record.repeats), record=record, reason=reason)
 
-    def waiting(self) -> list[Run]:
+    def waiting(self) -> list[AnyRun]:
         """The runs of the points of the file that will get their record without anybody's help."""
         phases = ("queued", "running", "ended")
         return [one.run for one in self.standings() if one.run and one.in_file and one.phase in phases]
@@ -451,7 +453,7 @@ def _is_locked(folder: Path) -> bool:
     return False
 
 
-def _missing(run: Run) -> frozenset[int]:
+def _missing(run: AnyRun) -> frozenset[int]:
     """The repeats that no job was submitted for."""
     taken = {repeat for _, repeats in submission.Submission.read(run.folder).jobs for repeat in repeats}
     return frozenset(range(1, run.spec.repeats + 1)) - taken

@@ -28,6 +28,7 @@ def contenders(names: list[str] | None, device: str) -> list[Contender]:
         return [
             Contender(backend, framework, transport)
             for backend in backends.working()
+            if device in backend.devices
             for framework in backend.frameworks
             for transport in backend.transports_on(device)
         ]
@@ -41,6 +42,10 @@ def contenders(names: list[str] | None, device: str) -> list[Contender]:
 def _contender(text: str, device: str) -> Contender:
     name, *qualifiers = text.split(":")
     backend = backends.backend(name)
+    if device not in backend.devices:
+        raise InvalidInput(
+            f"--backends {text}: the device is {device}, and {backend.name} trains on {', '.join(backend.devices)} only"
+        )
     transports = backend.transports_on(device)
     chosen: dict[str, str] = {}
     for qualifier in qualifiers:

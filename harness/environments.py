@@ -63,10 +63,11 @@ class EnvironmentSpec:
     """What a backend needs beside it.
 
     ``requirements`` pins every package, also the indirect ones. ``imports`` must import; the first one names the
-    environment. ``python`` is a version such as "3.9", by default the controller's. ``post_build`` gets the
-    environment's folder and compiles what pip alone cannot; the source of its module is part of the environment's key.
-    ``tools`` are the programs that this takes and that no wheel brings, such as "g++". ``framework`` is named where a
-    backend has an environment for each of several.
+    environment. ``python`` is a minor version such as "3.9", by default the controller's Python. ``post_build`` gets the
+    environment's folder and compiles what pip alone cannot; it may return a remark for people. The source of its module
+    is part of the environment's key, and so is the text of ``sources``, the files that it compiles. ``tools`` are the
+    programs that this takes and that no wheel brings, such as "g++". ``framework`` is named where a backend has an
+    environment for each of several.
     """
 
     backend: str
@@ -75,9 +76,18 @@ class EnvironmentSpec:
     imports: tuple[str, ...]
     python: str | None = None
     build_env: Mapping[str, str] = field(default_factory=dict)
-    post_build: Callable[[Path, Run], None] | None = None
+    post_build: Callable[[Path, Run], str | None] | None = None
     tools: tuple[str, ...] = ()
     framework: str | None = None
+    sources: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True)
+class BasePython:
+    """A Python to make environments from."""
+
+    python: Path
+    version: str
 
 
 @dataclass(frozen=True)
@@ -108,7 +118,7 @@ def pins(requirements: Path) -> dict[str, str]:
 
 
 def path(spec: EnvironmentSpec) -> Path:
-    """The folder where the environment is or will be. Raises EnvironmentProblem if its Python is not installed."""
+    """The folder where the environment is or will be. Raises EnvironmentProblem if a file that decides it is unreadable."""
     return cache_folder() / "environments" / f"{spec.imports[0].replace('.', '-')}-{spec.variant}-{_key(spec)[:12]}"
 
 
@@ -161,10 +171,8 @@ def lacking(spec: EnvironmentSpec) -> list[str]:
     if state == "ready":
         return []
     found = lacking_tools(spec)
-    try:
-        path(spec)
-    except EnvironmentProblem as problem:
-        found.append(str(problem))
+    if spec.python and not _found(spec.python):
+        found.append(f"Python {spec.python} to build with")
     half = {"missing": "", "partial": ", which is half built", "broken": ", which no longer works"}[state]
     return [*found, f"its environment{half} (`{build_command(spec)}`)"]
 
@@ -174,16 +182,19 @@ def lacking_tools(spec: EnvironmentSpec) -> list[str]:
     return [tool for tool in spec.tools if not shutil.which(tool, path=spec.build_env.get("PATH"))]
 
 
-def build(spec: EnvironmentSpec, progress: Progress) -> Path:
+def build(spec: EnvironmentSpec, progress: Progress, base: BasePython | None = None) -> Path:
     """Build the environment unless it is ready, and return its folder. ``progress`` receives short lines for people.
 
-    Of several builders of one environment one builds and the others wait. pip's output is kept in ``<folder>.log``.
+    If ``spec`` names a Python, ``base`` is the one to make it from, by default what ``find_python`` finds. Of several
+    builders of one environment one builds and the others wait. pip's output is kept in ``<folder>.log``.
     Raises BuildFailed (a line: what failed, why, the log; below it the compiler's words if it was compiling) or
     EnvironmentProblem; then only the log is left behind.
     """
     folder = path(spec)
     pins(spec.requirements)
     if status(spec) == "ready":
+        if base and spec.python:
+            progress(f"is built already; to make it from {base.python}, remove {folder} first")
         return folder
     if lacking := lacking_tools(spec):
         raise EnvironmentProblem(
@@ -191,6 +202,10 @@ def build(spec: EnvironmentSpec, progress: Progress) -> Path:
             f"or install {'it' if len(lacking) == 1 else 'them'} "
             f"(Debian and Ubuntu: apt install {' '.join(_PACKAGE.get(tool, tool) for tool in lacking)})"
         )
+    if spec.python is None:
+        base = BasePython(Path(sys.executable), platform.python_version())
+    elif base is None:
+        base = find_python(spec.python)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with _lock(folder, progress) as lock:
@@ -199,7 +214,7 @@ def build(spec: EnvironmentSpec, progress: Progress) -> Path:
             _remove(folder)
             try:
                 with _log(folder).open("w", encoding="utf-8") as log:
-                    _fill(folder, spec, progress, log, lock)
+                    _fill(folder, spec, base, progress, log, lock)
             except BaseException:
                 _remove(folder)
                 raise
@@ -215,17 +230,55 @@ def at(where: Path, spec: EnvironmentSpec) -> Path:
 
     ``where`` is a prefix (venv, conda), a Python, or one's name on PATH. Raises EnvironmentProblem if none runs there.
     """
-    where = where.expanduser()
-    if not where.exists() and (on_path := shutil.which(str(where))):
-        where = Path(on_path)
-    candidates = [where] if where.is_file() else [where / "bin" / name for name in ("python", "python3")]
-    for candidate in candidates:
-        # absolute, not resolved: a virtual environment is known by the path of its link to the real Python
-        if _version(candidate.absolute()):
-            return candidate.absolute()
+    for candidate in _candidates_at(where, "python", "python3"):
+        if _version(candidate, os.environ):
+            return candidate
     raise EnvironmentProblem(
         f"no Python that runs for {spec.backend} at {where}: give a venv, a conda prefix or a python"
     )
+
+
+def find_python(version: str) -> BasePython:
+    """A Python of a minor version ("3.9") of this machine: on PATH, or one of pyenv's, uv's or conda's.
+
+    Raises EnvironmentProblem, which says where there was none and how to get one.
+    """
+    if found := _found(version):
+        return found
+    tried = "".join(f"; {candidate} is there, but does not run as it" for candidate in _candidates(version))
+    raise EnvironmentProblem(
+        f"Python {version} was not found: no python{version} on PATH, none in {_pyenv()}, {_uv()} or the environments of "
+        f"{_conda()}{tried}: install it (`uv python install {version}`, `pyenv install {version}` or a package), "
+        f"load a module of this site, or name one with `harness env build BACKEND --python PATH`"
+    )
+
+
+def given_python(where: Path, specs: Sequence[EnvironmentSpec]) -> BasePython:
+    """The Python that a person wants those of the environments to be made from that name a version.
+
+    ``where`` is a Python, one's name on PATH or a prefix. Raises EnvironmentProblem if it is not what all of them need.
+    """
+    wanted = {spec.python: spec.backend for spec in specs if spec.python}
+    if not wanted:
+        names = " and ".join(dict.fromkeys(spec.backend for spec in specs))
+        raise EnvironmentProblem(f"--python {where}: harness's own Python is the right one for {names}: leave it out")
+    needs = " and ".join(f"{backend} needs Python {version}" for version, backend in wanted.items())
+    if len(wanted) > 1:
+        raise EnvironmentProblem(f"--python {where}: {needs}: build them one by one")
+    (version,) = wanted
+    try:
+        candidates = _candidates_at(where, f"python{version}", "python3", "python")
+    except OSError as error:
+        raise EnvironmentProblem(f"--python {where}: {error.strerror}") from error
+    # as the build will run it: without the PYTHONHOME of a module for another Python
+    environ = _isolated(os.environ)
+    found = [BasePython(candidate, runs) for candidate in candidates if (runs := _version(candidate, environ))]
+    for base in found:
+        if _is(base.version, version):
+            return base
+    if found:
+        raise EnvironmentProblem(f"--python {where}: {found[0].python} is Python {found[0].version}, {needs}")
+    raise EnvironmentProblem(f"--python {where}: no Python runs there, {needs}: give a python or its prefix")
 
 
 def check(spec: EnvironmentSpec, given: Path | None = None) -> CheckReport:
@@ -275,19 +328,30 @@ def _log(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}.log")
 
 
-def _lines(requirements: Path) -> list[str]:
+def _text(file: Path) -> str:
     try:
-        text = requirements.read_text(encoding="utf-8")
+        return file.read_text(encoding="utf-8")
     except OSError as error:
-        raise EnvironmentProblem(f"cannot read {requirements}: {error.strerror}") from error
-    return [stripped for line in text.splitlines() if (stripped := re.sub(r"(^|\s)#.*", "", line).strip())]
+        raise EnvironmentProblem(f"cannot read {file}: {error.strerror}") from error
+
+
+def _lines(requirements: Path) -> list[str]:
+    lines = _text(requirements).splitlines()
+    return [stripped for line in lines if (stripped := re.sub(r"(^|\s)#.*", "", line).strip())]
 
 
 def _key(spec: EnvironmentSpec) -> str:
-    """A hash of everything that decides what is in the environment."""
+    """A hash of everything that decides what is in the environment.
+
+    Of a wanted Python the minor version decides, as wheels do: who only looks need not find the one it was made from.
+    """
     hook = spec.post_build and [spec.post_build.__name__, inspect.getsource(sys.modules[spec.post_build.__module__])]
-    content = [RECIPE, sys.platform, platform.machine(), _interpreter(spec.python)[1], _lines(spec.requirements)]
-    return hashlib.sha256(json.dumps([*content, sorted(spec.build_env.items()), hook]).encode()).hexdigest()
+    version = spec.python or platform.python_version()
+    content = [RECIPE, sys.platform, platform.machine(), version, _lines(spec.requirements)]
+    content += [sorted(spec.build_env.items()), hook]
+    if spec.sources:  # only then, so that environments without any keep the key that they were built with
+        content.append([[source.name, _text(source)] for source in spec.sources])
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
 def _normalised(name: str) -> str:
@@ -302,29 +366,82 @@ def _matches(installed: str | None, pinned: str) -> bool:
 # --- Pythons --------------------------------------------------------------------------------------
 
 
-@functools.cache
-def _interpreter(wanted: str | None) -> tuple[Path, str]:
-    """A Python of the wanted version and its full version. Raises EnvironmentProblem if there is none."""
-    if wanted is None:
-        return Path(sys.executable), platform.python_version()
-    on_path = [Path(folder, f"python{wanted}") for folder in os.get_exec_path()]
-    # pyenv's shims are on PATH for every installed version, but run only for the selected one
-    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
-    for candidate in [*on_path, *sorted(pyenv.glob(f"{wanted}.*/bin/python"))]:
-        if (version := _version(candidate)) and f"{version}.".startswith(f"{wanted}."):
-            return candidate, version
-    raise EnvironmentProblem(
-        f"Python {wanted} is not installed: put python{wanted} on PATH (a module, pyenv or a package)"
-    )
+def _found(wanted: str) -> BasePython | None:
+    return _first(tuple(_candidates(wanted)), wanted)
 
 
-def _version(interpreter: Path) -> str | None:
+@functools.cache  # a shim of pyenv takes 0.2 s, and a list of backends asks for each kind of device
+def _first(candidates: tuple[Path, ...], wanted: str) -> BasePython | None:
+    """The first that runs and is of the wanted version: pyenv's shims are on PATH for every version, and run for one."""
+    for candidate in candidates:
+        if (version := _version(candidate, _isolated(os.environ))) and _is(version, wanted):
+            return BasePython(candidate, version)
+    return None
+
+
+def _is(version: str, wanted: str) -> bool:
+    return f"{version}.".startswith(f"{wanted}.")
+
+
+def _candidates(wanted: str) -> list[Path]:
+    """Where a Python of this version may be, in order: what a person put on PATH comes before what is found by folders."""
+    minor = re.escape(wanted)
+    prefixes = [
+        *_newest_first(_pyenv(), rf"{minor}\.(\d+)"),
+        *_newest_first(_uv(), rf"cpython-{minor}\.(\d+)-.*"),
+        *_conda_prefixes(),
+    ]
+    folders = [*map(Path, os.get_exec_path()), *(prefix / "bin" for prefix in prefixes)]
+    programs = [folder.absolute() / f"python{wanted}" for folder in folders]
+    return [program for program in programs if os.access(program, os.X_OK)]
+
+
+def _newest_first(folder: Path, name: str) -> list[Path]:
+    """The prefixes in a folder whose name matches, by the number in it."""
+    found = [(int(release[1]), prefix) for prefix in folder.glob("*") if (release := re.fullmatch(name, prefix.name))]
+    return [prefix for _, prefix in sorted(found, reverse=True)]
+
+
+def _pyenv() -> Path:
+    return Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
+
+
+def _uv() -> Path:
+    """Where uv keeps the Pythons that it installed; uv itself need not be on PATH."""
+    if chosen := os.environ.get("UV_PYTHON_INSTALL_DIR"):
+        return Path(chosen)
+    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "uv" / "python"
+
+
+def _conda() -> Path:
+    """Where conda, mamba and their kin note the prefix of every environment that a user makes."""
+    return Path.home() / ".conda" / "environments.txt"
+
+
+def _conda_prefixes() -> list[Path]:
+    try:
+        return [Path(line) for line in _conda().read_text(encoding="utf-8", errors="replace").splitlines() if line]
+    except OSError:
+        return []
+
+
+def _candidates_at(where: Path, *names: str) -> list[Path]:
+    """The Pythons that a person may mean by a Python, one's name on PATH, or a prefix in which they have these names."""
+    where = where.expanduser()
+    if not where.exists() and (on_path := shutil.which(str(where))):
+        where = Path(on_path)
+    candidates = [where] if where.is_file() else [where / "bin" / name for name in names]
+    # absolute, not resolved: a virtual environment is known by the path of its link to the real Python
+    return [candidate.absolute() for candidate in candidates]
+
+
+def _version(interpreter: Path, environ: Mapping[str, str]) -> str | None:
     """The version of a Python ("3.11.7"), None if it does not run."""
     if not os.access(interpreter, os.X_OK) or interpreter.is_dir():
         return None
     code = "import platform; print(platform.python_version())"
     try:
-        answer = subprocess.run([interpreter, "-c", code], capture_output=True, text=True, timeout=60)
+        answer = subprocess.run([interpreter, "-c", code], env=environ, capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return answer.stdout.strip() if answer.returncode == 0 and answer.stdout.startswith("3.") else None
@@ -403,28 +520,28 @@ def _remove(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _fill(folder: Path, spec: EnvironmentSpec, progress: Progress, log: TextIO, lock: int) -> None:
+def _fill(folder: Path, spec: EnvironmentSpec, base: BasePython, progress: Progress, log: TextIO, lock: int) -> None:
     """Make the virtual environment in its final place (it cannot be moved later) and mark it complete."""
     began = time.monotonic()
     key = _key(spec)  # now: the hook's source may be edited while the compiler runs
-    base, version = _interpreter(spec.python)
     environ = _isolated(os.environ) | {"PYTHONUNBUFFERED": "1", "PIP_USER": "0"} | dict(spec.build_env)
     inside = folder / "bin" / "python"
 
     def run(*argv: str | Path, env: Mapping[str, str] | None = None) -> None:
         tail = _stream(argv, environ | dict(env or {}), log, lock, progress)
         if tail is not None:
-            what = f"{folder.name} (Python {version}): {_reason(tail, version)} (log: {_log(folder)})"
+            what = f"{folder.name} (Python {base.version}): {_reason(tail, base.version)} (log: {_log(folder)})"
             raise BuildFailed("\n    ".join([what, *_last_words(tail)]))
 
-    progress(f"creating {folder.name} with Python {version}")
-    run(base, "-m", "venv", folder)
+    progress(f"creating {folder.name} with Python {base.version}")
+    run(base.python, "-m", "venv", folder)
     # No index options: pip's own configuration is where a centre names its mirror. Bytecode is compiled now, lest every
     # rank of the first run does it at once.
     pip = (inside, "-m", "pip", "--no-input", "--disable-pip-version-check", "install", "--progress-bar", "off")
     run(*pip, "--compile", "--requirement", spec.requirements)
-    if spec.post_build:
-        spec.post_build(folder, run)
+    if spec.post_build and (remark := spec.post_build(folder, run)):
+        log.write(f"{remark}\n")
+        progress(remark)
 
     facts, death = _probe(inside, (), environ)
     if "installed" not in facts:

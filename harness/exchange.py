@@ -12,6 +12,8 @@ from typing import Literal
 from harness.placement import Piece
 
 MIB = 2**20
+Pulls = Literal["before_forward", "after_push"]
+Tokens = Literal["none", "all_to_all", "all_to_all_per_piece"]
 
 
 @dataclass(frozen=True)
@@ -27,8 +29,8 @@ class ServerExchange:
     pieces: tuple[Piece, ...]
     servers: int
     shared_nodes: bool
-    pulls: Literal["before_forward", "after_push"]
-    tokens: Literal["none", "all_to_all", "all_to_all_per_piece"] = "none"
+    pulls: Pulls
+    tokens: Tokens = "none"
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import typing
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 import click
+from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from harness import backend as backends
@@ -36,15 +37,29 @@ def grouped(options: Iterable[click.Option], group: str) -> list[click.Option]:
     return chosen
 
 
-def spec_options(leave_out: frozenset[str] = frozenset()) -> list[click.Option]:
-    """One option per field of RunSpec, then those of the backends, each naming the backends that have it."""
-    fields = {name: info for name, info in RunSpec.model_fields.items() if name not in leave_out | {"options"}}
+def spec_options(
+    leave_out: frozenset[str] = frozenset(), defaults: Mapping[str, Any] | None = None
+) -> list[click.Option]:
+    """One option per field of RunSpec, then those of the backends, each naming the backends that have it.
+
+    ``defaults`` are those of a command that has others than RunSpec.
+    """
+    fields = {
+        name: info for name, info in RunSpec.model_fields.items() if name not in leave_out | {"options", "training"}
+    }
+    for name, value in (defaults or {}).items():
+        fields[name] = FieldInfo.merge_field_infos(fields[name], default=value)
     options = grouped([_option(name, info) for name, info in fields.items()], "What to measure")
     owners = backends.option_owners()
     for name, owning in owners.items():
-        defaults = {owner: backends.backend(owner).options.model_fields[name] for owner in owning}
-        options += grouped([_option(name, *defaults.values())], "Options of " + ", ".join(owning))
+        having = {owner: backends.backend(owner).options.model_fields[name] for owner in owning}
+        options += grouped([_option(name, *having.values())], "Options of " + ", ".join(owning))
     return options
+
+
+def field_options(model: type[BaseModel], metavars: Mapping[str, str]) -> list[click.Option]:
+    """One option per field of a model; ``metavars`` are for those that are written in a way of their own."""
+    return [_option(name, info, metavar=metavars.get(name)) for name, info in model.model_fields.items()]
 
 
 def spec_fields(given: dict[str, Any], for_backends: Iterable[str]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
@@ -69,7 +84,7 @@ def spec_fields(given: dict[str, Any], for_backends: Iterable[str]) -> tuple[dic
     return fields, own
 
 
-def _option(name: str, info: FieldInfo, *alike: FieldInfo) -> click.Option:
+def _option(name: str, info: FieldInfo, *alike: FieldInfo, metavar: str | None = None) -> click.Option:
     """A field as an option. Values stay text: the spec parses and checks them, and words the complaints.
 
     ``alike`` are the fields of that name of other backends, whose defaults may be others.
@@ -77,12 +92,12 @@ def _option(name: str, info: FieldInfo, *alike: FieldInfo) -> click.Option:
     help_text = info.description or ""
     if info.annotation is bool:
         return click.Option([option_name(name), name], is_flag=True, default=None, help=help_text)
-    if not info.is_required() and info.default is not None:
+    if not info.is_required() and info.default_factory is None and info.default is not None:
         defaults = [
             f"{one.default:g}" if isinstance(one.default, float) else str(one.default) for one in (info, *alike)
         ]
         help_text += f"  [default: {' or '.join(dict.fromkeys(defaults))}]"
-    return click.Option([option_name(name), name], metavar=_metavar(info.annotation), help=help_text)
+    return click.Option([option_name(name), name], metavar=metavar or _metavar(info.annotation), help=help_text)
 
 
 def _metavar(annotation: Any) -> str:

@@ -15,7 +15,7 @@ from typing import Any, Self
 from harness import models
 from harness.backend import Backend, Role, Seat
 from harness.errors import InvalidInput
-from harness.spec import RunSpec, checked
+from harness.spec import SYNTHETIC, RunSpec, checked
 
 SCHEMA = "harness.plan/1"
 WORKER_MAIN = Path(__file__).parent / "worker" / "main.py"
@@ -125,7 +125,9 @@ def complete(spec: RunSpec, backend: Backend, allocation: Allocation) -> RunSpec
     Raises InvalidInput with one line for a combination that cannot run.
     """
     model = models.specification(spec.model)
-    device = spec.device if spec.device != "auto" else ("cuda" if allocation.gpus_per_node else "cpu")
+    gpus = allocation.gpus_per_node and "cuda" in backend.devices
+    device = spec.device if spec.device != "auto" else ("cuda" if gpus else "cpu")
+    _supported("--device", device, backend.devices, backend.name)
     # Device processes of one node share its cores; parameter servers get what is left over, as on real nodes.
     threads = spec.threads or max(1, allocation.cores_per_node // spec.devices_per_node)
     image_size = spec.image_size or model.image_size
@@ -142,6 +144,8 @@ def complete(spec: RunSpec, backend: Backend, allocation: Allocation) -> RunSpec
     )
     _supported("--transport", full.transport, backend.transports_on(device), f"{backend.name} on --device {device}")
     _supported("--precision", full.precision, backend.precisions, backend.name)
+    if spec.data == SYNTHETIC and spec.data_cache != "as_found":
+        raise InvalidInput(f"--data-cache {spec.data_cache}: synthetic images are not read; give --data PATH")
     if image_size < model.smallest_image:
         raise InvalidInput(f"--image-size {image_size}: {model.name} needs at least {model.smallest_image}")
     if device == "cpu" and full.precision == "tf32":

@@ -112,14 +112,19 @@ class Throughput(Row):
 
 
 class Efficiency(Row):
-    """One published scaling efficiency on ``workers`` devices, relative to 1.0."""
+    """One published scaling efficiency on ``workers`` devices, relative to 1.0 on ``base`` of them, if that is known."""
 
     workers: int = Field(ge=1)
     scaling_efficiency: float = Field(gt=0, le=1.5)
+    base: Count = None
 
     def figures(self) -> dict[str, Any]:
         """The efficiency; what the data were is not said."""
-        return {"workers": self.workers, "published_efficiency": self.scaling_efficiency}
+        return {
+            "workers": self.workers,
+            "published_efficiency": self.scaling_efficiency,
+            "published_base": self.base,
+        }
 
 
 def read(path: Path) -> list[Row]:
@@ -145,7 +150,11 @@ def _kind(path: Path, columns: list[str]) -> type[Row]:
     kinds: tuple[type[Row], ...] = (Throughput, Efficiency)
     kind = max(kinds, key=lambda kind: len(set(kind.model_fields) & set(columns)))
     wrong = [
-        *(f"column {name!r} is missing" for name in kind.model_fields if name not in columns),
+        *(
+            f"column {name!r} is missing"
+            for name, field in kind.model_fields.items()
+            if field.is_required() and name not in columns
+        ),
         *(f"column {name!r} is unknown" for name in dict.fromkeys(columns) if name not in kind.model_fields),
         *(f"column {name!r} is there twice" for name in dict.fromkeys(columns) if columns.count(name) > 1),
     ]
@@ -156,7 +165,7 @@ def _kind(path: Path, columns: list[str]) -> type[Row]:
 
 def _row(path: Path, kind: type[Row], number: int, fields: dict[str, Any]) -> Row:
     if None in fields or None in fields.values():  # how csv says that a line has more or fewer fields than the first
-        raise InvalidInput(f"{path}: line {number}: must have {len(kind.model_fields)} fields, as line 1 has")
+        raise InvalidInput(f"{path}: line {number}: must have {len(fields.keys() - {None})} fields, as line 1 has")
     try:
         return kind(**fields)
     except ValidationError as error:

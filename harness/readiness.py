@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from harness import backend as backends
 from harness import environments
 from harness.backend import Backend
-from harness.environments import EnvironmentSpec, Variant
+from harness.environments import EnvironmentSpec
 from harness.errors import InvalidInput
 from harness.launch.local import local_gpus
-
-VARIANTS: dict[str, Variant] = {"cpu": "cpu", "cuda": "cuda"}
 
 
 @dataclass(frozen=True)
@@ -45,10 +43,10 @@ def _of(backend: Backend) -> list[Readiness]:
             framework=framework,
             device=device,
             transports=backend.transports_on(device),
-            lacks=tuple(_lacks(backend.environment(framework, variant), device)),
+            lacks=tuple(_lacks(backend.environment(framework, device), device)),
         )
         for framework in backend.frameworks
-        for device, variant in VARIANTS.items()
+        for device in backend.devices
     ]
 
 

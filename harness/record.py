@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Protocol, Self
 
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 
@@ -25,6 +25,24 @@ from harness.spec import RunSpec
 FILE_NAME = "record.json"
 
 Status = Literal["completed", "failed", "interrupted"]
+
+
+class AnyRecord(Protocol):
+    """What the records of measurements and of trainings have in common."""
+
+    @property
+    def id(self) -> str: ...  # noqa: D102
+    @property
+    def status(self) -> Status: ...  # noqa: D102
+    @property
+    def reason(self) -> str | None: ...  # noqa: D102
+    @property
+    def spec(self) -> RunSpec: ...  # noqa: D102
+    @property
+    def problem(self) -> str | None:
+        """Why a command that wanted this has failed; None if it got what it wanted."""
+
+    def to_json(self) -> str: ...  # noqa: D102
 
 
 class Repeat(Frozen):
@@ -70,6 +88,15 @@ class Record(Frozen):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, populate_by_name=True)
 
+    @property
+    def problem(self) -> str | None:
+        """Why there is no number, None if there is one."""
+        return None if self.derived else self.reason
+
+    def to_json(self) -> str:
+        """The record in one line."""
+        return self.model_dump_json(by_alias=True)
+
     @model_validator(mode="after")
     def _numbers_are_earned(self) -> Self:
         if self.status != "completed":
@@ -80,7 +107,7 @@ class Record(Frozen):
             raise ValueError("a completed run has derived figures and no reason for failure")
         if [repeat.number for repeat in self.repeats] != list(range(1, self.spec.repeats + 1)):
             raise ValueError(f"a completed run has repeats 1 to {self.spec.repeats}")
-        if _planned_devices(self.plan) != self.spec.workers:
+        if planned_devices(self.plan) != self.spec.workers:
             raise ValueError(f"the plan does not drive the {self.spec.workers} devices of the spec")
         if len({(repeat.job, repeat.restart) for repeat in self.repeats if repeat.job}) != len(
             {repeat.job for repeat in self.repeats if repeat.job}
@@ -101,7 +128,7 @@ class Record(Frozen):
         return self
 
 
-def _planned_devices(plan: dict[str, Any]) -> int | None:
+def planned_devices(plan: dict[str, Any]) -> int | None:
     """The devices that a plan's workers drive, None for a plan that makes no sense."""
     try:
         devices = [process["devices"] for process in plan["processes"] if process["role"] == "worker"]

@@ -63,6 +63,7 @@ COLUMNS: dict[str, type] = {
     "ci95": float,
     "values": list,  # img/s of each repeat
     "published_efficiency": float,  # where only an efficiency was published
+    "published_base": int,  # the number of workers that it is relative to
     "step_p50_s": float,
     "step_p99_s": float,
     "jitter_s": float,
@@ -79,7 +80,8 @@ COLUMNS: dict[str, type] = {
 
 # Fields of a spec that change neither what is measured nor how.
 _IRRELEVANT = {"repeats", "timeout_s", "straggler_limit", "save_parameters"}
-_LABELS = {"tensorflow": "TensorFlow", "torch": "PyTorch"}
+_LABELS = {"tensorflow": "TensorFlow", "torch": "PyTorch", "caffe2": "Caffe2"}
+_BROUGHT_BY = {"caffe2": "torch"}  # a framework that is no package of its own, and the package that has it
 # Variables that differ from job to job, and say nothing about the machine.
 _PER_JOB = re.compile(r"SLURM_JOB_ID|PMIX?_\w+")
 
@@ -203,7 +205,7 @@ def row(record: Record, source: Path) -> dict[str, Any]:
         "ps": ps,
         "batch_size": spec.batch_size,
         "image_size": spec.image_size or 0,
-        "data": "synthetic" if spec.data == SYNTHETIC else "real",
+        "data": _data(spec),
         "device": spec.device,
         "precision": spec.precision,
         "threads": spec.threads,
@@ -228,6 +230,13 @@ def row(record: Record, source: Path) -> dict[str, Any]:
     return found
 
 
+def _data(spec: RunSpec) -> str:
+    """``synthetic``, ``real``, or ``real, cold cache``: images in memory and images on disk are two kinds of data."""
+    if spec.data == SYNTHETIC:
+        return "synthetic"
+    return "real" if spec.data_cache == "as_found" else f"real, {spec.data_cache} cache"
+
+
 def same_measurement(spec: RunSpec) -> str:
     """What two runs must have in common to be the same measurement, as JSON text that is equal for equal ones."""
     return json.dumps(spec.model_dump(exclude=_IRRELEVANT), sort_keys=True)
@@ -241,13 +250,14 @@ def _processor(record: Record) -> str:
 
 
 def _software(record: Record) -> str:
-    """``PyTorch 2.13.0+cpu, Horovod 0.28.1``."""
+    """``PyTorch 2.13.0+cpu, Horovod 0.28.1``, ``Caffe2 (PyTorch 1.10.2)``."""
     packages = record.software.get("packages", {})
     framework, own = record.spec.framework or "", record.spec.backend
-    version = next(
-        (packages[name] for name in (framework, f"{framework}-cpu", f"{framework}_cpu") if name in packages), ""
-    )
-    told = f"{_LABELS.get(framework, framework)} {version}".strip()
+    package = _BROUGHT_BY.get(framework, framework)
+    version = next((packages[name] for name in (package, f"{package}-cpu", f"{package}_cpu") if name in packages), "")
+    told = f"{_LABELS.get(package, package)} {version}".strip()
+    if package != framework:
+        told = f"{_LABELS[framework]} ({told})"
     return f"{told}, {own.capitalize()} {packages[own]}" if own in packages else told
 
 

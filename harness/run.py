@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -13,16 +14,18 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from harness import environments
+from harness import environments, models
 from harness.backend import Backend, backend
 from harness.errors import HarnessError, InvalidInput, RunFailed
 from harness.inputs import index
+from harness.inputs.errors import DataError
+from harness.inputs.order import check_world
 from harness.judge import Rank, judge
 from harness.launch import local, ssh
 from harness.launch.hostfile import HostFile
 from harness.launch.watch import Progress, Watch
 from harness.plan import Allocation, Interpreter, LaunchPlan, Node, complete, launch_plan, with_options
-from harness.record import Derived, Record, Repeat, Status, derive, write, write_atomically
+from harness.record import FILE_NAME, AnyRecord, Derived, Record, Repeat, Status, derive, read, write, write_atomically
 from harness.spec import SYNTHETIC, RunSpec
 from harness.version import harness_version
 from harness.worker import machine
@@ -31,7 +34,7 @@ from harness.worker.seating import Hosts
 if TYPE_CHECKING:
     from harness.site import Target
 
-Listener = Callable[["Run", int, Progress], None]
+Listener = Callable[["AnyRun", int, Progress], None]
 
 
 @dataclass(frozen=True)
@@ -117,14 +120,16 @@ def _interpreter(spec: RunSpec, chosen: Backend, given: Path | None) -> Interpre
 
 
 @dataclass
-class Run:
-    """A prepared run that is being carried out: ``Run.checked``, ``begin``, ``repeat`` for each repeat, then ``finish``."""
+class AnyRun(ABC):
+    """A prepared run that is being carried out: ``checked``, ``begin``, ``repeat`` for each repeat, then ``finish``.
+
+    A measurement (``Run``) and a training (``training.TrainingRun``) differ in what they take from the processes.
+    """
 
     prepared: Prepared
-    images: index.ImageIndex | None = None
+    images: index.Index | None = None
     site: str | None = None
     started: str = ""
-    repeats: list[Repeat] = field(default_factory=list)
     software: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -138,8 +143,42 @@ class Run:
         return self.prepared.run_dir
 
     @property
-    def _expected_updates(self) -> int:
-        return self.prepared.backend.expected_updates(self.spec)
+    @abstractmethod
+    def unit(self) -> str:
+        """What its progress is counted in."""
+
+    @property
+    @abstractmethod
+    def planned(self) -> int:
+        """How many of them there are to be."""
+
+    @abstractmethod
+    def done(self) -> int:
+        """How many of them have ended, as the run directory of a batch job tells."""
+
+    @property
+    @abstractmethod
+    def record_file(self) -> Path:
+        """Where its record is, or will be."""
+
+    @abstractmethod
+    def read(self) -> AnyRecord:
+        """Its record, verified. Raises InvalidInput."""
+
+    @abstractmethod
+    def forget(self) -> None:
+        """Let go of what was taken so far: it is going to be taken again."""
+
+    @abstractmethod
+    def take(self, number: int, watch: Watch, started: str, ended: str, hosts: Hosts | None = None) -> None:
+        """Judge what the processes of a repeat have reported, all of which ended with code 0, and keep it.
+
+        Raises RunFailed when a check does not pass.
+        """
+
+    @abstractmethod
+    def finish(self, error: BaseException | None = None) -> AnyRecord:
+        """Write the record: with its figures when all is there and valid, with the reason when ``error`` came."""
 
     @classmethod
     def checked(cls, prepared: Prepared) -> Self:
@@ -160,25 +199,29 @@ class Run:
         try:
             write_atomically(self.folder / "spec.json", self.spec.model_dump_json(indent=1))
             write_atomically(self.folder / "plan.json", self.prepared.plan.to_json())
-            if self.images is not None:
-                index.write(self.images, self.folder / "images.index")
+            self.write_inputs()
         except BaseException as error:
             shutil.rmtree(self.folder, ignore_errors=True)
-            if isinstance(error, index.DataError):
+            if isinstance(error, DataError):
                 raise InvalidInput(f"--data: {error}") from None
             if isinstance(error, OSError):
-                raise _cannot_write(error, self.folder) from None
+                raise cannot_write(error, self.folder) from None
             raise
         self.started = now()
 
-    def repeat(self, number: int, on_progress: Callable[[Progress], None]) -> Repeat:
-        """Measure once, in fresh processes. Raises RunFailed when a process fails, hangs, or a check does not pass."""
+    def write_inputs(self) -> None:
+        """Write what the workers need into the run directory. Raises DataError, OSError."""
+        if self.images is not None:
+            index.write(self.images, self.folder / "images.index")
+
+    def repeat(self, number: int, on_progress: Callable[[Progress], None]) -> None:
+        """Do it once, in fresh processes. Raises RunFailed when a process fails, hangs, or a check does not pass."""
         started = now()
         try:
             watch = self._launcher().run(number, on_progress)
         except OSError as error:
-            raise _cannot_write(error, self.folder) from None
-        return self.take(number, watch, started, now())
+            raise cannot_write(error, self.folder) from None
+        self.take(number, watch, started, now())
 
     def _launcher(self) -> local.LocalLauncher | ssh.SshLauncher:
         plan, target = self.prepared.plan, self.prepared.target
@@ -186,7 +229,60 @@ class Run:
             return ssh.SshLauncher(plan, self.folder, self.spec.timeout_s, target)
         return local.LocalLauncher(plan, self.folder, self.spec.timeout_s)
 
-    def take(self, number: int, watch: Watch, started: str, ended: str, hosts: Hosts | None = None) -> Repeat:
+    def facts(self) -> dict[str, Any]:
+        """What every record says of the machine, the software and the time, as fields."""
+        return {
+            "id": self.folder.name,
+            "spec": self.spec,
+            "plan": self.prepared.plan.as_dict(),
+            "machine": self.software.get("machine") or ({} if self.site else machine.describe()),
+            "software": {key: value for key, value in self.software.items() if key in ("python", "packages")},
+            "variables": self.software.get("variables") or machine.relevant_variables(os.environ),
+            "harness": harness_version(),
+            "site": self.site,
+            "started": self.started,
+            "ended": now(),
+        }
+
+
+@dataclass
+class Run(AnyRun):
+    """A measurement of img/s."""
+
+    repeats: list[Repeat] = field(default_factory=list)
+
+    @property
+    def _expected_updates(self) -> int:
+        return self.prepared.backend.expected_updates(self.spec)
+
+    @property
+    def unit(self) -> str:
+        """What its progress is counted in."""
+        return "repeats"
+
+    @property
+    def planned(self) -> int:
+        """How many of them there are to be."""
+        return self.spec.repeats
+
+    def done(self) -> int:
+        """How many of them have ended, as the run directory of a batch job tells."""
+        return len(list(self.folder.glob("repeat-*/ended.json")))
+
+    @property
+    def record_file(self) -> Path:
+        """Where its record is, or will be."""
+        return self.folder / FILE_NAME
+
+    def read(self) -> Record:
+        """Its record, verified. Raises InvalidInput."""
+        return read(self.record_file)
+
+    def forget(self) -> None:
+        """Let go of what was taken so far: it is going to be taken again."""
+        self.repeats.clear()
+
+    def take(self, number: int, watch: Watch, started: str, ended: str, hosts: Hosts | None = None) -> None:
         """Judge what the processes of a repeat have reported, all of which ended with code 0, and keep it.
 
         Raises RunFailed when a check does not pass.
@@ -208,45 +304,35 @@ class Run:
         failed = [f"{check.name}: {check.detail}" for check in repeat.checks if not check.passed]
         if failed:
             raise RunFailed(f"repeat {number} does not count: {'; '.join(failed)}")
-        return repeat
 
     def finish(self, error: BaseException | None = None) -> Record:
         """Write the record: with its figures when every repeat is there and valid, with the reason when ``error`` came."""
         derived: Derived | None = derive(self.spec, self.repeats) if error is None else None
         record = Record(
             schema="harness.record/1",
-            id=self.folder.name,
-            status=_status(error),
-            reason=_reason(error),
-            spec=self.spec,
-            plan=self.prepared.plan.as_dict(),
+            status=status_of(error),
+            reason=reason_of(error),
             expected_updates=self._expected_updates,
             repeats=self.repeats,
             derived=derived,
-            machine=self.software.get("machine") or ({} if self.site else machine.describe()),
-            software={key: value for key, value in self.software.items() if key in ("python", "packages")},
-            variables=self.software.get("variables") or machine.relevant_variables(os.environ),
-            harness=harness_version(),
-            site=self.site,
-            started=self.started,
-            ended=now(),
+            **self.facts(),
         )
         try:
             write(record, self.folder)
         except OSError as problem:
-            raise _cannot_write(problem, self.folder, error) from None
+            raise cannot_write(problem, self.folder, error) from None
         return record
 
 
-def execute(runs: Sequence[Run], listener: Listener) -> list[Record]:
+def execute(runs: Sequence[AnyRun], listener: Listener) -> list[AnyRecord]:
     """Carry out runs with their repeats interleaved, so that a slow hour of the machine hits all of them alike.
 
     A run that fails is recorded as failed and left out of the later rounds; the others go on. An interruption (Ctrl-C)
     records all unfinished runs as interrupted and is raised again.
     """
-    records: dict[int, Record] = {}
+    records: dict[int, AnyRecord] = {}
 
-    def active() -> list[tuple[int, Run]]:
+    def active() -> list[tuple[int, AnyRun]]:
         return [(number, run) for number, run in enumerate(runs) if number not in records]
 
     try:
@@ -288,19 +374,20 @@ def _ranks(watch: Watch) -> list[Rank]:
                 window_s=measured["window_s"],
                 network=measured["network"],
                 servers=measured["servers"],
-                evidence={key: value for key, value in evidence.items() if key not in ("event", "time")},
+                input_wait_s=evidence.get("input_wait_s", []),
+                evidence={k: value for k, value in evidence.items() if k not in ("event", "time", "input_wait_s")},
             )
         )
     return ranks
 
 
-def _images(spec: RunSpec) -> index.ImageIndex | None:
+def _images(spec: RunSpec) -> index.Index | None:
     if spec.data == SYNTHETIC:
         return None
     try:
-        images = _scanned(spec.data)
-        index.check_world(len(images), spec.workers)
-    except index.DataError as error:
+        images = _scanned(spec.data, models.specification(spec.model).num_classes)
+        check_world(len(images), spec.workers)
+    except DataError as error:
         raise InvalidInput(f"--data: {error}") from None
     except OSError as error:
         raise InvalidInput(f"--data {spec.data}: {error.strerror}") from None
@@ -308,9 +395,9 @@ def _images(spec: RunSpec) -> index.ImageIndex | None:
 
 
 @lru_cache(maxsize=4)
-def _scanned(data: str) -> index.ImageIndex:
-    """The images of a folder. The runs of one command look only once: a million files take minutes."""
-    return index.scan(data)
+def _scanned(data: str, num_classes: int) -> index.Index:
+    """The images to train on. The runs of one command look only once: a million files take minutes."""
+    return index.find(data, "train", num_classes)
 
 
 def _unfinished(prepared: Prepared) -> bool:
@@ -344,16 +431,19 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
-def _status(error: BaseException | None) -> Status:
+def status_of(error: BaseException | None) -> Status:
+    """How a run ended that ``error`` came to."""
     if error is None:
         return "completed"
     return "failed" if isinstance(error, Exception) else "interrupted"
 
 
-def _reason(error: BaseException | None) -> str | None:
+def reason_of(error: BaseException | None) -> str | None:
+    """Why it did not complete."""
     return None if error is None else str(error) or type(error).__name__
 
 
-def _cannot_write(error: OSError, folder: Path, lost: BaseException | None = None) -> RunFailed:
+def cannot_write(error: OSError, folder: Path, lost: BaseException | None = None) -> RunFailed:
+    """The error for a run directory that does not take a file; ``lost`` is an error that this one hides."""
     earlier = f"; before that: {lost}" if lost else ""
     return RunFailed(f"cannot write {error.filename or folder}: {error.strerror}{earlier}")

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from harness import models
 from harness.errors import InvalidInput
@@ -13,6 +23,7 @@ SYNTHETIC = "synthetic"
 MOST_WORKERS = 65_536  # each needs a port of its own
 Device = Literal["auto", "cpu", "cuda"]
 Precision = Literal["fp32", "tf32", "amp"]
+DataCache = Literal["as_found", "cold", "warm"]
 Model = TypeVar("Model", bound=BaseModel)
 
 # Names are written with ``_``; command lines and files may have ``-``.
@@ -30,11 +41,71 @@ class Options(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
+class Target(BaseModel):
+    """An accuracy on the validation images, as a fraction."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    metric: Literal["top1", "top5"]
+    value: float = Field(gt=0, le=1)
+
+
+class Training(BaseModel):
+    """How to train to an accuracy: SGD with momentum, linear scaling of the learning rate and a gradual warm-up.
+
+    The schedule is that of Goyal et al. 2017 (arXiv:1706.02677). The rate is the spec's ``learning_rate`` ×
+    global batch / ``reference_batch``: it rises to that linearly over the first epochs and is multiplied by ``decay`` at
+    each of ``decay_epochs``. Fewer epochs than 90 shorten the schedule alike.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    epochs: int = Field(90, ge=1, le=100_000, description="times to see every training image, at most")
+    until: Target | None = Field(None, description="stop once the validation images are classified as well as this")
+    validation: str = Field(
+        min_length=1,
+        description="folder with the classes of the validation images  [default: val/, validation/ or shards in --data]",
+    )
+    reference_batch: int = Field(
+        256, ge=1, le=100_000_000, description="global batch that --learning-rate is meant for"
+    )
+    warmup_epochs: float = Field(
+        default_factory=lambda given: min(5.0, given["epochs"] / 10),
+        ge=0,
+        description="epochs in which the rate rises  [default: 5, at most a tenth of --epochs]",
+    )
+    decay_epochs: tuple[int, ...] = Field(
+        default_factory=lambda given: usual_decays(given["epochs"]),
+        description="epochs after which the rate falls  [default: a third, two thirds and eight ninths of --epochs]",
+    )
+    decay: float = Field(0.1, gt=0, le=1, description="what the rate is multiplied by then")
+    momentum: float = Field(0.9, ge=0, lt=1, description="momentum of SGD")
+    weight_decay: float = Field(1e-4, ge=0, lt=1, description="L2 penalty on the weights")
+    evaluate_every: int = Field(1, ge=1, description="epochs between evaluations; the last one is always evaluated")
+    checkpoint_every: int = Field(1, ge=1, description="epochs between checkpoints; the last one always has one")
+    resume: str | None = Field(None, min_length=1, description="checkpoint to go on from")
+
+    @field_validator("decay_epochs")
+    @classmethod
+    def _rising(cls, value: tuple[int, ...]) -> tuple[int, ...]:
+        if any(later <= earlier for earlier, later in zip((0, *value), value, strict=False)):
+            raise ValueError("must be whole epochs in rising order, such as 30,60,80")
+        return value
+
+
+def usual_decays(epochs: int) -> tuple[int, ...]:
+    """After 30, 60 and 80 of 90 epochs, and at the same parts of another number, to whole epochs before the last."""
+    whole = (round(epochs * share) for share in (1 / 3, 2 / 3, 8 / 9))
+    return tuple(dict.fromkeys(epoch for epoch in whole if 0 < epoch < epochs))
+
+
 class RunSpec(BaseModel):
     """What to measure. ``None`` means "the usual"; ``plan.complete`` replaces it, so that a record holds no ``None``.
 
     The defaults of steps, repeats, batch size and classes are the protocol of the 2017 reference results. The upper bounds
     are far beyond any sensible run: a slip of the keyboard is refused at once instead of filling a machine's memory.
+
+    With ``training`` it is learning that is measured: steps, warm-up steps and repeats say nothing then.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -47,13 +118,16 @@ class RunSpec(BaseModel):
     nodes: int = Field(1, ge=1, le=MOST_WORKERS, description="nodes with workers")
     devices_per_node: int = Field(1, ge=1, le=1024, description="devices per node: GPUs, or shares of its cores")
     batch_size: int = Field(64, ge=1, le=1_000_000, description="images per device and step (per-device batch)")
-    image_size: int | None = Field(None, ge=32, le=4096, description="pixels per side  [default: the model's own]")
+    image_size: int | None = Field(None, ge=16, le=4096, description="pixels per side  [default: the model's own]")
     warmup_steps: int = Field(10, ge=0, le=1_000_000, description="steps before the measured window")
     steps: int = Field(100, ge=1, le=1_000_000, description="measured steps per repeat")
     repeats: int = Field(5, ge=1, le=1000, description="times to measure, each in fresh processes")
     data: str = Field(SYNTHETIC, min_length=1, description="'synthetic', or a folder of JPEGs in ImageNet's layout")
     data_threads: int | None = Field(
         None, ge=1, le=4096, description="decoding threads per worker  [default: --threads]"
+    )
+    data_cache: Annotated[DataCache, Underscored] = Field(
+        "as_found", description="images in the nodes' memory before a repeat: as found, none (cold), or all (warm)"
     )
     transport: str | None = Field(
         None, min_length=1, description="what carries the gradients  [default: the backend's own]"
@@ -70,6 +144,7 @@ class RunSpec(BaseModel):
     timeout_s: float = Field(1800.0, gt=0, le=1e7, description="seconds after which a repeat counts as hung")
     straggler_limit: float = Field(2.0, gt=1, description="a rank slower than this × the median rank fails the run")
     save_parameters: bool = Field(False, description="keep the trained parameters of every rank (npz)")
+    training: Training | None = Field(None, description="train to an accuracy instead of measuring img/s")
     options: dict[str, Any] = Field(default_factory=dict, description="the backend's own options")
 
     @field_validator("model")
@@ -85,6 +160,24 @@ class RunSpec(BaseModel):
                 f"--nodes {self.nodes} with --devices-per-node {self.devices_per_node}: at most {MOST_WORKERS} workers"
             )
         return self
+
+    @model_validator(mode="after")
+    def _learnable(self) -> Self:
+        if self.training is None:
+            return self
+        if self.data == SYNTHETIC:
+            raise ValueError(f"--data {SYNTHETIC}: nothing can be learned from noise; give a folder of images")
+        if self.repeats != 1:
+            raise ValueError(f"--repeats {self.repeats}: a training is done once; start it again with another --seed")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Measurements are written without ``training``: their specs are keys, and must stay what they were."""
+        fields: dict[str, Any] = handler(self)
+        if self.training is None:
+            fields.pop("training", None)
+        return fields
 
     @property
     def workers(self) -> int:

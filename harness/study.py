@@ -92,7 +92,7 @@ class Study:
         owners = backends.option_owners()
         known = {option_name(name)[2:].replace("-", "_"): name for name in [*RunSpec.model_fields, *owners]}
         known |= {name: name for name in known.values()}
-        del known["options"]
+        del known["options"], known["training"]
         found: dict[str, list[Any]] = {}
         for written, value in table.items():
             name = known.get(written.replace("-", "_"))

@@ -14,7 +14,7 @@ from harness.launch import slurm
 from harness.launch.job import Job, Request, Sharing, Step, interleaved, script
 from harness.launch.slurm import SlurmSilent
 from harness.record import write_atomically
-from harness.run import Prepared, Run
+from harness.run import AnyRun, Prepared
 from harness.worker.seating import Hosts
 
 SUBMISSION = "submission.json"
@@ -103,7 +103,7 @@ def job_script(job: Job, runs: Sequence[Prepared], request: Request) -> str:
     return script(job, mine[0].target, request, gpus)
 
 
-def begin(runs: Sequence[Run]) -> None:
+def begin(runs: Sequence[AnyRun]) -> None:
     """Write the run directories. Raises InvalidInput or RunFailed, and then leaves none."""
     for number, run in enumerate(runs):
         try:
@@ -139,7 +139,7 @@ def sharing_of(runs: Sequence[Prepared]) -> Sharing:
     return "run" if len(runs) == 1 else "nodes"
 
 
-def send(runs: Sequence[Run], request: Request, submitting: bool = True) -> list[tuple[Path, str]]:
+def send(runs: Sequence[AnyRun], request: Request, submitting: bool = True) -> list[tuple[Path, str]]:
     """Write run directories and job scripts and submit these. Returns (script, job id), the id "" if not submitted.
 
     Raises InvalidInput when Slurm refuses a job; then nothing is left, neither folders nor jobs.

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +19,9 @@ from harness import environments
 from harness.backend import backend
 
 ROOT = Path(__file__).parent.parent
+# Until something must have happened that a test waits for. A machine that builds somebody else's project at the same time
+# can be ten times slower than usual; a limit that is generous costs nothing where all is well.
+PATIENCE_S = 300.0
 QUICK = [
     "--model",
     "resnet50",
@@ -32,6 +36,51 @@ QUICK = [
     "--repeats",
     "1",
 ]
+
+
+# Two tests run at a time, and threads that wait by spinning would take the processor from the other one's.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--until TIME``: for a CI that ends whatever still runs after so many minutes, and then shows nothing."""
+    parser.addoption("--until", type=float, metavar="TIME", help="begin no test after this time (seconds since 1970)")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Leave out what would begin too late; pytest's summary lists it."""
+    until = item.config.getoption("--until")
+    if until is not None and time.time() > until:
+        pytest.skip("NOT RUN: the time of --until was over")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Under ``-n 2`` tests that share expensive fixtures share a process, for each process makes fixtures of its own.
+
+    Large groups come first; tests that are a group each fill what those leave.
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFixtures(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return group(nodeid)
+
+    return ByFixtures(config, log)
+
+
+def group(nodeid: str) -> str:
+    """What a test shares a process with: its folder, some files, or its file. Most faults share nothing."""
+    file = nodeid.partition("::")[0]
+    folder, name = Path(file).parts[-2:]
+    if folder in ("cluster", "browser"):  # one virtual cluster of a kind, one browser
+        return folder
+    if folder == "parity" and name in ("test_bytes.py", "test_losses.py", "test_transport.py"):
+        return "two workers"
+    if folder == "faults" and name != "test_tampering.py":
+        return nodeid
+    return file
 
 
 @pytest.fixture(scope="session")
@@ -73,7 +122,7 @@ def harness(tmp_path: Path) -> Harness:
     return partial(run_harness, tmp_path)
 
 
-def run_harness(folder: Path, *arguments: str, timeout: float = 300, **environ: str) -> Finished:
+def run_harness(folder: Path, *arguments: str, timeout: float = PATIENCE_S, **environ: str) -> Finished:
     """Run ``harness ARGUMENTS`` in ``folder``, with ``environ`` added to this process's variables."""
     done = subprocess.run(
         [sys.executable, "-m", "harness", *arguments],

@@ -24,7 +24,9 @@ from reframe.core.builtins import (
 class HarnessCheck(rfm.RunOnlyRegressionTest):
     """Measure one backend on ``nodes`` nodes, and hold its img/s against the user's own reference."""
 
-    backend = parameter(["pytorch", "horovod", "multi_worker_mirrored", "distributed_replicated", "parameter_server"])
+    backend = parameter(
+        ["pytorch", "caffe2", "horovod", "multi_worker_mirrored", "distributed_replicated", "parameter_server"]
+    )
     nodes = parameter([1, 2], type=int)
 
     # What starts harness: a path, or `python -m harness`.

@@ -477,19 +477,16 @@ class Overhead:
 
 
 def io_overheads(found: Sequence[Curve]) -> list[tuple[Curve, list[Overhead]]]:
-    """For each weak-scaling curve on synthetic data the overheads of the curve that is equal but for its real data."""
+    """For each weak-scaling curve on real data its overheads over the curve that is equal but for its synthetic data."""
     told = []
-    real_curves = {
-        _facets_but_data(one): one for one in found if one.scaling == "weak" and one.facets["data"] == "real"
-    }
-    for curve in found:
-        if curve.scaling != "weak" or curve.facets["data"] != "synthetic":
+    weak = [one for one in found if one.scaling == "weak"]
+    synthetic = {_facets_but_data(one): one for one in weak if one.facets["data"] == "synthetic"}
+    for curve in weak:
+        other = synthetic.get(_facets_but_data(curve))
+        if other is None or other is curve:
             continue
-        other = real_curves.get(_facets_but_data(curve))
-        if other is None:
-            continue
-        real = {point.workers: point for point in other.points}
-        overheads = [_overhead(point, real[point.workers]) for point in curve.points if point.workers in real]
+        without = {point.workers: point for point in other.points}
+        overheads = [_overhead(without[point.workers], point) for point in curve.points if point.workers in without]
         if overheads:
             told.append((curve, overheads))
     return told

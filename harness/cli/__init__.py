@@ -64,6 +64,7 @@ def _abandon_stdout() -> None:
 COMMANDS = {
     "run": "runs.run",
     "compare-backends": "runs.compare_backends",
+    "train": "training.train",
     "status": "runs.status",
     "collect": "runs.collect",
     "cancel": "runs.cancel",
@@ -84,7 +85,7 @@ COMMANDS = {
     "list": "show.list_",
     "site": "show.site_",
     "env": "provide.env",
-    "data": "provide.data",
+    "data": "datasets.data",
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,9 +15,9 @@ import click
 from harness.errors import InvalidInput, RunFailed
 
 if TYPE_CHECKING:
-    from harness.record import Record
+    from harness.record import AnyRecord
     from harness.report.terminal import ProgressLine
-    from harness.run import Run
+    from harness.run import AnyRun
     from harness.where import Where
 
 RESULTS = click.argument("sources", nargs=-1, required=True, metavar="RESULTS...")
@@ -131,7 +131,7 @@ def where_of(given: dict[str, Any]) -> Where:
     )
 
 
-def wait_for(runs: list[Run], line: ProgressLine, study: str | None = None) -> list[Record]:
+def wait_for(runs: Sequence[AnyRun], line: ProgressLine, study: str | None = None) -> list[AnyRecord]:
     """Wait for the records of ``runs``, the runs of a study if ``study`` is what commands call it."""
     from harness import batch, submission
 
@@ -150,9 +150,10 @@ def wait_for(runs: list[Run], line: ProgressLine, study: str | None = None) -> l
             line.clear()
 
 
-def failed(record: Record, path: Path) -> RunFailed:
-    """The error for a run whose record, at ``path``, has no number."""
-    return RunFailed(f"{record.spec.backend}: {record.reason}\nno number; logs and record: {path.parent}")
+def failed(record: AnyRecord, path: Path) -> RunFailed:
+    """The error for a run whose record, at ``path``, does not have what was wanted."""
+    number = "" if record.spec.training else "no number; "
+    return RunFailed(f"{record.spec.backend}: {record.problem}\n{number}logs and record: {path.parent}")
 
 
 @contextmanager

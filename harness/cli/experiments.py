@@ -63,9 +63,10 @@ def _experiment(**given: Any) -> None:
 
 def _parted(sources: tuple[str, ...], control: str | None) -> tuple[list[str], str | None]:
     """RESULTS and control. A folder such as those in ``results/experiments`` holds both, which must not be mixed."""
-    limited, unlimited = (Path(sources[0]) / name for name in ("limited", "unlimited"))
-    if len(sources) == 1 and limited.is_dir() and unlimited.is_dir():
-        return [str(limited)], control or str(unlimited)
+    from harness.experiments import parted
+
+    if len(sources) == 1 and (both := parted(Path(sources[0]))):
+        return [str(both[0])], control or str(both[1])
     return list(sources), control
 
 

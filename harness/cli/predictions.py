@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from harness.predict.forecast import Basis, Prediction, What
 
 PREDICTED = ("backend", "model", "devices_per_node", "batch_size", "image_size", "transport", "device")
-MOST_LINES = 2_000_000
 
 
 def _what_options(*sizes: click.Option) -> list[click.Option]:
@@ -37,6 +36,15 @@ def _finite(context: click.Context, option: click.Parameter, value: float | None
     if value is not None and not math.isfinite(value):
         raise InvalidInput(f"{option.opts[0]} {value}: must be a finite number")
     return value
+
+
+def _forward_share() -> click.Option:
+    return click.Option(
+        ["--forward-share"],
+        type=click.FloatRange(0.05, 0.95),
+        metavar="SHARE",
+        help="of a step's compute, as `harness split` measures it  [default: 0.30 on GPUs, 0.37 on CPUs]",
+    )
 
 
 def _from_options() -> list[click.Option]:
@@ -56,12 +64,7 @@ def _from_options() -> list[click.Option]:
                 metavar="IMG_PER_S",
                 help="what one worker trains alone",
             ),
-            click.Option(
-                ["--forward-share"],
-                type=click.FloatRange(0.05, 0.95),
-                metavar="SHARE",
-                help="of a step's compute, as `harness split` measures it  [default: 0.30 on GPUs, 0.37 on CPUs]",
-            ),
+            _forward_share(),
             click.Option(
                 ["--throughput"],
                 type=click.FloatRange(min=0, min_open=True),
@@ -154,15 +157,16 @@ def _asked(given: dict[str, Any]) -> tuple[What, Basis]:
             raise InvalidInput("--throughput: needs --single, too: what one worker trains alone, in img/s")
         if given["site"] or given["sources"]:
             raise InvalidInput("--throughput: instead of --site and --from, which say it themselves")
-        share = given["forward_share"] or FORWARD_SHARE[device]
+        share = given["forward_share"] or FORWARD_SHARE[device or "cuda"]
         return what, by_hand(given["single"], given["throughput"] * 1e9, given["overhead"] / 1e3, what, share)
     if given["overhead"]:
         raise InvalidInput("--overhead: only with --throughput; results say it themselves")
-    return what, basis(_results(given), what, given["transport"], given["single"], given["forward_share"])
+    start = (given["transport"], given["single"], given["forward_share"])
+    return what, basis(_results(given), what, *start, device=device)
 
 
-def what_of(given: dict[str, Any]) -> tuple[What, str]:
-    """What the options say is to be predicted, and the kind of device. Raises InvalidInput as a run with them would."""
+def what_of(given: dict[str, Any]) -> tuple[What, str | None]:
+    """What the options say is to be predicted, and on which kind of device, if said. Raises InvalidInput as a run does."""
     from harness import backend as backends
     from harness.predict.forecast import What
     from harness.results import other_training
@@ -189,7 +193,9 @@ def what_of(given: dict[str, Any]) -> tuple[What, str]:
         devices_per_node=spec.devices_per_node,
         options=json.dumps({name: value for name, value in options.items() if name != "ps"}, sort_keys=True),
     )
-    return what, "cpu" if spec.device == "cpu" else "cuda"
+    if spec.device not in ("auto", *backend.devices):
+        raise InvalidInput(f"--device {spec.device}: {backend.name} supports {', '.join(backend.devices)}")
+    return what, spec.device if spec.device != "auto" else (backend.devices[0] if len(backend.devices) == 1 else None)
 
 
 def _results(given: dict[str, Any]) -> pandas.DataFrame:
@@ -256,12 +262,6 @@ predict = GroupedCommand(
 @click.option(
     "--data", type=click.Choice(["synthetic", "real"]), default="synthetic", show_default=True, help="which runs"
 )
-@click.option(
-    "--forward-share",
-    type=click.FloatRange(0.05, 0.95),
-    metavar="SHARE",
-    help="of a step's compute; see `harness split`",
-)
 @AS_JSON
 def fit(sources: tuple[str, ...], hold_out: str | None, data: str, forward_share: float | None, as_json: bool) -> None:
     """Fit the scaling model to RESULTS and tell how well it does: errors, cross-validation, parameters with intervals."""
@@ -287,6 +287,9 @@ def fit(sources: tuple[str, ...], hold_out: str | None, data: str, forward_share
     click.echo(tell(fitted, left_out))
 
 
+fit.params.append(_forward_share())
+
+
 def _explain(**given: Any) -> None:
     """Say what bounds a step: of the run in RECORD, or of one that is described with the options of `harness predict`.
 
@@ -299,15 +302,10 @@ def _explain(**given: Any) -> None:
         _explain_record(given)
         return
     what, basis = _asked(given)
-    sizes = sizes_of(given["nodes"] or "") if given["nodes"] else []
+    sizes = sizes_of(given["nodes"]) if given["nodes"] else []
     if len(sizes) != 1:
         raise InvalidInput("--nodes: one size is explained at a time; give one, such as --nodes 128")
-    ps = _one_ps(given["ps"], what, sizes[0])
-    if what.has_servers and ps is None:
-        from harness.predict import forecast
-
-        ps = forecast.best(what, basis, sizes)[0].ps
-    one = explaining.explain(what, basis, sizes[0], ps or 0)
+    one = explaining.explain(what, basis, sizes[0], _one_ps(given["ps"], what, sizes[0]))
     click.echo(json.dumps(one.as_dict()) if given["as_json"] else prediction.explanation(one))
 
 
@@ -329,14 +327,14 @@ def _explain_record(given: dict[str, Any]) -> None:
     from harness.predict.basis import basis
     from harness.predict.forecast import What
     from harness.predict.observations import step_of
-    from harness.record import read
+    from harness.record import FILE_NAME, read
     from harness.report import prediction
 
     describing = ("nodes", "ps", "backend", "site", "throughput")
     if told := next((name for name in describing if given[name] is not None), None):
         raise InvalidInput(f"--{told}: RECORD says it; give one of them")
     path = Path(given["record"])
-    path = path / "record.json" if path.is_dir() else path
+    path = path / FILE_NAME if path.is_dir() else path
     record = read(path)
     if record.derived is None:
         raise InvalidInput(f"{path}: this run has no number: {record.reason}")

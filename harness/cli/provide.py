@@ -1,4 +1,4 @@
-"""What a run needs beside it: environments and data."""
+"""What a run needs beside it: environments."""
 
 from __future__ import annotations
 
@@ -28,16 +28,29 @@ FRAMEWORK = click.option("--framework", metavar="NAME", help="for one of the bac
 @click.argument("backends", nargs=-1, required=True, metavar="BACKEND...")
 @VARIANT
 @FRAMEWORK
-def env_build(backends: tuple[str, ...], variant: Variant, framework: str | None) -> None:
+@click.option(
+    "--python",
+    "where",
+    type=click.Path(path_type=Path),
+    help="make those environments from this Python (or its prefix) that need another version than harness; "
+    "found on this machine by default",
+)
+def env_build(backends: tuple[str, ...], variant: Variant, framework: str | None, where: Path | None) -> None:
     """Build the environments of each BACKEND, one for each of its frameworks, unless they are there already."""
     from harness import environments
     from harness.backend import backend
 
     wanted = [environment for name in backends for environment in backend(name).environments(variant, framework)]
+    with _environment_problems():
+        base = None if where is None else environments.given_python(where, wanted)
     for environment in wanted:
         label = f"{environment.backend}{f' ({environment.framework})' if environment.framework else ''}"
         with _environment_problems():
-            folder = environments.build(environment, lambda line, label=label: click.echo(f"{label}: {line}", err=True))  # type: ignore[misc]
+            folder = environments.build(
+                environment,
+                lambda line, label=label: click.echo(f"{label}: {line}", err=True),  # type: ignore[misc]
+                base,
+            )
         click.echo(f"{label}: ready at {folder}")
 
 
@@ -98,31 +111,3 @@ def _environment_problems() -> Iterator[None]:
         raise RunFailed(str(problem)) from None
     except environments.EnvironmentProblem as problem:
         raise InvalidInput(str(problem)) from None
-
-
-PIXELS = click.IntRange(1, 4096)
-
-
-@click.group()
-def data() -> None:
-    """Make data for trials."""
-
-
-@data.command("make")
-@click.argument("path", type=click.Path(path_type=Path))
-@click.option("--images", type=int, default=256, show_default=True, help="number of JPEGs")
-@click.option("--classes", type=int, default=8, show_default=True, help="number of classes, one folder each")
-@click.option("--width", type=PIXELS, default=500, show_default=True, help="pixels")
-@click.option("--height", type=PIXELS, default=375, show_default=True, help="pixels")
-@click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True)
-def data_make(path: Path, images: int, classes: int, width: int, height: int, seed: int) -> None:
-    """Write a small JPEG data set in ImageNet's layout to the new folder PATH."""
-    from harness.inputs import index, make
-
-    try:
-        written = make.make(path, images, classes, (width, height), seed)
-    except index.DataError as error:
-        raise InvalidInput(str(error)) from None
-    except OSError as error:
-        raise RunFailed(f"cannot write {error.filename or path}: {error.strerror}") from None
-    click.echo(f"{images} images of {classes} classes, {written / 1e6:.1f} MB, in {path}")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,9 +24,11 @@ from harness.errors import InvalidInput
 from harness.options import GroupedCommand, grouped, spec_fields, spec_options
 
 if TYPE_CHECKING:
-    from harness.record import Record
-    from harness.run import Prepared, Run
+    from harness.record import AnyRecord
+    from harness.run import AnyRun, Prepared
     from harness.where import Where
+
+BOTH = ("real", "synthetic")
 
 
 def _run(**given: Any) -> None:
@@ -33,6 +37,7 @@ def _run(**given: Any) -> None:
     Prints img/s with its confidence interval and writes a record. `harness run --backend pytorch --nodes 2` is enough.
     """
     from harness import run
+    from harness.record import FILE_NAME, Record
     from harness.report import terminal
     from harness.spec import RunSpec
 
@@ -42,16 +47,51 @@ def _run(**given: Any) -> None:
     spec = RunSpec.validated(**fields, options=own[given["backend"].replace("-", "_")])
     where = where_of(given)
     prepared = where.prepare(spec)
-    if given["dry_run"]:
-        click.echo(_dry_run(prepared, where, given["as_json"]))
+    if given["compare_synthetic"]:
+        _run_both(prepared, where, given)
         return
-    records = _carry_out([run.Run.checked(prepared)], where, given)
+    if given["dry_run"]:
+        click.echo(dry_run(prepared, where, given["as_json"]))
+        return
+    records = carry_out([run.Run.checked(prepared)], where, given)
     if records is None:
         return
-    record, path = records[0], prepared.run_dir / "record.json"
-    if record.derived is None:
+    record, path = records[0], prepared.run_dir / FILE_NAME
+    assert isinstance(record, Record)
+    if record.problem:
         raise failed(record, path)
-    click.echo(record.model_dump_json(by_alias=True) if given["as_json"] else terminal.summary(record, str(path)))
+    click.echo(record.to_json() if given["as_json"] else terminal.summary(record, str(path)))
+
+
+def _run_both(real: Prepared, where: Where, given: dict[str, Any]) -> None:
+    """Measure on real images and on synthetic ones, repeats interleaved, and print what the real ones cost."""
+    from harness import run
+    from harness.analysis.io_overhead import io_overhead
+    from harness.record import FILE_NAME, Record
+    from harness.report import terminal
+    from harness.spec import SYNTHETIC
+
+    if real.spec.data == SYNTHETIC:
+        raise InvalidInput("--compare-synthetic: give --data PATH, whose images are to be compared with synthetic ones")
+    both = [real, where.prepare(real.spec.model_copy(update={"data": SYNTHETIC, "data_cache": "as_found"}))]
+    if given["dry_run"]:
+        click.echo(_dry_run_of_all(both, where))
+        return
+    found = carry_out([run.Run.checked(one) for one in both], where, given)
+    if found is None:
+        return
+    records = [record for record in found if isinstance(record, Record)]
+    paths = [one.run_dir / FILE_NAME for one in both]
+    for record, path in zip(records, paths, strict=True):
+        if record.problem:
+            raise failed(record, path)
+    overhead = io_overhead(*records)
+    if given["as_json"]:
+        told = {name: json.loads(one.model_dump_json(by_alias=True)) for name, one in zip(BOTH, records, strict=True)}
+        click.echo(json.dumps(told | {"io_overhead": asdict(overhead)}))
+    else:
+        click.echo(terminal.io_overhead(overhead, records[1], str(paths[1])))
+        click.echo(terminal.summary(records[0], str(paths[0])))
 
 
 def _compare(**given: Any) -> None:
@@ -61,6 +101,7 @@ def _compare(**given: Any) -> None:
     """
     from harness import backend, run
     from harness.comparison import contenders
+    from harness.record import FILE_NAME, Record
     from harness.report import terminal
     from harness.spec import RunSpec
 
@@ -82,22 +123,22 @@ def _compare(**given: Any) -> None:
     if given["dry_run"]:
         click.echo(_dry_run_of_all(prepared, where))
         return
-    records = _carry_out([run.Run.checked(one) for one in prepared], where, given)
+    records = carry_out([run.Run.checked(one) for one in prepared], where, given)
     if records is None:
         return
     if given["as_json"]:
-        click.echo("[" + ",".join(record.model_dump_json(by_alias=True) for record in records) + "]")
+        click.echo("[" + ",".join(record.to_json() for record in records) + "]")
     else:
         click.echo(f"{terminal.equal_terms(records[0].spec)}\n")
-        click.echo(terminal.comparison(records))
+        click.echo(terminal.comparison([record for record in records if isinstance(record, Record)]))
         click.echo(f"\nrecords: {where.output}/*/record.json")
     for record, one in zip(records, prepared, strict=True):
-        if record.derived is None:
-            raise failed(record, one.run_dir / "record.json")
+        if record.problem:
+            raise failed(record, one.run_dir / FILE_NAME)
 
 
-def _carry_out(runs: list[Run], where: Where, given: dict[str, Any]) -> list[Record] | None:
-    """Measure here or have it measured by a batch system; None when nobody waits for that."""
+def carry_out(runs: Sequence[AnyRun], where: Where, given: dict[str, Any]) -> list[AnyRecord] | None:
+    """Measure or train here or have it done by a batch system; None when nobody waits for that."""
     from harness import run, submission
     from harness.report import terminal
     from harness.where import no_batch_system
@@ -120,7 +161,8 @@ def _carry_out(runs: list[Run], where: Where, given: dict[str, Any]) -> list[Rec
     return wait_for(runs, line)
 
 
-def _dry_run(prepared: Prepared, where: Where, as_json: bool) -> str:
+def dry_run(prepared: Prepared, where: Where, as_json: bool) -> str:
+    """What would be done, for people or scripts."""
     from harness.report import terminal
 
     scripts = where.scripts([prepared])
@@ -136,7 +178,26 @@ def _dry_run_of_all(prepared: list[Prepared], where: Where) -> str:
     return "\n\n".join([*where.scripts(prepared), *map(terminal.plan, prepared)])
 
 
-run = GroupedCommand("run", params=[*spec_options(), *site_options(), *run_options()], callback=_run, help=_run.__doc__)
+run = GroupedCommand(
+    "run",
+    params=[
+        *spec_options(),
+        *grouped(
+            [
+                click.Option(
+                    ["--compare-synthetic"],
+                    is_flag=True,
+                    help="measure on synthetic images too, repeats interleaved, and say what those of --data cost",
+                )
+            ],
+            "What to measure",
+        ),
+        *site_options(),
+        *run_options(),
+    ],
+    callback=_run,
+    help=_run.__doc__,
+)
 compare_backends = GroupedCommand(
     "compare-backends",
     params=[
@@ -167,7 +228,7 @@ RUN_DIRS = click.argument("paths", nargs=-1, metavar="[RUN_DIR]...", type=click.
 @RUN_DIRS
 @AS_JSON
 def status(paths: tuple[Path, ...], as_json: bool) -> None:
-    """How far runs on a cluster are: their jobs' states, the repeats that have ended.  [default: all in runs/]"""
+    """How far runs on a cluster are: their jobs' states, the repeats or epochs that have ended.  [default: all in runs/]"""
     from harness import batch
     from harness.report import terminal
 
@@ -186,19 +247,16 @@ def collect(paths: tuple[Path, ...], wait: bool, quiet: bool, as_json: bool) -> 
     Exits with 1 if a run has failed; one that is still queued or running is left alone.
     """
     from harness import batch
-    from harness.record import FILE_NAME
     from harness.report import terminal
 
     runs = [batch.reopen(folder) for folder in batch.find(paths or [Path("runs")])]
     if wait:
-        wait_for(
-            [run for run in runs if not (run.folder / FILE_NAME).exists()], terminal.ProgressLine(enabled=not quiet)
-        )
+        wait_for([run for run in runs if not run.record_file.exists()], terminal.ProgressLine(enabled=not quiet))
     found = batch.collect_all(runs)
     click.echo(json.dumps([batch.as_json(one) for one in found]) if as_json else terminal.standings(found))
     for one in found:
-        if one.record and one.record.derived is None:
-            raise failed(one.record, one.run.folder / FILE_NAME)
+        if one.record and one.record.problem:
+            raise failed(one.record, one.run.record_file)
 
 
 @click.command("cancel")

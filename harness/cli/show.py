@@ -50,12 +50,12 @@ def list_models() -> None:
 
 @list_.command("environments")
 def list_environments() -> None:
-    """The backends' environments, CPU and CUDA, with their state and folder."""
+    """The backends' environments, for each kind of device that they train on, with their state and folder."""
     from harness import backend, environments
 
     for found in backend.working():
         for framework in found.frameworks:
-            for wanted in (found.environment(framework, "cpu"), found.environment(framework, "cuda")):
+            for wanted in (found.environment(framework, variant) for variant in found.devices):
                 state = environments.status(wanted)
                 try:
                     where = str(environments.path(wanted))

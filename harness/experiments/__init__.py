@@ -18,6 +18,8 @@ _PACKAGE = Path(__file__).parents[1]
 STUDIES = next(
     (folder for folder in (_PACKAGE / "studies", _PACKAGE.parent / "studies") if folder.is_dir()), _PACKAGE / "studies"
 )
+ANALYSIS = "analysis.json"  # what an experiment leaves for scripts
+LIMITED, UNLIMITED = "limited", "unlimited"  # folders with its runs, by whether their links had a limit
 _HELPERS = {"findings", "page", "points"}
 
 
@@ -25,6 +27,12 @@ def names() -> list[str]:
     """The experiments that exist, sorted."""
     modules = (path.stem for path in Path(__file__).parent.glob("[!_]*.py"))
     return sorted(name.replace("_", "-") for name in modules if name not in _HELPERS)
+
+
+def parted(folder: Path) -> tuple[Path, Path] | None:
+    """The runs of a folder that holds both kinds, which must not be mixed: limited and unlimited ones."""
+    limited, unlimited = folder / LIMITED, folder / UNLIMITED
+    return (limited, unlimited) if limited.is_dir() and unlimited.is_dir() else None
 
 
 def find(name: str) -> ModuleType:

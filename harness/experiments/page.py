@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.errors import InvalidInput
+from harness.experiments import ANALYSIS
 from harness.experiments.findings import Analysis, Compared
 from harness.files import whole_file
 from harness.report.table import table
@@ -19,7 +20,7 @@ from harness.report.text import interval, plural
 if TYPE_CHECKING:
     import pandas
 
-INDEX, POINTS, ANALYSIS = "index.md", "points.csv", "analysis.json"
+INDEX, POINTS = "index.md", "points.csv"
 FORMATS = ("png",)
 HEAD = ("point", "repeats", "fullest server, MB", "measured, s", "95 %", "predicted, s", "error", "no limit, s")
 RIGHT = {1, 2, 3, 4, 5, 6, 7}

@@ -6,17 +6,22 @@ the parameter server backends build graphs of their own.
 
 from __future__ import annotations
 
+import itertools
 from contextlib import contextmanager
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Sequence, Tuple
 
 import numpy as np
 import tensorflow as tf
 
 from harness import models
+from harness.inputs import order
 from harness.models.initial import initial_values
 from harness.worker.clock import HostClock
+from harness.worker.evaluation import Evaluation, evaluation
 from harness.worker.job import Job
+from harness.worker.sgd import Sgd, velocity
 from harness.worker.trainer import State
+from harness.worker.waiting import Waited
 
 READ_AHEAD = 16  # batches that the input pipeline may be ahead of the training
 Tensors = Dict[str, Any]
@@ -36,22 +41,36 @@ def data_format(job: Job) -> str:
 
 
 def loss(job: Job, images: Any, labels: Any, tensors: Tensors, statistics: Lookup) -> Tuple[Any, Tensors]:
-    """The mean loss of a batch (float32, images in ``data_format``), and the moving averages to assign after the step.
+    """The mean loss of a batch (float32, images in ``data_format``), and the moving averages to assign after the step."""
+    found, new_statistics = logits(job, images, tensors, statistics)
+    return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=found)), new_statistics
+
+
+def logits(
+    job: Job, images: Any, tensors: Tensors, statistics: Lookup, *, training: bool = True
+) -> Tuple[Any, Tensors]:
+    """The float32 logits of a batch in ``data_format``, and the moving averages to assign (none when not training).
 
     With mixed precision the network computes in bfloat16, as TensorFlow knows no autocast outside Keras.
     """
     if job.spec["precision"] == "amp":
         images = tf.cast(images, tf.bfloat16)
         tensors = {name: _computing(name, tensor) for name, tensor in tensors.items()}
-    logits, new_statistics = models.definition(job.spec["model"], "tensorflow").logits(
-        images, tensors.__getitem__, statistics, data_format=data_format(job)
+    found: Tuple[Any, Tensors] = models.definition(job.spec["model"], "tensorflow").logits(
+        images, tensors.__getitem__, statistics, data_format=data_format(job), training=training
     )
-    return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)), new_statistics
+    return found
 
 
-def descend(variable: Any, gradient: Any, rate: float) -> Any:
-    """One step of SGD, where the variable is."""
-    return tf.raw_ops.ResourceApplyGradientDescent(var=variable.handle, alpha=rate, delta=gradient)
+def descend(sgd: Sgd, name: str, variable: Any, gradient: Any, rate: Any, speed: Any = None) -> Any:
+    """One step of ``sgd`` with the tensor ``name``, where the variable is; with momentum ``speed`` holds its velocity."""
+    if sgd.decay(name):
+        gradient = gradient + sgd.decay(name) * variable.read_value()
+    if speed is None:
+        return tf.raw_ops.ResourceApplyGradientDescent(var=variable.handle, alpha=rate, delta=gradient)
+    return tf.raw_ops.ResourceApplyMomentum(
+        var=variable.handle, accum=speed.handle, lr=rate, grad=gradient, momentum=sgd.momentum
+    )
 
 
 def synthetic(job: Job, device: int = 0) -> Tuple[np.ndarray, np.ndarray]:
@@ -64,7 +83,17 @@ def image_files(job: Job, device: int = 0) -> Any:
     """A device's batches of real images, as a tf.data.Dataset in ``data_format``."""
     from harness.inputs.tensorflow import dataset
 
-    batches = dataset(**job.reading(device), threads=job.spec["data_threads"])
+    return _formatted(job, dataset(**job.reading(device), threads=job.spec["data_threads"]))
+
+
+def validation_files(job: Job) -> Any:
+    """A worker's batches of validation images, as a finite tf.data.Dataset in ``data_format``."""
+    from harness.inputs.tensorflow import evaluation as validation
+
+    return _formatted(job, validation(**job.evaluating(), threads=job.spec["data_threads"]))
+
+
+def _formatted(job: Job, batches: Any) -> Any:
     if data_format(job) == "NHWC":
         return batches
     return batches.map(lambda images, labels: (tf.transpose(images, [0, 3, 1, 2]), labels))
@@ -78,22 +107,35 @@ def addresses_seen(job: Job, role: str, devices: Iterable[str]) -> List[str]:
 
 
 @contextmanager
-def bad_images_named(job: Job) -> Iterator[None]:
-    """TensorFlow's decoding errors do not say which file: find it, and raise BadImage instead."""
+def bad_images_named(job: Job, evaluating: bool = False) -> Iterator[None]:
+    """TensorFlow's errors do not say which image: find it among those trained on or evaluated, and raise BadImage."""
     try:
         yield
     except (tf.errors.InvalidArgumentError, tf.errors.NotFoundError, tf.errors.DataLossError):
-        if job.real_data:
+        if evaluating or job.real_data:
             from harness.inputs.tensorflow import find_bad_image
 
-            spec = job.spec
-            read_at_most = (spec["warmup_steps"] + spec["steps"] + READ_AHEAD) * spec["batch_size"]
             for device in range(job.devices):
-                reading = job.reading(device)
-                bad = find_bad_image(reading["index"], reading["rank"], reading["world"], spec["seed"], read_at_most)
+                reading = job.evaluating() if evaluating else job.reading(device)
+                positions = (_evaluated if evaluating else _trained_on)(job, reading)
+                bad = find_bad_image(reading["index"], positions, job.spec["seed"], reading["num_classes"])
                 if bad is not None:
                     raise bad from None
         raise
+
+
+def _trained_on(job: Job, reading: Dict[str, Any]) -> Iterator[Tuple[int, int]]:
+    """The epochs and images that a device may have read so far; in a training to an accuracy, those of an epoch."""
+    spec, images = job.spec, reading["index"]
+    steps = spec["warmup_steps"] + spec["steps"]
+    read = order.longest_share(len(images), reading["world"]) if spec.get("training") else steps * spec["batch_size"]
+    positions = order.order(images, reading["rank"], reading["world"], spec["seed"], reading["done"])
+    return itertools.islice(positions, read + READ_AHEAD * spec["batch_size"])
+
+
+def _evaluated(job: Job, reading: Dict[str, Any]) -> Iterator[Tuple[int, int]]:
+    begin, end = order.share(len(reading["index"]), reading["rank"], reading["world"])
+    return ((0, image) for image in range(begin, end))
 
 
 def _computing(name: str, tensor: Any) -> Any:
@@ -117,24 +159,31 @@ class Replica:
         values = initial_values(self._specification, spec["seed"])
         with tf.device(self.device):
             held = {name: tf.Variable(value, name=name.replace(".", "/")) for name, value in values.items()}
-            if job.real_data:
-                self._batches: Any = iter(image_files(job))
-            else:
+            # Taken outside the traced step, which then has nothing to wait for; what is resident comes from inside it.
+            self._batches: Waited[Any] = Waited(image_files(job) if job.real_data else itertools.repeat(()))
+            if not job.real_data:
                 # Variables, so that no step copies the batch and no pass over the graph folds it.
                 self._resident = [tf.Variable(array, trainable=False) for array in synthetic(job)]
         self._tensors = {tensor.name: held[tensor.name] for tensor in self._specification.tensors}
         self._statistics = {tensor.name: held[tensor.name] for tensor in self._specification.statistics}
+        self._sgd = Sgd.of(spec)
+        self._velocities: Tensors = {}
+        self._infer = tf.function(self._logits, autograph=False)
+        if job.training:  # a variable, as a traced step keeps the numbers that it saw
+            with tf.device(self.device):
+                self._rate = tf.Variable(self._sgd.rate, dtype=tf.float32, trainable=False)
+                if self._sgd.momentum:
+                    zeros = {name: tf.zeros_like(variable) for name, variable in self._tensors.items()}
+                    self._velocities = {name: tf.Variable(zero, trainable=False) for name, zero in zeros.items()}
 
     @property
     def variables(self) -> List[Any]:
         """The trainable variables, in creation order."""
         return list(self._tensors.values())
 
-    def loss(self) -> Any:
-        """The loss of the next batch. To be called in a traced function, under a gradient tape."""
-        images, labels = (
-            self._batches.get_next() if self._job.real_data else (held.read_value() for held in self._resident)
-        )
+    def loss(self, *batch: Any) -> Any:
+        """The loss of ``batch``, or of the resident one. To be called in a traced function, under a gradient tape."""
+        images, labels = batch or [held.read_value() for held in self._resident]
         tensors = {name: variable.read_value() for name, variable in self._tensors.items()}
         found, new_statistics = loss(self._job, images, labels, tensors, lambda n: self._statistics[n].read_value())
         for name, value in new_statistics.items():
@@ -143,13 +192,58 @@ class Replica:
 
     def apply(self, gradients: Sequence[Any]) -> None:
         """One step of SGD with gradients in the order of ``variables``."""
-        for variable, gradient in zip(self.variables, gradients):
-            descend(variable, gradient, self._job.spec["learning_rate"])
+        rate = self._rate.read_value() if self._job.training else self._sgd.rate
+        for (name, variable), gradient in zip(self._tensors.items(), gradients):
+            descend(self._sgd, name, variable, gradient, rate, self._velocities.get(name))
 
-    def run(self, step: Callable[[], Any]) -> None:
-        """Run a traced step and wait for its loss, as a session of the graph-mode backends does."""
+    def run(self, step: Callable[..., Any]) -> None:
+        """Run a traced step on the next batch and wait for its loss, as a session of the graph-mode backends does.
+
+        ``step`` is given images and labels, or nothing where the batch is resident.
+        """
         with bad_images_named(self._job):
-            self._losses.append(float(step()))
+            self._losses.append(float(step(*next(self._batches))))
+
+    def set_learning_rate(self, rate: float) -> None:
+        """Of the steps that follow."""
+        self._rate.assign(rate)
+
+    def losses(self, since: int) -> List[float]:
+        """The losses from step ``since`` on."""
+        return self._losses[since:]
+
+    def evaluate(self) -> Evaluation:
+        """One pass over this rank's validation images with the moving averages."""
+        batches = validation_files(self._job)
+        with bad_images_named(self._job, evaluating=True):
+            return evaluation((self._infer(images).numpy(), labels.numpy()) for images, labels in batches)
+
+    def statistics(self) -> Dict[str, np.ndarray]:
+        """The batch norms' moving averages."""
+        return {name: variable.numpy() for name, variable in self._statistics.items()}
+
+    def values(self) -> Dict[str, np.ndarray]:
+        """Parameters, statistics and velocities, by name."""
+        return {name: variable.numpy() for name, variable in self._held().items()}
+
+    def restore(self, values: Mapping[str, np.ndarray]) -> None:
+        """Set parameters, statistics and velocities by name; those that ``values`` lacks stay."""
+        held = self._held()
+        for name, value in values.items():
+            held[name].assign(value)
+
+    def _logits(self, images: Any) -> Any:
+        with tf.device(self.device):
+            tensors = {name: variable.read_value() for name, variable in self._tensors.items()}
+            statistics = {name: variable.read_value() for name, variable in self._statistics.items()}
+            return logits(self._job, images, tensors, statistics.__getitem__, training=False)[0]
+
+    def _held(self) -> Tensors:
+        return {
+            **self._tensors,
+            **self._statistics,
+            **{velocity(name): variable for name, variable in self._velocities.items()},
+        }
 
     def state(self, world_size: int, transport: str) -> State:
         """This rank's state, with what the backend knows of its world."""
@@ -161,6 +255,7 @@ class Replica:
             transport=transport,
             device=self.device,
             details={"tensorflow": tf.__version__, "threads": self._job.spec["threads"]},
+            input_wait_s=self._batches.seconds if self._job.real_data else [],
         )
 
 

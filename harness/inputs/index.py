@@ -1,7 +1,7 @@
-"""Which images there are, and which rank reads which of them when. Standard library only; Python 3.9.
+"""Which images there are: a folder of JPEGs for each class, or TFRecord shards. NumPy; Python 3.9.
 
-The controller scans the data set once and writes the list into the run directory, so that 512 ranks read one file
-instead of listing 1.28 million on the parallel file system.
+The controller looks once and writes what it found into the run directory, so that 512 ranks read one file instead of
+listing 1.28 million on the parallel file system.
 """
 
 from __future__ import annotations
@@ -11,28 +11,19 @@ import os
 from array import array
 from dataclasses import dataclass
 from pathlib import Path
-from random import Random
-from typing import Iterator, List, Sequence, Tuple, Union
+from typing import Dict, List, Sequence, Union
+
+import numpy as np
+
+from harness.inputs import order, shards
+from harness.inputs.errors import DataError
+from harness.inputs.page_cache import Extent
 
 SUFFIXES = (".jpeg", ".jpg")  # in any case
-LAYOUT = "expected PATH/<class>/*.JPEG or PATH/train/<class>/*.JPEG"
+LAYOUT = "expected PATH/<class>/*.JPEG, PATH/train/<class>/*.JPEG, or shards PATH/train-00000-of-00016 …"
+VALIDATION = ("val", "validation")  # folders
 MAGIC = "# harness image index 1"
-
-
-class DataError(ValueError):
-    """The data set cannot be used. The message is one line and names what to mend."""
-
-
-class BadImage(DataError):
-    """One image cannot be read or decoded. Carries ``path`` and ``reason`` across process borders."""
-
-    def __init__(self, path: str, reason: str) -> None:
-        super().__init__(path, reason)  # both become args, which is what pickle hands back to this constructor
-        self.path = path
-        self.reason = reason
-
-    def __str__(self) -> str:
-        return f"bad image {self.path}: {self.reason}"
+ZIP = b"PK\x03\x04"
 
 
 @dataclass(frozen=True)
@@ -47,12 +38,46 @@ class ImageIndex:
     paths: Sequence[str]
     labels: Sequence[int]
 
+    chunk = 1
+
     def __len__(self) -> int:
         return len(self.paths)
 
     def path(self, image: int) -> str:
         """The absolute path of an image, given its number."""
         return os.path.join(self.root, self.paths[image])  # noqa: PTH118 - a million times per epoch
+
+    def extent(self, image: int) -> Extent:
+        """The bytes of an image: all of its file."""
+        return self.path(image), 0, 0
+
+    def chunks(self) -> np.ndarray:
+        """Every image by itself, int64 [m, 2]: see ``order``."""
+        return order.chunks(np.array([len(self)]), self.chunk)
+
+
+Index = Union[ImageIndex, shards.ShardIndex]
+
+
+def find(path: Union[str, Path], split: str, num_classes: int = 1001) -> Index:
+    """The images of a split, "train" or "validation", of a data set in either layout.
+
+    Raises DataError for whatever makes it unusable, the damaged shard by name; OSError.
+    """
+    root = _folder(path)
+    if shards.there_are(root):
+        return shards.find(root, split)
+    if split == "train":
+        return scan(root, num_classes)
+    held = [root / name for name in VALIDATION if (root / name).is_dir()]
+    if not (root / "train").is_dir() or not held:
+        raise DataError(
+            f"no validation images in {root}; expected PATH/train/<class>/*.JPEG and PATH/val/<class>/*.JPEG"
+        )
+    classes, found = _listed(root / "train", num_classes), _listed(held[0], num_classes)
+    if unknown := sorted(set(found) - set(classes)):
+        raise DataError(f"{held[0] / unknown[0]} is a class that {root / 'train'} does not have")
+    return _index(held[0], {name: found.get(name, []) for name in classes})
 
 
 def scan(path: Union[str, Path], num_classes: int = 1001) -> ImageIndex:
@@ -62,16 +87,26 @@ def scan(path: Union[str, Path], num_classes: int = 1001) -> ImageIndex:
     folders are passed over. Raises DataError when the path is no folder, holds no classes or no images, or holds more
     than ``num_classes - 1`` classes.
     """
+    root = _folder(path)
+    if (root / "train").is_dir():
+        root = root / "train"
+    return _index(root, _listed(root, num_classes))
+
+
+def _folder(path: Union[str, Path]) -> Path:
     root = Path(path).absolute()
     if not root.exists():
         raise DataError(f"{root} does not exist; {LAYOUT}")
     if not root.is_dir():
         raise DataError(f"{root} is not a folder; {LAYOUT}")
-    if (root / "train").is_dir():
-        root = root / "train"
+    return root
+
+
+def _listed(root: Path, num_classes: int) -> Dict[str, List[str]]:
+    """The images of each class that has any, both sorted by name."""
     try:
         folders = _names(root, folders=True)
-        classes = [(name, images) for name in folders if (images := _names(root / name, folders=False))]
+        classes = {name: images for name in folders if (images := _names(root / name, folders=False))}
     except OSError as error:
         raise DataError(f"cannot list {error.filename}: {error.strerror}") from error
     if not folders:
@@ -83,10 +118,14 @@ def scan(path: Union[str, Path], num_classes: int = 1001) -> ImageIndex:
             f"{root} holds {len(classes)} classes, but a model of {num_classes} classes takes {num_classes - 1} "
             f"(class 0 is the background)"
         )
+    return classes
+
+
+def _index(root: Path, classes: Dict[str, List[str]]) -> ImageIndex:
     return ImageIndex(
         root=str(root),
-        paths=[f"{name}/{image}" for name, images in classes for image in images],
-        labels=array("i", [label for label, (_, images) in enumerate(classes, 1) for _ in images]),
+        paths=[f"{name}/{image}" for name, images in classes.items() for image in images],
+        labels=array("i", [label for label, images in enumerate(classes.values(), 1) for _ in images]),
     )
 
 
@@ -102,24 +141,37 @@ def _names(folder: Path, folders: bool) -> List[str]:
         )
 
 
-def write(index: ImageIndex, file: Union[str, Path]) -> None:
-    """Write an index as text: three header lines, then ``label<TAB>relative path`` per image.
+def write(index: Index, file: Union[str, Path]) -> None:
+    """Write an index: of files as text, three header lines and ``label<TAB>relative path`` per image; of shards as arrays.
 
-    Raises DataError when a name holds a tab or a newline, which the format cannot express.
+    Raises DataError when a name holds a tab or a newline, which the text cannot express.
     """
+    if isinstance(index, shards.ShardIndex):
+        shards.write(index, Path(file))
+    else:
+        _write_text(index, Path(file))
+
+
+def _write_text(index: ImageIndex, file: Path) -> None:
     for name in itertools.chain([index.root], index.paths):
         if "\n" in name or "\t" in name:
             raise DataError(f"rename {name!r}: a tab or a newline in a file name cannot be indexed")
     lines = [MAGIC, f"root\t{index.root}", f"images\t{len(index)}"]
     lines += [f"{label}\t{path}" for label, path in zip(index.labels, index.paths)]
     # surrogateescape carries names that are not UTF-8; newline="\n" leaves a carriage return in a name alone.
-    with Path(file).open("w", encoding="utf-8", errors="surrogateescape", newline="\n") as stream:
+    with file.open("w", encoding="utf-8", errors="surrogateescape", newline="\n") as stream:
         stream.write("\n".join(lines) + "\n")
 
 
-def read(file: Union[str, Path]) -> ImageIndex:
+def read(file: Union[str, Path]) -> Index:
     """Read what ``write`` wrote. Raises DataError when the file is not an index, or is cut short."""
-    with Path(file).open(encoding="utf-8", errors="surrogateescape", newline="\n") as stream:
+    with Path(file).open("rb") as stream:
+        archive = stream.read(len(ZIP)) == ZIP
+    return shards.read(Path(file)) if archive else _read_text(Path(file))
+
+
+def _read_text(file: Path) -> ImageIndex:
+    with file.open(encoding="utf-8", errors="surrogateescape", newline="\n") as stream:
         magic, *lines = stream.read().split("\n")  # not splitlines(), which also splits at exotic characters
     if magic != MAGIC:
         raise DataError(f"{file} is not an image index: its first line is not {MAGIC!r}")
@@ -131,29 +183,3 @@ def read(file: Union[str, Path]) -> ImageIndex:
         labels.append(int(label))
         paths.append(path)
     return ImageIndex(lines[0].partition("\t")[2], paths, labels)
-
-
-def check_world(count: int, world: int) -> None:
-    """Raise DataError when there are fewer images than ranks, so that some rank would have nothing to read."""
-    if count < world:
-        raise DataError(f"{count} images for {world} ranks: every rank needs at least one")
-
-
-def shard(count: int, rank: int, world: int, epoch: int, seed: int) -> Sequence[int]:
-    """The image numbers that a rank reads in an epoch, in order.
-
-    All ranks and frameworks deal from one shuffle of (seed, epoch); the shards are disjoint, cover all ``count``
-    images, and differ in length by one at most. Raises DataError when there are fewer images than ranks.
-    """
-    check_world(count, world)
-    # Sorting by random() and not shuffle(): only random()'s sequence is promised to stay the same across Pythons.
-    random = Random(f"{seed}/{epoch}")  # noqa: S311 - no secret
-    keys = [random.random() for _ in range(count)]
-    return sorted(range(count), key=keys.__getitem__)[rank::world]
-
-
-def order(count: int, rank: int, world: int, seed: int) -> Iterator[Tuple[int, int]]:
-    """Every (epoch, image number) that a rank reads, in order, without end."""
-    for epoch in itertools.count():
-        for image in shard(count, rank, world, epoch, seed):
-            yield epoch, image

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from harness.inputs.index import DataError
+from harness.inputs.errors import DataError
 
 GRID = 9  # an image is a field of GRID × GRID random colours, smoothly enlarged
 GRAIN = 16.0  # standard deviation of the pixel noise, in 0–255: what makes a JPEG as large as a photograph

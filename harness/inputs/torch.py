@@ -1,4 +1,4 @@
-"""JPEGs for PyTorch: a DataLoader whose workers decode with Pillow. Python 3.9, torch 1.10 and later.
+"""Images for PyTorch: a DataLoader whose workers decode with Pillow. Python 3.9, torch 1.10 and later.
 
 Only the trainer's process knows the index. It sends its workers requests for whole batches, and as requests never end,
 neither does the loader: workers live as long as the iterator, and an epoch's tail flows into the next epoch.
@@ -10,53 +10,99 @@ MPI and OpenMP threads in whatever state they are. So the trainer's main module 
 
 from __future__ import annotations
 
-import itertools
-import math
 import os
+from io import BytesIO
 from multiprocessing import get_context, parent_process
-from random import Random
 from threading import Thread
-from typing import Iterator, List, NamedTuple, Tuple, Union
+from typing import IO, Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple, Union
 
 import numpy as np
 import torch
 from PIL import Image, UnidentifiedImageError
+from torch.nn.functional import interpolate
 from torch.utils.data import DataLoader
 
-from harness.inputs.augmentation import AREA, ASPECT, ATTEMPTS, MEAN, STD
-from harness.inputs.index import BadImage, ImageIndex, check_world, order
+from harness.inputs import augmentation, order, records
+from harness.inputs.augmentation import MEAN, STD
+from harness.inputs.errors import BadImage
+from harness.inputs.index import ImageIndex, Index
+from harness.inputs.order import check_world
+from harness.inputs.shards import Record
 
 FORMATS = ("JPEG", "PNG")  # ImageNet holds a PNG that is named .JPEG; TensorFlow's pipeline takes the same two
 
+Batches = Iterator[Tuple[torch.Tensor, torch.Tensor]]
+
 
 class Request(NamedTuple):
-    """One image to decode; ``seed`` decides its crop and flip."""
+    """A batch to decode: where its images are, and their epochs and numbers, which decide the crops.
 
-    path: str
-    label: int
-    seed: str
+    ``labels`` are those of files; records have theirs within. ``ahead`` will soon be read by someone.
+    """
+
+    sources: List[Union[str, Record]]
+    labels: List[int]
+    epochs: List[int]
+    images: List[int]
+    ahead: List[Record]
 
 
 def batches(
-    index: ImageIndex, rank: int, world: int, batch_size: int, image_size: int, seed: int, workers: int
-) -> Iterator[Tuple[torch.Tensor, torch.Tensor]]:
+    index: Index,
+    rank: int,
+    world: int,
+    batch_size: int,
+    image_size: int,
+    seed: int,
+    workers: int,
+    num_classes: Union[int, None] = None,
+    done: int = 0,
+) -> Batches:
     """A rank's batches without end: images float32 [N, 3, H, W] in channels_last memory, labels int64 [N].
 
-    ``workers`` processes decode, and start at once; with 0 the caller decodes. A crop depends on (seed, epoch, image),
-    never on the rank or the worker, so runs repeat. Raises DataError when there are fewer images than ranks, and
-    BadImage from ``next`` at the first batch that holds an image which cannot be decoded.
+    They go on after the first ``done`` images of the rank. ``workers`` processes decode, and start at once; with 0 the
+    caller decodes. A crop depends on (seed, epoch, image), never on the rank or the worker, so runs repeat. Raises
+    DataError when there are fewer images than ranks, and BadImage from ``next`` at the first batch that holds an image
+    which cannot be read or decoded, or whose label is not below ``num_classes``.
     """
     check_world(len(index), world)
+    return _decoded(
+        Decoder(batch_size, image_size, seed, num_classes),
+        _requests(index, rank, world, batch_size, seed, done),
+        workers,
+    )
+
+
+def evaluation(
+    index: Index,
+    rank: int,
+    world: int,
+    batch_size: int,
+    image_size: int,
+    workers: int,
+    num_classes: Union[int, None] = None,
+) -> Batches:
+    """A rank's share of all images, once, in order, cropped in the middle: batches as those of ``batches``.
+
+    Every rank has the same number of them: where its images end, labels are -1 and images are zero. Raises BadImage as
+    ``batches`` does.
+    """
+    return _decoded(
+        Decoder(batch_size, image_size, None, num_classes), _shares(index, rank, world, batch_size), workers
+    )
+
+
+def _decoded(decoder: Decoder, requests: Iterator[Request], workers: int) -> Batches:
     loader = DataLoader(
-        Decoder(image_size),
-        sampler=_requests(index, rank, world, batch_size, seed),
+        decoder,
+        sampler=requests,
         batch_size=None,  # a request is a batch already
         **(_processes(workers) if workers else {}),
     )
     return map(_channels_last, loader)
 
 
-def _processes(workers: int) -> dict[str, object]:
+def _processes(workers: int) -> Dict[str, Any]:
     context = get_context("forkserver")
     # Import the slow packages once, not once per worker. Not this module: before Python 3.13 a fork server does not run
     # the main module first, which is what makes this package importable.
@@ -85,13 +131,39 @@ def _end_with_trainer(_: int) -> None:
     Thread(target=wait, daemon=True).start()
 
 
-def _requests(index: ImageIndex, rank: int, world: int, batch_size: int, seed: int) -> Iterator[List[Request]]:
-    images = order(len(index), rank, world, seed)
-    while True:
-        yield [
-            Request(index.path(image), index.labels[image], f"{seed}/{epoch}/{image}")
-            for epoch, image in itertools.islice(images, batch_size)
-        ]
+def _requests(index: Index, rank: int, world: int, batch_size: int, seed: int, done: int) -> Iterator[Request]:
+    first_epoch, skipped = order.reached(len(index), rank, world, done)
+    groups = order.groups(index, rank, world, seed, first_epoch)
+    group = next(groups)
+    ahead, positions = _runs(index, group.pieces), []
+    for following in groups:
+        ahead += _runs(index, following.pieces)
+        images = order.shuffled(order.images_of(group.pieces), group.epoch, seed)
+        positions += [(group.epoch, image) for image in images[skipped:].tolist()]
+        skipped = max(skipped - len(images), 0)
+        while len(positions) >= batch_size:
+            yield _request(index, positions[:batch_size], ahead)
+            positions, ahead = positions[batch_size:], []
+        group = following
+
+
+def _shares(index: Index, rank: int, world: int, batch_size: int) -> Iterator[Request]:
+    begin, end = order.share(len(index), rank, world)
+    for first in range(begin, begin + order.longest_share(len(index), world), batch_size):
+        yield _request(index, [(0, image) for image in range(first, min(first + batch_size, end))], [])
+
+
+def _runs(index: Index, pieces: np.ndarray) -> List[Record]:
+    """What the kernel may read ahead."""
+    return [] if isinstance(index, ImageIndex) else [index.run(begin, end) for begin, end in pieces.tolist()]
+
+
+def _request(index: Index, positions: Sequence[Tuple[int, int]], ahead: List[Record]) -> Request:
+    epochs, images = [epoch for epoch, _ in positions], [image for _, image in positions]
+    if isinstance(index, ImageIndex):
+        labels = [index.labels[image] for image in images]
+        return Request([index.path(image) for image in images], labels, epochs, images, ahead)
+    return Request([index.record(image) for image in images], [], epochs, images, ahead)
 
 
 def _channels_last(batch: Union[BadImage, List[torch.Tensor]]) -> Tuple[torch.Tensor, torch.Tensor]:
@@ -103,62 +175,88 @@ def _channels_last(batch: Union[BadImage, List[torch.Tensor]]) -> Tuple[torch.Te
 
 
 class Decoder:
-    """The loader's data set: its keys are lists of requests, its items are batches."""
+    """The loader's data set: its keys are requests, its items are batches. Without a ``seed`` it decodes for evaluation."""
 
-    def __init__(self, image_size: int) -> None:
-        self.image_size = image_size
+    def __init__(
+        self, batch_size: int, image_size: int, seed: Union[int, None], num_classes: Union[int, None] = None
+    ) -> None:
+        self.batch_size, self.image_size, self.seed, self.num_classes = batch_size, image_size, seed, num_classes
         # One value per column of a row of pixels: NumPy is seven times faster on whole rows than on three channels.
         self.mean = np.tile(np.array(MEAN, np.float32), image_size)
         self.scale = np.tile(1 / np.array(STD, np.float32), image_size)
+        self.reader = records.Reader()
 
-    def __getitem__(self, requests: List[Request]) -> Union[BadImage, Tuple[np.ndarray, np.ndarray]]:
+    def __getitem__(self, request: Request) -> Union[BadImage, Tuple[np.ndarray, np.ndarray]]:
         """Images float32 [N, H, W, 3], labels int64 [N]; or the reason why there are none.
 
         A BadImage is returned, not raised, because DataLoader turns exceptions from its workers into tracebacks.
         Normalising happens here, image by image in the cache and beside the training step, which receives the finished
         batch; bytes would be four times less to pass on, but then the step waits for the arithmetic.
         """
-        images = np.empty((len(requests), self.image_size, self.image_size, 3), np.float32)
-        for image, request in enumerate(requests):
+        for run in request.ahead:
+            self.reader.will_need(run)
+        count = len(request.images)
+        images = np.empty((self.batch_size, self.image_size, self.image_size, 3), np.float32)
+        labels = np.full(self.batch_size, -1, np.int64)
+        images[count:], labels[: len(request.labels)] = 0, request.labels
+        drawn = None if self.seed is None else augmentation.draws(self.seed, request.epochs, request.images)
+        for number, source in enumerate(request.sources):
+            crops, flip = (drawn[0][number], drawn[1][number]) if drawn else (None, False)
             try:
-                pixels = decode(request, self.image_size)
+                if isinstance(source, Record):
+                    pixels, labels[number] = self._decoded(source, crops, flip)
+                else:
+                    pixels = decode(source, source, self.image_size, crops, flip)
             except BadImage as bad:
                 return bad
-            rows = images[image].reshape(self.image_size, -1)
+            rows = images[number].reshape(self.image_size, -1)
             np.subtract(pixels.reshape(rows.shape), self.mean, out=rows)
             rows *= self.scale
-        return images, np.array([request.label for request in requests], np.int64)
+        return images, labels
+
+    def _decoded(self, record: Record, crops: Union[np.ndarray, None], flip: bool) -> Tuple[np.ndarray, int]:
+        found = self.reader.read(record, self.num_classes)
+        try:
+            return decode(BytesIO(found.encoded), found.place, self.image_size, crops, flip), found.label
+        except BadImage as bad:
+            raise BadImage(bad.path, records.damage(record) or bad.reason) from bad
 
 
-def decode(request: Request, image_size: int) -> np.ndarray:
-    """Read an image, crop, resize and flip it: uint8 [H, W, 3]. Raises BadImage."""
-    random = Random(request.seed)  # noqa: S311 - no secret
+def decode(
+    file: Union[str, IO[bytes]],
+    place: str,
+    image_size: int,
+    crops: Union[np.ndarray, None] = None,
+    flip: bool = False,
+) -> np.ndarray:
+    """Read an image, crop, flip and resize it: float32 [H, W, 3] in 0–255. Raises BadImage, with its ``place``.
+
+    ``crops`` [ATTEMPTS, 4] are what ``augmentation.draws`` has drawn; without them it is the crop for evaluation.
+    """
     try:
-        with Image.open(request.path, formats=FORMATS) as image:
-            left, top, right, bottom = crop(random, image.width / image.height)
-            # Decoding at half size or less skips coefficients. Ask for no less than image_size pixels in the crop.
-            image.draft("RGB", (math.ceil(image_size / (right - left)), math.ceil(image_size / (bottom - top))))
-            width, height = image.size
-            resized = image.convert("RGB").resize(
-                (image_size, image_size),
-                Image.Resampling.BILINEAR,
-                box=(left * width, top * height, right * width, bottom * height),
-            )
+        with Image.open(file, formats=FORMATS) as image:
+            size = image.size
+            box = augmentation.central_crop(*size) if crops is None else augmentation.random_crop(crops, *size)
+            ratio = augmentation.ratio(box, image_size) if image.format == "JPEG" else 1
+            left, top, width, height = augmentation.pixels(box, *size, ratio)
+            if ratio > 1:
+                image.draft("RGB", (size[0] // ratio, size[1] // ratio))
+            colours = image if image.mode == "RGB" else image.convert("RGB")  # which would copy it
+            part = colours.crop((left, top, left + width, top + height))
     except UnidentifiedImageError as error:
-        raise BadImage(request.path, "neither JPEG nor PNG") from error
+        raise BadImage(place, "neither JPEG nor PNG") from error
     except Exception as error:  # damaged bytes raise OSError, SyntaxError, struct.error, EOFError, MemoryError…
-        raise BadImage(request.path, getattr(error, "strerror", None) or str(error) or type(error).__name__) from error
-    pixels = np.asarray(resized)
-    return pixels[:, ::-1] if random.random() < 0.5 else pixels
+        raise BadImage(place, getattr(error, "strerror", None) or str(error) or type(error).__name__) from error
+    if flip:
+        part = part.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    return _resized(np.array(part), image_size)
 
 
-def crop(random: Random, aspect: float) -> Tuple[float, float, float, float]:
-    """A random crop of an image whose width / height is ``aspect``: left, top, right, bottom as fractions of it."""
-    for _ in range(ATTEMPTS):
-        area = random.uniform(*AREA)
-        stretch = random.uniform(*ASPECT) / aspect
-        width, height = math.sqrt(area * stretch), math.sqrt(area / stretch)
-        if width <= 1 and height <= 1:
-            left, top = random.uniform(0, 1 - width), random.uniform(0, 1 - height)
-            return left, top, min(left + width, 1.0), min(top + height, 1.0)
-    return 0.0, 0.0, 1.0, 1.0
+def _resized(pixels: np.ndarray, image_size: int) -> np.ndarray:
+    """Pixels uint8 [h, w, 3], resized bilinearly: float32 [H, W, 3].
+
+    By PyTorch, which is faster at it than Pillow, does not round, and needs not smooth, as TensorFlow does not.
+    """
+    image = torch.from_numpy(pixels).permute(2, 0, 1)[None].float()
+    resized = interpolate(image, size=(image_size, image_size), mode="bilinear", align_corners=False)
+    return resized[0].permute(1, 2, 0).numpy()  # type: ignore[no-any-return]

@@ -58,7 +58,8 @@ POLL_S = 0.5  # each look at 512 processes costs this machine a little
 ALIVE_S = 5.0  # between signs of life to the tasks
 GRACE_S = 8.0  # for tasks to end their processes (3 s for those that do not want to) and to say so
 SETTLE_S = 1.5  # after the first failure, for its cause to be heard: tasks look at their processes every 0.5 s
-SETTLE_TIMEOUT_S = 6.0  # after the first timeout; a process that is stopped takes 3 s longer to end
+# After the first timeout. Connections are not made at the same moment, and what is stopped takes 3 s longer to end.
+SETTLE_TIMEOUT_S = 20.0
 LATE_S = 30.0  # tasks mind --timeout themselves; this much later they are not expected to any more
 
 

@@ -4,24 +4,31 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from harness.plan import LaunchPlan, Process
 
-PHASES = ("launched", "started", "ready", "warmup", "window", "measured", "evidence", "closed")
+# Of a measurement and of a training.
+PHASES = (
+    *("launched", "started", "ready"),
+    *("warmup", "window", "measured"),
+    *("training", "trained"),
+    *("evidence", "closed"),
+)
 LOG_LINES = 12
 
 
 @dataclass
 class Followed:
-    """The events of one process so far."""
+    """The events of one process so far: the last one of each kind, and every ``epoch``."""
 
     process: Process
     path: Path
     events: dict[str, dict[str, Any]] = field(default_factory=dict)
+    epochs: list[dict[str, Any]] = field(default_factory=list)
     offset: int = 0
 
     @property
@@ -45,15 +52,22 @@ class Followed:
             except json.JSONDecodeError:
                 continue  # cut off by a full disk; the process that wrote it has failed and says so by its exit
             self.events[event["event"]] = event
+            if event["event"] == "epoch":
+                self.epochs.append(event)
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a repeat is, for display. ``step_s`` is the slowest worker's warm-up step in seconds (0: not known yet)."""
+    """How far a repeat is, for display.
+
+    ``step_s`` is the slowest worker's warm-up step in seconds (0: not known yet), ``epochs`` are those of a training as
+    rank 0 tells of them (see ``judge.Epoch``).
+    """
 
     phases: Counter[str]
     processes: int
     step_s: float
+    epochs: Sequence[dict[str, Any]] = ()
 
     @property
     def phase(self) -> str:
@@ -76,7 +90,7 @@ class Watch:
             followed.read()
         workers = list(self.workers())
         step_s = max((worker.events.get("window", {}).get("step_s", 0.0) for worker in workers), default=0.0)
-        return Progress(Counter(worker.phase for worker in workers), len(workers), step_s)
+        return Progress(Counter(worker.phase for worker in workers), len(workers), step_s, workers[0].epochs)
 
     def workers(self) -> Iterator[Followed]:
         """The workers, by rank."""

@@ -18,7 +18,7 @@ from harness.models.specification import ModelSpecification, Tensor
 
 __all__ = ["ModelSpecification", "Tensor", "UnknownModel", "definition", "names", "specification"]
 
-FRAMEWORKS = ("torch", "tensorflow")
+FRAMEWORKS = ("torch", "tensorflow", "caffe2")
 
 
 class UnknownModel(InvalidInput, ValueError):

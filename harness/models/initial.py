@@ -4,7 +4,7 @@ Kernels follow He et al., "Delving Deep into Rectifiers" (arXiv:1502.01852, ICCV
 which keeps the variance of activations constant from layer to layer under ReLU.
 
 Every tensor has a random stream of its own, so one can be made without the others. NumPy promises that SeedSequence
-and PCG64 never change, but not what ``standard_normal`` makes of them (NEP 19). So: all values of both models were
+and PCG64 never change, but not what ``standard_normal`` makes of them (NEP 19). So: all values of all models were
 found bitwise equal under NumPy 1.23.5 on Python 3.9 and 2.4.6 on 3.11, and a unit test pins some of them.
 """
 

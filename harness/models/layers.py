@@ -3,7 +3,8 @@
 The specifications and every framework's definition read the same data. Standard library only; Python 3.9.
 
 Tensors are listed in the order in which tf_cnn_benchmarks creates its variables, because greedy and round-robin
-placement on parameter servers follow it: layer by layer, the kernel first, then gamma (where there is one), then beta.
+placement on parameter servers follow it: layer by layer, the kernel first, then gamma (where there is one), then beta;
+without batch norm the kernel, then the bias.
 That is the order of ``tf.layers``; the older ``tf.contrib.layers`` had beta first, which moves no byte to another
 server, as the two are equally long.
 """
@@ -11,7 +12,7 @@ server, as the two are equally long.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Callable, Dict, Iterable, Mapping, Tuple
+from typing import Callable, Dict, Iterable, Mapping, Optional, Tuple
 
 from harness.models.specification import ModelSpecification, Tensor
 
@@ -27,8 +28,9 @@ class BatchNorm:
 
 @dataclass(frozen=True)
 class Convolution:
-    """A convolution without bias, then batch norm, then ReLU (the caller's business where ``relu`` is false).
+    """A convolution, then batch norm, then ReLU (the caller's business where ``relu`` is false).
 
+    A model without batch norm (``norm`` is None) has a bias in its place, otherwise a convolution has none.
     ``size`` is (height, width), both odd. ``padded`` puts half the kernel of zeros on every side, otherwise none.
     ``gamma`` is what the batch norm's scale starts from, where the model has one.
     """
@@ -47,17 +49,21 @@ class Convolution:
         """Rows of zeros above and below, columns of zeros left and right."""
         return (self.size[0] // 2, self.size[1] // 2) if self.padded else (0, 0)
 
-    def tensors(self, norm: BatchNorm) -> Iterable[Tensor]:
+    def tensors(self, norm: Optional[BatchNorm]) -> Iterable[Tensor]:
         """The trainable tensors, in creation order."""
         yield Tensor(f"{self.name}.conv.kernel", (*self.size, self.inputs, self.outputs), "he_normal")
+        if norm is None:
+            yield Tensor(f"{self.name}.conv.bias", (self.outputs,), "zeros")
+            return
         if norm.gamma:
             yield Tensor(f"{self.name}.bn.gamma", (self.outputs,), self.gamma)
         yield Tensor(f"{self.name}.bn.beta", (self.outputs,), "zeros")
 
-    def statistics(self) -> Iterable[Tensor]:
-        """The moving averages of the batch norm."""
-        yield Tensor(f"{self.name}.bn.moving_mean", (self.outputs,), "zeros")
-        yield Tensor(f"{self.name}.bn.moving_variance", (self.outputs,), "ones")
+    def statistics(self, norm: Optional[BatchNorm]) -> Iterable[Tensor]:
+        """The moving averages of the batch norm, if there is one."""
+        if norm is not None:
+            yield Tensor(f"{self.name}.bn.moving_mean", (self.outputs,), "zeros")
+            yield Tensor(f"{self.name}.bn.moving_variance", (self.outputs,), "ones")
 
 
 @dataclass(frozen=True)
@@ -84,7 +90,7 @@ def model_specification(
     description: str,
     image_size: int,
     smallest_image: int,
-    norm: BatchNorm,
+    norm: Optional[BatchNorm],
     convolutions: Iterable[Convolution],
     classifier: Classifier,
     pixels: Callable[[int], Mapping[str, int]],
@@ -106,6 +112,6 @@ def model_specification(
         smallest_image=smallest_image,
         num_classes=classifier.outputs,
         tensors=(*trained, *classifier.tensors()),
-        statistics=tuple(tensor for convolution in convolutions for tensor in convolution.statistics()),
+        statistics=tuple(tensor for convolution in convolutions for tensor in convolution.statistics(norm)),
         uses=uses,
     )

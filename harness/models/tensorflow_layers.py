@@ -5,7 +5,7 @@ No Keras: in graph mode Keras 3 ignores custom getters and registers no update o
 
 from __future__ import annotations
 
-from typing import Callable, Dict, Tuple, Union
+from typing import Callable, Dict, Optional, Tuple, Union
 
 import tensorflow as tf
 
@@ -18,25 +18,33 @@ class Layers:
     """Applies layers to images, asking for every tensor once, in creation order.
 
     ``tensor`` and ``statistics`` give the value that a canonical name has in this step. ``new_statistics`` collects the
-    moving averages to be assigned after a training step.
+    moving averages to be assigned after a training step. Without ``norm`` convolutions have biases.
     """
 
-    def __init__(self, tensor: Lookup, statistics: Lookup, norm: BatchNorm, data_format: str, training: bool):
+    def __init__(self, tensor: Lookup, statistics: Lookup, norm: Optional[BatchNorm], data_format: str, training: bool):
         self.new_statistics: Dict[str, tf.Tensor] = {}
         self.channels = data_format.index("C")  # the axis
         self._tensor, self._statistics, self._norm = tensor, statistics, norm
         self._data_format, self._training = data_format, training
 
     def convolution(self, x: tf.Tensor, layer: Convolution) -> tf.Tensor:
-        """Convolution, batch norm and, if the layer has one, ReLU."""
+        """Convolution, batch norm or bias and, if the layer has one, ReLU."""
         kernel = self._tensor(f"{layer.name}.conv.kernel")
         x = tf.nn.conv2d(x, kernel, layer.stride, self._padding(layer), data_format=self._data_format)
-        x = self._batch_norm(x, f"{layer.name}.bn", layer.outputs)
+        if self._norm:
+            x = self._batch_norm(x, f"{layer.name}.bn", layer.outputs, self._norm)
+        else:
+            bias = tf.cast(self._tensor(f"{layer.name}.conv.bias"), x.dtype)
+            x = tf.nn.bias_add(x, bias, data_format=self._data_format)
         return tf.nn.relu(x) if layer.relu else x
 
     def max_pool(self, x: tf.Tensor, stride: int, padding: str) -> tf.Tensor:
         """3×3."""
         return tf.nn.max_pool2d(x, 3, stride, padding, data_format=self._data_format)
+
+    def halve(self, x: tf.Tensor) -> tf.Tensor:
+        """A 2×2 max pool of stride 2: the last row of an odd height and the last column of an odd width are left out."""
+        return tf.nn.max_pool2d(x, 2, 2, "VALID", data_format=self._data_format)
 
     def average_pool(self, x: tf.Tensor, stride: int, padding: str) -> tf.Tensor:
         """3×3; padding does not count."""
@@ -48,19 +56,19 @@ class Layers:
         x = tf.matmul(x, self._tensor("dense.kernel"))
         return tf.cast(x, tf.float32) + tf.cast(self._tensor("dense.bias"), tf.float32)
 
-    def _batch_norm(self, x: tf.Tensor, name: str, channels: int) -> tf.Tensor:
+    def _batch_norm(self, x: tf.Tensor, name: str, channels: int, norm: BatchNorm) -> tf.Tensor:
         """Scale, offset and statistics are float32, whatever x is."""
-        gamma = self._tensor(f"{name}.gamma") if self._norm.gamma else tf.ones([channels])
+        gamma = self._tensor(f"{name}.gamma") if norm.gamma else tf.ones([channels])
         x, mean, variance = tf.compat.v1.nn.fused_batch_norm(
             x,
             scale=gamma,
             offset=self._tensor(f"{name}.beta"),
             mean=self._statistics(f"{name}.moving_mean"),
             variance=self._statistics(f"{name}.moving_variance"),
-            epsilon=self._norm.epsilon,
+            epsilon=norm.epsilon,
             data_format=self._data_format,
             is_training=self._training,
-            exponential_avg_factor=1 - self._norm.decay,
+            exponential_avg_factor=1 - norm.decay,
         )
         if self._training:
             self.new_statistics.update({f"{name}.moving_mean": mean, f"{name}.moving_variance": variance})

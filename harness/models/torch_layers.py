@@ -5,6 +5,8 @@ A module's path is the canonical name of its tensors; only the last part differs
 
 from __future__ import annotations
 
+from typing import Optional
+
 import torch
 from torch import nn
 
@@ -12,16 +14,16 @@ from harness.models.layers import BatchNorm, Classifier, Convolution
 
 
 class ConvolutionUnit(nn.Module):
-    """Convolution, batch norm and, if the layer has one, ReLU: [N, inputs, H, W] -> [N, outputs, H', W']."""
+    """Convolution, batch norm or bias and, if the layer has one, ReLU: [N, inputs, H, W] -> [N, outputs, H', W']."""
 
-    def __init__(self, layer: Convolution, norm: BatchNorm):
+    def __init__(self, layer: Convolution, norm: Optional[BatchNorm]):
         super().__init__()
-        self.conv = nn.Conv2d(layer.inputs, layer.outputs, layer.size, layer.stride, layer.padding, bias=False)
-        self.bn = batch_norm(layer.outputs, norm)
+        self.conv = nn.Conv2d(layer.inputs, layer.outputs, layer.size, layer.stride, layer.padding, bias=norm is None)
+        self.bn = batch_norm(layer.outputs, norm) if norm else nn.Identity()
         self.relu = layer.relu
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """In place where autograd allows: batch norm keeps its input for the backward pass, ReLU its output."""
+        """In place where autograd allows: what precedes ReLU keeps its input for the backward pass, ReLU its output."""
         x = self.bn(self.conv(x))
         return x.relu_() if self.relu else x
 

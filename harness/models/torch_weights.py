@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from harness.models.channels_first import STORED, canonical, stored_shape
 from harness.models.specification import ModelSpecification, Tensor
 
 _LAST_PART = {
@@ -21,8 +22,6 @@ _LAST_PART = {
     "moving_mean": "running_mean",
     "moving_variance": "running_var",
 }
-_TO_TORCH = {1: (0,), 2: (1, 0), 4: (3, 2, 0, 1)}  # by rank: (in, out) -> (out, in) and HWIO -> OIHW
-_TO_CANONICAL = {1: (0,), 2: (1, 0), 4: (2, 3, 1, 0)}
 
 
 def load(module: nn.Module, specification: ModelSpecification, values: Mapping[str, np.ndarray]) -> None:
@@ -32,17 +31,32 @@ def load(module: nn.Module, specification: ModelSpecification, values: Mapping[s
     """
     everything = (*specification.tensors, *specification.statistics)
     _same_names("values", (tensor.name for tensor in everything), values)
+    for tensor, held in _pairs(module, specification):
+        value = values[tensor.name]
+        if value.shape != tensor.shape:
+            raise ValueError(f"{tensor.name}: the value is {value.shape}, the specification says {tensor.shape}")
+        assign(held, value)
+
+
+def held(module: nn.Module, specification: ModelSpecification) -> Dict[str, torch.Tensor]:
+    """What ``module`` holds for every tensor and statistic, by canonical name; raises as ``load`` does."""
+    return {tensor.name: held for tensor, held in _pairs(module, specification)}
+
+
+def trained(module: nn.Module, specification: ModelSpecification) -> Dict[str, torch.Tensor]:
+    """The parameters that ``module`` trains, by canonical name, in creation order; raises as ``load`` does."""
+    return {tensor.name: held for tensor, held in _pairs(module, specification) if held.requires_grad}
+
+
+def assign(held: torch.Tensor, value: np.ndarray) -> None:
+    """Copy a canonical array into what a module, or its optimizer, holds for it."""
     with torch.no_grad():
-        for tensor, held in _pairs(module, specification):
-            value = values[tensor.name]
-            if value.shape != tensor.shape:
-                raise ValueError(f"{tensor.name}: the value is {value.shape}, the specification says {tensor.shape}")
-            held.copy_(torch.from_numpy(value.transpose(_TO_TORCH[value.ndim])))
+        held.copy_(torch.from_numpy(np.ascontiguousarray(value.transpose(STORED[value.ndim]))))
 
 
 def dump(module: nn.Module, specification: ModelSpecification) -> Dict[str, np.ndarray]:
     """Copies of all tensors and statistics of ``module``, float32 in canonical layout; raises as ``load`` does."""
-    return {tensor.name: _canonical(held) for tensor, held in _pairs(module, specification)}
+    return {tensor.name: canonical_copy(held) for tensor, held in _pairs(module, specification)}
 
 
 def gradients(module: nn.Module, specification: ModelSpecification) -> Dict[str, np.ndarray]:
@@ -55,7 +69,7 @@ def gradients(module: nn.Module, specification: ModelSpecification) -> Dict[str,
         if held.requires_grad:
             if held.grad is None:
                 raise ValueError(f"{tensor.name}: no gradient")
-            found[tensor.name] = _canonical(held.grad)
+            found[tensor.name] = canonical_copy(held.grad)
     return found
 
 
@@ -76,15 +90,15 @@ def _pairs(module: nn.Module, specification: ModelSpecification) -> Iterator[Tup
         by_name = {torch_name(tensor.name): tensor for tensor in tensors}
         _same_names(f"{kind} of the module", by_name, held)
         for name, tensor in by_name.items():
-            shape = tuple(tensor.shape[axis] for axis in _TO_TORCH[len(tensor.shape)])
+            shape = stored_shape(tensor.shape)
             if tuple(held[name].shape) != shape:
                 raise ValueError(f"{tensor.name}: the module has {tuple(held[name].shape)}, not {shape}")
             yield tensor, held[name]
 
 
-def _canonical(held: torch.Tensor) -> np.ndarray:
-    value = held.detach().to("cpu", torch.float32).numpy()
-    return np.array(value.transpose(_TO_CANONICAL[value.ndim]), order="C")
+def canonical_copy(held: torch.Tensor) -> np.ndarray:
+    """A copy of what a module, or its optimizer, holds for a tensor: float32 in canonical layout."""
+    return canonical(held.detach().to("cpu", torch.float32).numpy())
 
 
 def _same_names(what: str, expected: Iterable[str], found: Iterable[str]) -> None:

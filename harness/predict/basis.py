@@ -10,7 +10,6 @@ import numpy as np
 
 from harness import backend as backends
 from harness.errors import InvalidInput
-from harness.exchange import ServerExchange
 from harness.predict import fitting, parameters
 from harness.predict.fitting import DRAWN, Fit
 from harness.predict.forecast import Basis, What
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
 
 _NO_SINGLE = (
-    "no run of {model} on one worker is there; add one, or give --single IMG_PER_S, what one worker trains alone"
+    "no run of {model} on one{device} worker is there; add one, or give --single IMG_PER_S, what one trains alone"
 )
 
 
@@ -32,8 +31,8 @@ def of_site(name: str) -> pandas.DataFrame:
     from harness import published, site
 
     target = site.find(name).name
-    known = next((one for one in parameters.networks() if one.site == target), None)
-    if known is None:
+    known = parameters.network(target)
+    if not known.system:
         having = ", ".join(sorted(one.site for one in parameters.networks() if one.site))
         raise InvalidInput(
             f"--site {name}: nothing was published about it, as was about {having}; give --from RESULTS, measured there"
@@ -58,13 +57,15 @@ def basis(
     single: float | None = None,
     forward_share: float | None = None,
     strict: bool = False,
+    device: str | None = None,
 ) -> Basis:
     """What the results in a DataFrame of ``results.load`` say about ``what``.
 
     Of several groups with the right mechanism (and ``transport``) the one with most sizes is taken. A single worker's step
     comes from it, too, else from another group; of another batch it is scaled. ``single`` (img/s) is given instead of it,
-    ``forward_share`` instead of the usual one. ``strict`` wants a single worker measured. Raises InvalidInput where
-    something is not known.
+    ``forward_share`` instead of the usual one. ``strict`` wants a single worker measured. With ``device`` ("cpu" or
+    "cuda") the single worker's step is one on that; what was fitted to others still tells of the network. Raises
+    InvalidInput where something is not known.
     """
     found, _ = groups(frame, forward_share=forward_share)
     if single is not None:
@@ -82,13 +83,13 @@ def basis(
             f"{f' over {transport}' if transport else ''} to start from; give others, or --single and --throughput"
         )
     if strict and not any(_alike(each, what, None) and each.single_s for one in found for each in one.observations):
-        raise InvalidInput(_NO_SINGLE.format(model=what.model))
+        raise InvalidInput(_NO_SINGLE.format(model=what.model, device=""))
     if len(systems := sorted({one.key.system for one in suitable})) > 1:
         raise InvalidInput(f"results of {len(systems)} systems to start from ({', '.join(systems)}); give those of one")
     found = [one for one in found if one.key.system == systems[0]]
     chosen = max(suitable, key=lambda one: (len({each.workers for each in one.observations}), len(one.observations)))
     fit = fitting.fit(chosen)
-    single_s, single_draws, told = _single(fit, found, what, single)
+    single_s, single_draws, told = _single(fit, found, what, single, device)
     p, draws, more = _with_replicas(fit, what)
     if all(one.relative for one in chosen.observations):
         p, draws = (_in_seconds(each, single_s) for each in (p, draws))
@@ -96,14 +97,15 @@ def basis(
 
 
 def _single(
-    fit: Fit, found: Sequence[Group], what: What, single: float | None
+    fit: Fit, found: Sequence[Group], what: What, single: float | None, device: str | None
 ) -> tuple[float, Floats, tuple[str, ...]]:
     """A single worker's step (s), draws of it, and where it is from. ``single`` (img/s) is what was given instead."""
     if single is not None:
         step_s = what.batch_size / single
         return step_s, np.full(DRAWN, step_s), (f"one worker: {single:g} img/s, as given",)
+    ordered = [fit.group, *(one for one in found if one is not fit.group)]
     for batch in (what.batch_size, None):
-        for group in (fit.group, *(one for one in found if one is not fit.group)):
+        for group in (one for one in ordered if device in (None, one.key.device)):
             those = [one for one in group.observations if _alike(one, what, batch)]
             measured = next((one for one in those if one.single_s is not None and not one.relative), None)
             if measured is not None:
@@ -115,7 +117,7 @@ def _single(
                 if one.relative:
                     continue
                 return _scaled(its.singles[one.work], its.single_draws[one.work], one, what, group, "fitted")
-    raise InvalidInput(_NO_SINGLE.format(model=what.model))
+    raise InvalidInput(_NO_SINGLE.format(model=what.model, device=f" {device}" if device else ""))
 
 
 def _told_single(group: Group, what: What, single: float) -> Group:
@@ -151,9 +153,7 @@ def _in_seconds(p: Parameters, single_s: float) -> Parameters:
 
 def _with_replicas(fit: Fit, what: What) -> tuple[Parameters, Parameters, tuple[str, ...]]:
     """The fit's parameters, with what is known beforehand of copying back if nothing there was copied back."""
-    exchange = what.law(1 if what.has_servers else 0).exchange
-    replica = isinstance(exchange, ServerExchange) and exchange.pulls == "after_push"
-    if not replica or fit.group.replicas:
+    if not what.law(int(what.has_servers)).copies_back or fit.group.replicas:
         return fit.parameters, fit.draws, ()
     mean, deviation = parameters.normal(REPLICA_OVERHEAD.prior)
     drawn = np.exp(mean + deviation * np.random.default_rng(fitting.SEED).standard_normal(DRAWN))

@@ -56,12 +56,12 @@ class Explanation:
         }
 
 
-def explain(what: What, basis: Basis, nodes: int, ps: int) -> Explanation:
-    """What binds a step on ``nodes`` nodes with ``ps`` servers (0: none), and what would help."""
-    prediction = at(what, basis, nodes, ps)
+def explain(what: What, basis: Basis, nodes: int, ps: int | None = None) -> Explanation:
+    """What binds a step on ``nodes`` nodes with ``ps`` servers, by default the best number, and what would help."""
+    fastest = best(what, basis, [nodes])[0]
+    prediction = fastest if ps is None else at(what, basis, nodes, ps)
     alternatives = []
     if what.has_servers:
-        fastest = best(what, basis, [nodes])[0]
         alternatives.append(("the best number of parameter servers", fastest))
         if json.loads(what.options).get("placement") != "partitioned":
             alternatives.append(("partitioning tensors to 1 MiB slices", best(partitioned(what), basis, [nodes])[0]))
@@ -119,7 +119,7 @@ def _of_worker(one: Explanation, bound: Bound) -> str:
     if one.what.has_servers:
         what = "each worker's own endpoint binds: it " + ("receives" if bound.which == "forward" else "sends")
     else:
-        what = f"gradients go {'around a ring' if p.algorithm == 'ring' else 'along a tree'}: "
+        what = f"gradients go {p.summed}: "
         what += "each node sends and receives"
     return (
         f"{what} {size(bytes_)} per step through {size(float(p.throughput))}/s = "

@@ -8,7 +8,7 @@ ones, weighted with how well they explain the measurements, and drawn again.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -62,7 +62,7 @@ class Fit:
 
     def single_s(self, observation: Observation) -> float:
         """A single worker's step for what ``observation`` does."""
-        return self.singles[observation.work] if observation.single_s is None else observation.single_s
+        return float(_single_s(observation, self.singles))
 
     def step_s(self, observation: Observation) -> float:
         """The predicted step, in the unit of the observation."""
@@ -82,6 +82,16 @@ class Fit:
 def tested(observations: Sequence[Observation]) -> list[Observation]:
     """Those that say something about the law: a measured single worker's step is taken as it is."""
     return [one for one in observations if not (one.workers == 1 and one.single_s is not None)]
+
+
+def mean_error(errors: Sequence[float]) -> float:
+    """The mean of the errors' sizes (MAPE, as a share)."""
+    return sum(map(abs, errors)) / len(errors)
+
+
+def _single_s(one: Observation, singles: Mapping[Hashable, Any]) -> Any:
+    """A single worker's step for ``one``: as measured, else as fitted."""
+    return singles[one.work] if one.single_s is None else one.single_s
 
 
 class _Problem:
@@ -128,11 +138,7 @@ class _Problem:
         if forward_share is not None:
             p = replace(p, forward_share=forward_share)
         found = [
-            np.log(
-                one.law.seconds(one.nodes, one.workers, singles[one.work] if one.single_s is None else one.single_s, p)
-                / one.step_s
-            )
-            / one.error
+            np.log(one.law.seconds(one.nodes, one.workers, _single_s(one, singles), p) / one.step_s) / one.error
             for one in self.observations
         ]
         shape = logs.shape[:-1]
@@ -202,8 +208,7 @@ def left_one_out(fitted: Fit) -> tuple[float, ...]:
         start = np.log([*(getattr(fitted.parameters, q.name) for q in problem.quantities), *fitted.singles.values()])
         logs, _ = problem.solve([start])
         singles = problem.singles(logs)
-        single = singles[one.work] if one.single_s is None else one.single_s
-        step = float(one.law.seconds(one.nodes, one.workers, single, problem.parameters(logs)))
+        step = float(one.law.seconds(one.nodes, one.workers, _single_s(one, singles), problem.parameters(logs)))
         errors.append(one.step_s / step - 1)
     return tuple(errors)
 

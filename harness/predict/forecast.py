@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from harness import backend as backends
 from harness.exchange import ServerExchange
+from harness.placement import bytes_per_server
 from harness.predict.fitting import LEVEL, SEED
 from harness.predict.law import COMPUTE, WORKER, Cost, Law, Phase
 from harness.predict.observations import DISCREPANCY, law_for, of_2017
@@ -221,12 +222,7 @@ def _largest(law: Law, what: What, server: int, piece: int) -> tuple[str, float]
     return model.names[tensor], float(model.bytes[tensor])
 
 
-def held(what: What, ps: int) -> list[float]:
+def held(what: What, ps: int) -> list[int]:
     """Bytes that each server holds, in server order; empty without servers."""
-    exchange: Any = what.law(ps).exchange
-    if not isinstance(exchange, ServerExchange):
-        return []
-    sizes = [0.0] * exchange.servers
-    for piece in exchange.pieces:
-        sizes[piece.ps] += piece.bytes
-    return sizes
+    exchange = what.law(ps).exchange
+    return bytes_per_server(exchange.pieces, exchange.servers) if isinstance(exchange, ServerExchange) else []

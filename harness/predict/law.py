@@ -86,6 +86,11 @@ class Law:
     backward: Phase
     buffers: tuple[tuple[int, ...], ...] = ()
 
+    @property
+    def copies_back(self) -> bool:
+        """Whether variables are copied back to replicas, piece by piece, when they have been pushed."""
+        return isinstance(self.exchange, ServerExchange) and self.exchange.pulls == "after_push"
+
     def seconds(self, nodes: Any, workers: Any, step_s: Any, parameters: Parameters) -> Floats:
         """Seconds of a step: arrays of any one shape, or numbers.
 
@@ -105,8 +110,7 @@ class Law:
         forward = _end(self.forward, forward_s, *costs)
         backward = _end(self.backward, backward_s, *costs)
         several = workers > 1
-        replica = isinstance(self.exchange, ServerExchange) and self.exchange.pulls == "after_push"
-        overhead = several * (p.overhead + (p.replica_overhead if replica else 0.0))
+        overhead = several * (p.overhead + (p.replica_overhead if self.copies_back else 0.0))
         return Parts(forward, backward, overhead, self.tokens(nodes) * p.message)
 
     def factors(self, nodes: Any, p: Parameters) -> tuple[Floats, Floats]:

@@ -29,7 +29,7 @@ WORK = ("model", "batch_size", "image_size", "data", "precision", "threads", "tr
 # What runs have in common that are one configuration.
 SAME = (
     *("status", "origin", "system", "software", "backend", "framework", "transport", "device", *WORK),
-    *("nodes", "workers", "ps", "options", "published_efficiency"),
+    *("nodes", "workers", "ps", "options", "published_efficiency", "published_base"),
 )
 
 
@@ -95,11 +95,7 @@ class Group:
     @property
     def replicas(self) -> bool:
         """Whether some run copied variables back to replicas."""
-        return any(_exchange(one.law) == "after_push" for one in self.observations)
-
-
-def _exchange(law: Law) -> str:
-    return law.exchange.pulls if isinstance(law.exchange, ServerExchange) else "allreduce"
+        return any(one.law.copies_back for one in self.observations)
 
 
 def groups(
@@ -110,8 +106,9 @@ def groups(
     Runs of one configuration are one observation, of their mean.
 
     Runs that read image files are left out unless ``data`` is "real": how long reading takes is not part of the law. So are
-    runs of other training (asynchronous, 16 bit gradients), of models that are not in ``harness/models``, and of backends
-    that do not say what they exchange.
+    runs of other training (asynchronous, 16 bit gradients), of models that are not in ``harness/models``, of backends
+    that do not say what they exchange, and efficiencies that are known to be relative to several workers. Of a group's
+    models only one may have nothing but efficiencies, the one with most of them: each model's unit is a step of its own.
     """
     kept, left_out = [], Counter[str]()
     for row in _distinct(frame):
@@ -119,12 +116,30 @@ def groups(
             left_out[reason] += row["runs"]
         else:
             kept.append(row)
+    kept, others = _one_unit(kept)
+    left_out.update(others)
     singles = _singles(kept)
     found: dict[Key, list[Observation]] = {}
     for row in kept:
         found.setdefault(_key(row), []).append(_observation(row, singles))
     made = [Group(key, tuple(_by_size(found[key])), forward_share) for key in sorted(found)]
     return made, [f"{count:,} run{'s' * (count > 1)}: {reason}" for reason, count in left_out.most_common()]
+
+
+def _one_unit(rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], Counter[str]]:
+    """The rows without those efficiencies that are in units of other models' steps; and what to say of these."""
+    models_of: dict[Key, Counter[str]] = {}
+    for row in rows:
+        if math.isnan(row["img_per_s"]):
+            models_of.setdefault(_key(row), Counter())[row["model"]] += 1
+    kept, left_out = [], Counter[str]()
+    for row in rows:
+        usual = models_of[_key(row)].most_common(1)[0][0] if math.isnan(row["img_per_s"]) else row["model"]
+        if row["model"] == usual:
+            kept.append(row)
+        else:
+            left_out[f"an efficiency of {row['model']} cannot be fitted with those of {usual}"] += row["runs"]
+    return kept, left_out
 
 
 def _distinct(frame: pandas.DataFrame) -> list[dict[str, Any]]:
@@ -159,11 +174,13 @@ def _unfit(row: dict[str, Any], data: str) -> str:
     if row["status"] != "completed":
         return "without a number"
     if row["data"] != data and not (row["data"] == "" and data == "synthetic"):
-        return f"{'image files' if row['data'] == 'real' else 'synthetic data'}; the law leaves out what reading costs"
+        return f"{'synthetic data' if row['data'] == 'synthetic' else 'image files'}; the law leaves out what reading costs"
     if row["model"] not in models.names():
         return f"model {row['model']} is not known here"
     if row["training"]:
         return f"{row['training']}: the law is about synchronous steps of 32 bit gradients"
+    if row["published_base"] > 1:
+        return f"an efficiency relative to {row['published_base']} workers; the law starts from a single one"
     try:
         known = backends.backend(row["backend"]).exchange is not None
     except InvalidInput:

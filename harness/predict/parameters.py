@@ -101,6 +101,11 @@ class Parameters:
     algorithm: Algorithm = "ring"
     switch_nodes: int = 1
 
+    @property
+    def summed(self) -> str:
+        """How gradients are summed, in words."""
+        return {"ring": "around a ring", "tree": "along a tree"}[self.algorithm]
+
     def with_values(self, values: Mapping[str, Value]) -> Parameters:
         """With other ``values`` of some of ``NAMES``."""
         changed = [values.get(name, getattr(self, name)) for name in NAMES]

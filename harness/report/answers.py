@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING, Any
 from harness.analysis import verdict as verdicts
 from harness.analysis.verdict import Verdict
 from harness.errors import InvalidInput
+from harness.experiments import ANALYSIS, LIMITED, UNLIMITED, parted
 from harness.models import specification
 from harness.placement import bytes_per_server, place
 from harness.predict import fitting, forecast
 from harness.predict.basis import basis
 from harness.predict.explain import HELPS, explain, partitioned, seconds, sentences, size
-from harness.predict.fitting import Fit, tested
+from harness.predict.fitting import Fit, mean_error, tested
 from harness.predict.forecast import Basis, Prediction, What
 from harness.predict.holdout import HeldOut, condition, hold_out
 from harness.predict.observations import DISCREPANCY, Group, Observation, groups
@@ -34,8 +35,6 @@ from harness.report.text import plural
 if TYPE_CHECKING:
     import pandas
 
-# What `harness experiment` leaves, and folders with runs below it.
-ANALYSIS, LIMITED, UNLIMITED = "analysis.json", "limited", "unlimited"
 COMMAND = "harness answers -o docs/answers.md"
 MODEL = "inception3"
 BATCH = 64
@@ -195,9 +194,7 @@ def analyses(folders: Sequence[str], default: Path) -> dict[str, dict[str, Any]]
         }
     found = {}
     for name, folder in named.items():
-        # Runs on links without a limit lie beside the others, and must not be mistaken for them.
-        apart = all((folder / part).is_dir() for part in (LIMITED, UNLIMITED))
-        from_ = f"{name}/{LIMITED} --control {name}/{UNLIMITED}" if apart else name
+        from_ = f"{name}/{LIMITED} --control {name}/{UNLIMITED}" if parted(folder) else name
         try:
             analysis = json.loads((folder / ANALYSIS).read_text(encoding="utf-8"))
             assert analysis["experiment"] and all(map(str, analysis["findings"]))
@@ -312,8 +309,8 @@ def _drop(facts: Facts) -> list[str]:
         f"{note(_explain(64, before.ps), _explain(128, after.ps))}"
     )
     lines.append(
-        f"- The law fits {plural(len(fit.errors), 'run')} with {plural(fit.fitted, 'number')} to {_mean(fit.errors):.1%} "
-        f"on average. Fitted up to 32 nodes only, it errs by {_listed(unseen)}."
+        f"- The law fits {plural(len(fit.errors), 'run')} with {plural(fit.fitted, 'number')} to "
+        f"{mean_error(fit.errors):.1%} on average. Fitted up to 32 nodes only, it errs by {_listed(unseen)}."
         f"{note(f'harness fit reference:daint --hold-out {HELD_OUT!r}')}"
     )
     return lines
@@ -459,7 +456,7 @@ def _elsewhere(facts: Facts) -> list[str]:
         )
         lines += [
             f"- **{system}** keeps {facts.efficiency(128, system):.1%} on 128 devices ({last.nodes} nodes), measured. "
-            f"{_rate(fit)}. The law fits to {_mean(fit.errors):.1%} on average, and from 32 devices errs by "
+            f"{_rate(fit)}. The law fits to {mean_error(fit.errors):.1%} on average, and from 32 devices errs by "
             f"{_listed(unseen)}.{note(f'harness fit {source} --hold-out {HELD_OUT!r}')}",
             f"  {_capital(sentences(explain(what, start, last.nodes, last.ps))[0])}.{note(f'harness explain {options}')}",
         ]
@@ -492,13 +489,13 @@ def _limits(facts: Facts) -> list[str]:
         lines.append(_accuracy(facts, system, software))
     servers = [facts.fit(system) for system in (DAINT, XLARGE, EIGHT)]
     unseen = [facts.unseen(system) for system in (DAINT, XLARGE, EIGHT)]
-    met = [_mean(one.errors) <= GOAL_ALL for one in servers]
+    met = [mean_error(one.errors) <= GOAL_ALL for one in servers]
     errors = [error for one in unseen for error in one.errors]
     lines += [
         "",
         f"- The goal of {GOAL_ALL:.0%} on average, on all sizes, is met by {sum(met)} of {len(met)} systems with parameter "
         f"servers. The goal of {GOAL_UNSEEN:.0%} above 32 workers, fitted to the others, is "
-        f"{'met' if _mean(errors) <= GOAL_UNSEEN else 'missed'}: {_mean(errors):.1%} on average, "
+        f"{'met' if mean_error(errors) <= GOAL_UNSEEN else 'missed'}: {mean_error(errors):.1%} on average, "
         f"{_signed(max(errors, key=abs))} at worst.{fitted}",
     ]
     for system in (DAINT, XLARGE, EIGHT):
@@ -651,10 +648,10 @@ def _accuracy(facts: Facts, system: str, software: str) -> str:
     fit = facts.fit(system, software)
     alone = fitting.left_one_out(fit)
     held = hold_out(fit.group, condition(HELD_OUT))
-    unseen = f"{_mean(held.errors):.1%} | {_signed(max(held.errors, key=abs))}" if held else "– | –"
+    unseen = f"{mean_error(held.errors):.1%} | {_signed(max(held.errors, key=abs))}" if held else "– | –"
     return (
-        f"| {system} | {software} | {len(fit.errors)} | {fit.fitted} | {_mean(fit.errors):.1%} | "
-        f"{_signed(max(fit.errors, key=abs))} | {_mean(alone):.1%} | {unseen} |"
+        f"| {system} | {software} | {len(fit.errors)} | {fit.fitted} | {mean_error(fit.errors):.1%} | "
+        f"{_signed(max(fit.errors, key=abs))} | {mean_error(alone):.1%} | {unseen} |"
     )
 
 
@@ -669,10 +666,6 @@ def _trend(fit: Fit) -> str:
 def _listed(held: HeldOut) -> str:
     told = [f"{_signed(error)} on {one.workers}" for one, error in zip(held.unseen, held.errors, strict=True)]
     return " and ".join(told)
-
-
-def _mean(errors: Sequence[float]) -> float:
-    return sum(map(abs, errors)) / len(errors)
 
 
 def _signed(share: float) -> str:

@@ -70,7 +70,7 @@ def io_overhead(lines: Sequence[Line], runs: Runs) -> list[Figure]:
 
 
 def overheads(lines: Sequence[Line]) -> list[tuple[Line, list[Overhead]]]:
-    """The I/O overheads of each line on synthetic data that has a counterpart on real data."""
+    """The I/O overheads of each line on real data that has a counterpart on synthetic data."""
     by_curve = {id(line.curve): line for line in lines}
     return [(by_curve[id(curve)], found) for curve, found in scaling.io_overheads([line.curve for line in lines])]
 

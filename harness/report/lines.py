@@ -171,8 +171,9 @@ def _styles(found: Sequence[tuple[Curve, Facets]], names: Sequence[tuple[str, ..
     """
     any_measured = any(facets.origin == ("measured",) for _, facets in found)
     keys = [_look(curve, facets, name) for (curve, facets), name in zip(found, names, strict=True)]
-    colours: dict[Any, int] = {}
-    markers: dict[Any, Marker] = {}
+    colours: dict[_Look, int] = {}
+    of_contenders: dict[_Look, int] = {}
+    markers: dict[_Look, Marker] = {}
     # Weak scaling and the usual terms choose first: the colours that are easiest to tell apart are for the main curves.
     for key in sorted(set(keys), key=lambda key: (key.published, len(key.name), key)):
         shapes = MARKERS.get(key.family, MARKERS["toolkit"])
@@ -181,7 +182,7 @@ def _styles(found: Sequence[tuple[Curve, Facets]], names: Sequence[tuple[str, ..
         if not (any_measured and key.published):
             # What deviates from the usual terms has its contender's colour, and a marker of its own.
             base = key._replace(name=key.name[:1])
-            colours[key] = colours.setdefault(base, len(set(colours.values())) % len(LIGHT.colours))
+            colours[key] = of_contenders.setdefault(base, len(of_contenders) % len(LIGHT.colours))
     dashes = _dashes(found)
     return [
         Style(

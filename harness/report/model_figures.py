@@ -186,7 +186,7 @@ def servers(one: Explained) -> Figure:
     exchange = largest.what.law(ps).exchange
     assert isinstance(exchange, ServerExchange)
     pieces = [[piece for piece in exchange.pieces if piece.ps == number] for number in range(ps)]
-    sizes = [sum(piece.bytes for piece in its) for its in pieces]
+    sizes = held(largest.what, ps)
     full, mean = int(np.argmax(sizes)), sum(sizes) / ps
     others = [number for number in range(ps) if number != full]
     biggest = _biggest(pieces[full])

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from harness.predict.explain import Explanation, rate, seconds, sentences, size
-from harness.predict.fitting import LEVEL, Fit, tested
+from harness.predict.fitting import LEVEL, Fit, mean_error, tested
 from harness.predict.forecast import Basis, Prediction, What
 from harness.predict.holdout import HeldOut
 from harness.predict.law import COMPUTE
@@ -44,11 +44,10 @@ def waits_for(one: Prediction) -> str:
     bound = [each for each in one.bounds if each.server != COMPUTE]
     if not bound:
         return "compute"
-    said = {f"{each.name} with {each.tensor} ({size(each.tensor_bytes)})": each for each in bound}
-    return "; ".join(
-        f"{' and '.join(each.which for each in bound if each.name == by.name and each.tensor == by.tensor)}: {text}"
-        for text, by in said.items()
-    )
+    said: dict[str, list[str]] = {}
+    for each in bound:
+        said.setdefault(f"{each.name} with {each.tensor} ({size(each.tensor_bytes)})", []).append(each.which)
+    return "; ".join(f"{' and '.join(passes)}: {what}" for what, passes in said.items())
 
 
 def explanation(one: Explanation, measured_s: float | None = None, counted: Sequence[str] = ()) -> str:
@@ -80,7 +79,7 @@ def fits(found: Sequence[Fitted], left_out: Sequence[str]) -> str:
     errors = [error for _, _, unseen in found if unseen for error in unseen.errors]
     if errors:
         worst = max(errors, key=abs)
-        said.append(f"Held out: {plural(len(errors), 'run')}, MAPE {_mean(errors):.1%}, worst {worst:+.1%}.")
+        said.append(f"Held out: {plural(len(errors), 'run')}, MAPE {mean_error(errors):.1%}, worst {worst:+.1%}.")
     said.append("Errors are predicted over measured throughput, minus 1. Intervals hold 90 %.")
     said += [f"left out: {one}" for one in left_out]
     return "\n".join(said)
@@ -92,7 +91,7 @@ def _accuracy(fit: Fit, alone: Sequence[float], held: HeldOut | None, backend: s
     these = [(one, error) for one, error in zip(runs, fit.errors, strict=True) if one.backend == backend]
     others = [error for one, error in zip(runs, alone, strict=False) if one.backend == backend]
     line = [key.system, key.software, backend, key.transport, str(len(these)), str(fit.fitted), *_mean_and_worst(these)]
-    line.append(f"{_mean(others):.1%}" if others else "–")
+    line.append(f"{mean_error(others):.1%}" if others else "–")
     if wide:
         unseen = list(zip(held.unseen, held.errors, strict=True)) if held else []
         unseen = [(one, error) for one, error in unseen if one.backend == backend]
@@ -102,15 +101,11 @@ def _accuracy(fit: Fit, alone: Sequence[float], held: HeldOut | None, backend: s
 
 def _mean_and_worst(errors: Sequence[tuple[Observation, float]]) -> tuple[str, str, str]:
     worst, error = max(errors, key=lambda one: abs(one[1]))
-    return f"{_mean([one for _, one in errors]):.1%}", f"{error:+.1%}", _size(worst)
+    return f"{mean_error([one for _, one in errors]):.1%}", f"{error:+.1%}", _size(worst)
 
 
 def _size(one: Observation) -> str:
     return f"{one.workers:,} workers" + (f", {one.ps} ps" if one.ps else "")
-
-
-def _mean(errors: Sequence[float]) -> float:
-    return sum(map(abs, errors)) / len(errors)
 
 
 def parameters(fit: Fit) -> list[str]:
@@ -129,7 +124,7 @@ def parameters(fit: Fit) -> list[str]:
     lines.append(f"forward share of compute: {p.forward_share:g} ({how})")
     if fit.group.key.mechanism == "allreduce":
         free = f", levels within {p.switch_nodes} nodes free" if p.algorithm == "tree" and p.switch_nodes > 1 else ""
-        lines.append(f"gradients summed: {'around a ring' if p.algorithm == 'ring' else 'along a tree'}{free}")
+        lines.append(f"gradients summed: {p.summed}{free}")
     for work, step_s in fit.singles.items():
         run = next(one for one in fit.group.observations if one.work == work)
         lines.append(f"one worker, {run.model}: {seconds(step_s)} per step ({run.batch / step_s:,.4g} img/s; fitted)")
@@ -146,8 +141,8 @@ def _fit_as_dict(fit: Fit, alone: tuple[float, ...], held: HeldOut | None) -> di
     return {
         **fit.group.key._asdict(),
         "fitted": fit.fitted,
-        "mape": _mean(fit.errors),
-        "left_one_out_mape": _mean(alone) if alone else None,
+        "mape": mean_error(fit.errors),
+        "left_one_out_mape": mean_error(alone) if alone else None,
         "parameters": {
             one.quantity.name: {
                 "value": one.value,

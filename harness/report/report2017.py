@@ -38,13 +38,20 @@ def tables(frame: pandas.DataFrame, baseline: int | None = None) -> str:
         *scaling.curves(measured[~servers], by="contender", baseline=baseline or 0),
     ]
     found = [one for one in found if one.scaling == "weak"]
-    pairs: dict[tuple[Any, ...], dict[str, Curve]] = defaultdict(dict)
+    groups: dict[tuple[Any, ...], dict[str, Curve]] = defaultdict(dict)
     for curve in found:
         key = tuple((name, value) for name, value in curve.facets.items() if name != "data")
-        pairs[key][curve.facets["data"]] = curve
+        groups[key][curve.facets["data"]] = curve
+    pairs = [(key, pair) for key, group in groups.items() for pair in _pairs(group)]
     overheads = {id(curve): {one.workers: one for one in several} for curve, several in scaling.io_overheads(found)}
-    told = [_table(dict(key), pair, overheads.get(id(pair.get("synthetic")), {})) for key, pair in pairs.items()]
+    told = [_table(dict(key), pair, overheads.get(id(pair.get("real")), {})) for key, pair in pairs]
     return "\n\n".join(told) or "no run with a number and the usual training"
+
+
+def _pairs(group: Mapping[str, Curve]) -> list[dict[str, Curve]]:
+    """Synthetic data with each kind of real data that there is: one table for cold caches, one for warm ones."""
+    synthetic = {"synthetic": group["synthetic"]} if "synthetic" in group else {}
+    return [synthetic | {"real": group[kind]} for kind in group if kind != "synthetic"] or [synthetic]
 
 
 def _table(facets: Mapping[str, Any], pair: Mapping[str, Curve], overheads: Mapping[int, Overhead]) -> str:
@@ -89,6 +96,7 @@ def _title(facets: Mapping[str, Any], pair: Mapping[str, Curve]) -> str:
         f"{per_node} devices per node" if per_node > 1 else "",
         facets["precision"],
         f"{facets['steps']} steps" if facets["steps"] else "",
+        *([pair["real"].facets["data"]] if pair.get("real") and pair["real"].facets["data"] != "real" else []),
     ]
     return " · ".join(part for part in parts if part)
 

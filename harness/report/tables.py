@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from harness.analysis.scaling import Interval, Overhead
 from harness.analysis.verdict import Verdict
-from harness.predict.fitting import LEVEL, tested
+from harness.predict.fitting import LEVEL, mean_error, tested
 from harness.record import FILE_NAME
 from harness.report import provenance
 from harness.report.figures import Facets, Figure
@@ -130,17 +130,17 @@ def ps_search(lines: Sequence[Line], runs: Runs) -> Table:
 def io_overheads(found: Sequence[tuple[Line, Sequence[Overhead]]]) -> Table:
     """What reading image files costs at each size."""
     columns = (
-        *(one for one in _WHAT if one.name != "data"),
+        *_WHAT,
         *(Column("synthetic img/s", "img_per_s"), Column("files img/s", "img_per_s")),
         *_with_interval("overhead", "share"),
     )
     rows, facets = [], []
     for line, overheads in found:
         for one in overheads:
-            system, model, _, *rest = _what(line, one.workers, one.synthetic.nodes)
             rows.append(
                 (
-                    *(system, model, *rest, one.synthetic.img_per_s, one.real.img_per_s),
+                    *_what(line, one.workers, one.synthetic.nodes),
+                    *(one.synthetic.img_per_s, one.real.img_per_s),
                     *_numbers(one.overhead, one.interval),
                 )
             )
@@ -239,9 +239,9 @@ def fits(found: Sequence[Explained]) -> Table:
             rows.append(
                 (
                     *(key.system, key.software, backend, key.transport, len(mine), one.fit.fitted),
-                    _mean_error([one.fit.errors[number] for number in mine]),
+                    mean_error([one.fit.errors[number] for number in mine]),
                     *(one.fit.errors[worst], observations[worst].label),
-                    None if one.alone is None else _mean_error([one.alone[number] for number in mine]),
+                    None if one.alone is None else mean_error([one.alone[number] for number in mine]),
                 )
             )
             facets.append(one.facets._replace(backend=(backend,)))
@@ -252,10 +252,6 @@ def fits(found: Sequence[Explained]) -> Table:
         "Runs of one configuration count as one."
     )
     return Table("model-fits", "How well the model fits", columns, tuple(rows), tuple(facets), note)
-
-
-def _mean_error(errors: Sequence[float]) -> float:
-    return sum(map(abs, errors)) / len(errors)
 
 
 def parameters(found: Sequence[Explained]) -> Table:
@@ -292,14 +288,11 @@ def parameters(found: Sequence[Explained]) -> Table:
             its.append((f"step of one worker, {run.model}", step_s, None, None, "s", "fitted; nobody measured it"))
         if group.key.mechanism == "allreduce":
             how = "the better of ring and tree"
-            its.append((f"summed {_ALGORITHMS[p.algorithm]}", None, None, None, "", how))
+            its.append((f"summed {p.summed}", None, None, None, "", how))
         rows += [(*who, *each, group.key.software) for each in its]
         facets += [one.facets] * len(its)
     note = f"{'; '.join(f'{name}: {meaning}' for name, meaning in meanings.items())}."
     return Table("model-parameters", "Parameters of the model", columns, tuple(rows), tuple(facets), note)
-
-
-_ALGORITHMS = {"ring": "around a ring", "tree": "along a tree"}
 
 
 def comparison(found: Verdict) -> Table:

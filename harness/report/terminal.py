@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from harness.analysis import traffic
+from harness.analysis.io_overhead import IoOverhead, input_wait
 from harness.analysis.labels import count
 from harness.analysis.statistics import Summary
 from harness.batch import Standing
@@ -20,10 +21,13 @@ from harness.launch.slurm import JobState, SlurmSilent
 from harness.launch.watch import PHASES, Progress
 from harness.plan import LaunchPlan, Process
 from harness.readiness import Readiness
-from harness.record import Record
+from harness.record import AnyRecord, Record
+from harness.report import training
 from harness.report.table import table
-from harness.run import Prepared, Run
+from harness.run import AnyRun, Prepared, Run
 from harness.spec import SYNTHETIC, RunSpec
+from harness.training import TrainingRun
+from harness.training_record import TrainingRecord
 
 if TYPE_CHECKING:
     from harness import campaign
@@ -72,12 +76,51 @@ def summary(record: Record, path: str) -> str:
             f"jitter {steps.jitter_s * 1e3:.1f} ms; slowest rank {steps.slowest_rank} ({slower:+.1f} % of the median rank)",
             f"  gradients  {'; '.join(transports)}",
             *_traffic(record),
+            *_input(record),
             f"  checks     {len(checks)} passed in each of {len(record.repeats)} repeats: "
             + ", ".join(check.name for check in checks),
             f"  record     {path}",
             f"total images/sec: {throughput.mean:.2f}",
         ]
     )
+
+
+def io_overhead(found: IoOverhead, synthetic: Record, path: str) -> str:
+    """What real images cost beside synthetic ones, and why; the summary of the real run follows it."""
+    assert synthetic.derived
+    low, high = found.interval or (None, None)
+    interval = "" if low is None else f" (95 % interval {low:.1%} to {high:.1%})"
+    lines = [
+        f"I/O overhead {found.overhead:.1%}{interval}: (synthetic − real) / synthetic, in img/s",
+        f"  a step takes {found.longer_s * 1e3:+.1f} ms with real images",
+    ]
+    if found.wait:
+        lines[-1] += (
+            f": {found.wait.per_step_s * 1e3:.1f} ms waiting for them, {found.elsewhere_s * 1e3:+.1f} ms elsewhere "
+            f"(decoding takes processors, memory and network from the training)"
+        )
+    return "\n".join(
+        [*lines, f"  synthetic  {with_interval(synthetic.derived.img_per_s)} img/s, record {path}", "with real images:"]
+    )
+
+
+def _input(record: Record) -> list[str]:
+    wait = input_wait(record.repeats)
+    if wait is None:
+        return []
+    shares = [
+        rank.evidence["data_cache"]["left"]
+        for repeat in record.repeats
+        for rank in repeat.ranks
+        if rank.evidence.get("data_cache", {}).get("left") is not None
+    ]
+    cached = (
+        f"{min(shares):.0%} to {max(shares):.0%} of the images in memory before a repeat" if shares else "not known"
+    )
+    return [
+        f"  input      {wait.per_step_s * 1e3:.1f} ms per step waited for images ({wait.share:.1%} of it), "
+        f"most on rank {wait.rank}; page cache {record.spec.data_cache.replace('_', ' ')}: {cached}"
+    ]
 
 
 def _traffic(record: Record) -> list[str]:
@@ -108,15 +151,21 @@ def submitted(jobs: Sequence[tuple[Path, str]], by_hand: bool) -> str:
 
 def standings(found: Sequence[Standing]) -> str:
     """How far runs on a cluster are, as a table."""
-    rows: list[tuple[str, ...]] = [("run", "state", "repeats", "jobs", "")]
+    units = dict.fromkeys(one.run.unit for one in found)
+    rows: list[tuple[str, ...]] = [("run", "state", "/".join(units), "jobs", "")]
     for one in found:
         jobs = ", ".join(f"{state.id} {state.state}" for state in one.states)
         state = one.record.status if one.record else one.state
-        told = one.reason
-        if one.record and one.record.derived:
-            told = f"{one.record.derived.img_per_s.mean:.2f} img/s"
-        rows.append((one.run.folder.name, state, f"{one.repeats}/{one.run.spec.repeats}", jobs, told))
+        told = outcome(one.record) if one.record and not one.record.problem else one.reason
+        rows.append((one.run.folder.name, state, f"{one.done}/{one.run.planned}", jobs, told))
     return table(rows, right={2})
+
+
+def outcome(record: AnyRecord) -> str:
+    """What a record has found, in a few words; nothing if that is nothing."""
+    if isinstance(record, TrainingRecord):
+        return training.outcome(record)
+    return f"{record.derived.img_per_s.mean:.2f} img/s" if isinstance(record, Record) and record.derived else ""
 
 
 def study(found: Sequence[campaign.Standing]) -> str:
@@ -280,17 +329,28 @@ class ProgressLine:
         self._live = enabled and stream.isatty()
         self._written_at = 0.0
         self._phase_since = ("", 0.0)
+        self._epochs_told = 0
 
-    def __call__(self, run: Run, repeat: int, progress: Progress) -> None:
-        """Show the progress of one repeat."""
+    def __call__(self, run: AnyRun, repeat: int, progress: Progress) -> None:
+        """Show the progress of one repeat. The epochs of a training keep a line each."""
+        if self._live and len(progress.epochs) > self._epochs_told:
+            self.clear()
+            for epoch in progress.epochs[self._epochs_told :]:
+                self._stream.write(f"{training.epoch(epoch)}\n")
+            self._epochs_told = len(progress.epochs)
         if not self._due():
             return
         now = time.monotonic()
-        key = f"{run.folder} {repeat} {progress.phase}"
+        key = f"{run.folder} {repeat} {progress.phase} {len(progress.epochs)}"
         if self._phase_since[0] != key:
             self._phase_since = (key, now)
-        text = f"{run.spec.backend} × {run.spec.nodes}  repeat {repeat}/{run.spec.repeats}  "
-        self._show(text + self._where(run.spec, progress, now - self._phase_since[1]))
+        since_s = now - self._phase_since[1]
+        if isinstance(run, TrainingRun) and progress.phase == "training":
+            self._show(training.under_way(run, progress, since_s))
+            return
+        which = f"repeat {repeat}/{run.spec.repeats}  " if isinstance(run, Run) else ""
+        text = f"{run.spec.backend} × {run.spec.nodes}  {which}"
+        self._show(text + self._where(run.spec, progress, since_s))
 
     progress = __call__
 
@@ -308,12 +368,12 @@ class ProgressLine:
         if self._due():
             self._show(f"Slurm does not answer, asking again ({error})")
 
-    def recorded(self, record: Record) -> None:
+    def recorded(self, record: AnyRecord) -> None:
         """A run has ended."""
         if self._live:
             self.clear()
-            outcome = "" if record.derived is None else f": {record.derived.img_per_s.mean:.2f} img/s"
-            self._stream.write(f"{record.id} {record.status}{outcome}\n")
+            found = outcome(record)
+            self._stream.write(f"{record.id} {record.status}{f': {found}' if found else ''}\n")
 
     def _due(self) -> bool:
         if not self._live or time.monotonic() - self._written_at < REFRESH_S:
@@ -348,6 +408,34 @@ class ProgressLine:
                 return f"measuring {spec.steps} steps on {reached}: about {share:.0%}, {left:.0f} s left"
             case _:
                 return "checking"
+
+
+class CountLine(ProgressLine):
+    """How many of a known number are done, how fast, and when all will be. ``per`` of them are one of a ``unit``."""
+
+    def __init__(self, unit: str, per: int = 1, enabled: bool = True, stream: TextIO = sys.stderr) -> None:
+        super().__init__(enabled, stream)
+        self._unit, self._per = unit, per
+        self._first: tuple[int, float] | None = None
+
+    def count(self, done: int, of: int) -> None:
+        """Show how far it is. What was done at the first call was done before, and says nothing of the speed."""
+        now = time.monotonic()
+        self._first = self._first or (done, now)
+        if not self._due():
+            return
+        text = f"{done // self._per:,} of {of // self._per:,} {self._unit}"
+        rate = (done - self._first[0]) / (now - self._first[1]) if now > self._first[1] else 0.0
+        if rate:
+            text += f", {rate / self._per:,.0f} {self._unit}/s, {_duration((of - done) / rate)} left"
+        self._show(text)
+
+
+def _duration(seconds: float) -> str:
+    """``40 s``, ``12 min``, ``3.5 h``."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 def _from(phase: str) -> tuple[str, ...]:

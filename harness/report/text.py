@@ -23,3 +23,15 @@ def percent(share: float, limits: tuple[float, float] | None, digits: int) -> st
 def minute(time: str) -> str:
     """``2026-01-31 04:05`` of an ISO 8601 time."""
     return time[:16].replace("T", " ")
+
+
+def duration(seconds: float) -> str:
+    """``12.3 s``, ``4 min 5 s``, ``1 h 20 min``, ``2 d 3 h``."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest_s = divmod(round(seconds), 60)
+    hours, rest_min = divmod(minutes, 60)
+    days, rest_h = divmod(hours, 24)
+    if days:
+        return f"{days} d {rest_h} h"
+    return f"{hours} h {rest_min} min" if hours else f"{minutes} min {rest_s} s"

@@ -21,7 +21,7 @@ from typing import Any, Dict, Iterable, List, Optional
 
 from harness.worker.network import interface_of
 
-FILES = ("spec.json", "plan.json", "images.index")
+FILES = ("spec.json", "plan.json", "images.index", "validation.index")
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where Linux keeps POSIX shared memory
 CHUNK = 1 << 16
 LOOK_S = 0.5  # each look costs the machine that is being measured a little

@@ -41,6 +41,7 @@ def evidence(job: Job, state: State) -> Dict[str, Any]:
         "transport": state.transport,
         "device": state.device,
         "details": state.details,
+        "input_wait_s": state.input_wait_s[-job.spec["steps"] :],
     }
 
 

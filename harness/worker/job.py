@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 import numpy as np
 
 from harness import models
-from harness.inputs import index, synthetic
+from harness.inputs import index, order, page_cache, synthetic
+from harness.worker import checkpoint
 from harness.worker.seating import Hosts, seated
 
 
@@ -63,20 +66,72 @@ class Job:
         return self.run_dir / "images.index"
 
     @property
+    def training(self) -> Optional[Dict[str, Any]]:
+        """How to train to an accuracy; None when img/s are measured."""
+        found: Optional[Dict[str, Any]] = self.spec.get("training")
+        return found
+
+    @property
     def real_data(self) -> bool:
         """True when the run reads images from files."""
         return bool(self.spec["data"] != "synthetic")
 
+    @property
+    def epochs_before(self) -> int:
+        """Epochs that were trained before this run, which goes on from their checkpoint."""
+        if self.training is None or self.training["resume"] is None:
+            return 0
+        return len(checkpoint.history(self.training["resume"]))
+
+    def steps_per_epoch(self, images: int) -> int:
+        """Steps in which all ``images`` are read; the last one is filled with images of the next epoch."""
+        return math.ceil(images / (self.world_size * self.devices * int(self.spec["batch_size"])))
+
     def reading(self, device: int = 0) -> Dict[str, Any]:
         """Which images a device of this process reads: what every input pipeline of ``harness.inputs`` takes."""
+        images = index.read(self.image_index)
         return {
-            "index": index.read(self.image_index),
+            "index": images,
             "rank": self.rank * self.devices + device,
             "world": self.world_size * self.devices,
             "batch_size": self.spec["batch_size"],
             "image_size": self.spec["image_size"],
+            "num_classes": models.specification(self.spec["model"]).num_classes,
             "seed": self.spec["seed"],
+            "done": self.epochs_before * self.steps_per_epoch(len(images)) * self.spec["batch_size"],
         }
+
+    def evaluating(self) -> Dict[str, Any]:
+        """Which images this process evaluates, on its first device: what ``evaluation`` of ``harness.inputs`` takes."""
+        return {
+            "index": index.read(self.run_dir / "validation.index"),
+            "rank": self.rank,
+            "world": self.world_size,
+            "batch_size": self.spec["batch_size"],
+            "image_size": self.spec["image_size"],
+            "num_classes": models.specification(self.spec["model"]).num_classes,
+        }
+
+    def cache_images(self) -> Dict[str, Any]:
+        """Bring the page cache into the state of ``--data-cache`` for what this process will read.
+
+        Returns what to note of it: the share of those bytes that was cached before, and that is now (None: not known).
+        """
+        wanted = self.spec["data_cache"]
+        extents = [extent for device in range(self.devices) for extent in self._extents(device)]
+        found = page_cache.cached_share(extents)
+        if wanted == "as_found":
+            return {"data_cache": {"wanted": wanted, "found": found, "left": found}}
+        (page_cache.forget if wanted == "cold" else page_cache.fetch)(extents)
+        return {"data_cache": {"wanted": wanted, "found": found, "left": page_cache.cached_share(extents)}}
+
+    def _extents(self, device: int) -> Iterator[page_cache.Extent]:
+        """Where the images are that a device of this process reads."""
+        images, reading = index.read(self.image_index), self.reading(device)
+        count = (self.spec["warmup_steps"] + self.spec["steps"]) * self.spec["batch_size"]
+        positions = order.order(images, reading["rank"], reading["world"], reading["seed"], reading["done"])
+        first = {image for _, image in itertools.islice(positions, min(count, -(-len(images) // reading["world"])))}
+        return (images.extent(image) for image in sorted(first))
 
     def synthetic_batch(self, device: int = 0) -> Tuple[np.ndarray, np.ndarray]:
         """A device's synthetic batch, the same in every framework: images float32 [N, H, W, 3], labels int64 [N]."""

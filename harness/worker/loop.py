@@ -1,4 +1,4 @@
-"""The measured loop: the only place where the suite takes the time.
+"""The measured loop: the only place where the suite takes the time of what becomes img/s.
 
 Every backend trains through this function, so img/s means the same for all of them:
 

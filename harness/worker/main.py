@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, List
 if TYPE_CHECKING:
     from harness.worker.events import Events
     from harness.worker.job import Job
+    from harness.worker.trainer import State, Trainer
 
 # At import: processes that a trainer spawns import this module first, and need the package too.
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -66,17 +67,34 @@ _kept: List[Any] = []
 
 
 def _work(job: Job, events: Events, trainer_module: ModuleType) -> None:
-    from dataclasses import asdict
-
     from harness.worker import machine
     from harness.worker.checks import evidence, software
-    from harness.worker.loop import measure
 
+    cache = job.cache_images() if job.real_data else {}
     trainer = trainer_module.create(job)
     _kept.append(trainer)
     trainer.setup()
     events.emit("ready")
     trainer.barrier()
+    state = _trained(job, events, trainer) if job.training else _measured(job, events, trainer)
+    if job.spec["save_parameters"]:
+        import numpy as np
+
+        np.savez(job.repeat_dir / f"parameters-{job.rank}.npz", **state.parameters)  # type: ignore[arg-type]
+    events.emit("evidence", **evidence(job, state), **cache)
+    if job.rank == 0:
+        facts = {"machine": machine.describe(), "variables": machine.relevant_variables(os.environ)}
+        events.emit("software", **software(), **facts)
+    trainer.barrier()  # nobody leaves, and no server ends, while a worker still reads parameters
+    trainer.close()
+
+
+def _measured(job: Job, events: Events, trainer: Trainer) -> State:
+    """Measure img/s."""
+    from dataclasses import asdict
+
+    from harness.worker.loop import measure
+
     window = measure(
         trainer,
         trainer.clock,
@@ -85,17 +103,23 @@ def _work(job: Job, events: Events, trainer_module: ModuleType) -> None:
         lambda phase, step_s: events.emit(phase, step_s=step_s),
     )
     events.emit("measured", **asdict(window))
-    state = trainer.state()
-    if job.spec["save_parameters"]:
-        import numpy as np
+    return trainer.state()
 
-        np.savez(job.repeat_dir / f"parameters-{job.rank}.npz", **state.parameters)
-    events.emit("evidence", **evidence(job, state))
-    if job.rank == 0:
-        facts = {"machine": machine.describe(), "variables": machine.relevant_variables(os.environ)}
-        events.emit("software", **software(), **facts)
-    trainer.barrier()  # nobody leaves, and no server ends, while a worker still reads parameters
-    trainer.close()
+
+def _trained(job: Job, events: Events, trainer: Trainer) -> State:
+    """Train to an accuracy. Of its losses and waits the state has the last epoch's; reports have the means of all."""
+    from dataclasses import asdict, replace
+
+    from harness.worker.trainer import Learner
+    from harness.worker.training import train
+
+    if not isinstance(trainer, Learner):
+        raise TypeError(f"{job.spec['backend']} cannot train to an accuracy: its trainer is no Learner")
+    trained = train(trainer, job, events)
+    state = trainer.state()
+    events.emit("trained", **asdict(trained), waited_s=sum(state.input_wait_s))
+    last = slice(-trained.steps_per_epoch, None)
+    return replace(state, losses=state.losses[last], input_wait_s=state.input_wait_s[last])
 
 
 def _load_trainer(path: str) -> ModuleType:

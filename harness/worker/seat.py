@@ -26,6 +26,7 @@ import bootstrap  # noqa: F401
 from harness.worker.seating import Hosts, host_file, seated, write_json
 
 NOT_MEASURED = 3
+RECORDS = ("record.json", "training.json")  # of a measurement, of a training
 
 
 def _main() -> int:
@@ -50,7 +51,7 @@ def _main() -> int:
 
 def _not_to_be_measured(run_dir: Path, repeat_dir: Path) -> str:
     """Why this repeat is left out, "" if it is not. Another job may have it: somebody may submit a script twice."""
-    if (run_dir / "record.json").exists():
+    if any((run_dir / name).exists() for name in RECORDS):
         return "the run has its record already"
     job = _job()
     there = Hosts.read(repeat_dir)

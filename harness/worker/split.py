@@ -72,6 +72,37 @@ def tensorflow_passes(job: Any) -> Passes:
     return (lambda: replica.run(traced[0])), (lambda: replica.run(traced[1]))
 
 
+def caffe2_passes(job: Any) -> Passes:
+    """Caffe2's, as data_parallel_model makes them for one device; without updates a net has no gradients either."""
+    from caffe2.python import data_parallel_model, model_helper, workspace
+
+    from harness.frameworks.caffe2 import Replica, plain_errors
+
+    replica = Replica(job)
+
+    def net(name: str, updates: Any) -> Any:
+        model = model_helper.ModelHelper(name=name, init_params=updates is not None)
+        data_parallel_model.Parallelize(
+            model,
+            input_builder_fun=replica.add_inputs,
+            forward_pass_builder_fun=replica.add_model,
+            param_update_builder_fun=updates,
+            devices=[0],
+            net_type="simple",  # the trainer's nets, too, compute one thing after another
+            ideep=True,
+        )
+        with plain_errors():
+            workspace.RunNetOnce(model.param_init_net)
+        return model.net
+
+    forward, step = net("forward", None), net("step", replica.add_updates)
+    replica.load()
+    with plain_errors():
+        for one in (forward, step):
+            workspace.CreateNet(one)
+    return (lambda: replica.run(forward)), (lambda: replica.run(step))
+
+
 def main() -> None:
     """Measure what stdin asks for."""
     from harness.worker.job import Job
@@ -80,7 +111,8 @@ def main() -> None:
     answer = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what frameworks print is no answer
     job = Job(Path(), 1, spec, {"world_size": 1, "processes": []}, {"role": "worker", "rank": 0, "devices": 1})
-    made = {"torch": torch_passes, "tensorflow": tensorflow_passes}[spec["framework"]](job)
+    passes = {"torch": torch_passes, "tensorflow": tensorflow_passes, "caffe2": caffe2_passes}
+    made = passes[spec["framework"]](job)
     json.dump(measure(made, spec["warmup_steps"], spec["steps"]), answer)
     answer.close()
 

@@ -93,8 +93,14 @@ def _attend(
     timeout_s: float,
     channel: Optional[Channel],
 ) -> int:
+    starting = False
+    asked_early: List[str] = []
+
     def end(number: int, frame: object) -> None:
-        raise Ended(signal.Signals(number).name)
+        if starting:  # a process that is just being made would be lost
+            asked_early.append(signal.Signals(number).name)
+        else:
+            raise Ended(signal.Signals(number).name)
 
     for number in ASKING:
         signal.signal(number, end)
@@ -102,6 +108,7 @@ def _attend(
         env = _environment(process)
         if channel:
             env = channel.variables(process, env)
+        starting = True
         # What PMI has opened for this task (close_fds) belongs to the process.
         child = subprocess.Popen(
             argv,
@@ -119,6 +126,9 @@ def _attend(
         report(how=f"cannot be started: {error}", code=1)
         return 1
     try:
+        starting = False
+        if asked_early:
+            raise Ended(asked_early[0])
         code = channel.wait(child, timeout_s) if channel else child.wait(timeout_s)
         if code == -signal.SIGTERM:
             time.sleep(SAME_MOMENT_S)

@@ -7,11 +7,12 @@ A ``trainer.py`` defines ``create(job) -> Trainer`` and, if its plan has paramet
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Protocol, Tuple
+from typing import Any, Dict, List, Mapping, Protocol, Sequence, Tuple, runtime_checkable
 
 import numpy as np
 
 from harness.worker.clock import Clock
+from harness.worker.evaluation import Evaluation
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,8 @@ class State:
     ``parameters`` are this worker's view, float32 in the canonical layout (see ``harness.models.specification``), keyed by
     tensor name. ``losses`` are this worker's, of every step since the start. ``updates`` counts how often the parameters
     were updated since the start, as counted where they live. ``world_size`` (worker processes) and ``transport`` are what
-    the framework reports at run time, not what was asked for.
+    the framework reports at run time, not what was asked for. ``input_wait_s`` has the seconds that each step since the
+    start waited for its batch, of the device that waited longest; it is empty where the batch is always the same.
     """
 
     parameters: Dict[str, np.ndarray]
@@ -31,6 +33,7 @@ class State:
     transport: str
     device: str
     details: Dict[str, Any] = field(default_factory=dict)
+    input_wait_s: List[float] = field(default_factory=list)
 
 
 class Trainer(Protocol):
@@ -63,3 +66,70 @@ class Trainer(Protocol):
 
     def close(self) -> None:
         """Leave in good order. Called after a barrier; parameter servers end because of it."""
+
+
+@runtime_checkable
+class Learner(Trainer, Protocol):
+    """A trainer that can train to an accuracy (see ``harness.worker.training``). Measurements call none of these.
+
+    ``values`` and ``restore`` speak of parameters, batch-norm statistics and, with momentum, velocities: float32 by name
+    (``harness.worker.checkpoint``), in the canonical layout.
+    """
+
+    def set_learning_rate(self, rate: float) -> None:
+        """Of the steps that follow, on all devices of this worker."""
+
+    def losses(self, since: int) -> List[float]:
+        """This worker's losses from step ``since`` on; its first step has number 0. Waits for the device."""
+
+    def total(self, numbers: Sequence[float]) -> List[float]:
+        """The sums over all workers of as many numbers from each; the same result everywhere. Called by all of them.
+
+        Whole numbers below 2^24 are added exactly.
+        """
+
+    def evaluate(self) -> Evaluation:
+        """One pass over this worker's share of the validation images, in inference mode. Called by all workers."""
+
+    def statistics(self) -> Dict[str, np.ndarray]:
+        """This worker's batch-norm statistics (the mean of its devices'). Empty for models without any."""
+
+    def values(self) -> Dict[str, np.ndarray]:
+        """All that a checkpoint holds. Called by rank 0 alone, while the others wait for it."""
+
+    def restore(self, values: Mapping[str, np.ndarray]) -> None:
+        """Set what is in ``values`` on this worker's devices and on the servers. Called by all, with the same values."""
+
+
+class ReplicaLearner:
+    """What a Learner's replica does for it. A base of trainers with one, as ``_replica``; theirs is ``total``."""
+
+    _replica: Any
+
+    def set_learning_rate(self, rate: float) -> None:
+        """Of the steps that follow."""
+        self._replica.set_learning_rate(rate)
+
+    def losses(self, since: int) -> List[float]:
+        """Those of this rank."""
+        found: List[float] = self._replica.losses(since)
+        return found
+
+    def evaluate(self) -> Evaluation:
+        """This rank's share of the validation images."""
+        found: Evaluation = self._replica.evaluate()
+        return found
+
+    def statistics(self) -> Dict[str, np.ndarray]:
+        """Those of this rank's batch norms."""
+        found: Dict[str, np.ndarray] = self._replica.statistics()
+        return found
+
+    def values(self) -> Dict[str, np.ndarray]:
+        """This rank's."""
+        found: Dict[str, np.ndarray] = self._replica.values()
+        return found
+
+    def restore(self, values: Mapping[str, np.ndarray]) -> None:
+        """Set this rank's own."""
+        self._replica.restore(values)

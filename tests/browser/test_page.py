@@ -270,6 +270,7 @@ def test_a_report_of_failed_runs_only_says_so_and_why(show: Open, tmp_path: Path
     assert shown.page.locator("figure").count() == 0 and shown.complaints == []
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_10_000_runs_are_ready_within_two_seconds_and_drawn_as_soon_as_plotly_has_started(
     show: Open, tmp_path: Path

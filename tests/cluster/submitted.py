@@ -11,14 +11,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.conftest import Finished
+from tests.conftest import PATIENCE_S, Finished
 
 from .virtual import VirtualCluster
 
-TINY = ["--model", "resnet50", "--batch-size", "2", "--image-size", "32", "--threads", "1", "--timeout", "120"]
+TINY = ["--model", "pointwise", "--batch-size", "2", "--image-size", "32", "--threads", "1", "--timeout", "240"]
 FEW_STEPS = ["--warmup", "1", "--steps", "3", "--repeats", "1"]
 LONG = ["--warmup", "1", "--steps", "100000", "--repeats", "2"]
-PATIENCE_S = 120.0
 
 SITE = """
 [[systems]]
@@ -47,10 +46,11 @@ class User:
         self.output = folder / "runs"
 
     def _argv(self, command: str, *arguments: str) -> list[str]:
-        at = ["--site", str(self.site), "--output", str(self.output)] if command in ("run", "compare-backends") else []
+        begins = command in ("run", "compare-backends", "train")
+        at = ["--site", str(self.site), "--output", str(self.output)] if begins else []
         return [sys.executable, "-m", "harness", command, *at, *arguments]
 
-    def harness(self, command: str, *arguments: str, timeout: float = 300, **environ: str) -> Finished:
+    def harness(self, command: str, *arguments: str, timeout: float = PATIENCE_S, **environ: str) -> Finished:
         """A command, to its end."""
         return self.cluster.run(*self._argv(command, *arguments), timeout=timeout, **environ)
 
@@ -121,4 +121,4 @@ def wait_for(true: Callable[[], bool], what: str, timeout: float = PATIENCE_S) -
 def nothing_is_left(cluster: VirtualCluster) -> None:
     """No process of any job is left on any node, nor a job in the queue."""
     cluster.settle()
-    wait_for(lambda: not any(cluster.processes().values()), f"no process is left: {cluster.processes()}", 30)
+    wait_for(lambda: not any(cluster.processes().values()), f"no process is left: {cluster.processes()}")

@@ -46,6 +46,7 @@ def test_a_site_with_too_few_nodes_is_refused_before_anything_is_submitted(
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_two_points_are_measured_and_explained(cluster: VirtualCluster, tmp_path: Path) -> None:
     """One parameter server for two nodes: the law with a fitted throughput, from real runs to the page."""

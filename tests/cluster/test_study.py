@@ -23,6 +23,7 @@ from .virtual import VirtualCluster
 pytestmark = pytest.mark.cluster
 TINY = """
 [common]
+model = "pointwise"
 batch-size = 2
 image-size = 32
 warmup = 1
@@ -96,12 +97,12 @@ def test_jobs_go_on_one_at_a_time_when_the_controller_is_killed(cluster: Virtual
     tables = '[[matrix]]\nbackend = "pytorch"\nnodes = [1, 2]\n'
     trial = Studied(cluster, tmp_path, "max_jobs = 1\n", tables)
     controller = cluster.popen(*trial.argv("run"))
-    cluster.wait(lambda: bool(list(tmp_path.glob("runs/trial/*/repeat-1/hosts.json"))), 60, "the first repeat")
+    cluster.wait(lambda: bool(list(tmp_path.glob("runs/trial/*/repeat-1/hosts.json"))), "the first repeat")
     controller.send_signal(signal.SIGKILL)
     controller.wait()
     assert set(states(trial("status", "--json"))) <= {"running", "queued"}
     assert trial.records() == []
-    cluster.settle(120)
+    cluster.settle()
     collected = trial("collect", "--json")
     assert (collected.code, states(collected)) == (0, ["completed", "completed"])
     spans = trial.spans()
@@ -110,7 +111,7 @@ def test_jobs_go_on_one_at_a_time_when_the_controller_is_killed(cluster: Virtual
     began = time.monotonic()
     again = trial("run", "--json")
     assert (again.code, again.json) == (0, collected.json)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60
 
 
 def test_a_point_that_fails_does_not_stop_the_others_and_is_retried_when_asked(

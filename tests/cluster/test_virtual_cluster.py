@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import PATIENCE_S
+
 from .virtual import PROGRAM, VirtualCluster
 
 pytestmark = pytest.mark.cluster
@@ -56,6 +58,7 @@ def test_bytes_show_on_the_two_links_they_pass_and_on_no_other(cluster: VirtualC
     assert max(received[node] for node in NODES if node != "node2") < slack
 
 
+@pytest.mark.alone
 def test_links_are_as_fast_as_asked(cluster: VirtualCluster) -> None:
     for rate, size in {"200mbit": 20_000_000, "80mbit": 10_000_000}.items():
         cluster.rate(rate)
@@ -122,14 +125,14 @@ def test_what_is_mounted_on_the_head_is_seen_on_the_nodes_and_not_on_the_host(
 def test_what_runs_is_listed_where_it_runs(cluster: VirtualCluster) -> None:
     job = cluster.popen("srun", "--nodelist=node2", "sleep", "321", stderr=subprocess.DEVNULL)
     try:
-        cluster.wait(lambda: "sleep 321" in str(cluster.processes()["node2"]), 20, "the task is listed")
+        cluster.wait(lambda: "sleep 321" in str(cluster.processes()["node2"]), "the task is listed")
         assert "srun" in str(cluster.processes()["head"])
         assert not cluster.processes()["node1"]
     finally:
         cluster.run("scancel", "--user=root").succeeded()
-        job.wait(30)
+        job.wait(PATIENCE_S)
     cluster.settle()
-    cluster.wait(lambda: not any(cluster.processes().values()), 20, "nothing is left")
+    cluster.wait(lambda: not any(cluster.processes().values()), "nothing is left")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
@@ -137,7 +140,7 @@ def test_a_signal_to_run_reaches_the_command(cluster: VirtualCluster, number: si
     command = cluster.popen("sh", "-c", "echo here; exec sleep 60", stdout=subprocess.PIPE)
     assert command.stdout and command.stdout.readline() == "here\n"
     command.send_signal(number)
-    assert command.wait(10) == -number
+    assert command.wait(PATIENCE_S) == -number
 
 
 def test_run_has_the_commands_exit_code_and_this_directory(cluster: VirtualCluster) -> None:
@@ -160,10 +163,10 @@ def test_a_cut_link_carries_nothing_until_it_is_joined(cluster: VirtualCluster) 
 def test_a_failed_node_goes_down_and_comes_back(cluster: VirtualCluster, tmp_path: Path) -> None:
     output = ["--no-requeue", f"--output={tmp_path}/out", "--nodelist=node3"]
     job = cluster.run("sbatch", "--parsable", *output, "--wrap", "sleep 300").succeeded().stdout.strip()
-    cluster.wait(lambda: "sleep 300" in str(cluster.processes()["node3"]), 20, "the job runs")
+    cluster.wait(lambda: "sleep 300" in str(cluster.processes()["node3"]), "the job runs")
     cluster.fail("node3")
     assert "node3" not in cluster.processes()
-    cluster.wait(lambda: cluster.states()["node3"].rstrip("*") == "down", 60, "Slurm notices")
+    cluster.wait(lambda: cluster.states()["node3"].rstrip("*") == "down", "Slurm notices")
     assert "JobState=NODE_FAIL" in cluster.run("scontrol", "show", "job", job).stdout
     cluster.boot("node3")
     cluster.settle()
@@ -195,7 +198,7 @@ def test_accounting_knows_how_jobs_ended_and_refuses_unknown_accounts(accounting
     bad = accounting_cluster.run(*submit, "--wrap", "exit 3").succeeded().stdout.strip()  # project is the default
     ended = f"{good}|project|COMPLETED|0:0\n{bad}|project|FAILED|3:0\n"
     ask = ["sacct", "-XnP", "-j", f"{good},{bad}", "-o", "jobid,account,state,exitcode"]
-    accounting_cluster.wait(lambda: accounting_cluster.run(*ask).stdout == ended, 30, "sacct knows")
+    accounting_cluster.wait(lambda: accounting_cluster.run(*ask).stdout == ended, "sacct knows")
 
 
 def left(cluster: VirtualCluster) -> list[str]:
@@ -219,16 +222,16 @@ def test_nothing_is_left(end: str) -> None:
     virtual.up()
     stray = virtual.popen("sleep", "300")
     virtual.run("sbatch", "--output=/dev/null", "--nodes=2", "--wrap", "srun sleep 300").succeeded()
-    virtual.wait(lambda: "sleep" in str(virtual.processes()["node2"]), 20, "the job runs")
+    virtual.wait(lambda: "sleep" in str(virtual.processes()["node2"]), "the job runs")
     assert left(virtual)
     if end == "killed":  # with the first process of the namespaces everything inside goes
         os.kill(int((virtual.state / "head.pid").read_text().split()[0]), signal.SIGKILL)
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + PATIENCE_S
         while left(virtual) and time.monotonic() < deadline:
             time.sleep(0.1)
         assert not left(virtual)
     virtual.down()
-    assert stray.wait(10) == -signal.SIGKILL
+    assert stray.wait(PATIENCE_S) == -signal.SIGKILL
     assert not left(virtual)
     assert not virtual.state.exists()
     assert host() == before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -12,9 +13,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.conftest import Finished
+from tests.conftest import PATIENCE_S, Finished
 
 PROGRAM = Path(__file__).parents[2] / "cluster" / "cluster.py"
+# Reads a command, waits for the end of whoever sent it, and runs it: pytest-xdist kills its processes ten seconds after it
+# is interrupted, which may be before a cluster is down. (As an argument the command would be taken for what is left of it.)
+AFTERWARDS = "import json, subprocess, sys; sys.exit(subprocess.run(json.loads(sys.stdin.read())).returncode)"
 
 
 class VirtualCluster:
@@ -26,15 +30,26 @@ class VirtualCluster:
 
     def up(self) -> None:
         """Start it; a test run without it would prove nothing, so that it cannot start is an error, never a skip."""
+        self.guard = subprocess.Popen(
+            [sys.executable, "-c", AFTERWARDS],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,  # out of reach of Ctrl-C
+            text=True,
+        )
+        assert self.guard.stdin
+        self.guard.stdin.write(json.dumps(self.argv("down")))
+        self.guard.stdin.flush()
         started = self.control("up", *self.options)
         if started.code:
             raise RuntimeError(f"no virtual cluster: {started.stderr.strip()}")
 
     def down(self) -> None:
         self.control("down").succeeded()
+        self.guard.communicate()
         shutil.rmtree(self.state, ignore_errors=True)
 
-    def control(self, verb: str, *arguments: str, timeout: float = 120, **environ: str) -> Finished:
+    def control(self, verb: str, *arguments: str, timeout: float = PATIENCE_S, **environ: str) -> Finished:
         """``cluster.py VERB``."""
         done = subprocess.run(
             self.argv(verb, *arguments),
@@ -48,7 +63,7 @@ class VirtualCluster:
     def argv(self, verb: str, *arguments: str) -> list[str]:
         return [sys.executable, str(PROGRAM), verb, "--state", str(self.state), *arguments]
 
-    def run(self, *argv: str, timeout: float = 120, **environ: str) -> Finished:
+    def run(self, *argv: str, timeout: float = PATIENCE_S, **environ: str) -> Finished:
         """Run a command on the head node, in this process's directory."""
         return self.control("run", "--", *argv, timeout=timeout, **environ)
 
@@ -56,7 +71,7 @@ class VirtualCluster:
         """Start a command on the head node: the process returned is the command itself."""
         return subprocess.Popen(self.argv("run", "--", *argv), text=True, **options)
 
-    def exec(self, node: str, *argv: str, timeout: float = 120) -> Finished:
+    def exec(self, node: str, *argv: str, timeout: float = PATIENCE_S) -> Finished:
         """Run a command inside a node, behind Slurm's back."""
         return self.control("exec", node, "--", *argv, timeout=timeout)
 
@@ -94,11 +109,11 @@ class VirtualCluster:
         """What waits or runs."""
         return self.run("squeue", "-ho", "%i %T").succeeded().stdout.strip()
 
-    def settle(self, timeout: float = 60) -> None:
+    def settle(self) -> None:
         """Wait until no job is left and every node is idle."""
-        self.wait(lambda: not self.queue() and set(self.states().values()) == {"idle"}, timeout, "all done, all idle")
+        self.wait(lambda: not self.queue() and set(self.states().values()) == {"idle"}, "all done, all idle")
 
-    def wait(self, true: Callable[[], bool], timeout: float, what: str) -> None:
+    def wait(self, true: Callable[[], bool], what: str, timeout: float = PATIENCE_S) -> None:
         """Wait for something to become true."""
         deadline = time.monotonic() + timeout
         while not true():

@@ -18,7 +18,7 @@ from tests.conftest import ROOT, run_harness
 
 pytestmark = pytest.mark.slow
 EXAMPLE = ROOT / "examples" / "reframe"
-SMALL = "--model resnet50 --batch-size 2 --image-size 32 --warmup 1 --steps 3 --repeats 2 --threads 1"
+SMALL = "--model pointwise --batch-size 2 --image-size 32 --warmup 1 --steps 3 --repeats 2 --threads 1"
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ PS = [*RUN, "parameter_server"]
 REPLICATED = [*RUN, "distributed_replicated"]
 HOROVOD = [*RUN, "horovod"]
 MIRRORED = [*RUN, "multi_worker_mirrored"]
+CAFFE2 = [*RUN, "caffe2"]
 
 # Arguments, and what the line must say.
 WRONG: list[tuple[list[str], list[str]]] = [
@@ -45,7 +46,7 @@ WRONG: list[tuple[list[str], list[str]]] = [
     ([*PYTORCH, "--threads", "0"], ["--threads 0", "greater than or equal to 1"]),
     ([*PYTORCH, "--data-threads", "0"], ["--data-threads 0", "greater than or equal to 1"]),
     ([*PYTORCH, "--seed", "-1"], ["--seed -1", "greater than or equal to 0"]),
-    ([*PYTORCH, "--image-size", "16"], ["--image-size 16", "greater than or equal to 32"]),
+    ([*PYTORCH, "--image-size", "8"], ["--image-size 8", "greater than or equal to 16"]),
     ([*PYTORCH, "--image-size", "40", "--model", "inception3"], ["--image-size 40", "inception3 needs at least 75"]),
     # numbers that are none
     ([*PYTORCH, "--learning-rate", "nan"], ["--learning-rate nan", "must be"]),
@@ -62,7 +63,7 @@ WRONG: list[tuple[list[str], list[str]]] = [
     ([*RUN, ""], ["unknown backend ''", "parameter_server, pytorch"]),
     ([*RUN, "../pytorch"], ["unknown backend '../pytorch'", "parameter_server, pytorch"]),
     ([*RUN, "one\ntwo"], ["unknown backend 'one two'", "parameter_server, pytorch"]),
-    ([*PYTORCH, "--model", "vgg16"], ["--model vgg16", "known: inception3", "resnet50"]),
+    ([*PYTORCH, "--model", "vgg16"], ["--model vgg16", "known: hep_cnn, inception3", "resnet50"]),
     ([*PYTORCH, "--model", ""], ["--model ''"]),
     ([*PYTORCH, "--gpus", "2"], ["No such option '--gpus'"]),
     ([*PYTORCH, "stray"], ["unexpected extra argument (stray)"]),
@@ -85,6 +86,11 @@ WRONG: list[tuple[list[str], list[str]]] = [
     ([*HOROVOD, "--framework", "keras"], ["--framework keras", "horovod supports tensorflow, torch"]),
     ([*HOROVOD, "--cycle-time-ms", "0"], ["--cycle-time-ms 0", "greater than 0"]),
     ([*HOROVOD, "--bucket-mb", "1"], ["--bucket-mb is an option of pytorch, not of horovod"]),
+    ([*CAFFE2, "--transport", "grpc"], ["--transport grpc: caffe2 on --device cpu supports gloo, mpi"]),
+    ([*CAFFE2, "--framework", "torch"], ["--framework torch", "caffe2 supports caffe2"]),
+    ([*CAFFE2, "--precision", "amp"], ["--precision amp", "caffe2", "fp32"]),
+    ([*CAFFE2, "--device", "cuda"], ["--device cuda", "caffe2", "cpu"]),
+    ([*CAFFE2, "--mpi-operators", "openmpi"], ["--mpi-operators openmpi", "'auto', 'caffe2' or 'mpi4py'"]),
     ([*REPLICATED, "--transport", "mpi"], ["--transport mpi", "distributed_replicated on --device cpu supports grpc"]),
     ([*REPLICATED, "--ps", "3", "--nodes", "2"], ["--ps 3", "--nodes 2", "--ps 1..2", "--ps-nodes dedicated"]),
     ([*REPLICATED, "--sync", "none"], ["--sync is an option of parameter_server, not of distributed_replicated"]),
@@ -105,7 +111,13 @@ WRONG: list[tuple[list[str], list[str]]] = [
     ([*PYTORCH, "--data", "empty"], ["--data", "no class folders in", "<class>/*.JPEG"]),
     ([*PYTORCH, "--data", "imageless"], ["--data", "no images", "<class>/*.JPEG"]),
     ([*PYTORCH, "--data", "single", "--nodes", "2"], ["--data", "1 images for 2 ranks"]),
+    ([*PYTORCH, "--data", "three", "--model", "hep_cnn"], ["holds 3 classes", "a model of 3 classes takes 2"]),
     ([*PYTORCH, "--data", "tabbed"], ["--data", "rename 'a/one\\ttwo.jpg'"]),
+    ([*PYTORCH, "--data", "incomplete"], ["--data", "lacks train-00001-of-00002", "1 of 2 shards"]),
+    (
+        [*PYTORCH, "--data", "damaged"],
+        ["--data", "bad shard", "train-00000-of-00001: at byte 0: no TFRecord starts here"],
+    ),
     ([*PYTORCH, "--data", ""], ["--data ''", "must not be empty"]),
     ([*PYTORCH, "--data", "x" * 5000], ["--data", "File name too long"]),
     ([*PYTORCH, "--env", "/nowhere"], ["no Python that runs for pytorch at /nowhere", "venv"]),
@@ -121,7 +133,7 @@ WRONG: list[tuple[list[str], list[str]]] = [
     (["compare-backends", "--nodes", "0"], ["--nodes 0", "greater than or equal to 1"]),
     (["compare-backends", "--nodes", ","], ["--nodes ','", "a list such as 1,2"]),
     (["compare-backends", "--backends", "pytorch,mpi"], ["unknown backend 'mpi'", "parameter_server, pytorch"]),
-    (["compare-backends", "--backends", ""], ["--backends ''", "a list such as distributed_replicated,"]),
+    (["compare-backends", "--backends", ""], ["--backends ''", "a list such as caffe2,"]),
     (["compare-backends", "--backends", "pytorch", "--ps", "1"], ["--ps is an option of", "parameter_server"]),
     (["table"], ["Missing argument 'RESULTS...'"]),
     (["table", "/nowhere"], ["/nowhere", "no such file or folder"]),
@@ -137,6 +149,15 @@ WRONG: list[tuple[list[str], list[str]]] = [
     (["data", "make", "new", "--width", "0"], ["--width", "1<=x<=4096"]),
     (["data", "make", "new", "--height", "100000"], ["--height", "1<=x<=4096"]),
     (["data", "make", "new", "--seed", "-1"], ["--seed", "-1 is not in the range"]),
+    (["data", "convert", "single", "new"], ["Missing option '--shards'"]),
+    (["data", "convert", "single", "new", "--shards", "0"], ["--shards", "1<=x<=99999"]),
+    (["data", "convert", "single", "new", "--shards", "2"], ["--shards 2", "only 1 images in train"]),
+    (["data", "convert", "single", "imageless", "--shards", "1"], ["imageless is not empty", "name a new folder"]),
+    (["data", "convert", "single", "file/new", "--shards", "1"], ["file/new is not a folder"]),
+    (["data", "convert", "imageless", "new", "--shards", "1"], ["no images", "ILSVRC2012_img_train.tar"]),
+    (["data", "check", "imageless"], ["no shards such as train-00000-of-00016 in imageless", "no images"]),
+    (["data", "check", "file"], ["file is not a folder"]),
+    (["data", "check", "single", "--classes", "5"], ["--classes 5", "folders of images"]),
 ]
 
 
@@ -145,9 +166,13 @@ def things(tmp_path: Path) -> Path:
     """A folder with a file, and data sets that are none."""
     (tmp_path / "file").touch()
     (tmp_path / "empty").mkdir()
-    for name in ("imageless/a/notes.txt", "single/a/one.jpg", "tabbed/a/one\ttwo.jpg"):
+    three = [f"three/{name}/one.jpg" for name in "abc"]
+    for name in ("imageless/a/notes.txt", "single/a/one.jpg", "tabbed/a/one\ttwo.jpg", *three):
         (tmp_path / name).parent.mkdir(parents=True)
         (tmp_path / name).touch()
+    for name in ("incomplete/train-00000-of-00002", "damaged/train-00000-of-00001"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_bytes(b"not a TFRecord, though as long as one")
     return tmp_path
 
 
@@ -184,6 +209,7 @@ def test_a_busy_port_is_refused_by_its_number(harness: Harness) -> None:
         ("multi_worker_mirrored", "multi_worker_mirrored", "multi_worker_mirrored"),
         ("horovod", "horovod with tensorflow", "horovod --framework tensorflow"),
         ("horovod --framework torch", "horovod with torch", "horovod --framework torch"),
+        ("caffe2", "caffe2", "caffe2"),
     ],
 )
 def test_a_missing_environment_is_refused_with_the_command_that_builds_it(

@@ -15,6 +15,7 @@ import pytest
 from tests.conftest import ROOT, Harness
 from tests.faults.conftest import Begin
 from tests.faults.running import LONG, TINY
+from tests.shards import write_shard
 
 
 @pytest.mark.parametrize(
@@ -27,6 +28,8 @@ from tests.faults.running import LONG, TINY
         pytest.param("multi_worker_mirrored", marks=pytest.mark.slow),
         pytest.param("horovod torch gloo", marks=pytest.mark.slow),
         pytest.param("horovod tensorflow mpi", marks=pytest.mark.slow),
+        pytest.param("caffe2 caffe2 gloo", marks=pytest.mark.slow),
+        pytest.param("caffe2 caffe2 mpi", marks=pytest.mark.slow),
     ],
 )
 def test_a_corrupted_image_fails_the_run_and_is_named(begin: Begin, images: Path, backend: str) -> None:
@@ -35,6 +38,22 @@ def test_a_corrupted_image_fails_the_run_and_is_named(begin: Begin, images: Path
     run = begin(backend, "--data", str(images), "--warmup", "1", "--steps", LONG)
     run.pid("worker-0"), run.pid("worker-1")
     run.end().failed_saying(" failed: BadImage: bad image", str(bad), "worker rank ", " on node")
+
+
+@pytest.mark.parametrize("backend", ["parameter_server", pytest.param("pytorch", marks=pytest.mark.slow)])
+def test_a_label_that_the_model_does_not_have_fails_the_run_and_the_record_is_named(
+    begin: Begin, images: Path, tmp_path: Path, backend: str
+) -> None:
+    files = sorted(images.rglob("*.JPEG"))
+    shard = tmp_path / "shards" / "train-00000-of-00001"
+    write_shard(
+        shard, [(file.name, file.read_bytes(), 1700 if number == 5 else 1) for number, file in enumerate(files)]
+    )
+    run = begin(backend, "--data", str(shard.parent), "--warmup", "1", "--steps", LONG)
+    run.end().failed_saying(
+        f" failed: BadImage: bad image {shard} at byte ",
+        f"({files[5].name}): label 1700, but the model has 1001 classes",
+    )
 
 
 @pytest.mark.parametrize(
@@ -49,6 +68,8 @@ def test_a_corrupted_image_fails_the_run_and_is_named(begin: Begin, images: Path
         pytest.param("horovod torch gloo", marks=pytest.mark.slow),
         pytest.param("horovod tensorflow mpi", marks=pytest.mark.slow),
         pytest.param("horovod tensorflow gloo", marks=pytest.mark.slow),
+        pytest.param("caffe2 caffe2 gloo", marks=pytest.mark.slow),
+        pytest.param("caffe2 caffe2 mpi", marks=pytest.mark.slow),
     ],
 )
 def test_a_training_that_diverges_gives_no_number(begin: Begin, backend: str) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
+from harness.inputs.make import make
 from tests.faults.conftest import Begin
 
 NO_SPACE = "No space left on device"
@@ -50,8 +53,23 @@ def test_a_disk_that_is_full_when_the_record_is_written(begin: Begin, tmp_path: 
 
 
 def test_a_disk_that_a_worker_fills(begin: Begin, tmp_path: Path) -> None:
-    """The parameters take 100 MB. The worker says so although the disk is full, and so does the missing record."""
+    """The parameters take 12 MB. The worker says so although the disk is full, and so does the missing record."""
     run = begin("pytorch", *FEW_STEPS, "--save-parameters", wrapper=disk(tmp_path / "runs", "1m")).end()
     assert (run.code, run.stdout) == (1, ""), run.stderr
     assert run.stderr.startswith("harness: cannot write ") and run.stderr.count("cannot write") == 1
     assert "before that: worker rank " in run.stderr and f"failed: OSError: [Errno 28] {NO_SPACE}" in run.stderr
+
+
+def test_a_disk_without_room_for_all_shards(tmp_path: Path) -> None:
+    """Those that were finished stay, so that there is less to do once there is room; the unfinished ones are gone."""
+    assert make(tmp_path / "set", 40, 1, (100, 100), seed=0) > 200_000
+    convert = [sys.executable, "-m", "harness", "data", "convert", tmp_path / "set", "shards", "--shards", "20"]
+    listed = ["sh", "-c", '"$@"; code=$?; ls -A shards; exit $code', "sh", *convert]
+    done = subprocess.run(
+        [*disk(tmp_path / "shards", "128k"), *listed], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
+    assert done.stderr.startswith("harness: cannot write ") and NO_SPACE in done.stderr
+    journal, *shards = done.stdout.split()
+    assert journal == ".convert.jsonl" and 0 < len(shards) < 20
+    assert all(name.startswith("train-") for name in shards)

@@ -9,7 +9,7 @@ import pytest
 from tests.faults.conftest import Begin
 from tests.faults.running import LONG
 
-ENOUGH_TO_START_S = "25"
+ENOUGH_TO_START_S = "60"  # with other tests beside it
 
 
 @pytest.mark.parametrize(
@@ -18,15 +18,14 @@ ENOUGH_TO_START_S = "25"
         pytest.param("pytorch", "worker-1", "worker rank 1 on node1 is stopped", marks=pytest.mark.slow),
         pytest.param("parameter_server", "worker-0", "worker rank 0 on node0 is stopped", marks=pytest.mark.slow),
         pytest.param("parameter_server", "ps-0", "ps rank 0 on node0 is stopped", marks=pytest.mark.slow),
-        pytest.param("distributed_replicated", "ps-0", "ps rank 0 on node0 is stopped", marks=pytest.mark.slow),
-        pytest.param("pytorch torch mpi", "worker-1", "worker rank 1 on node1 is stopped", marks=pytest.mark.slow),
-        pytest.param("horovod torch mpi", "worker-1", "worker rank 1 on node1 is stopped", marks=pytest.mark.slow),
         pytest.param("horovod torch gloo", "worker-0", "worker rank 0 on node0 is stopped", marks=pytest.mark.slow),
+        pytest.param("caffe2 caffe2 mpi", "worker-1", "worker rank 1 on node1 is stopped", marks=pytest.mark.slow),
     ],
 )
 def test_a_process_that_stops_in_the_window_is_named_after_the_time_limit(
     begin: Begin, backend: str, victim: str, message: str
 ) -> None:
+    """One of each kind: the launcher finds who is stopped, whatever the others wait with."""
     run = begin(backend, "--warmup", "1", "--steps", LONG, "--timeout", ENOUGH_TO_START_S)
     for worker in ("worker-0", "worker-1"):
         run.reaches(worker, "window")
@@ -37,7 +36,7 @@ def test_a_process_that_stops_in_the_window_is_named_after_the_time_limit(
 @pytest.mark.slow
 def test_tensorflows_own_watchdog_is_quicker_and_names_the_worker_too(begin: Begin) -> None:
     """Its coordination service misses the heartbeats and ends the others; what it says of whom reaches the user."""
-    run = begin("multi_worker_mirrored", "--warmup", "1", "--steps", LONG, "--timeout", "120")
+    run = begin("multi_worker_mirrored", "--warmup", "1", "--steps", LONG, "--timeout", "240")
     for worker in ("worker-0", "worker-1"):
         run.reaches(worker, "window")
     run.send("worker-1", signal.SIGSTOP)

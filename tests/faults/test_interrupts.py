@@ -32,6 +32,8 @@ def in_the_window(run: Run) -> Run:
         pytest.param("multi_worker_mirrored", signal.SIGTERM, marks=pytest.mark.slow),
         pytest.param("horovod tensorflow gloo", signal.SIGTERM, marks=pytest.mark.slow),
         pytest.param("horovod torch mpi", signal.SIGINT, marks=pytest.mark.slow),
+        pytest.param("caffe2 caffe2 gloo", signal.SIGINT, marks=pytest.mark.slow),
+        pytest.param("caffe2 caffe2 mpi", signal.SIGTERM, marks=pytest.mark.slow),
     ],
 )
 def test_an_interrupted_run_is_recorded_as_interrupted(begin: Begin, backend: str, sent: signal.Signals) -> None:
@@ -59,15 +61,20 @@ def test_impatient_ctrl_c_does_not_cut_the_cleaning_up_short(begin: Begin) -> No
     assert run.record["status"] == "interrupted"
 
 
-def test_ranks_and_their_decoders_die_with_a_controller_that_is_killed(begin: Begin, images: Path) -> None:
-    run = in_the_window(begin("pytorch", *MANY_STEPS, "--data", str(images), "--data-threads", "2"))
+@pytest.mark.parametrize("backend", ["pytorch", pytest.param("caffe2", marks=pytest.mark.slow)])
+def test_ranks_and_their_decoders_die_with_a_controller_that_is_killed(
+    begin: Begin, images: Path, backend: str
+) -> None:
+    run = in_the_window(begin(backend, *MANY_STEPS, "--data", str(images), "--data-threads", "2"))
     run.process.kill()
     assert run.end().code == -signal.SIGKILL
     assert not (run.folder / "record.json").exists()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", ["multi_worker_mirrored", "pytorch torch mpi", "horovod tensorflow mpi"])
+@pytest.mark.parametrize(
+    "backend", ["multi_worker_mirrored", "pytorch torch mpi", "horovod tensorflow mpi", "caffe2 caffe2 mpi"]
+)
 def test_ranks_die_with_a_controller_that_is_killed(begin: Begin, backend: str) -> None:
     run = in_the_window(begin(backend, *MANY_STEPS))
     shared = run.shared_memory("worker-0") | run.shared_memory("worker-1")

@@ -19,19 +19,15 @@ FEW_STEPS = ["--warmup", "1", "--steps", "3"]
     ("backend", "victim"),
     [
         ("pytorch", "worker-1"),
-        pytest.param("pytorch", "worker-0", marks=slow),
-        pytest.param("parameter_server", "worker-0", marks=slow),
-        pytest.param("parameter_server", "worker-1", marks=slow),
         pytest.param("parameter_server", "ps-0", marks=slow),
-        pytest.param("distributed_replicated", "worker-1", marks=slow),
-        pytest.param("distributed_replicated", "ps-0", marks=slow),
         pytest.param("multi_worker_mirrored", "worker-0", marks=slow),
-        pytest.param("pytorch torch mpi", "worker-0", marks=slow),
         pytest.param("horovod tensorflow mpi", "worker-0", marks=slow),
         pytest.param("horovod torch gloo", "worker-0", marks=slow),
+        pytest.param("caffe2 caffe2 mpi", "worker-0", marks=slow),
     ],
 )
 def test_a_process_killed_in_warm_up_fails_the_run_and_is_named(begin: Begin, backend: str, victim: str) -> None:
+    """One of each kind: a step of the warm-up is a step of the window, in which every backend loses every process."""
     run = begin(backend, *MANY_WARMUP_STEPS)
     for worker in ("worker-0", "worker-1"):
         run.reaches(worker, "warmup")
@@ -59,6 +55,9 @@ def test_a_process_killed_in_warm_up_fails_the_run_and_is_named(begin: Begin, ba
         pytest.param("horovod torch mpi", "worker-0", marks=slow),
         ("horovod torch gloo", "worker-1"),
         pytest.param("horovod torch gloo", "worker-0", marks=slow),
+        ("caffe2 caffe2 gloo", "worker-1"),
+        pytest.param("caffe2 caffe2 gloo", "worker-0", marks=slow),
+        pytest.param("caffe2 caffe2 mpi", "worker-1", marks=slow),
     ],
 )
 def test_a_process_killed_in_the_window_fails_the_run_and_is_named(begin: Begin, backend: str, victim: str) -> None:
@@ -82,6 +81,8 @@ def test_a_process_killed_in_the_window_fails_the_run_and_is_named(begin: Begin,
         pytest.param("multi_worker_mirrored", "worker-1", marks=slow),
         pytest.param("horovod tensorflow gloo", "worker-1", marks=slow),
         pytest.param("horovod torch mpi", "worker-1", marks=slow),
+        pytest.param("caffe2 caffe2 gloo", "worker-0", marks=slow),
+        pytest.param("caffe2 caffe2 mpi", "worker-1", marks=slow),
     ],
 )
 def test_a_process_killed_while_closing_fails_the_run_and_is_named(begin: Begin, backend: str, victim: str) -> None:
@@ -106,6 +107,8 @@ def test_a_process_killed_while_closing_fails_the_run_and_is_named(begin: Begin,
         "pytorch torch mpi",
         "horovod tensorflow gloo",
         "horovod torch mpi",
+        "caffe2 caffe2 gloo",
+        "caffe2 caffe2 mpi",
     ],
 )
 def test_a_process_killed_before_it_joins_fails_the_run_and_is_named(begin: Begin, backend: str) -> None:
@@ -115,9 +118,10 @@ def test_a_process_killed_before_it_joins_fails_the_run_and_is_named(begin: Begi
 
 
 @slow
-def test_shared_memory_of_mpi_is_gone_with_its_ranks(begin: Begin) -> None:
+@pytest.mark.parametrize("backend", ["pytorch torch mpi", "caffe2 caffe2 mpi"])
+def test_shared_memory_of_mpi_is_gone_with_its_ranks(begin: Begin, backend: str) -> None:
     """Ranks of one node talk through files in /dev/shm, which outlive processes unless somebody removes them."""
-    run = begin("pytorch torch mpi", *MANY_STEPS, "--nodes", "1", "--devices-per-node", "2")
+    run = begin(backend, *MANY_STEPS, "--nodes", "1", "--devices-per-node", "2")
     for worker in ("worker-0", "worker-1"):
         run.reaches(worker, "window")
     shared = run.shared_memory("worker-0") | run.shared_memory("worker-1")

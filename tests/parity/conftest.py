@@ -20,6 +20,9 @@ MODEL, STEPS, WINDOW = models.specification("resnet50"), 20, 18
 PROTOCOL = ["--nodes", "2", "--model", MODEL.name, "--batch-size", "4", "--image-size", "64", "--threads", "1"]
 PROTOCOL += ["--warmup", str(STEPS - WINDOW), "--steps", str(WINDOW), "--repeats", "1", "--learning-rate", "0.001"]
 
+# Frameworks by themselves, and a backend whose environment has them.
+HOMES = {"torch": "pytorch", "tensorflow": "parameter_server", "caffe2": "caffe2"}
+
 Record = dict[str, Any]
 
 

@@ -2,9 +2,10 @@
 
     python input_stream.py torch|tensorflow < cases.json
 
-A case holds the arguments of ``batches`` / ``dataset`` with ``index`` as a file, the number of ``batches`` to read, and
-``eager`` (TensorFlow only). What was seen: per batch its labels and a digest of its pixels; of the last one shape,
-dtypes, range and means per channel; or the error; and what TensorFlow's ``find_bad_image`` finds in two epochs.
+A case holds the arguments of ``batches`` / ``dataset`` with ``index`` as a file, the number of ``batches`` to read at most,
+and for some ``eager`` (TensorFlow only), ``evaluation``, and ``keep``, a file for all images. What was seen: per batch its
+labels and a digest of its pixels; of the last one shape, dtypes, range and means per channel; or the error; and what
+TensorFlow's ``find_bad_image`` finds in two epochs.
 """
 
 from __future__ import annotations
@@ -13,19 +14,23 @@ import hashlib
 import json
 import sys
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
-from harness.inputs.index import DataError, ImageIndex, read
+from harness.inputs.errors import DataError
+from harness.inputs.index import Index, read
+from harness.inputs.order import order
 
 
-def torch_batches(index: ImageIndex, arguments: dict[str, Any]) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
+def torch_batches(index: Index, arguments: dict[str, Any]) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
     import torch
 
-    from harness.inputs.torch import batches
+    from harness.inputs.torch import batches, evaluation
 
-    for images, labels in batches(index, **arguments):
+    read = evaluation if arguments.pop("evaluation") else batches
+    for images, labels in read(index, **arguments):
         layout = {
             "shape": list(images.shape),
             "dtypes": [str(images.dtype), str(labels.dtype)],
@@ -34,22 +39,27 @@ def torch_batches(index: ImageIndex, arguments: dict[str, Any]) -> Iterator[tupl
         yield images.permute(0, 2, 3, 1).numpy(), labels.numpy(), layout
 
 
-def tensorflow_batches(index: ImageIndex, arguments: dict[str, Any]) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
+def tensorflow_batches(index: Index, arguments: dict[str, Any]) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
     import tensorflow as tf
 
-    from harness.inputs.tensorflow import dataset
+    from harness.inputs.tensorflow import dataset, evaluation
 
     arguments["threads"] = max(arguments.pop("workers"), 1)
+    read = evaluation if arguments.pop("evaluation") else dataset
     if arguments.pop("eager", False):
-        for images, labels in dataset(index, **arguments):
+        for images, labels in read(index, **arguments):
             yield images.numpy(), labels.numpy(), tensorflow_layout(images, labels)
         return
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        iterator = tf.compat.v1.data.make_initializable_iterator(dataset(index, **arguments))
+        iterator = tf.compat.v1.data.make_initializable_iterator(read(index, **arguments))
         images, labels = iterator.get_next()
         session.run(iterator.initializer)
         while True:
-            yield (*session.run([images, labels]), tensorflow_layout(images, labels))
+            try:
+                batch = session.run([images, labels])
+            except tf.errors.OutOfRangeError:
+                return
+            yield (*batch, tensorflow_layout(images, labels))
 
 
 def tensorflow_layout(images: Any, labels: Any) -> dict[str, Any]:
@@ -57,24 +67,31 @@ def tensorflow_layout(images: Any, labels: Any) -> dict[str, Any]:
 
 
 def see(framework: str, case: dict[str, Any]) -> dict[str, Any]:
-    index, count = read(case.pop("index")), case.pop("batches")
-    stream = (torch_batches if framework == "torch" else tensorflow_batches)(index, dict(case))
+    index, count, keep = read(case.pop("index")), case.pop("batches"), case.pop("keep", None)
+    seed, evaluation = case.pop("seed"), case.get("evaluation", False)
+    arguments = case | {"evaluation": evaluation} | ({} if evaluation else {"seed": seed})
+    stream = (torch_batches if framework == "torch" else tensorflow_batches)(index, arguments)
     seen: dict[str, Any] = {"labels": [], "digests": []}
+    kept = []
     try:
-        for _ in range(count):
-            images, labels, layout = next(stream)
+        for images, labels, layout in islice(stream, count):
             seen["labels"] += labels.tolist()
             seen["digests"].append(hashlib.sha256(np.ascontiguousarray(images).tobytes()).hexdigest())
             seen.update(layout, range=[float(images.min()), float(images.max())])
             seen["means"] = images.mean((0, 1, 2)).tolist()
+            kept.append(images)
     except Exception as error:
         seen["error"] = {"type": type(error).__name__, "message": str(error)}
         if isinstance(error, DataError):
             return seen
-    if framework == "tensorflow":
+    if keep:
+        np.save(keep, np.concatenate(kept))
+        seen["kept"] = keep
+    if framework == "tensorflow" and not evaluation:
         from harness.inputs.tensorflow import find_bad_image
 
-        bad = find_bad_image(index, case["rank"], case["world"], case["seed"], limit=2 * len(index))
+        positions = islice(order(index, case["rank"], case["world"], seed), 2 * len(index))
+        bad = find_bad_image(index, positions, seed, case.get("num_classes"))
         seen["found"] = bad and str(bad)
     return seen
 

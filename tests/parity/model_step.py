@@ -1,11 +1,11 @@
 """One training step of one model within one framework's environment; what came of it goes to an .npz file.
 
-    python model_step.py torch|tensorflow MODEL INPUT.npz OUTPUT.npz
+    python model_step.py torch|tensorflow|caffe2 MODEL INPUT.npz OUTPUT.npz
 
 Input: `images` (float32 NHWC), `labels` (int64), and under `value/NAME` every tensor and statistic in canonical layout.
 Output:
   logits, loss, moved/NAME   of the training step in float32; the loss is the mean cross entropy, `moved` are statistics
-  gradient/NAME              of the same step in float64
+  gradient/NAME              of the same step in float64 (Caffe2: float32)
   evaluated                  logits in float32, normalised by the statistics of the input
   order                      names of the trained tensors, in the order in which the definition makes them
   layer/NAME                 gradients of one layer, in float32
@@ -19,6 +19,7 @@ that step, so its own gradient is compared on one layer without ReLU, in float32
 from __future__ import annotations
 
 import sys
+from functools import partial
 from importlib import import_module
 from typing import Any
 from unittest import mock
@@ -26,6 +27,7 @@ from unittest import mock
 import numpy as np
 
 from harness import models
+from harness.models.channels_first import canonical
 from harness.models.initial import initial_values
 from harness.models.layers import BatchNorm, Convolution
 from harness.models.specification import ModelSpecification
@@ -124,10 +126,65 @@ def tensorflow_step(name: str, images: np.ndarray, labels: np.ndarray, values: A
     return {**found, "evaluated": evaluated.numpy(), "order": np.array(order), **prefixed("layer", of_layer)}
 
 
-def layer_specification(name: str) -> tuple[ModelSpecification, BatchNorm]:
-    """`LAYER` by itself, with the model's batch norm."""
+def caffe2_step(name: str, images: np.ndarray, labels: np.ndarray, values: Arrays) -> Arrays:
+    """As the Caffe2 backend runs it: on IDEEP. Its kernels know float32 only, so the gradients are float32 as well."""
+    from caffe2.python import core, workspace
+
+    from harness.models import caffe2_weights
+    from harness.models.caffe2_layers import Images, Layers
+
+    workspace.GlobalInit(["model_step", "--caffe2_log_level=3"])
+    specification, definition = models.specification(name), models.definition(name, "caffe2")
+    workspace.FeedBlob("images", np.ascontiguousarray(images.transpose(0, 3, 1, 2)), caffe2_weights.IDEEP)
+    workspace.FeedBlob("labels", labels.astype(np.int32), caffe2_weights.HOST)
+    batch = Images(core.BlobReference("images"), *images.shape[1:3])
+    order: list[str] = []
+
+    def built(net: Any, training: bool) -> Any:
+        order.clear()
+        tensor = lambda key: order.append(key) or caffe2_weights.on_ideep(net, key)  # noqa: E731
+        return definition.logits(net, batch, tensor, core.BlobReference, training=training)
+
+    def gradients(of: ModelSpecification, blobs: Any) -> Arrays:
+        return {tensor.name: canonical(workspace.FetchBlob(blobs[tensor.name])) for tensor in of.tensors}
+
+    caffe2_weights.feed(specification, values)
+    found: Arrays = {}
+    evaluation, training = core.Net("evaluation"), core.Net("training")
+    with core.DeviceScope(caffe2_weights.IDEEP):
+        logits = built(evaluation, training=False)
+        workspace.RunNetOnce(evaluation)
+        found["evaluated"] = workspace.FetchBlob(logits)
+        logits = built(training, training=True)
+        _, loss = training.SoftmaxWithLoss([logits, "labels"], ["softmax", "loss"])
+        blobs = training.AddGradientOperators([loss])
+    workspace.RunNetOnce(training)
+    after = caffe2_weights.fetch(specification)
+    assert all(np.array_equal(after[tensor.name], values[tensor.name]) for tensor in specification.tensors)
+    found.update(logits=workspace.FetchBlob(logits), loss=workspace.FetchBlob(loss), order=np.array(order))
+    found.update(prefixed("gradient", gradients(specification, blobs)))
+
+    layer, norm = layer_specification(name)
+    caffe2_weights.feed(layer, initial_values(layer, seed=2))
+    net = core.Net("layer")
+    with core.DeviceScope(caffe2_weights.IDEEP):
+        layers = Layers(net, partial(caffe2_weights.on_ideep, net), core.BlobReference, norm, training=True)
+        output = layers.convolution(batch, LAYER)
+        towards = directions((len(images), output.height, output.width, LAYER.outputs)).transpose(0, 3, 1, 2)
+        workspace.FeedBlob("directions", np.ascontiguousarray(towards), caffe2_weights.IDEEP)
+        blobs = net.AddGradientOperators({output.blob: net.AddExternalInput("directions")})
+    workspace.RunNetOnce(net)
+    return {
+        **found,
+        **prefixed("moved", {tensor.name: after[tensor.name] for tensor in specification.statistics}),
+        **prefixed("layer", gradients(layer, blobs)),
+    }
+
+
+def layer_specification(name: str) -> tuple[ModelSpecification, BatchNorm | None]:
+    """`LAYER` by itself, with the model's batch norm or, if it has none, a bias."""
     norm = import_module(f"harness.models.{name}.specification").NORM
-    tensors, statistics = tuple(LAYER.tensors(norm)), tuple(LAYER.statistics())
+    tensors, statistics = tuple(LAYER.tensors(norm)), tuple(LAYER.statistics(norm))
     return ModelSpecification("", "", 0, 0, 0, tensors, statistics, uses=lambda size: {}), norm
 
 
@@ -144,6 +201,6 @@ def prefixed(prefix: str, arrays: dict[str, Any]) -> dict[str, Any]:
 if __name__ == "__main__":
     framework, model, source, target = sys.argv[1:]
     given = dict(np.load(source))
-    run = {"torch": torch_step, "tensorflow": tensorflow_step}[framework]
+    run = {"torch": torch_step, "tensorflow": tensorflow_step, "caffe2": caffe2_step}[framework]
     starting = {key.split("/", 1)[1]: value for key, value in given.items() if key.startswith("value/")}
     np.savez(target, **run(model, given["images"], given["labels"], starting))

@@ -65,14 +65,52 @@ def tensorflow_gradients(model: str, batches: list[Any]) -> Any:
     return gradients
 
 
+def caffe2_gradients(model: str, batches: list[Any]) -> Any:
+    """The same in Caffe2, on IDEEP."""
+    from caffe2.python import core, workspace
+
+    from harness.models import caffe2_weights
+    from harness.models.caffe2_layers import Images
+    from harness.models.channels_first import canonical
+
+    workspace.GlobalInit(["one_process", "--caffe2_log_level=3"])
+    specification = models.specification(model)
+    size = batches[0][0].shape[1]
+    net = core.Net("training")
+    with core.DeviceScope(caffe2_weights.IDEEP):
+        logits = models.definition(model, "caffe2").logits(
+            net,
+            Images(core.BlobReference("images"), size, size),
+            lambda name: caffe2_weights.on_ideep(net, name),
+            core.BlobReference,
+        )
+        _, loss = net.SoftmaxWithLoss([logits, "labels"], ["softmax", "loss"])
+        blobs = net.AddGradientOperators([loss])
+    statistics = {tensor.name: np.zeros(tensor.shape, np.float32) for tensor in specification.statistics}  # not used
+
+    def gradients(parameters: dict[str, np.ndarray]) -> Any:
+        caffe2_weights.feed(specification, {**statistics, **parameters})
+        for images, labels in batches:
+            workspace.FeedBlob("images", np.ascontiguousarray(images.transpose(0, 3, 1, 2)), caffe2_weights.IDEEP)
+            workspace.FeedBlob("labels", labels.astype(np.int32), caffe2_weights.HOST)
+            workspace.RunNetOnce(net)
+            found = {tensor.name: workspace.FetchBlob(blobs[tensor.name]) for tensor in specification.tensors}
+            yield float(workspace.FetchBlob(loss)), {name: canonical(value) for name, value in found.items()}
+
+    return gradients
+
+
+GRADIENTS = {"torch": torch_gradients, "tensorflow": tensorflow_gradients, "caffe2": caffe2_gradients}
+
+
 def main(framework: str, model: str, workers: int, batch: int, size: int, steps: int, rate: float, out: str) -> None:
     specification = models.specification(model)
     batches = [synthetic.batch(SEED, rank, batch, size, specification.num_classes) for rank in range(workers)]
-    gradients = {"torch": torch_gradients, "tensorflow": tensorflow_gradients}[framework](model, batches)
+    gradients = GRADIENTS[framework](model, batches)
     parameters = initial_values(specification, SEED)
     losses = []
     for _ in range(steps):
-        of_batches, per_worker = zip(*gradients(parameters), strict=True)
+        of_batches, per_worker = zip(*gradients(parameters))  # noqa: B905 (Python 3.9)
         losses.append(of_batches)
         for name in per_worker[0]:
             mean = np.mean([worker[name] for worker in per_worker], axis=0, dtype=np.float64)

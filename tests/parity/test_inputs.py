@@ -1,25 +1,33 @@
 """The same images, in the same order, through PyTorch's and through TensorFlow's pipeline; the same files refused."""
 
 import io
-import itertools
 import json
 import os
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from PIL import Image
 
 from harness.inputs.augmentation import MEAN, STD
-from harness.inputs.index import ImageIndex, order, scan, write
+from harness.inputs.index import ImageIndex, Index, find, read, scan, write
 from harness.inputs.make import make
+from harness.inputs.order import order
+from harness.inputs.tfrecord import OVERHEAD, record
+from tests.shards import image_record, write_shard
 
 REPOSITORY = Path(__file__).parents[2]
-FRAMEWORKS = {"torch": "pytorch", "tensorflow": "parameter_server"}  # and a backend whose environment has it
+# Backends, and which pipeline they read with. Caffe2's PyTorch is an old one on an old Python, with another Pillow.
+PIPELINES = {"pytorch": "torch", "parameter_server": "tensorflow", "caffe2": "torch"}
 COUNT = 11  # images, which neither two ranks nor batches of four divide
+RECORDS = 100  # in three shards, which two ranks do not divide
+LEVELS = 0.01
+SIZES = (64, 224)  # of images: small ones are decoded at a half, a quarter or an eighth of their size
 COLOUR = (200, 100, 50)
 
 Seen = dict[str, Any]
@@ -61,6 +69,31 @@ BAD = {
 }
 
 
+# In a record: the encoded image and the label, and what the error must say besides the record's place.
+BAD_RECORDS = {
+    "empty": (b"", 1, "neither JPEG nor PNG"),
+    "text": (b"not a photograph", 1, "neither JPEG nor PNG"),
+    "gif": (encoded(PLAIN, "GIF"), 1, "neither JPEG nor PNG"),
+    "truncated": (PHOTOGRAPH[: len(PHOTOGRAPH) * 9 // 10], 1, "truncated"),
+    "label": (GOOD["plain"], 1700, "label 1700, but the model has 1001 classes"),
+    "negative label": (GOOD["plain"], -1, "label -1, but the model has 1001 classes"),
+    "no label": (GOOD["plain"], None, "no image/class/label"),
+    "no image": (None, 1, "no image/encoded"),
+}
+# What happens to a shard after it was indexed; its second record begins at byte ``at``.
+BAD_SHARDS: dict[str, tuple[Callable[[bytes, int], bytes], str]] = {
+    "cut": (lambda shard, at: shard[: at + 100], "cut short in a record"),
+    "cut between": (lambda shard, at: shard[:at], "cut short"),
+    "overwritten": (lambda shard, at: shard[:at] + b"Rar!" + shard[at + 4 :], "no TFRecord starts here"),
+    "checksum": (
+        lambda shard, at: shard[:at] + shard[at:].replace(b"\xff\xd8\xff", b"???"),
+        "do not have its checksum",
+    ),
+    "other record": (lambda shard, at: shard[:at] + shard[:at] + shard[at:], "bytes, where one of"),
+    "no example": (lambda shard, at: shard[:at] + record(b"x" * (len(shard) - at - OVERHEAD)), "no tf.train.Example"),
+}
+
+
 def case(index: Path, **changes: Any) -> dict[str, Any]:
     defaults = {"rank": 0, "world": 1, "batch_size": 4, "image_size": 24, "seed": 5, "workers": 0, "batches": 5}
     return {"index": str(index)} | defaults | changes
@@ -75,9 +108,52 @@ def one_image(root: Path, name: str, contents: bytes | None) -> Path:
     return indexed(scan(root / name), root / f"{name}.txt")
 
 
-def indexed(index: ImageIndex, file: Path) -> Path:
+GOOD_RECORD = image_record("good.JPEG", GOOD["plain"], 1)
+
+
+def one_record(root: Path, name: str, bad: bytes) -> tuple[Path, Path]:
+    """A shard with a good record and the given one, and its index."""
+    root.mkdir(exist_ok=True)
+    folder = root / name
+    folder.mkdir()
+    shard = folder / "train-00000-of-00001"
+    shard.write_bytes(GOOD_RECORD + bad)
+    return shard, indexed(find(folder, "train"), root / f"{name}.index")
+
+
+def sharded(folder: Path, images: Sequence[bytes], shards: int) -> Path:
+    """The index of a set whose images have their numbers for labels."""
+    for shard in range(shards):
+        part = range(len(images) * shard // shards, len(images) * (shard + 1) // shards)
+        numbered = [(f"{number}.JPEG", images[number], number) for number in part]
+        write_shard(folder / f"train-{shard:05}-of-{shards:05}", numbered)
+    return indexed(find(folder, "train"), folder / "images.index")
+
+
+def indexed(index: Index, file: Path) -> Path:
     write(index, file)
     return file
+
+
+def photographs() -> list[bytes]:
+    """Noise on smooth colours, as photographs are, in the ways that JPEGs are made, and sizes that nothing divides."""
+    random = np.random.default_rng(0)
+    made = []
+    for size in [(500, 375), (375, 500), (333, 501), (97, 131), (1001, 755), (40, 30)]:
+        for options in [
+            {},
+            {"subsampling": "4:4:4"},
+            {"subsampling": "4:2:2"},
+            {"progressive": True},
+            {"quality": 30},
+            {"mode": "L"},
+        ]:
+            smooth = Image.fromarray(random.integers(0, 256, (9, 9, 3), np.uint8)).resize(
+                size, Image.Resampling.BICUBIC
+            )
+            pixels = (np.asarray(smooth) + random.normal(0, 16, (size[1], size[0], 3))).clip(0, 255).astype(np.uint8)
+            made.append(encoded(Image.fromarray(pixels).convert(options.pop("mode", "RGB")), **options))
+    return made
 
 
 @cache
@@ -103,12 +179,42 @@ def cases(root: Path) -> dict[str, dict[str, Any]]:
         if damaged is None:
             (root / name / "class" / f"{name}.JPEG").unlink()
     (root / "folder" / "class" / "folder.JPEG").mkdir()
+    return cases | shard_cases(root / "shards")
+
+
+def shard_cases(root: Path) -> dict[str, dict[str, Any]]:
+    images = [encoded(PLAIN.resize((20 + image, 20))) for image in range(RECORDS)]
+    root.mkdir()
+    plain = sharded(root / "plain", images, 3)
+    cases = {
+        "shards, rank 0": case(plain, world=2, batches=25, workers=2),
+        "shards, rank 1": case(plain, world=2, batches=25, rank=1),
+        "shards, eager": case(plain, world=2, batches=25, eager=True),
+        "shards, evaluation 0": case(plain, world=2, batches=99, batch_size=16, evaluation=True),
+        "shards, evaluation 1": case(plain, world=2, batches=99, batch_size=16, rank=1, workers=1, evaluation=True),
+    }
+    for name, (contents, label, _) in BAD_RECORDS.items():
+        _, index = one_record(root / "records", name, image_record(f"{name}.JPEG", contents, label))
+        cases[f"record {name}"] = case(index, num_classes=1001)
+    for name, (change, _) in BAD_SHARDS.items():
+        shard, index = one_record(root / "changed", name, image_record(f"{name}.JPEG", PHOTOGRAPH, 1))
+        shard.write_bytes(change(shard.read_bytes(), len(GOOD_RECORD)))
+        cases[f"shard {name}"] = case(index, num_classes=1001)
+    pictures = photographs()
+    kept = sharded(root / "photographs", pictures, 5)
+    for size in SIZES:
+        all_of_them = case(kept, batch_size=len(pictures), image_size=size, keep=True)
+        cases[f"photographs {size}"] = all_of_them | {"batches": 3}
+        cases[f"photographs evaluated {size}"] = all_of_them | {"evaluation": True}
     return cases
 
 
 @cache
 def seen(python: str, framework: str, root: Path) -> dict[str, Seen]:
     wanted = cases(root)
+    for name in wanted:
+        if "keep" in wanted[name]:
+            wanted[name] = wanted[name] | {"keep": str(root / f"{name}, {Path(python).parents[1].name}.npy")}
     if framework == "torch":
         wanted = {name: {key: value for key, value in case.items() if key != "eager"} for name, case in wanted.items()}
     done = subprocess.run(
@@ -117,7 +223,7 @@ def seen(python: str, framework: str, root: Path) -> dict[str, Seen]:
         env=os.environ | {"PYTHONPATH": str(REPOSITORY), "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "2"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
     )
     assert done.returncode == 0, done.stderr
     return dict(zip(wanted, json.loads(done.stdout), strict=True))
@@ -128,20 +234,26 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("inputs")
 
 
-@pytest.fixture(params=FRAMEWORKS)
-def framework(request: pytest.FixtureRequest) -> str:
+@pytest.fixture(params=PIPELINES)
+def backend(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
 @pytest.fixture
-def look(framework: str, environment: Callable[[str], Path], root: Path) -> Look:
-    return lambda name: seen(str(environment(FRAMEWORKS[framework])), framework, root)[name]
+def framework(backend: str) -> str:
+    return PIPELINES[backend]
+
+
+@pytest.fixture
+def look(backend: str, framework: str, environment: Callable[[str], Path], root: Path) -> Look:
+    return lambda name: seen(str(environment(backend)), framework, root)[name]
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_rank_reads_its_shards_in_order_and_no_batch_is_short(look: Look, rank: int) -> None:
-    expected = itertools.islice(order(COUNT, rank, world=2, seed=5), 5 * 4)
-    assert look(f"rank {rank}")["labels"] == [image for _, image in expected]
+def test_a_rank_reads_its_share_in_order_and_no_batch_is_short(look: Look, root: Path, rank: int) -> None:
+    found = look(f"rank {rank}")["labels"]
+    expected = islice(order(read(root / "set.txt"), rank, world=2, seed=5), 5 * 4)
+    assert found == [image for _, image in expected]
 
 
 def test_batches_are_normalised_and_in_the_frameworks_layout(look: Look, framework: str) -> None:
@@ -193,6 +305,73 @@ def test_a_bad_image_is_named(look: Look, framework: str, root: Path, name: str)
     assert reason in message
     assert message.count(name) == path.count(name) + reason.count(name)  # the reason does not repeat the path
     assert "\n" not in message
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_reads_its_share_of_the_shards_in_order(look: Look, root: Path, rank: int) -> None:
+    """Two epochs. ``tests/unit`` says that this order has every image once."""
+    found = look(f"shards, rank {rank}")["labels"]
+    expected = list(islice(order(read(root / "shards" / "plain" / "images.index"), rank, world=2, seed=5), RECORDS))
+    assert {epoch for epoch, _ in expected} == {0, 1}
+    assert found == [image for _, image in expected]
+
+
+def test_crops_of_records_repeat_whoever_decodes(look: Look) -> None:
+    assert look("shards, eager")["digests"] == look("shards, rank 0")["digests"]
+
+
+@pytest.mark.parametrize(("rank", "first"), [(0, 0), (1, 50)])
+def test_evaluation_reads_every_image_once_and_fills_the_last_batch(look: Look, rank: int, first: int) -> None:
+    batches = look(f"shards, evaluation {rank}")
+    assert batches["labels"] == [*range(first, first + 50), *[-1] * 14]
+    assert batches["range"][1] > 0 or batches["range"][0] < 0
+
+
+@pytest.mark.parametrize("name", BAD_RECORDS)
+def test_a_bad_record_is_named(look: Look, framework: str, root: Path, name: str) -> None:
+    shard, begin = root / "shards" / "records" / name / "train-00000-of-00001", len(GOOD_RECORD)
+    message = named(look(f"record {name}"), framework)
+    assert message.startswith(f"bad image {shard} at byte {begin} ({name}.JPEG): ")
+    assert BAD_RECORDS[name][2] in message
+
+
+@pytest.mark.parametrize("name", BAD_SHARDS)
+def test_a_shard_that_was_changed_after_it_was_indexed_is_named(
+    look: Look, framework: str, root: Path, name: str
+) -> None:
+    shard, begin = root / "shards" / "changed" / name / "train-00000-of-00001", len(GOOD_RECORD)
+    message = named(look(f"shard {name}"), framework)
+    assert message.startswith(f"bad image {shard} at byte {begin}")
+    assert BAD_SHARDS[name][1] in message
+
+
+def named(seen: Seen, framework: str) -> str:
+    """The one line that a trainer would end with."""
+    if framework == "torch":
+        assert seen["error"]["type"] == "BadImage"
+    assert "error" in seen
+    message = str(seen["error"]["message"] if framework == "torch" else seen["found"])
+    assert "\n" not in message
+    return message
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("what", ["photographs", "photographs evaluated"])
+def test_all_frameworks_see_the_same_pixels(
+    environment: Callable[[str], Path], root: Path, what: str, size: int
+) -> None:
+    """In levels of 0–255. Labels are the images' numbers, so all of them trained on the same ones in the same order."""
+    found = {
+        backend: seen(str(environment(backend)), framework, root)[f"{what} {size}"]
+        for backend, framework in PIPELINES.items()
+    }
+    ours = found.pop("pytorch")
+    assert len(ours["labels"]) >= 36
+    for theirs in found.values():
+        assert theirs["labels"] == ours["labels"]
+        difference = np.abs(np.load(theirs["kept"]) - np.load(ours["kept"])) * STD
+        print(what, size, difference.max(), difference.mean())
+        assert difference.max() < LEVELS
 
 
 def test_fewer_images_than_ranks_are_refused(look: Look) -> None:

@@ -1,19 +1,22 @@
 """Whoever distributes the training, it is the same training: all losses agree, step by step.
 
 Every backend, on each of its frameworks, over each of its transports, trains the same network from the same weights on the
-same synthetic images. (Real images would not do: each framework draws its crops with a generator of its own.) A gradient
-that is summed instead of averaged, applied late, or lost shows within few steps, as the last test demonstrates.
+same synthetic images, and a backend of each framework on the same real ones. A gradient that is summed instead of averaged,
+applied late, or lost shows within few steps, as the last test demonstrates.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from harness.inputs import make
 from tests.conftest import Harness
-from tests.parity.conftest import ENOUGH, PROTOCOL, STEPS, WAYS, Record, Way, each
+from tests.parity.conftest import ENOUGH, HOMES, PROTOCOL, STEPS, WAYS, Record, Way, each
+from tests.shards import write_shard
 
 TOLERANCE = 1e-3
 TwoWorkers = Callable[[Way], Record]
@@ -44,6 +47,26 @@ def test_the_losses_of_all_backends_on_the_same_images_agree_step_by_step(
     spread = np.ptp(all_of_them, axis=0) / all_of_them.min(axis=0)
     assert spread.shape == (STEPS,)
     assert (spread <= TOLERANCE).all(), (spread, found)
+
+
+def test_all_frameworks_read_the_same_crops_of_the_same_images_and_learn_the_same_from_them(
+    harness: Harness, environment: Callable[..., Path], tmp_path: Path
+) -> None:
+    """From shards, whose records neither shards nor ranks divide. An epoch is three steps, and every epoch crops anew."""
+    make.make(tmp_path / "images", 25, 3, (100, 75), seed=1)
+    images = [(file.name, file.read_bytes(), int(file.parent.name[1:])) for file in tmp_path.rglob("*.JPEG")]
+    for shard in range(3):
+        write_shard(tmp_path / "shards" / f"train-{shard:05}-of-00003", images[shard::3])
+    settings = ["--nodes", "2", "--model", "pointwise", "--batch-size", "4", "--image-size", "32", "--threads", "1"]
+    settings += ["--warmup", "2", "--steps", "6", "--repeats", "1", "--learning-rate", "0.001", "--data", "shards"]
+    found = {}
+    for framework, backend in HOMES.items():
+        environment(backend)
+        found[framework] = losses(harness("run", "--backend", backend, *settings, "--json").succeeded().json)
+    ours = found["torch"]
+    assert len(set(ours)) == len(ours) == 8
+    for theirs in found.values():
+        assert theirs == pytest.approx(ours, rel=1e-5)
 
 
 @pytest.mark.slow

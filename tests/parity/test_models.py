@@ -1,4 +1,6 @@
-"""PyTorch and TensorFlow train the same model: same weights and images, same logits, loss, gradients and statistics.
+"""All frameworks train the same model: same weights and images, same logits, loss, gradients and statistics.
+
+Each is compared with PyTorch.
 
 Two arrays agree within a tolerance when their largest difference is at most that fraction of their largest value:
 ``max|a - b| <= tolerance * max|a|``. An elementwise ratio would ask float32 for digits of values that are sums of terms
@@ -18,33 +20,54 @@ import pytest
 
 from harness import models
 from harness.models.initial import initial_values
+from tests.parity.conftest import HOMES
 
 ROOT = Path(__file__).parents[2]
-LOGITS, GRADIENTS = 1e-4, 1e-3
+LOGITS, GRADIENTS, SINGLE = 1e-4, 1e-3, 0.05
 
 Step = dict[str, np.ndarray]
 Steps = tuple[Step, Step]
 
-# Height and width, chosen so that each layer's batch norm averages over at least 70 pixels of the batch, and so that the
-# padding of ResNet's pool is tried with an even (48) and an odd (49) input at once.
-IMAGES = {"resnet50": (96, 98), "inception3": (139, 155), "pointwise": (32, 50)}
-BATCH = 8
+# Height and width, chosen so that each layer's batch norm averages over at least FEWEST pixels of the batch, and so that
+# the padding of ResNet's pool is tried with an even (48) and an odd (49) input at once. Where there is no batch norm, odd
+# numbers of pixels are halved, and several are left at the end.
+IMAGES = {
+    "resnet50": (96, 98),
+    "inception3": (139, 155),
+    "pointwise": (32, 50),
+    "mnist_cnn": (30, 35),
+    "hep_cnn": (48, 57),
+}
+BATCH, FEWEST = 8, 70
 
-pytestmark = pytest.mark.parametrize("name", models.names())
+each_model = pytest.mark.parametrize("name", models.names())
+NORMALISED = [name for name in models.names() if models.specification(name).statistics]
+PLAIN = [name for name in models.names() if name not in NORMALISED]
+
+
+@pytest.fixture(params=["tensorflow", "caffe2"])
+def framework(request: pytest.FixtureRequest) -> str:
+    """The one that is compared with PyTorch."""
+    return str(request.param)
 
 
 @pytest.fixture
-def steps(name: str, environment: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Steps:
-    """What PyTorch and TensorFlow made of the same step."""
-    return _steps(name, environment("pytorch"), environment("parameter_server"), tmp_path_factory.getbasetemp())
+def steps(
+    name: str, framework: str, environment: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
+) -> Steps:
+    """What PyTorch and the other framework made of the same step."""
+    folder = tmp_path_factory.getbasetemp()
+    ours, theirs = (_step(environment(HOMES[one]), one, name, folder) for one in ("torch", framework))
+    return ours, theirs
 
 
 @cache
-def _steps(name: str, torch_python: Path, tensorflow_python: Path, folder: Path) -> Steps:
+def _given(name: str, folder: Path) -> Path:
+    """Images, labels and starting values."""
     random = np.random.default_rng(1)
     given = {
         "images": random.standard_normal((BATCH, *IMAGES[name], 3), dtype=np.float32),
-        "labels": random.integers(0, 1001, BATCH),
+        "labels": random.integers(0, models.specification(name).num_classes, BATCH),
     }
     for key, value in initial_values(models.specification(name), seed=1).items():
         # Zeros and ones would hide a gamma taken for a beta, or a mean for a variance. Betas lean to the positive side
@@ -52,15 +75,13 @@ def _steps(name: str, torch_python: Path, tensorflow_python: Path, folder: Path)
         low, high = (0, 0) if key.endswith("kernel") else (-0.2, 1) if key.endswith("beta") else (-0.1, 0.1)
         given[f"value/{key}"] = (value + random.uniform(low, high, value.shape)).astype(np.float32)
     np.savez(folder / f"{name}.npz", **given)
-    return (
-        _step(torch_python, "torch", name, folder),
-        _step(tensorflow_python, "tensorflow", name, folder),
-    )
+    return folder / f"{name}.npz"
 
 
+@cache
 def _step(python: Path, framework: str, name: str, folder: Path) -> Step:
     script, target = Path(__file__).with_name("model_step.py"), folder / f"{name}-{framework}.npz"
-    command = [python, script, framework, name, folder / f"{name}.npz", target]
+    command = [python, script, framework, name, _given(name, folder), target]
     done = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return dict(np.load(target))
@@ -79,6 +100,7 @@ def differences(steps: Steps, prefix: str) -> dict[str, float]:
     return {key: difference(value, theirs[key]) for key, value in ours.items()}
 
 
+@each_model
 def test_both_create_the_tensors_of_the_specification_in_its_order(name: str, steps: Steps) -> None:
     tensors = models.specification(name).tensors
     for step in steps:
@@ -86,12 +108,14 @@ def test_both_create_the_tensors_of_the_specification_in_its_order(name: str, st
         assert all(step[f"gradient/{tensor.name}"].shape == tensor.shape for tensor in tensors)
 
 
+@each_model
 def test_both_move_the_statistics_of_the_specification(name: str, steps: Steps) -> None:
     for step in steps:
         moved = {key.removeprefix("moved/"): step[key].shape for key in step if key.startswith("moved/")}
         assert moved == {tensor.name: tensor.shape for tensor in models.specification(name).statistics}
 
 
+@each_model
 @pytest.mark.parametrize("key", ["logits", "loss", "evaluated"])
 def test_the_forward_pass_agrees(name: str, steps: Steps, key: str) -> None:
     ours, theirs = steps
@@ -99,17 +123,37 @@ def test_the_forward_pass_agrees(name: str, steps: Steps, key: str) -> None:
     assert difference(ours[key], theirs[key]) < LOGITS
 
 
-def test_every_gradient_agrees(name: str, steps: Steps) -> None:
-    too_far = {key: by for key, by in differences(steps, "gradient/").items() if not by < GRADIENTS}
-    assert not too_far
+@each_model
+def test_every_gradient_agrees(name: str, framework: str, steps: Steps) -> None:
+    """Caffe2's are in single precision, see `model_step.py`: a wrong factor, sign or layout is still 100 % off."""
+    if framework == "caffe2":
+        ours, theirs = steps
+        keys = [key for key in ours if key.startswith("gradient/")]
+        lengths = {key: np.linalg.norm(ours[key] - theirs[key]) / np.linalg.norm(ours[key]) for key in keys}
+        assert not {key: by for key, by in lengths.items() if not by < SINGLE}
+    else:
+        too_far = {key: by for key, by in differences(steps, "gradient/").items() if not by < GRADIENTS}
+        assert not too_far
 
 
+@each_model
 def test_the_gradients_of_one_layer_agree_in_single_precision(name: str, steps: Steps) -> None:
     """With the kernels that training runs: `model_step.py` says why whole models are compared in double precision."""
     too_far = {key: by for key, by in differences(steps, "layer/").items() if not by < GRADIENTS}
     assert not too_far
 
 
-def test_every_moving_statistic_agrees(name: str, steps: Steps) -> None:
-    too_far = {key: by for key, by in differences(steps, "moved/").items() if not by < LOGITS}
+@pytest.mark.parametrize("name", NORMALISED)
+def test_every_moving_statistic_agrees(name: str, framework: str, steps: Steps) -> None:
+    """IDEEP's variance is that of the batch, the others' an estimate from it: over n pixels larger by 1 / (n - 1)."""
+    variance = 1 / FEWEST if framework == "caffe2" else LOGITS
+    limits = {"moving_mean": LOGITS, "moving_variance": variance}
+    found = differences(steps, "moved/")
+    too_far = {key: by for key, by in found.items() if not by < limits[key.rpartition(".")[2]]}
     assert not too_far
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_a_model_without_batch_norm_computes_alike_in_training_and_in_evaluation(name: str, steps: Steps) -> None:
+    for step in steps:
+        assert difference(step["logits"], step["evaluated"]) < LOGITS

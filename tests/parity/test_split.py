@@ -1,4 +1,4 @@
-"""The share of forward, measured in both frameworks."""
+"""The share of forward, measured in each framework."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import pytest
 from tests.conftest import Harness
 
 SMALL = ("--model", "resnet50", "--batch-size", "4", "--image-size", "64", "--warmup", "2", "--steps", "5")
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("parameter_server", "caffe2")]
 
 
-@pytest.mark.parametrize("backend", ["pytorch", pytest.param("parameter_server", marks=pytest.mark.slow)])
+@pytest.mark.alone
+@pytest.mark.parametrize("backend", ["pytorch", *SLOW])
 def test_forward_is_a_part_of_a_step_and_backward_the_larger_one(harness: Harness, backend: str) -> None:
     """Backward computes two products where forward computes one. Wide limits: machines that test are busy."""
     done = harness("split", "--backend", backend, *SMALL, "--threads", "1", "--json", OMP_WAIT_POLICY="PASSIVE").json

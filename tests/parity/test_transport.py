@@ -14,11 +14,16 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.conftest import ROOT, Harness
+from harness import environments
+from harness.backend import backend
+from harness.backends.caffe2.library import LIBRARY
+from tests.conftest import ROOT, Finished, Harness
 from tests.faults.running import LONG, TINY, Run
 from tests.parity.conftest import WAYS, Record, Way, each
 
 OVER_MPI = [way for way in WAYS if way.transport == "mpi"]
+CAFFE2_OVER_MPI = Way("caffe2", "caffe2", "mpi")
+CAFFE2_OVER_GLOO = Way("caffe2", "caffe2", "gloo")
 LOOPBACK = re.compile(r"(::ffff:)?127\.\d+\.\d+\.\d+|::1")
 
 
@@ -26,6 +31,10 @@ def addresses(record: Record, role: str) -> list[str]:
     """Where the plan put the processes of a role."""
     processes = [process for process in record["plan"]["processes"] if process["role"] == role]
     return [f"{process['address']}:{process['port']}" for process in processes]
+
+
+def caffe2_folder() -> Path:
+    return environments.path(backend("caffe2").environments("cpu")[0])
 
 
 def expected(record: Record, way: Way) -> str:
@@ -37,6 +46,8 @@ def expected(record: Record, way: Way) -> str:
     carrier = f"MPICH {packages['mpich']}" if way.transport == "mpi" else "gloo on lo"
     if way.backend == "horovod":
         return f"{carrier} in Horovod {packages['horovod']}"
+    if way == CAFFE2_OVER_MPI and (caffe2_folder() / LIBRARY).exists():
+        return f"{carrier} in Caffe2"
     return f"{carrier} through mpi4py" if way.transport == "mpi" else carrier
 
 
@@ -49,6 +60,60 @@ def test_every_rank_names_what_carried_its_gradients_and_the_interface_that_did(
     assert {rank["evidence"]["transport"] for rank in ranks} == {expected(record, way)}
     assert [rank["network"]["interfaces"] for rank in ranks] == [["lo"], ["lo"]]
     assert record["spec"]["transport"] == way.transport
+
+
+@pytest.fixture
+def over_mpi(harness: Harness, environment: Callable[..., Path], tmp_path: Path) -> Callable[..., Finished]:
+    """Train Caffe2 with some ``--mpi-operators``, in its environment or in a copy without the compiled ones."""
+
+    def run(operators: str, compiled: bool = True) -> Finished:
+        environment("caffe2")
+        where = [] if compiled else ["--env", str(without_library(caffe2_folder(), tmp_path / "copy"))]
+        arguments = ["--nodes", "2", *TINY, "--warmup", "1", "--steps", "3", "--json"]
+        return harness("run", *CAFFE2_OVER_MPI.arguments, "--mpi-operators", operators, *where, *arguments)
+
+    return run
+
+
+def without_library(folder: Path, copy: Path) -> Path:
+    """What an environment is where there was no compiler: all of it, but for the library, by links."""
+    (copy / "lib").mkdir(parents=True)
+    for kept in ("bin", "pyvenv.cfg", *(f"lib/{entry.name}" for entry in (folder / "lib").iterdir())):
+        if kept != str(LIBRARY.parent):
+            (copy / kept).symlink_to(folder / kept)
+    return copy
+
+
+@pytest.mark.parametrize(
+    ("wanted", "compiled", "used"),
+    [
+        pytest.param("caffe2", True, "caffe2", marks=pytest.mark.slow),
+        pytest.param("mpi4py", True, "mpi4py", marks=pytest.mark.slow),
+        ("auto", False, "mpi4py"),
+    ],
+)
+def test_caffe2_says_which_operators_called_mpi(
+    over_mpi: Callable[..., Finished], wanted: str, compiled: bool, used: str
+) -> None:
+    record = over_mpi(wanted, compiled).succeeded().json
+    carrier = f"MPICH {record['software']['packages']['mpich']}"
+    for rank in record["repeats"][0]["ranks"]:
+        assert rank["evidence"]["details"]["mpi_operators"] == used
+        assert (
+            rank["evidence"]["transport"]
+            == {"caffe2": f"{carrier} in Caffe2", "mpi4py": f"{carrier} through mpi4py"}[used]
+        )
+
+
+def test_caffe2s_operators_that_could_not_be_compiled_are_an_error_that_says_what_to_do(
+    over_mpi: Callable[..., Finished],
+) -> None:
+    done = over_mpi("caffe2", compiled=False)
+    assert (done.code, done.stdout) == (1, "")
+    assert (
+        "--mpi-operators caffe2: this environment was built without them, as there was no C++ compiler" in done.stderr
+    )
+    assert "build it anew with one, or give --mpi-operators mpi4py" in done.stderr
 
 
 @pytest.fixture
@@ -105,7 +170,10 @@ def _events(run_dir: Path, rank: int) -> dict[str, Any]:
     return {event["event"]: event for event in map(json.loads, lines)}
 
 
-@pytest.mark.parametrize("way", each(way for way in WAYS if way.transport in ("mpi", "gloo")), ids=str)
+LISTENING = [way for way in WAYS if way.transport in ("mpi", "gloo") and way != CAFFE2_OVER_GLOO]
+
+
+@pytest.mark.parametrize("way", each(LISTENING), ids=str)
 def test_nothing_listens_on_an_address_that_other_machines_reach(
     environment: Callable[..., Path], tmp_path: Path, way: Way
 ) -> None:
@@ -125,3 +193,64 @@ def test_nothing_listens_on_an_address_that_other_machines_reach(
     bound = {one.laddr.ip for one in connections if one.status == psutil.CONN_LISTEN or not one.raddr}
     assert bound, "the look must have seen the listening sockets"
     assert all(map(LOOPBACK.fullmatch, bound)), bound
+
+
+def test_caffe2s_gloo_listens_on_the_planned_address_alone_and_no_longer_than_until_its_peer_is_there(
+    environment: Callable[..., Path], tmp_path: Path
+) -> None:
+    """A peer that is held up before it joins gives the time to look."""
+    environment("caffe2")
+    run = Run(tmp_path, *CAFFE2_OVER_GLOO.arguments, "--nodes", "2", "--warmup", "1", "--steps", LONG)
+
+    def bound(rank: str) -> set[str]:
+        connections = psutil.Process(run.pid(rank)).net_connections(kind="inet")
+        assert all(LOOPBACK.fullmatch(one.raddr.ip) for one in connections if one.raddr)
+        return {one.laddr.ip for one in connections if one.status == psutil.CONN_LISTEN or not one.raddr}
+
+    def listens() -> set[str]:
+        if not (found := bound("worker-0")):
+            raise ValueError("not yet")
+        return found
+
+    try:
+        run.send("worker-1", signal.SIGSTOP)
+        early = run.eventually(listens)
+        assert "ready" not in run.events("worker-0")
+        run.send("worker-1", signal.SIGCONT)
+        for rank in ("worker-0", "worker-1"):
+            run.reaches(rank, "window")
+        late = bound("worker-0") | bound("worker-1")
+    finally:
+        run.process.send_signal(signal.SIGINT)
+        run.end()
+    assert early == {"127.0.0.1"}
+    assert late == set()
+
+
+def test_caffe2s_gloo_says_that_hosts_must_share_the_run_directory(
+    planned: Callable[[Way], Path], tmp_path: Path
+) -> None:
+    """A rank that sees nothing of the first one, which runs elsewhere."""
+    python = planned(CAFFE2_OVER_GLOO)
+    spec, plan = (json.loads((tmp_path / f"{name}.json").read_text()) for name in ("spec", "plan"))
+    (tmp_path / "spec.json").write_text(json.dumps({**spec, "timeout_s": 1}))
+    (tmp_path / "repeat-1" / "events").mkdir(parents=True)
+    rank = started(python, tmp_path, 1, {**os.environ, **plan["processes"][1]["env"]})
+    said = rank.communicate(timeout=120)[0]
+    assert rank.returncode == 1, said
+    assert _events(tmp_path, 1)["error"]["message"] == (
+        f"{tmp_path}/repeat-1/events/worker-0.jsonl of rank 0 is not there: with --transport gloo Caffe2's ranks meet in "
+        "the run directory, which all hosts must share; otherwise use --transport mpi"
+    )
+
+
+@pytest.mark.slow
+def test_what_caffe2s_ranks_met_through_is_gone_after_the_run(
+    harness: Harness, environment: Callable[..., Path], tmp_path: Path
+) -> None:
+    """For Gloo every rank writes the addresses of all others: files that grow with the square of the ranks."""
+    environment("caffe2")
+    harness("run", *CAFFE2_OVER_GLOO.arguments, "--nodes", "3", *TINY, "--warmup", "1", "--steps", "3").succeeded()
+    (repeat,) = tmp_path.glob("runs/*/repeat-1")
+    assert {path.name for path in repeat.iterdir()} == {"events", "logs"}
+    assert [log.read_text() for log in (repeat / "logs").iterdir()] == [""] * 3

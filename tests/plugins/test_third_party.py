@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness import models, record
+from harness.inputs.make import make
 from tests.conftest import Harness
 
 PACKAGE = Path(__file__).with_name("tiny_backend")
@@ -58,11 +59,25 @@ def test_an_installed_backend_trains_and_gives_a_record(
         assert rank.network.sent == pytest.approx(MODEL.bytes * (STEPS - 2), rel=0.01)
 
 
+def test_one_that_only_measures_says_so_when_it_is_to_train_to_an_accuracy(
+    harness: Harness, installed: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "images").mkdir()
+    for split in ("train", "validation"):
+        make(tmp_path / split, 4, 2, (40, 40), seed=1)
+        (tmp_path / split / "train").rename(tmp_path / "images" / split)
+    train = ["train", "--backend", "tiny", "--env", sys.executable, "--nodes", "2", "--batch-size", "2"]
+    done = harness(*train, "--data", str(tmp_path / "images"), "--model", "mnist_cnn", **installed)
+    assert done.code == 1
+    assert "tiny cannot train to an accuracy: its trainer is no Learner" in done.stderr
+
+
 def test_its_words_about_a_wrong_request_are_one_line(harness: Harness, installed: dict[str, str]) -> None:
     for wrong, said in {
         "--steepness=-1": "--steepness -1: must be greater than 0",
         "--precision=amp": "--precision amp: tiny",
         "--framework=torch": "--framework torch: tiny supports numpy",
+        "--device=cuda": "--device cuda: tiny supports cpu",
         "--ps=1": "--ps is an option of distributed_replicated, parameter_server, not of tiny",
     }.items():
         done = harness(*RUN, wrong, **installed)

@@ -76,11 +76,13 @@ def test_the_controller_imports_no_framework_and_answers_without_pandas() -> Non
 
 def test_list_shows_what_there_is(harness: Harness) -> None:
     backends = harness("list", "backends").stdout
-    builtin = {"distributed_replicated", "horovod", "multi_worker_mirrored", "parameter_server", "pytorch"}
+    builtin = {"caffe2", "distributed_replicated", "horovod", "multi_worker_mirrored", "parameter_server", "pytorch"}
     assert builtin <= {line.partition(":")[0] for line in backends.splitlines()}
     models = harness("list", "models").stdout
     assert "23.82 M" in models and "25.56 M" in models
-    assert harness("list", "environments").stdout.count("/horovod-torch-") == 2
+    environments = harness("list", "environments").stdout
+    assert environments.count("/horovod-torch-") == 2
+    assert environments.count("\ncaffe2 ") + environments.startswith("caffe2 ") == 1  # it has none for GPUs
 
 
 def test_options_of_another_backend_are_refused_by_name(harness: Harness) -> None:

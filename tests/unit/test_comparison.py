@@ -32,7 +32,9 @@ def test_without_names_every_backend_runs_on_all_its_frameworks_over_all_transpo
     assert Contender(backend("horovod"), "torch", "gloo") in found
     assert {one.backend.name for one in found} == set(backends.names())
     assert "nccl" not in {one.transport for one in found}
-    assert Contender(backend("pytorch"), "torch", "nccl") in contenders(None, "cuda")
+    on_gpus = contenders(None, "cuda")
+    assert Contender(backend("pytorch"), "torch", "nccl") in on_gpus
+    assert {one.backend.name for one in on_gpus} == set(backends.names()) - {"caffe2"}
 
 
 @pytest.mark.parametrize(
@@ -49,6 +51,12 @@ def test_what_is_unknown_or_said_twice_is_refused(text: str, message: str) -> No
     with pytest.raises(InvalidInput) as refused:
         contenders(text.split(","), "cpu")
     assert message in str(refused.value)
+
+
+def test_a_backend_that_does_not_train_on_the_device_is_left_out_unless_it_is_named() -> None:
+    with pytest.raises(InvalidInput) as refused:
+        contenders(["pytorch", "caffe2:mpi"], "cuda")
+    assert str(refused.value) == "--backends caffe2:mpi: the device is cuda, and caffe2 trains on cpu only"
 
 
 def test_a_comparison_plans_each_contender_at_each_size(harness: Harness) -> None:
@@ -77,6 +85,7 @@ def test_list_backends_says_what_a_backend_lacks_and_how_to_get_it(harness: Harn
     rows = harness("list", "backends", "--json", HARNESS_CACHE=str(tmp_path), PATH="/nowhere").json
     assert all(row["lacks"] for row in rows)
     assert {row["device"] for row in rows} == {"cpu", "cuda"}
+    assert {row["device"] for row in rows if row["backend"] == "caffe2"} == {"cpu"}
 
 
 def test_a_backend_that_does_not_load_is_listed_with_the_reason_and_harms_no_other(

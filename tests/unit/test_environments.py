@@ -2,6 +2,7 @@
 
 import json
 import os
+import platform
 import re
 import signal
 import subprocess
@@ -16,7 +17,8 @@ import pytest
 
 import harness.backends
 from harness import environments
-from harness.environments import BuildFailed, EnvironmentMissing, EnvironmentProblem, EnvironmentSpec, Run
+from harness.environments import BasePython, BuildFailed, EnvironmentMissing, EnvironmentProblem, EnvironmentSpec, Run
+from tests.conftest import Harness
 
 BUILD = """
 import sys
@@ -194,6 +196,14 @@ def test_post_build_runs_in_the_environment_and_its_failure_is_a_failed_build(ti
     assert environments.status(spec) == "missing"
 
 
+@pytest.mark.slow
+def test_what_post_build_remarks_reaches_people_and_the_log(tiny: EnvironmentSpec) -> None:
+    news: list[str] = []
+    folder = environments.build(replace(tiny, post_build=lambda *_: "no compiler: built without MPI"), news.append)
+    assert "no compiler: built without MPI" in news
+    assert "\nno compiler: built without MPI\n" in folder.with_name(f"{folder.name}.log").read_text()
+
+
 CPP_PACKAGE = {
     "pyproject.toml": '[build-system]\nrequires = ["setuptools"]\nbuild-backend = "setuptools.build_meta"\n',
     "setup.py": "from setuptools import Extension, setup\n"
@@ -286,6 +296,26 @@ def test_comment_keeps_the_key_and_a_pin_changes_it(tmp_path: Path) -> None:
     assert environments.path(replace(requiring(tmp_path, "six==1.17.0"), build_env={"CC": "gcc"})) != key
 
 
+def test_key_stays_the_one_that_earlier_releases_built_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(platform, "python_version", lambda: "3.11.7")
+    spec = replace(requiring(tmp_path, "six==1.17.0"), build_env={"CC": "gcc"})
+    assert environments.path(spec).name == "six-cpu-62f746a8b408"
+
+
+def test_text_of_what_is_compiled_is_part_of_the_key(tiny: EnvironmentSpec, tmp_path: Path) -> None:
+    (tmp_path / "operators.cc").write_text("int one;")
+    spec = replace(tiny, sources=(tmp_path / "operators.cc",))
+    before = environments.path(spec)
+    assert before != environments.path(tiny)
+    (tmp_path / "operators.cc").write_text("int two;")
+    assert environments.path(spec) != before
+    (tmp_path / "operators.cc").unlink()
+    with pytest.raises(EnvironmentProblem, match=r"cannot read .*operators\.cc: No such file"):
+        environments.build(spec, print)
+
+
 def test_backends_with_the_same_pins_share_an_environment(tiny: EnvironmentSpec) -> None:
     assert environments.path(replace(tiny, backend="another")) == environments.path(tiny)
 
@@ -308,11 +338,201 @@ def test_environment_is_named_after_its_first_import(tiny: EnvironmentSpec) -> N
     assert environments.path(replace(tiny, imports=("os.path", "six"))).name.startswith("os-path-cpu-")
 
 
-def test_absent_python_is_a_problem_with_a_remedy(tiny: EnvironmentSpec) -> None:
-    spec = replace(tiny, python="3.99")
+@pytest.fixture
+def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The home of a user on whose machine there is no Python to be found."""
+    home = tmp_path / "home"
+    home.mkdir()
+    for name, value in hidden(home).items():
+        monkeypatch.setenv(name, value)
+    return home
+
+
+def hidden(home: Path) -> dict[str, str]:
+    nothing = dict.fromkeys(("PYENV_ROOT", "UV_PYTHON_INSTALL_DIR", "XDG_DATA_HOME"), "")
+    return {"HOME": str(home), "PATH": str(home / "bin")} | nothing
+
+
+def program(path: Path, version: str | None) -> Path:
+    """A program that answers as a Python of this version, or, like a shim of pyenv, does not run."""
+    path.parent.mkdir(parents=True)
+    path.write_text(f"#!/bin/sh\necho {version}\n" if version else "#!/bin/sh\nexit 127\n")
+    path.chmod(0o755)
+    return path
+
+
+def conda_has(home: Path, *prefixes: Path) -> None:
+    (home / ".conda").mkdir(exist_ok=True)
+    (home / ".conda" / "environments.txt").write_text("".join(f"{prefix}\n" for prefix in prefixes))
+
+
+def test_python_is_looked_for_on_path_then_at_pyenv_uv_and_conda(bare: Path) -> None:
+    conda_has(bare, bare / "removed", bare / "envs" / "old")
+    for place, version in [  # each comes before those above it
+        ("envs/old", "3.9.1"),
+        (".local/share/uv/python/cpython-3.9.4-linux-x86_64-gnu", "3.9.4"),
+        (".local/share/uv/python/cpython-3.9.25-linux-x86_64-gnu", "3.9.25"),
+        (".pyenv/versions/3.9.9", "3.9.9"),
+        (".pyenv/versions/3.9.18", "3.9.18"),
+        ("", "3.9.2"),
+    ]:
+        expected = BasePython(program(bare / place / "bin" / "python3.9", version), version)
+        assert environments.find_python("3.9") == expected
+    program(bare / ".pyenv/versions/3.9.10" / "bin" / "python3.9", "3.9.10")
+    (bare / "bin" / "python3.9").unlink()
+    assert environments.find_python("3.9").version == "3.9.18", "which is newer than 3.9.9 and 3.9.10"
+
+
+@pytest.mark.parametrize(
+    ("variable", "folder"), [("PYENV_ROOT", "versions/3.9.18"), ("UV_PYTHON_INSTALL_DIR", "cpython-3.9.18-linux")]
+)
+def test_pythons_are_where_a_variable_of_their_tool_says(
+    bare: Path, monkeypatch: pytest.MonkeyPatch, variable: str, folder: str
+) -> None:
+    python = program(bare / "elsewhere" / folder / "bin" / "python3.9", "3.9.18")
+    monkeypatch.setenv(variable, str(bare / "elsewhere"))
+    assert environments.find_python("3.9").python == python
+
+
+def test_uv_keeps_its_pythons_in_the_users_data(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    python = program(bare / "data/uv/python/cpython-3.9.25-linux-x86_64-gnu/bin/python3.9", "3.9.25")
+    monkeypatch.setenv("XDG_DATA_HOME", str(bare / "data"))
+    assert environments.find_python("3.9").python == python
+
+
+def test_program_that_does_not_run_or_is_another_python_is_not_taken(bare: Path) -> None:
+    shim = program(bare / "bin" / "python3.9", None)
+    other = program(bare / ".pyenv/versions/3.9.18/bin/python3.9", "3.8.20")
+    with pytest.raises(EnvironmentProblem) as refusal:
+        environments.find_python("3.9")
+    assert f"{shim} is there, but does not run as it; {other} is there" in str(refusal.value)
+    python = program(bare / ".local/share/uv/python/cpython-3.9.25-linux/bin/python3.9", "3.9.25")
+    assert environments.find_python("3.9").python == python
+
+
+def test_module_of_another_python_is_not_in_the_way(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (bare / "bin").mkdir()
+    (bare / "bin" / f"python{OWN}").symlink_to(sys.executable)
+    monkeypatch.setenv("PYTHONHOME", "/nowhere")
+    assert environments.find_python(OWN) == BasePython(bare / "bin" / f"python{OWN}", platform.python_version())
+
+
+def test_absent_python_is_one_line_with_where_and_how(tiny: EnvironmentSpec, bare: Path, cache: Path) -> None:
+    spec = replace(tiny, python="3.9")
     assert environments.status(spec) == "missing"
-    with pytest.raises(EnvironmentProblem, match=r"Python 3\.99 is not installed: put python3\.99 on PATH"):
+    assert environments.lacking(spec) == ["Python 3.9 to build with", "its environment (`harness env build tiny`)"]
+    with pytest.raises(EnvironmentProblem) as refusal:
         environments.build(spec, print)
+    assert all(
+        word in str(refusal.value)
+        for word in ("python3.9 on PATH", f"{bare}/.pyenv/versions", f"{bare}/.local/share/uv/python", "/.conda/")
+    )
+    assert all(
+        f"`{word}" in str(refusal.value)
+        for word in ("uv python install 3.9`", "pyenv install 3.9`", "harness env build")
+    )
+    assert "\n" not in str(refusal.value) and not cache.exists()
+    program(bare / "bin" / "python3.9", "3.9.2")
+    assert environments.lacking(spec) == ["its environment (`harness env build tiny`)"]
+
+
+def test_given_python_is_a_program_its_name_or_its_prefix(tiny: EnvironmentSpec, bare: Path) -> None:
+    python = program(bare / "bin" / "python3.9", "3.9.2")
+    program(bare / "prefix" / "bin" / "python3", "3.9.3")
+    specs = [tiny, replace(tiny, backend="old", python="3.9")]
+    for where in (python, Path("python3.9"), bare):
+        assert environments.given_python(where, specs) == BasePython(python, "3.9.2")
+    assert environments.given_python(bare / "prefix", specs).version == "3.9.3"
+
+
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [
+        ("bin/python3.9", r"/bin/python3\.9 is Python 3\.8\.20, old needs Python 3\.9$"),
+        ("nowhere", r"no Python runs there, old needs Python 3\.9: "),
+        ("a" * 5000, "File name too long"),
+    ],
+)
+def test_given_python_that_is_none_or_another_is_refused(
+    tiny: EnvironmentSpec, bare: Path, where: str, said: str
+) -> None:
+    program(bare / "bin" / "python3.9", "3.8.20")
+    with pytest.raises(EnvironmentProblem, match=said):
+        environments.given_python(bare / where, [replace(tiny, backend="old", python="3.9")])
+
+
+def test_one_python_is_not_given_for_environments_of_two_versions_or_of_none(tiny: EnvironmentSpec) -> None:
+    old, older = (replace(tiny, backend=name, python=version) for name, version in [("old", "3.9"), ("older", "3.8")])
+    with pytest.raises(
+        EnvironmentProblem, match=r"old needs Python 3\.9 and older needs Python 3\.8: build them one by"
+    ):
+        environments.given_python(Path(sys.executable), [tiny, old, older])
+    with pytest.raises(EnvironmentProblem, match="harness's own Python is the right one for tiny: leave it out"):
+        environments.given_python(Path(sys.executable), [tiny])
+
+
+OWN = f"{sys.version_info.major}.{sys.version_info.minor}"
+ANNOUNCED = """
+from dataclasses import replace
+from pathlib import Path
+from harness.backends.pytorch.backend import BACKEND
+from harness.environments import EnvironmentSpec
+def backend(name, python):
+    spec = EnvironmentSpec(name, "cpu", Path(__file__).with_name("requirements.txt"), ("json",), python=python)
+    return replace(BACKEND, name=name, environment=lambda framework, variant: replace(spec, variant=variant))
+"""
+
+
+@pytest.fixture
+def announced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Backends of another package: ``same`` wants a Python of harness's version, ``old`` one that nobody has."""
+    site = tmp_path / "site"
+    (site / "announced-1.dist-info").mkdir(parents=True)
+    (site / "announced-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: announced\nVersion: 1\n")
+    (site / "announced-1.dist-info" / "entry_points.txt").write_text(
+        "[harness.backends]\nsame = announced:same\nold = announced:old\n"
+    )
+    (site / "announced.py").write_text(f"{ANNOUNCED}\nsame = backend('same', '{OWN}')\nold = backend('old', '3.99')\n")
+    (site / "requirements.txt").touch()
+    monkeypatch.setenv("PYTHONPATH", str(site), prepend=os.pathsep)
+
+
+@pytest.mark.usefixtures("announced")
+def test_only_building_takes_the_python_that_an_environment_is_made_from(harness: Harness, tmp_path: Path) -> None:
+    link = tmp_path / "mine"
+    link.symlink_to(sys.executable)
+    built = harness("env", "build", "same", "--python", str(link)).succeeded()
+    folder = built.stdout.rpartition(" ready at ")[2].strip()
+    without = hidden(tmp_path / "home")
+    assert harness("env", "path", "same", **without).succeeded().stdout.strip() == folder
+    assert harness("env", "build", "same", **without).succeeded().stderr == ""
+    again = harness("env", "build", "same", "--python", str(link)).succeeded()
+    assert f"is built already; to make it from {link}, remove {folder} first" in again.stderr
+
+
+@pytest.mark.usefixtures("announced")
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["old"], "Python 3.99 was not found"),
+        (["old", "--python", sys.executable], f"is Python {platform.python_version()}, old needs Python 3.99"),
+        (["same", "old", "--python", sys.executable], f"same needs Python {OWN} and old needs Python 3.99"),
+        (["pytorch", "--python", sys.executable], "harness's own Python is the right one for pytorch"),
+    ],
+)
+def test_python_that_does_not_fit_is_a_wrong_request(
+    harness: Harness, arguments: list[str], said: str, cache: Path
+) -> None:
+    done = harness("env", "build", *arguments)
+    assert done.code == 2 and said in done.stderr and done.stderr.count("\n") == 1
+    assert not cache.exists()
+
+
+@pytest.mark.parametrize("command", ["build", "check", "path"])
+def test_there_is_no_environment_for_a_device_that_a_backend_does_not_train_on(harness: Harness, command: str) -> None:
+    done = harness("env", command, "caffe2", "--variant", "cuda")
+    said = "harness: caffe2 has no environment for cuda: it trains on cpu\n"
+    assert (done.code, done.stdout, done.stderr) == (2, "", said)
 
 
 def test_environment_whose_python_is_gone_is_broken(ready: EnvironmentSpec) -> None:

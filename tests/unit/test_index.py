@@ -51,6 +51,13 @@ def kept_file(cache: Path) -> Path:
     return file
 
 
+def test_the_software_names_the_package_that_brings_a_framework(tmp_path: Path) -> None:
+    caffe2 = made.record("caffe2", packages={"torch": "1.10.2", "numpy": "1.23.5"})
+    horovod = made.record("horovod", packages={"tensorflow_cpu": "2.21.0", "horovod": "0.28.1"})
+    frame, _ = rows(made.save(tmp_path / "runs", [caffe2, horovod]))
+    assert set(frame["software"]) == {"Caffe2 (PyTorch 1.10.2)", "TensorFlow 2.21.0, Horovod 0.28.1"}
+
+
 def test_records_are_read_once_and_their_rows_are_the_same_afterwards(runs: Path) -> None:
     first, read = rows(runs)
     again, read_again = rows(runs)

@@ -1,15 +1,24 @@
-"""The image index, the shards, the synthetic batches and the made image set, without a framework."""
+"""The image index, the order of images, crops, synthetic batches and the made image set, without a framework."""
 
+import math
 import os
 import pickle
+from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from harness.inputs.index import BadImage, DataError, ImageIndex, check_world, order, read, scan, shard, write
+from harness.inputs import tfrecord
+from harness.inputs.augmentation import Box, central_crop, draws, pixels, random_crop, ratio
+from harness.inputs.counter import uniform
+from harness.inputs.errors import BadImage, DataError
+from harness.inputs.index import ImageIndex, find, read, scan, write
 from harness.inputs.make import make
+from harness.inputs.order import check_world, groups, images_of, longest_share, order, share, shuffled
+from harness.inputs.shards import ShardIndex
 from harness.inputs.synthetic import batch
 
 
@@ -120,32 +129,64 @@ def test_an_index_cut_short_is_refused(tmp_path: Path, kept: int) -> None:
         read(file)
 
 
-# --- shards
+# --- the order
+
+
+def files(count: int) -> ImageIndex:
+    return ImageIndex("/data", [f"a/{image}.JPEG" for image in range(count)], [1] * count)
+
+
+def records(count: int, shards: int) -> ShardIndex:
+    """An index of records of about equal numbers in each shard."""
+    counts = np.diff([count * shard // shards for shard in range(shards + 1)])
+    names = [f"train-{shard:05}-of-{shards:05}" for shard in range(shards)]
+    return ShardIndex("/data", names, counts, np.arange(1, count + 1))
+
+
+def epochs(index: ImageIndex | ShardIndex, rank: int, world: int, seed: int = 7) -> list[list[int]]:
+    """The images that a rank reads in its first two epochs."""
+    begin, end = share(len(index), rank, world)
+    read = list(islice(order(index, rank, world, seed), 2 * (end - begin)))
+    return [[image for epoch, image in read if epoch == number] for number in (0, 1)]
 
 
 @pytest.mark.parametrize("world", range(1, 9))
-@pytest.mark.parametrize("count", [8, 13, 64, 101])
-def test_shards_are_disjoint_complete_and_even(count: int, world: int) -> None:
-    shards = [shard(count, rank, world, epoch=3, seed=7) for rank in range(world)]
-    assert sorted(image for images in shards for image in images) == list(range(count))
-    lengths = {len(images) for images in shards}
-    assert max(lengths) - min(lengths) <= 1
+@pytest.mark.parametrize(
+    "index", [files(13), files(1000), *(records(1000, shards) for shards in (1, 3, 5, 7, 16)), records(9, 4)], ids=repr
+)
+def test_every_image_is_read_once_in_an_epoch_by_one_of_the_ranks(index: ImageIndex | ShardIndex, world: int) -> None:
+    read = [epochs(index, rank, world) for rank in range(world)]
+    for epoch in (0, 1):
+        assert sorted(image for rank in read for image in rank[epoch]) == list(range(len(index)))
+        lengths = {len(rank[epoch]) for rank in read}
+        assert max(lengths) - min(lengths) <= 1
+        assert max(lengths) == longest_share(len(index), world)
+    assert all(rank[0] != rank[1] for rank in read) or len(index) < 2 * world
 
 
-def test_every_epoch_and_seed_is_another_shuffle() -> None:
-    shuffles = [tuple(shard(100, 0, 1, epoch, seed)) for epoch in range(3) for seed in range(3)]
-    assert len(set(shuffles)) == 9
-    assert tuple(shard(100, 0, 1, 0, 0)) == shuffles[0]
+@pytest.mark.parametrize("index", [files(1000), records(1000, 3)], ids=["files", "shards"])
+def test_every_epoch_and_seed_is_another_shuffle_and_repeats(index: ImageIndex | ShardIndex) -> None:
+    shuffles = {tuple(images) for seed in range(3) for images in epochs(index, 0, 2, seed)}
+    assert len(shuffles) == 6
+    assert epochs(index, 0, 2) == epochs(index, 0, 2)
 
 
-def test_the_shuffle_is_the_same_on_every_python() -> None:
-    assert list(shard(10, 0, 1, epoch=0, seed=1)) == [5, 9, 6, 1, 8, 2, 3, 4, 7, 0]
+def test_the_shuffle_is_the_same_everywhere() -> None:
+    assert [image for _, image in islice(order(files(10), 0, 1, seed=1), 10)] == [9, 5, 7, 1, 8, 4, 0, 2, 6, 3]
+    found = [image for _, image in islice(order(records(40, 2), 1, 2, seed=1), 10)]
+    assert found == [34, 21, 36, 26, 20, 25, 24, 22, 29, 23]
 
 
-def test_order_goes_through_the_shards_of_all_epochs() -> None:
-    stream = order(5, rank=1, world=2, seed=0)
-    expected = [(epoch, image) for epoch in range(3) for image in shard(5, 1, 2, epoch, 0)]
-    assert [next(stream) for _ in expected] == expected
+def test_records_are_read_in_runs_of_one_shard_and_shuffled_among_hundreds() -> None:
+    index = records(4000, 7)
+    group = next(groups(index, 0, 2, seed=1))
+    shards = np.searchsorted(index.firsts, group.pieces - [0, 1], "right")
+    assert len(shards) == 16
+    assert (shards[:, 0] == shards[:, 1]).all()
+    assert len(set(shards[:, 0])) > 4
+    trained_on = shuffled(images_of(group.pieces), 0, 1)
+    assert 200 < len(trained_on) <= 256
+    assert np.abs(np.diff(trained_on)).mean() > 500
 
 
 def test_fewer_images_than_ranks_are_refused() -> None:
@@ -154,7 +195,178 @@ def test_fewer_images_than_ranks_are_refused() -> None:
         check_world(3, 4)
     one_line(error, "3 images for 4 ranks")
     with pytest.raises(DataError):
-        shard(3, 0, 4, epoch=0, seed=0)
+        next(order(files(3), 0, 4, seed=0))
+
+
+def test_numbers_are_uniform_and_the_same_everywhere() -> None:
+    numbers = uniform(1, np.arange(1000).reshape(-1, 1), np.arange(41))
+    assert numbers.shape == (1000, 41)
+    assert numbers[2, 3] == uniform(1, 2, 3)[0]
+    assert len(np.unique(numbers)) == numbers.size
+    assert 0 <= numbers.min() < 0.001 < 0.999 < numbers.max() < 1
+    assert abs(numbers.mean() - 0.5) < 0.01
+    assert abs(np.corrcoef(numbers[:, 0], numbers[:, 1])[0, 1]) < 0.1
+    assert uniform(0)[0] == (0xE220A8397B1DCDAF >> 11) * 2**-53  # what SplitMix64 begins with, seeded with 0
+
+
+# --- crops
+
+
+def test_crops_are_within_the_image_and_as_large_and_as_wide_as_they_may_be() -> None:
+    width, height = 500, 375
+    crops, flips = draws(0, 0, range(2000))
+    boxes = np.array([random_crop(crop, width, height) for crop in crops])
+    assert (boxes[:, :2] >= 0).all()
+    assert (boxes[:, 0] + boxes[:, 2] <= width).all()
+    assert (boxes[:, 1] + boxes[:, 3] <= height).all()
+    areas, aspects = boxes[:, 2] * boxes[:, 3] / (width * height), boxes[:, 2] / boxes[:, 3]
+    assert 0.08 <= areas.min() < 0.09
+    assert 0.85 < areas.max() <= 1
+    assert 0.75 <= aspects.min() < 0.76
+    assert 1.32 < aspects.max() <= 4 / 3 + 1e-9
+    assert 0.45 < flips.mean() < 0.55
+
+
+def test_an_image_that_no_crop_fits_is_taken_whole() -> None:
+    assert random_crop(draws(0, 0, [0])[0][0], 1000, 10) == (0, 0, 1000, 10)
+
+
+def test_evaluation_looks_at_the_middle() -> None:
+    box = central_crop(400, 320)
+    assert box == (60, 20, 280, 280)
+    assert pixels(box, 400, 320, 1) == (60, 20, 280, 280)
+
+
+@pytest.mark.parametrize(("side", "divided"), [(100, 1), (447, 1), (448, 2), (895, 2), (896, 4), (1792, 8), (9999, 8)])
+def test_a_large_crop_is_decoded_smaller_but_never_smaller_than_asked(side: int, divided: int) -> None:
+    box = Box(1, 2, side, side)
+    assert ratio(box, 224) == divided
+    left, top, width, height = pixels(box, side + 3, side + 3, divided)
+    assert (left, top) == (math.floor(1 / divided + 0.5), math.floor(2 / divided + 0.5))
+    assert width == height == math.floor(side / divided + 0.5)
+
+
+# --- shards
+
+
+def write_shards(folder: Path, split: str, counts: list[int], data: bytes = b"x" * 50) -> Path:
+    folder.mkdir(exist_ok=True)
+    for shard, count in enumerate(counts):
+        name = f"{split}-{shard:05}-of-{len(counts):05}"
+        (folder / name).write_bytes(b"".join(tfrecord.record(data + bytes(number)) for number in range(count)))
+    return folder
+
+
+def test_an_index_of_shards_knows_where_every_record_is_and_survives_its_file(tmp_path: Path) -> None:
+    root = write_shards(tmp_path, "train", [3, 0, 2, 1])
+    write(find(root, "train"), tmp_path / "images.index")
+    index = read(tmp_path / "images.index")
+    assert isinstance(index, ShardIndex)
+    assert len(index) == 6
+    expected = [
+        (str(root / f"train-{shard:05}-of-00004"), offset, length)
+        for shard in range(4)
+        for offset, length in tfrecord.scan(str(root / f"train-{shard:05}-of-00004"))
+    ]
+    assert [index.record(image) for image in range(6)] == expected
+    assert index.run(0, 3) == (expected[0][0], 12, 50 + 16 + 51 + 16 + 52)
+
+
+def test_splits_are_found_in_either_layout(tmp_path: Path) -> None:
+    write_shards(write_shards(tmp_path / "shards", "train", [3, 2]), "validation", [4])
+    assert len(find(tmp_path / "shards", "train")) == 5
+    assert len(find(tmp_path / "shards", "validation")) == 4
+    for folder in ("val", "validation"):
+        images = touch(tmp_path / folder, "train/a/1.JPEG", "train/b/2.JPEG", "train/b/3.JPEG", f"{folder}/b/4.JPEG")
+        assert len(find(images, "train")) == 3
+        validation = find(images, "validation")
+        assert isinstance(validation, ImageIndex)
+        assert list(validation.labels) == [2]  # as in training, though class a has no image here
+
+
+def test_the_lengths_that_lie_beside_shards_are_used_if_they_fit(tmp_path: Path) -> None:
+    root = write_shards(tmp_path, "train", [2, 1])
+    true = find(root, "train").lengths
+    assert list(true) == [50, 51, 50]
+    other = true + np.array([1, -1, 0])  # as many bytes, otherwise divided: only who trusts the file sees these
+    np.savez(root / "train.npz", counts=[2, 1], offsets=[12, 79, 12], lengths=other)
+    assert list(find(root, "train").lengths) == list(other)
+    np.savez(root / "train.npz", counts=[2, 1], offsets=[12, 79, 12], lengths=true + np.array([1, 0, 0]))
+    assert list(find(root, "train").lengths) == list(true)
+    (root / "train.npz").write_bytes(b"PK not an archive")
+    assert list(find(root, "train").lengths) == list(true)
+
+
+def spoil(root: Path, name: str, change: Callable[[bytes], bytes]) -> None:
+    (root / name).write_bytes(change((root / name).read_bytes()))
+
+
+SECOND = 50 + tfrecord.OVERHEAD  # where the second record of a shard begins
+SPOILT: dict[str, tuple[Callable[[Path], object], list[str]]] = {
+    "missing": (
+        lambda root: (root / "train-00001-of-00003").unlink(),
+        ["lacks train-00001-of-00003", "2 of 3"],
+    ),
+    "two sets": (
+        lambda root: write_shards(root, "train", [1]),
+        ["two sets", "1 and of 3"],
+    ),
+    "truncated": (
+        lambda root: spoil(root, "train-00002-of-00003", lambda old: old[:-1]),
+        ["train-00002-of-00003", f"at byte {SECOND}", "cut short"],
+    ),
+    "truncated header": (
+        lambda root: spoil(root, "train-00001-of-00003", lambda old: old[: SECOND + 4]),
+        ["train-00001-of-00003", f"at byte {SECOND}", "cut short"],
+    ),
+    "other magic": (
+        lambda root: spoil(root, "train-00000-of-00003", lambda old: b"Rar!" + old[4:]),
+        ["train-00000-of-00003", "at byte 0", "no TFRecord"],
+    ),
+    "empty": (
+        lambda root: [spoil(root, f"train-0000{shard}-of-00003", lambda _: b"") for shard in range(3)],
+        ["hold no record"],
+    ),
+    "too many": (
+        lambda root: (root / "train-00003-of-00003").touch(),
+        ["train-00003-of-00003", "number 2"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("spoil_it", "words"), SPOILT.values(), ids=SPOILT)
+def test_a_set_of_shards_that_is_not_whole_is_refused(
+    tmp_path: Path, spoil_it: Callable[[Path], object], words: list[str]
+) -> None:
+    root = write_shards(tmp_path / "set", "train", [2, 2, 2])
+    spoil_it(root)
+    with pytest.raises(DataError) as error:
+        find(root, "train")
+    one_line(error, *words)
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        (["train/a/1.JPEG"], ["no validation images", "PATH/val/"]),
+        (["a/1.JPEG"], ["no validation images"]),
+        (["train/a/1.JPEG", "val/b/1.JPEG"], ["val/b is a class that", "train does not have"]),
+        (["train-00000-of-00001"], ["no validation shards", "validation-00000-of-00016"]),
+    ],
+)
+def test_a_set_without_validation_images_is_refused(tmp_path: Path, names: list[str], words: list[str]) -> None:
+    touch(tmp_path, *names)
+    with pytest.raises(DataError) as error:
+        find(tmp_path, "validation")
+    one_line(error, *words)
+
+
+def test_an_index_of_shards_cut_short_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "images.index"
+    write(find(write_shards(tmp_path / "set", "train", [2]), "train"), file)
+    file.write_bytes(file.read_bytes()[:300])
+    with pytest.raises(DataError, match="cut short"):
+        read(file)
 
 
 def test_a_bad_image_crosses_process_borders() -> None:

@@ -21,6 +21,7 @@ def wait_for(condition: Callable[[], bool], within_s: float) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_the_controller_uses_less_than_one_percent_of_a_core_while_a_run_is_measured(
     environment: Callable[[str], Path], tmp_path: Path

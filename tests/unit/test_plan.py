@@ -95,6 +95,14 @@ def test_auto_takes_the_gpus_that_are_there() -> None:
     assert complete(spec, chosen, cluster(1)).device == "cpu"
 
 
+def test_auto_is_cpu_for_a_backend_that_has_nothing_for_gpus() -> None:
+    launch = plan(cluster(2, gpus=4), "caffe2", nodes=2, devices_per_node=2)
+    assert {process.env["CUDA_VISIBLE_DEVICES"] for process in launch.processes} == {""}
+    assert {process.env["OMP_NUM_THREADS"] for process in launch.processes} == {"6"}
+    chosen = backend("caffe2")
+    assert complete(with_options(RunSpec(backend="caffe2"), chosen), chosen, cluster(1, gpus=4)).device == "cpu"
+
+
 def test_no_two_processes_listen_on_the_same_port_and_indices_follow_the_order() -> None:
     launch = plan(cluster(64), "parameter_server", {"ps": 40}, nodes=64)
     assert [process.index for process in launch.processes] == list(range(104))
@@ -106,6 +114,7 @@ def test_workers_of_a_node_share_its_cores() -> None:
     assert {process.env["OMP_NUM_THREADS"] for process in launch.processes} == {"4"}
 
 
+@pytest.mark.alone
 def test_512_nodes_and_116_servers_are_planned_in_under_a_second_and_grow_linearly() -> None:
     began = time.perf_counter()
     launch = plan(cluster(512), "parameter_server", {"ps": 116}, nodes=512, model="inception3")
@@ -166,6 +175,8 @@ def test_a_plan_is_its_golden_text() -> None:
         (cluster(3), "parameter_server", {"ps": 1, "ps_nodes": "dedicated"}, {"nodes": 3}, "needs 4 nodes"),
         (cluster(1), "pytorch", {}, {"device": "cuda"}, "the nodes have 0 GPUs"),
         (cluster(1, gpus=2), "pytorch", {}, {"devices_per_node": 3}, "the nodes have 2 GPUs"),
+        (cluster(1, gpus=1), "caffe2", {}, {"device": "cuda"}, "--device cuda: caffe2 supports cpu"),
+        (cluster(1), "caffe2", {}, {"precision": "amp"}, "--precision amp: caffe2 supports fp32"),
         (cluster(1), "pytorch", {}, {"precision": "tf32"}, "--precision tf32 needs --device cuda"),
         (cluster(1), "pytorch", {"bucket_mb": 0}, {}, "--bucket-mb 0: must be greater than 0"),
         (cluster(1), "parameter_server", {"placement": "best"}, {}, "--placement best: must be 'greedy'"),

@@ -165,6 +165,7 @@ def test_an_interval_holds_its_own_prediction() -> None:
 # --- how quick it is ------------------------------------------------------------------------------
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(
     "what",
     [

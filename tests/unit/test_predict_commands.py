@@ -63,6 +63,9 @@ def at(line: str) -> list[str]:
         (("predict", *DAINT), ("--backend is required",)),
         (("predict", *HOROVOD, "--ps", "4"), ("--ps 4", "horovod has no parameter servers")),
         (("predict", *HOROVOD, "--transport", "grpc"), ("--transport grpc", "mpi")),
+        (("predict", "--site", "daint", "--backend", "caffe2", "--device", "cuda"), ("caffe2 supports cpu",)),
+        (("predict", "--site", "daint", "--backend", "caffe2"), ("resnet50 on one cpu worker", "--single")),
+        (("predict", *HOROVOD, "--device", "cpu"), ("on one cpu worker", "--single")),
         (("predict", *SERVERS, "--ps", "0"), ("--ps '0'", "best, all or numbers")),
         (("predict", *SERVERS, "--ps", "9", "--nodes", "8"), ("--ps 9", "at most 8 servers")),
         (("predict", *SERVERS, "--nodes", "0..3"), ("--nodes '0..3'", "must be numbers such as")),
@@ -86,6 +89,7 @@ def at(line: str) -> list[str]:
         (("fit", "reference", "--hold-out", "speed>3"), ("--hold-out 'speed>3'",)),
         (("fit", "reference", "--hold-out", "nodes>0"), ("leaves nothing to fit",)),
         (("fit", "reference", "--hold-out", "workers>100000"), ("nothing to test",)),
+        (("fit", "reference:facebook"), ("nothing to fit", "an efficiency relative to 8 workers")),
         (("fit", "reference:vgg16"), ("nothing to fit", "vgg16")),
         (("fit",), ("RESULTS",)),
         (("explain", *SERVERS), ("--nodes", "one size")),
@@ -148,6 +152,13 @@ def test_a_faster_worker_leaves_the_network_as_it_was_measured(harness: Harness)
     )
     assert faster[0]["img_per_s"] > 1.8 * usual[0]["img_per_s"]  # of which overhead is a larger part now
     assert faster[1]["img_per_s"] == pytest.approx(usual[1]["img_per_s"], rel=0.02)  # the network binds
+
+
+def test_a_network_measured_with_gpus_tells_of_backends_that_have_none(harness: Harness) -> None:
+    """What a worker computes is another's; what nodes exchange is not."""
+    caffe2 = ("predict", "--site", "daint", "--backend", "caffe2", "--nodes", "2", "--single", "10")
+    said = harness(*caffe2).succeeded().stdout
+    assert "one worker: 10 img/s, as given" in said and "network: fitted to Piz Daint XC50 P100" in said
 
 
 def test_where_only_efficiencies_are_known_they_do_not_depend_on_how_fast_a_worker_is(harness: Harness) -> None:

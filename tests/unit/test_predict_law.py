@@ -194,6 +194,15 @@ def test_the_barriers_of_2017_send_a_token_from_each_worker_to_each_other() -> N
 # --- allreduce ------------------------------------------------------------------------------------
 
 
+def test_a_buffer_of_no_size_holds_every_gradient_by_itself_the_last_layer_s_first() -> None:
+    law = law_for("caffe2", MODEL, None, 0)
+    assert law.buffers == tuple((tensor,) for tensor in reversed(range(len(specification(MODEL).tensors))))
+    # Each costs a message, where a buffer costs one for all that is in it.
+    dear = replace(DAINT_LIKE, throughput=math.inf, message=0.02)
+    alone, together = (forecast.at(What(name, MODEL, 64), Basis(dear, STEP_S), 16, 0) for name in ("caffe2", "pytorch"))
+    assert alone.step_s > 10 * together.step_s
+
+
 def test_what_a_ring_costs_stops_growing_with_the_number_of_nodes() -> None:
     slow = Basis(replace(DAINT_LIKE, throughput=2e8, message=0.0), STEP_S)
     what = What("horovod", MODEL, 64)
@@ -246,7 +255,7 @@ def cases() -> list[tuple[str, str, int, int, Parameters]]:
             ps = chance.choice([1, 2, 3, 4, 8, 12, 40, 116])
             made.append((backend, options, ps, chance.randint(ps, 512), p))
         else:
-            backend = chance.choice(["horovod", "pytorch", "multi_worker_mirrored"])
+            backend = chance.choice(["horovod", "pytorch", "multi_worker_mirrored", "caffe2"])
             made.append((backend, "{}", 0, chance.randint(1, 512), p))
     return made
 

@@ -143,7 +143,14 @@ def test_a_published_row_says_nothing_that_its_source_does_not(tmp_path: Path) -
     row = results.load([table(tmp_path / "own.csv", EFFICIENCY)]).iloc[0]
     assert (row.published_efficiency, row.workers, row.family) == (0.9, 256, "toolkit")
     assert pandas.isna(row.img_per_s) and pandas.isna(row.stdev)
-    assert (row.data, row.transport, row.nodes, row.batch_size) == ("", "", 0, 0)
+    assert (row.data, row.transport, row.nodes, row.batch_size, row.published_base) == ("", "", 0, 0, 0)
+
+
+def test_an_efficiency_may_tell_what_it_is_relative_to(tmp_path: Path) -> None:
+    own = table(tmp_path / "own.csv", EFFICIENCY | {"base": "8"}, EFFICIENCY | {"base": ""})
+    assert results.load([own])["published_base"].tolist() == [8, 0]
+    caffe2 = results.load(["reference:facebook"]).iloc[0]
+    assert (caffe2.backend, caffe2.published_base, caffe2.note) == ("caffe2", 8, "relative to 8 GPUs")
 
 
 def test_devices_fill_nodes(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import json
 import math
 import random
 import re
+from collections import Counter
 from pathlib import Path
 
 import matplotlib
@@ -15,7 +16,7 @@ import pytest
 from matplotlib import pyplot
 from matplotlib.patches import Rectangle
 
-from harness import results
+from harness import comparison, results
 from harness.predict import observations
 from harness.record import Record
 from harness.report import assemble, figures, lines, modelled, page, palette, plotly, run_figures, static, tables
@@ -93,6 +94,23 @@ def test_families_have_markers_of_their_own(tmp_path: Path) -> None:
         shapes.setdefault(str(line.curve.facets["family"]), set()).add(line.style.marker)
     assert all(shapes[family] <= set(lines.MARKERS[family]) for family in shapes)
     assert len({line.style.marker for line in found}) == len({line.style.colour for line in found}) == 5
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_comparison_of_everything_has_no_two_curves_that_look_alike(tmp_path: Path, device: str) -> None:
+    """There are more contenders than colours: those of one colour have different markers, and are at most two."""
+    everything = comparison.contenders(None, device)
+    found = lines.of(
+        loaded(
+            tmp_path,
+            *(
+                made.record(one.backend.name, framework=one.framework, transport=one.transport, device=device)
+                for one in everything
+            ),
+        )
+    )
+    assert len(found) == len({(line.style.colour, line.style.marker) for line in found}) == len(everything)
+    assert max(Counter(line.style.colour for line in found).values()) <= 2
 
 
 def test_a_sweep_stars_the_best_number_of_servers_at_each_size(tmp_path: Path) -> None:

@@ -273,7 +273,7 @@ def test_a_published_efficiency_stands_without_a_throughput() -> None:
 def test_io_overhead_is_what_real_images_cost_of_the_synthetic_throughput() -> None:
     rows = [run(8, [100.0, 101.0, 99.0]), run(8, [90.0, 91.0, 89.0], data="real"), run(16, [200.0] * 3)]
     ((curve, (found,)),) = scaling.io_overheads(scaling.curves(frame(rows)))
-    assert curve.facets["data"] == "synthetic"
+    assert curve.facets["data"] == "real"
     assert found.overhead == pytest.approx(0.1)
     limits = scaling.ratio_interval([found.real.best.sample], [found.synthetic.best.sample])
     assert limits and found.interval == pytest.approx((1 - limits[1], 1 - limits[0]))

@@ -16,6 +16,8 @@ import pytest
 from tests.conftest import ROOT
 from tests.unit import many
 
+pytestmark = pytest.mark.alone
+
 # What people and scripts call again and again, after `harness`; RUNS stands for the folder with the records, NEW for one
 # with a tenth of as many, for a comparison.
 COMMANDS = {

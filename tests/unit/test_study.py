@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 
 from harness import campaign, models, study
+from harness.backend import backend
 from harness.campaign import Lanes
+from harness.comparison import contenders
 from harness.study import Point, labels, ps_counts
 from tests.conftest import ROOT, Harness
 
@@ -112,6 +114,15 @@ def test_scaling_is_planned_in_seconds(harness: Harness) -> None:
     assert "#SBATCH --constraint=gpu" in shown.json["script"]
 
 
+def test_scaling_on_cpus_has_every_toolkit_over_each_of_its_transports(harness: Harness) -> None:
+    file = ROOT / "studies" / "scaling-cpu.toml"
+    harness("study", "run", str(file), "--site", "cori", "--dry-run", "--json").succeeded()
+    specs = [point.spec for point in study.read(file).points(lambda wanted: wanted)]
+    there = {(spec.backend, spec.framework or backend(spec.backend).frameworks[0], spec.transport) for spec in specs}
+    toolkits = [one for one in contenders(None, "cpu") if one.backend.family == "toolkit"]
+    assert there >= {(one.backend.name, one.framework, one.transport) for one in toolkits}
+
+
 @pytest.mark.parametrize(("allocation", "jobs"), [("repeat", 8 * 3), ("run", 8), ("nodes", 2)])
 def test_the_allocation_says_how_many_jobs_there_are(
     harness: Harness, tmp_path: Path, allocation: str, jobs: int
@@ -162,6 +173,10 @@ def test_the_allocation_says_how_many_jobs_there_are(
             "matrix[0].placement: must be 'greedy', 'round_robin' or 'partitioned', not 'x'",
         ),
         ('[[matrix]]\nbackend = "horovod:mxnet"', "matrix[0].backend: horovod:mxnet: 'mxnet' is neither a framework"),
+        (
+            '[[matrix]]\nbackend = ["pytorch", "caffe2:mpi"]\ndevice = "cuda"',
+            "matrix[0].backend: caffe2:mpi: the device is cuda, and caffe2 trains on cpu only",
+        ),
         ('[[matrix]]\nbackend = "pytorch"\nnodes = [1, 1]', "pytorch nodes=1: is in matrix[0] twice"),
         (
             '[[matrix]]\nbackend = "pytorch"\n[[matrix]]\nbackend = "pytorch:torch:gloo"',

@@ -13,26 +13,15 @@ from harness.backends.parameter_server.backend import (
     ServerOptions,
     arrange,
     environment,
-    placed,
+    exchange,
     validate,
 )
-from harness.exchange import ServerExchange
-from harness.spec import RunSpec
 
 
 class DistributedReplicatedOptions(ServerOptions):
     """Options of the ``distributed_replicated`` backend."""
 
     placement: Placement = Field("round_robin", description="how variables are spread over the servers")
-
-
-def _exchange(spec: RunSpec) -> ServerExchange:
-    return ServerExchange(
-        pieces=tuple(placed(spec)),
-        servers=spec.options["ps"],
-        shared_nodes=spec.options["ps_nodes"] == "shared",
-        pulls="after_push",
-    )
 
 
 BACKEND = Backend(
@@ -47,5 +36,5 @@ BACKEND = Backend(
     arrange=arrange,
     environment=partial(environment, "distributed_replicated"),
     validate=validate,
-    exchange=_exchange,
+    exchange=partial(exchange, pulls="after_push"),
 )

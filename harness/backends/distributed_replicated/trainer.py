@@ -61,12 +61,11 @@ class SendAndCopyBack:
     def exchange(self, gradients: Tensors) -> Any:
         """Send the gradients, and assign each variable when its new value has come back."""
         job = self._job
-        rate = job.spec["learning_rate"] / (job.world_size * job.devices)
         servers = self._pieces.servers
         fresh: Dict[Piece, Any] = {}
         applied, released = [], []
         for key, gradient in self._pieces.cut(gradients).items():
-            pushed, descended = self._pieces.accumulate(key, gradient, rate)
+            pushed, descended = self._pieces.accumulate(key, gradient)
             ranks = list(range(job.world_size)) if job.rank == 0 else [job.rank]
             copy_back = token_queues(f"copy_back/{key[0].replace('.', '/')}/{key[1]}", ranks, servers[key])
             if job.rank == 0:

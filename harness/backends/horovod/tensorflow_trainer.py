@@ -5,7 +5,7 @@ No Keras: with Keras 3 Horovod's optimizer wrapper does nothing, without an erro
 
 from __future__ import annotations
 
-from typing import Any, List, Tuple
+from typing import Any, List, Sequence, Tuple
 
 import horovod.tensorflow as hvd
 import tensorflow as tf
@@ -13,11 +13,13 @@ import tensorflow as tf
 from harness.backends.horovod import world
 from harness.frameworks.tensorflow import Replica, prepare, set_threads
 from harness.worker.job import Job
-from harness.worker.trainer import State
+from harness.worker.trainer import ReplicaLearner, State
 
 
-class HorovodTensorFlowTrainer:
+class HorovodTensorFlowTrainer(ReplicaLearner):
     """One rank: one process, one device."""
+
+    _replica: Replica
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -33,10 +35,10 @@ class HorovodTensorFlowTrainer:
         replica = self._replica = Replica(job)
         compression = hvd.Compression.fp16 if job.spec["options"]["fp16_allreduce"] else hvd.Compression.none
 
-        def step() -> Any:
+        def step(*batch: Any) -> Any:
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch(replica.variables)
-                loss = replica.loss()
+                loss = replica.loss(*batch)
             distributed = hvd.DistributedGradientTape(tape, compression=compression, op=hvd.Average)
             replica.apply(distributed.gradient(loss, replica.variables))
             return loss
@@ -53,6 +55,12 @@ class HorovodTensorFlowTrainer:
     def barrier(self) -> None:
         """Wait for all ranks; the sum of a one from each says how many there are."""
         self._world_size = int(hvd.allreduce(tf.constant(1), op=hvd.Sum, name="barrier"))
+
+    def total(self, numbers: Sequence[float]) -> List[float]:
+        """The sums over all ranks. Of each length by a name of its own: Horovod remembers a name's shape."""
+        mine = tf.constant(numbers, tf.float64)
+        summed: List[float] = hvd.allreduce(mine, op=hvd.Sum, name=f"total_{len(numbers)}").numpy().tolist()
+        return summed
 
     def server_bytes(self) -> List[Tuple[int, int]]:
         """There are no servers."""

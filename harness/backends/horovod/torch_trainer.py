@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, List, Tuple
+from typing import Any, List, Sequence, Tuple
 
 import horovod.torch as hvd
 import torch
@@ -10,11 +10,13 @@ import torch
 from harness.backends.horovod import world
 from harness.frameworks.torch import Replica
 from harness.worker.job import Job
-from harness.worker.trainer import State
+from harness.worker.trainer import ReplicaLearner, State
 
 
-class HorovodTorchTrainer:
+class HorovodTorchTrainer(ReplicaLearner):
     """One rank: one process, one device."""
+
+    _replica: Replica
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -25,7 +27,7 @@ class HorovodTorchTrainer:
         self.clock = replica.clock
         world.join(self._job, hvd)
         self._module = replica.build()
-        self._optimizer = hvd.DistributedOptimizer(
+        self._optimizer = replica.optimizer = hvd.DistributedOptimizer(
             replica.sgd(),
             named_parameters=[(name, held) for name, held in self._module.named_parameters() if held.requires_grad],
             compression=_InMemoryOrder(
@@ -51,6 +53,12 @@ class HorovodTorchTrainer:
     def barrier(self) -> None:
         """Wait for all ranks."""
         hvd.barrier()
+
+    def total(self, numbers: Sequence[float]) -> List[float]:
+        """The sums over all ranks. Of each length by a name of its own: Horovod remembers a name's shape."""
+        mine = torch.tensor(numbers, dtype=torch.float64)
+        summed: List[float] = hvd.allreduce(mine, op=hvd.Sum, name=f"total_{len(numbers)}").tolist()
+        return summed
 
     def server_bytes(self) -> List[Tuple[int, int]]:
         """There are no servers."""

@@ -6,14 +6,16 @@ with a ring over gRPC, or with NCCL.
 
 from __future__ import annotations
 
-from typing import Any, List, Tuple
+import time
+from typing import Any, List, Sequence, Tuple
 
 import tensorflow as tf
 
 from harness.frameworks.tensorflow import Replica, addresses_seen, prepare, set_threads
 from harness.worker.job import Job
-from harness.worker.trainer import State
+from harness.worker.trainer import ReplicaLearner, State
 
+FETCHED_S = 1.0  # a sum over gRPC is fetched by whoever waits for it
 IMPLEMENTATIONS = {
     "grpc": tf.distribute.experimental.CommunicationImplementation.RING,
     "nccl": tf.distribute.experimental.CommunicationImplementation.NCCL,
@@ -25,8 +27,10 @@ def create(job: Job) -> MultiWorkerMirroredTrainer:
     return MultiWorkerMirroredTrainer(job)
 
 
-class MultiWorkerMirroredTrainer:
+class MultiWorkerMirroredTrainer(ReplicaLearner):
     """One rank: one process, one device."""
+
+    _replica: Replica
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -51,20 +55,22 @@ class MultiWorkerMirroredTrainer:
         )
         replica = self._replica = Replica(job)
 
-        def step() -> Any:
+        def step(*batch: Any) -> Any:
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch(replica.variables)
-                loss = replica.loss()
+                loss = replica.loss(*batch)
             gradients = tape.gradient(loss, replica.variables)
             summed = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, gradients, options)
             replica.apply([gradient / job.world_size for gradient in summed])
             return loss
 
-        def meet() -> Any:
-            return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, tf.constant(1), options)
+        def add(numbers: Any) -> Any:
+            return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, numbers, options)
 
-        self._step = tf.function(lambda: self._strategy.run(step), autograph=False)
-        self._meet = tf.function(lambda: self._strategy.run(meet), autograph=False)
+        self._step = tf.function(lambda *batch: self._strategy.run(step, batch), autograph=False)
+        self._meet = tf.function(lambda: self._strategy.run(lambda: add(tf.constant(1))), autograph=False)
+        # Copied to this replica's device: what comes from outside is on none.
+        self._add = tf.function(lambda numbers: self._strategy.run(lambda: add(tf.identity(numbers))), autograph=False)
 
     def step(self) -> None:
         """Forward, backward, allreduce, SGD."""
@@ -77,6 +83,11 @@ class MultiWorkerMirroredTrainer:
         """Wait for all ranks; the sum of a one from each says how many there are."""
         self._world_size = int(self._meet())
 
+    def total(self, numbers: Sequence[float]) -> List[float]:
+        """The sums over all ranks."""
+        summed: List[float] = self._add(tf.constant(numbers, tf.float64)).numpy().tolist()
+        return summed
+
     def server_bytes(self) -> List[Tuple[int, int]]:
         """There are no servers."""
         return []
@@ -86,7 +97,8 @@ class MultiWorkerMirroredTrainer:
         return self._replica.state(self._world_size, self._transport())
 
     def close(self) -> None:
-        """Nothing to leave: TensorFlow's server ends with the process."""
+        """TensorFlow's server ends with the process, but not before the others have fetched what the last barrier sums."""
+        time.sleep(FETCHED_S)
 
     def _transport(self) -> str:
         if self._job.spec["transport"] == "nccl":

@@ -13,7 +13,7 @@ from harness import models, placement
 from harness.backend import Arrangement, Backend, Seat, one_process_per_node
 from harness.environments import EnvironmentSpec, Variant
 from harness.errors import InvalidInput
-from harness.exchange import ServerExchange
+from harness.exchange import Pulls, ServerExchange, Tokens
 from harness.spec import MOST_WORKERS, OTHER_TRAINING, Options, RunSpec, Underscored
 
 FOLDER = Path(__file__).parent
@@ -71,7 +71,7 @@ def placed(spec: RunSpec) -> list[placement.Piece]:
 
 
 def validate(spec: RunSpec) -> None:
-    """Raise InvalidInput when the servers do not fit the nodes or the model."""
+    """Raise InvalidInput when the servers do not fit the nodes or the model, or the optimizer the way of the updates."""
     options = _options(spec)
     if options.ps_nodes == "shared" and options.ps > spec.nodes:
         raise InvalidInput(
@@ -81,6 +81,12 @@ def validate(spec: RunSpec) -> None:
     pieces = len(placed(spec))
     if options.ps > pieces:
         raise InvalidInput(f"--ps {options.ps}: {spec.model} has only {pieces} pieces to place; use --ps 1..{pieces}")
+    sync, training = spec.options.get("sync", "accumulate"), spec.training
+    if training and sync != "accumulate" and (training.momentum or training.weight_decay):
+        raise InvalidInput(
+            f"--sync {sync}: each worker applies its own gradient, so there is no velocity of their mean; "
+            "give --momentum 0 --weight-decay 0, or --sync accumulate"
+        )
 
 
 def arrange(spec: RunSpec) -> Arrangement:
@@ -112,14 +118,13 @@ def _expected_updates(spec: RunSpec) -> int:
     return steps if spec.options["sync"] == "accumulate" else steps * spec.nodes
 
 
+def exchange(spec: RunSpec, pulls: Pulls, tokens: Tokens = "none") -> ServerExchange:
+    """What workers and servers exchange: the pieces of the plan, in the way of the backend."""
+    return ServerExchange(tuple(placed(spec)), spec.options["ps"], spec.options["ps_nodes"] == "shared", pulls, tokens)
+
+
 def _exchange(spec: RunSpec) -> ServerExchange:
-    return ServerExchange(
-        pieces=tuple(placed(spec)),
-        servers=spec.options["ps"],
-        shared_nodes=spec.options["ps_nodes"] == "shared",
-        pulls="before_forward",
-        tokens="all_to_all" if spec.options["sync"] == "barrier" else "none",
-    )
+    return exchange(spec, "before_forward", "all_to_all" if spec.options["sync"] == "barrier" else "none")
 
 
 BACKEND = Backend(

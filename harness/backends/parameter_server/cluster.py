@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
-from typing import Any, Callable, List, Sequence, Tuple
+from typing import Any, Callable, List, Optional, Sequence, Tuple
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.core.protobuf.rewriter_config_pb2 import RewriterConfig
 
 from harness.worker import traffic
 from harness.worker.job import Job
@@ -102,6 +103,34 @@ class Gate:
             told.join(FAREWELL_S)
 
 
+class Total:
+    """Sums of numbers of all workers, through queues on server 0. Worker 0 adds them up, in the order of the ranks.
+
+    Built inside a graph.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        given = _queue("numbers", 0, tf.float64, None)
+        totals = [
+            _queue(f"total_{rank}", 0, tf.float64, None) for rank in range(job.world_size if job.rank == 0 else 0)
+        ]
+        own = totals[0] if job.rank == 0 else _queue(f"total_{job.rank}", 0, tf.float64, None)
+        self._numbers = v1.placeholder(tf.float64, [None])
+        self._give, self._take = given.enqueue(self._numbers), given.dequeue()
+        self._tell = tf.group(*[queue.enqueue(self._numbers) for queue in totals])
+        self._told = own.dequeue()
+
+    def of(self, session: Any, numbers: Sequence[float]) -> List[float]:
+        """The sums of as many numbers from each worker, the same for all of them."""
+        session.run(self._give, {self._numbers: [self._job.rank, *numbers]})
+        if self._job.rank == 0:
+            given = sorted((session.run(self._take) for _ in range(self._job.world_size)), key=lambda one: one[0])
+            session.run(self._tell, {self._numbers: np.sum(given, axis=0)[1:]})
+        total: List[float] = session.run(self._told).tolist()
+        return total
+
+
 def _say(session: Any, farewell: Any) -> None:
     with suppress(tf.errors.UnavailableError):
         session.run(farewell)
@@ -117,22 +146,38 @@ def token_queues(name: str, ranks: List[int], ps: int = 0) -> List[Any]:
     return [_queue(f"{name}_{rank}", ps, tf.bool) for rank in ranks]
 
 
-class Assignment:
-    """A variable and the NumPy value it starts with, fed rather than baked into the graph."""
+class Setter:
+    """Gives a variable a NumPy value, which is fed rather than baked into the graph."""
 
-    def __init__(self, variable: Any, value: np.ndarray) -> None:
-        self.variable, self.value = variable, value.reshape(variable.shape)
+    def __init__(self, variable: Any) -> None:
+        self.variable = variable
         with v1.colocate_with(variable.handle):
             self.placeholder = v1.placeholder(variable.dtype, variable.shape)
             self.op = variable.assign(self.placeholder, read_value=False)
 
+    @property
+    def elements(self) -> int:
+        """How many numbers the variable holds."""
+        return int(self.variable.shape.num_elements())
+
+
+class Assignment(Setter):
+    """A variable and the NumPy value it starts with."""
+
+    def __init__(self, variable: Any, value: np.ndarray) -> None:
+        super().__init__(variable)
+        self.value = value
+
+
+def set_all(session: Any, values: Sequence[Tuple[Setter, np.ndarray]]) -> None:
+    """Give variables values of as many elements."""
+    feeds = {setter.placeholder: value.reshape(setter.variable.shape) for setter, value in values}
+    session.run([setter.op for setter, _ in values], feeds)
+
 
 def assign_all(session: Any, assignments: List[Assignment]) -> None:
     """Give variables their first values."""
-    session.run(
-        [assignment.op for assignment in assignments],
-        {assignment.placeholder: assignment.value for assignment in assignments},
-    )
+    set_all(session, [(assignment, assignment.value) for assignment in assignments])
 
 
 def new_variable(name: str, shape: Any, dtype: tf.DType = tf.float32, initial: str = "zeros") -> Any:
@@ -143,9 +188,11 @@ def new_variable(name: str, shape: Any, dtype: tf.DType = tf.float32, initial: s
     )
 
 
-def _queue(name: str, ps: int, dtype: tf.DType, shape: Sequence[int] = ()) -> Any:
+def _queue(name: str, ps: int, dtype: tf.DType, shape: Optional[Sequence[int]] = ()) -> Any:
+    """``shape`` None: of any shape."""
     with on_server(ps):
-        return v1.FIFOQueue(-1, [dtype], shapes=[shape], shared_name=name, name=name)
+        shapes = None if shape is None else [shape]
+        return v1.FIFOQueue(-1, [dtype], shapes=shapes, shared_name=name, name=name)
 
 
 def _config(job: Job, device_filters: List[str]) -> Any:
@@ -153,6 +200,9 @@ def _config(job: Job, device_filters: List[str]) -> Any:
         device_filters=device_filters, intra_op_parallelism_threads=job.spec["threads"] * job.devices
     )
     config.gpu_options.allow_growth = True
+    if job.spec["device"] == "cpu" and job.spec["precision"] == "amp":
+        # It would fuse a bfloat16 convolution with its bias into an operator that a distributed session refuses.
+        config.graph_options.rewrite_options.remapping = RewriterConfig.OFF
     config.allow_soft_placement = job.spec["device"] == "cuda"  # a few small operators have no GPU kernel
     if job.process["role"] == "ps":
         config.device_count["GPU"] = 0

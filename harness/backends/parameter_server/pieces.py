@@ -9,9 +9,11 @@ import tensorflow as tf
 
 from harness import models
 from harness.backends.parameter_server.cluster import Assignment, new_variable, on_server
+from harness.backends.parameter_server.tower import host
 from harness.frameworks.tensorflow import Tensors, descend
 from harness.models.initial import initial_values
 from harness.worker.job import Job
+from harness.worker.sgd import Sgd, velocity
 
 v1 = tf.compat.v1
 Piece = Tuple[str, int]  # a tensor's name and the first of its elements that the piece holds
@@ -26,9 +28,11 @@ class Pieces:
 
     def __init__(self, job: Job) -> None:
         self._job = job
+        self._sgd = Sgd.of(job.spec)
         self._tensors = models.specification(job.spec["model"]).tensors
         self._bounds: Dict[str, List[Tuple[int, int]]] = {tensor.name: [] for tensor in self._tensors}
         self.variables: Dict[Piece, Any] = {}
+        self.velocities: Dict[Piece, Any] = {}
         self.servers: Dict[Piece, int] = {}
         shapes = {tensor.name: tensor.shape for tensor in self._tensors}
         elements = {tensor.name: tensor.elements for tensor in self._tensors}
@@ -36,14 +40,24 @@ class Pieces:
             shape = shapes[name] if end - begin == elements[name] else (end - begin,)
             with on_server(ps):
                 self.variables[name, begin] = new_variable(f"{name}/{begin}", shape)
+                if self._sgd.momentum:
+                    self.velocities[name, begin] = new_variable(f"{velocity(name)}/{begin}", shape)
             self.servers[name, begin] = ps
             self._bounds[name].append((begin, end))
         with on_server(0):
             self.updates = new_variable("updates", (), tf.int64)
+        if job.training:
+            with tf.device(host(job)):
+                self.rate = new_variable("learning_rate", ())
+                self._rate = self.rate.read_value()
 
     def reads(self) -> Dict[Piece, Any]:
         """The pieces' values now."""
         return {key: variable.read_value() for key, variable in self.variables.items()}
+
+    def reads_of_velocities(self) -> Dict[Piece, Any]:
+        """The velocities of the pieces now; none without momentum."""
+        return {key: variable.read_value() for key, variable in self.velocities.items()}
 
     def whole(self, values: Dict[Piece, Any]) -> Tensors:
         """Tensors by name, put together from the values of their pieces."""
@@ -57,7 +71,15 @@ class Pieces:
             for begin, end in bounds
         }
 
-    def accumulate(self, key: Piece, gradient: Any, rate: float) -> Tuple[Any, Any]:
+    def descend(self, key: Piece, gradient: Any) -> Any:
+        """One step of SGD, where the piece is, with the sum of the gradients of all devices, or a part of that sum."""
+        name, variable, devices = key[0], self.variables[key], self._job.world_size * self._job.devices
+        with v1.colocate_with(variable.handle):
+            if not self._job.training:
+                return descend(self._sgd, name, variable, gradient, self._sgd.rate / devices)
+            return descend(self._sgd, name, variable, gradient / devices, self._rate, self.velocities.get(key))
+
+    def accumulate(self, key: Piece, gradient: Any) -> Tuple[Any, Any]:
         """Operations that add a worker's gradient to the sum of a piece and, from all workers' sum, descend once.
 
         The second one belongs into worker 0's step alone; it waits until every worker has added its gradient.
@@ -70,7 +92,7 @@ class Pieces:
             push = accumulator.apply_grad(gradient, local_step=NEVER_STALE)
             if self._job.rank != 0:
                 return push, None
-            return push, descend(variable, accumulator.take_grad(self._job.world_size), rate)
+            return push, self.descend(key, accumulator.take_grad(self._job.world_size))
 
     def count_update(self, after: List[Any]) -> Any:
         """Count one update, on server 0, once ``after`` is done."""

@@ -17,7 +17,9 @@ v1 = tf.compat.v1
 class Tower:
     """Device ``number`` of this worker computes with ``tensors`` (by name): ``loss``, ``gradients`` and ``after`` them.
 
-    ``initialisers`` and ``assignments`` have to be run before the first step.
+    ``initialisers`` and ``assignments`` have to be run before the first step. ``waited`` is how long the images were waited
+    for, in seconds (float64 []), None where they are resident. ``statistics`` are the variables of its batch norms' moving
+    averages, by name.
     """
 
     def __init__(self, job: Job, number: int, tensors: Tensors) -> None:
@@ -25,17 +27,18 @@ class Tower:
         specification = models.specification(job.spec["model"])
         self.initialisers: List[Any] = []
         self.assignments: List[Assignment] = []
+        self.waited: Any = None
         with tf.device(device(job, number)):
-            statistics = {
+            self.statistics = {
                 tensor.name: new_variable(f"device{number}/{tensor.name}", tensor.shape, initial=tensor.initial)
                 for tensor in specification.statistics
             }
-            self.initialisers += [variable.initializer for variable in statistics.values()]
+            self.initialisers += [variable.initializer for variable in self.statistics.values()]
             images, labels = self._image_files(number) if job.real_data else self._synthetic(number)
-            self.loss, new = loss(job, images, labels, tensors, lambda name: statistics[name].read_value())
+            self.loss, new = loss(job, images, labels, tensors, lambda name: self.statistics[name].read_value())
             names = [tensor.name for tensor in specification.tensors]
             self.gradients = dict(zip(names, v1.gradients(self.loss, [tensors[name] for name in names])))
-            self.after = [statistics[name].assign(value, read_value=False) for name, value in new.items()]
+            self.after = [self.statistics[name].assign(value, read_value=False) for name, value in new.items()]
 
     def _synthetic(self, number: int) -> Tuple[Any, Any]:
         """One batch, resident on the device: variables, so that no step copies it and no graph pass folds it."""
@@ -50,7 +53,11 @@ class Tower:
     def _image_files(self, number: int) -> Tuple[Any, Any]:
         with tf.device(host(self._job)):
             iterator = v1.data.make_initializable_iterator(image_files(self._job, number))
-            images, labels = iterator.get_next()
+            asked = tf.timestamp()
+            with tf.control_dependencies([asked]):
+                images, labels = iterator.get_next()
+            with tf.control_dependencies([images, labels]):
+                self.waited = tf.timestamp() - asked
         self.initialisers.append(iterator.initializer)
         return images, labels
 

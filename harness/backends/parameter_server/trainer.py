@@ -21,10 +21,8 @@ from harness.backends.parameter_server.cluster import Assignment, on_server, ser
 from harness.backends.parameter_server.pieces import Piece, Pieces
 from harness.backends.parameter_server.tower import host
 from harness.backends.parameter_server.worker import ServerWorker
-from harness.frameworks.tensorflow import Tensors, descend
+from harness.frameworks.tensorflow import Tensors
 from harness.worker.job import Job
-
-v1 = tf.compat.v1
 
 
 def create(job: Job) -> ServerWorker:
@@ -58,17 +56,16 @@ class PullAndPush:
         """What one step does with the gradients, by ``--sync``."""
         job = self._job
         pushed = self._pieces.cut(gradients)
-        rate = job.spec["learning_rate"] / (job.world_size * job.devices)
         mode = job.spec["options"]["sync"]
         if mode == "accumulate" and job.world_size > 1:
-            return self._accumulate(pushed, rate)
-        applied = self._apply_own(pushed, rate)
+            return self._accumulate(pushed)
+        applied = self._apply_own(pushed)
         return self._meet(applied) if mode == "barrier" else applied
 
-    def _accumulate(self, gradients: Dict[Piece, Any], rate: float) -> Any:
+    def _accumulate(self, gradients: Dict[Piece, Any]) -> Any:
         """Sum on the servers; worker 0 lets them apply each sum once it is complete, and then lets everyone go on."""
         job = self._job
-        both = [self._pieces.accumulate(key, gradient, rate) for key, gradient in gradients.items()]
+        both = [self._pieces.accumulate(key, gradient) for key, gradient in gradients.items()]
         # A queue of its own per worker: from a common one a fast worker could take a slow one's permission.
         go_on = token_queues("go_on", list(range(job.world_size)) if job.rank == 0 else [job.rank])
         released = []
@@ -80,13 +77,8 @@ class PullAndPush:
             proceed = go_on[0].dequeue()
         return tf.group(proceed, *released)
 
-    def _apply_own(self, gradients: Dict[Piece, Any], rate: float) -> Any:
-        applied = []
-        for key, gradient in gradients.items():
-            variable = self._pieces.variables[key]
-            with v1.colocate_with(variable.handle):
-                applied.append(descend(variable, gradient, rate))
-        return self._pieces.count_update(applied)
+    def _apply_own(self, gradients: Dict[Piece, Any]) -> Any:
+        return self._pieces.count_update([self._pieces.descend(key, gradient) for key, gradient in gradients.items()])
 
     def _meet(self, after: Any) -> Any:
         """The barrier of 2017: each worker gives every other one a token, then takes all of its own."""

@@ -6,16 +6,18 @@ gradients, is the backend's: a ``Strategy``.
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Protocol, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Protocol, Sequence, Tuple
 
 import numpy as np
 import tensorflow as tf
 
 from harness.backends.parameter_server.cluster import Assignment, Gate, assign_all, start_server, worker_session
+from harness.backends.parameter_server.learning import Learning
 from harness.backends.parameter_server.pieces import Pieces
 from harness.backends.parameter_server.tower import Tower, device, sum_on_host
 from harness.frameworks.tensorflow import Tensors, addresses_seen, bad_images_named, prepare
 from harness.worker.clock import HostClock
+from harness.worker.evaluation import Evaluation
 from harness.worker.job import Job
 from harness.worker.trainer import State
 
@@ -43,6 +45,7 @@ class ServerWorker:
         self._strategy_of = strategy
         self._world_size = 0
         self._losses: List[float] = []
+        self._waited: List[float] = []
         self.clock = HostClock()  # session.run returns when the step has ended, on every device
 
     def setup(self) -> None:
@@ -59,15 +62,20 @@ class ServerWorker:
         self._session.run(local)
         assign_all(self._session, assignments)
         if job.rank == 0:
-            self._session.run(self._pieces.updates.initializer)
+            self._session.run(
+                [variable.initializer for variable in (self._pieces.updates, *self._pieces.velocities.values())]
+            )
             assign_all(self._session, of_servers)
         self.barrier()
-        self._train = self._session.make_callable([self._loss, self._step])
+        self._train = self._session.make_callable([self._loss, self._waits, self._step])
 
     def step(self) -> None:
         """Compute, exchange, and (synchronous modes) wait for the updated parameters."""
         with bad_images_named(self._job):
-            self._losses.append(float(self._train()[0]))
+            loss, waited, _ = self._train()
+        self._losses.append(float(loss))
+        if waited:
+            self._waited.append(float(max(waited)))
 
     def synchronize(self) -> None:
         """Nothing to wait for: a step has ended when ``step`` returns."""
@@ -95,11 +103,40 @@ class ServerWorker:
             transport="grpc to " + ", ".join(sorted(servers)),
             device=", ".join(device(self._job, number) for number in range(self._job.devices)),
             details={"tensorflow": tf.__version__},
+            input_wait_s=self._waited,
         )
 
     def close(self) -> None:
         """Release the parameter servers."""
         self._gate.leave(self._session)
+
+    def set_learning_rate(self, rate: float) -> None:
+        """Of the steps that follow."""
+        self._learning.set_learning_rate(self._session, rate)
+
+    def losses(self, since: int) -> List[float]:
+        """This worker's losses from step ``since`` on, means over its devices."""
+        return self._losses[since:]
+
+    def total(self, numbers: Sequence[float]) -> List[float]:
+        """The sums over all workers, through parameter server 0."""
+        return self._learning.total(self._session, numbers)
+
+    def evaluate(self) -> Evaluation:
+        """This worker's share of the validation images, on its first device."""
+        return self._learning.evaluate(self._session)
+
+    def statistics(self) -> Dict[str, np.ndarray]:
+        """The mean of those of this worker's devices."""
+        return self._learning.statistics(self._session)
+
+    def values(self) -> Dict[str, np.ndarray]:
+        """What the servers hold, and this worker's statistics."""
+        return self._learning.values(self._session)
+
+    def restore(self, values: Mapping[str, np.ndarray]) -> None:
+        """Set this worker's own, and as worker 0 what the servers hold."""
+        self._learning.restore(self._session, values)
 
     def _build(self) -> Tuple[List[Any], List[Assignment]]:
         """Build the graph. Returns the local initialisers, then the assignments that follow them."""
@@ -110,9 +147,12 @@ class ServerWorker:
         exchanged = strategy.exchange(sum_on_host(job, towers))
         self._step = tf.group(exchanged, *[operation for tower in towers for operation in tower.after])
         self._loss = tf.add_n([tower.loss for tower in towers]) / len(towers)
+        self._waits = [tower.waited for tower in towers if tower.waited is not None]
         self._held = self._pieces.whole(self._pieces.reads())
         self._updates = self._pieces.updates.read_value()
         self._copies = [{name: held.read_value() for name, held in copy.items()} for copy in strategy.copies]
         self._gate = Gate(job)
+        if job.training:
+            self._learning = Learning(job, self._pieces, towers, strategy.tensors(0), strategy.copies)
         initialisers = [initialiser for tower in towers for initialiser in tower.initialisers]
         return initialisers, strategy.assignments + [held for tower in towers for held in tower.assignments]

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import threading
 from queue import SimpleQueue
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
+import numpy as np
 import torch
 from mpi4py import MPI
 
@@ -40,6 +41,13 @@ class MpiHook:
     def barrier(self) -> None:
         """Wait for all ranks."""
         self._world.Barrier()
+
+    def total(self, numbers: Sequence[float]) -> List[float]:
+        """The sums over all ranks of as many numbers from each."""
+        summed = np.array(numbers, np.float64)
+        self._world.Allreduce(MPI.IN_PLACE, summed, op=MPI.SUM)
+        found: List[float] = summed.tolist()
+        return found
 
     def details(self) -> Dict[str, Any]:
         """What decided how MPI was used."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from datetime import timedelta
-from typing import Any, List, Optional, Tuple
+from typing import Any, List, Optional, Sequence, Tuple
 
 import torch
 import torch.distributed as dist
@@ -18,7 +18,7 @@ from harness.frameworks.torch import Replica
 from harness.worker import mpi
 from harness.worker.job import Job
 from harness.worker.network import interface_of, listen
-from harness.worker.trainer import State
+from harness.worker.trainer import ReplicaLearner, State
 
 
 def create(job: Job) -> PyTorchTrainer:
@@ -26,8 +26,10 @@ def create(job: Job) -> PyTorchTrainer:
     return PyTorchTrainer(job)
 
 
-class PyTorchTrainer:
+class PyTorchTrainer(ReplicaLearner):
     """One rank of a DDP job: one process, one device."""
+
+    _replica: Replica
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -69,6 +71,14 @@ class PyTorchTrainer:
             self._hook.barrier()
         else:
             dist.barrier()
+
+    def total(self, numbers: Sequence[float]) -> List[float]:
+        """The sums over all ranks."""
+        if self._hook:
+            return list(self._hook.total(numbers))
+        summed = torch.tensor(numbers, dtype=torch.float64, device=self._replica.device)
+        dist.all_reduce(summed)
+        return list(summed.tolist())
 
     def server_bytes(self) -> List[Tuple[int, int]]:
         """There are no servers."""

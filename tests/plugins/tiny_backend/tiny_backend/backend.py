@@ -11,7 +11,6 @@ from pydantic import Field
 
 from harness.backend import Arrangement, Backend, one_process_per_device
 from harness.environments import EnvironmentSpec, Variant
-from harness.errors import InvalidInput
 from harness.spec import Options, RunSpec
 
 FOLDER = Path(__file__).parent
@@ -33,12 +32,6 @@ def _environment(framework: str, variant: Variant) -> EnvironmentSpec:
     return EnvironmentSpec("tiny", variant, FOLDER / "requirements.txt", imports=("numpy",))
 
 
-def _validate(spec: RunSpec) -> None:
-    """Refuse what cannot run, in one line that says what would."""
-    if spec.device == "cuda":
-        raise InvalidInput("--device cuda: tiny computes with NumPy; use --device cpu")
-
-
 BACKEND = Backend(
     name="tiny",
     family="toolkit",
@@ -47,8 +40,8 @@ BACKEND = Backend(
     folder=FOLDER,  # where trainer.py is
     transports=("tcp",),
     precisions=("fp32",),
+    devices=("cpu",),  # it computes with NumPy
     options=TinyOptions,
     arrange=_arrange,
     environment=_environment,
-    validate=_validate,
 )

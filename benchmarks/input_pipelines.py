@@ -1,0 +1,106 @@
+"""Our input pipelines against the way others load the same images: processor time per image and img/s, in turn.
+
+    harness data make FILES --images 2000
+    harness data convert FILES SHARDS --shards 16
+    python benchmarks/input_pipelines.py --files FILES --shards SHARDS
+    python benchmarks/input_pipelines.py --files FILES --shards SHARDS --tf-cnn-benchmarks PATH/TO/scripts/tf_cnn_benchmarks
+
+The peers are in ``input_peers.py`` beside this file: Pillow as torchvision uses it, on the files; and tf_cnn_benchmarks'
+own preprocessing, from a checkout that is not part of this project, on the shards. Without one it is the same operators in
+the same order. Everyone gets the same threads, batch and image size, and crops 8–100 % of the area (tf_cnn_benchmarks:
+10–100 %).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness import environments
+from harness.backend import backend
+from harness.input_speed import PIPELINES, Command, Speed, Turn, alternate, command
+from harness.inputs import index
+
+PEERS = Path(__file__).with_name("input_peers.py")
+# Ours, and whom it is compared with.
+PAIRS = {
+    "torch, files": "as torchvision, files",
+    "torch, shards": "as torchvision, files",
+    "tensorflow, shards": "tf_cnn_benchmarks, shards",
+}
+
+
+def main() -> None:
+    """Alternate, print every side's figures, and the median ratio of processor times."""
+    options = _options()
+    with tempfile.TemporaryDirectory() as folder:
+        indexes = {}
+        for layout in ("files", "shards"):
+            indexes[layout] = Path(folder) / layout
+            index.write(index.find(getattr(options, layout), "train"), indexes[layout])
+        turns = alternate(_commands(options, indexes), options.seconds, options.rounds, _told)
+    for name, found in turns.items():
+        speed = Speed.of(found)
+        print(
+            f"{name:26} {speed.img_per_s:7.0f} img/s {speed.img_per_processor_s:7.0f} per core "
+            f"({speed.lowest:.0f} – {speed.highest:.0f})  {speed.processor_ms_per_image:.3f} ms per image"
+        )
+    for ours, theirs in PAIRS.items():
+        print(f"{ours} / {theirs}: {_ratios(turns[ours], turns[theirs])}")
+
+
+def _ratios(ours: Sequence[Turn], theirs: Sequence[Turn]) -> str:
+    """Images per second of processor time, ours over theirs, turn by turn."""
+    ratios = [
+        (mine.images / mine.processor_s) / (other.images / other.processor_s)
+        for mine, other in zip(ours, theirs, strict=True)
+    ]
+    return f"median ratio {statistics.median(ratios):.3f} (min {min(ratios):.3f}, max {max(ratios):.3f})"
+
+
+def _commands(options: argparse.Namespace, indexes: dict[str, Path]) -> dict[str, Command]:
+    arguments = (options.threads, options.batch_size, options.image_size)
+    return {
+        "torch, files": command("torch", indexes["files"], *arguments),
+        "as torchvision, files": _peer("torch", "torchvision", options, path=str(indexes["files"])),
+        "torch, shards": command("torch", indexes["shards"], *arguments),
+        "tensorflow, shards": command("tensorflow", indexes["shards"], *arguments),
+        "tf_cnn_benchmarks, shards": _peer(
+            "tensorflow", "tf_cnn_benchmarks", options, path=options.shards, checkout=options.tf_cnn_benchmarks
+        ),
+    }
+
+
+def _peer(pipeline: str, peer: str, options: argparse.Namespace, **arguments: str | None) -> Command:
+    """A peer in the same environment, and with the same variables, as our pipeline."""
+    python = environments.require(backend(PIPELINES[pipeline]).environment(pipeline, "cpu"))
+    given = {"threads": options.threads, "batch_size": options.batch_size, "image_size": options.image_size}
+    env = command(pipeline, Path(), 1, 1, 1).env
+    return Command([str(python), str(PEERS), peer, json.dumps(given | arguments)], env)
+
+
+def _told(name: str, round_: int) -> None:
+    print(f"\r\x1b[2K{name}: turn {round_}", end="\r", file=sys.stderr, flush=True)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--files", required=True, metavar="FOLDER", help="JPEGs in class folders")
+    parser.add_argument("--shards", required=True, metavar="FOLDER", help="the same images as TFRecord shards")
+    parser.add_argument("--tf-cnn-benchmarks", metavar="FOLDER", help="where tf_cnn_benchmarks.py is")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--image-size", type=int, default=224)
+    parser.add_argument("--seconds", type=float, default=10, help="of a turn")
+    parser.add_argument("--rounds", type=int, default=5)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The supervised network of "Deep Learning at 15PF"."""

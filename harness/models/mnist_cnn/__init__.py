@@ -1,0 +1,1 @@
+"""The convolutional network of TensorFlow's MNIST tutorial."""

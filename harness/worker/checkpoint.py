@@ -1,0 +1,81 @@
+"""Checkpoints of a training: one npz file after an epoch, which any backend can go on from. NumPy only; Python 3.9.
+
+A file holds every parameter and batch-norm statistic by its canonical name and layout, with momentum the velocities
+(``velocity/NAME``), and as ``history`` the JSON of all epochs so far. Nothing in it is pickled.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import zipfile
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Tuple, Union
+
+import numpy as np
+
+from harness.models.specification import ModelSpecification
+from harness.worker.sgd import Sgd, velocity
+
+HISTORY = "history"
+KEPT = 2  # the last one, and the one before, should the machine stop while the last is being written
+Epochs = List[Dict[str, Any]]
+
+
+class BadCheckpoint(ValueError):
+    """A checkpoint cannot be gone on from. The message is one line that names the file."""
+
+
+def write(folder: Path, values: Mapping[str, np.ndarray], epochs: Epochs) -> Path:
+    """Write a checkpoint into ``folder``, whole or not at all, and remove all but the last ``KEPT``. Raises OSError."""
+    folder.mkdir(exist_ok=True)
+    path = folder / f"epoch-{epochs[-1]['epoch']:04}.npz"
+    temporary = folder / f".{path.name}"
+    with temporary.open("wb") as file:
+        np.savez(file, **{HISTORY: np.array(json.dumps(epochs))}, **values)  # type: ignore[arg-type]
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    # By the number, not by the text: epoch-10000 comes after epoch-9999.
+    for old in sorted(folder.glob("epoch-*.npz"), key=lambda found: int(found.stem[6:]))[:-KEPT]:
+        old.unlink()
+    return path
+
+
+def history(path: Union[str, Path]) -> Epochs:
+    """The epochs before a checkpoint, as ``harness.worker.training`` reported them. Raises BadCheckpoint."""
+    return _read(path, (HISTORY,))[1]
+
+
+def read(path: Union[str, Path], specification: ModelSpecification, sgd: Sgd) -> Tuple[Dict[str, np.ndarray], Epochs]:
+    """What training goes on with: float32 values by name, and the epochs so far.
+
+    Raises BadCheckpoint for a file that is not there, is no checkpoint, or is one of another model or optimizer.
+    """
+    shapes = {tensor.name: tensor.shape for tensor in (*specification.tensors, *specification.statistics)}
+    if sgd.momentum:
+        shapes.update({velocity(tensor.name): tensor.shape for tensor in specification.tensors})
+    values, epochs = _read(path, shapes)
+    for name, shape in shapes.items():
+        if values[name].shape != shape:
+            raise BadCheckpoint(f"{path}: {name} is {values[name].shape}, {specification.name} wants {shape}")
+    return {name: values[name].astype(np.float32) for name in shapes}, epochs
+
+
+def _read(path: Union[str, Path], names: Any) -> Tuple[Dict[str, np.ndarray], Epochs]:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            for name in (HISTORY, *names):
+                if name not in file.files:
+                    raise BadCheckpoint(
+                        f"{path} holds no {name}: it is no checkpoint, or of another model or optimizer"
+                    )
+            values = {name: file[name] for name in names}
+            return values, json.loads(str(file[HISTORY]))
+    except OSError as error:
+        raise BadCheckpoint(f"{path} on {socket.gethostname()}: {error.strerror or error}") from None
+    except (ValueError, zipfile.BadZipFile) as error:
+        if isinstance(error, BadCheckpoint):
+            raise
+        raise BadCheckpoint(f"{path} is no checkpoint: {error}") from None

@@ -1,0 +1,94 @@
+"""Reads images as fast as it can, whenever it is told for how long: ``python read_images.py ARGUMENTS``.
+
+It runs in the backend's environment, like ``main.py``. ARGUMENTS is JSON: ``pipeline`` (torch or tensorflow), ``index`` (a
+file), ``threads``, ``batch_size``, ``image_size``. Each line on stdin is a number of seconds to read for, and is answered
+by a line of JSON on stdout: ``images``, and the seconds ``wall_s`` and ``processor_s`` that they took; or ``error``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any, Dict, Iterator
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import bootstrap  # noqa: F401
+
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+def serve(batches: Iterator[Any], batch_size: int, ahead: int) -> None:
+    """Answer the lines on stdin. ``ahead`` batches may lie ready, made before the seconds began; they do not count."""
+    for line in sys.stdin:
+        try:
+            answer: Dict[str, Any] = _measured(batches, batch_size, ahead, float(line))
+        except Exception as error:  # of whatever kind the framework's are
+            answer = {"error": next(iter(str(error).splitlines()), type(error).__name__)}
+        print(json.dumps(answer), flush=True)
+
+
+def _measured(batches: Iterator[Any], batch_size: int, ahead: int, seconds: float) -> Dict[str, float]:
+    for _ in range(ahead):
+        next(batches)
+    begin, worked, count = time.monotonic(), processor_s(), 0
+    while time.monotonic() < begin + seconds:
+        next(batches)
+        count += 1
+    return {
+        "images": count * batch_size,
+        "wall_s": time.monotonic() - begin,
+        "processor_s": processor_s() - worked,
+    }
+
+
+def processor_s() -> float:
+    """Processor time of this process and all that descend from it, in user and system mode (proc(5))."""
+    parents, ticks = {}, {}
+    for entry in os.listdir("/proc"):  # noqa: PTH208
+        if entry.isdigit():
+            try:
+                with open(f"/proc/{entry}/stat", encoding="utf-8", errors="replace") as file:  # noqa: PTH123
+                    fields = file.read().rpartition(")")[2].split()  # a name may hold anything
+            except OSError:  # it has ended
+                continue
+            # Behind the name: state, parent, …; user, system, and both of the children that it has waited for.
+            parents[int(entry)], ticks[int(entry)] = int(fields[1]), sum(map(int, fields[11:15]))
+    family = {os.getpid()}
+    while found := {process for process, parent in parents.items() if parent in family} - family:
+        family |= found
+    return sum(ticks[process] for process in family) / TICKS_PER_S
+
+
+def torch_batches(index: Any, threads: int, batch_size: int, image_size: int) -> Iterator[Any]:
+    """PyTorch's pipeline."""
+    from harness.inputs.torch import batches
+
+    return batches(index, 0, 1, batch_size, image_size, seed=1, workers=threads)
+
+
+def tensorflow_batches(index: Any, threads: int, batch_size: int, image_size: int) -> Iterator[Any]:
+    """TensorFlow's pipeline."""
+    import tensorflow as tf
+
+    from harness.inputs.tensorflow import dataset
+
+    tf.config.threading.set_intra_op_parallelism_threads(threads)
+    return iter(dataset(index, 0, 1, batch_size, image_size, seed=1, threads=threads))
+
+
+def _main() -> None:
+    from harness.inputs import index
+
+    arguments = json.loads(sys.argv[1])
+    make = {"torch": torch_batches, "tensorflow": tensorflow_batches}[arguments.pop("pipeline")]
+    batches = make(index.read(arguments.pop("index")), **arguments)
+    # PyTorch's workers have two batches each in hand, TensorFlow's prefetch two and decode another one.
+    serve(batches, arguments["batch_size"], ahead=2 * arguments["threads"] + 2)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    _main()

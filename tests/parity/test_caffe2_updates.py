@@ -1,0 +1,70 @@
+"""Caffe2's updates are SGD: after a step every parameter is w − lr·gradient, to the last digit but one.
+
+IDEEP, whose kernels make Caffe2 fast, has an update of its own that adds a kernel and its gradient element by element, each
+in another layout, and says nothing (``harness.models.caffe2_weights``). Nor does the loss: it falls all the same. So the
+same look is taken at that update, and has to find it. Both train alone and on the gradient that Caffe2 itself computed;
+``test_models.py`` compares that with PyTorch's, and ``test_synchronous.py`` what real runs of several ranks come to.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness import models
+from tests.conftest import ROOT, Harness
+
+STEPS = 3
+IMAGES = {"pointwise": 32, "mnist_cnn": 28, "hep_cnn": 64, "resnet50": 64, "inception3": 107}
+QUICK = ("hep_cnn", "mnist_cnn", "pointwise")
+EACH = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in models.names()]
+# The loss of a model without batch norm would tell: it grows.
+NORMALISED = ["pointwise", *(pytest.param(name, marks=pytest.mark.slow) for name in ("inception3", "resnet50"))]
+
+Trained = Callable[[str, str], dict[str, Any]]
+
+
+@pytest.fixture
+def trained(harness: Harness, environment: Callable[..., Path], tmp_path: Path) -> Trained:
+    """What ``caffe2_updates.py`` saw of a model that was trained in one of its two ways."""
+
+    def train(model: str, how: str) -> dict[str, Any]:
+        arguments = ["--model", model, "--image-size", str(IMAGES[model]), "--batch-size", "4", "--threads", "1"]
+        shown = harness("run", "--backend", "caffe2", *arguments, "--learning-rate", "0.01", "--dry-run", "--json").json
+        for part in ("spec", "plan"):
+            (tmp_path / f"{part}.json").write_text(json.dumps(shown[part]))
+        done = subprocess.run(
+            [
+                *(environment("caffe2"), ROOT / "tests" / "parity" / "caffe2_updates.py"),
+                *(tmp_path, how, str(STEPS), tmp_path / "seen.json"),
+            ],
+            env={**os.environ, **shown["plan"]["processes"][0]["env"], "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        seen: dict[str, Any] = json.loads((tmp_path / "seen.json").read_text())
+        assert len(seen["losses"]) == STEPS
+        return seen
+
+    return train
+
+
+@pytest.mark.parametrize("model", EACH)
+def test_a_step_takes_the_rate_times_the_gradient_off_every_parameter(trained: Trained, model: str) -> None:
+    assert trained(model, "ours")["wrong"] == {}
+
+
+@pytest.mark.parametrize("model", NORMALISED)
+def test_ideeps_own_update_would_spoil_every_convolution_although_the_loss_falls(trained: Trained, model: str) -> None:
+    seen = trained(model, "naive")
+    kernels = [tensor.name for tensor in models.specification(model).tensors if tensor.name.endswith(".conv.kernel")]
+    assert list(seen["wrong"]) == kernels
+    assert min(seen["wrong"].values()) > 1  # by more than all of the step
+    assert seen["losses"] == sorted(seen["losses"], reverse=True)

@@ -1,0 +1,30 @@
+"""``harness data bench``: both pipelines read for real, and are told apart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.inputs.make import make
+from tests.conftest import Harness
+
+
+@pytest.mark.slow
+def test_each_pipeline_is_measured_in_images_per_second_of_processor_time(harness: Harness, tmp_path: Path) -> None:
+    make(tmp_path / "set", 24, 2, (64, 48), seed=1)
+    settings = ["--image-size", "32", "--batch-size", "4", "--threads", "1", "--seconds", "0.5", "--rounds", "2"]
+    told = harness("data", "bench", "set", *settings, "--json").succeeded().json
+    assert set(told["pipelines"]) == {"torch", "tensorflow"}
+    for speed in told["pipelines"].values():
+        assert speed["img_per_s"] > 0
+        assert speed["img_per_processor_s"] == pytest.approx(1e3 / speed["processor_ms_per_image"], rel=0.2)
+    shown = harness("data", "bench", "set", "--pipeline", "torch", *settings).succeeded().stdout.splitlines()
+    assert shown[0] == "24 images, 32 px, batches of 4, 1 threads"
+    assert shown[-1].startswith("torch ")
+
+
+def test_there_must_be_images_to_read(harness: Harness) -> None:
+    refused = harness("data", "bench", "nothing")
+    assert (refused.code, len(refused.stderr.splitlines())) == (2, 1)
+    assert "nothing" in refused.stderr

@@ -1,0 +1,58 @@
+"""``--compare-synthetic``: an input pipeline that cannot keep up is found and named, one that can is not blamed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.inputs.make import make
+from tests.conftest import Finished, Harness
+
+TINY = ["--model", "pointwise", "--image-size", "32", "--threads", "1", "--data-threads", "1"]
+STEPS = ["--warmup", "3", "--steps", "8", "--repeats", "2"]
+
+
+def compared(harness: Harness, *options: str) -> Finished:
+    return harness("run", *TINY, *STEPS, "--compare-synthetic", *options).succeeded()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["pytorch", "parameter_server"])
+def test_a_decoder_that_is_too_slow_is_found_and_blamed(harness: Harness, tmp_path: Path, backend: str) -> None:
+    """The throttle: one thread that decodes photographs of 13 megapixels for a network of a few milliseconds a step."""
+    make(tmp_path / "large", 24, 2, (4200, 3100), seed=1)
+    options = ["--backend", backend, "--batch-size", "8", "--data", "large", "--data-cache", "warm"]
+    told: dict[str, Any] = compared(harness, *options, "--json").json
+    overhead = told["io_overhead"]
+    assert overhead["overhead"] > 0.5
+    assert overhead["wait"]["per_step_s"] > 0.7 * overhead["longer_s"]
+    ranks = told["real"]["repeats"][0]["ranks"]
+    assert len(ranks[0]["input_wait_s"]) == 8
+    assert ranks[0]["evidence"]["data_cache"]["left"] == 1
+    assert told["synthetic"]["repeats"][0]["ranks"][0]["input_wait_s"] == []
+
+
+@pytest.mark.slow
+def test_a_decoder_that_keeps_up_is_not_blamed(harness: Harness, tmp_path: Path) -> None:
+    """Long steps, images of a few pixels. Both records are kept, and the summary says what each was."""
+    make(tmp_path / "small", 24, 2, (64, 48), seed=1)
+    slow = ["--model", "resnet50", "--image-size", "64", "--batch-size", "8", "--steps", "4"]
+    images = ["--data", "small", "--data-cache", "cold"]
+    done = compared(harness, "--backend", "pytorch", *slow, *images, "--output", "runs")
+    assert "page cache cold: 0% to 0% of the images in memory" in done.stdout
+    assert done.stdout.startswith("I/O overhead ")
+    assert done.stdout.rstrip().rpartition("\n")[2].startswith("total images/sec: ")
+    assert len(list(tmp_path.glob("runs/*/record.json"))) == 2
+    waited = float(done.stdout.partition("ms per step waited")[0].rpartition("input")[2])
+    step = float(done.stdout.partition("step time  p50 ")[2].partition(" ms")[0])
+    assert waited < 0.3 * step
+
+
+def test_there_must_be_images_to_compare_with_synthetic_ones(harness: Harness) -> None:
+    refused = harness("run", "--backend", "pytorch", *TINY, "--compare-synthetic")
+    assert (refused.code, refused.stdout) == (2, "")
+    assert "--compare-synthetic: give --data PATH" in refused.stderr
+    refused = harness("run", "--backend", "pytorch", *TINY, "--data-cache", "cold")
+    assert "--data-cache cold: synthetic images are not read; give --data PATH" in refused.stderr

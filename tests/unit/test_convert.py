@@ -1,0 +1,652 @@
+"""Converting images to TFRecord shards, and finding damage in data sets. ``tests/parity`` reads shards with TensorFlow."""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import numpy as np
+import psutil
+import pytest
+from PIL import Image
+
+from harness.errors import HarnessError, InvalidInput
+from harness.inputs import check, convert, manifest, pool, sources, tfrecord
+from harness.inputs.errors import DataError
+from tests.conftest import PATIENCE_S, Harness, run_harness
+
+COLOUR = (200, 100, 50)
+PLAIN = Image.new("RGB", (60, 40), COLOUR)
+
+
+def encoded(image: Image.Image, format: str = "JPEG", **options: Any) -> bytes:
+    stream = io.BytesIO()
+    image.save(stream, format, **options)
+    return stream.getvalue()
+
+
+def noise(seed: int) -> bytes:
+    pixels = np.random.default_rng(seed).integers(0, 256, (30, 40, 3), np.uint8)
+    return encoded(Image.fromarray(pixels))
+
+
+PHOTOGRAPH = noise(0)
+# What ImageNet holds besides ordinary JPEGs, and what becomes of it: stays as it is, or what it is re-encoded from.
+ODD: dict[str, tuple[bytes, str | None]] = {
+    "a/grey.JPEG": (encoded(PLAIN.convert("L")), None),
+    "a/progressive.JPEG": (encoded(PLAIN, progressive=True), None),
+    "b/cmyk.JPEG": (encoded(PLAIN.convert("CMYK")), "CMYK"),
+    "b/png.JPEG": (encoded(PLAIN, "PNG"), "PNG"),
+    "c/palette.JPEG": (encoded(PLAIN.quantize(), "PNG"), "PNG"),
+}
+TRAIN = {f"{name}/{name}_{image}.JPEG": noise(100 * ord(name) + image) for name in "abcd" for image in range(5)}
+TRAIN |= {name: contents for name, (contents, _) in ODD.items()}
+VALIDATION = {f"{name}/val_{image}.JPEG": noise(900 + image) for image, name in enumerate("dbdba", 1)}
+TEXTS = {"a": "ant", "b": "bee", "c": "cat, kitten", "d": "dög"}
+# What is no image, and why.
+BAD = {
+    "a/empty.JPEG": (b"", "the file is empty"),
+    "b/text.JPEG": (b"not a photograph", "neither JPEG nor PNG"),
+    "c/gif.JPEG": (encoded(PLAIN, "GIF"), "neither JPEG nor PNG"),
+    "c/deep.JPEG": (encoded(Image.new("I;16", (9, 9), 7), "PNG"), "16 bits"),
+    "d/truncated.JPEG": (PHOTOGRAPH[:-1], "truncated"),
+}
+
+
+def files(root: Path, contents: Mapping[str, bytes]) -> Path:
+    for name, data in contents.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(data)
+    return root
+
+
+def tar(file: Path, contents: Mapping[str, bytes]) -> bytes:
+    with tarfile.open(file, "w") as archive:
+        for name in sorted(contents, reverse=True):  # in another order than folders are listed in
+            member = tarfile.TarInfo(name)
+            member.size = len(contents[name])
+            archive.addfile(member, io.BytesIO(contents[name]))
+    return file.read_bytes()
+
+
+def to_shards(source: Path, folder: Path, shards: int, *, workers: int = 1, **options: Any) -> manifest.Manifest:
+    """Convert as the command does."""
+    found = sources.find(source, options.pop("labels", None), workers)
+    skip_bad = options.pop("skip_bad", False)
+    plan = convert.plan(found, shards, None, options.pop("seed", 1), options.pop("texts", {}))
+    return convert.convert(plan, folder, workers, skip_bad)
+
+
+def examples(folder: Path, split: str = "train") -> list[dict[str, Any]]:
+    found = []
+    for shard in sorted(folder.glob(f"{split}-*-of-*")):
+        with shard.open("rb") as file:
+            for offset, length in tfrecord.scan(str(shard)):
+                data = tfrecord.read(file.fileno(), str(shard), offset, length, google_crc32c.value)
+                found.append(tfrecord.parse(data))
+    return found
+
+
+def shards_of(folder: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in folder.glob("[tv]*-of-*")}
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("imagenet")
+    files(root / "train", TRAIN)
+    files(root / "val", VALIDATION)
+    return root
+
+
+@pytest.fixture(scope="module")
+def converted(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("shards")
+    to_shards(source, folder, 4, texts=TEXTS)
+    return folder
+
+
+# --- what is written
+
+
+def test_every_image_is_in_one_shard_and_the_shards_are_even(converted: Path) -> None:
+    names = [f"train-{number:05}-of-00004" for number in range(4)]
+    assert sorted(shards_of(converted)) == [*names, "validation-00000-of-00001"]
+    sizes = [len(list(tfrecord.scan(str(converted / name)))) for name in names]
+    assert max(sizes) - min(sizes) <= 1
+    for split, images in (("train", TRAIN), ("validation", VALIDATION)):
+        written = Counter(
+            f"{one['image/class/synset'][0].decode()}/{one['image/filename'][0].decode()}"
+            for one in examples(converted, split)
+        )
+        assert written == Counter(images.keys())
+    order = [one["image/filename"][0] for one in examples(converted)]
+    assert order != sorted(order), "shuffled"
+
+
+def test_examples_have_the_tensorflow_worlds_keys_and_values(converted: Path) -> None:
+    example = next(one for one in examples(converted) if one["image/filename"] == [b"d_3.JPEG"])
+    assert example == {
+        "image/height": [30],
+        "image/width": [40],
+        "image/colorspace": [b"RGB"],
+        "image/channels": [3],
+        "image/class/label": [4],
+        "image/class/synset": [b"d"],
+        "image/class/text": ["dög".encode()],
+        "image/object/bbox/xmin": [],
+        "image/object/bbox/xmax": [],
+        "image/object/bbox/ymin": [],
+        "image/object/bbox/ymax": [],
+        "image/object/bbox/label": [],
+        "image/format": [b"JPEG"],
+        "image/filename": [b"d_3.JPEG"],
+        "image/encoded": [TRAIN["d/d_3.JPEG"]],
+    }
+
+
+def test_validation_images_have_the_labels_of_training(converted: Path) -> None:
+    """There is no validation image of class c, which must not move d."""
+    labels = {one["image/filename"][0].decode(): one["image/class/label"] for one in examples(converted, "validation")}
+    assert labels == {"val_1.JPEG": [4], "val_2.JPEG": [2], "val_3.JPEG": [4], "val_4.JPEG": [2], "val_5.JPEG": [1]}
+
+
+def test_what_is_no_plain_jpeg_is_re_encoded_and_counted(converted: Path) -> None:
+    images = {one["image/filename"][0].decode(): one["image/encoded"][0] for one in examples(converted)}
+    for name, contents in TRAIN.items():
+        stored = images[name.partition("/")[2]]
+        was = ODD[name][1] if name in ODD else None
+        if was is None:
+            assert stored == contents, name
+            continue
+        with Image.open(io.BytesIO(stored)) as image:
+            assert (image.format, image.mode, image.size) == ("JPEG", "RGB", PLAIN.size)
+            assert np.abs(np.asarray(image, int) - COLOUR).max() < 10, name
+    told = manifest.read(converted).splits
+    assert (told["train"].reencoded, told["validation"].reencoded) == ({"CMYK": 1, "PNG": 2}, {})
+
+
+def test_the_manifest_and_the_offsets_are_what_is_there(converted: Path) -> None:
+    found = manifest.read(converted)
+    assert [(one.label, one.synset, one.text) for one in found.classes] == [
+        (label, name, TEXTS[name]) for label, name in enumerate("abcd", 1)
+    ]
+    for name, split in found.splits.items():
+        shards = [str(converted / shard.name) for shard in split.shards]
+        places = [list(tfrecord.scan(shard)) for shard in shards]
+        with np.load(converted / f"{name}.npz", allow_pickle=False) as arrays:
+            assert arrays["counts"].tolist() == [len(one) for one in places]
+            assert arrays["offsets"].tolist() == [offset for one in places for offset, _ in one]
+            assert arrays["lengths"].tolist() == [length for one in places for _, length in one]
+            assert {array.dtype for array in arrays.values()} == {np.dtype("int64")}
+        assert [shard.images for shard in split.shards] == [len(one) for one in places]
+        assert [shard.bytes for shard in split.shards] == [Path(shard).stat().st_size for shard in shards]
+        assert split.images == len(TRAIN if name == "train" else VALIDATION)
+
+
+def test_shards_follow_from_the_seed_alone(source: Path, converted: Path, tmp_path: Path) -> None:
+    to_shards(source, tmp_path / "two", 4, workers=2, texts=TEXTS)
+    assert shards_of(tmp_path / "two") == shards_of(converted)
+    to_shards(source, tmp_path / "other", 4, workers=2, texts=TEXTS, seed=2)
+    assert shards_of(tmp_path / "other").keys() == shards_of(converted).keys()
+    assert shards_of(tmp_path / "other") != shards_of(converted)
+
+
+# --- tar files
+
+
+@pytest.fixture(scope="module")
+def tars(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What ``source`` holds, as the tar files of ILSVRC 2012, and ``labels.txt``."""
+    root = tmp_path_factory.mktemp("tars")
+    inner = {}
+    for name in "abcd":
+        images = {image.partition("/")[2]: data for image, data in TRAIN.items() if image.startswith(name)}
+        inner[f"{name}.tar"] = tar(root / "inner.tar", images)
+    (root / "inner.tar").unlink()
+    tar(root / sources.TRAIN_TAR, inner)
+    tar(root / sources.VALIDATION_TAR, {name.partition("/")[2]: data for name, data in VALIDATION.items()})
+    by_file = sorted(VALIDATION, key=lambda name: name.partition("/")[2])
+    (root / "labels.txt").write_text("".join(f"{name.partition('/')[0]}\n" for name in by_file))
+    return root
+
+
+def test_tar_files_give_the_same_shards_as_folders(tars: Path, converted: Path, tmp_path: Path) -> None:
+    (tmp_path / "names.txt").write_text("".join(f"{name}\t{text}\n" for name, text in TEXTS.items()))
+    done = run_harness(
+        tmp_path,
+        *("data", "convert", str(tars), "out", "--shards", "4", "--validation-labels", str(tars / "labels.txt")),
+        *("--class-names", "names.txt", "--json"),
+    ).succeeded()
+    assert done.stderr == "", "no progress where no terminal is"
+    assert done.json["splits"]["train"] == {
+        "images": len(TRAIN),
+        "bytes": sum(len(data) for name, data in shards_of(converted).items() if name.startswith("train")),
+        "reencoded": {"CMYK": 1, "PNG": 2},
+        "shards": 4,
+        "skipped": 0,
+    }
+    assert shards_of(tmp_path / "out") == shards_of(converted)
+
+
+def test_tar_files_that_do_not_do_are_refused(tars: Path, tmp_path: Path) -> None:
+    def refused(*said: str, labels: str | None = None) -> None:
+        with pytest.raises((DataError, HarnessError)) as error:
+            sources.find(
+                tmp_path, None if labels is None else files(tmp_path, {"labels.txt": labels.encode()}) / "labels.txt", 1
+            )
+        assert "\n" not in str(error.value)
+        assert all(text in str(error.value) for text in said), str(error.value)
+
+    training, validation = tmp_path / sources.TRAIN_TAR, tmp_path / sources.VALIDATION_TAR
+    whole = (tars / sources.TRAIN_TAR).read_bytes()
+    training.write_bytes(whole)
+    refused("--validation-labels", "is not in", labels="a\n")
+    validation.write_bytes((tars / sources.VALIDATION_TAR).read_bytes())
+    refused(str(validation), "--validation-labels FILE")
+    refused("labels.txt has 2 lines for the 5 images", labels="a\nb\n")
+    refused("labels.txt: no training image is of the class e", labels="a\nb\nc\nd\ne\n")
+    training.write_bytes(whole[: len(whole) // 2])
+    refused("damaged or cut short")
+    training.write_bytes(b"not a tar file" * 100)
+    refused("damaged or cut short")
+    inner = tar(tmp_path / "inner", {"1.JPEG": PHOTOGRAPH, "2.JPEG": PHOTOGRAPH})
+    second = inner.index(b"1.JPEG")  # written last
+    for damaged in (
+        b"not a tar file" * 100,
+        inner[:second] + b"?" + inner[second + 1 :],
+        inner[:second] + bytes(2 << 20),
+    ):
+        tar(training, {"a.tar": inner, "b.tar": damaged})
+        refused("b.tar in it is damaged or cut short: no file begins at byte")
+    tar(training, {"a.tar": inner, "b.tar": tar(tmp_path / "inner", {"notes.txt": b"."})})
+    refused("b.tar in it holds no images")
+
+
+# --- going on
+
+
+def begin(source: Path, folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    """Start to convert with the command, and wait for the first shard. Returns the process."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "harness", "data", "convert", str(source), str(folder), *arguments],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    before, deadline = len(shards_of(folder)), time.monotonic() + PATIENCE_S
+    while len(shards_of(folder)) == before:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    return process
+
+
+def all_end(processes: Sequence[psutil.Process]) -> bool:
+    return not psutil.wait_procs(processes, timeout=30)[1]
+
+
+def test_an_interrupted_and_killed_conversion_goes_on_to_the_same_shards(tmp_path: Path) -> None:
+    source, folder, asked = tmp_path / "many", tmp_path / "shards", ["--shards", "60", "--workers", "2"]
+    for number in range(4):
+        files(source, {f"{number}/{image}.jpg": noise(image) for image in range(900)})
+    to_shards(source, tmp_path / "undisturbed", 60, workers=2)
+
+    process = begin(source, folder, *asked)
+    children = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(signal.SIGINT)
+    said = process.communicate(timeout=PATIENCE_S)[1]
+    assert (process.returncode, said.count("\n")) == (130, 1)
+    assert "no process is left running" in said and "the same command goes on" in said
+    assert children and all_end(children)
+    assert not list(folder.glob("*.partial"))
+
+    process = begin(source, folder, *asked)
+    children = psutil.Process(process.pid).children(recursive=True)
+    process.kill()
+    process.communicate()
+    assert children and all_end(children), "they notice that nobody waits for them"
+    finished = shards_of(folder)
+    assert len(finished) < 60, "killed in the middle"
+    times = {name: (folder / name).stat().st_mtime_ns for name in finished}
+    assert finished.items() <= shards_of(tmp_path / "undisturbed").items(), (
+        "nothing that is not whole has a shard's name"
+    )
+
+    to_shards(source, folder, 60, workers=2)
+    assert shards_of(folder) == shards_of(tmp_path / "undisturbed")
+    rewritten = [name for name, time_ns in times.items() if (folder / name).stat().st_mtime_ns != time_ns]
+    assert len(rewritten) <= 2 * pool.AHEAD, "only what was not in the journal yet"
+    assert not [file for file in folder.iterdir() if file.name.endswith(convert.PARTIAL)]
+    assert check.check(check.subject(folder, None, False), 2).problems == 0
+
+
+def test_another_conversion_in_the_same_folder_is_refused(source: Path, converted: Path, tmp_path: Path) -> None:
+    def refused(said: str, folder: Path = converted, shards: int = 4, **options: Any) -> None:
+        before = shards_of(folder)
+        with pytest.raises(InvalidInput, match=said):
+            to_shards(source, folder, shards, **({"texts": TEXTS} | options))
+        assert shards_of(folder) == before
+
+    refused("another choice of --shards and --validation-shards; name a new folder", shards=5)
+    refused("another choice of --seed", seed=2)
+    refused("another choice of --class-names", texts={})
+    refused("is not empty, and no conversion was begun in it", folder=source)
+    refused("is not a folder", folder=source / "train" / "a" / "a_1.JPEG")
+    with (converted / convert.JOURNAL).open() as journal:
+        fcntl.flock(journal, fcntl.LOCK_EX)
+        refused("another `harness data convert` is at work in")
+    refused(
+        "is damaged, so that nothing can go on from it", folder=files(tmp_path / "bad", {convert.JOURNAL: b"{}\n{}\n"})
+    )
+    other = files(tmp_path / "other", {"train/a/1.JPEG": PHOTOGRAPH, "train/b/2.JPEG": PHOTOGRAPH})
+    to_shards(other, tmp_path / "out", 1)
+    files(other, {"train/b/3.JPEG": PHOTOGRAPH})
+    with pytest.raises(InvalidInput, match="another choice of the source's images"):
+        to_shards(other, tmp_path / "out", 1)
+
+
+# --- bad images
+
+
+def test_bad_images_stop_a_conversion_unless_they_are_skipped_with_a_count(tmp_path: Path) -> None:
+    good = {f"{name}/{image}.JPEG": noise(image) for name in "abcd" for image in range(10)}
+    source = files(tmp_path / "source", good | {name: contents for name, (contents, _) in BAD.items()})
+    asked = ["data", "convert", "source", "out", "--shards", "12", "--workers", "1"]
+
+    done = run_harness(tmp_path, *asked)
+    assert (done.code, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert done.stderr.startswith(
+        "harness: 5 of 45 images cannot be converted: a/empty.JPEG: the file is empty; b/text"
+    )
+    assert "and 2 more. Mend them, or leave them out with --skip-bad" in done.stderr
+    kept = shards_of(tmp_path / "out")
+    assert 7 <= len(kept) < 12, "those without a bad image"
+    assert not (tmp_path / "out" / "manifest.json").exists()
+
+    done = run_harness(tmp_path, *asked, "--skip-bad").succeeded()
+    assert "40 images in 12 shards" in done.stdout and "5 skipped, listed in manifest.json" in done.stdout
+    assert kept.items() <= shards_of(tmp_path / "out").items()
+    skipped = {one.image: one.reason for one in manifest.read(tmp_path / "out").splits["train"].skipped}
+    assert skipped.keys() == BAD.keys()
+    assert all(BAD[name][1] in reason for name, reason in skipped.items())
+    assert check.check(check.subject(tmp_path / "out", None, True), 1).problems == 0
+
+    files(source, dict.fromkeys(BAD, PHOTOGRAPH))  # mended
+    assert to_shards(source, tmp_path / "out", 12).splits["train"].images == 45
+    assert len(examples(tmp_path / "out")) == 45
+
+
+def test_a_file_that_cannot_be_read_is_never_skipped(tmp_path: Path) -> None:
+    source = files(tmp_path / "source", {"a/1.JPEG": PHOTOGRAPH, "a/2.JPEG": PHOTOGRAPH})
+    plan = convert.plan(sources.find(source, None, 1), 1, None, 1, {})
+    (source / "a" / "2.JPEG").unlink()
+    with pytest.raises(HarnessError, match=r"cannot read a/2.JPEG in .*: No such file or directory"):
+        convert.convert(plan, tmp_path / "out", 1, skip_bad=True)
+
+
+# --- sources
+
+
+@pytest.mark.parametrize(
+    ("there", "said"),
+    [
+        ([], ["no class folders", "ILSVRC2012_img_train.tar"]),
+        (["train/a/1.JPEG", "val/a/2.JPEG", "validation/a/3.JPEG"], ["both there"]),
+        (["train/a/1.JPEG", "val/b/2.JPEG"], ["no training image is of the class b"]),
+        (["train/a/1.JPEG", "val/2.JPEG"], ["no class folders in", "val"]),
+    ],
+)
+def test_folders_that_are_no_source_are_refused(tmp_path: Path, there: list[str], said: list[str]) -> None:
+    files(tmp_path, dict.fromkeys(there, b""))
+    with pytest.raises(DataError) as error:
+        sources.find(tmp_path, None, 1)
+    assert "\n" not in str(error.value) and all(text in str(error.value) for text in said), str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a\tant\nb bee\n", "line 2: expected a class, a tab"),
+        ("a\tant\n", "does not say what the class b and 1 others is called"),
+        ("a\tant\n\udce9".encode(errors="surrogateescape"), "not a text file"),
+        (None, "cannot read"),
+    ],
+)
+def test_class_names_that_are_none_are_refused(tmp_path: Path, text: str | bytes | None, said: str) -> None:
+    file = tmp_path / "names.txt"
+    if text is not None:
+        file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(DataError, match=said):
+        sources.class_texts(file, ["a", "b", "c"])
+
+
+def test_more_shards_than_images_are_refused(source: Path) -> None:
+    found = sources.find(source, None, 1)
+    with pytest.raises(DataError, match=r"--shards 26: there are only 25 images in train"):
+        convert.plan(found, 26, None, 1, {})
+    with pytest.raises(DataError, match=r"--validation-shards 6: there are only 5 images in validation"):
+        convert.plan(found, 4, 6, 1, {})
+
+
+# --- damage
+
+
+Change = Callable[[bytearray], object]
+
+
+def records(data: bytes) -> list[bytes]:
+    found, at = [], 0
+    while at < len(data):
+        (length,) = tfrecord.LENGTH.unpack(data[at : at + 8])
+        found.append(data[at : at + length + tfrecord.OVERHEAD])
+        at += length + tfrecord.OVERHEAD
+    return found
+
+
+def with_example(**changes: Any) -> Change:
+    """A change of the second record: another value, or None for no such key. The checksums are right."""
+
+    def change(data: bytearray) -> None:
+        first, second, *rest = records(bytes(data))
+        features = tfrecord.parse(second[12:-4]) | {key.replace("_", "/"): value for key, value in changes.items()}
+        kept = {key: value for key, value in features.items() if value is not None}
+        data[:] = b"".join([first, tfrecord.record(tfrecord.example(kept)), *rest])  # type: ignore[arg-type]
+
+    return change
+
+
+def flip(at: int) -> Change:
+    def change(data: bytearray) -> None:
+        data[len(records(bytes(data))[0]) + at] ^= 4  # in the second record
+
+    return change
+
+
+def without_the_last(data: bytearray) -> None:
+    data[:] = b"".join(records(bytes(data))[:-1])
+
+
+def twice_the_first(data: bytearray) -> None:
+    first, _, *rest = records(bytes(data))
+    data[:] = b"".join([first, first, *rest])
+
+
+SECOND = "at byte {second}: "
+# What is done to a shard of a converted set, and what is said of it.
+DAMAGE: list[tuple[str, Change, str]] = [
+    ("truncated", lambda data: data.__delitem__(slice(-10, None)), "the file is cut short in a record of"),
+    ("truncated header", lambda data: data.extend(b"12345"), "the file is cut short in a record's length"),
+    ("wrong length", flip(0), SECOND + "no TFRecord starts here: the checksum of its length is wrong"),
+    ("wrong magic", flip(9), SECOND + "no TFRecord starts here: the checksum of its length is wrong"),
+    ("flipped bit", flip(300), SECOND + "the record's data do not have its checksum"),
+    ("label 0", with_example(image_class_label=[0]), SECOND + "the label is 0, not one of 1 to 4"),
+    ("label 5", with_example(image_class_label=[5]), SECOND + "the label is 5, not one of 1 to 4"),
+    ("no label", with_example(image_class_label=None), SECOND + "the example lacks image/class/label"),
+    ("text label", with_example(image_class_label=[b"1"]), SECOND + "the example's image/class/label is not one value"),
+    ("no width", with_example(image_width=None), SECOND + "the example lacks image/width"),
+    ("zero bytes", with_example(image_encoded=[b""]), SECOND + "the image is empty"),
+    ("gif", with_example(image_encoded=[BAD["c/gif.JPEG"][0]]), SECOND + "the image is neither JPEG nor PNG"),
+    ("cut", with_example(image_encoded=[PHOTOGRAPH[:-1]]), SECOND + "the image is truncated"),
+    ("one less", without_the_last, "has 3 images, 4 in the manifest"),
+    ("another one", twice_the_first, "its SHA-256 is not that in the manifest"),
+    ("empty", bytearray.clear, "has 0 images, 4 in the manifest"),
+]
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A converted set with a shard for every damage, and some that stay whole. Images have their own bytes."""
+    root = tmp_path_factory.mktemp("large")
+    images = 4 * (len(DAMAGE) + 4)
+    files(root / "source", {f"train/{'abcd'[image % 4]}/{image}.JPEG": noise(image) for image in range(images)})
+    to_shards(root / "source", root / "shards", len(DAMAGE) + 4)
+    return root / "shards"
+
+
+def copied(folder: Path, to: Path, but: Sequence[str] = ()) -> Path:
+    return files(to, {file.name: file.read_bytes() for file in folder.iterdir() if file.name not in but})
+
+
+def found_in(folder: Path, classes: int | None = None, decode: bool = False) -> dict[str, str]:
+    """The problems by file, of which each has one."""
+    findings = check.check(check.subject(folder, classes, decode), 1)
+    found = {problem.file: str(problem).removeprefix(f"{problem.file}: ") for problem in findings.listed}
+    assert len(found) == findings.problems
+    return found
+
+
+def test_every_damage_is_found_once_with_file_and_byte(large: Path, tmp_path: Path) -> None:
+    folder = copied(large, tmp_path / "damaged")
+    names = sorted(shards_of(folder))
+    expected: dict[str, str] = {}
+    for name, (_, change, said) in zip(names, DAMAGE, strict=False):
+        data = bytearray((folder / name).read_bytes())
+        expected[name] = said.format(second=len(records(bytes(data))[0]))
+        change(data)
+        (folder / name).write_bytes(data)
+    (folder / names[-1]).unlink()
+    (folder / "train-00099-of-00100").write_bytes(b"")
+    expected |= {names[-1]: "is missing", "train-00099-of-00100": "is not in the manifest"}
+    found = found_in(folder)
+    assert found.keys() == expected.keys()
+    for name, said in expected.items():
+        assert said in found[name]
+
+
+def test_offsets_that_do_not_belong_to_the_shards_are_found(large: Path, tmp_path: Path) -> None:
+    assert found_in(large) == {}
+    folder = copied(large, tmp_path / "damaged")
+    with np.load(folder / "train.npz") as arrays:
+        np.savez(folder / "train.npz", **{**arrays, "offsets": arrays["offsets"] + 1})
+    assert found_in(folder) == {"train.npz": "its offsets are not those of the shards"}
+    (folder / "train.npz").write_bytes(b"PK")
+    assert "cannot be read" in found_in(folder)["train.npz"]
+
+
+def test_shards_made_by_others_are_checked_without_a_manifest(large: Path, tmp_path: Path) -> None:
+    folder = copied(large, tmp_path / "others", but=["manifest.json", "train.npz", convert.JOURNAL])
+    names = sorted(shards_of(folder))
+    assert found_in(folder) == {}, "labels up to 1000"
+    (folder / names[1]).unlink()
+    few = bytearray((folder / names[2]).read_bytes())
+    with_example(image_class_label=[1001], image_width=None)(few)
+    (folder / names[2]).write_bytes(few)
+    hollow = b"\xff\xd8\xff" + bytes(50) + b"\xff\xd9"  # looks like a JPEG
+    few = bytearray((folder / names[3]).read_bytes())
+    with_example(image_encoded=[hollow])(few)
+    (folder / names[3]).write_bytes(few)
+    found = found_in(folder)
+    assert found == {
+        names[1]: f"is missing, one of {len(names)} shards",
+        names[
+            2
+        ]: f"at byte {len(records((folder / names[2]).read_bytes())[0])}: the label is 1001, not one of 1 to 1000",
+    }
+    assert "the image cannot be decoded" in found_in(folder, classes=1001, decode=True)[names[3]]
+    files(folder, {"train-00000-of-00001": b""})
+    assert "shards of several conversions are mixed" in found_in(folder)["train-*"]
+
+
+def test_a_conversion_that_has_not_ended_is_told(large: Path, tmp_path: Path) -> None:
+    folder = copied(large, tmp_path / "begun", but=["manifest.json", "train.npz", "train-00003-of-00020"])
+    assert found_in(folder) == {
+        "manifest.json": "is missing: the conversion has not ended; the same `harness data convert` goes on with it",
+        "train-00003-of-00020": "is missing, one of 20 shards",
+    }
+
+
+def test_a_manifest_that_is_none_is_refused(large: Path, tmp_path: Path) -> None:
+    folder = copied(large, tmp_path / "damaged")
+    told = json.loads((folder / "manifest.json").read_text())
+    for contents in ("", "{}", json.dumps(told | {"schema": "harness.data/2"}), "\udce9"):
+        (folder / "manifest.json").write_bytes(contents.encode(errors="surrogateescape"))
+        with pytest.raises(DataError, match=r"manifest.json is not a valid manifest"):
+            check.subject(folder, None, False)
+
+
+def test_the_command_says_what_is_wrong_and_exits_with_1(harness: Harness, tmp_path: Path) -> None:
+    good = {f"{split}/a/{image}.JPEG": noise(image) for split in ("train", "val") for image in range(70)}
+    files(tmp_path / "set", good)
+    done = harness("data", "check", "set").succeeded()
+    assert done.stdout == "140 images looked at\n"
+    files(tmp_path / "set", {"train/a/3.JPEG": b"", "val/a/4.JPEG": PHOTOGRAPH[:-9]})
+    done = harness("data", "check", "set")
+    assert (done.code, done.stderr) == (1, "harness: 2 problems in set\n")
+    first, second, last = done.stdout.splitlines()
+    assert first == "train/a/3.JPEG: the image cannot be decoded: the file is empty"
+    assert second.startswith("val/a/4.JPEG: the image cannot be decoded: ") and "truncated" in second
+    assert last == "140 images looked at"
+    done = harness("data", "check", "set", "--json")
+    assert (done.code, done.json["problems"], done.json["listed"][0]["file"]) == (1, 2, "train/a/3.JPEG")
+
+
+def test_a_terminal_sees_how_far_it_is(source: Path, tmp_path: Path) -> None:
+    def seen(*options: str) -> str:
+        terminal, its_end = os.openpty()
+        command = [sys.executable, "-m", "harness", "data", "check", str(source), *options]
+        subprocess.run(command, stdout=subprocess.DEVNULL, stderr=its_end, check=True)
+        os.close(its_end)
+        try:
+            return os.read(terminal, 10_000).decode()
+        except OSError:  # nothing was written
+            return ""
+        finally:
+            os.close(terminal)
+
+    assert f" of {len(TRAIN) + len(VALIDATION)} images" in seen()
+    assert " of " not in seen("--quiet")
+
+
+def test_more_problems_than_anybody_reads_are_counted() -> None:
+    findings = check.Findings()
+    other = check.Findings()
+    other.add(*(check.Problem("shard", number, "bad") for number in range(check.LISTED + 5)))
+    for _ in range(2):
+        findings.merge(other)
+    assert (findings.problems, len(findings.listed)) == (2 * check.LISTED + 10, check.LISTED)
+
+
+def test_any_cut_of_any_kind_of_jpeg_is_found() -> None:
+    """What decoding every image once is for: a faster way would have to find them all too."""
+    from harness.inputs.photograph import photograph
+
+    wild = Image.fromarray(np.random.default_rng(1).integers(0, 256, (24, 24, 3), np.uint8))
+    for options in ({}, {"progressive": True}, {"subsampling": 0}, {"restart_marker_rows": 1}):
+        whole = encoded(wild, **options)
+        assert photograph(whole).jpeg == whole
+        for length in random.Random(0).sample(range(len(whole)), 100):
+            with pytest.raises(ValueError):
+                photograph(whole[:length])

@@ -1,0 +1,118 @@
+"""What real images cost, from records; and the page cache that decides much of it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness import record as records
+from harness.analysis.io_overhead import input_wait, io_overhead
+from harness.inputs import page_cache
+from harness.record import Record
+from tests.made import record
+
+BATCH, STEPS = 64, 4  # as tests.made has them
+
+
+def waiting(made: Record, waits: list[list[float]]) -> Record:
+    """``made`` with ``waits`` (seconds) of each rank in every step."""
+    repeats = [
+        repeat.model_copy(
+            update={
+                "ranks": [
+                    rank.model_copy(update={"input_wait_s": wait})
+                    for rank, wait in zip(repeat.ranks, waits, strict=True)
+                ]
+            }
+        )
+        for repeat in made.repeats
+    ]
+    return made.model_copy(update={"repeats": repeats})
+
+
+def test_overhead_is_synthetic_minus_real_over_synthetic() -> None:
+    real, synthetic = record(img_per_s=[80.0, 82.0], data="/images"), record(img_per_s=[100.0, 102.0])
+    found = io_overhead(real, synthetic)
+    assert found.overhead == pytest.approx((101 - 81) / 101)
+    assert found.longer_s == pytest.approx(np.mean([BATCH / 80 - BATCH / 100, BATCH / 82 - BATCH / 102]), rel=1e-6)
+    assert found.wait is None
+    assert found.elsewhere_s == found.longer_s
+
+
+def test_what_hits_both_runs_of_a_round_does_not_widen_the_interval() -> None:
+    """Repeats take turns: where the machine is slow for a while, it is for both."""
+    moods = [100.0, 60.0, 90.0, 75.0]
+    together = io_overhead(record(img_per_s=[0.8 * mood for mood in moods], data="/d"), record(img_per_s=moods))
+    apart = io_overhead(record(img_per_s=[0.8 * mood for mood in moods[::-1]], data="/d"), record(img_per_s=moods))
+    assert together.interval == pytest.approx((0.2, 0.2))
+    assert apart.interval is not None
+    assert apart.interval[0] < 0 < apart.interval[1]
+
+
+def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
+    random = np.random.default_rng(5)
+    held = 0
+    for _ in range(400):
+        moods = 100 * np.exp(random.normal(0, 0.05, 5))
+        real = record(img_per_s=list(0.9 * moods * np.exp(random.normal(0, 0.01, 5))), data="/d")
+        synthetic = record(img_per_s=list(moods * np.exp(random.normal(0, 0.01, 5))))
+        low, high = io_overhead(real, synthetic).interval or (1, 0)
+        held += low <= 0.1 <= high
+    assert 0.91 <= held / 400 <= 0.985
+
+
+def test_one_repeat_has_an_overhead_but_no_interval() -> None:
+    assert io_overhead(record(img_per_s=[80.0], data="/d"), record(img_per_s=[100.0])).interval is None
+
+
+def test_a_step_waits_as_long_as_the_rank_that_waits_longest() -> None:
+    made = record(nodes=2, img_per_s=[128.0, 128.0], data="/d")  # steps of 1 s
+    found = input_wait(waiting(made, [[0.1, 0.3, 0.1, 0.1], [0.2, 0.2, 0.2, 0.2]]).repeats)
+    assert found is not None
+    assert found.per_step_s == pytest.approx((0.2 + 0.3 + 0.2 + 0.2) / 4)
+    assert found.share == pytest.approx(found.per_step_s)
+    assert found.rank == 1
+
+
+def test_without_waits_nothing_is_said_of_them() -> None:
+    assert input_wait(record(nodes=2).repeats) is None
+    assert input_wait(waiting(record(nodes=2, data="/d"), [[0.1] * STEPS, []]).repeats) is None
+
+
+def test_a_records_waits_survive_being_written(tmp_path: Path) -> None:
+    made = waiting(record(img_per_s=[80.0], data="/d"), [[0.1, 0.2, 0.3, 0.4]])
+    assert records.read(records.write(made, tmp_path)).repeats[0].ranks[0].input_wait_s == [0.1, 0.2, 0.3, 0.4]
+
+
+# --- the page cache ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Eight megabytes that were just written."""
+    path = tmp_path / "file"
+    path.write_bytes(os.urandom(8 << 20))
+    return path
+
+
+def test_a_file_is_forgotten_and_fetched(file: Path) -> None:
+    whole = [(str(file), 0, 0)]
+    page_cache.forget(whole)
+    assert page_cache.cached_share(whole) == 0
+    page_cache.fetch(whole)
+    assert page_cache.cached_share(whole) == 1
+
+
+def test_a_part_of_a_file_is_looked_at_alone(file: Path) -> None:
+    first, last = (str(file), 100, 4096), (str(file), 7 << 20, 1 << 20)  # further apart than the kernel reads ahead
+    page_cache.forget([first])
+    page_cache.fetch([first])
+    assert (page_cache.cached_share([first]), page_cache.cached_share([last])) == (1, 0)
+
+
+def test_what_is_empty_has_no_share(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    assert page_cache.cached_share([(str(tmp_path / "empty"), 0, 0)]) is None

@@ -1,0 +1,278 @@
+"""Trainings to an accuracy: what is asked for, and what a record of one has to hold."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from harness import models, training_record
+from harness.errors import InvalidInput
+from harness.inputs import index
+from harness.judge import Epoch, Trained, judge_training
+from harness.spec import RunSpec, Training, checked, usual_decays
+from harness.study import Point
+from harness.training import earlier, find_checkpoint, validation_images
+from harness.training_record import Resumed, TrainingRecord, derive
+from harness.worker import checkpoint
+from tests.conftest import Harness
+
+IMAGES, VALIDATION, BATCH, WORKERS = 100, 40, 16, 2
+STEPS = 4  # ceil(100 / 32)
+
+
+def spec(**training: Any) -> RunSpec:
+    fields = {"epochs": 3, "validation": "/data/val"} | training
+    return RunSpec(
+        backend="pytorch",
+        model="mnist_cnn",
+        nodes=WORKERS,
+        batch_size=BATCH,
+        data="/data",
+        repeats=1,
+        training=checked(Training, fields),
+    )
+
+
+def epoch(number: int, top1: float, epochs: int = 3) -> Epoch:
+    return Epoch(
+        epoch=number,
+        epochs=epochs,
+        steps=STEPS,
+        loss=1 / number,
+        rate=0.1,
+        top1=top1,
+        top5=min(1.0, top1 + 0.1),
+        validation_loss=1.0,
+        images=VALIDATION,
+        train_s=2.0 * number,
+        elapsed_s=3.0 * number,
+        img_per_s=STEPS * BATCH * WORKERS / 2.0,
+    )
+
+
+def record(wanted: RunSpec, epochs: list[Epoch], resumed: Resumed | None = None) -> TrainingRecord:
+    """A completed training; its own epochs are those after the checkpoint."""
+    steps = STEPS * (len(epochs) - (resumed.epochs if resumed else 0))
+    evidence = {"digest": "d", "finite": True, "changed": True, "loss": 0.5, "updates": steps, "world_size": WORKERS}
+    ranks = [Trained(rank=rank, host=f"nid{rank}", steps=steps, evidence=evidence) for rank in range(WORKERS)]
+    workers = [{"role": "worker", "devices": 1, "rank": rank} for rank in range(WORKERS)]
+    return TrainingRecord(
+        schema="harness.training/1",
+        id="20260101-000000-pytorch-mnist_cnn-n2-00000000",
+        status="completed",
+        reason=None,
+        spec=wanted,
+        plan={"world_size": WORKERS, "processes": workers},
+        training_images=IMAGES,
+        validation_images=VALIDATION,
+        expected_updates=steps,
+        ranks=ranks,
+        checks=judge_training(ranks, WORKERS, steps, steps),
+        epochs=epochs,
+        resumed=resumed,
+        checkpoints=["repeat-1/checkpoints/epoch-0003.npz"],
+        machine={},
+        software={},
+        variables={},
+        harness={},
+        started="2026-01-01T00:00:00.000+00:00",
+        ended="2026-01-01T00:01:00.000+00:00",
+        **derive(wanted, epochs, resumed).model_dump(),
+    )
+
+
+UNTIL = {"metric": "top1", "value": 0.7}
+
+
+# --- what is asked for ------------------------------------------------------------------------------------------------
+
+
+def test_fewer_epochs_shorten_the_schedule_alike() -> None:
+    assert (spec(epochs=90).training.warmup_epochs, spec(epochs=90).training.decay_epochs) == (5.0, (30, 60, 80))
+    assert (spec(epochs=9).training.warmup_epochs, spec(epochs=9).training.decay_epochs) == (0.9, (3, 6, 8))
+    assert [usual_decays(epochs) for epochs in (1, 2, 3, 5)] == [(), (1,), (1, 2), (2, 3, 4)]
+    assert spec(epochs=9, decay_epochs=[5]).training.decay_epochs == (5,)
+
+
+def test_the_spec_of_a_measurement_says_nothing_of_training_so_that_its_keys_stay_the_same() -> None:
+    measurement = RunSpec(backend="pytorch", nodes=2)
+    assert "training" not in measurement.model_dump()
+    assert "training" not in json.loads(measurement.model_dump_json())
+    assert Point(measurement, "").id != Point(spec(), "").id
+    assert RunSpec.model_validate_json(spec().model_dump_json()) == spec()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ([], "--data PATH is required"),
+        (["--data", "synthetic"], "--data PATH is required"),
+        (["--data", "DATA", "--until", "top3=0.5"], "--until top3=0.5: must be an accuracy such as top1=0.76"),
+        (["--data", "DATA", "--until", "top1=76"], "--until '76': must be a share such as"),
+        (["--data", "DATA", "--until", "top1="], "--until '': must be a share such as"),
+        (["--data", "DATA", "--epochs", "0"], "--epochs 0: must be greater than or equal to 1"),
+        (["--data", "DATA", "--decay-epochs", "30,x"], "--decay-epochs 30,x: must be whole epochs such as 30,60,80"),
+        (["--data", "DATA", "--decay-epochs", "30,20"], "must be whole epochs in rising order"),
+        (["--data", "DATA", "--momentum", "1"], "--momentum 1: must be less than 1"),
+        (["--data", "DATA", "--resume", "nowhere"], "--resume nowhere: no such file or folder"),
+        (["--data", "DATA", "--resume", "DATA"], "--resume DATA: there is no checkpoint in it"),
+        (["--data", "DATA", "--repeats", "2"], "No such option '--repeats'"),
+    ],
+)
+def test_a_training_that_cannot_be_is_refused_in_one_line(
+    harness: Harness, data: Path, arguments: list[str], complaint: str
+) -> None:
+    given = [argument.replace("DATA", str(data)) for argument in arguments]
+    done = harness("train", "--backend", "pytorch", "--model", "mnist_cnn", "--dry-run", *given)
+    assert done.code == 2
+    assert complaint.replace("DATA", str(data)) in done.stderr.replace('"', "'")
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Three classes to train, of which the validation images have the last two."""
+    for part, classes in (("train", "abc"), ("val", "bc")):
+        for name in classes:
+            folder = tmp_path / "data" / part / name
+            folder.mkdir(parents=True)
+            Image.new("RGB", (32, 32)).save(folder / "1.JPEG")
+    return tmp_path / "data"
+
+
+def test_validation_images_are_found_beside_the_others_and_have_the_labels_of_training(data: Path) -> None:
+    training = index.find(data, "train")
+    for path in (data, data / "val"):
+        found = validation_images(spec(validation=str(path)), training)
+        assert isinstance(found, index.ImageIndex)
+        assert list(zip(found.paths, found.labels, strict=True)) == [("b/1.JPEG", 2), ("c/1.JPEG", 3)]
+    with pytest.raises(InvalidInput, match="--validation: no validation images in"):
+        (data / "val").rename(data / "held-out")
+        validation_images(spec(validation=str(data)), training)
+    (data / "held-out" / "c").rename(data / "held-out" / "d")
+    with pytest.raises(InvalidInput, match=r"held-out/d is a class that .*train does not have"):
+        validation_images(spec(validation=str(data / "held-out")), training)
+
+
+# --- going on from a checkpoint ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    """What a training of two epochs has left."""
+    model = models.specification("mnist_cnn")
+    values = {tensor.name: np.zeros(tensor.shape, np.float32) for tensor in (*model.tensors, *model.statistics)}
+    values |= {f"velocity/{tensor.name}": values[tensor.name] for tensor in model.tensors}
+    folder = tmp_path / "run" / "repeat-1"
+    folder.mkdir(parents=True)
+    done = [epoch(1, 0.5), epoch(2, 0.6)]
+    for last in (1, 2):
+        checkpoint.write(folder / "checkpoints", values, [one.model_dump() for one in done[:last]])
+    return tmp_path / "run"
+
+
+def test_the_last_checkpoint_of_a_run_directory_is_gone_on_from(run_dir: Path) -> None:
+    newest = find_checkpoint(run_dir)
+    assert newest == run_dir / "repeat-1/checkpoints/epoch-0002.npz"
+    assert find_checkpoint(newest) == newest
+    assert [one.epoch for one in earlier(spec(resume=str(newest), until=UNTIL))] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"model": "pointwise"}, "of another model or optimizer"),
+        ({"training": {"epochs": 2}}, "2 epochs are done, of --epochs 2"),
+        ({"training": {"until": {"metric": "top1", "value": 0.5}}}, "--until was reached in epoch 1 already"),
+    ],
+)
+def test_a_checkpoint_that_does_not_fit_is_refused(run_dir: Path, change: dict[str, Any], complaint: str) -> None:
+    wanted = spec(resume=str(find_checkpoint(run_dir)), **change.pop("training", {})).model_copy(update=change)
+    with pytest.raises(InvalidInput, match=complaint):
+        earlier(wanted)
+
+
+def test_a_file_that_is_no_checkpoint_is_refused(run_dir: Path) -> None:
+    newest = find_checkpoint(run_dir)
+    newest.write_bytes(newest.read_bytes()[:-100])
+    with pytest.raises(InvalidInput, match=r"--resume: .*epoch-0002.npz is no checkpoint"):
+        earlier(spec(resume=str(newest)))
+
+
+# --- the record -------------------------------------------------------------------------------------------------------
+
+
+def test_time_to_accuracy_is_that_of_the_first_epoch_with_the_accuracy(tmp_path: Path) -> None:
+    made = record(spec(until=UNTIL), [epoch(1, 0.5), epoch(2, 0.75)])
+    assert made.reached and made.problem is None
+    assert (made.reached.epoch, made.reached.steps, made.reached.time_s, made.reached.train_s) == (2, 8, 6.0, 4.0)
+    assert (made.time_to_accuracy_s, made.best_top1, made.img_per_s) == (6.0, 0.75, 64.0)
+    training_record.write(made, tmp_path)
+    assert training_record.read(tmp_path) == made
+
+
+def test_a_training_that_stays_below_says_how_far_it_came() -> None:
+    made = record(spec(until=UNTIL), [epoch(1, 0.5), epoch(2, 0.65), epoch(3, 0.6)])
+    assert made.status == "completed" and made.time_to_accuracy_s is None
+    assert made.problem == "top-1 reached 0.65 (epoch 2), not 0.7 in 3 epochs"
+
+
+def test_a_resumed_training_counts_from_the_first_step_of_all_and_its_own_img_per_s() -> None:
+    resumed = Resumed(checkpoint="/elsewhere/epoch-0001.npz", epochs=1)
+    slower = epoch(1, 0.5).model_copy(update={"train_s": 1.0, "img_per_s": 1.0, "steps": 99})  # on another machine
+    made = record(spec(until=UNTIL), [slower, epoch(2, 0.75).model_copy(update={"train_s": 3.0})], resumed)
+    assert made.reached and (made.reached.steps, made.reached.time_s) == (99 + STEPS, 6.0)
+    assert made.img_per_s == 64.0
+
+
+def _of(field: str, value: Any) -> Callable[[dict[str, Any]], None]:
+    def change(document: dict[str, Any]) -> None:
+        *path, last = field.split(".")
+        for part in path:
+            document = document[int(part) if part.isdigit() else part]
+        document[last] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (_of("time_to_accuracy_s", 1.0), "do not follow from the epochs"),
+        (_of("reached.time_s", 1.0), "do not follow from the epochs"),
+        (_of("best_top1", 0.9), "do not follow from the epochs"),
+        (_of("epochs.1.top1", 0.6), "without what it was to reach"),
+        (_of("epochs.1.elapsed_s", 2.5), "ends before it begins"),
+        (_of("epochs.1.train_s", 7.0), "training took longer than all"),
+        (_of("epochs.1.img_per_s", 640.0), "img/s does not follow"),
+        (_of("epochs.0.steps", 1), "not every image once"),
+        (_of("epochs.1.images", 20), "was not evaluated on all 40 images"),
+        (_of("epochs.1.epoch", 3), "epoch 3 follows epoch 1"),
+        (_of("ranks.1.evidence.digest", "other"), "does not pass replicas_equal"),
+        (_of("ranks.0.evidence.updates", 7), "does not pass updates"),
+        (_of("ranks.0.steps", 7), "does not pass steps"),
+        (_of("checks.0.passed", False), "does not pass all_ranks"),
+        (lambda document: document["ranks"].pop(), "does not pass all_ranks"),
+        (lambda document: document["checks"].pop(), "does not hold every check"),
+        (_of("status", "failed"), "that is failed has no figures"),
+        (_of("spec.training", None), "the spec is that of a measurement"),
+    ],
+)
+def test_a_record_that_was_tampered_with_is_refused(
+    tmp_path: Path, change: Callable[[dict[str, Any]], None], complaint: str
+) -> None:
+    document = json.loads(record(spec(until=UNTIL), [epoch(1, 0.5), epoch(2, 0.75)]).to_json())
+    changed = copy.deepcopy(document)
+    change(changed)
+    assert changed != document
+    file = tmp_path / training_record.FILE_NAME
+    file.write_text(json.dumps(changed))
+    with pytest.raises(InvalidInput, match=complaint):
+        training_record.read(file)
