@@ -18,6 +18,7 @@ from tests.conftest import Harness
 from tests.parity.conftest import MODEL, WAYS, WINDOW, Record, Way, each
 
 TOLERANCE = 0.05  # gRPC's and MPI's headers, barriers, HTTP/2's acknowledgements
+A_FEW_SEGMENTS = 0.002  # of what five steps move: 120 kB
 FEW_STEPS = 5
 SMALL = models.specification("pointwise")  # for what does not depend on how many tensors there are, or how large
 TINY = ["--batch-size", "2", "--image-size", "32", "--threads", "1", "--repeats", "1"]
@@ -108,7 +109,8 @@ def test_a_node_moves_as_much_with_two_devices_as_with_one(measure: Measure, bac
     assert len(of_one) == len(of_two) == 2
     for one, two in zip(of_one, of_two, strict=True):
         for direction in ("sent", "received"):
-            assert one[direction] > FEW_STEPS * SMALL.bytes  # the whole model, in every step
+            # The whole model, in every step; the kernel counts sent bytes when they are acknowledged, the last may not be yet.
+            assert one[direction] > (1 - A_FEW_SEGMENTS) * FEW_STEPS * SMALL.bytes
             assert two[direction] == pytest.approx(one[direction], rel=0.01)
 
 
