@@ -1,7 +1,7 @@
 """How others load images for training: ``python input_peers.py torchvision|tf_cnn_benchmarks ARGUMENTS``.
 
 It serves as ``harness.worker.read_images`` does, in the same environment. ARGUMENTS is JSON: ``path``, ``threads``,
-``batch_size``, ``image_size``, and for tf_cnn_benchmarks a ``checkout`` or null.
+``batch_size``, ``image_size``, and for tf_cnn_benchmarks a ``checkout`` or null, and whether it gets ``our_crops``.
 """
 
 from __future__ import annotations
@@ -69,10 +69,18 @@ def torchvision(path: str, threads: int, batch_size: int, image_size: int) -> It
     return iter(DataLoader(images, batch_size, sampler=endless, num_workers=threads))
 
 
-def tf_cnn_benchmarks(path: str, threads: int, batch_size: int, image_size: int, checkout: str | None) -> Iterator[Any]:
-    """Its data set in a session, as it trains from it: float32 images in [-1, 1], bilinear, decoding only the crop."""
+def tf_cnn_benchmarks(
+    path: str, threads: int, batch_size: int, image_size: int, checkout: str | None, our_crops: bool = False
+) -> Iterator[Any]:
+    """Its data set in a session, as it trains from it: float32 images in [-1, 1], bilinear, decoding only the crop.
+
+    Its crops are smaller than ours by a seventh; with ``our_crops`` it gets crops as large.
+    """
     import tensorflow as tf
 
+    if our_crops:
+        # It, and what stands in for it, calls one or the other.
+        tf.image.sample_distorted_bounding_box = tf.compat.v1.image.sample_distorted_bounding_box = _our_crop
     with tf.Graph().as_default():
         made = _theirs if checkout else _as_theirs
         images = made(path, threads, batch_size, image_size, checkout)
@@ -83,6 +91,22 @@ def tf_cnn_benchmarks(path: str, threads: int, batch_size: int, image_size: int,
         session.run(iterator.initializer)
         run = session.make_callable(taken)
     return (run() for _ in repeat(None))
+
+
+def _our_crop(shape: Any, **_: Any) -> tuple[Any, Any, None]:
+    """In the place of tf.image.sample_distorted_bounding_box: one of 10,000 crops that were drawn for 500 × 375 pixels."""
+    import numpy as np
+    import tensorflow as tf
+
+    from harness.inputs import augmentation
+
+    width, height, count = 500, 375, 10_000
+    crops, _flips = augmentation.draws(0, 0, range(count))
+    boxes = np.array([augmentation.random_crop(each, width, height) for each in crops])
+    shares = (boxes / [width, height, width, height])[:, [1, 0, 3, 2]].astype(np.float32)
+    chosen = tf.gather(shares, tf.random.uniform([], 0, count, tf.int32))
+    pixels = tf.cast(chosen * tf.cast(tf.tile(shape[:2], [2]), tf.float32), tf.int32)
+    return tf.concat([pixels[:2], [0]], 0), tf.concat([pixels[2:], [-1]], 0), None
 
 
 def _theirs(path: str, threads: int, batch_size: int, image_size: int, checkout: str) -> Any:

@@ -80,10 +80,17 @@ def ratio(box: Box, image_size: int) -> int:
 
 
 def pixels(box: Box, width: int, height: int, ratio: int) -> Tuple[int, int, int, int]:
-    """Whole pixels for a crop of an image whose size is divided by ``ratio``: left, top, width, height."""
-    left, wide = _whole(box.left / ratio, box.width / ratio, -(-width // ratio))
+    """Whole pixels for a crop of an image whose size is divided by ``ratio``: left, top, width, height.
+
+    Columns begin and end at an odd place, or at the image's edge. JPEGs store colours for pairs of columns, from which
+    libjpeg interpolates: column 2k from pairs k - 1 and k, column 2k + 1 from k and k + 1. So a decoder that decodes only
+    this crop has all it needs for the same pixels as one that decodes the whole image.
+    """
+    room = -(-width // ratio)
+    left, wide = _whole(box.left / ratio, box.width / ratio, room)
     top, high = _whole(box.top / ratio, box.height / ratio, -(-height // ratio))
-    return left, top, wide, high
+    begin, end = max((left - 1) | 1, 0), min((left + wide) | 1, room)
+    return begin, top, end - begin, high
 
 
 def _whole(begin: float, length: float, room: int) -> Tuple[int, int]:

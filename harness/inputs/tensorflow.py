@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from functools import partial
 from typing import Any, Callable, Iterable, Optional, Tuple, Union
 
 import numpy as np
@@ -23,7 +24,6 @@ from harness.inputs.shards import CHUNK, ShardIndex
 JPEG = b"\xff\xd8\xff"
 PNG = b"\x89PNG\r\n\x1a\n"
 END = b"\xff\xd9"  # the marker that ends a JPEG
-RIM = 2  # columns
 PADDING = 4096  # bytes that may follow it
 ENCODED, LABEL = records.ENCODED.decode(), records.LABEL.decode()
 
@@ -70,7 +70,8 @@ def dataset(
     # Not prefetched: shuffling the second epoch would disturb the first steps, which are measured.
     first_epoch, skipped = order.reached(len(index), rank, world, done)
     epochs = tf.data.Dataset.range(first_epoch, 2**31)
-    return _batched(_images(source, epochs.flat_map(groups), image_size, threads, skipped), batch_size, threads)
+    queued = _queued(batch_size, threads)
+    return _batched(_images(source, epochs.flat_map(groups), image_size, queued, skipped), batch_size, threads)
 
 
 def evaluation(
@@ -98,16 +99,14 @@ def evaluation(
         .map(describe)
     )
     nothing = tf.data.Dataset.from_tensors((tf.zeros([image_size, image_size, 3]), tf.constant(-1, tf.int64)))
-    images = _images(source, groups, image_size, threads)
+    images = _images(source, groups, image_size, _queued(batch_size, threads))
     return _batched(images.concatenate(nothing.repeat(padding)), batch_size, threads)
 
 
-def _images(
-    source: Source, groups: tf.data.Dataset, image_size: int, threads: int, skipped: int = 0
-) -> tf.data.Dataset:
+def _images(source: Source, groups: tf.data.Dataset, image_size: int, queued: int, skipped: int = 0) -> tf.data.Dataset:
     """Images one by one, of groups that are described by what ``source`` wants, and by what was drawn if it was.
 
-    The first ``skipped`` are not decoded.
+    ``queued`` may wait for a thread to decode them. The first ``skipped`` are not decoded.
     """
     described = len(source.signature)
 
@@ -121,8 +120,13 @@ def _images(
         groups.map(read, num_parallel_calls=source.groups_ahead)
         .flat_map(lambda *group: tf.data.Dataset.from_tensor_slices(group))
         .skip(skipped)
-        .map(decoded, num_parallel_calls=threads)
+        .map(decoded, num_parallel_calls=queued)
     )
+
+
+def _queued(batch_size: int, threads: int) -> int:
+    """How many images to give to the threads at a time: one that finds nothing to do looks for work, at some expense."""
+    return max(threads, min(batch_size, 16 * threads))
 
 
 def _batched(images: tf.data.Dataset, batch_size: int, threads: int) -> tf.data.Dataset:
@@ -255,15 +259,26 @@ def decode(contents: tf.Tensor, image_size: int, crops: Any = None, flip: Any = 
     begins, ends = tf.strings.substr(contents, 0, len(JPEG)), tf.maximum(tf.strings.length(contents) - len(END), 0)
     usual = tf.equal(begins, JPEG) & tf.equal(tf.strings.substr(contents, ends, len(END)), END)
     image = tf.cond(
-        usual, lambda: _crop_jpeg(contents, crops, image_size), lambda: _crop_unusual(contents, crops, image_size)
+        usual,
+        lambda: _crop_jpeg(contents, crops, image_size),
+        lambda: _apart(partial(_crop_unusual, image_size=image_size), contents, crops),
     )
     if flip is not None:
-        image = tf.raw_ops.Reverse(tensor=image, dims=tf.stack([False, flip, False]))
-    resized = tf.image.resize(image, [image_size, image_size], method="bilinear")
+        image = tf.cond(flip, lambda: tf.reverse(image, [1]), lambda: image)
+    # Of bytes the same pixels would come out, more slowly: each is converted as often as it is looked at.
+    resized = tf.image.resize(tf.cast(image, tf.float32), [image_size, image_size], method="bilinear")
     # One value per column of a row of pixels: TensorFlow is eight times faster on whole rows than on three channels.
     rows = tf.reshape(resized, [image_size, image_size * 3])
     mean, scale = np.tile(np.array(MEAN, np.float32), image_size), np.tile(1 / np.array(STD, np.float32), image_size)
     return tf.reshape((rows - mean) * scale, [image_size, image_size, 3])
+
+
+def _apart(branch: Callable[..., tf.Tensor], *arguments: Any) -> tf.Tensor:
+    """A branch that is seldom taken, as a function of its own.
+
+    As part of the graph around it, each of its operators would take time in every image, if only to be passed over.
+    """
+    return tf.function(branch, autograph=False, experimental_attributes={"_noinline": True})(*arguments)
 
 
 def _crop_unusual(contents: tf.Tensor, crops: Any, image_size: int) -> tf.Tensor:
@@ -281,36 +296,35 @@ def _crop_unusual(contents: tf.Tensor, crops: Any, image_size: int) -> tf.Tensor
 
 
 def _crop_jpeg(contents: tf.Tensor, crops: Any, image_size: int) -> tf.Tensor:
-    """Decoding only the crop halves the work; see tf_cnn_benchmarks' --fuse_decode_and_crop.
-
-    But at the sides of what is decoded libjpeg lacks the neighbours that it interpolates colours from, so a few columns
-    more are decoded.
-    """
+    """Decoding only the crop halves the work; see tf_cnn_benchmarks' --fuse_decode_and_crop."""
     shape = tf.io.extract_jpeg_shape(contents)[:2]
     begin, size = _crop(tf.cast(shape, tf.float64), crops)
-    larger = tf.reduce_min(size) >= [float(ratio * image_size) for ratio in RATIOS[1:]]
-    chosen = tf.reduce_sum(tf.cast(larger, tf.int32))
-    begin, size, room = _pixels(begin, size, shape, tf.gather(RATIOS, chosen))
-    first, last = tf.maximum(begin - [0, RIM], 0), tf.minimum(begin + size + [0, RIM], room)
-    window = tf.concat([first, last - first], 0)
+    return tf.cond(
+        tf.reduce_min(size) < float(RATIOS[1] * image_size),
+        lambda: _decode_and_crop(contents, _window(begin, size, shape, 1), 1),
+        lambda: _apart(partial(_crop_smaller, image_size=image_size), contents, begin, size, shape),
+    )
 
-    def at(ratio: int) -> Callable[[], tf.Tensor]:
-        return lambda: tf.io.decode_and_crop_jpeg(
-            contents, window, channels=3, ratio=ratio, dct_method="INTEGER_ACCURATE"
-        )
 
-    return _part(tf.switch_case(chosen, [at(ratio) for ratio in RATIOS]), begin - first, size)
+def _crop_smaller(
+    contents: tf.Tensor, begin: tf.Tensor, size: tf.Tensor, shape: tf.Tensor, image_size: int
+) -> tf.Tensor:
+    """The crop of a large JPEG, at a half of its size or less."""
+    enough = tf.reduce_min(size) >= [float(ratio * image_size) for ratio in RATIOS]
+    chosen = tf.reduce_sum(tf.cast(enough, tf.int32)) - 1
+    window = _window(begin, size, shape, tf.gather(RATIOS, chosen))
+    return tf.switch_case(chosen, [partial(_decode_and_crop, contents, window, ratio) for ratio in RATIOS])
+
+
+def _decode_and_crop(contents: tf.Tensor, window: tf.Tensor, ratio: int) -> tf.Tensor:
+    return tf.io.decode_and_crop_jpeg(contents, window, channels=3, ratio=ratio, dct_method="INTEGER_ACCURATE")
 
 
 def _crop_png(contents: tf.Tensor, crops: Any) -> tf.Tensor:
     image = tf.io.decode_png(contents, channels=3)
     shape = tf.shape(image)[:2]
-    begin, size, _ = _pixels(*_crop(tf.cast(shape, tf.float64), crops), shape, tf.constant(1))
-    return _part(image, begin, size)
-
-
-def _part(image: tf.Tensor, begin: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
-    return tf.slice(image, tf.concat([begin, [0]], 0), tf.concat([size, [3]], 0))
+    top, left, high, wide = tf.unstack(_window(*_crop(tf.cast(shape, tf.float64), crops), shape, 1))
+    return image[top : top + high, left : left + wide]
 
 
 # What ``augmentation`` says of crops, once more as operators, and as few of them as can be: they take time for every image.
@@ -329,14 +343,14 @@ def _crop(room: tf.Tensor, crops: Any) -> Tuple[tf.Tensor, tf.Tensor]:
     return tf.gather(crops[:, 2:], first) * (room - size), size
 
 
-def _pixels(
-    begin: tf.Tensor, size: tf.Tensor, shape: tf.Tensor, ratio: tf.Tensor
-) -> Tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Whole pixels of a crop, and of the image, whose size is divided by ``ratio``: begin, size and room, int32 [2]."""
-    divisor = tf.cast(ratio, tf.float64)
-    room = (shape + (ratio - 1)) // ratio
+def _window(begin: tf.Tensor, size: tf.Tensor, shape: tf.Tensor, ratio: Any) -> tf.Tensor:
+    """Whole pixels of a crop of an image whose size is divided by ``ratio``: top, left, height and width, int32 [4]."""
+    room, divisor = (shape + (ratio - 1)) // ratio, tf.cast(ratio, tf.float64)
     size = tf.clip_by_value(tf.cast(size / divisor + 0.5, tf.int32), 1, room)
-    return tf.minimum(tf.cast(begin / divisor + 0.5, tf.int32), room - size), size, room
+    begin = tf.minimum(tf.cast(begin / divisor + 0.5, tf.int32), room - size)
+    end = tf.minimum(tf.bitwise.bitwise_or(begin + size, [0, 1]), room)
+    begin = tf.maximum(tf.bitwise.bitwise_or(begin - [0, 1], [0, 1]), 0)
+    return tf.concat([begin, end - begin], 0)
 
 
 def find_bad_image(
