@@ -133,6 +133,7 @@ def _batched(images: tf.data.Dataset, batch_size: int, threads: int) -> tf.data.
     options = tf.data.Options()
     options.deterministic = True
     options.threading.private_threadpool_size = threads
+    options.threading.max_intra_op_parallelism = 1  # images are enough to share out
     options.experimental_optimization.map_and_batch_fusion = True  # images are written where the batch has them
     # Nothing is ever dropped, but the shape becomes static.
     return images.batch(batch_size, drop_remainder=True).prefetch(2).with_options(options)
@@ -267,10 +268,12 @@ def decode(contents: tf.Tensor, image_size: int, crops: Any = None, flip: Any = 
         image = tf.cond(flip, lambda: tf.reverse(image, [1]), lambda: image)
     # Of bytes the same pixels would come out, more slowly: each is converted as often as it is looked at.
     resized = tf.image.resize(tf.cast(image, tf.float32), [image_size, image_size], method="bilinear")
-    # One value per column of a row of pixels: TensorFlow is eight times faster on whole rows than on three channels.
-    rows = tf.reshape(resized, [image_size, image_size * 3])
-    mean, scale = np.tile(np.array(MEAN, np.float32), image_size), np.tile(1 / np.array(STD, np.float32), image_size)
-    return tf.reshape((rows - mean) * scale, [image_size, image_size, 3])
+    # As if every value of a row were a channel: TensorFlow is eight times faster on whole rows than on three channels.
+    rows = tf.reshape(resized, [1, 1, image_size, image_size * 3])
+    mean, variance = np.tile(np.array(MEAN, np.float32), image_size), np.tile(np.array(STD, np.float32), image_size) ** 2
+    one, zero = np.ones_like(mean), np.zeros_like(mean)
+    normalised, _, _ = tf.compat.v1.nn.fused_batch_norm(rows, one, zero, mean, variance, is_training=False)
+    return tf.reshape(normalised, [image_size, image_size, 3])
 
 
 def _apart(branch: Callable[..., tf.Tensor], *arguments: Any) -> tf.Tensor:

@@ -109,7 +109,7 @@ def test_a_node_moves_as_much_with_two_devices_as_with_one(measure: Measure, bac
     assert len(of_one) == len(of_two) == 2
     for one, two in zip(of_one, of_two, strict=True):
         for direction in ("sent", "received"):
-            # The whole model, in every step; the kernel counts sent bytes when they are acknowledged, the last may not be yet.
+            # The whole model, in every step; but the kernel counts what is sent when it is acknowledged, perhaps too late.
             assert one[direction] > (1 - A_FEW_SEGMENTS) * FEW_STEPS * SMALL.bytes
             assert two[direction] == pytest.approx(one[direction], rel=0.01)
 
