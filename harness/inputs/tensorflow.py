@@ -270,7 +270,10 @@ def decode(contents: tf.Tensor, image_size: int, crops: Any = None, flip: Any = 
     resized = tf.image.resize(tf.cast(image, tf.float32), [image_size, image_size], method="bilinear")
     # As if every value of a row were a channel: TensorFlow is eight times faster on whole rows than on three channels.
     rows = tf.reshape(resized, [1, 1, image_size, image_size * 3])
-    mean, variance = np.tile(np.array(MEAN, np.float32), image_size), np.tile(np.array(STD, np.float32), image_size) ** 2
+    mean, variance = (
+        np.tile(np.array(MEAN, np.float32), image_size),
+        np.tile(np.array(STD, np.float32), image_size) ** 2,
+    )
     one, zero = np.ones_like(mean), np.zeros_like(mean)
     normalised, _, _ = tf.compat.v1.nn.fused_batch_norm(rows, one, zero, mean, variance, is_training=False)
     return tf.reshape(normalised, [image_size, image_size, 3])
