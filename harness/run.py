@@ -17,9 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 from harness import environments, models
 from harness.backend import Backend, backend
 from harness.errors import HarnessError, InvalidInput, RunFailed
-from harness.inputs import index
 from harness.inputs.errors import DataError
-from harness.inputs.order import check_world
 from harness.judge import Rank, judge
 from harness.launch import local, ssh
 from harness.launch.hostfile import HostFile
@@ -31,7 +29,9 @@ from harness.version import harness_version
 from harness.worker import machine
 from harness.worker.seating import Hosts
 
+# harness.inputs.index is imported where it is used: NumPy takes a quarter of the time that --help and --dry-run may take.
 if TYPE_CHECKING:
+    from harness.inputs import index
     from harness.site import Target
 
 Listener = Callable[["AnyRun", int, Progress], None]
@@ -212,6 +212,8 @@ class AnyRun(ABC):
     def write_inputs(self) -> None:
         """Write what the workers need into the run directory. Raises DataError, OSError."""
         if self.images is not None:
+            from harness.inputs import index
+
             index.write(self.images, self.folder / "images.index")
 
     def repeat(self, number: int, on_progress: Callable[[Progress], None]) -> None:
@@ -384,6 +386,8 @@ def _ranks(watch: Watch) -> list[Rank]:
 def _images(spec: RunSpec) -> index.Index | None:
     if spec.data == SYNTHETIC:
         return None
+    from harness.inputs.order import check_world
+
     try:
         images = _scanned(spec.data, models.specification(spec.model).num_classes)
         check_world(len(images), spec.workers)
@@ -397,6 +401,8 @@ def _images(spec: RunSpec) -> index.Index | None:
 @lru_cache(maxsize=4)
 def _scanned(data: str, num_classes: int) -> index.Index:
     """The images to train on. The runs of one command look only once: a million files take minutes."""
+    from harness.inputs import index
+
     return index.find(data, "train", num_classes)
 
 

@@ -7,13 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import TypeAdapter, ValidationError
 
 from harness import models, training_record
 from harness.errors import InvalidInput, RunFailed
-from harness.inputs import index, shards
 from harness.inputs.errors import DataError
 from harness.judge import Check, Epoch, Trained, judge_training
 from harness.launch.watch import Watch
@@ -21,9 +20,12 @@ from harness.record import write_atomically
 from harness.run import AnyRun, Prepared, cannot_write, reason_of, status_of
 from harness.spec import RunSpec, Training
 from harness.training_record import Figures, Resumed, TrainingRecord, derive, meets
-from harness.worker import checkpoint
 from harness.worker.seating import Hosts
 from harness.worker.sgd import Sgd
+
+# Imported where it is used, as in harness.run.
+if TYPE_CHECKING:
+    from harness.inputs import index
 
 REPORTS = {"started", "trained", "evidence", "closed"}
 EARLIER = "earlier-epochs.json"  # those before the checkpoint, which may be gone when the record is made
@@ -85,6 +87,8 @@ class TrainingRun(AnyRun):
 
     def write_inputs(self) -> None:
         """Write what the workers and ``finish`` need into the run directory. Raises DataError, OSError."""
+        from harness.inputs import index
+
         super().write_inputs()
         assert self.validation is not None
         index.write(self.validation, self.folder / "validation.index")
@@ -108,6 +112,8 @@ class TrainingRun(AnyRun):
 
     def finish(self, error: BaseException | None = None) -> TrainingRecord:
         """Write the record, with every epoch that was measured; its figures only when all is there and valid."""
+        from harness.inputs import index
+
         own = _reported(self._watch())
         before, resume = self.before, self.training.resume
         resumed = Resumed(checkpoint=resume, epochs=len(before)) if resume else None
@@ -181,6 +187,8 @@ def validation_images(spec: RunSpec, training: index.Index) -> index.Index:
 
     Raises InvalidInput.
     """
+    from harness.inputs import index, shards
+
     assert spec.training
     path = Path(spec.training.validation)
     classes = models.specification(spec.model).num_classes
@@ -244,6 +252,8 @@ def earlier(spec: RunSpec) -> list[Epoch]:
     assert training
     if training.resume is None:
         return []
+    from harness.worker import checkpoint
+
     try:
         _, history = checkpoint.read(training.resume, models.specification(spec.model), Sgd.of(spec.model_dump()))
         epochs = [Epoch(**one) for one in history]
