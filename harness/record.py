@@ -13,14 +13,16 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol, Self
+from typing import Any, Literal, NamedTuple, Protocol, Self, TypeVar
 
-from pydantic import ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from harness.analysis import statistics
 from harness.errors import InvalidInput
 from harness.judge import Check, Frozen, Rank, judge
 from harness.spec import RunSpec
+
+Kind = TypeVar("Kind", bound=BaseModel)
 
 FILE_NAME = "record.json"
 
@@ -187,9 +189,13 @@ def write_atomically(target: Path, text: str) -> Path:
 
 def read(path: Path) -> Record:
     """Read and verify one record (a ``record.json``, or the folder that holds it). Raises InvalidInput with one line."""
-    file = path / FILE_NAME if path.is_dir() else path
+    return read_as(Record, path / FILE_NAME if path.is_dir() else path)
+
+
+def read_as(kind: type[Kind], file: Path) -> Kind:
+    """Read and verify a file that holds one of a ``kind`` of record. Raises InvalidInput with one line."""
     try:
-        return Record.model_validate_json(file.read_text())
+        return kind.model_validate_json(file.read_text())
     except OSError as error:
         raise InvalidInput(f"{file}: {error.strerror}") from None
     except ValidationError as error:

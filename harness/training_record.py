@@ -13,11 +13,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import ConfigDict, Field, ValidationError, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
-from harness.errors import InvalidInput
 from harness.judge import Check, Epoch, Frozen, Trained, judge_training
-from harness.record import Status, planned_devices, write_atomically
+from harness.record import Status, planned_devices, read_as, write_atomically
 from harness.spec import RunSpec, Target, Training
 
 FILE_NAME = "training.json"
@@ -216,12 +215,4 @@ def write(record: TrainingRecord, folder: Path) -> Path:
 
 def read(path: Path) -> TrainingRecord:
     """Read and verify a ``training.json``, or that of a folder. Raises InvalidInput with one line."""
-    file = path / FILE_NAME if path.is_dir() else path
-    try:
-        return TrainingRecord.model_validate_json(file.read_text())
-    except OSError as error:
-        raise InvalidInput(f"{file}: {error.strerror}") from None
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise InvalidInput(f"{file}: not a valid record: {where or 'record'}: {first['msg']}") from None
+    return read_as(TrainingRecord, path / FILE_NAME if path.is_dir() else path)

@@ -270,12 +270,9 @@ def decode(contents: tf.Tensor, image_size: int, crops: Any = None, flip: Any = 
     resized = tf.image.resize(tf.cast(image, tf.float32), [image_size, image_size], method="bilinear")
     # As if every value of a row were a channel: TensorFlow is eight times faster on whole rows than on three channels.
     rows = tf.reshape(resized, [1, 1, image_size, image_size * 3])
-    mean, variance = (
-        np.tile(np.array(MEAN, np.float32), image_size),
-        np.tile(np.array(STD, np.float32), image_size) ** 2,
-    )
+    mean, std = (np.tile(np.array(of_colours, np.float32), image_size) for of_colours in (MEAN, STD))
     one, zero = np.ones_like(mean), np.zeros_like(mean)
-    normalised, _, _ = tf.compat.v1.nn.fused_batch_norm(rows, one, zero, mean, variance, is_training=False)
+    normalised, _, _ = tf.compat.v1.nn.fused_batch_norm(rows, one, zero, mean, std**2, is_training=False)
     return tf.reshape(normalised, [image_size, image_size, 3])
 
 
@@ -316,10 +313,11 @@ def _crop_smaller(
     contents: tf.Tensor, begin: tf.Tensor, size: tf.Tensor, shape: tf.Tensor, image_size: int
 ) -> tf.Tensor:
     """The crop of a large JPEG, at a half of its size or less."""
-    enough = tf.reduce_min(size) >= [float(ratio * image_size) for ratio in RATIOS]
+    ratios = RATIOS[1:]
+    enough = tf.reduce_min(size) >= [float(ratio * image_size) for ratio in ratios]
     chosen = tf.reduce_sum(tf.cast(enough, tf.int32)) - 1
-    window = _window(begin, size, shape, tf.gather(RATIOS, chosen))
-    return tf.switch_case(chosen, [partial(_decode_and_crop, contents, window, ratio) for ratio in RATIOS])
+    window = _window(begin, size, shape, tf.gather(ratios, chosen))
+    return tf.switch_case(chosen, [partial(_decode_and_crop, contents, window, ratio) for ratio in ratios])
 
 
 def _decode_and_crop(contents: tf.Tensor, window: tf.Tensor, ratio: int) -> tf.Tensor:
