@@ -21,6 +21,7 @@ from harness import environments
 from harness.backend import backend
 from harness.errors import InvalidInput, RunFailed
 from harness.inputs import index
+from harness.plan import KEEP_MEMORY
 
 # Each pipeline's framework, and a backend whose environment has it.
 PIPELINES = {"torch": "pytorch", "tensorflow": "parameter_server"}
@@ -70,15 +71,13 @@ class Command:
 
 def command(pipeline: str, index_file: Path, threads: int, batch_size: int, image_size: int) -> Command:
     """How to start one of ``PIPELINES``. Raises InvalidInput when its environment is not built."""
-    from harness.backends.pytorch.backend import KEEP_MEMORY
-
     try:
         python = environments.require(backend(PIPELINES[pipeline]).environment(pipeline, "cpu"))
     except environments.EnvironmentProblem as problem:
         raise InvalidInput(str(problem)) from None
     arguments = {"pipeline": pipeline, "index": str(index_file), "threads": threads}
     arguments |= {"batch_size": batch_size, "image_size": image_size}
-    env = {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "2"} | (KEEP_MEMORY if pipeline == "torch" else {})
+    env = {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "2"} | KEEP_MEMORY
     return Command([str(python), str(READ_IMAGES), json.dumps(arguments)], env)
 
 

@@ -24,6 +24,10 @@ LAST_PORT = 65535
 # Workers talk to each other, never to the web. gRPC obeys these variables even for compute nodes.
 NO_PROXY = dict.fromkeys(("http_proxy", "https_proxy", "grpc_proxy", "HTTP_PROXY", "HTTPS_PROXY"), "")
 
+# glibc returns every large block to the kernel at once: each of PyTorch's steps would fault its activations in again, and
+# TensorFlow's input pipeline its images. With these thresholds the comparison measures frameworks, not page faults.
+KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(4 << 30), "MALLOC_TRIM_THRESHOLD_": str(8 << 30)}
+
 
 @dataclass(frozen=True)
 class Node:
@@ -185,7 +189,7 @@ def launch_plan(
         )
     isolation = {"PYTHONNOUSERSITE": "1", "PYTHONPATH": ""} if interpreter.isolated else {}
     mpi = dict(allocation.mpi_env) if arrangement.mpi else {}
-    common = NO_PROXY | isolation | {"PYTHONUNBUFFERED": "1"} | mpi | dict(arrangement.env)
+    common = NO_PROXY | isolation | KEEP_MEMORY | {"PYTHONUNBUFFERED": "1"} | mpi | dict(arrangement.env)
 
     def seated(index: int, seat: Seat) -> Process:
         node = allocation.nodes[seat.node]

@@ -23,7 +23,7 @@ from harness.worker.sgd import Sgd, velocity
 from harness.worker.trainer import State
 from harness.worker.waiting import Waited
 
-READ_AHEAD = 16  # batches that the input pipeline may be ahead of the training
+BATCHES_AHEAD, IMAGES_AHEAD = 16, 4 * order.GROUP  # that the input pipeline may be ahead of the training
 Tensors = Dict[str, Any]
 Lookup = Callable[[str], Any]
 
@@ -130,7 +130,7 @@ def _trained_on(job: Job, reading: Dict[str, Any]) -> Iterator[Tuple[int, int]]:
     steps = spec["warmup_steps"] + spec["steps"]
     read = order.longest_share(len(images), reading["world"]) if spec.get("training") else steps * spec["batch_size"]
     positions = order.order(images, reading["rank"], reading["world"], spec["seed"], reading["done"])
-    return itertools.islice(positions, read + READ_AHEAD * spec["batch_size"])
+    return itertools.islice(positions, read + BATCHES_AHEAD * spec["batch_size"] + IMAGES_AHEAD)
 
 
 def _evaluated(job: Job, reading: Dict[str, Any]) -> Iterator[Tuple[int, int]]:

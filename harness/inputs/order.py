@@ -116,6 +116,17 @@ def reached(count: int, rank: int, world: int, done: int) -> Tuple[int, int]:
     return divmod(done, end - begin)
 
 
+def beyond(pieces: np.ndarray, chunk: int, done: int) -> Tuple[np.ndarray, int]:
+    """The pieces [k, 2] of an epoch without the groups whose images are all among the first ``done``.
+
+    And how many images of the rest are. ``chunk`` are images of a chunk, at most.
+    """
+    each = GROUP // chunk
+    ends = np.cumsum(pieces[:, 1] - pieces[:, 0])[each - 1 :: each]  # in images, of the groups but for a short last one
+    passed = int(np.searchsorted(ends, done, side="right"))
+    return pieces[passed * each :], done - int(ends[passed - 1] if passed else 0)
+
+
 def groups(images: Chunked, rank: int, world: int, seed: int, first_epoch: int = 0) -> Iterator[Group]:
     """A rank's groups of epoch after epoch, without end."""
     chunks, pieces_each = images.chunks(), GROUP // images.chunk

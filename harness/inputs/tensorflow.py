@@ -15,8 +15,8 @@ from typing import Any, Callable, Iterable, Optional, Tuple, Union
 import numpy as np
 import tensorflow as tf
 
-from harness.inputs import augmentation, order, records, tfrecord
-from harness.inputs.augmentation import CENTRE, MEAN, RATIOS, STD
+from harness.inputs import augmentation, jpeg, order, records, tfrecord
+from harness.inputs.augmentation import MEAN, RATIOS, STD
 from harness.inputs.errors import BadImage
 from harness.inputs.index import ImageIndex, Index
 from harness.inputs.shards import CHUNK, ShardIndex
@@ -25,6 +25,8 @@ JPEG = b"\xff\xd8\xff"
 PNG = b"\x89PNG\r\n\x1a\n"
 END = b"\xff\xd9"  # the marker that ends a JPEG
 PADDING = 4096  # bytes that may follow it
+GROUPS_AHEAD = 2  # that are read while the images of another are decoded
+READS = order.GROUP // CHUNK  # at once, of runs of records or of files
 ENCODED, LABEL = records.ENCODED.decode(), records.LABEL.decode()
 
 Tensors = Tuple[Any, ...]
@@ -54,13 +56,18 @@ def dataset(
     """
     order.check_world(len(index), world)
     source, chunks = _source(index, num_classes), index.chunks()
+    first_epoch, read = order.reached(len(index), rank, world, done)
+
+    def to_read(epoch: int) -> Tuple[np.ndarray, int]:
+        pieces = order.epoch_pieces(chunks, rank, world, epoch, seed)
+        return order.beyond(pieces, index.chunk, read if epoch == first_epoch else 0)
 
     def described(epoch: int, pieces: np.ndarray) -> Tuple[np.ndarray, ...]:
         images = order.images_of(pieces)
         places = order.places(images, epoch, seed)
         return (*source.described(pieces, places), *augmentation.draws(seed, epoch, images[places]))
 
-    pieces_of = _python(lambda epoch: [order.epoch_pieces(chunks, rank, world, epoch, seed)], PIECES)
+    pieces_of = _python(lambda epoch: to_read(epoch)[:1], PIECES)
     describe = _python(described, source.signature + DRAWN)
 
     def groups(epoch: tf.Tensor) -> tf.data.Dataset:
@@ -68,7 +75,7 @@ def dataset(
         return pieces.map(lambda pieces: describe(epoch, pieces))
 
     # Not prefetched: shuffling the second epoch would disturb the first steps, which are measured.
-    first_epoch, skipped = order.reached(len(index), rank, world, done)
+    skipped = to_read(first_epoch)[1] if read else 0
     epochs = tf.data.Dataset.range(first_epoch, 2**31)
     queued = _queued(batch_size, threads)
     return _batched(_images(source, epochs.flat_map(groups), image_size, queued, skipped), batch_size, threads)
@@ -111,13 +118,16 @@ def _images(source: Source, groups: tf.data.Dataset, image_size: int, queued: in
     described = len(source.signature)
 
     def read(*group: tf.Tensor) -> Tensors:
-        return (*source.read(*group[:described]), *group[described:])
+        (encoded, labels), drawn = source.read(*group[:described]), group[described:]
+        return encoded, labels, *planned(encoded, image_size, *drawn), *drawn
 
-    def decoded(stored: tf.Tensor, label: tf.Tensor, *drawn: tf.Tensor) -> Tensors:
-        return decode(source.contents(stored), image_size, *drawn), label
+    def decoded(
+        contents: tf.Tensor, label: tf.Tensor, window: tf.Tensor, ratio: tf.Tensor, *drawn: tf.Tensor
+    ) -> Tensors:
+        return decode(contents, window, ratio, image_size, *drawn), label
 
     return (
-        groups.map(read, num_parallel_calls=source.groups_ahead)
+        groups.map(read, num_parallel_calls=GROUPS_AHEAD)
         .flat_map(lambda *group: tf.data.Dataset.from_tensor_slices(group))
         .skip(skipped)
         .map(decoded, num_parallel_calls=queued)
@@ -140,6 +150,8 @@ def _batched(images: tf.data.Dataset, batch_size: int, threads: int) -> tf.data.
 
 
 PIECES: Signature = ((tf.int64, [None, 2]),)
+PLAN: Signature = ((tf.int32, [4]), (tf.int32, []))
+PLANS: Signature = ((tf.int32, [None, 4]), (tf.int32, [None]))
 DRAWN: Signature = ((tf.float64, [None, augmentation.ATTEMPTS, 4]), (tf.bool, [None]))
 
 
@@ -156,14 +168,13 @@ def _python(function: Callable[..., Any], signature: Signature) -> Callable[...,
 
 
 # Where a group's images come from. ``described`` says it in arrays of ``signature``, given pieces [k, 2] and the order of
-# the images in them; ``read`` makes of these what is stored of each image, and its label; ``contents`` the encoded image.
+# the images in them; ``read`` makes of these the encoded images, and their labels.
 
 
 class Files:
-    """A folder's images: they are read one by one, when they are decoded."""
+    """A folder's images."""
 
     signature: Signature = ((tf.string, [None]), (tf.int64, [None]))
-    groups_ahead = None
 
     def __init__(self, index: ImageIndex) -> None:
         self._index = index
@@ -175,19 +186,15 @@ class Files:
         return paths, np.array([self._index.labels[image] for image in images], np.int64)
 
     def read(self, paths: tf.Tensor, labels: tf.Tensor) -> Tensors:
-        """Nothing yet."""
-        return paths, labels
-
-    def contents(self, path: tf.Tensor) -> tf.Tensor:
-        """The file."""
-        return tf.io.read_file(path)
+        """Encoded images and their labels."""
+        files = tf.data.Dataset.from_tensor_slices(paths).map(tf.io.read_file, num_parallel_calls=READS)
+        return files.batch(order.GROUP).get_single_element(), labels
 
 
 class Shards:
-    """Records: whole groups are read, run by run, while the one before is decoded."""
+    """Records, which are read in runs."""
 
     signature: Signature = ((tf.string, [None]), *((tf.int64, [None]),) * 5)
-    groups_ahead = 2
 
     def __init__(self, index: ShardIndex, num_classes: Optional[int]) -> None:
         self._index, self._num_classes = index, num_classes
@@ -210,9 +217,7 @@ class Shards:
         *runs, lengths, places = described
         found = (
             tf.data.Dataset.from_tensor_slices(tuple(runs))
-            .interleave(
-                _run, cycle_length=order.GROUP // CHUNK, block_length=CHUNK, num_parallel_calls=order.GROUP // CHUNK
-            )
+            .interleave(_run, cycle_length=READS, block_length=CHUNK, num_parallel_calls=READS)
             .batch(order.GROUP)
             .get_single_element()
         )
@@ -228,10 +233,6 @@ class Shards:
             with tf.control_dependencies([tf.debugging.Assert(valid, ["a label is out of range"])]):
                 labels = tf.identity(labels)
         return encoded, labels
-
-    def contents(self, encoded: tf.Tensor) -> tf.Tensor:
-        """What was read."""
-        return encoded
 
 
 Source = Union[Files, Shards]
@@ -250,30 +251,56 @@ def _run(path: tf.Tensor, offset: tf.Tensor, size: tf.Tensor, count: tf.Tensor) 
     return tf.data.experimental.from_variant(from_there, tf.TensorSpec([], tf.string)).take(count)
 
 
-def decode(contents: tf.Tensor, image_size: int, crops: Any = None, flip: Any = None) -> tf.Tensor:
-    """Crop, flip, resize and normalise an encoded image: float32 [H, W, 3].
+def decode(contents: tf.Tensor, window: tf.Tensor, ratio: tf.Tensor, image_size: int, *drawn: tf.Tensor) -> tf.Tensor:
+    """Crop, resize, flip and normalise an encoded image: float32 [H, W, 3].
 
-    ``crops`` float64 [ATTEMPTS, 4] and ``flip`` bool [] are what ``augmentation.draws`` has drawn; without them it is the
-    crop for evaluation. Takes what Pillow takes in the PyTorch pipeline: JPEGs (also grey and CMYK) with an end marker,
-    and PNGs.
+    ``window`` int32 [4] and ``ratio`` int32 [] are what ``planned`` says of it; ``drawn`` what ``augmentation.draws`` has
+    drawn, if it is for training: crops float64 [ATTEMPTS, 4] and flip bool [].
     """
-    begins, ends = tf.strings.substr(contents, 0, len(JPEG)), tf.maximum(tf.strings.length(contents) - len(END), 0)
-    usual = tf.equal(begins, JPEG) & tf.equal(tf.strings.substr(contents, ends, len(END)), END)
     image = tf.cond(
-        usual,
-        lambda: _crop_jpeg(contents, crops, image_size),
-        lambda: _apart(partial(_crop_unusual, image_size=image_size), contents, crops),
+        tf.equal(ratio, 1),
+        lambda: _decode_and_crop(contents, window, 1),
+        lambda: _apart(partial(_crop_otherwise, image_size), contents, window, ratio, *drawn[:1]),
     )
-    if flip is not None:
-        image = tf.cond(flip, lambda: tf.reverse(image, [1]), lambda: image)
     # Of bytes the same pixels would come out, more slowly: each is converted as often as it is looked at.
     resized = tf.image.resize(tf.cast(image, tf.float32), [image_size, image_size], method="bilinear")
+    if drawn:
+        resized = tf.cond(drawn[1], lambda: tf.reverse(resized, [1]), lambda: resized)
     # As if every value of a row were a channel: TensorFlow is eight times faster on whole rows than on three channels.
     rows = tf.reshape(resized, [1, 1, image_size, image_size * 3])
     mean, std = (np.tile(np.array(of_colours, np.float32), image_size) for of_colours in (MEAN, STD))
     one, zero = np.ones_like(mean), np.zeros_like(mean)
     normalised, _, _ = tf.compat.v1.nn.fused_batch_norm(rows, one, zero, mean, std**2, is_training=False)
     return tf.reshape(normalised, [image_size, image_size, 3])
+
+
+def planned(encoded: tf.Tensor, image_size: int, *drawn: tf.Tensor) -> Tensors:
+    """How to decode some images: windows int32 [n, 4] (top, left, height, width), and ratios int32 [n] to divide sizes by.
+
+    The ratio is 0 where that remains to be seen: for all but whole JPEGs that tell their sizes near their beginning.
+    Python is called once for many images: a dozen operators for each of them would take longer.
+    """
+    before = tf.maximum(tf.strings.length(encoded) - len(END), 0)
+    whole = tf.equal(tf.strings.substr(encoded, before, tf.fill(tf.shape(before), len(END))), END)
+    heads = tf.io.decode_raw(encoded, tf.uint8, fixed_length=jpeg.HEAD)
+    return _python(partial(_plans, image_size), PLANS)(heads, whole, *drawn[:1])
+
+
+def _plans(image_size: int, heads: np.ndarray, whole: np.ndarray, *crops: np.ndarray) -> Tuple[np.ndarray, ...]:
+    windows, ratios = np.zeros((len(heads), 4), np.int32), np.zeros(len(heads), np.int32)
+    sizes = jpeg.sizes(heads)
+    for image in np.flatnonzero(whole & sizes.all(1)).tolist():
+        windows[image], ratios[image] = _plan(image_size, sizes[image], *(drawn[image] for drawn in crops))
+    return windows, ratios
+
+
+def _plan(image_size: Optional[int], size: np.ndarray, crops: Any = None) -> Tuple[np.ndarray, ...]:
+    """The window and the ratio for an image of ``size`` (height, width); without ``image_size`` it is decoded in full."""
+    height, width = size.tolist()
+    box = augmentation.central_crop(width, height) if crops is None else augmentation.random_crop(crops, width, height)
+    ratio = augmentation.ratio(box, image_size) if image_size else 1
+    left, top, wide, high = augmentation.pixels(box, width, height, ratio)
+    return np.array([top, left, high, wide], np.int32), np.array(ratio, np.int32)
 
 
 def _apart(branch: Callable[..., tf.Tensor], *arguments: Any) -> tf.Tensor:
@@ -284,77 +311,51 @@ def _apart(branch: Callable[..., tf.Tensor], *arguments: Any) -> tf.Tensor:
     return tf.function(branch, autograph=False, experimental_attributes={"_noinline": True})(*arguments)
 
 
-def _crop_unusual(contents: tf.Tensor, crops: Any, image_size: int) -> tf.Tensor:
-    """The crop of a PNG, or of a JPEG with something behind its end. Fails for anything else.
-
-    A JPEG must end, because its decoder stops after the crop's last row and would not miss what should be below.
-    """
-    jpeg, png = (tf.equal(tf.strings.substr(contents, 0, len(magic)), magic) for magic in (JPEG, PNG))
-    tail = tf.strings.substr(contents, tf.maximum(tf.strings.length(contents) - PADDING, 0), PADDING)
-    ends = tf.size(tf.strings.split([tail], END).flat_values) > 1
-    reason = tf.where(jpeg, "the image file is truncated", "neither JPEG nor PNG")
-    with tf.control_dependencies([tf.debugging.Assert((jpeg & ends) | png, [reason])]):
-        contents = tf.identity(contents)
-    return tf.cond(jpeg, lambda: _crop_jpeg(contents, crops, image_size), lambda: _crop_png(contents, crops))
-
-
-def _crop_jpeg(contents: tf.Tensor, crops: Any, image_size: int) -> tf.Tensor:
-    """Decoding only the crop halves the work; see tf_cnn_benchmarks' --fuse_decode_and_crop."""
-    shape = tf.io.extract_jpeg_shape(contents)[:2]
-    begin, size = _crop(tf.cast(shape, tf.float64), crops)
+def _crop_otherwise(
+    image_size: int, contents: tf.Tensor, window: tf.Tensor, ratio: tf.Tensor, *crops: tf.Tensor
+) -> tf.Tensor:
+    """The crop of a large JPEG, at a half of its size or less; or of an image that has yet to be looked at."""
     return tf.cond(
-        tf.reduce_min(size) < float(RATIOS[1] * image_size),
-        lambda: _decode_and_crop(contents, _window(begin, size, shape, 1), 1),
-        lambda: _apart(partial(_crop_smaller, image_size=image_size), contents, begin, size, shape),
+        tf.equal(ratio, 0),
+        lambda: _crop_unknown(image_size, contents, *crops),
+        lambda: _decode_and_crop_at(ratio, contents, window),
     )
 
 
-def _crop_smaller(
-    contents: tf.Tensor, begin: tf.Tensor, size: tf.Tensor, shape: tf.Tensor, image_size: int
-) -> tf.Tensor:
-    """The crop of a large JPEG, at a half of its size or less."""
-    ratios = RATIOS[1:]
-    enough = tf.reduce_min(size) >= [float(ratio * image_size) for ratio in ratios]
-    chosen = tf.reduce_sum(tf.cast(enough, tf.int32)) - 1
-    window = _window(begin, size, shape, tf.gather(ratios, chosen))
-    return tf.switch_case(chosen, [partial(_decode_and_crop, contents, window, ratio) for ratio in ratios])
+def _crop_unknown(image_size: int, contents: tf.Tensor, *crops: tf.Tensor) -> tf.Tensor:
+    """The crop of whatever Pillow takes in the PyTorch pipeline. Fails for anything else.
+
+    These are JPEGs (also grey and CMYK) and PNGs. A JPEG must have an end marker, because its decoder stops after the
+    crop's last row and would not miss what should be below.
+    """
+    is_jpeg, is_png = (tf.equal(tf.strings.substr(contents, 0, len(magic)), magic) for magic in (JPEG, PNG))
+    tail = tf.strings.substr(contents, tf.maximum(tf.strings.length(contents) - PADDING, 0), PADDING)
+    ends = tf.size(tf.strings.split([tail], END).flat_values) > 1
+    reason = tf.where(is_jpeg, "the image file is truncated", "neither JPEG nor PNG")
+    with tf.control_dependencies([tf.debugging.Assert((is_jpeg & ends) | is_png, [reason])]):
+        contents = tf.identity(contents)
+
+    def crop_jpeg() -> tf.Tensor:
+        size = tf.io.extract_jpeg_shape(contents)[:2]
+        window, ratio = _python(partial(_plan, image_size), PLAN)(size, *crops)
+        return _decode_and_crop_at(ratio, contents, window)
+
+    def crop_png() -> tf.Tensor:
+        image = tf.io.decode_png(contents, channels=3)
+        window, _ = _python(partial(_plan, None), PLAN)(tf.shape(image)[:2], *crops)
+        top, left, high, wide = tf.unstack(window)
+        return image[top : top + high, left : left + wide]
+
+    return tf.cond(is_jpeg, crop_jpeg, crop_png)
+
+
+def _decode_and_crop_at(ratio: tf.Tensor, contents: tf.Tensor, window: tf.Tensor) -> tf.Tensor:
+    branches = [partial(_decode_and_crop, contents, window, each) for each in RATIOS]
+    return tf.switch_case(tf.argmax(tf.equal(ratio, RATIOS), output_type=tf.int32), branches)
 
 
 def _decode_and_crop(contents: tf.Tensor, window: tf.Tensor, ratio: int) -> tf.Tensor:
     return tf.io.decode_and_crop_jpeg(contents, window, channels=3, ratio=ratio, dct_method="INTEGER_ACCURATE")
-
-
-def _crop_png(contents: tf.Tensor, crops: Any) -> tf.Tensor:
-    image = tf.io.decode_png(contents, channels=3)
-    shape = tf.shape(image)[:2]
-    top, left, high, wide = tf.unstack(_window(*_crop(tf.cast(shape, tf.float64), crops), shape, 1))
-    return image[top : top + high, left : left + wide]
-
-
-# What ``augmentation`` says of crops, once more as operators, and as few of them as can be: they take time for every image.
-# Positions and sizes are (height, width), as TensorFlow has them.
-
-
-def _crop(room: tf.Tensor, crops: Any) -> Tuple[tf.Tensor, tf.Tensor]:
-    """Where the crop of an image of ``room`` pixels begins, and its size; all float64 [2]."""
-    if crops is None:
-        side = CENTRE * tf.reduce_min(room)
-        return (room - side) / 2, tf.stack([side, side])
-    wanted = crops[:, :2] * tf.sqrt(tf.reduce_prod(room))
-    fits = tf.reduce_all(wanted <= room, 1)
-    first = tf.argmax(fits)
-    size = tf.where(tf.gather(fits, first), tf.gather(wanted, first), room)
-    return tf.gather(crops[:, 2:], first) * (room - size), size
-
-
-def _window(begin: tf.Tensor, size: tf.Tensor, shape: tf.Tensor, ratio: Any) -> tf.Tensor:
-    """Whole pixels of a crop of an image whose size is divided by ``ratio``: top, left, height and width, int32 [4]."""
-    room, divisor = (shape + (ratio - 1)) // ratio, tf.cast(ratio, tf.float64)
-    size = tf.clip_by_value(tf.cast(size / divisor + 0.5, tf.int32), 1, room)
-    begin = tf.minimum(tf.cast(begin / divisor + 0.5, tf.int32), room - size)
-    end = tf.minimum(tf.bitwise.bitwise_or(begin + size, [0, 1]), room)
-    begin = tf.maximum(tf.bitwise.bitwise_or(begin - [0, 1], [0, 1]), 0)
-    return tf.concat([begin, end - begin], 0)
 
 
 def find_bad_image(
@@ -368,7 +369,7 @@ def find_bad_image(
     with tf.Graph().as_default(), tf.device("/cpu:0"):  # a graph of its own: works beside any session, and eagerly
         contents = tf.compat.v1.placeholder(tf.string, [])
         crops = tf.compat.v1.placeholder(tf.float64, [augmentation.ATTEMPTS, 4])
-        pixel = decode(contents, 1, crops)
+        pixels = _crop_unknown(1, contents, crops)
         session = tf.compat.v1.Session(config=tf.compat.v1.ConfigProto(device_count={"GPU": 0}))
 
     def attempt(position: Tuple[int, int]) -> Optional[BadImage]:
@@ -376,7 +377,7 @@ def find_bad_image(
         drawn, _ = augmentation.draws(seed, epoch, [image])
         try:
             encoded, place = _found(index, image, num_classes)
-            session.run(pixel, {contents: encoded, crops: drawn[0]})
+            session.run(pixels, {contents: encoded, crops: drawn[0]})
         except BadImage as bad:
             return bad
         except tf.errors.OpError as error:

@@ -167,7 +167,7 @@ def _request(index: Index, positions: Sequence[Tuple[int, int]], ahead: List[Rec
 
 
 def _channels_last(batch: Union[BadImage, List[torch.Tensor]]) -> Tuple[torch.Tensor, torch.Tensor]:
-    """The decoder's NHWC array seen as an NCHW tensor, without a copy."""
+    """The decoder's images seen as an NCHW tensor, without a copy."""
     if isinstance(batch, BadImage):
         raise batch
     images, labels = batch
@@ -181,12 +181,12 @@ class Decoder:
         self, batch_size: int, image_size: int, seed: Union[int, None], num_classes: Union[int, None] = None
     ) -> None:
         self.batch_size, self.image_size, self.seed, self.num_classes = batch_size, image_size, seed, num_classes
-        # One value per column of a row of pixels: NumPy is seven times faster on whole rows than on three channels.
-        self.mean = np.tile(np.array(MEAN, np.float32), image_size)
-        self.scale = np.tile(1 / np.array(STD, np.float32), image_size)
+        # One value per column of a row of pixels: whole rows are much faster than three channels.
+        self.mean = torch.tensor(MEAN).repeat(image_size)
+        self.scale = 1 / torch.tensor(STD).repeat(image_size)
         self.reader = records.Reader()
 
-    def __getitem__(self, request: Request) -> Union[BadImage, Tuple[np.ndarray, np.ndarray]]:
+    def __getitem__(self, request: Request) -> Union[BadImage, Tuple[torch.Tensor, torch.Tensor]]:
         """Images float32 [N, H, W, 3], labels int64 [N]; or the reason why there are none.
 
         A BadImage is returned, not raised, because DataLoader turns exceptions from its workers into tracebacks.
@@ -196,9 +196,10 @@ class Decoder:
         for run in request.ahead:
             self.reader.will_need(run)
         count = len(request.images)
-        images = np.empty((self.batch_size, self.image_size, self.image_size, 3), np.float32)
-        labels = np.full(self.batch_size, -1, np.int64)
-        images[count:], labels[: len(request.labels)] = 0, request.labels
+        # NumPy's memory is used again batch after batch. PyTorch's is aligned, and would be new pages for a while.
+        images = torch.from_numpy(np.empty((self.batch_size, self.image_size, self.image_size, 3), np.float32))
+        labels = torch.full((self.batch_size,), -1)
+        images[count:], labels[: len(request.labels)] = 0, torch.tensor(request.labels)
         drawn = None if self.seed is None else augmentation.draws(self.seed, request.epochs, request.images)
         for number, source in enumerate(request.sources):
             crops, flip = (drawn[0][number], drawn[1][number]) if drawn else (None, False)
@@ -209,12 +210,11 @@ class Decoder:
                     pixels = decode(source, source, self.image_size, crops, flip)
             except BadImage as bad:
                 return bad
-            rows = images[number].reshape(self.image_size, -1)
-            np.subtract(pixels.reshape(rows.shape), self.mean, out=rows)
-            rows *= self.scale
+            rows = images[number].view(self.image_size, -1)
+            torch.sub(pixels.reshape(rows.shape), self.mean, out=rows).mul_(self.scale)
         return images, labels
 
-    def _decoded(self, record: Record, crops: Union[np.ndarray, None], flip: bool) -> Tuple[np.ndarray, int]:
+    def _decoded(self, record: Record, crops: Union[np.ndarray, None], flip: bool) -> Tuple[torch.Tensor, int]:
         found = self.reader.read(record, self.num_classes)
         try:
             return decode(BytesIO(found.encoded), found.place, self.image_size, crops, flip), found.label
@@ -228,8 +228,8 @@ def decode(
     image_size: int,
     crops: Union[np.ndarray, None] = None,
     flip: bool = False,
-) -> np.ndarray:
-    """Read an image, crop, flip and resize it: float32 [H, W, 3] in 0–255. Raises BadImage, with its ``place``.
+) -> torch.Tensor:
+    """Read an image, crop, resize and flip it: float32 [H, W, 3] in 0–255. Raises BadImage, with its ``place``.
 
     ``crops`` [ATTEMPTS, 4] are what ``augmentation.draws`` has drawn; without them it is the crop for evaluation.
     """
@@ -247,16 +247,17 @@ def decode(
         raise BadImage(place, "neither JPEG nor PNG") from error
     except Exception as error:  # damaged bytes raise OSError, SyntaxError, struct.error, EOFError, MemoryError…
         raise BadImage(place, getattr(error, "strerror", None) or str(error) or type(error).__name__) from error
-    if flip:
-        part = part.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-    return _resized(np.array(part), image_size)
+    resized = _resized(np.asarray(part), image_size)
+    return resized.flip(1) if flip else resized
 
 
-def _resized(pixels: np.ndarray, image_size: int) -> np.ndarray:
+def _resized(pixels: np.ndarray, image_size: int) -> torch.Tensor:
     """Pixels uint8 [h, w, 3], resized bilinearly: float32 [H, W, 3].
 
     By PyTorch, which is faster at it than Pillow, does not round, and needs not smooth, as TensorFlow does not.
     """
-    image = torch.from_numpy(pixels).permute(2, 0, 1)[None].float()
+    # With a batch of one in front before channels change places, strides say channels_last; else PyTorch would put every
+    # channel by itself, and that takes longer than resizing.
+    image = torch.from_numpy(pixels.astype(np.float32))[None].permute(0, 3, 1, 2)
     resized = interpolate(image, size=(image_size, image_size), mode="bilinear", align_corners=False)
-    return resized[0].permute(1, 2, 0).numpy()  # type: ignore[no-any-return]
+    return resized.permute(0, 2, 3, 1)[0]

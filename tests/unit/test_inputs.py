@@ -1,5 +1,6 @@
 """The image index, the order of images, crops, synthetic batches and the made image set, without a framework."""
 
+import io
 import math
 import os
 import pickle
@@ -11,13 +12,24 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from harness.inputs import tfrecord
+from harness.inputs import jpeg, tfrecord
 from harness.inputs.augmentation import Box, central_crop, draws, pixels, random_crop, ratio
 from harness.inputs.counter import uniform
 from harness.inputs.errors import BadImage, DataError
 from harness.inputs.index import ImageIndex, find, read, scan, write
 from harness.inputs.make import make
-from harness.inputs.order import check_world, groups, images_of, longest_share, order, share, shuffled
+from harness.inputs.order import (
+    GROUP,
+    beyond,
+    check_world,
+    epoch_pieces,
+    groups,
+    images_of,
+    longest_share,
+    order,
+    share,
+    shuffled,
+)
 from harness.inputs.shards import ShardIndex
 from harness.inputs.synthetic import batch
 
@@ -189,6 +201,16 @@ def test_records_are_read_in_runs_of_one_shard_and_shuffled_among_hundreds() -> 
     assert np.abs(np.diff(trained_on)).mean() > 500
 
 
+@pytest.mark.parametrize("index", [files(1000), records(1000, 7)])
+def test_what_was_read_before_is_passed_over_by_groups_as_far_as_it_can_be(index: ImageIndex | ShardIndex) -> None:
+    pieces = epoch_pieces(index.chunks(), 1, 2, 3, 7)
+    images = images_of(pieces).tolist()
+    for done in [0, 1, 255, 256, 257, 499, 500]:
+        left, skipped = beyond(pieces, index.chunk, done)
+        assert [*images_of(left)][skipped:] == images[done:]
+        assert skipped < GROUP
+
+
 def test_fewer_images_than_ranks_are_refused() -> None:
     check_world(4, 4)
     with pytest.raises(DataError) as error:
@@ -225,6 +247,36 @@ def test_crops_are_within_the_image_and_as_large_and_as_wide_as_they_may_be() ->
     assert 0.75 <= aspects.min() < 0.76
     assert 1.32 < aspects.max() <= 4 / 3 + 1e-9
     assert 0.45 < flips.mean() < 0.55
+
+
+def encoded(width: int, height: int, **options: object) -> bytes:
+    stream = io.BytesIO()
+    Image.new(str(options.pop("mode", "RGB")), (width, height)).save(
+        stream, str(options.pop("format", "JPEG")), **options
+    )
+    return stream.getvalue()
+
+
+def test_a_jpegs_first_bytes_tell_its_size() -> None:
+    profile = bytes(3000)
+    known = {
+        (375, 500): encoded(500, 375),
+        (1, 65500): encoded(65500, 1, progressive=True, comment=b"long " * 100),
+        (300, 200): encoded(200, 300, mode="CMYK", icc_profile=profile),
+        (17, 33): encoded(33, 17, mode="L", quality=30),
+    }
+    unknown = [
+        encoded(20, 20, format="PNG"),
+        encoded(20, 20, icc_profile=profile, comment=bytes(2000)),  # too far behind
+        encoded(20, 20)[:100],  # what is missing is 0
+        b"\xff\xd8" + b"\xff\xe0\x00\x00" * 2000,  # segments that are shorter than they can be
+        b"\xff\xd8\xff\xe0\x00\x04no marker follows",
+        b"",
+    ]
+    heads = np.zeros((len(known) + len(unknown), jpeg.HEAD), np.uint8)
+    for row, contents in zip(heads, [*known.values(), *unknown], strict=True):
+        row[: len(contents)] = np.frombuffer(contents[: jpeg.HEAD], np.uint8)
+    assert jpeg.sizes(heads).tolist() == [*map(list, known), *([[0, 0]] * len(unknown))]
 
 
 def test_an_image_that_no_crop_fits_is_taken_whole() -> None:

@@ -9,7 +9,6 @@ from pydantic import Field
 
 from harness.backend import Arrangement, Backend, one_process_per_device
 from harness.backends.caffe2 import build
-from harness.backends.pytorch.backend import KEEP_MEMORY
 from harness.environments import EnvironmentSpec, Variant
 from harness.exchange import AllreduceExchange
 from harness.spec import Options, RunSpec
@@ -30,7 +29,7 @@ class Caffe2Options(Options):
 
 
 def _arrange(spec: RunSpec) -> Arrangement:
-    return Arrangement(one_process_per_device(spec), mpi=spec.transport == "mpi", env=KEEP_MEMORY)
+    return Arrangement(one_process_per_device(spec), mpi=spec.transport == "mpi")
 
 
 def _environment(framework: str, variant: Variant) -> EnvironmentSpec:

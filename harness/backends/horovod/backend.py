@@ -8,7 +8,6 @@ from pydantic import Field
 
 from harness.backend import Arrangement, Backend, one_process_per_device
 from harness.backends.horovod.environment import environment
-from harness.backends.pytorch.backend import KEEP_MEMORY
 from harness.exchange import MIB, AllreduceExchange
 from harness.spec import OTHER_TRAINING, Options, RunSpec
 
@@ -29,8 +28,6 @@ def _arrange(spec: RunSpec) -> Arrangement:
         "HOROVOD_FUSION_THRESHOLD": str(int(options.fusion_threshold_mb * 2**20)),
         "HOROVOD_CYCLE_TIME": f"{options.cycle_time_ms:g}",
     }
-    if spec.framework == "torch":
-        env |= KEEP_MEMORY
     # Over NCCL too the ranks find each other, and agree on what to reduce next, through MPI.
     return Arrangement(one_process_per_device(spec), mpi=spec.transport in ("mpi", "nccl"), env=env)
 

@@ -13,10 +13,6 @@ from harness.spec import Options, RunSpec
 
 FOLDER = Path(__file__).parent
 
-# glibc returns every large block to the kernel at once, so each step would fault its activations in again. TensorFlow's
-# allocator keeps them; with these thresholds so does PyTorch's, and the comparison measures frameworks, not page faults.
-KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(4 << 30), "MALLOC_TRIM_THRESHOLD_": str(8 << 30)}
-
 
 class PyTorchOptions(Options):
     """Options of the ``pytorch`` backend."""
@@ -26,7 +22,7 @@ class PyTorchOptions(Options):
 
 
 def _arrange(spec: RunSpec) -> Arrangement:
-    return Arrangement(one_process_per_device(spec), mpi=spec.transport == "mpi", env=KEEP_MEMORY)
+    return Arrangement(one_process_per_device(spec), mpi=spec.transport == "mpi")
 
 
 def _environment(framework: str, variant: Variant) -> EnvironmentSpec:
