@@ -162,6 +162,8 @@ def test_a_plan_is_its_golden_text() -> None:
         "HTTPS_PROXY": "",
         "PYTHONNOUSERSITE": "1",
         "PYTHONPATH": "",
+        "MALLOC_MMAP_THRESHOLD_": "4294967296",
+        "MALLOC_TRIM_THRESHOLD_": "8589934592",
         "PYTHONUNBUFFERED": "1",
         "OMP_NUM_THREADS": "12",
         "CUDA_VISIBLE_DEVICES": "",
