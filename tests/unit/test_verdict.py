@@ -328,7 +328,7 @@ def test_several_devices_per_node_are_counted_as_workers() -> None:
 
 
 def test_what_is_published_of_piz_daint_cannot_say() -> None:
-    """One common model at two sizes, without repeats, and seven framework versions apart; the rest is another model."""
+    """One common model at two sizes, without repeats, and ten framework versions apart; the rest is another model."""
     found = verdict(results.load(["reference:Daint"], status=None))
     assert found.answer == "cannot say"
     by_model = {one.facets["model"]: one for one in found.comparisons}
@@ -340,7 +340,7 @@ def test_what_is_published_of_piz_daint_cannot_say() -> None:
     assert nccl.sizes[1].servers.efficiency == pytest.approx(3840.35 / 1018.18 / 4)
     assert nccl.sizes[1].efficiency_ratio == pytest.approx(1.029, abs=5e-4)
     assert nccl.sizes[1].efficiency_interval is None and nccl.sizes[1].p is None
-    assert nccl.terms and nccl.terms.unequal["software"] == ("TensorFlow 1.14", "TensorFlow 1.1.0")
+    assert nccl.terms and nccl.terms.unequal["software"] == ("TensorFlow 1.11", "TensorFlow 1.1.0")
     assert (mpi.reason, mpi.sizes) == ("no counterpart", ())
     indication = mpi.indication
     assert indication and (indication.base, indication.workers) == (2, 128)
@@ -356,7 +356,7 @@ def test_what_is_published_of_piz_daint_cannot_say() -> None:
     )
     assert "Not like for like: model (resnet50 against inception3)" in text
     assert any(
-        "TensorFlow 1.14 against TensorFlow 1.1.0: not the same framework version" in one for one in told.unequal
+        "TensorFlow 1.11 against TensorFlow 1.1.0: not the same framework version" in one for one in told.unequal
     )
 
 
