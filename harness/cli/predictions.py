@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from harness.predict.forecast import Basis, Prediction, What
 
+MOST_LEFT_OUT = 40  # leaving out one of more runs after the other takes minutes
 PREDICTED = ("backend", "model", "devices_per_node", "batch_size", "image_size", "transport", "device")
 
 
@@ -36,6 +37,20 @@ def _finite(context: click.Context, option: click.Parameter, value: float | None
     if value is not None and not math.isfinite(value):
         raise InvalidInput(f"{option.opts[0]} {value}: must be a finite number")
     return value
+
+
+_PREFIXES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+
+
+def _rate(context: click.Context, option: click.Parameter, text: str | None) -> float | None:
+    """Bytes per second: 9.5GB/s, 25Gbit/s, 200 Mb/s. B is a byte, b and bit are a bit."""
+    if text is None:
+        return None
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*([kKMGT]?)(B|b|bit)(?:/s|ps)\s*", text)
+    if not match or float(match[1]) <= 0:
+        raise InvalidInput(f"{option.opts[0]} '{text}': must be a rate such as 9.5GB/s, 25Gbit/s or 200Mb/s")
+    prefix = "k" if match[2] == "K" else match[2]
+    return float(match[1]) * _PREFIXES[prefix] / (1 if match[3] == "B" else 8)
 
 
 def _forward_share() -> click.Option:
@@ -73,12 +88,17 @@ def _from_options() -> list[click.Option]:
                 help="what a node sends and receives; with --single instead of results",
             ),
             click.Option(
+                ["--network"],
+                callback=_rate,
+                metavar="RATE",
+                help="the network's line rate, such as 9.5GB/s or 25Gbit/s; with --single instead of results",
+            ),
+            click.Option(
                 ["--overhead"],
                 type=click.FloatRange(min=0),
                 callback=_finite,
-                default=0.0,
                 metavar="MS",
-                help="of a step of several workers; with --throughput",
+                help="of a step of several workers; with --throughput or --network",
             ),
         ],
         "What to start from",
@@ -148,19 +168,30 @@ def _every(what: What, basis: Basis, sizes: list[int], as_json: bool) -> None:
 
 def _asked(given: dict[str, Any]) -> tuple[What, Basis]:
     """What is to be predicted, and from what. Raises InvalidInput."""
-    from harness.predict.basis import basis, by_hand
+    from harness.predict.basis import basis, checked_transport, from_little
     from harness.predict.parameters import FORWARD_SHARE
 
     what, device = what_of(given)
-    if given["throughput"] is not None:
+    options = [name for name in ("throughput", "network") if given[name] is not None]
+    if options:
+        if len(options) > 1:
+            raise InvalidInput("--throughput: instead of --network; give one of them")
         if given["single"] is None:
-            raise InvalidInput("--throughput: needs --single, too: what one worker trains alone, in img/s")
+            raise InvalidInput(f"--{options[0]}: needs --single, too: what one worker trains alone, in img/s")
         if given["site"] or given["sources"]:
-            raise InvalidInput("--throughput: instead of --site and --from, which say it themselves")
-        share = given["forward_share"] or FORWARD_SHARE[device or "cuda"]
-        return what, by_hand(given["single"], given["throughput"] * 1e9, given["overhead"] / 1e3, what, share)
-    if given["overhead"]:
-        raise InvalidInput("--overhead: only with --throughput; results say it themselves")
+            raise InvalidInput(f"--{options[0]}: instead of --site and --from, which say it themselves")
+        checked_transport(what, given["transport"])
+        return what, from_little(
+            what,
+            given["single"],
+            given["forward_share"] or FORWARD_SHARE[device or "cuda"],
+            given["transport"],
+            line_rate=given["network"],
+            throughput=None if given["throughput"] is None else given["throughput"] * 1e9,
+            overhead=None if given["overhead"] is None else given["overhead"] / 1e3,
+        )
+    if given["overhead"] is not None:
+        raise InvalidInput("--overhead: only with --throughput or --network; results say it themselves")
     start = (given["transport"], given["single"], given["forward_share"])
     return what, basis(_results(given), what, *start, device=device)
 
@@ -208,7 +239,7 @@ def _results(given: dict[str, Any]) -> pandas.DataFrame:
         return results.load(given["sources"], told=reading())
     if given["site"]:
         return of_site(given["site"])
-    raise InvalidInput("nothing to start from: give --site NAME, --from RESULTS, or --single with --throughput")
+    raise InvalidInput("nothing to start from: give --site NAME, --from RESULTS, or --single with --network or --throughput")
 
 
 def sizes_of(
@@ -264,7 +295,9 @@ predict = GroupedCommand(
 )
 @AS_JSON
 def fit(sources: tuple[str, ...], hold_out: str | None, data: str, forward_share: float | None, as_json: bool) -> None:
-    """Fit the scaling model to RESULTS and tell how well it does: errors, cross-validation, parameters with intervals."""
+    """Fit the scaling model to RESULTS and say how well it does: whether the data contradict it, errors, also beside curves
+    that know nothing of networks, cross-validation, and parameters with intervals.
+    """
     from harness import results
     from harness.predict import fitting, holdout
     from harness.predict.observations import groups
@@ -279,7 +312,7 @@ def fit(sources: tuple[str, ...], hold_out: str | None, data: str, forward_share
     fitted = []
     for group in known:
         one = fitting.fit(group)
-        alone = fitting.left_one_out(one) if len(one.errors) > 1 else ()
+        alone = fitting.left_one_out(one) if 1 < len(one.errors) <= MOST_LEFT_OUT else ()
         fitted.append((one, alone, holdout.hold_out(group, condition) if condition else None))
     if condition and not any(unseen for _, _, unseen in fitted):
         raise InvalidInput(f"--hold-out '{hold_out}': leaves nothing to fit, or nothing to test")
@@ -330,7 +363,7 @@ def _explain_record(given: dict[str, Any]) -> None:
     from harness.record import FILE_NAME, read
     from harness.report import prediction
 
-    describing = ("nodes", "ps", "backend", "site", "throughput")
+    describing = ("nodes", "ps", "backend", "site", "throughput", "network")
     if told := next((name for name in describing if given[name] is not None), None):
         raise InvalidInput(f"--{told}: RECORD says it; give one of them")
     path = Path(given["record"])

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from harness import backend as backends
 from harness.errors import InvalidInput
 from harness.predict import fitting, parameters
-from harness.predict.fitting import DRAWN, Fit
+from harness.predict.fitting import Fit
 from harness.predict.forecast import Basis, What
 from harness.predict.observations import Group, Observation, groups
-from harness.predict.parameters import REPLICA_OVERHEAD, Parameters
-from harness.predict.profile import Floats
+from harness.predict.parameters import Network, Parameters
 
 if TYPE_CHECKING:
     import pandas
@@ -41,12 +38,45 @@ def of_site(name: str) -> pandas.DataFrame:
     return frame[frame["system"] == known.system]
 
 
-def by_hand(single: float, throughput: float, overhead: float, what: What, forward_share: float) -> Basis:
-    """From a single worker's throughput (img/s), a node's (bytes/s), the overhead of a step (s), and the forward share."""
+def checked_transport(what: What, transport: str | None) -> None:
+    """Raises InvalidInput if the backend does not have it."""
+    backend = backends.backend(what.backend)
+    if transport not in (None, *backend.transports, *backend.cuda_transports):
+        raise InvalidInput(f"--transport {transport}: {what.backend} has {', '.join(backend.transports)}")
+
+
+def from_little(
+    what: What,
+    single: float,
+    forward_share: float,
+    transport: str | None = None,
+    line_rate: float | None = None,
+    throughput: float | None = None,
+    overhead: float | None = None,
+) -> Basis:
+    """From a single worker's throughput (img/s), and the network's line rate or what a node sends over it (bytes/s).
+
+    ``overhead`` of a step (s) is taken as given if it is; all else is what is known beforehand, and so are the intervals.
+    """
+    transport = transport or backends.backend(what.backend).transports[0]
+    possible = fitting.structures(what.has_servers, transport)
+    known = Network(line_rate=line_rate).throughput(transport)
+    fixed: dict[str, float] = {} if throughput is None else {"throughput": throughput}
+    if overhead is not None:
+        fixed |= {"overhead": overhead, "replica_overhead": overhead}
+    typical: dict[str, Any] = {q.name: q.prior.at(0.0) for q in fitting.quantities(known, what.has_servers)} | fixed
+    given = f"a node sends {throughput / 1e9:g} GB/s" if throughput is not None else f"line rate {(line_rate or 0) / 1e9:g} GB/s"
+    more = f", {overhead * 1e3:g} ms of overhead" if overhead is not None else ""
+    single_s = what.batch_size / single
     return Basis(
-        parameters=Parameters(throughput, overhead, forward_share=forward_share),
-        single_s=what.batch_size / single,
-        told=(f"{single:g} img/s of one worker, {throughput / 1e9:g} GB/s, {overhead * 1e3:g} ms: as given",),
+        parameters=Parameters(forward_share=forward_share, **typical, **possible[0]),
+        single_s=single_s,
+        draws=fitting.beforehand(known, forward_share, possible, fixed),
+        single_draws=single_s,
+        told=(
+            f"one worker: {single:g} img/s, as given",
+            f"network: {given}{more}, as given; nothing was measured on several nodes, so all else is assumed",
+        ),
     )
 
 
@@ -71,16 +101,13 @@ def basis(
     if single is not None:
         found = [_told_single(group, what, single) for group in found]
     mechanism = "servers" if what.has_servers else "allreduce"
-    if transport is not None:
-        backend_ = backends.backend(what.backend)
-        if transport not in (*backend_.transports, *backend_.cuda_transports):
-            raise InvalidInput(f"--transport {transport}: {what.backend} has {', '.join(backend_.transports)}")
+    checked_transport(what, transport)
     suitable = [one for one in found if one.key.mechanism == mechanism and transport in (None, one.key.transport)]
     suitable = [one for one in suitable if any(each.nodes > 1 for each in one.observations)]
     if not suitable:
         raise InvalidInput(
             f"no results on several nodes with {'parameter servers' if what.has_servers else 'an allreduce'}"
-            f"{f' over {transport}' if transport else ''} to start from; give others, or --single and --throughput"
+            f"{f' over {transport}' if transport else ''} to start from; give others, or --single and --network"
         )
     if strict and not any(_alike(each, what, None) and each.single_s for one in found for each in one.observations):
         raise InvalidInput(_NO_SINGLE.format(model=what.model, device=""))
@@ -90,19 +117,23 @@ def basis(
     chosen = max(suitable, key=lambda one: (len({each.workers for each in one.observations}), len(one.observations)))
     fit = fitting.fit(chosen)
     single_s, single_draws, told = _single(fit, found, what, single, device)
-    p, draws, more = _with_replicas(fit, what)
+    p, drawn = fit.parameters, fit.draws.parameters
     if all(one.relative for one in chosen.observations):
-        p, draws = (_in_seconds(each, single_s) for each in (p, draws))
-    return Basis(p, single_s, draws, single_draws, (*told, f"network: fitted to {chosen.name}", *more))
+        p, drawn = p.in_units_of(single_s), drawn.in_units_of(single_s)
+    assumed = [one.quantity.name.replace("_", " ") for one in fit.estimates if not one.identified]
+    more = [f"not identified by those runs, and mostly assumed: {', '.join(assumed)}"] if assumed else []
+    warning = f"{chosen.name}: {fit.misfit.told}" if fit.misfit.contradicts else ""
+    told = (*told, f"network: fitted to {chosen.name}", *more)
+    return Basis(p, single_s, replace(fit.draws, parameters=drawn), single_draws, told, warning)
 
 
 def _single(
     fit: Fit, found: Sequence[Group], what: What, single: float | None, device: str | None
-) -> tuple[float, Floats, tuple[str, ...]]:
+) -> tuple[float, Any, tuple[str, ...]]:
     """A single worker's step (s), draws of it, and where it is from. ``single`` (img/s) is what was given instead."""
     if single is not None:
         step_s = what.batch_size / single
-        return step_s, np.full(DRAWN, step_s), (f"one worker: {single:g} img/s, as given",)
+        return step_s, step_s, (f"one worker: {single:g} img/s, as given",)
     ordered = [fit.group, *(one for one in found if one is not fit.group)]
     for batch in (what.batch_size, None):
         for group in (one for one in ordered if device in (None, one.key.device)):
@@ -110,7 +141,7 @@ def _single(
             measured = next((one for one in those if one.single_s is not None and not one.relative), None)
             if measured is not None:
                 assert measured.single_s is not None
-                return _scaled(measured.single_s, np.full(DRAWN, measured.single_s), measured, what, group, "measured")
+                return _scaled(measured.single_s, measured.single_s, measured, what, group, "measured")
             if those:
                 its = fit if group is fit.group else fitting.fit(group)
                 one = those[0]
@@ -136,27 +167,10 @@ def _alike(one: Observation, what: What, batch: int | None) -> bool:
 
 
 def _scaled(
-    step_s: float, draws: Floats, one: Observation, what: What, group: Group, how: str
-) -> tuple[float, Floats, tuple[str, ...]]:
+    step_s: float, draws: Any, one: Observation, what: What, group: Group, how: str
+) -> tuple[float, Any, tuple[str, ...]]:
     factor = what.batch_size / one.batch
     told = f"one worker: {how}, {one.batch / step_s:,.4g} img/s ({group.name})"
     if factor != 1:
         told += f", and scaled from {one.batch} to {what.batch_size} images per step"
     return step_s * factor, draws * factor, (told,)
-
-
-def _in_seconds(p: Parameters, single_s: float) -> Parameters:
-    """Parameters that were fitted in steps of a single worker, for one whose step takes ``single_s``."""
-    scaled = {name: getattr(p, name) * single_s for name in parameters.NAMES}
-    return p.with_values(scaled | {"throughput": p.throughput / single_s})
-
-
-def _with_replicas(fit: Fit, what: What) -> tuple[Parameters, Parameters, tuple[str, ...]]:
-    """The fit's parameters, with what is known beforehand of copying back if nothing there was copied back."""
-    if not what.law(int(what.has_servers)).copies_back or fit.group.replicas:
-        return fit.parameters, fit.draws, ()
-    mean, deviation = parameters.normal(REPLICA_OVERHEAD.prior)
-    drawn = np.exp(mean + deviation * np.random.default_rng(fitting.SEED).standard_normal(DRAWN))
-    typical = REPLICA_OVERHEAD.prior.typical
-    told = f"copying back: {typical * 1e3:g} ms per step are assumed; nothing there was copied back"
-    return replace(fit.parameters, replica_overhead=typical), replace(fit.draws, replica_overhead=drawn), (told,)

@@ -1,77 +1,236 @@
-"""Fitting the law: the most probable parameters, how sure one can be of them, and how well they do on other measurements.
+"""Fitting the law: which parameters explain the measurements, how sure one can be of them, and whether the law holds at all.
 
-The logarithms of steps are fitted by least squares, weighted with their errors, together with what is known of the
-parameters beforehand (``parameters``). Intervals come from the posterior distribution: parameters drawn around the best
-ones, weighted with how well they explain the measurements, and drawn again.
+Logarithms of steps are compared. Each has the error of its measurement, and what the law leaves out (``discrepancy``); the
+parameters have what is known of them beforehand (``parameters``). Predictions and intervals come from the posterior
+distribution (``sampling``). The single most probable parameters (``Fit.best``), which explanations use, and χ², which says
+whether the law can be right, come from least squares with measurement errors alone, from many starts.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 
 from harness.predict import parameters as known
-from harness.predict.observations import Group, Observation
-from harness.predict.parameters import Algorithm, Parameters, Prior, Quantity, network, normal
+from harness.predict.discrepancy import Continued, Discrepancy, scale_at
+from harness.predict.law import Law
+from harness.predict.observations import LEAST_ERROR, UNPUBLISHED, Group, Observation
+from harness.predict.parameters import Parameters, Prior, Quantity, Share, network
 from harness.predict.profile import Floats
+from harness.predict.sampling import SEED, Population, sample
 
-PROPOSED, DRAWN = 4000, 400
-SEED = 2017
+DRAWN = 1000
+STARTS = 24  # of least squares
+FINISHED, ROUGH, FINE = 3, 20, 200  # how many of them are followed to the end, and after how many calls each part ends
 LEVEL = 0.9  # of the intervals of parameters and predictions
-CLEARLY = 2.0
-TAIL = 5  # degrees of freedom of the proposals: heavier tails than the posterior's
-# A parameter whose interval is not much narrower than it was beforehand is not known from the measurements.
-UNTOLD = 0.8
+# A parameter is not identified if its interval is wider than this factor, or not much narrower than it was beforehand.
+WIDE, UNTOLD = 2.5, 0.8
+OPPOSED = -0.7  # the correlation of two times below which only their sum is known
+UNLIKELY = 0.05  # a p-value below which the measurements contradict the law
+CLEARLY = 2.0  # how much better another law has to fit, in the logarithm of the likelihood, to contradict it
+
+# How sure it is that both strategies of a published search were tried with the number of servers that won: which numbers were
+# tried was published in a table that nobody here has (results/reference).
+TRIED = 0.8
+
+Structure = Mapping[str, float]
+# What the law leaves open, and the measurements may decide: MPI libraries choose how they sum; and whether parameters are
+# pulled in the order of their use. That was decided for the TensorFlow of the published tables: they are
+# (docs/scaling-model.md). Of newer ones nobody knows.
+RING: Structure = {"tree": 0.0}
+TREE: Structure = {"tree": 1.0}
+ORDERED: Structure = {"ordered": 1.0}
+IN_NO_ORDER: Structure = {"ordered": 0.0}
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A parameter's value with its interval, in SI units, and where it comes from."""
+    """A parameter's median with its interval, in SI units, and whether the measurements tell it."""
 
     quantity: Quantity
     value: float
     low: float
     high: float
+    identified: bool
     how: str
 
 
 @dataclass(frozen=True)
-class Fit:
-    """The parameters of a group. ``singles`` are steps of one worker (s) that had to be fitted too, by their work.
+class Sum:
+    """Two times of which only the sum is known: their names, and the sum's median with its interval, in seconds."""
 
-    ``draws`` are ``Parameters`` whose values are arrays [DRAWN] from the posterior, ``single_draws`` likewise.
+    names: tuple[str, str]
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Misfit:
+    """How far the measurements are from the law: χ² of the most probable parameters, with measurement errors alone.
+
+    ``freedom`` counts the runs without the numbers that they determine; None for ``p_value`` if hardly any are left.
+    ``unhidden`` is by how much a law in which compute hides nothing fits better, in the logarithm of the likelihood.
+    """
+
+    chi2: float
+    freedom: float
+    p_value: float | None
+    unhidden: float
+
+    @property
+    def contradicts(self) -> bool:
+        """Whether the measurements contradict the law."""
+        return (self.p_value is not None and self.p_value < UNLIKELY) or self.unhidden > CLEARLY
+
+    @property
+    def chances(self) -> str:
+        """``χ² 4.9 on 3.8 degrees of freedom, p = 0.27``."""
+        p_value = "too few runs for a p-value" if self.p_value is None else f"p = {_two_digits(self.p_value)}"
+        return f"χ² {self.chi2:.1f} on {self.freedom:.1f} degrees of freedom, {p_value}"
+
+    @property
+    def told(self) -> str:
+        """What contradicts the law, in a sentence; "" if nothing does."""
+        if not self.contradicts:
+            return ""
+        better = "; a law in which compute hides nothing fits better" if self.unhidden > CLEARLY else ""
+        return f"the measurements contradict the law: {self.chances}{better}"
+
+
+@dataclass(frozen=True, eq=False)
+class Draws:
+    """Draws from what is known: parameters whose values are arrays [draws], and what the law leaves out.
+
+    ``error`` is the relative standard error of a measurement that is predicted.
+    """
+
+    parameters: Parameters
+    continued: Continued
+    error: float
+
+    def steps(self, law: Law, nodes: int, workers: int, single_s: Any, way: Hashable) -> Floats:
+        """Draws [draws] of the mean step that would be measured, in the unit of ``single_s``."""
+        random = np.random.default_rng(SEED)
+        steps = law.seconds(nodes, workers, single_s, self.parameters)
+        if workers == 1:
+            return steps
+        beside = self.continued.at(workers, way, random) + self.error * random.standard_normal(len(steps))
+        return np.asarray(steps * np.exp(beside))
+
+
+def middle(draws: Floats) -> tuple[float, float, float]:
+    """The median, and the ends of the interval."""
+    low, median, high = np.quantile(draws, [(1 - LEVEL) / 2, 0.5, (1 + LEVEL) / 2])
+    return float(median), float(low), float(high)
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """What a group's measurements say. ``chances`` are the probabilities of the structures that were possible.
+
+    ``single_draws`` are draws of steps of one worker (s) that had to be fitted too, by their work. ``effective`` is how many
+    independent draws from the posterior distribution all of them are worth.
     """
 
     group: Group
-    parameters: Parameters
-    estimates: tuple[Estimate, ...]
-    singles: dict[Hashable, float]
-    draws: Parameters
+    problems: tuple[_Problem, ...]
+    populations: tuple[Population, ...]
+    chances: tuple[float, ...]
+    draws: Draws
     single_draws: dict[Hashable, Floats]
-    cost: float
 
     @property
-    def fitted(self) -> int:
-        """How many numbers were fitted."""
-        return len(self.estimates) + len(self.singles)
+    def effective(self) -> float:
+        """That of the populations, by how much each counts."""
+        return 1 / sum(c**2 / p.effective for c, p in zip(self.chances, self.populations, strict=True))
+
+    @cached_property
+    def _likeliest(self) -> tuple[_Problem, Population]:
+        number = int(np.argmax(self.chances))
+        return self.problems[number], self.populations[number]
+
+    @cached_property
+    def best(self) -> Best:
+        """The optimum for the likeliest structure."""
+        problem, population = self._likeliest
+        return problem.best(population)
+
+    @property
+    def parameters(self) -> Parameters:
+        """The most probable ones."""
+        return self._likeliest[0].parameters(self.best.scores).plain()
+
+    @property
+    def singles(self) -> dict[Hashable, float]:
+        """The most probable steps of one worker, where they had to be fitted."""
+        return {work: float(value) for work, value in self._likeliest[0].singles(self.best.scores).items()}
+
+    @cached_property
+    def estimates(self) -> tuple[Estimate, ...]:
+        """Of all parameters, from the posterior distribution."""
+        problem = self._likeliest[0]
+        return tuple(_estimate(problem, q, getattr(self.draws.parameters, q.name)) for q in problem.quantities)
+
+    @cached_property
+    def sums(self) -> tuple[Sum, ...]:
+        """The times of which only the sum is known."""
+        times = {q.name.replace("_", " "): getattr(self.draws.parameters, q.name) for q in self._overheads}
+        for work, steps in self.single_draws.items():
+            run = next(one for one in self.group.observations if one.work == work)
+            times[f"step of one worker ({run.model})"] = steps
+        return tuple(
+            Sum((one, other), *middle(times[one] + times[other]))
+            for one, other in combinations(times, 2)
+            if np.corrcoef(times[one], times[other])[0, 1] < OPPOSED
+        )
+
+    @property
+    def _overheads(self) -> list[Quantity]:
+        return [q for q in self._likeliest[0].quantities if q in (known.OVERHEAD, known.REPLICA_OVERHEAD)]
+
+    @cached_property
+    def misfit(self) -> Misfit:
+        """How far the measurements are from the law."""
+        from scipy.stats import chi2
+
+        problem, population = self._likeliest
+        square, freedom = problem.chi2(self.best.scores)
+        other = problem.unhidden()
+        return Misfit(
+            chi2=square,
+            freedom=freedom,
+            p_value=float(chi2.sf(square, freedom)) if freedom >= 0.5 else None,
+            unhidden=self.best.cost - other.best(population).cost if other.observations else 0.0,
+        )
+
+    @property
+    def fitted(self) -> float:
+        """How many numbers the runs determined: their count without the degrees of freedom left."""
+        return len(self._likeliest[0].observations) - self.misfit.freedom
 
     def single_s(self, observation: Observation) -> float:
-        """A single worker's step for what ``observation`` does."""
+        """A single worker's most probable step for what ``observation`` does."""
         return float(_single_s(observation, self.singles))
 
     def step_s(self, observation: Observation) -> float:
-        """The predicted step, in the unit of the observation."""
+        """The step by the law alone with the most probable parameters, in the unit of the observation."""
         single = self.single_s(observation)
         return float(observation.law.seconds(observation.nodes, observation.workers, single, self.parameters))
 
     def error(self, observation: Observation) -> float:
-        """Predicted over measured throughput, minus 1."""
+        """The law's throughput over the measured one, minus 1."""
         return observation.step_s / self.step_s(observation) - 1
+
+    def forecast(self, observation: Observation) -> tuple[float, float, float]:
+        """The predicted step, as a median and the ends of its interval, in the unit of the observation."""
+        o = observation
+        return middle(self.draws.steps(o.law, o.nodes, o.workers, _single_s(o, self.single_draws), o.way))
 
     @cached_property
     def errors(self) -> tuple[float, ...]:
@@ -89,30 +248,51 @@ def mean_error(errors: Sequence[float]) -> float:
     return sum(map(abs, errors)) / len(errors)
 
 
+def _two_digits(p_value: float) -> str:
+    return f"{p_value:.2g}" if p_value >= 1e-4 else "less than 0.0001"
+
+
 def _single_s(one: Observation, singles: Mapping[Hashable, Any]) -> Any:
     """A single worker's step for ``one``: as measured, else as fitted."""
     return singles[one.work] if one.single_s is None else one.single_s
 
 
-class _Problem:
-    """A group's least-squares problem: logarithms of parameters in, weighted residuals out."""
+@dataclass(frozen=True)
+class Best:
+    """The most probable scores [dimensions] and their cost, half of the sum of squares; each start's own [starts]."""
 
-    def __init__(self, group: Group, observations: Sequence[Observation], algorithm: Algorithm) -> None:
+    scores: Floats
+    cost: float
+    costs: tuple[float, ...]
+
+
+class _Problem:
+    """A group with one structure. All that is unknown is a score, standard normal beforehand: the quantities, the share of
+    forward, the scale of what the law leaves out, and steps of one worker that nobody measured.
+    """
+
+    def __init__(self, group: Group, observations: Sequence[Observation], structure: Structure) -> None:
         self.group = group
         self.observations = tested(observations)
+        self.structure = structure
+        servers = group.key.mechanism == "servers"
         net = network(group.key.system)
-        self.fixed = Parameters(
-            throughput=1.0,
-            forward_share=group.forward_share or known.FORWARD_SHARE[group.key.device],
-            algorithm=algorithm,
-            switch_nodes=net.switch_nodes,
+        self.quantities = quantities(net.throughput(group.key.transport), servers)
+        share = group.forward_share or known.FORWARD_SHARE[group.key.device]
+        self.share = Share(share, known.FORWARD_SHARE_DEVIATION)
+        self.fixed = Parameters(throughput=1.0, switch_nodes=net.switch_nodes, **structure)
+        self.unknown = {
+            work: self._first_single(work)
+            for work in sorted({one.work for one in group.observations if one.single_s is None}, key=str)
+        }
+        self.scale = len(self.quantities) + 1
+        self.dimensions = self.scale + 1 + len(self.unknown)
+        self.measured = np.log([one.step_s for one in self.observations])
+        self.discrepancy = Discrepancy(
+            [one.workers for one in self.observations],
+            [one.way for one in self.observations],
+            [one.error for one in self.observations],
         )
-        self.quantities = [net.throughput(group.key.transport), known.OVERHEAD, known.MESSAGE]
-        self.quantities += [known.REPLICA_OVERHEAD] if group.replicas else []
-        self.unknown = sorted({one.work for one in group.observations if one.single_s is None}, key=str)
-        starts = [self._first_single(work) for work in self.unknown]
-        priors = [normal(one.prior) for one in self.quantities] + [normal(one) for one in starts]
-        self.mean, self.deviation = (np.array(part, float) for part in zip(*priors, strict=True))
 
     def _first_single(self, work: Hashable) -> Prior:
         """Where nobody measured one worker: the smallest run's step is a little longer. In 2017 it was by 4 to 7 % on two
@@ -121,149 +301,181 @@ class _Problem:
         least = min((one for one in self.group.observations if one.work == work), key=lambda one: one.workers)
         return Prior(least.step_s / 1.05, 1.05)
 
-    def parameters(self, logs: Floats) -> Parameters:
-        """From logarithms [..., dimensions]."""
-        values = np.exp(logs)
-        named = {one.name: values[..., number] for number, one in enumerate(self.quantities)}
-        return self.fixed.with_values(named)
+    def unhidden(self) -> _Problem:
+        """The same measurements with laws in which compute hides nothing."""
+        late = [replace(one, law=one.law.unhidden()) for one in self.observations]
+        return _Problem(self.group, late, self.structure)
 
-    def singles(self, logs: Floats) -> dict[Hashable, Any]:
+    def parameters(self, scores: Floats) -> Parameters:
+        """From scores [..., dimensions]."""
+        values: dict[str, Any] = {q.name: q.prior.at(scores[..., n]) for n, q in enumerate(self.quantities)}
+        return replace(self.fixed, forward_share=self.share.at(scores[..., self.scale - 1]), **values)
+
+    def singles(self, scores: Floats) -> dict[Hashable, Any]:
         """The fitted single workers' steps."""
-        first = len(self.quantities)
-        return {work: np.exp(logs[..., first + number]) for number, work in enumerate(self.unknown)}
+        return {
+            work: prior.at(scores[..., self.scale + 1 + number])
+            for number, (work, prior) in enumerate(self.unknown.items())
+        }
 
-    def misfits(self, logs: Floats, forward_share: Any = None) -> Floats:
-        """Weighted residuals of the observations [..., observations]."""
-        p, singles = self.parameters(logs), self.singles(logs)
-        if forward_share is not None:
-            p = replace(p, forward_share=forward_share)
-        found = [
-            np.log(one.law.seconds(one.nodes, one.workers, _single_s(one, singles), p) / one.step_s) / one.error
-            for one in self.observations
-        ]
-        shape = logs.shape[:-1]
+    def residuals(self, scores: Floats) -> Floats:
+        """Logarithms of measured over predicted steps [..., observations]."""
+        return self.measured - self._log_steps(scores, [(one, one.law) for one in self.observations])
+
+    def _log_steps(self, scores: Floats, runs: Sequence[tuple[Observation, Law]]) -> Floats:
+        p, singles = self.parameters(scores), self.singles(scores)
+        shape = scores.shape[:-1]
+        found = [np.log(law.seconds(o.nodes, o.workers, _single_s(o, singles), p)) for o, law in runs]
         return np.stack([np.broadcast_to(one, shape) for one in found], axis=-1) if found else np.zeros((*shape, 0))
 
-    def residuals(self, logs: Floats) -> Floats:
-        """Those of the observations and of what is known beforehand."""
-        before = (logs - self.mean) / self.deviation
-        return np.concatenate([self.misfits(logs), before], axis=-1)
+    def _lost(self, scores: Floats, scale: Any = 0.0) -> Floats:
+        """Logarithms of the chance that what lost a search would have lost it [..., searches]: both are measurements, the law
+        leaves out something of what lost, too, and that may not have been tried with as many servers.
+        """
+        from scipy.special import ndtr
 
-    def jacobian(self, logs: Floats) -> Floats:
-        """By differences, all at once."""
-        width = 1e-5
-        steps = np.concatenate([logs + width * np.eye(len(logs)), logs - width * np.eye(len(logs))])
-        ends = self.residuals(steps)
-        return np.asarray((ends[: len(logs)] - ends[len(logs) :]).T / (2 * width))
+        runs = [(one, law) for one in self.observations for law in one.beaten]
+        won = np.log([one.step_s for one, _ in runs])
+        left_out = np.asarray(scale)[..., None] ** 2 * np.log2([one.workers for one, _ in runs])
+        slower = ndtr((self._log_steps(scores, runs) - won) / np.sqrt(2 * UNPUBLISHED**2 + left_out))
+        return np.asarray(np.log(1 - TRIED + TRIED * slower))
 
-    def solve(self, starts: Sequence[Floats]) -> tuple[Floats, float]:
-        """The best logarithms from any of the ``starts``, and their cost."""
+    def log_likelihood(self, scores: Floats) -> Floats:
+        """Of the measurements, and of the searches that they won, at scores [draws, dimensions]."""
+        scale = scale_at(scores[:, self.scale])
+        return self.discrepancy.log_likelihood(self.residuals(scores), scale) + self._lost(scores, scale).sum(axis=-1)
+
+    def best(self, population: Population) -> Best:
+        """The optimum without anything that the law leaves out, from the likeliest points, from far away ones, and from the
+        middle of what is known beforehand: a step has kinks, and so there may be several optima.
+        """
         from scipy.optimize import least_squares
 
-        solved = [least_squares(self.residuals, start, self.jacobian, x_scale=self.deviation) for start in starts]
-        best = min(solved, key=lambda one: float(one.cost))
-        return best.x, float(best.cost)
+        likely = population.points[np.argsort(-population.weights)[: STARTS // 3]]
+        starts = [np.zeros(self.dimensions), *likely, *population.first[: STARTS // 3]]
+        starts += list(population.first[:: len(population.first) // (STARTS - len(starts))][: STARTS - len(starts)])
 
-    @property
-    def starts(self) -> list[Floats]:
-        """What is known beforehand, and throughputs to both sides of it: a step has kinks, and so several optima."""
-        first = np.eye(len(self.mean))[0] * self.deviation[0]
-        return [self.mean, self.mean + first, self.mean - first]
+        def solved(starts: Sequence[Floats], calls: int) -> list[Any]:
+            found = [least_squares(self._squares, start, self._jacobian, max_nfev=calls) for start in starts]
+            return sorted(found, key=lambda one: float(one.cost))
+
+        near = solved([self._without_scale(start) for start in starts], ROUGH)
+        best = solved([one.x for one in near[:FINISHED]], FINE)[0]
+        return Best(best.x, float(best.cost), tuple(float(one.cost) for one in near))
+
+    def _without_scale(self, scores: Floats) -> Floats:
+        changed = scores.copy()
+        changed[..., self.scale] = 0.0
+        return changed
+
+    def _squares(self, scores: Floats) -> Floats:
+        """What is squared: residuals in units of their errors, searches lost, and the scores themselves."""
+        return np.concatenate(
+            [self.residuals(scores) / self.discrepancy.errors, np.sqrt(-2 * self._lost(scores)), scores], axis=-1
+        )
+
+    def _jacobian(self, scores: Floats) -> Floats:
+        """By differences, all at once."""
+        steps = 1e-5 * np.eye(len(scores))
+        ends = self._squares(np.concatenate([scores + steps, scores - steps]))
+        return np.asarray((ends[: len(scores)] - ends[len(scores) :]).T / 2e-5)
+
+    def chi2(self, scores: Floats) -> tuple[float, float]:
+        """χ² of the runs, and the degrees of freedom: the runs without the numbers that they determine."""
+        square = float(((self.residuals(scores) / self.discrepancy.errors) ** 2).sum())
+        jacobian = self._jacobian(scores)
+        runs = jacobian[: len(self.observations)]
+        determined = float(np.trace(np.linalg.solve(jacobian.T @ jacobian, runs.T @ runs)))
+        return square, len(self.observations) - determined
+
+
+def quantities(throughput: Quantity, servers: bool) -> list[Quantity]:
+    """What is unknown of a system with that throughput."""
+    return [throughput, *known.FITTED[1:]] if servers else [throughput, known.OVERHEAD, known.MESSAGE]
+
+
+def structures(servers: bool, transport: str, published: bool = False) -> tuple[Structure, ...]:
+    """What is possible where the law leaves something open."""
+    if servers:
+        return (ORDERED,) if published else (ORDERED, IN_NO_ORDER)
+    return (RING, TREE) if transport == "mpi" else (RING,)
 
 
 def fit(group: Group, observations: Sequence[Observation] | None = None) -> Fit:
-    """The parameters that explain ``observations``, by default all of the group's.
+    """What ``observations``, by default all of the group's, say of its parameters.
 
-    Without servers the gradients may be summed in a ring or along a tree. It is a ring, unless a tree explains them clearly
-    better (by ``CLEARLY`` in the logarithm of the likelihood).
+    Where the law leaves something open (``structures``) every possibility is fitted, and counts by its evidence.
     """
     chosen = group.observations if observations is None else observations
-    problem = _Problem(group, chosen, "ring")
-    logs, cost = problem.solve(problem.starts)
-    if group.key.mechanism == "allreduce":
-        other = _Problem(group, chosen, "tree")
-        other_logs, other_cost = other.solve(other.starts)
-        if other_cost < cost - CLEARLY:
-            problem, logs, cost = other, other_logs, other_cost
-    drawn, shares = _posterior(problem, logs)
-    singles = problem.singles(logs)
-    return Fit(
-        group=group,
-        parameters=_plain(problem.parameters(logs)),
-        estimates=tuple(_estimate(problem, number, logs, drawn) for number in range(len(problem.quantities))),
-        singles={work: float(value) for work, value in singles.items()},
-        draws=replace(problem.parameters(drawn), forward_share=shares),
-        single_draws=problem.singles(drawn),
-        cost=cost,
+    possible = structures(group.key.mechanism == "servers", group.key.transport, group.published)
+    problems = tuple(_Problem(group, chosen, one) for one in possible)
+    populations = tuple(sample(one.log_likelihood, one.dimensions) for one in problems)
+    evidence = np.array([one.log_evidence for one in populations])
+    chances = np.exp(evidence - evidence.max())
+    chances /= chances.sum()
+    random = np.random.default_rng(SEED)
+    counts = [round(DRAWN * float(chance)) for chance in chances]
+    counts[int(np.argmax(counts))] += DRAWN - sum(counts)
+    drawn = [p.draw(count, random) for p, count in zip(populations, counts, strict=True)]
+    first = problems[0]
+    every = [problem.parameters(scores) for problem, scores in zip(problems, drawn, strict=True)]
+    scores = np.concatenate(drawn)
+    residuals = np.concatenate([problem.residuals(each) for problem, each in zip(problems, drawn, strict=True)])
+    draws = Draws(
+        joined(every, counts),
+        first.discrepancy.continued(residuals, scale_at(scores[:, first.scale])),
+        float(np.median(first.discrepancy.errors)) if first.observations else LEAST_ERROR,
     )
+    return Fit(group, problems, populations, tuple(map(float, chances)), draws, first.singles(scores))
+
+
+def beforehand(throughput: Quantity, share: float, possible: Sequence[Structure], fixed: Mapping[str, float]) -> Draws:
+    """Draws where nothing was measured on several nodes: what is known beforehand, with ``fixed`` values of some parameters.
+
+    Of several structures each is as possible as the others.
+    """
+    random = np.random.default_rng(SEED)
+    servers = any("ordered" in one for one in possible)
+    values: dict[str, Any] = {
+        q.name: q.prior.at(random.standard_normal(DRAWN)) for q in quantities(throughput, servers)
+    } | {name: np.full(DRAWN, value) for name, value in fixed.items()}
+    values["forward_share"] = Share(share, known.FORWARD_SHARE_DEVIATION).at(random.standard_normal(DRAWN))
+    for name in possible[0]:
+        values[name] = random.permutation(np.resize([one[name] for one in possible], DRAWN))
+    scale = scale_at(random.standard_normal(DRAWN))
+    continued = Discrepancy((), (), ()).continued(np.zeros((DRAWN, 0)), scale)
+    return Draws(Parameters(**values), continued, UNPUBLISHED)
+
+
+def joined(every: Sequence[Parameters], counts: Sequence[int]) -> Parameters:
+    """Draws of several structures as one: values that are numbers are repeated."""
+    names = [name for name in Parameters.__dataclass_fields__ if name != "switch_nodes"]
+    values = {
+        name: np.concatenate(
+            [np.broadcast_to(getattr(one, name), (count,)) for one, count in zip(every, counts, strict=True)]
+        )
+        for name in names
+    }
+    return Parameters(**values, switch_nodes=every[0].switch_nodes)
 
 
 def left_one_out(fitted: Fit) -> tuple[float, ...]:
-    """Errors of the tested observations, each predicted from all others."""
-    errors = []
+    """Errors of the tested observations, each predicted from all others: fitted anew, from the beginning."""
     group = fitted.group
+    errors = []
     for one in tested(group.observations):
-        others = [other for other in group.observations if other is not one]
-        problem = _Problem(group, others, fitted.parameters.algorithm)
-        start = np.log([*(getattr(fitted.parameters, q.name) for q in problem.quantities), *fitted.singles.values()])
-        logs, _ = problem.solve([start])
-        singles = problem.singles(logs)
-        step = float(one.law.seconds(one.nodes, one.workers, _single_s(one, singles), problem.parameters(logs)))
-        errors.append(one.step_s / step - 1)
+        others = fit(group, [other for other in group.observations if other is not one])
+        errors.append(one.step_s / others.forecast(one)[0] - 1)
     return tuple(errors)
 
 
-def _plain(p: Parameters) -> Parameters:
-    """With numbers instead of arrays of no dimension."""
-    return p.with_values({name: float(getattr(p, name)) for name in known.NAMES})
-
-
-def _posterior(problem: _Problem, best: Floats) -> tuple[Floats, Floats]:
-    """Logarithms of parameters [DRAWN, dimensions] from the posterior, and shares of forward [DRAWN].
-
-    Importance sampling: proposals are half from a multivariate t around ``best`` and half from what is known beforehand,
-    so that directions in which the measurements say nothing are covered as well.
-    """
-    from scipy.special import logsumexp
-
-    random = np.random.default_rng(SEED)
-    dimensions = len(best)
-    jacobian = problem.jacobian(best)
-    covariance = np.linalg.pinv(jacobian.T @ jacobian)
-    root = np.linalg.cholesky(covariance + 1e-12 * np.eye(dimensions))
-    half = PROPOSED // 2
-    normal_ = random.standard_normal((half, dimensions)) @ root.T
-    heavy = normal_ / np.sqrt(random.chisquare(TAIL, (half, 1)) / TAIL)
-    before = problem.mean + problem.deviation * random.standard_normal((half, dimensions))
-    logs = np.concatenate([best + heavy, before])
-    shares = problem.fixed.forward_share + known.FORWARD_SHARE_DEVIATION * random.standard_normal(PROPOSED)
-    target = -0.5 * (problem.misfits(logs, shares) ** 2).sum(axis=-1)
-    standard = (logs - problem.mean) / problem.deviation
-    prior = -0.5 * (standard**2).sum(axis=-1) - np.log(problem.deviation).sum() - dimensions / 2 * math.log(2 * math.pi)
-    proposal = logsumexp(np.stack([_log_t(logs - best, np.asarray(root)), prior]), axis=0) - math.log(2)
-    weights = target + prior - proposal
-    chances = np.exp(weights - logsumexp(weights))
-    chosen = random.choice(PROPOSED, DRAWN, p=chances)
-    return logs[chosen], shares[chosen]
-
-
-def _log_t(offsets: Floats, root: Floats) -> Floats:
-    """Log density of a multivariate t with ``TAIL`` degrees of freedom and scale ``root @ root.T``, at ``offsets``."""
-    dimensions = offsets.shape[-1]
-    scaled = np.linalg.solve(root, offsets.T)
-    whole = math.lgamma((TAIL + dimensions) / 2) - math.lgamma(TAIL / 2) - dimensions / 2 * math.log(TAIL * math.pi)
-    log_root = float(np.log(np.diag(root)).sum())
-    return np.asarray(whole - log_root - (TAIL + dimensions) / 2 * np.log1p((scaled**2).sum(axis=0) / TAIL))
-
-
-def _estimate(problem: _Problem, number: int, logs: Floats, drawn: Floats) -> Estimate:
-    quantity = problem.quantities[number]
-    low, high = np.quantile(drawn[:, number], [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    if drawn[:, number].std() > UNTOLD * problem.deviation[number]:
-        how = "assumed; the measurements say little about it"
+def _estimate(problem: _Problem, quantity: Quantity, drawn: Floats) -> Estimate:
+    value, low, high = middle(drawn)
+    prior = quantity.prior
+    if isinstance(prior, Prior):
+        told = np.log(drawn).std() < UNTOLD * np.log(prior.factor) and high < WIDE * low
     else:
-        runs = len(problem.observations)
-        how = f"fitted to {runs} run{'s' * (runs != 1)}"
-    value = float(np.exp(logs[number]))
-    # The most probable value may lie at the very edge of what is possible, as a throughput does that hides completely.
-    return Estimate(quantity, value, min(value, float(np.exp(low))), max(value, float(np.exp(high))), how)
+        told = drawn.std() < UNTOLD * prior.deviation
+    runs = len(problem.observations)
+    how = f"fitted to {runs} run{'s' * (runs != 1)}" if told else "not identified by these runs; mostly assumed"
+    return Estimate(quantity, value, low, high, bool(told), how)

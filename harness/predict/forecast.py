@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from harness import backend as backends
 from harness.exchange import ServerExchange
 from harness.placement import bytes_per_server
-from harness.predict.fitting import LEVEL, SEED
+from harness.predict.fitting import Draws, middle
 from harness.predict.law import COMPUTE, WORKER, Cost, Law, Phase
-from harness.predict.observations import DISCREPANCY, law_for, of_2017
+from harness.predict.observations import law_for, of_2017, way_of
 from harness.predict.parameters import Parameters
 from harness.predict.profile import Floats, profile
 
@@ -23,17 +23,20 @@ Pass = Literal["forward", "backward"]
 
 @dataclass(frozen=True)
 class Basis:
-    """What predictions start from: parameters, a single worker's step, and draws of both that say how sure they are.
+    """What predictions start from: the most probable parameters and a single worker's step, and draws of both that say how
+    sure they are.
 
-    ``draws`` holds arrays [draws] and ``single_draws`` is one; without draws there are no intervals. ``told`` says where
-    all of it comes from, line by line.
+    ``single_draws`` is an array [draws], or one number where it is known. Without ``draws`` predictions are those of the law
+    alone, and have no intervals. ``told`` says where all of it comes from, line by line; ``warning``, if the measurements
+    that it comes from contradict the law, that they do.
     """
 
     parameters: Parameters
     single_s: float
-    draws: Parameters | None = None
-    single_draws: Floats | None = None
+    draws: Draws | None = None
+    single_draws: Any = None
     told: tuple[str, ...] = ()
+    warning: str = ""
 
 
 @dataclass(frozen=True)
@@ -103,7 +106,8 @@ class Bound:
 
 @dataclass(frozen=True)
 class Prediction:
-    """One size. ``low`` and ``high`` (img/s) are the ends of the interval, NaN where nothing is known of the spread.
+    """One size: the median of what would be measured. ``low`` and ``high`` (img/s) are the ends of the interval, NaN where
+    nothing is known of the spread.
 
     ``efficiency`` is relative to a single worker. ``bounds`` are those of forward, where parameters are pulled before it,
     and of backward.
@@ -121,7 +125,7 @@ class Prediction:
 
 
 def steps(what: What, basis: Basis, nodes: Sequence[int], ps: int) -> Floats:
-    """Predicted steps (s) with ``ps`` servers on so many nodes [nodes]; infinite where that many have no place."""
+    """Steps (s) by the law alone with ``ps`` servers on so many nodes [nodes]; infinite where that many have no place."""
     sizes = np.asarray(nodes, float)
     seconds = what.law(ps).seconds(sizes, sizes * what.devices_per_node, basis.single_s, basis.parameters)
     if not ps:
@@ -160,8 +164,11 @@ def at(what: What, basis: Basis, nodes: int, ps: int) -> Prediction:
     """The prediction for ``nodes`` nodes and ``ps`` servers."""
     law, workers = what.law(ps), nodes * what.devices_per_node
     images = workers * what.batch_size
-    step_s = float(law.seconds(nodes, workers, basis.single_s, basis.parameters))
-    low, high = _interval(law, nodes, workers, basis)
+    if basis.draws is None:
+        step_s, low, high = float(law.seconds(nodes, workers, basis.single_s, basis.parameters)), math.nan, math.nan
+    else:
+        way = way_of(what.backend, what.model, law)
+        step_s, low, high = middle(basis.draws.steps(law, nodes, workers, basis.single_draws, way))
     return Prediction(
         nodes=nodes,
         workers=workers,
@@ -173,16 +180,6 @@ def at(what: What, basis: Basis, nodes: int, ps: int) -> Prediction:
         efficiency=basis.single_s / step_s,
         bounds=tuple(bounds(what, basis, nodes, ps)),
     )
-
-
-def _interval(law: Law, nodes: int, workers: int, basis: Basis) -> tuple[float, float]:
-    """Where a measured mean step would lie with probability ``LEVEL`` (s): parameters may be others, and so may the law."""
-    if basis.draws is None or basis.single_draws is None:
-        return math.nan, math.nan
-    drawn = law.seconds(nodes, workers, basis.single_draws, basis.draws)
-    beside = np.random.default_rng(SEED).standard_normal(len(drawn))
-    low, high = np.quantile(drawn * np.exp(DISCREPANCY * beside), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return float(low), float(high)
 
 
 def bounds(what: What, basis: Basis, nodes: int, ps: int) -> Iterable[Bound]:
@@ -199,7 +196,9 @@ def _bound(which: Pass, law: Law, phase: Phase, pass_s: float, what: What, basis
     found: list[tuple[float, int, int, float]] = [(pass_s, COMPUTE, -1, 0.0)]
     for queue, factor in zip((phase.served, phase.own), law.factors(nodes, p), strict=True):
         if queue is not None:
-            ends = queue.seconds(np.asarray(pass_s), Cost(factor / p.throughput, factor * p.message))
+            cost = Cost(factor / p.throughput, factor * p.message)
+            ordered, serial = (p.ordered, 0.0) if which == "forward" else (1.0, p.serial)
+            ends = queue.seconds(np.asarray(pass_s), cost, ordered, serial)
             line = int(np.argmax(ends))
             passed = float(queue.bytes[line] * factor)
             found.append((float(ends[line]), int(queue.server[line]), int(queue.piece[line]), passed))

@@ -6,6 +6,7 @@ import operator
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from harness.errors import InvalidInput
@@ -32,10 +33,16 @@ class HeldOut:
     seen: tuple[Observation, ...]
     unseen: tuple[Observation, ...]
 
-    @property
+    @cached_property
     def errors(self) -> tuple[float, ...]:
         """Of those it has not seen: predicted over measured throughput, minus 1."""
-        return tuple(self.fit.error(one) for one in self.unseen)
+        return tuple(one.step_s / self.fit.forecast(one)[0] - 1 for one in self.unseen)
+
+    @cached_property
+    def covered(self) -> int:
+        """How many of those the intervals contain."""
+        intervals = [(self.fit.forecast(one), one.step_s) for one in self.unseen]
+        return sum(low <= step_s <= high for (_, low, high), step_s in intervals)
 
 
 def condition(text: str) -> Callable[[Observation], bool]:

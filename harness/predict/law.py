@@ -11,12 +11,15 @@ sends and receives grow with the number of workers, and the fullest queue wins. 
 binding line names the server and the tensor that bound the step. ``timeline`` simulates the same queues event by event, and
 a test holds the two together.
 
-Every endpoint is full duplex: what it sends does not slow down what it receives.
+Every endpoint is full duplex: what it sends does not slow down what it receives. Two things soften that picture, both
+found in measurements (docs/scaling-model.md): many-to-many traffic takes longer than any one endpoint's bytes
+(``Parameters.contention``), and gradients of several tensors share a link, so that the first complete one comes late
+(``Parameters.serial``).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -43,30 +46,50 @@ class Cost(NamedTuple):
 class Queue:
     """Lines ``work × pass + bytes × seconds per byte + messages × seconds per message``, one for each piece [pieces].
 
-    ``work`` is a share of the pass; ``server`` is who the piece queues at.
+    ``work`` is a share of the pass; ``server`` is who the piece queues at. ``again`` are the bytes that still have to come
+    back when all ``bytes`` have been pushed, at least; 0 where nothing comes back.
     """
 
     work: Floats
     bytes: Floats
+    again: Floats
     messages: Floats
     piece: Integers
     server: Integers
 
     def longest(self) -> Queue:
         """The lines that can be the longest: those that no other one beats in every part."""
-        work, bytes_, messages = (part[:, None] for part in (self.work, self.bytes, self.messages))
-        as_long = (work <= self.work) & (bytes_ <= self.bytes) & (messages <= self.messages)
-        longer = as_long & ((work < self.work) | (bytes_ < self.bytes) | (messages < self.messages))
-        return self.chosen(~longer.any(axis=1))
+        mine = np.stack([self.work, self.bytes, self.again, self.messages])
+        as_long = (mine[:, :, None] <= mine[:, None, :]).all(axis=0)
+        longer = as_long & (mine[:, :, None] < mine[:, None, :]).any(axis=0)
+        return self.chosen(~longer.any(axis=1))._corners()
+
+    def _corners(self) -> Queue:
+        """Without lines between others: a line that is the longest for some costs is a corner of all lines' convex hull."""
+        from scipy.spatial import ConvexHull, QhullError
+
+        corners = np.stack([self.work, self.bytes, self.again, self.messages], axis=-1)
+        corners = corners[:, np.ptp(corners, axis=0) > 0]
+        try:
+            return self.chosen(np.sort(ConvexHull(corners / np.ptp(corners, axis=0)).vertices))
+        except (QhullError, ValueError):  # too few lines, or all in one plane
+            return self
 
     def chosen(self, which: Any) -> Queue:
         """Some of the lines."""
-        return Queue(*(part[which] for part in (self.work, self.bytes, self.messages, self.piece, self.server)))
+        return Queue(*(getattr(self, part.name)[which] for part in fields(self)))
 
-    def seconds(self, pass_s: Floats | float, cost: Cost) -> Floats:
-        """When each line ends: [..., lines] for arguments of shape [...]."""
-        a_pass, per_byte, per_message = (np.asarray(one)[..., None] for one in (pass_s, *cost))
-        ends: Floats = self.work * a_pass + self.bytes * per_byte + self.messages * per_message
+    def seconds(self, pass_s: Floats | float, cost: Cost, ordered: Any = 1.0, serial: Any = 0.0) -> Floats:
+        """When each line ends: [..., lines] for arguments of shape [...].
+
+        With ``ordered`` 0 every piece has to wait for, or keeps waiting, the whole pass.
+        """
+        a_pass, per_byte, per_message, order, share = (
+            np.asarray(one)[..., None] for one in (pass_s, *cost, ordered, serial)
+        )
+        work = 1 - (1 - self.work) * order
+        bytes_ = self.bytes + np.maximum(self.again, share * self.bytes * (self.again > 0))
+        ends: Floats = work * a_pass + bytes_ * per_byte + self.messages * per_message
         return ends
 
 
@@ -107,27 +130,48 @@ class Law:
         )
         forward_s, backward_s = share * step_s, (1 - share) * step_s
         costs = [Cost(factor / rate, factor * p.message) for factor in self.factors(nodes, p)]
-        forward = _end(self.forward, forward_s, *costs)
-        backward = _end(self.backward, backward_s, *costs)
+        forward = _end(self.forward, forward_s, *costs, p.ordered)
+        backward = _end(self.backward, backward_s, *costs, serial=p.serial)
         several = workers > 1
-        overhead = several * (p.overhead + (p.replica_overhead if self.copies_back else 0.0))
-        return Parts(forward, backward, overhead, self.tokens(nodes) * p.message)
+        overhead = several * (p.replica_overhead * (1 + np.log2(nodes)) if self.copies_back else p.overhead)
+        return Parts(forward, backward, overhead, self.tokens(nodes) * p.token)
 
     def factors(self, nodes: Any, p: Parameters) -> tuple[Floats, Floats]:
         """How often a byte of a queue passes through the endpoint that serves all, and through a worker's own."""
         nodes = np.asarray(nodes, float)
         beyond: Floats = np.asarray(nodes > 1, float)
-        served: Floats
         if isinstance(self.exchange, ServerExchange):
             served = nodes - float(self.exchange.shared_nodes)
             if self.exchange.shared_nodes:  # with a server beside every worker, none exchanges the whole model
                 beyond = beyond * np.where(nodes <= self.exchange.servers, self._distant, 1.0)
-        elif p.algorithm == "ring":  # each node passes on (n − 1)/n of the sum twice: Patarasuk and Yuan 2009
-            served = 2 * (nodes - 1) / nodes
-        else:  # up to the root and down again, one whole sum at every level that leaves a switch
-            levels = np.ceil(np.log2(np.maximum(nodes / p.switch_nodes, 1)) - 1e-9)
-            served = 2 * np.where(nodes > 1, np.maximum(levels, 1), 0)
+            crowded = 1 + np.asarray(p.contention) * self.crowding(nodes)
+            return served * crowded, beyond * crowded
+        # Each node of a ring passes on (n − 1)/n of the sum twice: Patarasuk and Yuan 2009. A tree's sums go up to the root
+        # and down again, one whole sum at every level that leaves a switch.
+        levels = np.ceil(np.log2(np.maximum(nodes / p.switch_nodes, 1)) - 1e-9)
+        tree = 2 * np.where(nodes > 1, np.maximum(levels, 1), 0)
+        served = np.where(np.asarray(p.tree) > 0.5, tree, 2 * (nodes - 1) / nodes)
         return served, beyond
+
+    def crowding(self, nodes: Any) -> Floats:
+        """How much the exchange is one of everybody with everybody, from 0 to 1, as arrays of the shape of ``nodes``.
+
+        The share of the fullest endpoint's bytes that an average node has, to the fourth power, and none between pairs. The
+        power was chosen on results/experiments/ps-bottleneck: slices on every node take 1.35 and 1.5 times as long there,
+        whole tensors, whose fullest server has 1.4 times the mean, at most 1.06 times.
+        """
+        assert isinstance(self.exchange, ServerExchange)
+        nodes = np.asarray(nodes, float)
+        peers = np.minimum(nodes, self.exchange.servers) - float(self.exchange.shared_nodes)
+        mean = self._held.sum() / np.maximum(nodes, self.exchange.servers)
+        share = np.minimum(mean / self._held.max(), 1.0)
+        return np.asarray(np.where(peers > 1, (1 - 1 / np.maximum(peers, 1)) * share**4, 0.0))
+
+    @cached_property
+    def _held(self) -> Floats:
+        """Bytes on each server."""
+        assert isinstance(self.exchange, ServerExchange)
+        return np.asarray(bytes_per_server(self.exchange.pieces, self.exchange.servers), float)
 
     @cached_property
     def _distant(self) -> float:
@@ -135,18 +179,24 @@ class Law:
 
         Measured: two nodes with two servers take half as long as with all bytes (docs/experiments.md).
         """
-        assert isinstance(self.exchange, ServerExchange)
-        held = bytes_per_server(self.exchange.pieces, self.exchange.servers)
-        return 1 - min(held) / sum(held)
+        return float(1 - self._held.min() / self._held.sum())
 
     def tokens(self, nodes: Any) -> Any:
-        """Messages of a step's barrier through the server that has most of them (see ``ServerExchange``)."""
+        """Tokens of a step's barrier that the busiest server puts into its queues (see ``ServerExchange``)."""
         if not isinstance(self.exchange, ServerExchange) or self.exchange.tokens == "none":
             return 0.0 * nodes
         each = nodes * (nodes - 1)
         if self.exchange.tokens == "all_to_all":
             return each
         return each * len(self.exchange.pieces) / self.exchange.servers
+
+    def unhidden(self) -> Law:
+        """The same exchange if nothing travelled while anything is computed."""
+
+        def late(phase: Phase) -> Phase:
+            return Phase(*(queue and replace(queue, work=np.ones_like(queue.work)) for queue in phase))
+
+        return replace(self, forward=self.forward and late(self.forward), backward=late(self.backward))
 
 
 class Parts(NamedTuple):
@@ -164,12 +214,14 @@ class Parts(NamedTuple):
         return total
 
 
-def _end(phase: Phase | None, pass_s: Floats, served: Cost, own: Cost) -> Floats:
+def _end(
+    phase: Phase | None, pass_s: Floats, served: Cost, own: Cost, ordered: Any = 1.0, serial: Any = 0.0
+) -> Floats:
     """When a pass ends: with its compute, or with the last line."""
     ends = pass_s
     for queue, cost in zip(phase or (), (served, own), strict=False):
-        if queue is not None:
-            ends = np.maximum(ends, queue.seconds(pass_s, cost).max(axis=-1))
+        if queue is not None and np.any(cost.per_byte):  # on one node there is nothing to wait for
+            ends = np.maximum(ends, queue.seconds(pass_s, cost, ordered, serial).max(axis=-1))
     return ends
 
 
@@ -198,6 +250,7 @@ def _allreduce(exchange: AllreduceExchange, profile: Profile) -> Law:
     queue = Queue(
         work=profile.left[last],
         bytes=np.cumsum(sizes[::-1])[::-1],
+        again=np.zeros(len(buffers)),
         messages=np.ones(len(buffers)) if free else np.arange(len(buffers), 0, -1.0),
         piece=last,
         server=np.full(len(buffers), WORKER),
@@ -237,16 +290,14 @@ def _queue(left: Floats, bytes_: Floats, server: Integers, these: Integers, pull
     largest k binds (the two-machine flow shop of Johnson 1954).
     """
     left, bytes_ = left[these], bytes_[these]
-    until, numbers = np.cumsum(bytes_), np.arange(1.0, len(bytes_) + 1)
-    if pulled_again:
-        until, numbers = until + np.maximum.accumulate(bytes_), numbers + 1
-    return Queue(left, until, numbers, these, server[these])
+    again = np.maximum.accumulate(bytes_) * pulled_again
+    return Queue(left, np.cumsum(bytes_), again, np.arange(1.0, len(bytes_) + 1) + pulled_again, these, server[these])
 
 
 def _joined(queues: list[Queue]) -> Queue:
     return Queue(
         *(
-            np.concatenate([getattr(one, part) for one in queues])
-            for part in ("work", "bytes", "messages", "piece", "server")
+            np.concatenate([getattr(one, part.name) for one in queues])
+            for part in fields(Queue)
         )
     )

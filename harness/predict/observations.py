@@ -7,7 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache, cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from harness import backend as backends
@@ -21,8 +21,12 @@ from harness.spec import RunSpec
 if TYPE_CHECKING:
     import pandas
 
-# How far a step may be from the law for reasons that the law does not know, as a share.
-DISCREPANCY = 0.02
+# The relative standard error of a mean step. That of repeats knows nothing of other days and other allocations: it is never
+# taken to be less than LEAST_ERROR. Where no spread was published it is taken to be UNPUBLISHED.
+LEAST_ERROR, UNPUBLISHED = 0.01, 0.02
+# What a published table says of runs that are the best of a search, and the strategy that lost it.
+SEARCHED = "best PS count for this size"
+LOST = {"parameter_server": "distributed_replicated", "distributed_replicated": "parameter_server"}
 # What one worker must do alike for its step to be the same.
 WORK = ("model", "batch_size", "image_size", "data", "precision", "threads", "training")
 
@@ -49,7 +53,8 @@ class Observation:
 
     ``step_s`` is in seconds, or in steps of a single worker where only an efficiency was published. ``single_s`` is a
     single worker's step in the same unit, None where nobody measured it; ``work`` then tells which runs have it in common.
-    ``error`` is the relative standard error of ``step_s``, the law's own shortcomings included.
+    ``error`` is the relative standard error of ``step_s``. ``beaten`` are the laws of what was tried in its place and was not
+    faster.
     """
 
     backend: str
@@ -65,6 +70,13 @@ class Observation:
     work: Hashable
     error: float
     relative: bool = False
+    published: bool = False
+    beaten: tuple[Law, ...] = ()
+
+    @property
+    def way(self) -> tuple[str, str, int]:
+        """What runs have in common for which the law is wrong in the same way: backend, model, and how tensors are cut."""
+        return way_of(self.backend, self.model, self.law)
 
     @property
     def img_per_s(self) -> float:
@@ -76,6 +88,12 @@ class Observation:
         """``parameter_server, 128 workers, 116 ps``."""
         servers = f", {self.ps} ps" if self.ps else ""
         return f"{self.backend}, {self.workers:,} worker{'s' * (self.workers > 1)}{servers}"
+
+
+def way_of(backend: str, model: str, law_: Law) -> tuple[str, str, int]:
+    """See ``Observation.way``."""
+    pieces = law_.exchange.pieces if isinstance(law_.exchange, ServerExchange) else ()
+    return backend, model, len(pieces)
 
 
 @dataclass(frozen=True)
@@ -93,9 +111,22 @@ class Group:
         return f"{system}, {software}, {mechanism}" + (f" over {transport}" if transport else "")
 
     @property
-    def replicas(self) -> bool:
-        """Whether some run copied variables back to replicas."""
-        return any(one.law.copies_back for one in self.observations)
+    def published(self) -> bool:
+        """Whether all of it is published measurements."""
+        return all(one.published for one in self.observations)
+
+    @cached_property
+    def selected_on(self) -> bool:
+        """Whether the law was chosen with these very measurements in sight: then nothing of them was ever held out."""
+        return self.published and (self.key.system, self.key.software) in _known()
+
+
+@cache
+def _known() -> frozenset[tuple[str, str]]:
+    """System and software of the published measurements that come with harness, on which the law was chosen."""
+    from harness import published
+
+    return frozenset((row.system, row.framework) for row in published.select(""))
 
 
 def groups(
@@ -238,13 +269,27 @@ def _observation(row: dict[str, Any], singles: dict[Hashable, float]) -> Observa
         work=work_of(row),
         error=_error(row),
         relative=relative,
+        published=row["origin"] == "published",
+        beaten=_beaten(row),
     )
 
 
 def _error(row: dict[str, Any]) -> float:
-    repeats = len(row["values"])
-    spread = row["stdev"] / row["img_per_s"] / math.sqrt(repeats) if repeats > 1 else 0.0
-    return math.hypot(DISCREPANCY, spread)
+    """Repeats of ours are independent. A published standard deviation is taken as it is: of how many runs in how many
+    allocations it is, few sources say.
+    """
+    if row["origin"] == "published" and not row["stdev"] >= 0:
+        return UNPUBLISHED
+    repeats = max(1, len(row["values"])) if row["origin"] != "published" else 1
+    spread = row["stdev"] / row["img_per_s"] / math.sqrt(repeats) if row["stdev"] > 0 else 0.0
+    return math.hypot(LEAST_ERROR, spread)
+
+
+def _beaten(row: dict[str, Any]) -> tuple[Law, ...]:
+    """The other strategy with as many servers, where both were tried."""
+    if SEARCHED not in row["note"] or row["backend"] not in LOST or row["workers"] == 1:
+        return ()
+    return (_law_of(row | {"backend": LOST[row["backend"]]}),)
 
 
 def _law_of(row: dict[str, Any]) -> Law:

@@ -7,11 +7,9 @@ say much they overrule it; where they say nothing it keeps a parameter from absu
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache
-from math import log
-from typing import Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +17,6 @@ from numpy.typing import NDArray
 from harness.published import FOLDER
 
 Value = float | NDArray[np.float64]
-Algorithm = Literal["ring", "tree"]
 
 # The share of a training step that is its forward pass. Multiply-adds alone give 1/3: backward computes two products for
 # every one of forward. Measured on GPUs with cuDNN 5: 0.29 on a K40c (ResNet-50, VGG-16), 0.31 to 0.33 on a GTX 1080
@@ -36,6 +33,24 @@ class Prior:
     typical: float
     factor: float
 
+    def at(self, score: Value) -> Value:
+        """The value that is ``score`` standard deviations above the typical one."""
+        value: Value = self.typical * self.factor**score
+        return value
+
+
+@dataclass(frozen=True)
+class Share:
+    """A typical share, and its standard deviation; values end at 0 and 1."""
+
+    typical: float
+    deviation: float
+
+    def at(self, score: Value) -> Value:
+        """The value that is ``score`` standard deviations above the typical one."""
+        value: Value = np.clip(self.typical + self.deviation * score, 0.0, 1.0)
+        return value
+
 
 @dataclass(frozen=True)
 class Quantity:
@@ -45,16 +60,17 @@ class Quantity:
     unit: str
     scale: float
     meaning: str
-    prior: Prior
+    prior: Prior | Share
 
     @property
     def si(self) -> str:
-        """The unit of its values."""
-        return "B/s" if self.unit == "GB/s" else "s"
+        """The unit of its values; "" for a pure number."""
+        return {"GB/s": "B/s", "": ""}.get(self.unit, "s")
 
 
 # gRPC as users of 2017 reported it: 0.1 to 0.2 GB/s before August of that year, 0.8 GB/s after. Where a network's line rate
-# is known, toolkits reach a share of it: gRPC about a fifth, MPI and NCCL about a half.
+# is known, toolkits reach a share of it: gRPC about a fifth, MPI and NCCL about a half. The fifth is what the tables in
+# results/reference say themselves, so it is no independent knowledge there.
 UNKNOWN_THROUGHPUT = Prior(0.5e9, 4.5)
 SHARE_OF_LINE = {"grpc": Prior(0.2, 2.7), "": Prior(0.5, 2.7)}
 
@@ -67,52 +83,77 @@ THROUGHPUT = Quantity(
 )
 # Gradients leave a GPU and come back through the host once per step: 2 × 95 MB at 5 GB/s are 0.04 s.
 OVERHEAD = Quantity(
-    "overhead", "ms", 1e3, "what a step of several workers costs besides, whatever their number", Prior(0.04, 2.7)
+    "overhead", "ms", 1e3, "what a step of several workers costs in addition, whatever their number", Prior(0.04, 2.7)
 )
 REPLICA_OVERHEAD = Quantity(
     "replica_overhead",
     "ms",
     1e3,
-    "what copying back variable by variable adds (distributed_replicated)",
+    "the same where parameters are copied back to replicas (distributed_replicated); once more for every doubling of nodes",
     Prior(0.04, 2.7),
 )
-NAMES = (
-    "throughput",
-    "overhead",
-    "replica_overhead",
-    "message",
-)  # of those that are fitted, in the order of Parameters
-MESSAGE = Quantity("message", "µs", 1e6, "what a message costs a node besides its bytes", Prior(1e-6, 2.7))
+MESSAGE = Quantity("message", "µs", 1e6, "what a message costs an endpoint in addition to its bytes", Prior(1e-6, 2.7))
+TOKEN = Quantity(
+    "token", "µs", 1e6, "what a token of the step's barrier costs the server that holds its queue", Prior(1e-6, 2.7)
+)
+# From results/experiments/ps-bottleneck (slices on 4 of 4 and 8 of 8 nodes) and from sockets without a framework on the same
+# links, which took 1.4 times as long as the law on 8 and 16 nodes and 1.7 times on 32.
+CONTENTION = Quantity(
+    "contention",
+    "",
+    1.0,
+    "how much longer an exchange takes when every node sends to and receives from every other as much as it can",
+    Prior(0.5, 1.6),
+)
+# In the same experiment 0.65 to 0.72: a step with one server took 1.5 to 1.7 times its bytes at the throughput. The tables of
+# 2017 want less of it, so anything is possible beforehand.
+SERIAL = Quantity(
+    "serial",
+    "",
+    1.0,
+    "the share of a server's gradients that must be there before parameters come back (distributed_replicated)",
+    Share(0.5, 0.5),
+)
+FITTED = (THROUGHPUT, OVERHEAD, REPLICA_OVERHEAD, MESSAGE, TOKEN, CONTENTION, SERIAL)
 
 
 @dataclass(frozen=True)
 class Parameters:
     """The values of a system and transport, or arrays of them. ``throughput`` is in bytes/s, all times are in seconds.
 
-    ``forward_share`` is that of a step's compute. ``algorithm`` is how gradients are summed without servers: in a ring, or
-    along a tree. ``switch_nodes`` nodes share a switch; the levels of a tree that lie within a switch cost nothing.
+    The fields that are named in ``FITTED`` are explained there. ``forward_share`` is that of a step's compute. ``ordered`` is
+    1 where parameters are pulled in the order of their use, so that a forward pass hides most of that, and 0 where they
+    come in no order, so that it begins when the last one is there. ``tree`` is 1 where gradients are summed along a tree,
+    and 0 where they go around a ring. ``switch_nodes`` nodes share a switch; the levels of a tree that lie within a switch
+    cost nothing.
     """
 
     throughput: Value
     overhead: Value = 0.0
     replica_overhead: Value = 0.0
     message: Value = 0.0
+    token: Value = 0.0
+    contention: Value = 0.0
+    serial: Value = 0.0
     forward_share: Value = FORWARD_SHARE["cuda"]
-    algorithm: Algorithm = "ring"
+    ordered: Value = 1.0
+    tree: Value = 0.0
     switch_nodes: int = 1
 
     @property
     def summed(self) -> str:
         """How gradients are summed, in words."""
-        return {"ring": "around a ring", "tree": "along a tree"}[self.algorithm]
+        return "along a tree" if float(self.tree) > 0.5 else "around a ring"
 
-    def with_values(self, values: Mapping[str, Value]) -> Parameters:
-        """With other ``values`` of some of ``NAMES``."""
-        changed = [values.get(name, getattr(self, name)) for name in NAMES]
-        throughput, overhead, replica_overhead, message = changed
-        return Parameters(
-            throughput, overhead, replica_overhead, message, self.forward_share, self.algorithm, self.switch_nodes
-        )
+    def plain(self) -> Parameters:
+        """With numbers in place of arrays of no dimension."""
+        values: dict[str, Any] = {part.name: float(getattr(self, part.name)) for part in fields(self)}
+        return Parameters(**values | {"switch_nodes": self.switch_nodes})
+
+    def in_units_of(self, single_s: float) -> Parameters:
+        """Parameters that were fitted in steps of a single worker, for one whose step takes ``single_s`` seconds."""
+        times = {q.name: getattr(self, q.name) * single_s for q in FITTED if q.si == "s"}
+        return replace(self, throughput=self.throughput / single_s, **times)
 
 
 @dataclass(frozen=True)
@@ -152,8 +193,3 @@ def networks() -> tuple[Network, ...]:
 def network(system: str) -> Network:
     """What is known of the network of ``system`` (or of a site with that name); nothing if it is not listed."""
     return next((one for one in networks() if system in (one.system, one.site)), Network())
-
-
-def normal(prior: Prior) -> tuple[float, float]:
-    """Mean and standard deviation of the logarithm."""
-    return log(prior.typical), log(prior.factor)

@@ -40,7 +40,8 @@ class Timeline:
 def timeline(law: Law, profile: Profile, nodes: int, workers: int, step_s: float, parameters: Parameters) -> Timeline:
     """The step of ``law`` on ``nodes`` nodes, simulated: an endpoint takes one piece at a time, in the order of the pass.
 
-    A worker's own endpoint, which all its pieces pass, is not drawn; where it bounds the step the spans end before it does.
+    Where gradients share a link (``Parameters.serial``), what comes back is drawn as late as the law says that it ends. A
+    worker's own endpoint, which all its pieces pass, is not drawn; where it bounds the step the spans end before it does.
     """
     p = parameters
     exchange = law.exchange
@@ -56,6 +57,10 @@ def timeline(law: Law, profile: Profile, nodes: int, workers: int, step_s: float
         spans += [*pulled, *pushed]
     else:
         spans += _pushed_and_pulled(exchange, law, profile, nodes, turn, step_s - forward_s, p)
+        late = turn + float(parts.backward) - max(one.end for one in spans)
+        if float(p.serial) and late > 0:
+            later = [one._replace(start=one.start + late, end=one.end + late) for one in spans if one.kind == "pull"]
+            spans = [*(one for one in spans if one.kind != "pull"), *later]
     # Forward computes when its parameters are there; drawn at its end, as one piece.
     spans.append(Span("forward", WORKER, "", turn - forward_s, turn))
     spans.append(Span("backward", WORKER, "", turn, turn + step_s - forward_s))

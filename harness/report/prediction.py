@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from harness.predict.curves import CURVES, errors
 from harness.predict.explain import Explanation, rate, seconds, sentences, size
 from harness.predict.fitting import LEVEL, Fit, mean_error, tested
 from harness.predict.forecast import Basis, Prediction, What
@@ -36,7 +37,11 @@ def predictions(what: What, basis: Basis, found: Sequence[Prediction]) -> str:
     right = set(range(len(header)))
     title = f"{what.backend}, {what.model}, {what.batch_size} images per device and step"
     told = [f"  {line}" for line in basis.told]
-    return "\n".join([title, "", table(rows, right), "", "made from", *told])
+    return "\n".join([*_warning(basis), title, "", table(rows, right), "", "made from", *told])
+
+
+def _warning(basis: Basis) -> list[str]:
+    return [f"MISFIT: {basis.warning}"] if basis.warning else []
 
 
 def waits_for(one: Prediction) -> str:
@@ -60,43 +65,87 @@ def explanation(one: Explanation, measured_s: float | None = None, counted: Sequ
         title += f"; measured {seconds(measured_s)} ({measured_s / prediction.step_s - 1:+.1%})"
     said = [f"  {line}" for line in sentences(one)]
     return "\n".join(
-        [title, *said, *(f"  {line}" for line in counted), "", "made from", *map("  {}".format, one.basis.told)]
+        [
+            *_warning(one.basis),
+            *(title, *said, *(f"  {line}" for line in counted), "", "made from"),
+            *map("  {}".format, one.basis.told),
+        ]
     )
 
 
 def fits(found: Sequence[Fitted], left_out: Sequence[str]) -> str:
-    """How well the law does, system by system and backend by backend, and the parameters."""
-    held = any(one[2] is not None for one in found)
-    header = ["system", "software", "backend", "transport", "runs", "fitted", "MAPE", "worst", "at", "left one out"]
-    rows = [[*header, *(["held out", "their MAPE", "worst", "at"] if held else [])]]
-    for fit, alone, unseen in found:
-        for backend in sorted({one.backend for one in tested(fit.group.observations)}):
-            rows.append(_accuracy(fit, alone, unseen if held else None, backend, held))
-    right = {4, 5, 6, 7, 9, 10, 11, 12}
-    said = [table(rows, right), ""]
+    """Which fits the measurements contradict; how well the law does, group by group, beside curves that know nothing of
+    networks; and the parameters.
+    """
+    tests = any(one[2] is not None for one in found)
+    # What the law was chosen on was never held out, whatever is left out of a fit.
+    kept = {"selected on" if fit.group.selected_on else "held out" for fit, _, unseen in found if unseen}
+    name = " / ".join(sorted(kept))
+    header = ["system", "software", "mechanism", "runs", "numbers", "MAPE", "worst", "at", "χ²", "p", "left one out"]
+    rows = [[*header, *([name, "their MAPE", "worst", "at", "in 90 %"] if tests else [])]]
+    rows += [_accuracy(fit, alone, unseen, tests) for fit, alone, unseen in found]
+    said = [f"MISFIT: {fit.group.name}: {fit.misfit.told}" for fit, _, _ in found if fit.misfit.contradicts]
+    said += [*([""] if said else []), table(rows, {3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 15}), ""]
+    curves = [_beside(fit, unseen, tests) for fit, _, unseen in found]
+    header = ["system", "software", "mechanism", "the law", *CURVES, "least"]
+    header += ["the law", *CURVES, "least"] if tests else []
+    said += [f"MAPE beside that of curves that know nothing of networks{f', then on runs {name}' * tests}", ""]
+    said += [table([header, *curves], {3, 4, 5, 6, 8, 9, 10, 11}), ""]
     for fit, _, _ in found:
         said += [fit.group.name, *(f"  {line}" for line in parameters(fit)), ""]
-    errors = [error for _, _, unseen in found if unseen for error in unseen.errors]
-    if errors:
-        worst = max(errors, key=abs)
-        said.append(f"Held out: {plural(len(errors), 'run')}, MAPE {mean_error(errors):.1%}, worst {worst:+.1%}.")
+    every = [error for _, _, unseen in found if unseen for error in unseen.errors]
+    if every:
+        worst = max(every, key=abs)
+        inside = sum(unseen.covered for _, _, unseen in found if unseen)
+        said.append(
+            f"{name[0].upper()}{name[1:]}: {plural(len(every), 'run')}, MAPE {mean_error(every):.1%}, worst {worst:+.1%}, "
+            f"{inside} of them in their intervals."
+        )
+    if "selected on" in kept:
+        said.append("Selected on: left out of the fit, but the law was chosen with these measurements in sight.")
     said.append("Errors are predicted over measured throughput, minus 1. Intervals hold 90 %.")
+    said.append("Numbers: how many the runs determine. χ²: of the runs, with measurement errors alone.")
     said += [f"left out: {one}" for one in left_out]
     return "\n".join(said)
 
 
-def _accuracy(fit: Fit, alone: Sequence[float], held: HeldOut | None, backend: str, wide: bool) -> list[str]:
+def _accuracy(fit: Fit, alone: Sequence[float], held: HeldOut | None, wide: bool) -> list[str]:
+    key, misfit = fit.group.key, fit.misfit
+    these = list(zip(tested(fit.group.observations), fit.errors, strict=True))
+    line = [key.system, key.software, _mechanism(fit), str(len(these)), f"{fit.fitted:.1f}", *_mean_and_worst(these)]
+    line += [f"{misfit.chi2:.1f}", "–" if misfit.p_value is None else f"{misfit.p_value:.2g}"]
+    line.append(f"{mean_error(alone):.1%}" if alone else "–")
+    if wide and held:
+        unseen = list(zip(held.unseen, held.errors, strict=True))
+        line += [str(len(unseen)), *_mean_and_worst(unseen), f"{held.covered} of {len(unseen)}"]
+    return line + ["–"] * (5 * wide + 11 - len(line))
+
+
+def _mechanism(fit: Fit) -> str:
+    return fit.group.key.mechanism + (f" over {fit.group.key.transport}" if fit.group.key.transport else "")
+
+
+def _beside(fit: Fit, held: HeldOut | None, wide: bool) -> list[str]:
+    """The law's mean error and those of the curves, and which is the least; then the same for runs that were left out."""
     key = fit.group.key
-    runs = tested(fit.group.observations)
-    these = [(one, error) for one, error in zip(runs, fit.errors, strict=True) if one.backend == backend]
-    others = [error for one, error in zip(runs, alone, strict=False) if one.backend == backend]
-    line = [key.system, key.software, backend, key.transport, str(len(these)), str(fit.fitted), *_mean_and_worst(these)]
-    line.append(f"{mean_error(others):.1%}" if others else "–")
+    line = [key.system, key.software, _mechanism(fit)]
+    line += _ranked(fit.errors, _curves(fit))
     if wide:
-        unseen = list(zip(held.unseen, held.errors, strict=True)) if held else []
-        unseen = [(one, error) for one, error in unseen if one.backend == backend]
-        line += [str(len(unseen)), *_mean_and_worst(unseen)] if unseen else ["–"] * 4
+        found = {name: errors(name, held.seen, held.unseen) if held else None for name in CURVES}
+        line += _ranked(held.errors if held else None, found)
     return line
+
+
+def _curves(fit: Fit) -> dict[str, tuple[float, ...] | None]:
+    runs = fit.group.observations
+    return {name: errors(name, runs, tested(runs)) for name in CURVES}
+
+
+def _ranked(law: Sequence[float] | None, others: Mapping[str, Sequence[float] | None]) -> list[str]:
+    """Mean errors, and the name of the smallest."""
+    means = {name: mean_error(each) for name, each in {"the law": law, **others}.items() if each}
+    shown = [f"{means[name]:.1%}" if name in means else "–" for name in ("the law", *others)]
+    return [*shown, min(means, key=lambda name: means[name]) if len(means) > 1 else "–"]
 
 
 def _mean_and_worst(errors: Sequence[tuple[Observation, float]]) -> tuple[str, str, str]:
@@ -109,26 +158,40 @@ def _size(one: Observation) -> str:
 
 
 def parameters(fit: Fit) -> list[str]:
-    """Each parameter with its interval, unit, and where it is from."""
+    """Each parameter's median with its interval, unit, and where it is from; then what else the fit rests on."""
     lines = []
     for one in fit.estimates:
         q = one.quantity
         value, low, high = (f"{each * q.scale:.3g}" for each in (one.value, one.low, one.high))
-        lines.append(f"{q.name.replace('_', ' ')}: {value} {q.unit} ({low} – {high}); {one.how}: {q.meaning}")
+        unit = f" {q.unit}" if q.unit else ""
+        lines.append(f"{q.name.replace('_', ' ')}: {value}{unit} ({low} – {high}); {one.how}: {q.meaning}")
+    lines += [
+        f"only the sum is identified: {' + '.join(one.names)} = {seconds(one.value)} ({seconds(one.low)} – {seconds(one.high)})"
+        for one in fit.sums
+    ]
     p = fit.parameters
-    if len(fit.errors) < fit.fitted:
-        lines.append("fewer runs than numbers fitted: what was known beforehand decides much of it")
     if all(one.relative for one in fit.group.observations):
         lines.append("only efficiencies were published: a single worker's step counts as 1 s in GB/s and ms")
     how = "assumed; see docs/scaling-model.md" if fit.group.forward_share is None else "as given"
-    lines.append(f"forward share of compute: {p.forward_share:g} ({how})")
-    if fit.group.key.mechanism == "allreduce":
-        free = f", levels within {p.switch_nodes} nodes free" if p.algorithm == "tree" and p.switch_nodes > 1 else ""
-        lines.append(f"gradients summed: {p.summed}{free}")
+    lines.append(f"forward share of compute: {fit.problems[0].share.typical:g} ({how})")
+    lines += _structure(fit)
     for work, step_s in fit.singles.items():
         run = next(one for one in fit.group.observations if one.work == work)
         lines.append(f"one worker, {run.model}: {seconds(step_s)} per step ({run.batch / step_s:,.4g} img/s; fitted)")
+    lines.append(f"{fit.misfit.chances}; {fit.effective:,.0f} effective draws from the posterior distribution")
+    if p.tree and p.switch_nodes > 1:
+        lines.append(f"levels of the tree within {p.switch_nodes} nodes are taken to be free")
     return lines
+
+
+def _structure(fit: Fit) -> list[str]:
+    """What the law leaves open, and with what probability it is one or the other."""
+    if len(fit.chances) == 1:
+        return []
+    first = fit.chances[0]
+    if fit.group.key.mechanism == "servers":
+        return [f"parameters are pulled in the order of their use: with probability {first:.0%}, else in none"]
+    return [f"gradients are summed around a ring: with probability {first:.0%}, else along a tree"]
 
 
 def fits_as_json(found: Sequence[Fitted], left_out: Sequence[str]) -> str:
@@ -140,8 +203,17 @@ def _fit_as_dict(fit: Fit, alone: tuple[float, ...], held: HeldOut | None) -> di
     runs = tested(fit.group.observations)
     return {
         **fit.group.key._asdict(),
-        "fitted": fit.fitted,
+        "numbers": fit.fitted,
         "mape": mean_error(fit.errors),
+        "misfit": {
+            "contradicts": fit.misfit.contradicts,
+            "chi2": fit.misfit.chi2,
+            "degrees_of_freedom": fit.misfit.freedom,
+            "p": fit.misfit.p_value,
+        },
+        "curves": {name: each and mean_error(each) for name, each in _curves(fit).items()},
+        "effective_draws": fit.effective,
+        "selected_on": fit.group.selected_on,
         "left_one_out_mape": mean_error(alone) if alone else None,
         "parameters": {
             one.quantity.name: {
@@ -149,12 +221,17 @@ def _fit_as_dict(fit: Fit, alone: tuple[float, ...], held: HeldOut | None) -> di
                 "low": one.low,
                 "high": one.high,
                 "unit": one.quantity.si,
+                "identified": one.identified,
                 "how": one.how,
             }
             for one in fit.estimates
         },
-        "forward_share": fit.parameters.forward_share,
-        "algorithm": fit.parameters.algorithm if fit.group.key.mechanism == "allreduce" else None,
+        "sums": [{"names": one.names, "value": one.value, "low": one.low, "high": one.high} for one in fit.sums],
+        "forward_share": fit.problems[0].share.typical,
+        "structures": [
+            {**problem.structure, "probability": chance}
+            for problem, chance in zip(fit.problems, fit.chances, strict=True)
+        ],
         "runs": [_run(one, error) for one, error in zip(runs, fit.errors, strict=True)],
         "held_out": [_run(one, error) for one, error in zip(held.unseen, held.errors, strict=True)] if held else [],
     }
@@ -187,5 +264,11 @@ def predictions_as_json(what: What, basis: Basis, found: Sequence[Prediction]) -
         for one in found
     ]
     return json.dumps(
-        {"backend": what.backend, "model": what.model, "made_from": list(basis.told), "predictions": points}
+        {
+            "backend": what.backend,
+            "model": what.model,
+            "warning": basis.warning or None,
+            "made_from": list(basis.told),
+            "predictions": points,
+        }
     )

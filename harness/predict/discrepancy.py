@@ -1,0 +1,74 @@
+"""What a law leaves out: unknown, alike at sizes that are near one another, and larger the further they are apart.
+
+The logarithm of measured over predicted steps is taken to wander with the logarithm of the workers, from 0 at a single one:
+its variance grows by ``scale``² with every doubling (Brownian motion; a discrepancy as in Kennedy and O'Hagan 2001). So what
+is missing at the measured sizes is continued to others, and one is the less sure of it the further away they are. What is
+missing in one way of training (``Observation.way``) is missing in another by half.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from harness.predict.profile import Floats
+
+SHARED = 0.5  # of two ways' variance
+# The scale beforehand: half of a t distribution. Most laws are good to a per cent per doubling; some are wrong by much more.
+TYPICAL, FREEDOM = 0.01, 3
+
+
+def scale_at(score: Floats) -> Floats:
+    """The scale at a standard normal ``score``: the larger, the larger."""
+    from scipy.special import ndtr, stdtrit
+
+    return np.asarray(-TYPICAL * stdtrit(FREEDOM, 0.5 * ndtr(-score)))
+
+
+class Discrepancy:
+    """Of measurements at ``workers`` [runs] in ``ways`` [runs], whose logarithms have the standard errors ``errors`` [runs]."""
+
+    def __init__(self, workers: Sequence[int], ways: Sequence[Hashable], errors: Sequence[float]) -> None:
+        self.ways = list(ways)
+        self.sizes = np.log2(np.asarray(workers, float))
+        self.errors = np.asarray(errors, float)
+        alike = np.array([[one == other for other in self.ways] for one in self.ways], bool).reshape([len(ways)] * 2)
+        covariance = np.minimum(self.sizes[:, None], self.sizes) * np.where(alike, 1.0, SHARED)
+        values, self.vectors = np.linalg.eigh(covariance / self.errors[:, None] / self.errors)
+        self.values = np.maximum(values, 0.0)
+
+    def _white(self, residuals: Floats) -> Floats:
+        """Independent of each other, with variances 1 + scale² × ``values``."""
+        return np.asarray(residuals / self.errors @ self.vectors)
+
+    def log_likelihood(self, residuals: Floats, scale: Floats) -> Floats:
+        """Of residuals [draws, runs], without a constant: [draws]."""
+        variances = 1 + scale[:, None] ** 2 * self.values
+        return np.asarray(-0.5 * (self._white(residuals) ** 2 / variances + np.log(variances)).sum(axis=-1))
+
+    def continued(self, residuals: Floats, scale: Floats) -> Continued:
+        """Given residuals [draws, runs], logarithms of measured over predicted steps, and scales [draws]."""
+        variances = 1 + scale[:, None] ** 2 * self.values
+        return Continued(self, scale, self._white(residuals) / variances, 1 / variances)
+
+
+@dataclass(frozen=True, eq=False)
+class Continued:
+    """A discrepancy that was seen at some sizes, at others. ``scale`` is [draws], ``seen`` and ``known`` [draws, runs]."""
+
+    discrepancy: Discrepancy
+    scale: Floats
+    seen: Floats
+    known: Floats
+
+    def at(self, workers: int, way: Hashable, random: np.random.Generator) -> Floats:
+        """Draws [draws] of the logarithm of measured over predicted steps."""
+        d = self.discrepancy
+        size = float(np.log2(workers))
+        alike = np.array([way == other for other in d.ways], bool)
+        shared = np.minimum(d.sizes, size) * np.where(alike, 1.0, SHARED) / d.errors @ d.vectors
+        mean = self.scale**2 * (self.seen @ shared)
+        variance = self.scale**2 * size - self.scale**4 * (self.known @ shared**2)
+        return np.asarray(mean + np.sqrt(np.maximum(variance, 0.0)) * random.standard_normal(len(self.scale)))

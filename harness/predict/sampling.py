@@ -1,0 +1,144 @@
+"""Draws from a posterior distribution of a few dimensions that may be bent, flat in places, and of several peaks.
+
+The coordinates are standard normal beforehand, so that draws from that cover everything that is possible. From there the
+likelihood is raised to growing powers; at each, new points are drawn around those that explain the measurements best, and
+weighted with what they stand for (population Monte Carlo: Cappé, Guillin, Marin, Robert 2004, with the kernels of West
+1993). It ends when the weighted points are worth ``WANTED`` independent ones by Kish's formula, and says if they are not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from harness.predict.profile import Floats
+
+SEED = 2017
+POINTS = 4000  # of each population
+WANTED = 600
+ROUNDS = 25  # populations after which it gives up
+LEAST = 0.12  # share of a population that must still count when the power grows, at first
+KERNELS = 256
+WIDTH = 0.35  # of a kernel, as a share of the population's variance
+FREEDOM = 8  # of the kernels, whose tails are a t distribution's
+
+LogLikelihood = Callable[[Floats], Floats]
+
+
+@dataclass(frozen=True)
+class Population:
+    """Points [points, dimensions] with their weights [points], which sum to 1.
+
+    ``effective`` is the number of independent draws that they are worth. ``log_evidence`` is the logarithm of the mean
+    likelihood beforehand, by which two models of the same measurements are compared. ``first`` are the points that it
+    began with, drawn beforehand, the likeliest one first.
+    """
+
+    points: Floats
+    weights: Floats
+    effective: float
+    log_evidence: float
+    first: Floats
+
+    def draw(self, count: int, random: np.random.Generator) -> Floats:
+        """So many points [count, dimensions], each as often as its weight says, in no order."""
+        places = (np.arange(count) + random.random()) / count
+        chosen = np.searchsorted(np.cumsum(self.weights), places).clip(0, len(self.points) - 1)
+        return np.asarray(self.points[random.permutation(chosen)])
+
+
+def sample(log_likelihood: LogLikelihood, dimensions: int, points: int = POINTS, seed: int = SEED) -> Population:
+    """Draw from the distribution with that likelihood and standard normal coordinates beforehand.
+
+    ``log_likelihood`` takes points [points, dimensions]. The same arguments give the same draws.
+    """
+    random = np.random.default_rng(seed)
+    found = random.standard_normal((points, dimensions))
+    likely, before = log_likelihood(found), _log_normal(found)
+    first = found[np.argsort(-(likely + before))]
+    proposed = before
+    power, least = 0.0, LEAST * points
+    kept: list[tuple[Floats, Floats]] = []
+    for _ in range(ROUNDS):
+        base = before - proposed
+        if power < 1:
+            reached = _next_power(base, likely, power, least)
+            # Where kernels fit badly, too few points count even without another step: it goes on with fewer.
+            least = LEAST * points if reached > power else 0.7 * least
+            power = reached
+        if power == 1.0:
+            kept.append((found, base + likely))
+            if _effective(_normalised(np.concatenate([each for _, each in kept]))) >= WANTED:
+                break
+        found, proposed = _around(found, _normalised(base + power * likely), points, random)
+        likely, before = log_likelihood(found), _log_normal(found)
+    if not kept:  # the power never reached 1: what there is, with the few points that count
+        kept.append((found, before - proposed + likely))
+    log_weights = np.concatenate([each for _, each in kept])
+    weights = _normalised(log_weights)
+    mean = float(np.log(np.mean(np.exp(log_weights - log_weights.max()))) + log_weights.max())
+    return Population(np.concatenate([each for each, _ in kept]), weights, _effective(weights), mean, first)
+
+
+def _next_power(base: Floats, likely: Floats, power: float, least: float) -> float:
+    """The largest power of the likelihood up to 1 with which points worth ``least`` count; never less than ``power``."""
+
+    def counts(tried: float) -> bool:
+        return _effective(_normalised(base + tried * likely)) >= least
+
+    if counts(1.0):
+        return 1.0
+    low, high = power, 1.0
+    if not counts(low):
+        return low
+    for _ in range(30):
+        middle = (low + high) / 2
+        low, high = (middle, high) if counts(middle) else (low, middle)
+    return low
+
+
+def _around(found: Floats, weights: Floats, count: int, random: np.random.Generator) -> tuple[Floats, Floats]:
+    """New points [count, dimensions] around those that count, and the logarithm of the density they are drawn from."""
+    dimensions = found.shape[1]
+    mean = weights @ found
+    covariance = ((found - mean) * weights[:, None]).T @ (found - mean) + 1e-9 * np.eye(dimensions)
+    root = np.linalg.cholesky(covariance * WIDTH)
+    places = (np.arange(KERNELS) + random.random()) / KERNELS
+    chosen = np.searchsorted(np.cumsum(weights), places).clip(0, len(found) - 1)
+    # Drawn together, so that kernels around them have the population's variance again and not more.
+    shrunk = math.sqrt(1 - WIDTH)
+    centres = shrunk * found[chosen] + (1 - shrunk) * mean
+    heavy = random.standard_normal((count, dimensions)) / np.sqrt(random.chisquare(FREEDOM, (count, 1)) / FREEDOM)
+    made = centres[random.integers(KERNELS, size=count)] + heavy @ root.T
+    return made, _log_density(made, centres, root)
+
+
+def _log_density(points: Floats, centres: Floats, root: Floats) -> Floats:
+    """Of a mixture of multivariate t distributions around ``centres``, at ``points``."""
+    from scipy.special import logsumexp
+
+    dimensions = points.shape[1]
+    inverse = np.linalg.inv(root)
+    ours, theirs = points @ inverse.T, centres @ inverse.T
+    squares = (ours**2).sum(axis=1)[:, None] + (theirs**2).sum(axis=1) - 2 * ours @ theirs.T
+    whole = math.lgamma((FREEDOM + dimensions) / 2) - math.lgamma(FREEDOM / 2)
+    whole -= dimensions / 2 * math.log(FREEDOM * math.pi) + float(np.log(np.diag(root)).sum())
+    tails = -(FREEDOM + dimensions) / 2 * np.log1p(np.maximum(squares, 0) / FREEDOM)
+    return np.asarray(whole + logsumexp(tails, axis=1) - math.log(len(centres)))
+
+
+def _log_normal(points: Floats) -> Floats:
+    return np.asarray(-0.5 * (points**2).sum(axis=1) - points.shape[1] / 2 * math.log(2 * math.pi))
+
+
+def _normalised(log_weights: Floats) -> Floats:
+    weights = np.exp(log_weights - log_weights.max())
+    return np.asarray(weights / weights.sum())
+
+
+def _effective(weights: Floats) -> float:
+    """Kish's effective number of draws, for weights that sum to 1."""
+    return float(1 / (weights**2).sum())
