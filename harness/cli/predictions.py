@@ -239,7 +239,9 @@ def _results(given: dict[str, Any]) -> pandas.DataFrame:
         return results.load(given["sources"], told=reading())
     if given["site"]:
         return of_site(given["site"])
-    raise InvalidInput("nothing to start from: give --site NAME, --from RESULTS, or --single with --network or --throughput")
+    raise InvalidInput(
+        "nothing to start from: give --site NAME, --from RESULTS, or --single with --network or --throughput"
+    )
 
 
 def sizes_of(
@@ -309,13 +311,13 @@ def fit(sources: tuple[str, ...], hold_out: str | None, data: str, forward_share
     left_out += [f"{one.name}: one worker only" for one in found if one not in known]
     if not known:
         raise InvalidInput(f"{', '.join(sources)}: nothing to fit; {'; '.join(left_out) or 'no results'}")
+    if condition and not any(holdout.parted(group, condition) for group in known):
+        raise InvalidInput(f"--hold-out '{hold_out}': leaves nothing to fit, or nothing to test")
     fitted = []
     for group in known:
         one = fitting.fit(group)
         alone = fitting.left_one_out(one) if 1 < len(one.errors) <= MOST_LEFT_OUT else ()
         fitted.append((one, alone, holdout.hold_out(group, condition) if condition else None))
-    if condition and not any(unseen for _, _, unseen in fitted):
-        raise InvalidInput(f"--hold-out '{hold_out}': leaves nothing to fit, or nothing to test")
     tell = prediction.fits_as_json if as_json else prediction.fits
     click.echo(tell(fitted, left_out))
 

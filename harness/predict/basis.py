@@ -65,11 +65,16 @@ def from_little(
     if overhead is not None:
         fixed |= {"overhead": overhead, "replica_overhead": overhead}
     typical: dict[str, Any] = {q.name: q.prior.at(0.0) for q in fitting.quantities(known, what.has_servers)} | fixed
-    given = f"a node sends {throughput / 1e9:g} GB/s" if throughput is not None else f"line rate {(line_rate or 0) / 1e9:g} GB/s"
+    typical |= possible[0]
+    given = (
+        f"a node sends {throughput / 1e9:g} GB/s"
+        if throughput is not None
+        else f"line rate {(line_rate or 0) / 1e9:g} GB/s"
+    )
     more = f", {overhead * 1e3:g} ms of overhead" if overhead is not None else ""
     single_s = what.batch_size / single
     return Basis(
-        parameters=Parameters(forward_share=forward_share, **typical, **possible[0]),
+        parameters=Parameters(forward_share=forward_share, **typical),
         single_s=single_s,
         draws=fitting.beforehand(known, forward_share, possible, fixed),
         single_draws=single_s,

@@ -25,9 +25,10 @@ CURVES: dict[str, Terms] = {
 
 
 def errors(name: str, seen: Sequence[Observation], tests: Sequence[Observation]) -> tuple[float, ...] | None:
-    """Predicted over measured throughput, minus 1, of ``tests``, by the curve that fits ``seen`` best: relative steps, weighted
-    with their errors. A single worker's step is one of them where it was measured. Runs of each kind of work have a curve of
-    their own. None if one of them has fewer sizes than numbers to fit.
+    """Predicted over measured throughput, minus 1, of ``tests``, by the curve that fits ``seen`` best.
+
+    Relative steps are fitted, weighted with their errors; a single worker's is one of them where it was measured. Each kind
+    of work has a curve of its own. None if one of them has fewer sizes than numbers to fit.
     """
     found: dict[Hashable, Floats] = {}
     for work in {one.work for one in tests}:

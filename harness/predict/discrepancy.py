@@ -1,9 +1,9 @@
 """What a law leaves out: unknown, alike at sizes that are near one another, and larger the further they are apart.
 
-The logarithm of measured over predicted steps is taken to wander with the logarithm of the workers, from 0 at a single one:
-its variance grows by ``scale``² with every doubling (Brownian motion; a discrepancy as in Kennedy and O'Hagan 2001). So what
-is missing at the measured sizes is continued to others, and one is the less sure of it the further away they are. What is
-missing in one way of training (``Observation.way``) is missing in another by half.
+The logarithm of measured over predicted steps is taken to wander with the logarithm of the workers, from 0 at a single
+one: its variance grows by ``scale``² with every doubling (Brownian motion; a discrepancy as in Kennedy and O'Hagan 2001).
+So what is missing at the measured sizes is continued to others, and one is the less sure of it the further away they are.
+What is missing in one way of training (``Observation.way``) is missing in another by half.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from harness.predict.profile import Floats
 
 SHARED = 0.5  # of two ways' variance
-# The scale beforehand: half of a t distribution. Most laws are good to a per cent per doubling; some are wrong by much more.
+# The scale beforehand is half of a t distribution: a law is good to a per cent per doubling, or wrong by much more.
 TYPICAL, FREEDOM = 0.01, 3
 
 
@@ -28,7 +28,7 @@ def scale_at(score: Floats) -> Floats:
 
 
 class Discrepancy:
-    """Of measurements at ``workers`` [runs] in ``ways`` [runs], whose logarithms have the standard errors ``errors`` [runs]."""
+    """Of measurements at ``workers`` in ``ways``, whose logarithms have the standard errors ``errors``: all are [runs]."""
 
     def __init__(self, workers: Sequence[int], ways: Sequence[Hashable], errors: Sequence[float]) -> None:
         self.ways = list(ways)

@@ -81,7 +81,7 @@ def sentences(one: Explanation) -> Sequence[str]:
 
 def _binding(one: Explanation) -> str:
     bound, prediction = one.binding, one.prediction
-    step = f"of the {seconds(prediction.step_s)} step"
+    step = f"of the {seconds(prediction.law_s)} step"
     if bound is None:
         return (
             f"compute bounds the step: {seconds(one.basis.single_s)} {step}; what the network does is hidden behind it"
@@ -106,7 +106,8 @@ def _binding(one: Explanation) -> str:
     twice = f", {seconds(spent)} for both," if both else ""
     return (
         f"PS {bound.server} holds {bound.tensor} ({size(bound.tensor_bytes)}){also}: {remote:,} "
-        f"worker{'s' * (remote != 1)} {verb} {through} per step through {rate}{many} = {seconds(taken * crowded)}{twice} {step}"
+        f"worker{'s' * (remote != 1)} {verb} {through} per step through {rate}{many} = "
+        f"{seconds(taken * crowded)}{twice} {step}"
     )
 
 
@@ -126,7 +127,7 @@ def _of_worker(one: Explanation, bound: Bound) -> str:
     return (
         f"{what} {size(bytes_)} per step through {size(float(p.throughput))}/s = "
         f"{seconds(bytes_ / float(p.throughput))}; of that {bound.which} does not hide {seconds(bound.seconds - compute)} "
-        f"of the {seconds(one.prediction.step_s)} step"
+        f"of the {seconds(one.prediction.law_s)} step"
     )
 
 

@@ -26,9 +26,9 @@ class Basis:
     """What predictions start from: the most probable parameters and a single worker's step, and draws of both that say how
     sure they are.
 
-    ``single_draws`` is an array [draws], or one number where it is known. Without ``draws`` predictions are those of the law
-    alone, and have no intervals. ``told`` says where all of it comes from, line by line; ``warning``, if the measurements
-    that it comes from contradict the law, that they do.
+    ``single_draws`` is an array [draws], or one number where it is known. Without ``draws`` predictions are those of the
+    law alone, and have no intervals. ``told`` says where all of it comes from, line by line; ``warning`` says it if the
+    measurements that it comes from contradict the law.
     """
 
     parameters: Parameters
@@ -109,14 +109,15 @@ class Prediction:
     """One size: the median of what would be measured. ``low`` and ``high`` (img/s) are the ends of the interval, NaN where
     nothing is known of the spread.
 
-    ``efficiency`` is relative to a single worker. ``bounds`` are those of forward, where parameters are pulled before it,
-    and of backward.
+    ``efficiency`` is relative to a single worker. ``law_s`` is the step by the law alone, with the most probable
+    parameters, and ``bounds`` are its passes: forward, where parameters are pulled before it, and backward.
     """
 
     nodes: int
     workers: int
     ps: int
     step_s: float
+    law_s: float
     img_per_s: float
     low: float
     high: float
@@ -164,8 +165,9 @@ def at(what: What, basis: Basis, nodes: int, ps: int) -> Prediction:
     """The prediction for ``nodes`` nodes and ``ps`` servers."""
     law, workers = what.law(ps), nodes * what.devices_per_node
     images = workers * what.batch_size
+    law_s = float(law.seconds(nodes, workers, basis.single_s, basis.parameters))
     if basis.draws is None:
-        step_s, low, high = float(law.seconds(nodes, workers, basis.single_s, basis.parameters)), math.nan, math.nan
+        step_s, low, high = law_s, math.nan, math.nan
     else:
         way = way_of(what.backend, what.model, law)
         step_s, low, high = middle(basis.draws.steps(law, nodes, workers, basis.single_draws, way))
@@ -174,12 +176,27 @@ def at(what: What, basis: Basis, nodes: int, ps: int) -> Prediction:
         workers=workers,
         ps=ps,
         step_s=step_s,
+        law_s=law_s,
         img_per_s=images / step_s,
         low=images / high,
         high=images / low,
         efficiency=basis.single_s / step_s,
         bounds=tuple(bounds(what, basis, nodes, ps)),
     )
+
+
+def gain(old: tuple[What, Basis, int], new: tuple[What, Basis, int], nodes: int) -> tuple[float, float, float]:
+    """How many times more img/s ``new`` gives than ``old``, each with its servers: the median, and the interval's ends.
+
+    Both start from the same draws of the parameters; what the law leaves out of each is taken to be its own.
+    """
+    steps = []
+    for seed, (what, basis, ps) in enumerate((old, new)):
+        assert basis.draws is not None
+        law, workers = what.law(ps), nodes * what.devices_per_node
+        way = way_of(what.backend, what.model, law)
+        steps.append(basis.draws.steps(law, nodes, workers, basis.single_draws, way, seed))
+    return middle(steps[0] / steps[1])
 
 
 def bounds(what: What, basis: Basis, nodes: int, ps: int) -> Iterable[Bound]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -61,10 +61,16 @@ def condition(text: str) -> Callable[[Observation], bool]:
     return lambda one: all(compare(getattr(one, field), value) for field, compare, value in parts)
 
 
+def parted(
+    group: Group, unseen: Callable[[Observation], bool]
+) -> tuple[tuple[Observation, ...], tuple[Observation, ...]] | None:
+    """The observations of ``group`` to fit and those to test with; None if there are none of one kind."""
+    left = tuple(one for one in group.observations if not unseen(one))
+    tests = tuple(one for one in tested(group.observations) if unseen(one))
+    return (left, tests) if tests and tested(left) else None
+
+
 def hold_out(group: Group, unseen: Callable[[Observation], bool]) -> HeldOut | None:
     """The fit of ``group`` without some of its observations; None if that leaves none to fit or none to test."""
-    left: Sequence[Observation] = [one for one in group.observations if not unseen(one)]
-    tests = [one for one in tested(group.observations) if unseen(one)]
-    if not tests or not tested(left):
-        return None
-    return HeldOut(fit(group, left), tuple(left), tuple(tests))
+    parts = parted(group, unseen)
+    return parts and HeldOut(fit(group, parts[0]), *parts)

@@ -60,9 +60,9 @@ class Queue:
     def longest(self) -> Queue:
         """The lines that can be the longest: those that no other one beats in every part."""
         mine = np.stack([self.work, self.bytes, self.again, self.messages])
-        as_long = (mine[:, :, None] <= mine[:, None, :]).all(axis=0)
-        longer = as_long & (mine[:, :, None] < mine[:, None, :]).any(axis=0)
-        return self.chosen(~longer.any(axis=1))._corners()
+        as_long = np.all(mine[:, :, None] <= mine[:, None, :], axis=0)
+        longer = as_long & np.any(mine[:, :, None] < mine[:, None, :], axis=0)
+        return self.chosen(~np.any(longer, axis=1))._corners()
 
     def _corners(self) -> Queue:
         """Without lines between others: a line that is the longest for some costs is a corner of all lines' convex hull."""
@@ -129,9 +129,9 @@ class Law:
             *(np.asarray(one, float) for one in (nodes, workers, step_s, p.forward_share, p.throughput))
         )
         forward_s, backward_s = share * step_s, (1 - share) * step_s
-        costs = [Cost(factor / rate, factor * p.message) for factor in self.factors(nodes, p)]
-        forward = _end(self.forward, forward_s, *costs, p.ordered)
-        backward = _end(self.backward, backward_s, *costs, serial=p.serial)
+        served, own = (Cost(factor / rate, factor * p.message) for factor in self.factors(nodes, p))
+        forward = _end(self.forward, forward_s, served, own, ordered=p.ordered)
+        backward = _end(self.backward, backward_s, served, own, serial=p.serial)
         several = workers > 1
         overhead = several * (p.replica_overhead * (1 + np.log2(nodes)) if self.copies_back else p.overhead)
         return Parts(forward, backward, overhead, self.tokens(nodes) * p.token)
@@ -193,10 +193,15 @@ class Law:
     def unhidden(self) -> Law:
         """The same exchange if nothing travelled while anything is computed."""
 
-        def late(phase: Phase) -> Phase:
-            return Phase(*(queue and replace(queue, work=np.ones_like(queue.work)) for queue in phase))
+        def late(queue: Queue) -> Queue:
+            return replace(queue, work=np.ones_like(queue.work))
 
-        return replace(self, forward=self.forward and late(self.forward), backward=late(self.backward))
+        forward, backward = (
+            phase and Phase(late(phase.served), phase.own and late(phase.own))
+            for phase in (self.forward, self.backward)
+        )
+        assert backward is not None
+        return replace(self, forward=forward, backward=backward)
 
 
 class Parts(NamedTuple):
@@ -214,9 +219,7 @@ class Parts(NamedTuple):
         return total
 
 
-def _end(
-    phase: Phase | None, pass_s: Floats, served: Cost, own: Cost, ordered: Any = 1.0, serial: Any = 0.0
-) -> Floats:
+def _end(phase: Phase | None, pass_s: Floats, served: Cost, own: Cost, ordered: Any = 1.0, serial: Any = 0.0) -> Floats:
     """When a pass ends: with its compute, or with the last line."""
     ends = pass_s
     for queue, cost in zip(phase or (), (served, own), strict=False):
@@ -295,9 +298,4 @@ def _queue(left: Floats, bytes_: Floats, server: Integers, these: Integers, pull
 
 
 def _joined(queues: list[Queue]) -> Queue:
-    return Queue(
-        *(
-            np.concatenate([getattr(one, part.name) for one in queues])
-            for part in fields(Queue)
-        )
-    )
+    return Queue(*(np.concatenate([getattr(one, part.name) for one in queues]) for part in fields(Queue)))

@@ -53,8 +53,8 @@ class Observation:
 
     ``step_s`` is in seconds, or in steps of a single worker where only an efficiency was published. ``single_s`` is a
     single worker's step in the same unit, None where nobody measured it; ``work`` then tells which runs have it in common.
-    ``error`` is the relative standard error of ``step_s``. ``beaten`` are the laws of what was tried in its place and was not
-    faster.
+    ``error`` is the relative standard error of ``step_s``. ``beaten`` are the laws of what was tried in its place and was
+    not faster.
     """
 
     backend: str

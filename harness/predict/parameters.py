@@ -96,7 +96,7 @@ MESSAGE = Quantity("message", "µs", 1e6, "what a message costs an endpoint in a
 TOKEN = Quantity(
     "token", "µs", 1e6, "what a token of the step's barrier costs the server that holds its queue", Prior(1e-6, 2.7)
 )
-# From results/experiments/ps-bottleneck (slices on 4 of 4 and 8 of 8 nodes) and from sockets without a framework on the same
+# From results/experiments/ps-bottleneck (slices on 4 of 4 and 8 of 8 nodes) and from sockets without a framework on such
 # links, which took 1.4 times as long as the law on 8 and 16 nodes and 1.7 times on 32.
 CONTENTION = Quantity(
     "contention",
@@ -105,8 +105,8 @@ CONTENTION = Quantity(
     "how much longer an exchange takes when every node sends to and receives from every other as much as it can",
     Prior(0.5, 1.6),
 )
-# In the same experiment 0.65 to 0.72: a step with one server took 1.5 to 1.7 times its bytes at the throughput. The tables of
-# 2017 want less of it, so anything is possible beforehand.
+# In the same experiment a step with one server took 1.5 to 1.7 times its bytes at the throughput, where 1 is no share and 2
+# all of it. Those of 2017 ran on another TensorFlow, so anything is possible beforehand.
 SERIAL = Quantity(
     "serial",
     "",
@@ -121,8 +121,8 @@ FITTED = (THROUGHPUT, OVERHEAD, REPLICA_OVERHEAD, MESSAGE, TOKEN, CONTENTION, SE
 class Parameters:
     """The values of a system and transport, or arrays of them. ``throughput`` is in bytes/s, all times are in seconds.
 
-    The fields that are named in ``FITTED`` are explained there. ``forward_share`` is that of a step's compute. ``ordered`` is
-    1 where parameters are pulled in the order of their use, so that a forward pass hides most of that, and 0 where they
+    The fields that are named in ``FITTED`` are explained there. ``forward_share`` is that of a step's compute. ``ordered``
+    is 1 where parameters are pulled in the order of their use, so that a forward pass hides most of that, and 0 where they
     come in no order, so that it begins when the last one is there. ``tree`` is 1 where gradients are summed along a tree,
     and 0 where they go around a ring. ``switch_nodes`` nodes share a switch; the levels of a tree that lie within a switch
     cost nothing.

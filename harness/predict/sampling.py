@@ -19,7 +19,7 @@ from harness.predict.profile import Floats
 SEED = 2017
 POINTS = 4000  # of each population
 WANTED = 600
-ROUNDS = 25  # populations after which it gives up
+ROUNDS = 40  # populations after which it gives up
 LEAST = 0.12  # share of a population that must still count when the power grows, at first
 KERNELS = 256
 WIDTH = 0.35  # of a kernel, as a share of the population's variance
@@ -55,6 +55,8 @@ def sample(log_likelihood: LogLikelihood, dimensions: int, points: int = POINTS,
 
     ``log_likelihood`` takes points [points, dimensions]. The same arguments give the same draws.
     """
+    from scipy.special import logsumexp
+
     random = np.random.default_rng(seed)
     found = random.standard_normal((points, dimensions))
     likely, before = log_likelihood(found), _log_normal(found)
@@ -71,16 +73,18 @@ def sample(log_likelihood: LogLikelihood, dimensions: int, points: int = POINTS,
             power = reached
         if power == 1.0:
             kept.append((found, base + likely))
-            if _effective(_normalised(np.concatenate([each for _, each in kept]))) >= WANTED:
+            if sum(_effective(_normalised(each)) for _, each in kept) >= WANTED:
                 break
         found, proposed = _around(found, _normalised(base + power * likely), points, random)
         likely, before = log_likelihood(found), _log_normal(found)
     if not kept:  # the power never reached 1: what there is, with the few points that count
         kept.append((found, before - proposed + likely))
-    log_weights = np.concatenate([each for _, each in kept])
-    weights = _normalised(log_weights)
-    mean = float(np.log(np.mean(np.exp(log_weights - log_weights.max()))) + log_weights.max())
-    return Population(np.concatenate([each for each, _ in kept]), weights, _effective(weights), mean, first)
+    # Several populations stand for the same distribution, each as well as it is worth.
+    worth = np.array([_effective(_normalised(each)) for _, each in kept])
+    shares = worth / worth.sum()
+    weights = np.concatenate([share * _normalised(each) for share, (_, each) in zip(shares, kept, strict=True)])
+    evidence = float(logsumexp([_log_mean(each) for _, each in kept], b=shares))
+    return Population(np.concatenate([each for each, _ in kept]), weights, _effective(weights), evidence, first)
 
 
 def _next_power(base: Floats, likely: Floats, power: float, least: float) -> float:
@@ -105,7 +109,7 @@ def _around(found: Floats, weights: Floats, count: int, random: np.random.Genera
     dimensions = found.shape[1]
     mean = weights @ found
     covariance = ((found - mean) * weights[:, None]).T @ (found - mean) + 1e-9 * np.eye(dimensions)
-    root = np.linalg.cholesky(covariance * WIDTH)
+    root = np.asarray(np.linalg.cholesky(covariance * WIDTH), float)
     places = (np.arange(KERNELS) + random.random()) / KERNELS
     chosen = np.searchsorted(np.cumsum(weights), places).clip(0, len(found) - 1)
     # Drawn together, so that kernels around them have the population's variance again and not more.
@@ -132,6 +136,13 @@ def _log_density(points: Floats, centres: Floats, root: Floats) -> Floats:
 
 def _log_normal(points: Floats) -> Floats:
     return np.asarray(-0.5 * (points**2).sum(axis=1) - points.shape[1] / 2 * math.log(2 * math.pi))
+
+
+def _log_mean(log_weights: Floats) -> float:
+    """The logarithm of the mean of weights."""
+    from scipy.special import logsumexp
+
+    return float(logsumexp(log_weights)) - math.log(len(log_weights))
 
 
 def _normalised(log_weights: Floats) -> Floats:

@@ -150,7 +150,9 @@ def _model(fitted: Sequence[Explained], left_out: Sequence[str], runs: Runs) -> 
         more=more if left_out else "",
     )
     said = tuple(f"{one.name}: {one.said}" for one in fitted)
-    return replace(made, lists=(("What bounds each at its largest size", said),) if said else ())
+    misfits = tuple(f"{one.name}: {one.fit.misfit.told}." for one in fitted if one.fit.misfit.contradicts)
+    lists = {"Misfit": misfits, "What bounds each at its largest size": said}
+    return replace(made, lists=tuple((title, each) for title, each in lists.items() if each))
 
 
 def _nothing(frame: pandas.DataFrame) -> Section:

@@ -8,12 +8,10 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from harness.analysis.scaling import Point
 from harness.predict import fitting, forecast
 from harness.predict.explain import Explanation, partitioned, sentences
-from harness.predict.fitting import DRAWN, Fit
+from harness.predict.fitting import Fit
 from harness.predict.forecast import Basis, Prediction, What
 from harness.predict.observations import Group, Observation, groups, work_of
 from harness.report.figures import Facets
@@ -188,7 +186,7 @@ def _modelled(fit: Fit, line: Line) -> Modelled:
 
 def _measured(fit: Fit, line: Line, point: Point, one: Observation) -> Size:
     single_s = fit.single_s(one)
-    draws = fit.single_draws[one.work] if one.single_s is None else np.full(DRAWN, single_s)
+    draws = fit.single_draws[one.work] if one.single_s is None else single_s
     basis = Basis(fit.parameters, single_s, fit.draws, draws)
     what = What(
         backend=one.backend,

@@ -166,7 +166,8 @@ def parameters(fit: Fit) -> list[str]:
         unit = f" {q.unit}" if q.unit else ""
         lines.append(f"{q.name.replace('_', ' ')}: {value}{unit} ({low} – {high}); {one.how}: {q.meaning}")
     lines += [
-        f"only the sum is identified: {' + '.join(one.names)} = {seconds(one.value)} ({seconds(one.low)} – {seconds(one.high)})"
+        f"only the sum is identified: {' + '.join(one.names)} = {seconds(one.value)} "
+        f"({seconds(one.low)} – {seconds(one.high)})"
         for one in fit.sums
     ]
     p = fit.parameters
@@ -178,6 +179,9 @@ def parameters(fit: Fit) -> list[str]:
     for work, step_s in fit.singles.items():
         run = next(one for one in fit.group.observations if one.work == work)
         lines.append(f"one worker, {run.model}: {seconds(step_s)} per step ({run.batch / step_s:,.4g} img/s; fitted)")
+    if fit.searches:
+        agreed = sum(longer > 1 for _, longer in fit.searches)
+        lines.append(f"of {len(fit.searches)} published searches, what lost is slower by the law, too, in {agreed}")
     lines.append(f"{fit.misfit.chances}; {fit.effective:,.0f} effective draws from the posterior distribution")
     if p.tree and p.switch_nodes > 1:
         lines.append(f"levels of the tree within {p.switch_nodes} nodes are taken to be free")

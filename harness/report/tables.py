@@ -225,8 +225,9 @@ def fits(found: Sequence[Explained]) -> Table:
     """How close the scaling model comes to what was measured, for each fitted group and backend."""
     columns = (
         *(Column("system"), Column("software"), Column("backend"), Column("transport")),
-        *(Column("runs", "count"), Column("fitted", "count"), Column("MAPE", "share")),
+        *(Column("runs", "count"), Column("numbers", "ratio"), Column("MAPE", "share")),
         *(Column("worst", "share"), Column("at"), Column("leaving one out", "share")),
+        *(Column("χ²", "ratio"), Column("p", "ratio"), Column("contradicted")),
     )
     rows: list[tuple[Cell, ...]] = []
     facets = []
@@ -242,12 +243,14 @@ def fits(found: Sequence[Explained]) -> Table:
                     mean_error([one.fit.errors[number] for number in mine]),
                     *(one.fit.errors[worst], observations[worst].label),
                     None if one.alone is None else mean_error([one.alone[number] for number in mine]),
+                    *(one.fit.misfit.chi2, one.fit.misfit.p_value, "yes" if one.fit.misfit.contradicts else "no"),
                 )
             )
             facets.append(one.facets._replace(backend=(backend,)))
     note = (
-        "Errors are predicted over measured throughput, minus 1; MAPE is the mean of their sizes. Fitted: how many "
-        "numbers, for the whole group. Leaving one out: each run is predicted from all others, where there are at most "
+        "Errors are predicted over measured throughput, minus 1; MAPE is the mean of their sizes. Numbers: how many the "
+        "runs of the whole group determine; χ² is that of the group, with measurement errors alone. "
+        "Leaving one out: each run is predicted from all others, where there are at most "
         f"{LEFT_OUT}. Of more than {MOST_FITTED} configurations only the best at each size are fitted. "
         "Runs of one configuration count as one."
     )
@@ -286,8 +289,12 @@ def parameters(found: Sequence[Explained]) -> Table:
         for work, step_s in one.fit.singles.items():
             run = next(each for each in group.observations if each.work == work)
             its.append((f"step of one worker, {run.model}", step_s, None, None, "s", "fitted; nobody measured it"))
+        its += [
+            (f"{' + '.join(each.names)}", each.value, each.low, each.high, "s", "only the sum is identified")
+            for each in one.fit.sums
+        ]
         if group.key.mechanism == "allreduce":
-            how = "the better of ring and tree"
+            how = "the better of ring and tree" if len(one.fit.chances) > 1 else "as this transport does"
             its.append((f"summed {p.summed}", None, None, None, "", how))
         rows += [(*who, *each, group.key.software) for each in its]
         facets += [one.facets] * len(its)
