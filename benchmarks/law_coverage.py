@@ -4,9 +4,10 @@
 
 The published tables of 2017 are made up again, ``--tables`` times for every truth and system: the same sizes, but with
 steps that a truth gives, and the noise that is assumed where no spread was published. Parameters are drawn from the
-posterior distribution of the real fit. The model is fitted to at most ``SEEN`` workers and predicts the others. A truth is handled if
-90 % intervals hold 85 to 95 % (the law itself) or at least 80 % (another truth), or if the fit to the sizes seen says in at
-least 90 % of the tables that the measurements contradict the law. At the end, the same with what was really published.
+posterior distribution of the real fit. The model is fitted to at most ``SEEN`` workers and predicts the others. A truth is
+handled if 90 % intervals hold 85 to 95 % (the law itself) or at least 80 % (another truth), or if the fit to the sizes seen
+says in at least 90 % of the tables that the measurements contradict the law. At the end, the same with what was really
+published.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from harness.predict.profile import Floats
 
 SHARED = 0.5  # of two ways' variance
 # The scale beforehand is half of a t distribution: a law is good to a per cent per doubling, or wrong by much more.
-TYPICAL, FREEDOM = 0.01, 3
+TYPICAL, FREEDOM = 0.0125, 3
 
 
 def scale_at(score: Floats) -> Floats:

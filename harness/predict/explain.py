@@ -83,9 +83,10 @@ def _binding(one: Explanation) -> str:
     bound, prediction = one.binding, one.prediction
     step = f"of the {seconds(prediction.law_s)} step"
     if bound is None:
-        return (
-            f"compute bounds the step: {seconds(one.basis.single_s)} {step}; what the network does is hidden behind it"
-        )
+        rest = prediction.law_s - one.basis.single_s
+        more = f"; {seconds(rest)} are overhead" if rest > 0.02 * prediction.law_s else ""
+        hidden = "what the network does is hidden behind it"
+        return f"compute bounds the step: {seconds(one.basis.single_s)} {step}; {hidden}{more}"
     if bound.server == WORKER:
         return _of_worker(one, bound)
     rate = f"{size(float(one.basis.parameters.throughput))}/s"

@@ -32,8 +32,8 @@ LEVEL = 0.9  # of the intervals of parameters and predictions
 WIDE, UNTOLD = 2.5, 0.8
 OPPOSED = -0.7  # the correlation of two times below which only their sum is known
 # When measurements contradict the law: p-values below these, of the residuals and of the residuals together with the
-# parameters, and how much better a law without overlap has to fit, in the logarithm of the likelihood. Chosen by simulation:
-# together they raise at most one false alarm in ten tables (benchmarks/law_coverage.py).
+# parameters, and how much better a law without overlap has to fit, in the logarithm of the likelihood. Chosen by
+# simulation: together they raise at most one false alarm in ten tables (benchmarks/law_coverage.py).
 UNLIKELY, UNUSUAL, BETTER = 0.1, 0.2, 0.5
 
 # How sure it is that both strategies of a published search were tried with the number of servers that won: which numbers

@@ -10,7 +10,7 @@ import json
 import math
 import re
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -292,11 +292,11 @@ def _toolkits(facts: Facts) -> list[str]:
     lines.append("")
     for nodes in LARGE:
         servers, mpi, nccl = (_fastest(what, start, nodes) for what, start in starts.values())
+        gained = _between(forecast.gain(*_pair(facts, servers, mpi), nodes))
         lines.append(
-            f"- On {nodes} nodes, predicted: over MPI {_between(forecast.gain(*_pair(facts, servers, mpi), nodes))} what the "
-            f"best parameter "
-            f"servers train, over NCCL {_times(nccl.img_per_s / servers.img_per_s)}. Of a single worker's throughput "
-            f"servers keep {servers.efficiency:.0%}, MPI {mpi.efficiency:.0%}, NCCL {nccl.efficiency:.0%}."
+            f"- On {nodes} nodes, predicted: over MPI {gained} what the best parameter servers train, over NCCL "
+            f"{_times(nccl.img_per_s / servers.img_per_s)}. Of a single worker's throughput servers keep "
+            f"{servers.efficiency:.0%}, MPI {mpi.efficiency:.0%}, NCCL {nccl.efficiency:.0%}."
         )
     faster = starts["servers"][1].single_s / starts["nccl"][1].single_s
     lines.append(
@@ -471,12 +471,13 @@ def _what_to_do(facts: Facts) -> list[str]:
         lines.append(f"| {label}{note(command)} | {' | '.join(cells)} |")
     lines += [
         "",
-        f"- **Cut tensors into slices**, instead of the first line: {_gains(facts, partitioned(SERVERS))} Where many servers "
-        "are as good, take fewer than nodes: with one on every node, slices took 1.4 to 1.7 times as long as the links allow "
-        "([scaling-model.md](scaling-model.md)). That parameters come in the order of their use was decided for the "
-        f"TensorFlow of 2017. If they came in no order, as in a newer one on emulated devices: {_unordered(facts)}",
-        f"- **Copying replicas back** (`distributed_replicated`), instead of the first line: {_gains(facts, REPLICATED)} One "
-        "run of it was published from Daint; where an interval holds 1 it is no advice.",
+        f"- **Cut tensors into slices**, instead of the first line: {_gains(facts, partitioned(SERVERS))} Where several "
+        "numbers of servers are as good, take one below the number of nodes: with a server on every node, slices took 1.4 "
+        "to 1.7 times as long as the links allow ([scaling-model.md](scaling-model.md)). That parameters come in the order "
+        "of their use was decided for the TensorFlow of 2017. If they came in no order, as in a newer one on emulated devices: "
+        f"{_unordered(facts)}",
+        f"- **Copying replicas back** (`distributed_replicated`), instead of the first line: {_gains(facts, REPLICATED)} "
+        "One run of it was published from Daint; where an interval holds 1 it is no advice.",
         f"- **Fewer servers.** {_fewer(facts)}",
         "- **An odd number of servers** wherever variables are dealt round robin (see above).",
         "- **Allreduce** has no fullest node. Over MPI its cost grew with the nodes all the same: "
@@ -500,7 +501,8 @@ def _elsewhere(facts: Facts) -> list[str]:
         lines += [
             f"- **{system}** keeps {facts.efficiency(128, system):.1%} on 128 devices ({last.nodes} nodes), measured. "
             f"{_rate(fit)}. The law fits to {mean_error(fit.errors):.1%} on average ({fit.misfit.chances}), and from 32 "
-            f"devices errs by {_listed(unseen)}; of these {unseen.covered} are in their intervals.{note(f'harness fit {source} --hold-out {HELD_OUT!r}')}",
+            f"devices errs by {_listed(unseen)}; {unseen.covered} of these are in their intervals."
+            f"{note(f'harness fit {source} --hold-out {HELD_OUT!r}')}",
             f"  {_capital(sentences(explain(what, start, last.nodes, last.ps))[0])}.{note(f'harness explain {options}')}",
         ]
     cori = next((software for system, software in facts.groups if system == CORI), "")
@@ -566,9 +568,9 @@ def _limits(facts: Facts) -> list[str]:
         "flatters servers a little.",
         _barrier(facts),
         "- No published figure of servers has a spread, so no interval here knows how much runs differ from day to day.",
-        "- Intervals know the law's parameters and what the law left out where it was measured. How often they hold, and which "
-        "wrong laws would go unnoticed, was simulated: [scaling-model.md](scaling-model.md) has the table, and variants of the "
-        "law that were tried and rejected. A throughput that begins to fall only beyond the measured sizes cannot be seen.",
+        "- Intervals know the law's parameters and what the law left out where it was measured. How often they hold, and "
+        "which wrong laws would go unnoticed, was simulated: [scaling-model.md](scaling-model.md) has the table, and "
+        "variants of the law that were tried and rejected. A throughput that falls only beyond the measured sizes cannot be seen.",
     ]
     return lines
 
