@@ -132,9 +132,11 @@ class Law:
         served, own = (Cost(factor / rate, factor * p.message) for factor in self.factors(nodes, p))
         forward = _end(self.forward, forward_s, served, own, ordered=p.ordered)
         backward = _end(self.backward, backward_s, served, own, serial=p.serial)
-        several = workers > 1
-        overhead = several * (p.replica_overhead * (1 + np.log2(nodes)) if self.copies_back else p.overhead)
-        return Parts(forward, backward, overhead, self.tokens(nodes) * p.token)
+        return Parts(forward, backward, (workers > 1) * self.overhead(nodes, p), self.tokens(nodes) * p.token)
+
+    def overhead(self, nodes: Any, p: Parameters) -> Any:
+        """Seconds that a step of several workers costs in addition."""
+        return p.replica_overhead * (1 + np.log2(nodes)) if self.copies_back else p.overhead
 
     def factors(self, nodes: Any, p: Parameters) -> tuple[Floats, Floats]:
         """How often a byte of a queue passes through the endpoint that serves all, and through a worker's own."""
@@ -223,7 +225,7 @@ def _end(phase: Phase | None, pass_s: Floats, served: Cost, own: Cost, ordered: 
     """When a pass ends: with its compute, or with the last line."""
     ends = pass_s
     for queue, cost in zip(phase or (), (served, own), strict=False):
-        if queue is not None and np.any(cost.per_byte):  # on one node there is nothing to wait for
+        if queue is not None and any(map(np.any, cost)):  # on one node there is nothing to wait for
             ends = np.maximum(ends, queue.seconds(pass_s, cost, ordered, serial).max(axis=-1))
     return ends
 

@@ -474,8 +474,8 @@ def _what_to_do(facts: Facts) -> list[str]:
         f"- **Cut tensors into slices**, instead of the first line: {_gains(facts, partitioned(SERVERS))} Where several "
         "numbers of servers are as good, take one below the number of nodes: with a server on every node, slices took 1.4 "
         "to 1.7 times as long as the links allow ([scaling-model.md](scaling-model.md)). That parameters come in the order "
-        "of their use was decided for the TensorFlow of 2017. If they came in no order, as in a newer one on emulated devices: "
-        f"{_unordered(facts)}",
+        "of their use was decided for the TensorFlow of 2017. If they came in no order, as in a newer one on emulated "
+        f"devices: {_unordered(facts)}",
         f"- **Copying replicas back** (`distributed_replicated`), instead of the first line: {_gains(facts, REPLICATED)} "
         "One run of it was published from Daint; where an interval holds 1 it is no advice.",
         f"- **Fewer servers.** {_fewer(facts)}",
@@ -570,7 +570,8 @@ def _limits(facts: Facts) -> list[str]:
         "- No published figure of servers has a spread, so no interval here knows how much runs differ from day to day.",
         "- Intervals know the law's parameters and what the law left out where it was measured. How often they hold, and "
         "which wrong laws would go unnoticed, was simulated: [scaling-model.md](scaling-model.md) has the table, and "
-        "variants of the law that were tried and rejected. A throughput that falls only beyond the measured sizes cannot be seen.",
+        "variants of the law that were tried and rejected. A throughput that falls only beyond the measured sizes cannot "
+        "be seen.",
     ]
     return lines
 

@@ -1,28 +1,32 @@
-"""How well the law does on what was published, held as goals; and whether it knows how sure it may be."""
+"""What the scaling model claims about itself: that its optimum is one, that its draws are enough, that its intervals hold,
+and that it says so where it does not know or where measurements contradict it.
+"""
 
 from __future__ import annotations
 
 import json
 import math
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from itertools import pairwise
 
 import numpy as np
 import pytest
 
 from harness import results
-from harness.predict import fitting, forecast
+from harness.predict import curves, fitting, forecast, sampling
 from harness.predict.basis import basis, of_site
+from harness.predict.discrepancy import Discrepancy
 from harness.predict.explain import partitioned
-from harness.predict.fitting import DRAWN, Fit
-from harness.predict.forecast import Basis, What
+from harness.predict.fitting import Fit
+from harness.predict.forecast import What
 from harness.predict.holdout import HeldOut, condition, hold_out
-from harness.predict.observations import DISCREPANCY, Group, Observation, groups
+from harness.predict.observations import LEAST_ERROR, UNPUBLISHED, Group, Observation, groups
 from harness.predict.parameters import Parameters
 
-TF_2017 = ["Piz Daint XC50 P100", "EC2 p2.xlarge K80", "EC2 p2.8xlarge K80"]
+DAINT, XLARGE, EIGHT = TF_2017 = ("Piz Daint XC50 P100", "EC2 p2.xlarge K80", "EC2 p2.8xlarge K80")
+OVER_MPI, OVER_NCCL = "TensorFlow 1.7, Horovod 0.15.1", "TensorFlow 1.11, Horovod 0.15.0"
 WITHIN_S = 10.0
 
 
@@ -37,35 +41,95 @@ def fitted(system: str, software: str = "TensorFlow 1.1.0") -> Fit:
     return fitting.fit(group(system, software))
 
 
-def mean(errors: list[float] | tuple[float, ...]) -> float:
-    return sum(map(abs, errors)) / len(errors)
-
-
-def unseen(system: str, which: str, software: str = "TensorFlow 1.1.0") -> HeldOut:
+@cache
+def unseen(system: str, which: str = "workers>32", software: str = "TensorFlow 1.1.0") -> HeldOut:
     found = hold_out(group(system, software), condition(which))
     assert found is not None
     return found
 
 
-# --- goals ----------------------------------------------------------------------------------------
+# --- the optimum, and the draws -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seen", [128, 32])
+def test_no_other_start_and_no_profile_finds_a_better_optimum_on_p2_8xlarge(seen: int) -> None:
+    """Three starts that differed in throughput alone once ended at 2.6 times the cost here."""
+    from scipy.optimize import least_squares
+
+    fit = fitting.fit(group(EIGHT), [one for one in group(EIGHT).observations if one.workers <= seen])
+    problem, best = fit.problems[0], fit.best
+    random = np.random.default_rng(1)
+    for start in random.standard_normal((25, problem.dimensions)):
+        found = least_squares(problem._squares, problem._without_scale(start), problem._jacobian, max_nfev=60)
+        assert found.cost > best.cost - 0.01
+    for which in range(len(problem.quantities)):
+        for score in np.linspace(-3, 3, 7):
+
+            def fixed(scores: np.ndarray, which: int = which, score: float = score) -> np.ndarray:
+                return problem._squares(np.where(np.arange(problem.dimensions) == which, score, scores))
+
+            at = least_squares(fixed, best.scores, max_nfev=15).cost + score**2 / 2
+            assert at > best.cost - 0.01, (problem.quantities[which].name, score)
+
+
+@pytest.mark.parametrize(("system", "software"), [*((one, "TensorFlow 1.1.0") for one in TF_2017), (DAINT, OVER_MPI)])
+def test_the_posterior_has_the_draws_that_it_states(system: str, software: str) -> None:
+    fit = fitted(system, software)
+    assert fit.effective >= 400
+    for population in fit.populations:
+        assert population.effective == pytest.approx(1 / (population.weights**2).sum())
+        assert population.weights.sum() == pytest.approx(1)
+
+
+def test_draws_are_those_of_a_distribution_that_is_known() -> None:
+    """A narrow ring in two of five dimensions: bent, and with its mass nowhere near the mean."""
+
+    def log_likelihood(points: np.ndarray) -> np.ndarray:
+        return np.asarray(-0.5 * ((np.hypot(points[:, 0], points[:, 1]) - 2) / 0.05) ** 2)
+
+    found = sampling.sample(log_likelihood, 5)
+    assert found.effective >= sampling.WANTED
+    radius = np.hypot(found.points[:, 0], found.points[:, 1])
+    assert float(found.weights @ radius) == pytest.approx(2, abs=0.02)
+    assert float(found.weights @ found.points[:, 0]) == pytest.approx(0, abs=0.2)
+    assert float(found.weights @ found.points[:, 3] ** 2) == pytest.approx(1, abs=0.15)
+    # Beforehand the radius has the density r exp(−r²/2), and the ring is 0.05 √2π wide.
+    assert found.log_evidence == pytest.approx(math.log(2 * math.exp(-2) * 0.05 * math.sqrt(2 * math.pi)), abs=0.1)
+
+
+def test_each_run_that_is_left_out_is_predicted_by_a_fit_that_never_saw_it() -> None:
+    fit = fitted(EIGHT)
+    number, one = next((n, one) for n, one in enumerate(fitting.tested(fit.group.observations)) if one.workers == 128)
+    alone = fitting.fit(fit.group, [other for other in fit.group.observations if other is not one])
+    assert all(len(problem.observations) == 6 for problem in alone.problems)
+    assert fitting.left_one_out(fit)[number] == one.step_s / alone.forecast(one)[0] - 1
+
+
+# --- what is known, and what is not ---------------------------------------------------------------
 
 
 @pytest.mark.parametrize("system", TF_2017)
-def test_fitted_to_all_sizes_it_is_within_3_percent_on_average(system: str) -> None:
+def test_fitted_to_all_sizes_the_law_is_within_3_percent_on_average(system: str) -> None:
     assert len(fitted(system).errors) == 7  # 2 to 128 workers
-    assert mean(fitted(system).errors) <= 0.03
+    assert fitting.mean_error(fitted(system).errors) <= 0.03
+    assert fitted(system).fitted < 5
 
 
-@pytest.mark.parametrize("system", TF_2017)
-def test_fitted_up_to_32_workers_it_predicts_64_and_128(system: str) -> None:
-    found = unseen(system, "workers>32")
+def test_daint_above_32_workers_is_predicted_from_the_others() -> None:
+    found = unseen(DAINT)
     assert [one.workers for one in found.unseen] == [64, 128]
     assert max(one.workers for one in found.seen) == 32
     assert max(map(abs, found.errors)) <= 0.10
+    assert found.covered == 2
 
 
-def test_fitted_up_to_32_workers_64_and_128_are_within_5_percent_on_average() -> None:
-    assert mean([error for system in TF_2017 for error in unseen(system, "workers>32").errors]) <= 0.05
+def test_p2_xlarge_above_32_workers_is_not_predicted_and_its_intervals_show_that_little_is_known() -> None:
+    """One run up to 32 waits for the network at all: half of a step more or less is within the interval."""
+    found = unseen(XLARGE)
+    assert max(map(abs, found.errors)) > 0.2
+    for one in found.unseen:
+        _, low, high = found.fit.forecast(one)
+        assert high > 1.3 * low
 
 
 def test_cori_on_128_follows_from_512_to_5_points_of_efficiency() -> None:
@@ -75,91 +139,146 @@ def test_cori_on_128_follows_from_512_to_5_points_of_efficiency() -> None:
     assert abs(1 / found.fit.step_s(one) - 1 / one.step_s) <= 0.05
 
 
-def test_horovod_without_nccl_on_daint_is_within_8_percent_at_every_size() -> None:
-    found = fitted("Piz Daint XC50 P100", "TensorFlow 1.7, Horovod 0.15.1")
-    assert [one.workers for one in found.group.observations] == [2, 4, 8, 16, 32, 64, 128]
-    assert max(map(abs, found.errors)) <= 0.08
+def test_what_was_published_is_what_the_law_was_selected_on_and_other_measurements_are_not() -> None:
+    assert group(DAINT).selected_on
+    key = group(DAINT).key._replace(system="My cluster")
+    assert not replace(group(DAINT), key=key).selected_on
 
 
-@pytest.mark.parametrize("system", TF_2017)
-def test_far_fewer_numbers_are_fitted_than_there_are_sizes(system: str) -> None:
-    assert fitted(system).fitted == len(fitted(system).estimates) == 4 < 7
+def identified(fit: Fit) -> dict[str, bool]:
+    return {one.quantity.name: one.identified for one in fit.estimates}
 
 
-@pytest.mark.parametrize("system", TF_2017)
-def test_sizes_that_it_has_not_seen_are_no_better_predicted_than_those_that_it_has(system: str) -> None:
-    assert mean(fitting.left_one_out(fitted(system))) >= mean(fitted(system).errors)
+def test_a_parameter_that_measurements_do_not_tell_is_called_that() -> None:
+    assert identified(fitted(DAINT))["throughput"] and identified(fitted(XLARGE))["throughput"]
+    throughput = fitted(EIGHT).estimates[0]
+    assert not throughput.identified
+    assert throughput.how.startswith("not identified")
+    assert throughput.high / throughput.low > fitting.WIDE
+    for system in TF_2017:
+        assert not identified(fitted(system))["message"]
 
 
-def test_two_sizes_that_compute_hides_do_not_tell_a_throughput_and_it_says_so() -> None:
-    nccl = fitted("Piz Daint XC50 P100", "TensorFlow 1.14, Horovod 0.16.4")
+def test_two_sizes_that_compute_hides_tell_neither_a_throughput_nor_what_is_overhead() -> None:
+    nccl = fitted(DAINT, OVER_NCCL)
     throughput = nccl.estimates[0]
     assert throughput.quantity.name == "throughput"
-    assert throughput.how.startswith("assumed")
+    assert not throughput.identified
     assert throughput.high / throughput.low > 10
+    (both,) = nccl.sums
+    assert both.names == ("overhead", "step of one worker (inception3)")
+    assert both.high / both.low < 1.15
+
+
+def test_published_spreads_are_used() -> None:
+    """Horovod over MPI: 8.3, 11.6 and 4.5 % at 32, 64 and 128 nodes."""
+    errors = {one.workers: one.error for one in group(DAINT, OVER_MPI).observations}
+    assert errors[32] == pytest.approx(math.hypot(LEAST_ERROR, 465 / 5608))
+    assert errors[64] == pytest.approx(math.hypot(LEAST_ERROR, 1093 / 9417))
+    assert errors[2] == pytest.approx(LEAST_ERROR, rel=0.01)
+    assert {one.error for one in group(DAINT).observations} == {UNPUBLISHED}
+
+
+def test_what_lost_a_published_search_is_data() -> None:
+    winners = [one for system in TF_2017 for one in group(system).observations if one.beaten]
+    assert len(winners) == 21
+    for one in winners:
+        (lost,) = one.beaten
+        assert lost.copies_back != one.law.copies_back
+    agreed = sum(longer > 1 for system in TF_2017 for _, longer in fitted(system).searches)
+    assert agreed >= 14  # the law of before had it in 9
+
+
+# --- curves without a network ---------------------------------------------------------------------
+
+
+def test_curves_find_the_numbers_that_their_steps_were_made_with() -> None:
+    made = {
+        "linear": lambda n: 2 + 0.1 * (n - 1),
+        "logarithmic": lambda n: 2 + 0.3 * math.log2(n),
+        "USL": lambda n: 2 * (1 + 0.02 * (n - 1) + 0.001 * n * (n - 1)),
+    }
+    for name, step in made.items():
+        runs = [replace(one, step_s=step(one.workers)) for one in group(DAINT).observations]
+        seen = [one for one in runs if one.workers <= 32]
+        assert curves.errors(name, seen, runs) == pytest.approx([0] * len(runs), abs=1e-9)
+        others = [curves.errors(other, seen, runs) for other in made if other != name]
+        assert min(max(map(abs, each)) for each in others if each) > (0.01 if name != "linear" else -1)
+    assert curves.errors("USL", runs[:2], runs) is None
 
 
 # --- how sure it is -------------------------------------------------------------------------------
 
-SEEDS = 40
-TRUTH = Parameters(throughput=2.4e9, overhead=0.02, replica_overhead=0.015, message=1e-6)
+TABLES = 15
+TRUTH = Parameters(throughput=2.4e9, overhead=0.02, replica_overhead=0.01, message=1e-6, token=1e-6)
 
 
-def made_up(system: str, seed: int, software: str = "TensorFlow 1.1.0") -> Group:
-    """The published sizes, but with steps that the law gives with ``TRUTH``, and 2 % of noise."""
+def made_up(seed: int, fall: float = 0.0) -> Group:
+    """Daint's sizes with steps that the law gives with ``TRUTH`` and 2 % of noise; throughput may fall with the size."""
     noise = np.random.default_rng(seed)
 
     def of(one: Observation) -> Observation:
         if one.workers == 1:
             return one
-        assert one.single_s is not None
-        step_s = float(one.law.seconds(one.nodes, one.workers, one.single_s, TRUTH))
-        return replace(one, step_s=step_s * float(np.exp(DISCREPANCY * noise.standard_normal())))
+        p = replace(TRUTH, throughput=TRUTH.throughput * one.nodes**-fall)
+        step_s = float(one.law.seconds(one.nodes, one.workers, one.single_s, p))
+        return replace(one, step_s=step_s * float(np.exp(UNPUBLISHED * noise.standard_normal())), beaten=())
 
-    known = group(system, software)
-    return Group(known.key, tuple(of(one) for one in known.observations))
+    return replace(group(DAINT), observations=tuple(map(of, group(DAINT).observations)))
 
 
 @cache
-def refitted() -> tuple[Fit, ...]:
-    return tuple(fitting.fit(made_up("Piz Daint XC50 P100", seed)) for seed in range(SEEDS))
+def tables(fall: float) -> list[HeldOut]:
+    made = [hold_out(made_up(seed, fall), condition("workers>32")) for seed in range(TABLES)]
+    return [one for one in made if one is not None]
 
 
-def share(holds: Callable[[Fit], bool]) -> float:
-    return sum(map(holds, refitted())) / SEEDS
+def test_where_the_law_is_true_intervals_hold_and_no_misfit_is_seen() -> None:
+    """The whole table, with 200 of each truth: benchmarks/law_coverage.py."""
+    assert sum(one.covered for one in tables(0.0)) / (2 * TABLES) >= 0.75
+    assert sum(one.fit.misfit.contradicts for one in tables(0.0)) / TABLES <= 0.3
+    held = [one.fit.estimates[0].low <= TRUTH.throughput <= one.fit.estimates[0].high for one in tables(0.0)]
+    assert sum(held) / TABLES >= 0.75
 
 
-def test_nine_of_ten_intervals_hold_the_throughput_that_the_measurements_were_made_with() -> None:
-    assert share(lambda fit: fit.estimates[0].low <= TRUTH.throughput <= fit.estimates[0].high) >= 0.75
+def test_where_throughput_falls_with_the_size_the_misfit_is_seen() -> None:
+    assert sum(one.covered for one in tables(0.2)) / (2 * TABLES) < 0.5
+    assert sum(one.fit.misfit.contradicts for one in tables(0.2)) / TABLES >= 0.9
+    assert all(one.fit.misfit.told.startswith("the measurements contradict the law") for one in tables(0.2)[:1])
 
 
-def test_most_intervals_are_narrow_where_the_network_binds() -> None:
-    widths = [fit.estimates[0].high / fit.estimates[0].low for fit in refitted()]
-    assert np.median(widths) < 1.15
-
-
-@pytest.mark.parametrize(("nodes", "ps"), [(256, 116), (256, 8), (128, 1), (32, 12)])
-def test_nine_of_ten_intervals_of_predictions_hold_what_would_be_measured(nodes: int, ps: int) -> None:
-    """Twice the largest size among them, and numbers of servers that nobody tried."""
-    what = What("parameter_server", "inception3", 64)
-    noise = np.random.default_rng(7)
-
-    def holds(fit: Fit) -> bool:
-        single_s = next(one.step_s for one in fit.group.observations if one.workers == 1)
-        start = Basis(fit.parameters, single_s, fit.draws, np.full(DRAWN, single_s))
-        step_s = float(what.law(ps).seconds(nodes, nodes, single_s, TRUTH))
-        step_s *= float(np.exp(DISCREPANCY * noise.standard_normal()))
-        one = forecast.at(what, start, nodes, ps)
-        return one.low <= nodes * 64 / step_s <= one.high
-
-    assert share(holds) >= 0.75
+def test_what_the_law_leaves_out_is_continued_and_less_sure_the_further_away() -> None:
+    d = Discrepancy([2, 4, 8, 16, 32], ["one way"] * 5, [0.01] * 5)
+    missing = np.tile(0.03 * np.log2([2, 4, 8, 16, 32]), (4000, 1))
+    seen = d.continued(missing, np.full(4000, 0.03))
+    draws = {n: seen.at(n, "one way", np.random.default_rng(3)) for n in (32, 64, 128, 512)}
+    assert all(draws[n].mean() == pytest.approx(0.15, abs=0.01) for n in draws)  # that of 32, which is nearest
+    assert all(draws[near].std() < draws[far].std() for near, far in pairwise(draws))
+    assert draws[128].std() == pytest.approx(0.03 * math.sqrt(2), rel=0.1)
+    other = seen.at(32, "another way", np.random.default_rng(3))
+    assert other.mean() == pytest.approx(0.075, abs=0.01) and other.std() > 2 * draws[32].std()
+    # Whoever has seen nothing knows only that it grows.
+    nothing = Discrepancy((), (), ()).continued(np.zeros((4000, 0)), np.full(4000, 0.03))
+    assert nothing.at(128, "", np.random.default_rng(3)).std() == pytest.approx(0.03 * math.sqrt(7), rel=0.05)
 
 
 def test_an_interval_holds_its_own_prediction() -> None:
     what = What("parameter_server", "inception3", 64)
     start = basis(of_site("daint"), what)
-    for one in forecast.best(what, start, [1, 2, 8, 64, 128, 256, 512]):
-        assert one.low < one.img_per_s < one.high
+    found = forecast.best(what, start, [1, 2, 8, 64, 128, 256, 512])
+    assert found[0].low == found[0].img_per_s == found[0].high  # one worker was measured
+    assert all(one.low < one.img_per_s < one.high for one in found[1:])
+    widths = [one.high / one.low for one in found[4:]]
+    assert widths == sorted(widths)
+
+
+def test_a_gain_has_an_interval_and_is_1_against_itself() -> None:
+    what = What("parameter_server", "inception3", 64)
+    start = basis(of_site("daint"), what)
+    value, low, high = forecast.gain((what, start, 116), (what, start, 116), 128)
+    assert low < value < high and value == pytest.approx(1, abs=0.02)
+    value, low, high = forecast.gain((what, start, 116), (partitioned(what), start, 40), 128)
+    assert 1.2 < low < value < high < 2.2
 
 
 # --- how quick it is ------------------------------------------------------------------------------
@@ -185,4 +304,4 @@ def test_every_number_of_servers_at_every_size_up_to_4096_nodes_takes_seconds(wh
     # A server has a place where there are as many nodes, and nowhere else.
     assert math.isinf(steps[7, 6])
     assert np.isfinite(steps[7, 7:]).all()
-    assert steps[7, 127] == pytest.approx(forecast.at(what, start, 128, 8).step_s, rel=1e-12)
+    assert steps[7, 127] == pytest.approx(forecast.at(what, start, 128, 8).law_s, rel=1e-12)

@@ -25,7 +25,7 @@ from harness.predict.profile import Profile, profile
 from harness.predict.timeline import timeline
 
 STEP_S = 0.46
-DAINT_LIKE = Parameters(throughput=2.4e9, overhead=0.02, replica_overhead=0.01, message=1e-6)
+DAINT_LIKE = Parameters(throughput=2.4e9, overhead=0.02, replica_overhead=0.01, message=1e-6, token=1e-6)
 MB = 1e6
 MODEL = "inception3"
 LARGEST = max(tensor.bytes for tensor in specification(MODEL).tensors)
@@ -77,7 +77,7 @@ def test_a_step_that_the_network_cannot_slow_down_is_compute_and_overhead() -> N
         assert forecast.at(what, Basis(infinite, STEP_S), 128, ps).step_s == pytest.approx(STEP_S + 0.02, rel=1e-12)
         assert forecast.at(what, Basis(infinite, STEP_S), 128, ps).bounds[0].name == "compute"
     replicated = forecast.at(REPLICATED, Basis(infinite, STEP_S), 128, 116)
-    assert replicated.step_s == pytest.approx(STEP_S + 0.02 + 0.01, rel=1e-12)
+    assert replicated.step_s == pytest.approx(STEP_S + 8 * 0.01, rel=1e-12)  # once, and for each of 7 doublings
 
 
 @pytest.mark.parametrize("what", [SERVERS, REPLICATED, What("horovod", MODEL, 64), What("pytorch", MODEL, 64)])
@@ -179,7 +179,7 @@ def test_devices_of_one_node_exchange_together() -> None:
 
 
 def test_the_barriers_of_2017_send_a_token_from_each_worker_to_each_other() -> None:
-    law, slow = law_for("parameter_server", MODEL, None, 8), replace(DAINT_LIKE, message=1e-4)
+    law, slow = law_for("parameter_server", MODEL, None, 8), replace(DAINT_LIKE, token=1e-4)
     assert isinstance(law.exchange, ServerExchange)
     without = float(law.seconds(128, 128, STEP_S, slow))
     for tokens, barriers in (
@@ -189,6 +189,41 @@ def test_the_barriers_of_2017_send_a_token_from_each_worker_to_each_other() -> N
     ):
         with_them = replace(law, exchange=replace(law.exchange, tokens=tokens))
         assert float(with_them.seconds(128, 128, STEP_S, slow)) - without == pytest.approx(barriers * 128 * 127 * 1e-4)
+
+
+def test_slices_on_every_node_take_longer_than_their_bytes_and_whole_tensors_on_some_do_not() -> None:
+    crowded = replace(DAINT_LIKE, throughput=2e7, overhead=0.0, contention=0.6)
+    calm = replace(crowded, contention=0.0)
+
+    def ratio(what: What, nodes: int, ps: int) -> float:
+        law = what.law(ps)
+        return float(law.seconds(nodes, nodes, STEP_S, crowded) / law.seconds(nodes, nodes, STEP_S, calm))
+
+    # All but a little compute is network; of eight nodes seven exchange with every other.
+    assert ratio(in_slices(SERVERS), 8, 8) == pytest.approx(1 + 0.6 * 6 / 7, rel=0.05)
+    assert ratio(in_slices(SERVERS), 8, 8) > ratio(in_slices(SERVERS), 4, 4) > ratio(in_slices(SERVERS), 8, 4)
+    assert ratio(SERVERS, 128, 116) == pytest.approx(1, abs=0.001)
+    assert ratio(SERVERS, 8, 1) == ratio(in_slices(SERVERS), 2, 2) == 1  # one pair at a time
+
+
+def test_parameters_that_come_in_no_order_hide_behind_no_compute() -> None:
+    in_order, in_none = DAINT_LIKE, replace(DAINT_LIKE, ordered=0.0)
+    law = SERVERS.law(2)
+    pulled_s = 7 * (max(forecast.held(SERVERS, 2)) / 2.4e9 + len(law.exchange.pieces) / 2 * 1e-6)  # type: ignore[union-attr]
+    forward, backward, *_ = law.parts(8, 8, STEP_S, in_none)
+    assert forward == pytest.approx(0.3 * STEP_S + pulled_s, rel=0.01)
+    assert forward > law.parts(8, 8, STEP_S, in_order).forward
+    assert backward == law.parts(8, 8, STEP_S, in_order).backward
+
+
+@pytest.mark.parametrize(("serial", "times"), [(0.0, 1.1), (0.5, 1.5), (1.0, 2.0)])
+def test_gradients_that_share_a_link_let_parameters_come_back_late(serial: float, times: float) -> None:
+    """In units of the time that one way takes: from little more than that to both ways, one after the other."""
+    slow = Parameters(throughput=1e7, serial=serial)
+    step = float(REPLICATED.law(1).seconds(8, 8, STEP_S, slow)) - STEP_S
+    assert step / (7 * TOTAL / 1e7) == pytest.approx(times, abs=0.02)
+    drawn = timeline(REPLICATED.law(1), profile(MODEL), 8, 8, STEP_S, slow)
+    assert max(span.end for span in drawn.spans) == pytest.approx(drawn.seconds)
 
 
 # --- allreduce ------------------------------------------------------------------------------------
@@ -215,7 +250,7 @@ def test_what_a_ring_costs_stops_growing_with_the_number_of_nodes() -> None:
 
 
 def test_a_tree_costs_one_more_sum_with_every_doubling() -> None:
-    tree = replace(DAINT_LIKE, throughput=2e8, message=0.0, algorithm="tree")
+    tree = replace(DAINT_LIKE, throughput=2e8, message=0.0, tree=1.0)
     steps = forecast.steps(What("horovod", MODEL, 64), Basis(tree, STEP_S), [64, 128, 256, 512], 0)
     assert np.diff(steps) == pytest.approx([2 * TOTAL / 2e8] * 3, rel=0.2)
 
@@ -244,7 +279,8 @@ def cases() -> list[tuple[str, str, int, int, Parameters]]:
             replica_overhead=chance.uniform(0, 0.1),
             message=chance.choice([0.0, 1e-6, 1e-4]),
             forward_share=chance.uniform(0.2, 0.45),
-            algorithm=chance.choice(["ring", "tree"]),
+            contention=chance.choice([0.0, 0.7]),
+            tree=chance.choice([0.0, 1.0]),
             switch_nodes=chance.choice([1, 4]),
         )
         if number % 4:
@@ -288,8 +324,8 @@ def end_of(spans: Any, law: Law, known: Profile, nodes: int, p: Parameters) -> f
     last = [one.end for one in (pushes if pulls_first else [*pushes, *pulls])]
     end = max([turn + backward_s, *last, *(o.pushed(turn, backward_s) for o in own)])
     if nodes > 1:
-        end += p.overhead
-        end += p.replica_overhead if isinstance(law.exchange, ServerExchange) and not pulls_first else 0.0
+        copied = isinstance(law.exchange, ServerExchange) and not pulls_first
+        end += p.replica_overhead * (1 + math.log2(nodes)) if copied else p.overhead
     return end
 
 

@@ -228,7 +228,7 @@ def test_the_server_that_bounds_the_step_stands_out_with_its_largest_tensor(dain
     assert "PS 75 holds dense.kernel (8.2 MB): 127 workers pull and push 1.04 GB each way" in figure.note
 
 
-def test_a_step_s_timeline_and_its_parts_end_when_the_predicted_step_does(daint: list[Section]) -> None:
+def test_a_step_s_timeline_and_its_parts_end_when_the_law_s_step_does(daint: list[Section]) -> None:
     spans = model_figure(daint, "step").series
     parts = model_figure(daint, "spent").series
     names = {one.name for one in spans}
@@ -237,7 +237,7 @@ def test_a_step_s_timeline_and_its_parts_end_when_the_predicted_step_does(daint:
     assert lanes[::-1][:3] == ["compute", "PS 75 sends", "PS 75 receives"]
     published, top = parts[-1], parts[-2]
     assert max(end for one in spans for end in one.high) == pytest.approx(top.y[7])
-    assert top.y[7] == pytest.approx(128 * 64 / 9193.7, rel=1e-3) and published.y[7] == pytest.approx(128 * 64 / 9219.7)
+    assert top.y[7] == pytest.approx(128 * 64 / 9219.7, rel=0.03) and published.y[7] == pytest.approx(128 * 64 / 9219.7)
     stacked = [one for one in parts if one.kind == "column"]
     assert all(above.low == below.y for below, above in itertools.pairwise(stacked))
 
@@ -255,6 +255,8 @@ def test_the_tables_tell_how_well_the_model_fits_and_its_parameters(daint: list[
     assert all(0 < row[6] < 0.03 and 0 < row[9] < 0.1 for row in fits.rows if isinstance(row[6], float) and row[9])
     throughput = parameters.rows[0]
     assert throughput[3] == "throughput" and throughput[7:9] == ("GB/s", "fitted to 7 runs")
+    assert {row[3]: row[8] for row in parameters.rows}["message"].startswith("not identified")
+    assert [row[12] for row in fits.rows] == ["no", "no"] and all(row[10] > 0 and row[11] > 0.1 for row in fits.rows)
     value, low, high = throughput[4:7]
     assert 2.2 < low < value < high < 2.7
 
@@ -279,7 +281,7 @@ def test_runs_of_one_configuration_are_fitted_as_one_with_their_mean(tmp_path: P
     (group,), left_out = observations.groups(frame)
     single, double = group.observations
     assert double.img_per_s == pytest.approx(180.0) and single.img_per_s == pytest.approx(100.0)
-    assert double.error == pytest.approx(math.hypot(0.02, 10 / 180 / math.sqrt(3))) and left_out == []
+    assert double.error == pytest.approx(math.hypot(0.01, 10 / 180 / math.sqrt(3))) and left_out == []
 
 
 def test_of_very_many_configurations_the_best_at_each_size_are_fitted(
