@@ -28,8 +28,9 @@ DRAWN = 1000
 STARTS = 15  # of least squares
 FINISHED, ROUGH, FINE = 3, 10, 100  # how many of them are followed to the end, and after how many calls each part ends
 LEVEL = 0.9  # of the intervals of parameters and predictions
-# A parameter is not identified if its interval is wider than this factor, or not much narrower than it was beforehand.
-WIDE, UNTOLD = 2.5, 0.8
+# A parameter is not identified if its interval is wider than this factor, or not much narrower than it was beforehand; a
+# share is if its interval is narrower than this.
+WIDE, UNTOLD, NARROW = 2.5, 0.8, 0.5
 OPPOSED = -0.7  # the correlation of two times below which only their sum is known
 # When measurements contradict the law: p-values below these, of the residuals and of the residuals together with the
 # parameters, and how much better a law without overlap has to fit, in the logarithm of the likelihood. Chosen by
@@ -208,7 +209,7 @@ class Fit:
     @cached_property
     def misfit(self) -> Misfit:
         """How far the measurements are from the law."""
-        from scipy.stats import chi2
+        from scipy.special import chdtrc  # the χ² distribution's upper tail; scipy.stats takes half a second to import
 
         problem, population = self._likeliest
         square, freedom = problem.chi2(self.best.scores)
@@ -216,8 +217,8 @@ class Fit:
         return Misfit(
             chi2=square,
             freedom=freedom,
-            p_value=float(chi2.sf(square, freedom)) if freedom >= 0.5 else None,
-            usual=float(chi2.sf(square + float((self.best.scores**2).sum()), max(1, len(problem.observations)))),
+            p_value=float(chdtrc(freedom, square)) if freedom >= 0.5 else None,
+            usual=float(chdtrc(max(1, len(problem.observations)), square + float((self.best.scores**2).sum()))),
             unhidden=self.best.cost - other.best(population).cost if other.observations else 0.0,
         )
 
@@ -499,7 +500,7 @@ def _estimate(problem: _Problem, quantity: Quantity, drawn: Floats) -> Estimate:
     if isinstance(prior, Prior):
         told = np.log(drawn).std() < UNTOLD * np.log(prior.factor) and high < WIDE * low
     else:
-        told = drawn.std() < UNTOLD * prior.deviation
+        told = high - low < NARROW
     runs = len(problem.observations)
     how = f"fitted to {runs} run{'s' * (runs != 1)}" if told else "not identified by these runs; mostly assumed"
     return Estimate(quantity, value, low, high, bool(told), how)

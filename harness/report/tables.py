@@ -284,7 +284,7 @@ def parameters(found: Sequence[Explained]) -> Table:
             for each in one.fit.estimates
         ]
         meanings |= {each.quantity.name.replace("_", " "): each.quantity.meaning for each in one.fit.estimates}
-        share, share_how = float(p.forward_share), "assumed" if group.forward_share is None else "measured"
+        share, share_how = one.fit.problems[0].share.typical, "assumed" if group.forward_share is None else "measured"
         its.append(("forward share of compute", share, None, None, "", share_how))
         for work, step_s in one.fit.singles.items():
             run = next(each for each in group.observations if each.work == work)

@@ -252,7 +252,9 @@ def test_an_allreduce_has_its_buffers_in_the_timeline_and_no_servers() -> None:
 def test_the_tables_tell_how_well_the_model_fits_and_its_parameters(daint: list[Section]) -> None:
     fits, parameters = section(daint, "model").tables
     assert [(row[2], row[4]) for row in fits.rows] == [("distributed_replicated", 1), ("parameter_server", 6)]
-    assert all(0 < row[6] < 0.03 and 0 < row[9] < 0.1 for row in fits.rows if isinstance(row[6], float) and row[9])
+    assert all(0 < row[6] < 0.03 for row in fits.rows)
+    alone, others = (row[9] for row in fits.rows)
+    assert 0 < others < 0.1 < alone  # without the only run that copies back, nobody knows what that costs
     throughput = parameters.rows[0]
     assert throughput[3] == "throughput" and throughput[7:9] == ("GB/s", "fitted to 7 runs")
     assert {row[3]: row[8] for row in parameters.rows}["message"].startswith("not identified")
