@@ -219,7 +219,7 @@ class Fit:
             freedom=freedom,
             p_value=float(chdtrc(freedom, square)) if freedom >= 0.5 else None,
             usual=float(chdtrc(max(1, len(problem.observations)), square + float((self.best.scores**2).sum()))),
-            unhidden=self.best.cost - other.best(population).cost if other.observations else 0.0,
+            unhidden=self.best.cost - other.best(population, FINISHED + 3).cost if other.observations else 0.0,
         )
 
     @property
@@ -370,15 +370,15 @@ class _Problem:
         lost: Floats = self._lost(scores, scale).sum(axis=-1)
         return self.discrepancy.log_likelihood(self.residuals(scores), scale) + lost
 
-    def best(self, population: Population) -> Best:
+    def best(self, population: Population, count: int = STARTS) -> Best:
         """The optimum without anything that the law leaves out, from the likeliest points, from far away ones, and from the
         middle of what is known beforehand: a step has kinks, and so there may be several optima.
         """
         from scipy.optimize import least_squares
 
-        likely = population.points[np.argsort(-population.weights)[: STARTS // 3]]
-        starts = [np.zeros(self.dimensions), *likely, *population.first[: STARTS // 3]]
-        starts += list(population.first[:: len(population.first) // (STARTS - len(starts))][: STARTS - len(starts)])
+        likely = population.points[np.argsort(-population.weights)[: count // 3]]
+        starts = [np.zeros(self.dimensions), *likely, *population.first[: count // 3]]
+        starts += list(population.first[:: len(population.first) // (count - len(starts))][: count - len(starts)])
 
         def solved(starts: Sequence[Floats], calls: int) -> list[Any]:
             found = [least_squares(self._squares, start, self._jacobian, max_nfev=calls) for start in starts]

@@ -33,6 +33,7 @@ from harness.predict.profile import Floats, Integers, Profile, of_pieces
 
 WORKER = -1  # in place of a server's number: what binds is a worker's own endpoint
 COMPUTE = -2  # nothing of the network binds
+FEW = 24  # lines of which it does not pay to leave some out
 
 
 class Cost(NamedTuple):
@@ -66,13 +67,15 @@ class Queue:
 
     def _corners(self) -> Queue:
         """Without lines between others: a line that is the longest for some costs is a corner of all lines' convex hull."""
+        if len(self.work) < FEW:
+            return self
         from scipy.spatial import ConvexHull, QhullError
 
         corners = np.stack([self.work, self.bytes, self.again, self.messages], axis=-1)
         corners = corners[:, np.ptp(corners, axis=0) > 0]
         try:
             return self.chosen(np.sort(ConvexHull(corners / np.ptp(corners, axis=0)).vertices))
-        except (QhullError, ValueError):  # too few lines, or all in one plane
+        except QhullError:  # all of them lie in one plane
             return self
 
     def chosen(self, which: Any) -> Queue:

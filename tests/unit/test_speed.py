@@ -32,8 +32,8 @@ COMMANDS = {
     "compare": ("compare", "RUNS", "NEW"),
 }
 TRIES = 8  # at most; the best counts, and one within the limit is enough: the machine may be doing other things
-# Takes 1.2 to 1.3 s: it draws, writes 5 MB, and fits the scaling model, for which SciPy's optimisers are imported (0.2 s).
-REPORT_S = 1.6
+# Takes 1.5 s: it draws, writes 5 MB, and fits the scaling model: a posterior distribution, and an optimum from many starts.
+REPORT_S = 1.9
 PANDAS_S = 0.5  # starting Python and importing pandas on a machine of the usual speed, when it does nothing else
 
 
