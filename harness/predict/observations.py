@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 # The relative standard error of a mean step. That of repeats knows nothing of other days and other allocations: it is never
 # taken to be less than LEAST_ERROR. Where no spread was published it is taken to be UNPUBLISHED.
 LEAST_ERROR, UNPUBLISHED = 0.01, 0.02
+USUAL = 4
 # What a published table says of runs that are the best of a search, and the strategy that lost it.
 SEARCHED = "best PS count for this size"
 LOST = {"parameter_server": "distributed_replicated", "distributed_replicated": "parameter_server"}
@@ -150,10 +151,14 @@ def groups(
     kept, others = _one_unit(kept)
     left_out.update(others)
     singles = _singles(kept)
-    found: dict[Key, list[Observation]] = {}
+    found: dict[Key, list[dict[str, Any]]] = {}
     for row in kept:
-        found.setdefault(_key(row), []).append(_observation(row, singles))
-    made = [Group(key, tuple(_by_size(found[key])), forward_share) for key in sorted(found)]
+        found.setdefault(_key(row), []).append(row)
+    made = []
+    for key in sorted(found):
+        usual = _usual_spread(found[key])
+        observations = [_observation(row, singles, usual) for row in found[key]]
+        made.append(Group(key, tuple(_by_size(observations)), forward_share))
     return made, [f"{count:,} run{'s' * (count > 1)}: {reason}" for reason, count in left_out.most_common()]
 
 
@@ -252,7 +257,7 @@ def _singles(rows: list[dict[str, Any]]) -> dict[Hashable, float]:
     return {key: sum(values) / len(values) for key, values in steps.items()}
 
 
-def _observation(row: dict[str, Any], singles: dict[Hashable, float]) -> Observation:
+def _observation(row: dict[str, Any], singles: dict[Hashable, float], usual: float) -> Observation:
     relative = math.isnan(row["img_per_s"])
     own = (row["backend"], row["transport"], *work_of(row))
     return Observation(
@@ -267,22 +272,35 @@ def _observation(row: dict[str, Any], singles: dict[Hashable, float]) -> Observa
         step_s=step_of(row),
         single_s=1.0 if relative else singles.get(own, singles.get(work_of(row))),
         work=work_of(row),
-        error=_error(row),
+        error=_error(row, usual),
         relative=relative,
         published=row["origin"] == "published",
         beaten=_beaten(row),
     )
 
 
-def _error(row: dict[str, Any]) -> float:
-    """Repeats of ours are independent. A published standard deviation is taken as it is: of how many runs in how many
-    allocations it is, few sources say.
+def _usual_spread(rows: list[dict[str, Any]]) -> float:
+    """The relative standard deviation of our own repeats, of all configurations together; 0 where nothing was repeated."""
+    repeated = [row for row in rows if row["origin"] != "published" and len(row["values"]) > 1]
+    squares = sum((len(row["values"]) - 1) * _relative(row) ** 2 for row in repeated)
+    freedom = sum(len(row["values"]) - 1 for row in repeated)
+    return math.sqrt(squares / freedom) if freedom else 0.0
+
+
+def _relative(row: dict[str, Any]) -> float:
+    return float(row["stdev"] / row["img_per_s"]) if row["stdev"] > 0 else 0.0
+
+
+def _error(row: dict[str, Any], usual: float) -> float:
+    """Repeats of ours are independent. Few of them say little about their spread: it counts together with the ``usual`` one
+    of the group, as if that were of ``USUAL`` degrees of freedom. A published standard deviation is taken as it is: of how
+    many runs in how many allocations it is, few sources say.
     """
-    if row["origin"] == "published" and not row["stdev"] >= 0:
-        return UNPUBLISHED
-    repeats = max(1, len(row["values"])) if row["origin"] != "published" else 1
-    spread = row["stdev"] / row["img_per_s"] / math.sqrt(repeats) if row["stdev"] > 0 else 0.0
-    return math.hypot(LEAST_ERROR, spread)
+    if row["origin"] == "published":
+        return math.hypot(LEAST_ERROR, _relative(row)) if row["stdev"] >= 0 else UNPUBLISHED
+    repeats = max(1, len(row["values"]))
+    variance = (USUAL * usual**2 + (repeats - 1) * _relative(row) ** 2) / (USUAL + repeats - 1)
+    return math.hypot(LEAST_ERROR, math.sqrt(variance / repeats))
 
 
 def _beaten(row: dict[str, Any]) -> tuple[Law, ...]:

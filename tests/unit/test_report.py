@@ -283,7 +283,9 @@ def test_runs_of_one_configuration_are_fitted_as_one_with_their_mean(tmp_path: P
     (group,), left_out = observations.groups(frame)
     single, double = group.observations
     assert double.img_per_s == pytest.approx(180.0) and single.img_per_s == pytest.approx(100.0)
-    assert double.error == pytest.approx(math.hypot(0.01, 10 / 180 / math.sqrt(3))) and left_out == []
+    # Of three degrees of freedom in the group two are its own; they count beside four of the usual spread.
+    own, usual = (10 / 180) ** 2, 2 * (10 / 180) ** 2 / 3
+    assert double.error == pytest.approx(math.hypot(0.01, math.sqrt((4 * usual + 2 * own) / 6 / 3))) and left_out == []
 
 
 def test_of_very_many_configurations_the_best_at_each_size_are_fitted(
