@@ -19,7 +19,7 @@ from harness.exchange import ServerExchange
 from harness.placement import Piece
 from harness.predict import fitting, parameters
 from harness.predict.fitting import Structure, fit, mean_error
-from harness.predict.holdout import condition, hold_out
+from harness.predict.holdout import HeldOut, condition, parted
 from harness.predict.law import Law, law
 from harness.predict.observations import Group, groups
 from harness.predict.parameters import Parameters
@@ -133,12 +133,13 @@ def changed(group: Group, variant: Variant) -> Group:
 
 def line(variant: Variant, known: list[Group]) -> list[str]:
     """A variant: its evidence, and for each system MAPE, p-value, and MAPE above ``SEEN`` workers."""
-    fitting.structures = lambda *told: (variant.structure or fitting.ORDERED,)
+    structure = (variant.structure or fitting.ORDERED,)
     evidence, cells = 0.0, []
     for group in known:
-        whole = fit(changed(group, variant))
-        held = hold_out(whole.group, condition(f"workers>{SEEN}"))
-        assert held is not None
+        whole = fit(changed(group, variant), possible=structure)
+        parts = parted(whole.group, condition(f"workers>{SEEN}"))
+        assert parts is not None
+        held = HeldOut(fit(whole.group, parts[0], structure), *parts)
         evidence += whole.populations[0].log_evidence
         p_value = whole.misfit.p_value
         told = "–" if p_value is None else f"{p_value:.2g}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import combinations
 from typing import Any
 
@@ -406,8 +406,9 @@ class _Problem:
         return np.asarray((ends[: len(scores)] - ends[len(scores) :]).T / 2e-5)
 
     def surprise(self, scores: Floats) -> float:
-        """The sum of squares of the scores, without that of a throughput on a network of which nothing is known: a slow one is
-        no surprise.
+        """The sum of squares of the scores.
+
+        Without that of a throughput on a network of which nothing is known: a slow one is no surprise.
         """
         known_ = network(self.group.key.system).line_rate is not None
         return float((scores[0 if known_ else 1 :] ** 2).sum())
@@ -433,14 +434,23 @@ def structures(servers: bool, transport: str, published: bool = False) -> tuple[
     return (RING, TREE) if transport == "mpi" else (RING,)
 
 
-def fit(group: Group, observations: Sequence[Observation] | None = None) -> Fit:
+def fit(
+    group: Group, observations: Sequence[Observation] | None = None, possible: Sequence[Structure] | None = None
+) -> Fit:
     """What ``observations``, by default all of the group's, say of its parameters.
 
-    Where the law leaves something open (``structures``) every possibility is fitted, and counts by its evidence.
+    Where the law leaves something open every possibility (``structures``) is fitted, and counts by its evidence. A fit that
+    was made before is not made again.
     """
     chosen = group.observations if observations is None else observations
-    possible = structures(group.key.mechanism == "servers", group.key.transport, group.published)
-    problems = tuple(_Problem(group, chosen, one) for one in possible)
+    if possible is None:
+        possible = structures(group.key.mechanism == "servers", group.key.transport, group.published)
+    return _fit(group, tuple(chosen), tuple(tuple(one.items()) for one in possible))
+
+
+@lru_cache(maxsize=64)
+def _fit(group: Group, chosen: tuple[Observation, ...], possible: tuple[tuple[tuple[str, float], ...], ...]) -> Fit:
+    problems = tuple(_Problem(group, chosen, dict(one)) for one in possible)
     populations = tuple(sample(one.log_likelihood, one.dimensions) for one in problems)
     evidence = np.array([one.log_evidence for one in populations])
     chances = np.exp(evidence - evidence.max())
