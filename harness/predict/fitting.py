@@ -519,5 +519,5 @@ def _estimate(problem: _Problem, quantity: Quantity, drawn: Floats) -> Estimate:
     else:
         told = high - low < NARROW
     runs = len(problem.observations)
-    how = f"fitted to {runs} run{'s' * (runs != 1)}" if told else "not identified by these runs; mostly assumed"
+    how = f"fitted to {runs} run{'s' * (runs != 1)}" if told else "not identified; mostly assumed"
     return Estimate(quantity, value, low, high, bool(told), how)

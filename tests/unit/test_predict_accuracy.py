@@ -210,7 +210,7 @@ def test_curves_find_the_numbers_that_their_steps_were_made_with() -> None:
 # --- how sure it is -------------------------------------------------------------------------------
 
 TABLES = 15
-TRUTH = Parameters(throughput=2.4e9, overhead=0.02, replica_overhead=0.01, message=1e-6, token=1e-6)
+TRUTH = Parameters(2.4e9, overhead=0.025, replica_overhead=0.012, message=1e-6, token=1e-6, serial=0.5)
 
 
 def made_up(seed: int, fall: float = 0.0) -> Group:
