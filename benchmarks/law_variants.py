@@ -17,12 +17,13 @@ from typing import Any
 from harness import results
 from harness.exchange import ServerExchange
 from harness.placement import Piece
-from harness.predict import fitting, parameters
-from harness.predict.fitting import Structure, fit, mean_error
+from harness.predict import parameters
+from harness.predict.fitting import fit, mean_error
 from harness.predict.holdout import HeldOut, condition, parted
 from harness.predict.law import Law, law
 from harness.predict.observations import Group, groups
 from harness.predict.parameters import Parameters
+from harness.predict.problem import IN_NO_ORDER, ORDERED, Structure
 from harness.predict.profile import profile
 from harness.report.table import table
 
@@ -110,7 +111,7 @@ VARIANTS = (
     Variant("the law"),
     Variant("copying back costs the same on any number of nodes", as_kind(Constant)),
     Variant("copying back costs more than that: the law until November 2026", as_kind(Added)),
-    Variant("parameters are pulled in no order", structure=fitting.IN_NO_ORDER),
+    Variant("parameters are pulled in no order", structure=IN_NO_ORDER),
     Variant("compute hides nothing", Law.unhidden),
     Variant("gradients queue, and share no link", as_kind(Queueing)),
     Variant("throughput falls as N^−0.1", as_kind(Falling)),
@@ -133,7 +134,7 @@ def changed(group: Group, variant: Variant) -> Group:
 
 def line(variant: Variant, known: list[Group]) -> list[str]:
     """A variant: its evidence, and for each system MAPE, p-value, and MAPE above ``SEEN`` workers."""
-    structure = (variant.structure or fitting.ORDERED,)
+    structure = (variant.structure or ORDERED,)
     evidence, cells = 0.0, []
     for group in known:
         whole = fit(changed(group, variant), possible=structure)

@@ -302,12 +302,12 @@ def fit(sources: tuple[str, ...], hold_out: str | None, data: str, forward_share
     """
     from harness import results
     from harness.predict import fitting, holdout
-    from harness.predict.observations import groups
+    from harness.predict.observations import groups, informative
     from harness.report import prediction
 
     condition = holdout.condition(hold_out) if hold_out else None
     found, left_out = groups(results.load(sources, told=reading()), data, forward_share)
-    known = [one for one in found if fitting.tested(one.observations)]
+    known = [one for one in found if informative(one.observations)]
     left_out += [f"{one.name}: one worker only" for one in found if one not in known]
     if not known:
         raise InvalidInput(f"{', '.join(sources)}: nothing to fit; {'; '.join(left_out) or 'no results'}")

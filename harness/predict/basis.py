@@ -13,6 +13,7 @@ from harness.predict.fitting import Fit
 from harness.predict.forecast import Basis, What
 from harness.predict.observations import Group, Observation, groups
 from harness.predict.parameters import Network, Parameters
+from harness.predict.problem import quantities, structures
 
 if TYPE_CHECKING:
     import pandas
@@ -59,12 +60,12 @@ def from_little(
     ``overhead`` of a step (s) is taken as given if it is; all else is what is known beforehand, and so are the intervals.
     """
     transport = transport or backends.backend(what.backend).transports[0]
-    possible = fitting.structures(what.has_servers, transport)
+    possible = structures(what.has_servers, transport)
     known = Network(line_rate=line_rate).throughput(transport)
     fixed: dict[str, float] = {} if throughput is None else {"throughput": throughput}
     if overhead is not None:
         fixed |= {"overhead": overhead, "replica_overhead": overhead}
-    typical: dict[str, Any] = {q.name: q.prior.at(0.0) for q in fitting.quantities(known, what.has_servers)} | fixed
+    typical: dict[str, Any] = {q.name: q.prior.at(0.0) for q in quantities(known, what.has_servers)} | fixed
     typical |= possible[0]
     given = (
         f"a node sends {throughput / 1e9:g} GB/s"

@@ -9,7 +9,7 @@ whether the law can be right, come from least squares with measurement errors al
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import combinations
 from typing import Any
@@ -19,14 +19,13 @@ import numpy as np
 from harness.predict import parameters as known
 from harness.predict.discrepancy import Continued, Discrepancy, scale_at
 from harness.predict.law import Law
-from harness.predict.observations import LEAST_ERROR, UNPUBLISHED, Group, Observation
-from harness.predict.parameters import Parameters, Prior, Quantity, Share, network
+from harness.predict.observations import LEAST_ERROR, UNPUBLISHED, Group, Observation, informative
+from harness.predict.parameters import Parameters, Prior, Quantity, Share
+from harness.predict.problem import FINISHED, Best, Problem, Structure, quantities, single_step, structures
 from harness.predict.profile import Floats
 from harness.predict.sampling import SEED, Population, sample
 
 DRAWN = 1000
-STARTS = 15  # of least squares
-FINISHED, ROUGH, FINE = 3, 10, 100  # how many of them are followed to the end, and after how many calls each part ends
 LEVEL = 0.9  # of the intervals of parameters and predictions
 # A parameter is not identified if its interval is wider than this factor, or not much narrower than it was beforehand; a
 # share is if its interval is narrower than this.
@@ -36,19 +35,6 @@ OPPOSED = -0.7  # the correlation of two times below which only their sum is kno
 # parameters, and how much better a law without overlap has to fit, in the logarithm of the likelihood. Chosen by
 # simulation: together they raise at most one false alarm in ten tables (benchmarks/law_coverage.py).
 UNLIKELY, UNUSUAL, BETTER = 0.05, 0.2, 0.5
-
-# How sure it is that both strategies of a published search were tried with the number of servers that won: which numbers
-# were tried was published in a table that nobody here has (results/reference).
-TRIED = 0.8
-
-Structure = Mapping[str, float]
-# What the law leaves open, and the measurements may decide: MPI libraries choose how they sum; and whether parameters are
-# pulled in the order of their use. That was decided for the TensorFlow of the published tables: they are
-# (docs/scaling-model.md). Of newer ones nobody knows.
-RING: Structure = {"tree": 0.0}
-TREE: Structure = {"tree": 1.0}
-ORDERED: Structure = {"ordered": 1.0}
-IN_NO_ORDER: Structure = {"ordered": 0.0}
 
 
 @dataclass(frozen=True)
@@ -151,7 +137,7 @@ class Fit:
     """
 
     group: Group
-    problems: tuple[_Problem, ...]
+    problems: tuple[Problem, ...]
     populations: tuple[Population, ...]
     chances: tuple[float, ...]
     draws: Draws
@@ -163,7 +149,7 @@ class Fit:
         return 1 / sum(c**2 / p.effective for c, p in zip(self.chances, self.populations, strict=True))
 
     @cached_property
-    def _likeliest(self) -> tuple[_Problem, Population]:
+    def _likeliest(self) -> tuple[Problem, Population]:
         number = int(np.argmax(self.chances))
         return self.problems[number], self.populations[number]
 
@@ -229,7 +215,7 @@ class Fit:
 
     def single_s(self, observation: Observation) -> float:
         """A single worker's most probable step for what ``observation`` does."""
-        return float(_single_s(observation, self.singles))
+        return float(single_step(observation, self.singles))
 
     def step_s(self, observation: Observation) -> float:
         """The step by the law alone with the most probable parameters, in the unit of the observation."""
@@ -243,13 +229,13 @@ class Fit:
     def forecast(self, observation: Observation) -> tuple[float, float, float]:
         """The predicted step, as a median and the ends of its interval, in the unit of the observation."""
         o = observation
-        return middle(self.draws.steps(o.law, o.nodes, o.workers, _single_s(o, self.single_draws), o.way))
+        return middle(self.draws.steps(o.law, o.nodes, o.workers, single_step(o, self.single_draws), o.way))
 
     @cached_property
     def searches(self) -> tuple[tuple[Observation, float], ...]:
         """The observations that won a search, with how many times longer a step of what lost is by the law alone."""
         found = []
-        for one in tested(self.group.observations):
+        for one in informative(self.group.observations):
             for law in one.beaten:
                 lost = law.seconds(one.nodes, one.workers, self.single_s(one), self.parameters)
                 found.append((one, float(lost) / self.step_s(one)))
@@ -258,12 +244,7 @@ class Fit:
     @cached_property
     def errors(self) -> tuple[float, ...]:
         """Those of all observations that are not baselines by themselves."""
-        return tuple(self.error(one) for one in tested(self.group.observations))
-
-
-def tested(observations: Sequence[Observation]) -> list[Observation]:
-    """Those that say something about the law: a measured single worker's step is taken as it is."""
-    return [one for one in observations if not (one.workers == 1 and one.single_s is not None)]
+        return tuple(self.error(one) for one in informative(self.group.observations))
 
 
 def mean_error(errors: Sequence[float]) -> float:
@@ -273,165 +254,6 @@ def mean_error(errors: Sequence[float]) -> float:
 
 def _two_digits(p_value: float) -> str:
     return f"{p_value:.2g}" if p_value >= 1e-4 else "less than 0.0001"
-
-
-def _single_s(one: Observation, singles: Mapping[Hashable, Any]) -> Any:
-    """A single worker's step for ``one``: as measured, else as fitted."""
-    return singles[one.work] if one.single_s is None else one.single_s
-
-
-@dataclass(frozen=True)
-class Best:
-    """The most probable scores [dimensions] and their cost, half of the sum of squares; each start's own [starts]."""
-
-    scores: Floats
-    cost: float
-    costs: tuple[float, ...]
-
-
-class _Problem:
-    """A group with one structure. All that is unknown is a score, standard normal beforehand: the quantities, the share of
-    forward, the scale of what the law leaves out, and steps of one worker that nobody measured.
-    """
-
-    def __init__(self, group: Group, observations: Sequence[Observation], structure: Structure) -> None:
-        self.group = group
-        self.observations = tested(observations)
-        self.structure = structure
-        servers = group.key.mechanism == "servers"
-        net = network(group.key.system)
-        self.quantities = quantities(net.throughput(group.key.transport), servers)
-        share = group.forward_share or known.FORWARD_SHARE[group.key.device]
-        self.share = Share(share, known.FORWARD_SHARE_DEVIATION)
-        self.fixed = Parameters(throughput=1.0, switch_nodes=net.switch_nodes, **structure)
-        self.unknown = {
-            work: self._first_single(work)
-            for work in sorted({one.work for one in group.observations if one.single_s is None}, key=str)
-        }
-        self.scale = len(self.quantities) + 1
-        self.dimensions = self.scale + 1 + len(self.unknown)
-        self.measured = np.log([one.step_s for one in self.observations])
-        self.discrepancy = Discrepancy(
-            [one.workers for one in self.observations],
-            [one.way for one in self.observations],
-            [one.error for one in self.observations],
-        )
-
-    def _first_single(self, work: Hashable) -> Prior:
-        """Where nobody measured one worker: the smallest run's step is a little longer. In 2017 it was by 4 to 7 % on two
-        devices.
-        """
-        least = min((one for one in self.group.observations if one.work == work), key=lambda one: one.workers)
-        return Prior(least.step_s / 1.05, 1.05)
-
-    def unhidden(self) -> _Problem:
-        """The same measurements with laws in which compute hides nothing."""
-        late = [replace(one, law=one.law.unhidden()) for one in self.observations]
-        return _Problem(self.group, late, self.structure)
-
-    def parameters(self, scores: Floats) -> Parameters:
-        """From scores [..., dimensions]."""
-        values: dict[str, Any] = {q.name: q.prior.at(scores[..., n]) for n, q in enumerate(self.quantities)}
-        return replace(self.fixed, forward_share=self.share.at(scores[..., self.scale - 1]), **values)
-
-    def singles(self, scores: Floats) -> dict[Hashable, Any]:
-        """The fitted single workers' steps."""
-        return {
-            work: prior.at(scores[..., self.scale + 1 + number])
-            for number, (work, prior) in enumerate(self.unknown.items())
-        }
-
-    def residuals(self, scores: Floats) -> Floats:
-        """Logarithms of measured over predicted steps [..., observations]."""
-        return self.measured - self._log_steps(scores, [(one, one.law) for one in self.observations])
-
-    def _log_steps(self, scores: Floats, runs: Sequence[tuple[Observation, Law]]) -> Floats:
-        p, singles = self.parameters(scores), self.singles(scores)
-        shape = scores.shape[:-1]
-        found = [np.log(law.seconds(o.nodes, o.workers, _single_s(o, singles), p)) for o, law in runs]
-        return np.stack([np.broadcast_to(one, shape) for one in found], axis=-1) if found else np.zeros((*shape, 0))
-
-    def _lost(self, scores: Floats, scale: Any = 0.0) -> Floats:
-        """Logarithms of the chance that what lost a search would have lost it [..., searches].
-
-        Both are measurements, the law leaves out something of what lost, too, and that may not have been tried at all.
-        """
-        from scipy.special import ndtr
-
-        runs = [(one, law) for one in self.observations for law in one.beaten]
-        won = np.log([one.step_s for one, _ in runs])
-        left_out = np.asarray(scale)[..., None] ** 2 * np.log2([one.workers for one, _ in runs])
-        slower = ndtr((self._log_steps(scores, runs) - won) / np.sqrt(2 * UNPUBLISHED**2 + left_out))
-        return np.asarray(np.log(1 - TRIED + TRIED * slower))
-
-    def log_likelihood(self, scores: Floats) -> Floats:
-        """Of the measurements, and of the searches that they won, at scores [draws, dimensions]."""
-        scale = scale_at(scores[:, self.scale])
-        lost: Floats = self._lost(scores, scale).sum(axis=-1)
-        return self.discrepancy.log_likelihood(self.residuals(scores), scale) + lost
-
-    def best(self, population: Population, count: int = STARTS) -> Best:
-        """The optimum without anything that the law leaves out, from the likeliest points, from far away ones, and from the
-        middle of what is known beforehand: a step has kinks, and so there may be several optima.
-        """
-        from scipy.optimize import least_squares
-
-        likely = population.points[np.argsort(-population.weights)[: count // 3]]
-        starts = [np.zeros(self.dimensions), *likely, *population.first[: count // 3]]
-        starts += list(population.first[:: len(population.first) // (count - len(starts))][: count - len(starts)])
-
-        def solved(starts: Sequence[Floats], calls: int) -> list[Any]:
-            found = [least_squares(self._squares, start, self._jacobian, max_nfev=calls) for start in starts]
-            return sorted(found, key=lambda one: float(one.cost))
-
-        near = solved([self._without_scale(start) for start in starts], ROUGH)
-        best = solved([one.x for one in near[:FINISHED]], FINE)[0]
-        return Best(best.x, float(best.cost), tuple(float(one.cost) for one in near))
-
-    def _without_scale(self, scores: Floats) -> Floats:
-        changed = scores.copy()
-        changed[..., self.scale] = 0.0
-        return changed
-
-    def _squares(self, scores: Floats) -> Floats:
-        """What is squared: residuals in units of their errors, searches lost, and the scores themselves."""
-        return np.concatenate(
-            [self.residuals(scores) / self.discrepancy.errors, np.sqrt(-2 * self._lost(scores)), scores], axis=-1
-        )
-
-    def _jacobian(self, scores: Floats) -> Floats:
-        """By differences, all at once."""
-        steps = 1e-5 * np.eye(len(scores))
-        ends = self._squares(np.concatenate([scores + steps, scores - steps]))
-        return np.asarray((ends[: len(scores)] - ends[len(scores) :]).T / 2e-5)
-
-    def surprise(self, scores: Floats) -> float:
-        """The sum of squares of the scores.
-
-        Without that of a throughput on a network of which nothing is known: a slow one is no surprise.
-        """
-        known_ = network(self.group.key.system).line_rate is not None
-        return float((scores[0 if known_ else 1 :] ** 2).sum())
-
-    def chi2(self, scores: Floats) -> tuple[float, float]:
-        """χ² of the runs, and the degrees of freedom: the runs without the numbers that they determine."""
-        square = float(((self.residuals(scores) / self.discrepancy.errors) ** 2).sum())
-        jacobian = self._jacobian(scores)
-        runs = jacobian[: len(self.observations)]
-        determined = float(np.trace(np.linalg.solve(jacobian.T @ jacobian, runs.T @ runs)))
-        return square, len(self.observations) - determined
-
-
-def quantities(throughput: Quantity, servers: bool) -> list[Quantity]:
-    """What is unknown of a system with that throughput."""
-    return [throughput, *known.FITTED[1:]] if servers else [throughput, known.OVERHEAD, known.MESSAGE]
-
-
-def structures(servers: bool, transport: str, published: bool = False) -> tuple[Structure, ...]:
-    """What is possible where the law leaves something open."""
-    if servers:
-        return (ORDERED,) if published else (ORDERED, IN_NO_ORDER)
-    return (RING, TREE) if transport == "mpi" else (RING,)
 
 
 def fit(
@@ -450,7 +272,7 @@ def fit(
 
 @lru_cache(maxsize=64)
 def _fit(group: Group, chosen: tuple[Observation, ...], possible: tuple[tuple[tuple[str, float], ...], ...]) -> Fit:
-    problems = tuple(_Problem(group, chosen, dict(one)) for one in possible)
+    problems = tuple(Problem(group, chosen, dict(one)) for one in possible)
     populations = tuple(sample(one.log_likelihood, one.dimensions) for one in problems)
     evidence = np.array([one.log_evidence for one in populations])
     chances = np.exp(evidence - evidence.max())
@@ -502,16 +324,16 @@ def joined(every: Sequence[Parameters], counts: Sequence[int]) -> Parameters:
 
 
 def left_one_out(fitted: Fit) -> tuple[float, ...]:
-    """Errors of the tested observations, each predicted from all others: fitted anew, from the beginning."""
+    """Errors of the informative observations, each predicted from all others: fitted anew, from the beginning."""
     group = fitted.group
     errors = []
-    for one in tested(group.observations):
+    for one in informative(group.observations):
         others = fit(group, [other for other in group.observations if other is not one])
         errors.append(one.step_s / others.forecast(one)[0] - 1)
     return tuple(errors)
 
 
-def _estimate(problem: _Problem, quantity: Quantity, drawn: Floats) -> Estimate:
+def _estimate(problem: Problem, quantity: Quantity, drawn: Floats) -> Estimate:
     value, low, high = middle(drawn)
     prior = quantity.prior
     if isinstance(prior, Prior):

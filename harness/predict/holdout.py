@@ -10,8 +10,8 @@ from functools import cached_property
 from typing import Any
 
 from harness.errors import InvalidInput
-from harness.predict.fitting import Fit, fit, tested
-from harness.predict.observations import Group, Observation
+from harness.predict.fitting import Fit, fit
+from harness.predict.observations import Group, Observation, informative
 
 FIELDS = ("nodes", "workers", "ps")
 _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
@@ -66,8 +66,8 @@ def parted(
 ) -> tuple[tuple[Observation, ...], tuple[Observation, ...]] | None:
     """The observations of ``group`` to fit and those to test with; None if there are none of one kind."""
     left = tuple(one for one in group.observations if not unseen(one))
-    tests = tuple(one for one in tested(group.observations) if unseen(one))
-    return (left, tests) if tests and tested(left) else None
+    tests = tuple(one for one in informative(group.observations) if unseen(one))
+    return (left, tests) if tests and informative(left) else None
 
 
 def hold_out(group: Group, unseen: Callable[[Observation], bool]) -> HeldOut | None:

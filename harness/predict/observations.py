@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -337,3 +337,8 @@ def of_2017(law_: Law) -> Law:
         return law_
     per_piece = exchange.pulls == "after_push"
     return replace(law_, exchange=replace(exchange, tokens="all_to_all_per_piece" if per_piece else "all_to_all"))
+
+
+def informative(observations: Sequence[Observation]) -> list[Observation]:
+    """Those that say something about the law: a measured single worker's step is taken as it is."""
+    return [one for one in observations if not (one.workers == 1 and one.single_s is not None)]

@@ -25,10 +25,10 @@ from harness.placement import bytes_per_server, place
 from harness.predict import curves, fitting, forecast
 from harness.predict.basis import basis
 from harness.predict.explain import HELPS, explain, partitioned, seconds, sentences, size
-from harness.predict.fitting import Fit, mean_error, tested
+from harness.predict.fitting import Fit, mean_error
 from harness.predict.forecast import Basis, Prediction, What
 from harness.predict.holdout import HeldOut, condition, hold_out
-from harness.predict.observations import Group, Observation, groups
+from harness.predict.observations import Group, Observation, groups, informative
 from harness.report import verdict as verdict_report
 from harness.report.text import plural
 
@@ -547,7 +547,7 @@ def _limits(facts: Facts) -> list[str]:
         fit = facts.fit(system)
         told = ", ".join(
             f"{_signed(error)} on {one.workers}"
-            for one, error in zip(tested(fit.group.observations), fit.errors, strict=True)
+            for one, error in zip(informative(fit.group.observations), fit.errors, strict=True)
         )
         lines.append(f"- What remains on {system}, by workers: {told}.{_trend(fit)}{fitted}")
     assumed = [
@@ -697,7 +697,7 @@ def _accuracy(facts: Facts, system: str, software: str) -> str:
     alone = fitting.left_one_out(fit)
     held = hold_out(fit.group, condition(HELD_OUT))
     unseen = "– | – | –"
-    best = _least(fit.errors, fit.group.observations, tested(fit.group.observations))
+    best = _least(fit.errors, fit.group.observations, informative(fit.group.observations))
     if held:
         inside = f"{held.covered} of {len(held.unseen)}"
         unseen = f"{mean_error(held.errors):.1%} | {_signed(max(held.errors, key=abs))} | {inside}"
@@ -720,7 +720,7 @@ def _least(law: Sequence[float], seen: Sequence[Observation], tests: Sequence[Ob
 
 def _trend(fit: Fit) -> str:
     """A word on errors that rise with the size, which is what a missing term looks like."""
-    sizes = [math.log2(one.workers) for one in tested(fit.group.observations)]
+    sizes = [math.log2(one.workers) for one in informative(fit.group.observations)]
     if statistics.correlation(sizes, fit.errors) > RISING:
         return " They rise with the size: something is missing in the law there."
     return ""

@@ -9,11 +9,11 @@ from typing import Any
 
 from harness.predict.curves import CURVES, errors
 from harness.predict.explain import Explanation, rate, seconds, sentences, size
-from harness.predict.fitting import LEVEL, Fit, mean_error, tested
+from harness.predict.fitting import LEVEL, Fit, mean_error
 from harness.predict.forecast import Basis, Prediction, What
 from harness.predict.holdout import HeldOut
 from harness.predict.law import COMPUTE
-from harness.predict.observations import Observation
+from harness.predict.observations import Observation, informative
 from harness.report.table import table
 from harness.report.text import plural
 
@@ -111,7 +111,7 @@ def fits(found: Sequence[Fitted], left_out: Sequence[str]) -> str:
 
 def _accuracy(fit: Fit, alone: Sequence[float], held: HeldOut | None, wide: bool) -> list[str]:
     key, misfit = fit.group.key, fit.misfit
-    these = list(zip(tested(fit.group.observations), fit.errors, strict=True))
+    these = list(zip(informative(fit.group.observations), fit.errors, strict=True))
     line = [key.system, key.software, _mechanism(fit), str(len(these)), f"{fit.fitted:.1f}", *_mean_and_worst(these)]
     line += [f"{misfit.chi2:.1f}", "–" if misfit.p_value is None else f"{misfit.p_value:.2g}"]
     line.append(f"{mean_error(alone):.1%}" if alone else "–")
@@ -138,7 +138,7 @@ def _beside(fit: Fit, held: HeldOut | None, wide: bool) -> list[str]:
 
 def _curves(fit: Fit) -> dict[str, tuple[float, ...] | None]:
     runs = fit.group.observations
-    return {name: errors(name, runs, tested(runs)) for name in CURVES}
+    return {name: errors(name, runs, informative(runs)) for name in CURVES}
 
 
 def _ranked(law: Sequence[float] | None, others: Mapping[str, Sequence[float] | None]) -> list[str]:
@@ -204,7 +204,7 @@ def fits_as_json(found: Sequence[Fitted], left_out: Sequence[str]) -> str:
 
 
 def _fit_as_dict(fit: Fit, alone: tuple[float, ...], held: HeldOut | None) -> dict[str, Any]:
-    runs = tested(fit.group.observations)
+    runs = informative(fit.group.observations)
     return {
         **fit.group.key._asdict(),
         "numbers": fit.fitted,

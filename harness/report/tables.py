@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from harness.analysis.scaling import Interval, Overhead
 from harness.analysis.verdict import Verdict
-from harness.predict.fitting import LEVEL, mean_error, tested
+from harness.predict.fitting import LEVEL, mean_error
+from harness.predict.observations import informative
 from harness.record import FILE_NAME
 from harness.report import provenance
 from harness.report.figures import Facets, Figure
@@ -233,7 +234,7 @@ def fits(found: Sequence[Explained]) -> Table:
     facets = []
     for one in found:
         key = one.fit.group.key
-        observations = tested(one.fit.group.observations)
+        observations = informative(one.fit.group.observations)
         for backend in sorted({each.backend for each in observations}):
             mine = [number for number, each in enumerate(observations) if each.backend == backend]
             worst = max(mine, key=lambda number: abs(one.fit.errors[number]))

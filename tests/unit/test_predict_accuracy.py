@@ -22,7 +22,7 @@ from harness.predict.explain import partitioned
 from harness.predict.fitting import Fit
 from harness.predict.forecast import What
 from harness.predict.holdout import HeldOut, condition, hold_out
-from harness.predict.observations import LEAST_ERROR, UNPUBLISHED, Group, Observation, groups
+from harness.predict.observations import LEAST_ERROR, UNPUBLISHED, Group, Observation, groups, informative
 from harness.predict.parameters import Parameters
 
 DAINT, XLARGE, EIGHT = TF_2017 = ("Piz Daint XC50 P100", "EC2 p2.xlarge K80", "EC2 p2.8xlarge K80")
@@ -99,7 +99,7 @@ def test_draws_are_those_of_a_distribution_that_is_known() -> None:
 
 def test_each_run_that_is_left_out_is_predicted_by_a_fit_that_never_saw_it() -> None:
     fit = fitted(EIGHT)
-    number, one = next((n, one) for n, one in enumerate(fitting.tested(fit.group.observations)) if one.workers == 128)
+    number, one = next((n, one) for n, one in enumerate(informative(fit.group.observations)) if one.workers == 128)
     alone = fitting.fit(fit.group, [other for other in fit.group.observations if other is not one])
     assert all(len(problem.observations) == 6 for problem in alone.problems)
     assert fitting.left_one_out(fit)[number] == one.step_s / alone.forecast(one)[0] - 1

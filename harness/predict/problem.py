@@ -1,0 +1,198 @@
+"""A group's measurements as a problem: what is unknown, how likely they are for given values, and which values fit best.
+
+Everything unknown is a score that is standard normal beforehand, so that ``sampling`` and least squares need not know what
+it means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from harness.predict import parameters as known
+from harness.predict.discrepancy import Discrepancy, scale_at
+from harness.predict.law import Law
+from harness.predict.observations import UNPUBLISHED, Group, Observation, informative
+from harness.predict.parameters import Parameters, Prior, Quantity, Share, network
+from harness.predict.profile import Floats
+from harness.predict.sampling import Population
+
+STARTS = 15  # of least squares
+FINISHED, ROUGH, FINE = 3, 10, 100  # how many of them are followed to the end, and after how many calls each part ends
+# How sure it is that both strategies of a published search were tried with the number of servers that won: which numbers
+# were tried was published in a table that nobody here has (results/reference).
+TRIED = 0.8
+
+Structure = Mapping[str, float]
+# What the law leaves open, and the measurements may decide: MPI libraries choose how they sum; and whether parameters are
+# pulled in the order of their use. That was decided for the TensorFlow of the published tables: they are
+# (docs/scaling-model.md). Of newer ones nobody knows.
+RING: Structure = {"tree": 0.0}
+TREE: Structure = {"tree": 1.0}
+ORDERED: Structure = {"ordered": 1.0}
+IN_NO_ORDER: Structure = {"ordered": 0.0}
+
+
+def single_step(one: Observation, singles: Mapping[Hashable, Any]) -> Any:
+    """A single worker's step for ``one``: as measured, else as fitted."""
+    return singles[one.work] if one.single_s is None else one.single_s
+
+
+@dataclass(frozen=True)
+class Best:
+    """The most probable scores [dimensions] and their cost, half of the sum of squares; each start's own [starts]."""
+
+    scores: Floats
+    cost: float
+    costs: tuple[float, ...]
+
+
+class Problem:
+    """A group with one structure. All that is unknown is a score, standard normal beforehand: the quantities, the share of
+    forward, the scale of what the law leaves out, and steps of one worker that nobody measured.
+    """
+
+    def __init__(self, group: Group, observations: Sequence[Observation], structure: Structure) -> None:
+        self.group = group
+        self.observations = informative(observations)
+        self.structure = structure
+        servers = group.key.mechanism == "servers"
+        net = network(group.key.system)
+        self.quantities = quantities(net.throughput(group.key.transport), servers)
+        share = group.forward_share or known.FORWARD_SHARE[group.key.device]
+        self.share = Share(share, known.FORWARD_SHARE_DEVIATION)
+        self.fixed = Parameters(throughput=1.0, switch_nodes=net.switch_nodes, **structure)
+        self.unknown = {
+            work: _first_single([one for one in observations if one.work == work])
+            for work in sorted({one.work for one in group.observations if one.single_s is None}, key=str)
+        }
+        self.scale = len(self.quantities) + 1
+        self.dimensions = self.scale + 1 + len(self.unknown)
+        self.measured = np.log([one.step_s for one in self.observations])
+        self.discrepancy = Discrepancy(
+            [one.workers for one in self.observations],
+            [one.way for one in self.observations],
+            [one.error for one in self.observations],
+        )
+
+    def unhidden(self) -> Problem:
+        """The same measurements with laws in which compute hides nothing."""
+        late = [replace(one, law=one.law.unhidden()) for one in self.observations]
+        return Problem(self.group, late, self.structure)
+
+    def parameters(self, scores: Floats) -> Parameters:
+        """From scores [..., dimensions]."""
+        values: dict[str, Any] = {q.name: q.prior.at(scores[..., n]) for n, q in enumerate(self.quantities)}
+        return replace(self.fixed, forward_share=self.share.at(scores[..., self.scale - 1]), **values)
+
+    def singles(self, scores: Floats) -> dict[Hashable, Any]:
+        """The fitted single workers' steps."""
+        return {
+            work: prior.at(scores[..., self.scale + 1 + number])
+            for number, (work, prior) in enumerate(self.unknown.items())
+        }
+
+    def residuals(self, scores: Floats) -> Floats:
+        """Logarithms of measured over predicted steps [..., observations]."""
+        return self.measured - self._log_steps(scores, [(one, one.law) for one in self.observations])
+
+    def _log_steps(self, scores: Floats, runs: Sequence[tuple[Observation, Law]]) -> Floats:
+        p, singles = self.parameters(scores), self.singles(scores)
+        shape = scores.shape[:-1]
+        found = [np.log(law.seconds(o.nodes, o.workers, single_step(o, singles), p)) for o, law in runs]
+        return np.stack([np.broadcast_to(one, shape) for one in found], axis=-1) if found else np.zeros((*shape, 0))
+
+    def _lost(self, scores: Floats, scale: Any = 0.0) -> Floats:
+        """Logarithms of the chance that what lost a search would have lost it [..., searches].
+
+        Both are measurements, the law leaves out something of what lost, too, and that may not have been tried at all.
+        """
+        from scipy.special import ndtr
+
+        runs = [(one, law) for one in self.observations for law in one.beaten]
+        won = np.log([one.step_s for one, _ in runs])
+        left_out = np.asarray(scale)[..., None] ** 2 * np.log2([one.workers for one, _ in runs])
+        slower = ndtr((self._log_steps(scores, runs) - won) / np.sqrt(2 * UNPUBLISHED**2 + left_out))
+        return np.asarray(np.log(1 - TRIED + TRIED * slower))
+
+    def log_likelihood(self, scores: Floats) -> Floats:
+        """Of the measurements, and of the searches that they won, at scores [draws, dimensions]."""
+        scale = scale_at(scores[:, self.scale])
+        lost: Floats = self._lost(scores, scale).sum(axis=-1)
+        return self.discrepancy.log_likelihood(self.residuals(scores), scale) + lost
+
+    def best(self, population: Population, count: int = STARTS) -> Best:
+        """The optimum without anything that the law leaves out, from the likeliest points, from far away ones, and from the
+        middle of what is known beforehand: a step has kinks, and so there may be several optima.
+        """
+        from scipy.optimize import least_squares
+
+        likely = population.points[np.argsort(-population.weights)[: count // 3]]
+        starts = [np.zeros(self.dimensions), *likely, *population.first[: count // 3]]
+        starts += list(population.first[:: len(population.first) // (count - len(starts))][: count - len(starts)])
+
+        def solved(starts: Sequence[Floats], calls: int) -> list[Any]:
+            found = [least_squares(self._squares, start, self._jacobian, max_nfev=calls) for start in starts]
+            return sorted(found, key=lambda one: float(one.cost))
+
+        near = solved([self._without_scale(start) for start in starts], ROUGH)
+        best = solved([one.x for one in near[:FINISHED]], FINE)[0]
+        return Best(best.x, float(best.cost), tuple(float(one.cost) for one in near))
+
+    def _without_scale(self, scores: Floats) -> Floats:
+        changed = scores.copy()
+        changed[..., self.scale] = 0.0
+        return changed
+
+    def _squares(self, scores: Floats) -> Floats:
+        """What is squared: residuals in units of their errors, searches lost, and the scores themselves."""
+        return np.concatenate(
+            [self.residuals(scores) / self.discrepancy.errors, np.sqrt(-2 * self._lost(scores)), scores], axis=-1
+        )
+
+    def _jacobian(self, scores: Floats) -> Floats:
+        """By differences, all at once."""
+        steps = 1e-5 * np.eye(len(scores))
+        ends = self._squares(np.concatenate([scores + steps, scores - steps]))
+        return np.asarray((ends[: len(scores)] - ends[len(scores) :]).T / 2e-5)
+
+    def surprise(self, scores: Floats) -> float:
+        """The sum of squares of the scores.
+
+        Without that of a throughput on a network of which nothing is known: a slow one is no surprise.
+        """
+        known_ = network(self.group.key.system).line_rate is not None
+        return float((scores[0 if known_ else 1 :] ** 2).sum())
+
+    def chi2(self, scores: Floats) -> tuple[float, float]:
+        """χ² of the runs, and the degrees of freedom: the runs without the numbers that they determine."""
+        square = float(((self.residuals(scores) / self.discrepancy.errors) ** 2).sum())
+        jacobian = self._jacobian(scores)
+        runs = jacobian[: len(self.observations)]
+        determined = float(np.trace(np.linalg.solve(jacobian.T @ jacobian, runs.T @ runs)))
+        return square, len(self.observations) - determined
+
+
+def quantities(throughput: Quantity, servers: bool) -> list[Quantity]:
+    """What is unknown of a system with that throughput."""
+    return [throughput, *known.FITTED[1:]] if servers else [throughput, known.OVERHEAD, known.MESSAGE]
+
+
+def structures(servers: bool, transport: str, published: bool = False) -> tuple[Structure, ...]:
+    """What is possible where the law leaves something open."""
+    if servers:
+        return (ORDERED,) if published else (ORDERED, IN_NO_ORDER)
+    return (RING, TREE) if transport == "mpi" else (RING,)
+
+
+def _first_single(runs: Sequence[Observation]) -> Prior:
+    """A single worker's step where nobody measured it: the smallest run's is a little longer.
+
+    In 2017 it was by 4 to 7 % on two devices. Without any run of that work next to nothing is known.
+    """
+    if not runs:
+        return Prior(1.0, 10.0)
+    return Prior(min(runs, key=lambda one: one.workers).step_s / 1.05, 1.05)
