@@ -82,7 +82,9 @@ class Misfit:
 
     @property
     def _reasons(self) -> list[str]:
-        residuals = self.p_value is not None and self.p_value < UNLIKELY
+        if self.p_value is None:  # as many numbers as runs: nothing is left that could contradict
+            return []
+        residuals = self.p_value < UNLIKELY
         told = [self.chances] if residuals else []
         told += ["it fits with unusual parameters only"] if self.usual < UNUSUAL and not residuals else []
         return [*told, *(["a law in which compute hides nothing fits better"] if self.unhidden > BETTER else [])]
@@ -266,7 +268,7 @@ def fit(
     """
     chosen = group.observations if observations is None else observations
     if possible is None:
-        possible = structures(group.key.mechanism == "servers", group.key.transport, group.published)
+        possible = structures(group.key.mechanism == "servers", group.key.transport, group.selected_on)
     return _fit(group, tuple(chosen), tuple(tuple(one.items()) for one in possible))
 
 

@@ -111,15 +111,11 @@ class Group:
         system, software, mechanism, transport, _ = self.key
         return f"{system}, {software}, {mechanism}" + (f" over {transport}" if transport else "")
 
-    @property
-    def published(self) -> bool:
-        """Whether all of it is published measurements."""
-        return all(one.published for one in self.observations)
-
     @cached_property
     def selected_on(self) -> bool:
         """Whether the law was chosen with these very measurements in sight: then nothing of them was ever held out."""
-        return self.published and (self.key.system, self.key.software) in _known()
+        published = all(one.published for one in self.observations)
+        return published and (self.key.system, self.key.software) in _known()
 
 
 @cache

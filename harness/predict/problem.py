@@ -181,10 +181,10 @@ def quantities(throughput: Quantity, servers: bool) -> list[Quantity]:
     return [throughput, *known.FITTED[1:]] if servers else [throughput, known.OVERHEAD, known.MESSAGE]
 
 
-def structures(servers: bool, transport: str, published: bool = False) -> tuple[Structure, ...]:
-    """What is possible where the law leaves something open."""
+def structures(servers: bool, transport: str, selected_on: bool = False) -> tuple[Structure, ...]:
+    """What is possible where the law leaves something open, and the tables that it was selected on did not decide it."""
     if servers:
-        return (ORDERED,) if published else (ORDERED, IN_NO_ORDER)
+        return (ORDERED,) if selected_on else (ORDERED, IN_NO_ORDER)
     return (RING, TREE) if transport == "mpi" else (RING,)
 
 
