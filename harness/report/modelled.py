@@ -26,7 +26,6 @@ MOST_GROUPS = 6
 MOST_CURVES = 6  # of a group
 BEYOND = 4  # sizes up to so many times the largest one are predicted
 MOST_FITTED = 200  # of more configurations of a group only the best at each size are fitted, which takes long enough
-LEFT_OUT = 16  # of more runs than these, leaving out one after the other takes too long for a page
 
 
 @dataclass(frozen=True)
@@ -59,13 +58,9 @@ class Modelled:
 
 @dataclass(frozen=True)
 class Explained:
-    """A fitted group with its curves, the one with the largest size first, and what binds that one there.
-
-    ``alone`` are the errors of each run predicted from all others, None if there are too many runs.
-    """
+    """A fitted group with its curves, the one with the largest size first, and what binds that one there."""
 
     fit: Fit
-    alone: tuple[float, ...] | None
     curves: tuple[Modelled, ...]
     explanation: Explanation
 
@@ -113,13 +108,12 @@ def _distributed(group: Group) -> bool:
 
 def _explained(group: Group, lines: Sequence[Line]) -> Explained:
     fit = fitting.fit(_best(group) if len(group.observations) > MOST_FITTED else group)
-    alone = fitting.left_one_out(fit) if 1 < len(fit.errors) <= LEFT_OUT else None
     # A curve of one or two sizes says little by itself.
     lines = [one for one in lines if len(one.curve.points) >= FEWEST_SIZES] or list(lines)
     lines = sorted(lines, key=lambda one: (-_largest(one), -len(one.curve.points)))[:MOST_CURVES]
     curves = tuple(_modelled(fit, line) for line in lines)
     largest = curves[0].largest
-    return Explained(fit, alone, curves, _explanation(largest))
+    return Explained(fit, curves, _explanation(largest))
 
 
 def _best(group: Group) -> Group:

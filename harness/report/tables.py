@@ -16,7 +16,7 @@ from harness.record import FILE_NAME
 from harness.report import provenance
 from harness.report.figures import Facets, Figure
 from harness.report.lines import Line
-from harness.report.modelled import LEFT_OUT, MOST_FITTED, Explained
+from harness.report.modelled import MOST_FITTED, Explained
 from harness.report.provenance import Runs
 from harness.report.verdict import contender, mark
 
@@ -227,7 +227,7 @@ def fits(found: Sequence[Explained]) -> Table:
     columns = (
         *(Column("system"), Column("software"), Column("backend"), Column("transport")),
         *(Column("runs", "count"), Column("numbers", "ratio"), Column("MAPE", "share")),
-        *(Column("worst", "share"), Column("at"), Column("leaving one out", "share")),
+        *(Column("worst", "share"), Column("at")),
         *(Column("χ²", "ratio"), Column("p", "ratio"), Column("contradicted")),
     )
     rows: list[tuple[Cell, ...]] = []
@@ -243,7 +243,6 @@ def fits(found: Sequence[Explained]) -> Table:
                     *(key.system, key.software, backend, key.transport, len(mine), one.fit.fitted),
                     mean_error([one.fit.errors[number] for number in mine]),
                     *(one.fit.errors[worst], observations[worst].label),
-                    None if one.alone is None else mean_error([one.alone[number] for number in mine]),
                     *(one.fit.misfit.chi2, one.fit.misfit.p_value, "yes" if one.fit.misfit.contradicts else "no"),
                 )
             )
@@ -251,9 +250,8 @@ def fits(found: Sequence[Explained]) -> Table:
     note = (
         "Errors are predicted over measured throughput, minus 1; MAPE is the mean of their sizes. Numbers: how many the "
         "runs of the whole group determine; χ² is that of the group, with measurement errors alone. "
-        "Leaving one out: each run is predicted from all others, where there are at most "
-        f"{LEFT_OUT}. Of more than {MOST_FITTED} configurations only the best at each size are fitted. "
-        "Runs of one configuration count as one."
+        f"Of more than {MOST_FITTED} configurations only the best at each size are fitted. Runs of one configuration count "
+        "as one. `harness fit` leaves out one run after the other as well."
     )
     return Table("model-fits", "How well the model fits", columns, tuple(rows), tuple(facets), note)
 
