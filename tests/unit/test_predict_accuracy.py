@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
 import time
 from dataclasses import replace
 from functools import cache
@@ -24,6 +26,7 @@ from harness.predict.forecast import What
 from harness.predict.holdout import HeldOut, condition, hold_out
 from harness.predict.observations import LEAST_ERROR, UNPUBLISHED, Group, Observation, groups, informative
 from harness.predict.parameters import Parameters
+from tests.conftest import ROOT
 
 DAINT, XLARGE, EIGHT = TF_2017 = ("Piz Daint XC50 P100", "EC2 p2.xlarge K80", "EC2 p2.8xlarge K80")
 OVER_MPI, OVER_NCCL = "TensorFlow 1.7, Horovod 0.15.1", "TensorFlow 1.11, Horovod 0.15.0"
@@ -245,6 +248,17 @@ def test_where_throughput_falls_with_the_size_the_misfit_is_seen() -> None:
     assert sum(one.covered for one in tables(0.2)) / (2 * TABLES) < 0.5
     assert sum(one.fit.misfit.contradicts for one in tables(0.2)) / TABLES >= 0.9
     assert all(one.fit.misfit.told.startswith("the measurements contradict the law") for one in tables(0.2)[:1])
+
+
+@pytest.mark.slow
+def test_the_whole_table_is_printed_by_a_command() -> None:
+    script = [sys.executable, str(ROOT / "benchmarks" / "law_coverage.py"), "--tables", "1"]
+    for more, columns in (([], "truth"), (["--markdown"], "| truth")):
+        done = subprocess.run([*script, *more], capture_output=True, text=True, check=True)
+        lines = done.stdout.splitlines()
+        assert lines[0].startswith(columns)
+        assert sum("stragglers, 3 %" in line for line in lines) == len(TF_2017) + 1
+        assert sum("Horovod 0.15.1" in line for line in lines) == 3
 
 
 def test_what_the_law_leaves_out_is_continued_and_less_sure_the_further_away() -> None:
