@@ -13,9 +13,11 @@ from collections.abc import Callable, Hashable, Sequence
 
 import numpy as np
 
+from harness.predict.fitting import mean_error
 from harness.predict.observations import Observation
 from harness.predict.profile import Floats
 
+LAW = "the law"
 Terms = Callable[[Floats], tuple[Floats, ...]]
 CURVES: dict[str, Terms] = {
     "linear": lambda n: (np.ones_like(n), n - 1),
@@ -38,6 +40,12 @@ def errors(name: str, seen: Sequence[Observation], tests: Sequence[Observation])
             return None
         found[work] = _fitted(terms, runs)
     return tuple(float(one.step_s / (_terms(name, [one]) @ found[one.work])[0] - 1) for one in tests)
+
+
+def beside(law: Sequence[float], seen: Sequence[Observation], tests: Sequence[Observation]) -> dict[str, float]:
+    """Mean errors on ``tests``: the law's, of which ``law`` are the errors, and those of the curves that fit ``seen``."""
+    found = {LAW: law} | {name: errors(name, seen, tests) for name in CURVES}
+    return {name: mean_error(each) for name, each in found.items() if each}
 
 
 def _terms(name: str, runs: Sequence[Observation]) -> Floats:

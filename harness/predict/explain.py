@@ -100,15 +100,16 @@ def _binding(one: Explanation) -> str:
     else:
         verb = "pull and push" if both else ("pull" if bound.which == "forward" else "push")
         through = f"{size(remote * one.held)}" + (" each way" if both else "")
-    crowded = 1 + float(one.basis.parameters.contention) * float(one.what.law(prediction.ps).crowding(prediction.nodes))
-    taken = remote * one.held / float(one.basis.parameters.throughput)
+    # More than the workers, where many-to-many traffic takes longer than its bytes.
+    uses = float(one.what.law(prediction.ps).factors(prediction.nodes, one.basis.parameters)[0])
+    crowded = uses / remote
     many = "" if crowded < 1.01 else f" × {crowded:.2f} because every node sends to every other"
     spent = sum(each.seconds for each in prediction.bounds if each.server >= 0)
     twice = f", {seconds(spent)} for both," if both else ""
     return (
         f"PS {bound.server} holds {bound.tensor} ({size(bound.tensor_bytes)}){also}: {remote:,} "
         f"worker{'s' * (remote != 1)} {verb} {through} per step through {rate}{many} = "
-        f"{seconds(taken * crowded)}{twice} {step}"
+        f"{seconds(uses * one.held / float(one.basis.parameters.throughput))}{twice} {step}"
     )
 
 

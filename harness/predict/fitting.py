@@ -161,12 +161,12 @@ class Fit:
         problem, population = self._likeliest
         return problem.best(population)
 
-    @property
+    @cached_property
     def parameters(self) -> Parameters:
         """The most probable ones."""
         return self._likeliest[0].parameters(self.best.scores).plain()
 
-    @property
+    @cached_property
     def singles(self) -> dict[Hashable, float]:
         """The most probable steps of one worker, where they had to be fitted."""
         return {work: float(value) for work, value in self._likeliest[0].singles(self.best.scores).items()}

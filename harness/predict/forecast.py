@@ -17,6 +17,7 @@ from harness.predict.law import COMPUTE, WORKER, Cost, Law, Phase
 from harness.predict.observations import law_for, of_2017, way_of
 from harness.predict.parameters import Parameters
 from harness.predict.profile import Floats, profile
+from harness.predict.sampling import SEED
 
 Pass = Literal["forward", "backward"]
 
@@ -169,8 +170,7 @@ def at(what: What, basis: Basis, nodes: int, ps: int) -> Prediction:
     if basis.draws is None:
         step_s, low, high = law_s, math.nan, math.nan
     else:
-        way = way_of(what.backend, what.model, law)
-        step_s, low, high = middle(basis.draws.steps(law, nodes, workers, basis.single_draws, way))
+        step_s, low, high = middle(_drawn(what, basis, nodes, ps))
     return Prediction(
         nodes=nodes,
         workers=workers,
@@ -190,13 +190,16 @@ def gain(old: tuple[What, Basis, int], new: tuple[What, Basis, int], nodes: int)
 
     Both start from the same draws of the parameters; what the law leaves out of each is taken to be its own.
     """
-    steps = []
-    for seed, (what, basis, ps) in enumerate((old, new)):
-        assert basis.draws is not None
-        law, workers = what.law(ps), nodes * what.devices_per_node
-        way = way_of(what.backend, what.model, law)
-        steps.append(basis.draws.steps(law, nodes, workers, basis.single_draws, way, seed))
-    return middle(steps[0] / steps[1])
+    before, after = (_drawn(what, basis, nodes, ps, seed) for seed, (what, basis, ps) in enumerate((old, new)))
+    return middle(before / after)
+
+
+def _drawn(what: What, basis: Basis, nodes: int, ps: int, seed: int = SEED) -> Floats:
+    """Draws of the mean step that would be measured (s)."""
+    assert basis.draws is not None
+    law = what.law(ps)
+    way = way_of(what.backend, what.model, law)
+    return basis.draws.steps(law, nodes, nodes * what.devices_per_node, basis.single_draws, way, seed)
 
 
 def bounds(what: What, basis: Basis, nodes: int, ps: int) -> Iterable[Bound]:

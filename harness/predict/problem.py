@@ -61,6 +61,7 @@ class Problem:
         self.structure = structure
         servers = group.key.mechanism == "servers"
         net = network(group.key.system)
+        self.line_rate = net.line_rate
         self.quantities = quantities(net.throughput(group.key.transport), servers)
         share = group.forward_share or known.FORWARD_SHARE[group.key.device]
         self.share = Share(share, known.FORWARD_SHARE_DEVIATION)
@@ -164,8 +165,7 @@ class Problem:
 
         Without that of a throughput on a network of which nothing is known: a slow one is no surprise.
         """
-        known_ = network(self.group.key.system).line_rate is not None
-        return float((scores[0 if known_ else 1 :] ** 2).sum())
+        return float((scores[0 if self.line_rate else 1 :] ** 2).sum())
 
     def chi2(self, scores: Floats) -> tuple[float, float]:
         """χ² of the runs, and the degrees of freedom: the runs without the numbers that they determine."""

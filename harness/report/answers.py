@@ -712,8 +712,7 @@ def _accuracy(facts: Facts, system: str, software: str) -> str:
 
 def _least(law: Sequence[float], seen: Sequence[Observation], tests: Sequence[Observation]) -> str:
     """Which errs least: the law, or a curve that knows nothing of networks."""
-    found = {"the law": law} | {name: curves.errors(name, seen, tests) for name in curves.CURVES}
-    means = {name: mean_error(errors) for name, errors in found.items() if errors}
+    means = curves.beside(law, seen, tests)
     name = min(means, key=lambda each: means[each])
     return f"{name}, {means[name]:.1%}"
 

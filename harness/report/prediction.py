@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from harness.predict.curves import CURVES, errors
+from harness.predict.curves import CURVES, LAW, beside
 from harness.predict.explain import Explanation, rate, seconds, sentences, size
 from harness.predict.fitting import LEVEL, Fit, mean_error
 from harness.predict.forecast import Basis, Prediction, What
@@ -87,8 +87,8 @@ def fits(found: Sequence[Fitted], left_out: Sequence[str]) -> str:
     said = [f"MISFIT: {fit.group.name}: {fit.misfit.told}" for fit, _, _ in found if fit.misfit.contradicts]
     said += [*([""] if said else []), table(rows, {3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 15}), ""]
     curves = [_beside(fit, unseen, tests) for fit, _, unseen in found]
-    header = ["system", "software", "mechanism", "the law", *CURVES, "least"]
-    header += ["the law", *CURVES, "least"] if tests else []
+    header = ["system", "software", "mechanism", LAW, *CURVES, "least"]
+    header += [LAW, *CURVES, "least"] if tests else []
     said += [f"MAPE beside that of curves that know nothing of networks{f', then on runs {name}' * tests}", ""]
     said += [table([header, *curves], {3, 4, 5, 6, 8, 9, 10, 11}), ""]
     for fit, _, _ in found:
@@ -129,22 +129,20 @@ def _beside(fit: Fit, held: HeldOut | None, wide: bool) -> list[str]:
     """The law's mean error and those of the curves, and which is the least; then the same for runs that were left out."""
     key = fit.group.key
     line = [key.system, key.software, _mechanism(fit)]
-    line += _ranked(fit.errors, _curves(fit))
+    line += _ranked(_means(fit))
     if wide:
-        found = {name: errors(name, held.seen, held.unseen) if held else None for name in CURVES}
-        line += _ranked(held.errors if held else None, found)
+        line += _ranked(beside(held.errors, held.seen, held.unseen) if held else {})
     return line
 
 
-def _curves(fit: Fit) -> dict[str, tuple[float, ...] | None]:
+def _means(fit: Fit) -> dict[str, float]:
     runs = fit.group.observations
-    return {name: errors(name, runs, informative(runs)) for name in CURVES}
+    return beside(fit.errors, runs, informative(runs))
 
 
-def _ranked(law: Sequence[float] | None, others: Mapping[str, Sequence[float] | None]) -> list[str]:
+def _ranked(means: Mapping[str, float]) -> list[str]:
     """Mean errors, and the name of the smallest."""
-    means = {name: mean_error(each) for name, each in {"the law": law, **others}.items() if each}
-    shown = [f"{means[name]:.1%}" if name in means else "–" for name in ("the law", *others)]
+    shown = [f"{means[name]:.1%}" if name in means else "–" for name in (LAW, *CURVES)]
     return [*shown, min(means, key=lambda name: means[name]) if len(means) > 1 else "–"]
 
 
@@ -204,18 +202,18 @@ def fits_as_json(found: Sequence[Fitted], left_out: Sequence[str]) -> str:
 
 
 def _fit_as_dict(fit: Fit, alone: tuple[float, ...], held: HeldOut | None) -> dict[str, Any]:
-    runs = informative(fit.group.observations)
+    runs, means = informative(fit.group.observations), _means(fit)
     return {
         **fit.group.key._asdict(),
         "numbers": fit.fitted,
-        "mape": mean_error(fit.errors),
+        "mape": means[LAW],
         "misfit": {
             "contradicts": fit.misfit.contradicts,
             "chi2": fit.misfit.chi2,
             "degrees_of_freedom": fit.misfit.freedom,
             "p": fit.misfit.p_value,
         },
-        "curves": {name: each and mean_error(each) for name, each in _curves(fit).items()},
+        "curves": {name: means.get(name) for name in CURVES},
         "effective_draws": fit.effective,
         "selected_on": fit.group.selected_on,
         "left_one_out_mape": mean_error(alone) if alone else None,
