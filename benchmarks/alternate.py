@@ -27,8 +27,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from harness.core.plan import KEEP_MEMORY
 from harness.launch.local import MPI_ENV
-from harness.plan import KEEP_MEMORY
 
 HERE = Path(__file__).parent
 TOTAL = re.compile(r"total images/sec: ([\d.]+)|Total img/sec on \d+ \w+\(s\): ([\d.]+)")

@@ -62,7 +62,7 @@ def torchvision(path: str, threads: int, batch_size: int, image_size: int) -> It
     """The stock DataLoader, with its own collating."""
     from torch.utils.data import DataLoader, RandomSampler
 
-    from harness.inputs.index import read
+    from harness.worker.inputs.index import read
 
     images = TorchvisionLike(read(path), image_size)
     endless = RandomSampler(images, replacement=True, num_samples=1 << 40)
@@ -98,7 +98,7 @@ def _our_crop(shape: Any, **_: Any) -> tuple[Any, Any, None]:
     import numpy as np
     import tensorflow as tf
 
-    from harness.inputs import augmentation
+    from harness.worker.inputs import augmentation
 
     width, height, count = 500, 375, 10_000
     crops, _flips = augmentation.draws(0, 0, range(count))

@@ -24,9 +24,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness import environments
-from harness.backend import backend
-from harness.input_speed import PIPELINES, Command, Speed, Turn, alternate, command
-from harness.inputs import index
+from harness.core.backend import backend
+from harness.datasets.bench import PIPELINES, Command, Speed, Turn, alternate, command
+from harness.worker.inputs import index
 
 PEERS = Path(__file__).with_name("input_peers.py")
 # Ours, and whom it is compared with.

@@ -26,9 +26,9 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import f, t
 
-from harness import training_record
-from harness.comparison import contenders
+from harness.core.contenders import contenders
 from harness.errors import InvalidInput
+from harness.records import training
 from harness.report.table import table
 
 GLOBAL_BATCH = 32
@@ -67,11 +67,11 @@ def judged(accuracies: np.ndarray) -> Verdict:
     return Verdict(bool(p_value >= 0.05 and largest <= MARGIN), p_value, largest, float(np.sqrt(variance)))
 
 
-def trained(data: Path, output: Path, way: str, workers: int, seed: int) -> training_record.TrainingRecord:
+def trained(data: Path, output: Path, way: str, workers: int, seed: int) -> training.TrainingRecord:
     """The record of one training, made now unless it is there. Ends the program when the training fails."""
     folder = output / f"{way.replace(':', '-')}-{workers}-{seed}"
-    for file in folder.glob(f"*/{training_record.FILE_NAME}"):
-        record = training_record.read(file)
+    for file in folder.glob(f"*/{training.FILE_NAME}"):
+        record = training.read(file)
         if record.status == "completed":
             return record
     (one,) = contenders([way], "cpu")
@@ -83,7 +83,7 @@ def trained(data: Path, output: Path, way: str, workers: int, seed: int) -> trai
     done = subprocess.run([sys.executable, "-m", "harness", *argv], capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"{way}, {workers} workers, seed {seed}: {done.stderr}")
-    return training_record.TrainingRecord.model_validate_json(done.stdout)
+    return training.TrainingRecord.model_validate_json(done.stdout)
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from harness import environments
-from harness.backend import backend
+from harness.core.backend import backend
 
 ROOT = Path(__file__).parent.parent
 # Until something must have happened that a test waits for. A machine that builds somebody else's project at the same time

@@ -11,11 +11,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from harness import record as records
-from harness.backend import backend as known_backend
-from harness.judge import Rank, judge
-from harness.record import Record, Repeat
-from harness.spec import RunSpec
+from harness.core.backend import backend as known_backend
+from harness.core.spec import RunSpec
+from harness.records import measurement as records
+from harness.records.checks import Rank, judge
+from harness.records.measurement import Record, Repeat
 
 _NUMBERS = itertools.count(1)
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from harness.inputs.tfrecord import example, record
+from harness.worker.inputs.tfrecord import example, record
 
 
 def image_record(name: str, encoded: bytes | None, label: int | None) -> bytes:

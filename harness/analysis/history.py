@@ -32,8 +32,8 @@ from numpy.typing import NDArray
 from harness.analysis import differences, two_samples
 from harness.analysis.differences import Difference
 from harness.analysis.labels import count, labels
-from harness.analysis.statistics import MAD_TO_STDEV
 from harness.analysis.two_samples import Vector
+from harness.core.statistics import MAD_TO_STDEV
 from harness.errors import InvalidInput
 
 if TYPE_CHECKING:

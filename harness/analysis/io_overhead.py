@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from harness.judge import Rank
+from harness.records.checks import Rank
 
 if TYPE_CHECKING:
-    from harness.record import Record, Repeat
+    from harness.records.measurement import Record, Repeat
 
 
 @dataclass(frozen=True)

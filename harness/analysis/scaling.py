@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
-from harness.analysis.statistics import scaling_efficiency
+from harness.core.statistics import scaling_efficiency
 
 if TYPE_CHECKING:
     import pandas

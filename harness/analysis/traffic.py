@@ -8,7 +8,7 @@ from statistics import mean
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from harness.record import Record, Repeat
+    from harness.records.measurement import Record, Repeat
 
 
 @dataclass(frozen=True)

@@ -83,13 +83,13 @@ def answers(folders: tuple[str, ...], output: str | None, check: str | None) -> 
 
     RESULTS are folders in which `harness experiment` has written, by default those in results/experiments.
     """
-    from harness import published, results
     from harness.report import answers as report
+    from harness.results import published, rows
 
     if output and check:
         raise InvalidInput("--check: writes nothing; leave out --output")
     there = _text(Path(check)) if check else ""
-    frame = results.load([results.REFERENCE], status=None)
+    frame = rows.load([rows.REFERENCE], status=None)
     text = report.page(frame, report.analyses(folders, published.FOLDER.parent / "experiments"))
     if check:
         if not report.same(there, text):
@@ -112,10 +112,10 @@ def _text(path: Path) -> str:
 
 def _loaded(sources: tuple[str, ...]) -> pandas.DataFrame:
     """The rows of ``sources``, of any status. Raises InvalidInput if there are none."""
-    from harness import results
-    from harness.record import FILE_NAME
+    from harness.records.measurement import FILE_NAME
+    from harness.results import rows
 
-    frame = results.load(sources, status=None, told=reading())
+    frame = rows.load(sources, status=None, told=reading())
     if frame.empty:
         raise InvalidInput(f"no {FILE_NAME} at or below {', '.join(sources)}")
     return frame

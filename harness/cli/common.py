@@ -15,10 +15,10 @@ import click
 from harness.errors import InvalidInput, RunFailed
 
 if TYPE_CHECKING:
-    from harness.record import AnyRecord
+    from harness.records.measurement import AnyRecord
     from harness.report.terminal import ProgressLine
-    from harness.run import AnyRun
-    from harness.where import Where
+    from harness.running.run import AnyRun
+    from harness.running.where import Where
 
 RESULTS = click.argument("sources", nargs=-1, required=True, metavar="RESULTS...")
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="print JSON for scripts")
@@ -28,8 +28,8 @@ CLEAR_LINE = "\r\x1b[2K"
 
 def run_options() -> list[click.Option]:
     """How to run: options of every command that measures."""
-    from harness.options import grouped
-    from harness.plan import LAST_PORT
+    from harness.cli.options import grouped
+    from harness.core.plan import LAST_PORT
 
     return grouped(
         [
@@ -60,7 +60,7 @@ def run_options() -> list[click.Option]:
 
 def site_options() -> list[click.Option]:
     """Where to run: options of every command that measures."""
-    from harness.options import grouped
+    from harness.cli.options import grouped
 
     return grouped(
         [
@@ -116,7 +116,7 @@ def not_empty(context: click.Context, option: click.Parameter, value: str | None
 
 def where_of(given: dict[str, Any]) -> Where:
     """What the options of ``site_options`` and ``run_options`` say about the place. Raises InvalidInput."""
-    from harness.where import Where
+    from harness.running.where import Where
 
     return Where.chosen(
         site=given["site"],
@@ -133,7 +133,7 @@ def where_of(given: dict[str, Any]) -> Where:
 
 def wait_for(runs: Sequence[AnyRun], line: ProgressLine, study: str | None = None) -> list[AnyRecord]:
     """Wait for the records of ``runs``, the runs of a study if ``study`` is what commands call it."""
-    from harness import batch, submission
+    from harness.running import batch, submission
 
     with signals_interrupt():
         try:

@@ -13,7 +13,7 @@ import click
 from harness.cli.common import AS_JSON, CLEAR_LINE, signals_interrupt
 
 if TYPE_CHECKING:
-    from harness.input_speed import Progress, Turn
+    from harness.datasets.bench import Progress, Turn
 
 
 @click.command("bench")
@@ -41,12 +41,12 @@ def data_bench(
 
     The pipelines take turns. What lies ready when a turn begins is not counted, and neither is a first turn of each.
     """
-    from harness import input_speed
+    from harness.datasets import bench
     from harness.errors import InvalidInput
-    from harness.inputs import index
-    from harness.inputs.errors import DataError
+    from harness.worker.inputs import index
+    from harness.worker.inputs.errors import DataError
 
-    chosen = list(input_speed.PIPELINES) if pipeline == "all" else [pipeline]
+    chosen = list(bench.PIPELINES) if pipeline == "all" else [pipeline]
     threads = threads or len(os.sched_getaffinity(0))
     try:
         images = index.find(path, "train")
@@ -56,15 +56,13 @@ def data_bench(
         raise InvalidInput(f"{path}: {error.strerror}") from None
     with signals_interrupt():
         try:
-            turns = input_speed.compare(
-                images, chosen, threads, batch_size, image_size, seconds, rounds, _progress(rounds)
-            )
+            turns = bench.compare(images, chosen, threads, batch_size, image_size, seconds, rounds, _progress(rounds))
         finally:
             if sys.stderr.isatty():
                 print(CLEAR_LINE, end="", file=sys.stderr, flush=True)
     if as_json:
         settings = {"path": str(path), "images": len(images), "threads": threads}
-        settings |= {"image_size": image_size, "batch_size": batch_size, "pipelines": input_speed.as_json(turns)}
+        settings |= {"image_size": image_size, "batch_size": batch_size, "pipelines": bench.as_json(turns)}
         click.echo(json.dumps(settings, indent=1))
     else:
         click.echo(f"{len(images):,} images, {image_size} px, batches of {batch_size}, {threads} threads")
@@ -81,7 +79,7 @@ def _progress(rounds: int) -> Progress:
 
 
 def _text(turns: dict[str, list[Turn]]) -> str:
-    from harness.input_speed import Speed
+    from harness.datasets.bench import Speed
     from harness.report.table import table
 
     head = ["pipeline", "img/s", "per core", "lowest – highest", "processor time per image"]

@@ -16,8 +16,8 @@ from harness.cli.data_bench import data_bench
 from harness.errors import HarnessError, InvalidInput, RunFailed
 
 if TYPE_CHECKING:
-    from harness.inputs.check import Findings
-    from harness.inputs.manifest import Manifest
+    from harness.datasets.check import Findings
+    from harness.datasets.manifest import Manifest
 
 PIXELS = click.IntRange(1, 4096)
 SEED = click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True)
@@ -52,7 +52,7 @@ data.add_command(data_bench)
 @SEED
 def data_make(path: Path, images: int, classes: int, width: int, height: int, seed: int) -> None:
     """Write a small JPEG data set in ImageNet's layout to the new folder PATH."""
-    from harness.inputs import make
+    from harness.datasets import make
 
     with _problems(path):
         written = make.make(path, images, classes, (width, height), seed)
@@ -91,7 +91,7 @@ def data_convert(
     SRC is a folder with train/<class>/*.JPEG and perhaps val/<class>/*.JPEG, one with <class>/*.JPEG, or one with
     ILSVRC2012_img_train.tar and perhaps ILSVRC2012_img_val.tar. What was interrupted goes on with the same command.
     """
-    from harness.inputs import convert, sources
+    from harness.datasets import convert, sources
     from harness.report.terminal import CountLine
 
     processes = workers or len(os.sched_getaffinity(0))
@@ -141,7 +141,7 @@ def data_check(path: Path, decode: bool, classes: int | None, workers: int | Non
     In shards every record's checksum and every example is checked, in folders every image is decoded. Exits with 1 if
     anything is wrong.
     """
-    from harness.inputs import check
+    from harness.datasets import check
     from harness.report.terminal import CountLine
 
     processes = workers or len(os.sched_getaffinity(0))
@@ -169,7 +169,7 @@ def _found(findings: Findings) -> str:
 @contextmanager
 def _problems(path: Path) -> Iterator[None]:
     """A data set that cannot be is a wrong request (2); a disk that does not do its part is a failed action (1)."""
-    from harness.inputs.errors import DataError
+    from harness.worker.inputs.errors import DataError
 
     try:
         yield

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.cli.common import not_empty, path_of, reading, run_options, site_options
+from harness.cli.options import GroupedCommand, grouped
 from harness.cli.studies import NOWHERE, described, measured
 from harness.errors import InvalidInput
-from harness.options import GroupedCommand, grouped
 
 if TYPE_CHECKING:
     from types import ModuleType
 
     from harness.errors import HarnessError
-    from harness.where import Where
+    from harness.running.where import Where
 
 OWN = [
     click.Option(
@@ -72,7 +72,7 @@ def _parted(sources: tuple[str, ...], control: str | None) -> tuple[list[str], s
 
 def _measure(chosen: ModuleType, given: dict[str, Any]) -> tuple[HarnessError | None, Path]:
     """Run the experiment's study. Returns what went wrong, if anything did, and the study's folder."""
-    from harness import campaign
+    from harness.running import campaign
 
     given = NOWHERE | given | {"file": chosen.STUDY, "max_jobs": None, "no_wait": False}
     if given["site"] is None:
@@ -100,13 +100,13 @@ def _no_nodes(name: str, nodes: int, why: str) -> InvalidInput:
 
 
 def _answer(chosen: ModuleType, given: dict[str, Any], sources: list[str], output: Path | None) -> None:
-    from harness import results
     from harness.experiments import page
+    from harness.results import rows
 
-    frame = results.load(sources, told=reading())
+    frame = rows.load(sources, told=reading())
     if frame.empty:
         raise InvalidInput(f"{', '.join(sources)}: no completed runs in there")
-    control = results.load([given["control"]], told=reading()) if given["control"] else None
+    control = rows.load([given["control"]], told=reading()) if given["control"] else None
     analysis = chosen.analysed(frame, control)
     written = page.write(analysis, frame, output / given["name"], given["note"]) if output else []
     if given["as_json"]:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.cli.common import AS_JSON, RESULTS, reading
+from harness.cli.options import GroupedCommand, grouped, spec_fields, spec_options
+from harness.core.spec import MOST_WORKERS
 from harness.errors import InvalidInput
-from harness.options import GroupedCommand, grouped, spec_fields, spec_options
-from harness.spec import MOST_WORKERS
 
 if TYPE_CHECKING:
     import pandas
@@ -198,10 +198,10 @@ def _asked(given: dict[str, Any]) -> tuple[What, Basis]:
 
 def what_of(given: dict[str, Any]) -> tuple[What, str | None]:
     """What the options say is to be predicted, and on which kind of device, if said. Raises InvalidInput as a run does."""
-    from harness import backend as backends
+    from harness.core import backend as backends
+    from harness.core.spec import RunSpec, checked
     from harness.predict.forecast import What
-    from harness.results import other_training
-    from harness.spec import RunSpec, checked
+    from harness.results.rows import other_training
 
     if given["backend"] is None:
         raise InvalidInput("--backend is required; see `harness list backends`")
@@ -230,8 +230,8 @@ def what_of(given: dict[str, Any]) -> tuple[What, str | None]:
 
 
 def _results(given: dict[str, Any]) -> pandas.DataFrame:
-    from harness import results
     from harness.predict.basis import of_site
+    from harness.results import rows as results
 
     if given["sources"] and given["site"]:
         raise InvalidInput("--site: instead of --from; for both give --from reference, too")
@@ -300,10 +300,10 @@ def fit(sources: tuple[str, ...], hold_out: str | None, data: str, forward_share
     """Fit the scaling model to RESULTS and say how well it does: whether the data contradict it, errors, also beside curves
     that know nothing of networks, cross-validation, and parameters with intervals.
     """
-    from harness import results
     from harness.predict import fitting, holdout
     from harness.predict.observations import groups, informative
     from harness.report import prediction
+    from harness.results import rows as results
 
     condition = holdout.condition(hold_out) if hold_out else None
     found, left_out = groups(results.load(sources, told=reading()), data, forward_share)
@@ -356,14 +356,14 @@ def _one_ps(text: str | None, what: What, nodes: int) -> int | None:
 
 
 def _explain_record(given: dict[str, Any]) -> None:
-    from harness import results
     from harness.analysis import traffic
     from harness.predict import explain as explaining
     from harness.predict.basis import basis
     from harness.predict.forecast import What
     from harness.predict.observations import step_of
-    from harness.record import FILE_NAME, read
+    from harness.records.measurement import FILE_NAME, read
     from harness.report import prediction
+    from harness.results import rows as results
 
     describing = ("nodes", "ps", "backend", "site", "throughput", "network")
     if told := next((name for name in describing if given[name] is not None), None):
@@ -427,9 +427,9 @@ def _split(**given: Any) -> None:
 
     `harness split --backend pytorch --model resnet50 --batch-size 64`
     """
+    from harness.core.spec import RunSpec
     from harness.environments import EnvironmentProblem
     from harness.predict import split as splitting
-    from harness.spec import RunSpec
 
     fields = {name: value for name, value in given.items() if name in SPLIT and value is not None}
     spec = RunSpec.validated(**{"backend": "pytorch", "warmup_steps": 3, "steps": 20} | fields)

@@ -38,7 +38,7 @@ FRAMEWORK = click.option("--framework", metavar="NAME", help="for one of the bac
 def env_build(backends: tuple[str, ...], variant: Variant, framework: str | None, where: Path | None) -> None:
     """Build the environments of each BACKEND, one for each of its frameworks, unless they are there already."""
     from harness import environments
-    from harness.backend import backend
+    from harness.core.backend import backend
 
     wanted = [environment for name in backends for environment in backend(name).environments(variant, framework)]
     with _environment_problems():
@@ -61,7 +61,7 @@ def env_build(backends: tuple[str, ...], variant: Variant, framework: str | None
 @FRAMEWORK
 def env_check(name: str, given: Path | None, variant: Variant, framework: str | None) -> None:
     """Import what BACKEND needs in its environment, and compare its packages with the pinned ones."""
-    from harness.backend import backend
+    from harness.core.backend import backend
 
     # Of several frameworks a given environment is for one: the first, unless it is named.
     every = backend(name).environments(variant, framework)
@@ -92,7 +92,7 @@ def _check(wanted: EnvironmentSpec, given: Path | None) -> None:
 def env_path(name: str, variant: Variant, framework: str | None) -> None:
     """Print the folder of BACKEND's environment. Fails if it is not built."""
     from harness import environments
-    from harness.backend import backend
+    from harness.core.backend import backend
 
     with _environment_problems():
         wanted = backend(name).environments(variant, framework)[0]

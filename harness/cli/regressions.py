@@ -44,9 +44,9 @@ def _compare(
 
     `harness baseline save before-upgrade runs/` … `harness compare before-upgrade runs/`
     """
-    from harness import results
     from harness.analysis import regression
     from harness.report import regression as report
+    from harness.results import rows as results
 
     rule = regression.Rule(test, share_of("--alpha", alpha, below=0.5, zero=False), share_of("--threshold", threshold))
     for option, file in (("--junit", junit), ("--markdown", markdown)):
@@ -127,9 +127,9 @@ def history(sources: tuple[str, ...], as_json: bool) -> None:
 
     RESULTS are folders with records, record.json files, and names of baselines. A measurement needs 6 runs.
     """
-    from harness import results
     from harness.analysis import history as histories
     from harness.report import history as report
+    from harness.results import rows as results
 
     found = histories.find(results.load(sources, status=None, told=reading()))
     click.echo(report.as_json(found, sources) if as_json else report.terminal(found))
@@ -151,8 +151,8 @@ def baseline() -> None:
 @AS_JSON
 def save(name: str, sources: tuple[str, ...], note: str, replace: bool, as_json: bool) -> None:
     """Copy the records with a number in RESULTS into the baseline NAME."""
-    from harness import baselines
     from harness.analysis.labels import count
+    from harness.results import baselines
 
     found = baselines.save(name, sources, note, replace)
     if as_json:
@@ -166,9 +166,9 @@ def save(name: str, sources: tuple[str, ...], note: str, replace: bool, as_json:
 @AS_JSON
 def list_baselines(as_json: bool) -> None:
     """The baselines, with what they hold."""
-    from harness import baselines
     from harness.report.table import table
     from harness.report.text import minute
+    from harness.results import baselines
 
     found = baselines.all_saved()
     if as_json:
@@ -189,8 +189,9 @@ def list_baselines(as_json: bool) -> None:
 @AS_JSON
 def show(name: str, as_json: bool) -> None:
     """Show where the baseline NAME comes from, and the table of its records."""
-    from harness import baselines, results
     from harness.report import comparison
+    from harness.results import baselines
+    from harness.results import rows as results
 
     found = baselines.get(name)
     if as_json:
@@ -206,6 +207,6 @@ def show(name: str, as_json: bool) -> None:
 @click.argument("name")
 def remove(name: str) -> None:
     """Delete the baseline NAME and its copies of records."""
-    from harness import baselines
+    from harness.results import baselines
 
     click.echo(f"removed {baselines.remove(name)}")

@@ -20,13 +20,13 @@ from harness.cli.common import (
     wait_for,
     where_of,
 )
+from harness.cli.options import GroupedCommand, grouped, spec_fields, spec_options
 from harness.errors import InvalidInput
-from harness.options import GroupedCommand, grouped, spec_fields, spec_options
 
 if TYPE_CHECKING:
-    from harness.record import AnyRecord
-    from harness.run import AnyRun, Prepared
-    from harness.where import Where
+    from harness.records.measurement import AnyRecord
+    from harness.running.run import AnyRun, Prepared
+    from harness.running.where import Where
 
 BOTH = ("real", "synthetic")
 
@@ -36,10 +36,10 @@ def _run(**given: Any) -> None:
 
     Prints img/s with its confidence interval and writes a record. `harness run --backend pytorch --nodes 2` is enough.
     """
-    from harness import run
-    from harness.record import FILE_NAME, Record
+    from harness.core.spec import RunSpec
+    from harness.records.measurement import FILE_NAME, Record
     from harness.report import terminal
-    from harness.spec import RunSpec
+    from harness.running import run
 
     if given["backend"] is None:
         raise InvalidInput("--backend is required; see `harness list backends`")
@@ -65,11 +65,11 @@ def _run(**given: Any) -> None:
 
 def _run_both(real: Prepared, where: Where, given: dict[str, Any]) -> None:
     """Measure on real images and on synthetic ones, repeats interleaved, and print what the real ones cost."""
-    from harness import run
     from harness.analysis.io_overhead import io_overhead
-    from harness.record import FILE_NAME, Record
+    from harness.core.spec import SYNTHETIC
+    from harness.records.measurement import FILE_NAME, Record
     from harness.report import terminal
-    from harness.spec import SYNTHETIC
+    from harness.running import run
 
     if real.spec.data == SYNTHETIC:
         raise InvalidInput("--compare-synthetic: give --data PATH, whose images are to be compared with synthetic ones")
@@ -99,11 +99,12 @@ def _compare(**given: Any) -> None:
 
     `harness compare-backends --backends parameter_server,horovod:torch:gloo,pytorch:mpi --nodes 1,2`
     """
-    from harness import backend, run
-    from harness.comparison import contenders
-    from harness.record import FILE_NAME, Record
+    from harness.core import backend
+    from harness.core.contenders import contenders
+    from harness.core.spec import RunSpec
+    from harness.records.measurement import FILE_NAME, Record
     from harness.report import terminal
-    from harness.spec import RunSpec
+    from harness.running import run
 
     text, sizes = given.pop("backends"), list_of("--nodes", given.pop("nodes"), ["1", "2"])
     names = None if text is None else list_of("--backends", text, backend.names())
@@ -139,9 +140,9 @@ def _compare(**given: Any) -> None:
 
 def carry_out(runs: Sequence[AnyRun], where: Where, given: dict[str, Any]) -> list[AnyRecord] | None:
     """Measure or train here or have it done by a batch system; None when nobody waits for that."""
-    from harness import run, submission
     from harness.report import terminal
-    from harness.where import no_batch_system
+    from harness.running import run, submission
+    from harness.running.where import no_batch_system
 
     line = terminal.ProgressLine(enabled=not given["quiet"])
     if not runs[0].prepared.queued:
@@ -229,8 +230,8 @@ RUN_DIRS = click.argument("paths", nargs=-1, metavar="[RUN_DIR]...", type=click.
 @AS_JSON
 def status(paths: tuple[Path, ...], as_json: bool) -> None:
     """How far runs on a cluster are: their jobs' states, the repeats or epochs that have ended.  [default: all in runs/]"""
-    from harness import batch
     from harness.report import terminal
+    from harness.running import batch
 
     found = batch.standings([batch.reopen(folder) for folder in batch.find(paths or [Path("runs")])])
     click.echo(json.dumps([batch.as_json(one) for one in found]) if as_json else terminal.standings(found))
@@ -246,8 +247,8 @@ def collect(paths: tuple[Path, ...], wait: bool, quiet: bool, as_json: bool) -> 
 
     Exits with 1 if a run has failed; one that is still queued or running is left alone.
     """
-    from harness import batch
     from harness.report import terminal
+    from harness.running import batch
 
     runs = [batch.reopen(folder) for folder in batch.find(paths or [Path("runs")])]
     if wait:
@@ -263,7 +264,7 @@ def collect(paths: tuple[Path, ...], wait: bool, quiet: bool, as_json: bool) -> 
 @click.argument("paths", nargs=-1, required=True, metavar="RUN_DIR...", type=click.Path(path_type=Path))
 def cancel(paths: tuple[Path, ...]) -> None:
     """Cancel the jobs of runs on a cluster. What they have measured so far is kept, without a number."""
-    from harness import batch
+    from harness.running import batch
 
     runs = [batch.reopen(folder) for folder in batch.find(paths)]
     ids = batch.cancel(runs)

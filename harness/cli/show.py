@@ -7,14 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from harness.cli.common import (
-    AS_JSON,
-    not_empty,
-)
+from harness.cli.common import AS_JSON, not_empty
 from harness.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from harness.site_trial import Trial
+    from harness.sites.trial import Trial
 
 
 @click.group("list")
@@ -26,7 +23,7 @@ def list_() -> None:
 @AS_JSON
 def list_backends(as_json: bool) -> None:
     """The backends, which of them can run here, and what the others lack."""
-    from harness import readiness
+    from harness.environments import readiness
     from harness.report import terminal
 
     found = readiness.survey()
@@ -51,7 +48,8 @@ def list_models() -> None:
 @list_.command("environments")
 def list_environments() -> None:
     """The backends' environments, for each kind of device that they train on, with their state and folder."""
-    from harness import backend, environments
+    from harness import environments
+    from harness.core import backend
 
     for found in backend.working():
         for framework in found.frameworks:
@@ -68,7 +66,7 @@ def list_environments() -> None:
 @AS_JSON
 def list_sites(as_json: bool) -> None:
     """The site profiles, built in and yours: their partitions, schedulers and nodes."""
-    from harness import site
+    from harness.sites import site
 
     found, broken = site.survey()
     if as_json:
@@ -85,8 +83,8 @@ def list_sites(as_json: bool) -> None:
 @AS_JSON
 def list_references(as_json: bool) -> None:
     """The published measurements that come with harness, by system, software and source."""
-    from harness import published
     from harness.report import terminal
+    from harness.results import published
 
     found = published.groups(published.select())
     if as_json:
@@ -114,7 +112,8 @@ def site_check(names: tuple[str, ...], offline: bool, as_json: bool) -> None:
 
     Slurm is asked with `sbatch --test-only`: nothing is submitted.
     """
-    from harness import site, site_trial
+    from harness.sites import site
+    from harness.sites import trial as site_trial
 
     found, reports = 0, []
     for file in site.checked_files(names):
@@ -145,7 +144,7 @@ def _tried(trial: Trial) -> dict[str, str]:
 @AS_JSON
 def site_show(name: str, environ: str | None, as_json: bool) -> None:
     """Show what a run gets from the site NAME: its system, partition and environment, merged."""
-    from harness import site
+    from harness.sites import site
 
     target = site.find(name, environ)
     if as_json:
@@ -159,6 +158,6 @@ def site_show(name: str, environ: str | None, as_json: bool) -> None:
 @click.argument("name")
 def site_path(name: str) -> None:
     """Print the file that describes the site NAME."""
-    from harness import site
+    from harness.sites import site
 
     click.echo(site.find(name).file)

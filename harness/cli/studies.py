@@ -9,19 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.cli.common import (
-    run_options,
-    signals_interrupt,
-    site_options,
-    wait_for,
-    where_of,
-)
-from harness.options import GroupedCommand, grouped
+from harness.cli.common import run_options, signals_interrupt, site_options, wait_for, where_of
+from harness.cli.options import GroupedCommand, grouped
 
 if TYPE_CHECKING:
-    from harness.campaign import Campaign, Standing, Work
-    from harness.study import Study
-    from harness.where import Where
+    from harness.running.campaign import Campaign, Standing, Work
+    from harness.running.study import Study
+    from harness.running.where import Where
 
 
 @click.group()
@@ -34,8 +28,8 @@ def _study_run(**given: Any) -> None:
 
     Exits with 1 if a point has no number in the end; the others go on without it.
     """
-    from harness import campaign
     from harness.report import terminal
+    from harness.running import campaign
 
     file, where = described(given)
     if given["dry_run"]:
@@ -50,7 +44,7 @@ def _study_run(**given: Any) -> None:
 
 def measured(file: Study, where: Where, given: dict[str, Any]) -> tuple[list[Standing], int]:
     """Measure what is not measured yet. Returns how far every point is then, and how many were to be measured."""
-    from harness import campaign
+    from harness.running import campaign
 
     with campaign.Campaign.at_work(file, where) as current:
         current.collect()
@@ -61,9 +55,9 @@ def measured(file: Study, where: Where, given: dict[str, Any]) -> tuple[list[Sta
 
 def _measure(current: Campaign, work: list[Work], given: dict[str, Any]) -> None:
     """Measure ``work`` here or have it measured by a batch system, and wait for that unless nobody wants to."""
-    from harness import campaign, run
     from harness.report import terminal
-    from harness.where import no_batch_system
+    from harness.running import campaign, run
+    from harness.running.where import no_batch_system
 
     line = terminal.ProgressLine(not given["quiet"], prefix=current.progress)
     if not current.where.queued:
@@ -100,8 +94,8 @@ def _named(given: dict[str, Any]) -> str:
 
 
 def _study_plan(current: Campaign, given: dict[str, Any]) -> str:
-    from harness import submission
     from harness.report import terminal
+    from harness.running import submission
 
     found, work = current.standings(), current.work(given["retry_failed"], checked=False)
     jobs = current.jobs(work) if current.where.queued else []
@@ -115,7 +109,7 @@ def _study_plan(current: Campaign, given: dict[str, Any]) -> str:
 
 def described(given: dict[str, Any]) -> tuple[Study, Where]:
     """The study of ``given["file"]`` and where it takes place: --site is asked before the file."""
-    from harness import study as studies
+    from harness.running import study as studies
 
     found = studies.read(given["file"])
     return found, where_of(NOWHERE | given | {"site": given["site"] or found.content.site})
@@ -160,7 +154,7 @@ def _study_status(**given: Any) -> None:
 
 def _study_collect(**given: Any) -> None:
     """Make the records of the study FILE's jobs that have ended. Exits with 1 if a point has failed or is refused."""
-    from harness import campaign
+    from harness.running import campaign
 
     current = _campaign(given)
     current.collect()
@@ -175,7 +169,7 @@ def _study_cancel(**given: Any) -> None:
 
 
 def _campaign(given: dict[str, Any]) -> Campaign:
-    from harness import campaign
+    from harness.running import campaign
 
     return campaign.Campaign.of(*described(given))
 

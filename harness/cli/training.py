@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.cli.common import failed, run_options, share_of, site_options, where_of
+from harness.cli.options import GroupedCommand, field_options, grouped, spec_fields, spec_options
 from harness.cli.runs import carry_out, dry_run
+from harness.core.spec import SYNTHETIC, RunSpec, Target, Training, checked
 from harness.errors import HarnessError, InvalidInput
-from harness.options import GroupedCommand, field_options, grouped, spec_fields, spec_options
-from harness.spec import SYNTHETIC, RunSpec, Target, Training, checked
 
 if TYPE_CHECKING:
-    from harness.training_record import TrainingRecord
+    from harness.records.training import TrainingRecord
 
 # Fields of RunSpec that say nothing about a training.
 MEASURING = frozenset({"data", "data_cache", "warmup_steps", "steps", "repeats", "straggler_limit"})
@@ -42,9 +42,9 @@ def _train(**given: Any) -> None:
 
     `harness train --backend pytorch --nodes 2 --data PATH --until top1=0.76`
     """
+    from harness.records.training import FILE_NAME, TrainingRecord
     from harness.report import training as told
-    from harness.training import TrainingRun
-    from harness.training_record import FILE_NAME, TrainingRecord
+    from harness.running.training import TrainingRun
 
     spec = _spec(given)
     where = where_of(given)
@@ -81,7 +81,7 @@ def _spec(given: dict[str, Any]) -> RunSpec:
 
 def _training(given: dict[str, Any]) -> dict[str, Any]:
     """The fields of ``Training`` from the command line."""
-    from harness.training import find_checkpoint
+    from harness.running.training import find_checkpoint
 
     fields = {name: given[name] for name in Training.model_fields if given[name] is not None}
     if "until" in fields:
@@ -115,7 +115,7 @@ def _failed(record: TrainingRecord, path: Path) -> HarnessError:
 
 
 def _go_on(folder: Path) -> str:
-    from harness.training import checkpoints
+    from harness.running.training import checkpoints
 
     return f"\ngo on with the same command and --resume {folder}" if checkpoints(folder) else ""
 

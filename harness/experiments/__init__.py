@@ -13,11 +13,7 @@ from types import ModuleType
 
 from harness.errors import InvalidInput
 
-# In a wheel the studies are inside the package; in a checkout they are beside it.
-_PACKAGE = Path(__file__).parents[1]
-STUDIES = next(
-    (folder for folder in (_PACKAGE / "studies", _PACKAGE.parent / "studies") if folder.is_dir()), _PACKAGE / "studies"
-)
+STUDIES = Path(__file__).parents[1] / "studies"
 ANALYSIS = "analysis.json"  # what an experiment leaves for scripts
 LIMITED, UNLIMITED = "limited", "unlimited"  # folders with its runs, by whether their links had a limit
 _HELPERS = {"findings", "page", "points"}

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness import backend as backends
-from harness.exchange import ServerExchange
-from harness.placement import bytes_per_server
+from harness.core import backend as backends
+from harness.core.exchange import ServerExchange
+from harness.core.placement import bytes_per_server
+from harness.core.spec import RunSpec
 from harness.predict.law import law
 from harness.predict.parameters import FORWARD_SHARE, Parameters
 from harness.predict.profile import profile
-from harness.spec import RunSpec
 
 if TYPE_CHECKING:
     import pandas

@@ -16,9 +16,10 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
-from harness import index, record, results
 from harness.errors import InvalidInput
-from harness.record import Record
+from harness.records import measurement
+from harness.records.measurement import Record
+from harness.results import index, rows
 
 BENCHMARK = "distributed-training-throughput"
 UNIT = "i/s"  # of the units that Conbench knows the one for things per second: here images
@@ -54,12 +55,12 @@ def write(
 
 
 def _text(repository: str, path: Path) -> str:
-    return json.dumps(result(record.read(path), path, repository))
+    return json.dumps(result(measurement.read(path), path, repository))
 
 
 def result(found: Record, path: Path, repository: str) -> dict[str, Any]:
     """One record, whose file is ``path``, as Conbench's BenchmarkResultCreate."""
-    spec, row = found.spec, results.row(found, path)
+    spec, row = found.spec, rows.row(found, path)
     commit = found.harness.get("commit")
     parameters = {name: row[name] for name in _PARAMETERS} | {"ps": row["ps"] or "", **json.loads(row["options"])}
     common = {

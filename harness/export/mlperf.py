@@ -13,8 +13,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import IO, Any
 
-from harness import index, record
-from harness.record import Record, Repeat
+from harness.records import measurement
+from harness.records.measurement import Record, Repeat
+from harness.results import index
 
 POINT, START, END = "POINT_IN_TIME", "INTERVAL_START", "INTERVAL_END"
 
@@ -26,7 +27,7 @@ def write(paths: Sequence[Path], stream: IO[bytes], told: Callable[[int, int], N
 
 
 def _text(path: Path) -> str:
-    return "".join(f"{line}\n" for line in lines(record.read(path), path))
+    return "".join(f"{line}\n" for line in lines(measurement.read(path), path))
 
 
 def lines(found: Record, path: Path) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json as json_text
 from typing import IO, TYPE_CHECKING, Any
 
-from harness import results
+from harness.results import rows
 
 if TYPE_CHECKING:
     import pandas
@@ -58,11 +58,11 @@ def _table(frame: pandas.DataFrame) -> pyarrow.Table:
         float: pyarrow.float64(),
         list: pyarrow.list_(pyarrow.float64()),
     }
-    wide = results.expanded(frame)
+    wide = rows.expanded(frame)
     return pyarrow.table(
         {
-            name: pyarrow.array(wide[name], types[results.COLUMNS[name]], from_pandas=True)
-            if name in results.COLUMNS
+            name: pyarrow.array(wide[name], types[rows.COLUMNS[name]], from_pandas=True)
+            if name in rows.COLUMNS
             else _option(wide[name])
             for name in wide.columns
         }

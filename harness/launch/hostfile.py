@@ -12,8 +12,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.core.plan import Node
 from harness.errors import InvalidInput
-from harness.plan import Node
 
 WORD = re.compile(r"[A-Za-z0-9._:@][A-Za-z0-9._:@-]*")
 SHAPE = "must be NAME or NAME ADDRESS, such as `ubuntu@203.0.113.7 10.0.0.11`"

@@ -18,10 +18,10 @@ from pathlib import Path
 
 import psutil
 
+from harness.core.plan import LAST_PORT, Allocation, LaunchPlan, Node, Process
 from harness.errors import InvalidInput, RunFailed
 from harness.launch import failure, pmi
 from harness.launch.watch import Progress, Watch
-from harness.plan import LAST_PORT, Allocation, LaunchPlan, Node, Process
 from harness.worker.network import listen
 
 ADDRESS = "127.0.0.1"

@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.plan import LaunchPlan
+from harness.core.plan import LaunchPlan
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where Linux keeps POSIX shared memory
 LIMITS = {"kvsname_max": 256, "keylen_max": 64, "vallen_max": 1024}  # as MPICH's own process managers say

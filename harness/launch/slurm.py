@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from harness.errors import HarnessError, InvalidInput
 
 if TYPE_CHECKING:
-    from harness.site import Target
+    from harness.sites.site import Target
 
 ANSWER_S = 60  # a busy controller takes its time
 QUEUED = frozenset(

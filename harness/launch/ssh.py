@@ -26,17 +26,17 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness.core.plan import LaunchPlan
 from harness.errors import InvalidInput, RunFailed
 from harness.launch import failure, pmi
 from harness.launch.local import CLOSING_S
 from harness.launch.watch import Followed, Progress, Watch
-from harness.plan import LaunchPlan
-from harness.worker.channel import CHUNK, FILES, nonce_file
+from harness.worker.agent.channel import CHUNK, FILES, nonce_file
 
 if TYPE_CHECKING:
-    from harness.site import Target
+    from harness.sites.site import Target
 
-TASK = Path(__file__).parent.parent / "worker" / "task.py"
+TASK = Path(__file__).parents[1] / "worker" / "agent" / "task.py"
 # A profile's own options come first, and ssh takes the first value that it is given of each.
 OPTIONS = (
     "-T",

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness.plan import LaunchPlan, Process
+from harness.core.plan import LaunchPlan, Process
 
 # Of a measurement and of a training.
 PHASES = (

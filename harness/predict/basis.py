@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from harness import backend as backends
+from harness.core import backend as backends
 from harness.errors import InvalidInput
 from harness.predict import fitting, parameters
 from harness.predict.fitting import Fit
@@ -26,7 +26,8 @@ _NO_SINGLE = (
 
 def of_site(name: str) -> pandas.DataFrame:
     """The published results of the system that site ``name`` is. Raises InvalidInput if there are none."""
-    from harness import published, site
+    from harness.results import published
+    from harness.sites import site
 
     target = site.find(name).name
     known = parameters.network(target)

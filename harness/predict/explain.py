@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from harness.exchange import ServerExchange
+from harness.core.exchange import ServerExchange
 from harness.predict.forecast import Basis, Bound, Prediction, What, at, best, held
 from harness.predict.law import COMPUTE, WORKER
 from harness.predict.profile import profile

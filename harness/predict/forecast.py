@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from harness import backend as backends
-from harness.exchange import ServerExchange
-from harness.placement import bytes_per_server
+from harness.core import backend as backends
+from harness.core.exchange import ServerExchange
+from harness.core.placement import bytes_per_server
 from harness.predict.fitting import Draws, middle
 from harness.predict.law import COMPUTE, WORKER, Cost, Law, Phase
 from harness.predict.observations import law_for, of_2017, way_of

@@ -26,8 +26,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from harness.exchange import AllreduceExchange, Exchange, ServerExchange
-from harness.placement import bytes_per_server
+from harness.core.exchange import AllreduceExchange, Exchange, ServerExchange
+from harness.core.placement import bytes_per_server
 from harness.predict.parameters import Parameters
 from harness.predict.profile import Floats, Integers, Profile, of_pieces
 

@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from harness import backend as backends
 from harness import models
+from harness.core import backend as backends
+from harness.core.exchange import ServerExchange
+from harness.core.spec import RunSpec
 from harness.errors import InvalidInput
-from harness.exchange import ServerExchange
 from harness.predict.law import Law, law
 from harness.predict.profile import profile
-from harness.spec import RunSpec
 
 if TYPE_CHECKING:
     import pandas
@@ -121,7 +121,7 @@ class Group:
 @cache
 def _known() -> frozenset[tuple[str, str]]:
     """System and software of the published measurements that come with harness, on which the law was chosen."""
-    from harness import published
+    from harness.results import published
 
     return frozenset((row.system, row.framework) for row in published.select(""))
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.published import FOLDER
+from harness.results.published import FOLDER
 
 Value = float | NDArray[np.float64]
 

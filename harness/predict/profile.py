@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness import models
-from harness.placement import Piece
+from harness.core.placement import Piece
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness import backend as backends
-from harness.analysis.statistics import summarise
+from harness.core import backend as backends
+from harness.core.plan import complete, with_options
+from harness.core.spec import RunSpec
+from harness.core.statistics import summarise
 from harness.environments import require
 from harness.errors import InvalidInput, RunFailed
 from harness.launch import local
-from harness.plan import complete, with_options
-from harness.spec import RunSpec
 
 SCRIPT = Path(__file__).parent.parent / "worker" / "split.py"
 

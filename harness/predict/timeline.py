@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from harness.exchange import AllreduceExchange, ServerExchange
+from harness.core.exchange import AllreduceExchange, ServerExchange
 from harness.predict.law import WORKER, Law
 from harness.predict.parameters import Parameters
 from harness.predict.profile import Profile, of_pieces

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 from harness.analysis import verdict as verdicts
 from harness.analysis.verdict import Verdict
+from harness.core.placement import bytes_per_server, place
 from harness.errors import InvalidInput
 from harness.experiments import ANALYSIS, LIMITED, UNLIMITED, parted
 from harness.models import specification
-from harness.placement import bytes_per_server, place
 from harness.predict import curves, fitting, forecast
 from harness.predict.basis import basis
 from harness.predict.explain import HELPS, explain, partitioned, seconds, sentences, size

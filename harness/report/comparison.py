@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.analysis import scaling
 from harness.analysis.scaling import Configuration, Curve, Point
-from harness.analysis.statistics import scaling_efficiency
+from harness.core.statistics import scaling_efficiency
 from harness.errors import InvalidInput
 from harness.report.table import table
 from harness.report.text import interval, percent, plural
@@ -266,7 +266,7 @@ def stragglers(frame: pandas.DataFrame) -> str:
 
     Reads the records of the runs that it shows, as rows do not hold hosts.
     """
-    from harness import record
+    from harness.records import measurement
 
     slow = frame[frame["slowest_over_median"] > STRAGGLER].sort_values("slowest_over_median", ascending=False)
     if slow.empty:
@@ -274,7 +274,7 @@ def stragglers(frame: pandas.DataFrame) -> str:
     rows: list[tuple[str, ...]] = [("run", "slowest rank", "host", "× the median rank")]
     on: Counter[str] = Counter()
     for row in slow.head(_SHOWN).to_dict("records"):
-        repeats = record.read(Path(row["source"])).repeats
+        repeats = measurement.read(Path(row["source"])).repeats
         hosts = sorted({one.host for repeat in repeats for one in repeat.ranks if one.rank == row["slowest_rank"]})
         on.update(hosts)
         rows.append((row["id"], str(row["slowest_rank"]), ", ".join(hosts), f"{row['slowest_over_median']:.2f}"))

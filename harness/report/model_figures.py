@@ -9,8 +9,8 @@ from itertools import groupby
 
 import numpy as np
 
-from harness.exchange import ServerExchange
-from harness.placement import Piece
+from harness.core.exchange import ServerExchange
+from harness.core.placement import Piece
 from harness.predict.explain import partitioned, seconds, size
 from harness.predict.forecast import Bound, held
 from harness.predict.law import COMPUTE, WORKER

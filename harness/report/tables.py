@@ -12,7 +12,7 @@ from harness.analysis.scaling import Interval, Overhead
 from harness.analysis.verdict import Verdict
 from harness.predict.fitting import LEVEL, mean_error
 from harness.predict.observations import informative
-from harness.record import FILE_NAME
+from harness.records.measurement import FILE_NAME
 from harness.report import provenance
 from harness.report.figures import Facets, Figure
 from harness.report.lines import Line

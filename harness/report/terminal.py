@@ -14,24 +14,24 @@ from typing import TYPE_CHECKING, TextIO
 from harness.analysis import traffic
 from harness.analysis.io_overhead import IoOverhead, input_wait
 from harness.analysis.labels import count
-from harness.analysis.statistics import Summary
-from harness.batch import Standing
-from harness.launch.job import Job, Step
+from harness.core.plan import LaunchPlan, Process
+from harness.core.spec import SYNTHETIC, RunSpec
+from harness.core.statistics import Summary
+from harness.environments.readiness import Readiness
+from harness.launch.script import Job, Step
 from harness.launch.slurm import JobState, SlurmSilent
 from harness.launch.watch import PHASES, Progress
-from harness.plan import LaunchPlan, Process
-from harness.readiness import Readiness
-from harness.record import AnyRecord, Record
+from harness.records.measurement import AnyRecord, Record
+from harness.records.training import TrainingRecord
 from harness.report import training
 from harness.report.table import table
-from harness.run import AnyRun, Prepared, Run
-from harness.spec import SYNTHETIC, RunSpec
-from harness.training import TrainingRun
-from harness.training_record import TrainingRecord
+from harness.running.batch import Standing
+from harness.running.run import AnyRun, Prepared, Run
+from harness.running.training import TrainingRun
 
 if TYPE_CHECKING:
-    from harness import campaign
-    from harness.published import Group
+    from harness.results.published import Group
+    from harness.running import campaign
 
 REFRESH_S = 0.5
 
@@ -275,8 +275,9 @@ def with_interval(values: Summary) -> str:
 
 def comparison(records: Sequence[Record]) -> str:
     """The table of several runs, as ``harness table`` prints it of their records."""
-    from harness import index, results  # here, as they are for tables only
     from harness.report import comparison as comparisons
+    from harness.results import index  # here, as they are for tables only
+    from harness.results import rows as results
 
     return comparisons.runs(index.frame([results.row(record, Path(record.id)) for record in records]))
 

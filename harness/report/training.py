@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from harness.core.spec import RunSpec
 from harness.launch.watch import Progress
+from harness.records.training import LABELS, TrainingRecord
 from harness.report.text import duration, plural
-from harness.spec import RunSpec
-from harness.training import TrainingRun
-from harness.training_record import LABELS, TrainingRecord
+from harness.running.training import TrainingRun
 
 
 def summary(record: TrainingRecord, path: Path) -> str:

@@ -12,9 +12,9 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 import numpy as np
 
 from harness import models
-from harness.inputs import index, order, page_cache, synthetic
 from harness.worker import checkpoint
-from harness.worker.seating import Hosts, seated
+from harness.worker.agent.seating import Hosts, seated
+from harness.worker.inputs import index, order, page_cache, synthetic
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Job:
         return math.ceil(images / (self.world_size * self.devices * int(self.spec["batch_size"])))
 
     def reading(self, device: int = 0) -> Dict[str, Any]:
-        """Which images a device of this process reads: what every input pipeline of ``harness.inputs`` takes."""
+        """Which images a device of this process reads: what every input pipeline of ``harness.worker.inputs`` takes."""
         images = index.read(self.image_index)
         return {
             "index": images,
@@ -102,7 +102,7 @@ class Job:
         }
 
     def evaluating(self) -> Dict[str, Any]:
-        """Which images this process evaluates, on its first device: what ``evaluation`` of ``harness.inputs`` takes."""
+        """Which images this process evaluates, on its first device: what ``evaluation`` of ``worker.inputs`` takes."""
         return {
             "index": index.read(self.run_dir / "validation.index"),
             "rank": self.rank,

@@ -64,7 +64,7 @@ def processor_s() -> float:
 
 def torch_batches(index: Any, threads: int, batch_size: int, image_size: int) -> Iterator[Any]:
     """PyTorch's pipeline."""
-    from harness.inputs.torch import batches
+    from harness.worker.inputs.torch import batches
 
     return batches(index, 0, 1, batch_size, image_size, seed=1, workers=threads)
 
@@ -73,14 +73,14 @@ def tensorflow_batches(index: Any, threads: int, batch_size: int, image_size: in
     """TensorFlow's pipeline."""
     import tensorflow as tf
 
-    from harness.inputs.tensorflow import dataset
+    from harness.worker.inputs.tensorflow import dataset
 
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     return iter(dataset(index, 0, 1, batch_size, image_size, seed=1, threads=threads))
 
 
 def _main() -> None:
-    from harness.inputs import index
+    from harness.worker.inputs import index
 
     arguments = json.loads(sys.argv[1])
     make = {"torch": torch_batches, "tensorflow": tensorflow_batches}[arguments.pop("pipeline")]

@@ -33,7 +33,7 @@ def measure(passes: Passes, warmup: int, steps: int) -> Dict[str, Any]:
 
 def torch_passes(job: Any) -> Passes:
     """PyTorch's; the forward pass keeps what the backward pass would need, as it does in a step."""
-    from harness.frameworks.torch import Replica
+    from harness.worker.frameworks.torch import Replica
 
     replica = Replica(job)
     model, optimizer = replica.build(), replica.sgd()
@@ -56,7 +56,7 @@ def tensorflow_passes(job: Any) -> Passes:
     """TensorFlow's, as traced functions."""
     import tensorflow as tf
 
-    from harness.frameworks.tensorflow import Replica, prepare, set_threads
+    from harness.worker.frameworks.tensorflow import Replica, prepare, set_threads
 
     prepare(job)
     set_threads(job)
@@ -76,7 +76,7 @@ def caffe2_passes(job: Any) -> Passes:
     """Caffe2's, as data_parallel_model makes them for one device; without updates a net has no gradients either."""
     from caffe2.python import data_parallel_model, model_helper, workspace
 
-    from harness.frameworks.caffe2 import Replica, plain_errors
+    from harness.worker.frameworks.caffe2 import Replica, plain_errors
 
     replica = Replica(job)
 

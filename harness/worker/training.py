@@ -16,10 +16,10 @@ from typing import Any, Dict, List, Mapping, Tuple
 import numpy as np
 
 from harness import models
-from harness.inputs import index
 from harness.worker import checkpoint
 from harness.worker.checkpoint import Epochs
 from harness.worker.events import Events
+from harness.worker.inputs import index
 from harness.worker.job import Job
 from harness.worker.sgd import Sgd
 from harness.worker.trainer import Learner

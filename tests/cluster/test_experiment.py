@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.record import read
+from harness.records.measurement import read
 from tests.conftest import ROOT, Finished
 
 from .submitted import SITE

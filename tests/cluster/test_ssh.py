@@ -246,7 +246,7 @@ def test_what_is_missing_over_there_is_named(site: Site, what: str, environment:
         run = site.begin(*PYTORCH, *FEW).end()
     finally:
         site.cluster.exec("node2", "umount", str(hidden)).succeeded()
-    missing = python if what == "environment" else ROOT / "harness/worker/task.py"
+    missing = python if what == "environment" else ROOT / "harness/worker/agent/task.py"
     run.failed_saying(
         f"worker rank 1 on public-2 cannot be started: {missing} is not there on public-2: harness and its"
     )

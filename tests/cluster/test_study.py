@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from harness.record import Record, read
+from harness.records.measurement import Record, read
 from tests.conftest import Finished
 
 from .submitted import SITE

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness.inputs import make
+from harness.datasets import make
 from tests.faults.running import Run
 
 Begin = Callable[..., Run]

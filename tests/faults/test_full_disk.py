@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from harness.inputs.make import make
+from harness.datasets.make import make
 from tests.faults.conftest import Begin
 
 NO_SPACE = "No space left on device"

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from harness import record
 from harness.errors import InvalidInput
+from harness.records import measurement
 from tests.faults.running import Run
 
 Json = dict[str, Any]
@@ -28,9 +28,9 @@ def completed(tmp_path_factory: pytest.TempPathFactory, environment: Callable[[s
     return run.record
 
 
-def read(tmp_path: Path, edited: Json) -> record.Record:
+def read(tmp_path: Path, edited: Json) -> measurement.Record:
     (tmp_path / "record.json").write_text(json.dumps(edited))
-    return record.read(tmp_path)
+    return measurement.read(tmp_path)
 
 
 def test_the_record_of_a_real_run_is_believed(completed: Json, tmp_path: Path) -> None:
@@ -110,4 +110,4 @@ def test_a_failed_run_does_not_become_a_result_by_its_status(completed: Json, tm
 def test_a_record_that_is_cut_short_is_refused(completed: Json, tmp_path: Path, cut: int) -> None:
     (tmp_path / "record.json").write_text(json.dumps(completed)[:cut])
     with pytest.raises(InvalidInput, match="not a valid record"):
-        record.read(tmp_path)
+        measurement.read(tmp_path)

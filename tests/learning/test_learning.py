@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from harness import training_record
+from harness.records import training
 from tests.conftest import PATIENCE_S, Harness
 
 from .conftest import Train
@@ -85,7 +85,7 @@ def test_an_accuracy_that_is_not_reached_is_told_with_exit_code_1_and_a_complete
     environment("pytorch")
     done = harness(*train("pytorch", 1, "--epochs", "1", "--until", "top1=0.999"))
     (folder,) = (tmp_path / "runs").iterdir()
-    record = training_record.read(folder)
+    record = training.read(folder)
     assert done.code == 1
     assert f"pytorch: {record.problem}" in done.stderr and "not 0.999 in 1 epoch" in done.stderr
     assert (record.status, record.reached, len(record.epochs)) == ("completed", None, 1)
@@ -122,5 +122,5 @@ class Stopped:
         return self.process.returncode, complaint
 
     def record(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads((self.folder / training_record.FILE_NAME).read_text())
+        found: dict[str, Any] = json.loads((self.folder / training.FILE_NAME).read_text())
         return found

@@ -19,10 +19,10 @@ from unittest import mock
 import numpy as np
 from caffe2.python import core, workspace
 
-from harness.backends.caffe2 import trainer
-from harness.frameworks.caffe2 import Replica
+from harness.backends.caffe2.trainer import data_parallel
 from harness.models import caffe2_weights
 from harness.models.caffe2_weights import HOST, IDEEP
+from harness.worker.frameworks.caffe2 import Replica
 from harness.worker.job import Job
 
 FACTOR = core.BlobReference("factor")  # what a gradient is multiplied by before it is taken off
@@ -70,8 +70,8 @@ def main(run_dir: str, how: str, steps: int, out: str) -> None:
     (job.repeat_dir / "events").mkdir(parents=True)
     (job.repeat_dir / "events" / "worker-0.jsonl").touch()
     naive = how == "naive"
-    with mock.patch.object(trainer, "Replica", Naive if naive else Replica):
-        ours = trainer.create(job)
+    with mock.patch.object(data_parallel, "Replica", Naive if naive else Replica):
+        ours = data_parallel.create(job)
         ours.setup()
     replica = ours._replica
     names = [tensor.name for tensor in replica._specification.tensors]

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from harness import models
-from harness.backend import backend
-from harness.comparison import contenders
+from harness.core.backend import backend
+from harness.core.contenders import contenders
 from tests.conftest import run_harness
 
 MODEL, STEPS, WINDOW = models.specification("resnet50"), 20, 18

@@ -19,15 +19,15 @@ from typing import Any
 
 import numpy as np
 
-from harness.inputs.errors import DataError
-from harness.inputs.index import Index, read
-from harness.inputs.order import order
+from harness.worker.inputs.errors import DataError
+from harness.worker.inputs.index import Index, read
+from harness.worker.inputs.order import order
 
 
 def torch_batches(index: Index, arguments: dict[str, Any]) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
     import torch
 
-    from harness.inputs.torch import batches, evaluation
+    from harness.worker.inputs.torch import batches, evaluation
 
     read = evaluation if arguments.pop("evaluation") else batches
     for images, labels in read(index, **arguments):
@@ -42,7 +42,7 @@ def torch_batches(index: Index, arguments: dict[str, Any]) -> Iterator[tuple[Any
 def tensorflow_batches(index: Index, arguments: dict[str, Any]) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
     import tensorflow as tf
 
-    from harness.inputs.tensorflow import dataset, evaluation
+    from harness.worker.inputs.tensorflow import dataset, evaluation
 
     arguments["threads"] = max(arguments.pop("workers"), 1)
     read = evaluation if arguments.pop("evaluation") else dataset
@@ -88,7 +88,7 @@ def see(framework: str, case: dict[str, Any]) -> dict[str, Any]:
         np.save(keep, np.concatenate(kept))
         seen["kept"] = keep
     if framework == "tensorflow" and not evaluation:
-        from harness.inputs.tensorflow import find_bad_image
+        from harness.worker.inputs.tensorflow import find_bad_image
 
         positions = islice(order(index, case["rank"], case["world"], seed), 2 * len(index))
         bad = find_bad_image(index, positions, seed, case.get("num_classes"))

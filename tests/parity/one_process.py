@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from harness import models
-from harness.inputs import synthetic
 from harness.models.initial import initial_values
+from harness.worker.inputs import synthetic
 
 SEED = 1
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.inputs.make import make
+from harness.datasets.make import make
 from tests.conftest import Harness
 
 

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from harness.inputs.augmentation import MEAN, STD
-from harness.inputs.index import ImageIndex, Index, find, read, scan, write
-from harness.inputs.make import make
-from harness.inputs.order import order
-from harness.inputs.tfrecord import OVERHEAD, record
+from harness.datasets.make import make
+from harness.worker.inputs.augmentation import MEAN, STD
+from harness.worker.inputs.index import ImageIndex, Index, find, read, scan, write
+from harness.worker.inputs.order import order
+from harness.worker.inputs.tfrecord import OVERHEAD, record
 from tests.shards import image_record, write_shard
 
 REPOSITORY = Path(__file__).parents[2]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harness.inputs.make import make
+from harness.datasets.make import make
 from tests.conftest import Finished, Harness
 
 TINY = ["--model", "pointwise", "--image-size", "32", "--threads", "1", "--data-threads", "1"]

@@ -24,7 +24,7 @@ import numpy as np
 import pytest
 
 from harness import models
-from harness.inputs.make import make
+from harness.datasets.make import make
 from tests.conftest import run_harness
 from tests.parity.conftest import HOMES, WAYS
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.inputs import make
+from harness.datasets import make
 from tests.conftest import Harness
 from tests.parity.conftest import ENOUGH, HOMES, PROTOCOL, STEPS, WAYS, Record, Way, each
 from tests.shards import write_shard

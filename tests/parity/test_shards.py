@@ -10,7 +10,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from harness.inputs.make import make
+from harness.datasets.make import make
 from tests.conftest import run_harness
 
 WIDTH, HEIGHT = 48, 32

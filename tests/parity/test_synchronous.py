@@ -24,8 +24,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness import models, record
+from harness import models
 from harness.models.initial import initial_values
+from harness.records import measurement
 from tests.conftest import ROOT, Harness
 from tests.parity.conftest import HOMES
 
@@ -127,7 +128,7 @@ def trained(harness: Harness, folder: Path, nodes: int, *arguments: str) -> list
     done = harness("run", "--backend", *arguments, "--nodes", str(nodes), *PROTOCOL, "--save-parameters")
     assert done.code == 0, done.stderr
     (run,) = folder.glob("runs/*")
-    (repeat,) = record.read(run).repeats
+    (repeat,) = measurement.read(run).repeats
     assert all(check.passed for check in repeat.checks)
     return [
         Reached(

@@ -15,8 +15,8 @@ import psutil
 import pytest
 
 from harness import environments
-from harness.backend import backend
-from harness.backends.caffe2.library import LIBRARY
+from harness.backends.caffe2.trainer.library import LIBRARY
+from harness.core.backend import backend
 from tests.conftest import ROOT, Finished, Harness
 from tests.faults.running import LONG, TINY, Run
 from tests.parity.conftest import WAYS, Record, Way, each

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from harness import models, record
-from harness.inputs.make import make
+from harness import models
+from harness.datasets.make import make
+from harness.records import measurement
 from tests.conftest import Harness
 
 PACKAGE = Path(__file__).with_name("tiny_backend")
@@ -47,7 +48,7 @@ def test_an_installed_backend_trains_and_gives_a_record(
     done = harness(*RUN, "--steepness", "3", **installed)
     assert done.code == 0, done.stderr
     (run,) = (tmp_path / "runs").iterdir()
-    kept = record.read(run)
+    kept = measurement.read(run)
     assert kept.spec.options == {"steepness": 3.0} and (kept.spec.framework, kept.spec.transport) == ("numpy", "tcp")
     assert kept.derived and done.stdout.endswith(f"total images/sec: {kept.derived.img_per_s.mean:.2f}\n")
     first, second = kept.repeats[0].ranks

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas
 
-from harness import index
+from harness.results import index
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 HOROVOD = {

@@ -8,8 +8,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from harness import record as records
-from harness.record import Record
+from harness.records import measurement as records
+from harness.records.measurement import Record
 from tests import made
 
 SETUPS: tuple[tuple[str, int, dict[str, Any]], ...] = (

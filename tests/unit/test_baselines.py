@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from harness import baselines
 from harness.errors import InvalidInput
+from harness.results import baselines
 from tests import made
 from tests.conftest import Finished, run_harness
 

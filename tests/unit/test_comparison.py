@@ -6,10 +6,10 @@ import dataclasses
 
 import pytest
 
-from harness import backend as backends
-from harness import readiness
-from harness.backend import backend
-from harness.comparison import Contender, contenders
+from harness.core import backend as backends
+from harness.core.backend import backend
+from harness.core.contenders import Contender, contenders
+from harness.environments import readiness
 from harness.errors import InvalidInput
 from tests.conftest import Harness
 

@@ -23,9 +23,10 @@ import psutil
 import pytest
 from PIL import Image
 
+from harness.datasets import check, convert, manifest, pool, sources
 from harness.errors import HarnessError, InvalidInput
-from harness.inputs import check, convert, manifest, pool, sources, tfrecord
-from harness.inputs.errors import DataError
+from harness.worker.inputs import tfrecord
+from harness.worker.inputs.errors import DataError
 from tests.conftest import PATIENCE_S, Harness, run_harness
 
 COLOUR = (200, 100, 50)
@@ -641,7 +642,7 @@ def test_more_problems_than_anybody_reads_are_counted() -> None:
 
 def test_any_cut_of_any_kind_of_jpeg_is_found() -> None:
     """What decoding every image once is for: a faster way would have to find them all too."""
-    from harness.inputs.photograph import photograph
+    from harness.datasets.photograph import photograph
 
     wild = Image.fromarray(np.random.default_rng(1).integers(0, 256, (24, 24, 3), np.uint8))
     for options in ({}, {"progressive": True}, {"subsampling": 0}, {"restart_marker_rows": 1}):

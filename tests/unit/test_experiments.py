@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 
-from harness import backend, experiments, index
+from harness import experiments
+from harness.core import backend
+from harness.core.spec import RunSpec
 from harness.errors import InvalidInput
 from harness.experiments import page, points, ps_bottleneck
 from harness.experiments.findings import Analysis, Finding
 from harness.experiments.points import Point, Spread
-from harness.spec import RunSpec
+from harness.results import index
 from tests.conftest import Harness
 from tests.unit import made_rows
 

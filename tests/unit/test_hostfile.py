@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from harness.core.plan import Node
 from harness.errors import InvalidInput
 from harness.launch.hostfile import parse, read
-from harness.plan import Node
 
 FILE = Path("hosts.txt")
 

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from harness.inputs import jpeg, tfrecord
-from harness.inputs.augmentation import Box, central_crop, draws, pixels, random_crop, ratio
-from harness.inputs.counter import uniform
-from harness.inputs.errors import BadImage, DataError
-from harness.inputs.index import ImageIndex, find, read, scan, write
-from harness.inputs.make import make
-from harness.inputs.order import (
+from harness.datasets.make import make
+from harness.worker.inputs import jpeg, tfrecord
+from harness.worker.inputs.augmentation import Box, central_crop, draws, pixels, random_crop, ratio
+from harness.worker.inputs.counter import uniform
+from harness.worker.inputs.errors import BadImage, DataError
+from harness.worker.inputs.index import ImageIndex, find, read, scan, write
+from harness.worker.inputs.order import (
     GROUP,
     beyond,
     check_world,
@@ -30,8 +30,8 @@ from harness.inputs.order import (
     share,
     shuffled,
 )
-from harness.inputs.shards import ShardIndex
-from harness.inputs.synthetic import batch
+from harness.worker.inputs.shards import ShardIndex
+from harness.worker.inputs.synthetic import batch
 
 
 def touch(root: Path, *names: str) -> Path:

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness import record as records
 from harness.analysis.io_overhead import input_wait, io_overhead
-from harness.inputs import page_cache
-from harness.record import Record
+from harness.records import measurement as records
+from harness.records.measurement import Record
+from harness.worker.inputs import page_cache
 from tests.made import record
 
 BATCH, STEPS = 64, 4  # as tests.made has them

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from harness import run, submission
+from harness.core.spec import RunSpec
 from harness.errors import InvalidInput
-from harness.launch.job import WORKER, scheduler_option, slurm_time
-from harness.spec import RunSpec
-from harness.where import Where
-from harness.worker.seating import Hosts, host_file, seated
+from harness.launch.script import WORKER, scheduler_option, slurm_time
+from harness.running import run, submission
+from harness.running.where import Where
+from harness.worker.agent.seating import Hosts, host_file, seated
 from tests.parity.conftest import WAYS
 
 GOLDEN = Path(__file__).parent / "golden"

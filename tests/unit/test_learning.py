@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.backend import backend
+from harness.core.backend import backend
+from harness.core.plan import with_options
+from harness.core.spec import RunSpec, Training
 from harness.errors import InvalidInput
-from harness.inputs import order
-from harness.inputs.index import ImageIndex
-from harness.plan import with_options
-from harness.spec import RunSpec, Training
 from harness.worker import checkpoint
 from harness.worker.evaluation import PADDING, evaluation
+from harness.worker.inputs import order
+from harness.worker.inputs.index import ImageIndex
 from harness.worker.training import Schedule
 
 STEPS = 10  # of an epoch

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from harness import models, placement
+from harness import models
+from harness.core import placement
 from harness.models.specification import Tensor
 
 INCEPTION3 = models.specification("inception3")

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from harness.backend import backend
+from harness.core.backend import backend
+from harness.core.plan import Allocation, Interpreter, LaunchPlan, Node, complete, launch_plan, with_options
+from harness.core.spec import RunSpec
 from harness.errors import InvalidInput
-from harness.plan import Allocation, Interpreter, LaunchPlan, Node, complete, launch_plan, with_options
-from harness.spec import RunSpec
 
 
 def cluster(nodes: int, gpus: int = 0, cores: int = 12) -> Allocation:
@@ -131,7 +131,7 @@ def test_a_plan_is_its_golden_text() -> None:
     launch = plan(cluster(2), "parameter_server", {"ps": 1}, nodes=2)
     first, _, server = launch.as_dict()["processes"]
     trainer = launch.trainer
-    assert trainer.endswith("harness/backends/parameter_server/trainer.py")
+    assert trainer.endswith("harness/backends/parameter_server/trainer/servers.py")
     assert first["argv"][0] == "/env/bin/python"
     assert first["argv"][1].endswith("harness/worker/main.py")
     assert first["argv"][2:] == ("--run", "/scratch/run", "--index", "0")

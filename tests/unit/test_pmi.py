@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from harness.backend import backend
+from harness.core.backend import backend
+from harness.core.plan import Allocation, Interpreter, LaunchPlan, Node, complete, launch_plan, with_options
+from harness.core.spec import RunSpec
 from harness.launch.local import MPI_ENV
 from harness.launch.pmi import World, process_mapping, world
-from harness.plan import Allocation, Interpreter, LaunchPlan, Node, complete, launch_plan, with_options
-from harness.spec import RunSpec
 
 ANSWERS_WITHIN_S = 10.0
 SILENCE_S = 0.3  # long enough for an answer that must not come

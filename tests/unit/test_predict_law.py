@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.exchange import AllreduceExchange, ServerExchange
+from harness.core.exchange import AllreduceExchange, ServerExchange
+from harness.core.placement import bytes_per_server, partitioned, place
 from harness.models import specification
-from harness.placement import bytes_per_server, partitioned, place
 from harness.predict import forecast
 from harness.predict.explain import partitioned as in_slices
 from harness.predict.forecast import Basis, What

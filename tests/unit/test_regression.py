@@ -12,12 +12,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from harness import index, record, results
 from harness.analysis import differences, two_samples
 from harness.analysis.regression import Comparison, Rule, compare, judge
 from harness.errors import InvalidInput
-from harness.record import Record
+from harness.records import measurement
+from harness.records.measurement import Record
 from harness.report import regression as report
+from harness.results import index
+from harness.results import rows as results
 from tests import made
 from tests.conftest import Finished, Harness, run_harness
 
@@ -25,7 +27,7 @@ FIVE = np.array([0.99, 0.995, 1.0, 1.005, 1.01])  # the spread of five repeats
 
 
 def of(*records: Record) -> object:
-    return index.frame([results.row(one, Path(one.id) / record.FILE_NAME) for one in records])
+    return index.frame([results.row(one, Path(one.id) / measurement.FILE_NAME) for one in records])
 
 
 def compared(old: Sequence[Record], new: Sequence[Record], rule: Rule | None = None) -> Comparison:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from harness import site
 from harness.errors import InvalidInput
-from harness.site_file import duration_s
+from harness.sites import site
+from harness.sites.file import duration_s
 from tests.conftest import Harness
 
 MINE = """

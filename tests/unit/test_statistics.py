@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.analysis import statistics
+from harness.core import statistics
 
 
 def test_the_slowest_rank_closes_the_window() -> None:

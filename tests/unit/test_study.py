@@ -13,11 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from harness import campaign, models, study
-from harness.backend import backend
-from harness.campaign import Lanes
-from harness.comparison import contenders
-from harness.study import Point, labels, ps_counts
+from harness import models
+from harness.core.backend import backend
+from harness.core.contenders import contenders
+from harness.running import campaign, study
+from harness.running.campaign import Lanes
+from harness.running.study import Point, labels, ps_counts
 from tests.conftest import ROOT, Harness
 
 SCALING = ROOT / "studies" / "scaling.toml"

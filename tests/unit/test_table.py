@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from harness import published, results
 from harness.errors import InvalidInput
 from harness.report import comparison, report2017, terminal
+from harness.results import published
+from harness.results import rows as results
 from tests import made
 from tests.conftest import Harness
 from tests.unit.made_rows import HOROVOD, SERVERS, frame, run
@@ -157,7 +158,7 @@ def test_runs_with_a_slow_rank_are_counted_and_listed_on_demand(harness: Harness
 
 def _derived_again(document: dict[str, object]) -> made.Record:
     """A record with the figures that follow from its changed times."""
-    from harness import record as records
+    from harness.records import measurement as records
 
     loose = made.Record.model_construct(**document)
     spec = made.RunSpec.model_validate(loose.spec)

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from harness.launch.job import WORKER
+from harness.launch.script import WORKER
 
 SLEEP = "import time; time.sleep(60)"
 

@@ -12,15 +12,16 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from harness import models, training_record
+from harness import models
+from harness.core.spec import RunSpec, Training, checked, usual_decays
 from harness.errors import InvalidInput
-from harness.inputs import index
-from harness.judge import Epoch, Trained, judge_training
-from harness.spec import RunSpec, Training, checked, usual_decays
-from harness.study import Point
-from harness.training import earlier, find_checkpoint, validation_images
-from harness.training_record import Resumed, TrainingRecord, derive
+from harness.records import training as training_record
+from harness.records.checks import Epoch, Trained, judge_training
+from harness.records.training import Resumed, TrainingRecord, derive
+from harness.running.study import Point
+from harness.running.training import earlier, find_checkpoint, validation_images
 from harness.worker import checkpoint
+from harness.worker.inputs import index
 from tests.conftest import Harness
 
 IMAGES, VALIDATION, BATCH, WORKERS = 100, 40, 16, 2

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from pydantic import Field
 
-from harness.backend import Arrangement, Backend, one_process_per_device
+from harness.core.backend import Arrangement, Backend, one_process_per_device
+from harness.core.spec import Options, RunSpec
 from harness.environments import EnvironmentSpec, Variant
-from harness.spec import Options, RunSpec
 
 FOLDER = Path(__file__).parent
 

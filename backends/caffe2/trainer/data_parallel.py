@@ -1,0 +1,108 @@
+"""Caffe2, beside the framework: its stock ``data_parallel_model``, one shard per rank, on IDEEP."""
+
+from __future__ import annotations
+
+from contextlib import redirect_stdout
+from typing import Any, List, Sequence, Tuple
+
+from caffe2.python import model_helper, workspace
+
+from harness.backends.caffe2.trainer import world
+from harness.worker.frameworks.caffe2 import Replica, plain_errors
+from harness.worker.job import Job
+from harness.worker.trainer import ReplicaLearner, State
+
+with redirect_stdout(None):  # prints that a library of Gloo's operators is missing, which are built in
+    from caffe2.python import data_parallel_model
+
+AT_ONCE = 4096  # numbers that are added over all ranks at the same time: nets have blobs of one length
+
+
+def create(job: Job) -> Caffe2Trainer:
+    """The trainer of one worker."""
+    return Caffe2Trainer(job)
+
+
+class Caffe2Trainer(ReplicaLearner):
+    """One rank: one process, one device."""
+
+    _replica: Replica
+
+    clock = Replica.clock
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._world_size = 0
+
+    def setup(self) -> None:
+        """Open the data, join the world, build the nets, load the weights."""
+        replica = self._replica = Replica(self._job)
+        joined = self._world = world.join(self._job)
+        self._barrier = world.Sum(joined, "barrier", 1)
+        if self._job.training:
+            self._numbers = world.Sum(joined, "numbers", AT_ONCE)
+        model = model_helper.ModelHelper(name="training")
+        data_parallel_model.Parallelize(
+            model,
+            input_builder_fun=replica.add_inputs,
+            forward_pass_builder_fun=replica.add_model,
+            param_update_builder_fun=replica.add_updates,
+            devices=[0],
+            rendezvous=joined.rendezvous if self._job.world_size > 1 else None,
+            net_type=self._job.spec["options"]["net_type"],
+            broadcast_computed_params=False,  # batch norms' statistics stay each worker's own
+            max_concurrent_distributed_ops=joined.at_once,
+            ideep=True,
+        )
+        _compute_in_turn(model.net)
+        for net in (model.param_init_net, model.net):
+            joined.adapt(net)
+        with plain_errors():
+            workspace.RunNetOnce(model.param_init_net)
+            replica.load()
+            workspace.CreateNet(model.net)
+            if self._job.training:
+                workspace.CreateNet(replica.inference())
+        self._net = model.net
+
+    def step(self) -> None:
+        """Forward, backward, allreduce, SGD: one net."""
+        self._replica.run(self._net)
+
+    def synchronize(self) -> None:
+        """Nothing to wait for: a net has run when it returns."""
+
+    def barrier(self) -> None:
+        """Wait for all ranks, and count them."""
+        self._world_size = int(self._barrier.of([1])[0])
+
+    def total(self, numbers: Sequence[float]) -> List[float]:
+        """The sums over all ranks."""
+        parts = (numbers[begin : begin + AT_ONCE] for begin in range(0, len(numbers), AT_ONCE))
+        return [summed for part in parts for summed in self._numbers.of(part)]
+
+    def server_bytes(self) -> List[Tuple[int, int]]:
+        """There are no servers."""
+        return []
+
+    def state(self) -> State:
+        """This rank's parameters and what carried the gradients."""
+        return self._replica.state(self._world_size, self._world.transport(), **self._world.details)
+
+    def close(self) -> None:
+        """Leave the world."""
+        self._world.close()
+
+
+def _compute_in_turn(net: Any) -> None:
+    """Let what computes in a dag wait for what computed before it, so that only allreduces are beside it.
+
+    A dag runs all that is ready at once, each operator on ``threads`` threads: more than a worker shall have, and more than
+    is good for it.
+    """
+    before = None
+    for operator in net.Proto().op:
+        if operator.engine != "GLOO":
+            if before is not None:
+                operator.control_input.append(before)
+            before = operator.output[0]

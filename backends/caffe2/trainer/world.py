@@ -1,0 +1,228 @@
+"""The ranks' world as Caffe2's nets see it: over Gloo, met in the run directory, or over MPI.
+
+``data_parallel_model`` builds nets for Gloo and for devices of its own. ``adapt`` makes their collective operators right.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import Any, Dict, List, Protocol, Sequence
+
+import numpy as np
+from caffe2.python import core, dyndep, workspace
+
+from harness.backends.caffe2.trainer.library import LIBRARY
+from harness.models.caffe2_weights import HOST
+from harness.worker import mpi
+from harness.worker.frameworks.caffe2 import plain_errors
+from harness.worker.job import Job
+from harness.worker.network import interface_of
+
+FOLDER, STORE = "rendezvous", "store"
+TAKEN_S = 1.0  # a sum is taken by a thread that may have to wait for a processor
+APPEARS_S = 120.0  # for the events of the first rank, which starts when the others do, to be seen by them
+
+
+class World(Protocol):
+    """How the nets of this rank reach those of the others."""
+
+    rendezvous: Dict[str, Any]  # what data_parallel_model wants to know
+    at_once: int  # allreduces that may be under way at the same time
+    details: Dict[str, Any]
+
+    def adapt(self, net: Any) -> None:
+        """Make the collective operators of ``net``, built for Gloo, those of this world, on arrays in host memory."""
+
+    def transport(self) -> str:
+        """What carries the gradients."""
+
+    def close(self) -> None:
+        """Leave."""
+
+
+def join(job: Job) -> World:
+    """The world of the spec's transport. Raises RuntimeError when the others cannot be met there."""
+    if job.spec["transport"] == "gloo":
+        return _Gloo(job)
+    return _Mpi(job)
+
+
+class Sum:
+    """Adds up to ``length`` float32 numbers of all ranks, over a common world of its own, named after ``name``."""
+
+    def __init__(self, world: World, name: str, length: int) -> None:
+        meet, self._net = core.Net(f"meet_for_{name}"), core.Net(name)
+        about = world.rendezvous
+        common = meet.CreateCommonWorld(
+            about["kv_handler"] or [],
+            f"{name}_world",
+            name=f"{name}_world",  # by which the ranks find each other's addresses
+            size=about["num_shards"],
+            rank=about["shard_id"],
+            transport=about["transport"],
+            interface=about["interface"],
+            engine=about["engine"],
+        )
+        self._length = length
+        self._own, self._sum = core.BlobReference(f"{name}_own"), core.BlobReference(f"{name}_sum")
+        workspace.FeedBlob(self._own, np.zeros(length, np.float32), HOST)
+        self._net.Copy([self._own], [self._sum])  # Gloo wants the sum where it was the last time
+        self._net.Allreduce([common, self._sum], [self._sum], engine=about["engine"])
+        for net in (meet, self._net):
+            world.adapt(net)
+        with plain_errors():
+            workspace.RunNetOnce(meet)
+            workspace.CreateNet(self._net)
+
+    def of(self, numbers: Sequence[float]) -> List[float]:
+        """The sums over all ranks of as many numbers from each, once all ranks are here."""
+        padded = np.zeros(self._length, np.float32)
+        padded[: len(numbers)] = numbers
+        workspace.FeedBlob(self._own, padded, HOST)
+        with plain_errors():
+            workspace.RunNet(self._net)
+        summed: List[float] = workspace.FetchBlob(self._sum)[: len(numbers)].tolist()
+        return summed
+
+
+class _Gloo:
+    at_once = 16  # Caffe2's own default, of which data_parallel_model's pool of threads for one device leaves 11
+
+    def __init__(self, job: Job) -> None:
+        self._interface = interface_of(job.process["address"])
+        self._timeout_ms = int(job.spec["timeout_s"] * 1000)
+        self.details: Dict[str, Any] = {}
+        _same_folder(job)
+        self._folder = job.repeat_dir / FOLDER  # of this repeat alone: in an old one Gloo would wait for those who left
+        self._folder.mkdir(exist_ok=True)
+        store = core.CreateOperator("FileStoreHandlerCreate", [], [STORE], path=str(self._folder))
+        workspace.RunOperatorOnce(store)
+        self.rendezvous = _rendezvous(job, STORE, interface=self._interface)
+
+    def adapt(self, net: Any) -> None:
+        for operator in _collectives(net):
+            operator.device_option.CopyFrom(HOST)
+            if operator.type == "CreateCommonWorld":
+                _limit(operator, self._timeout_ms)
+
+    def transport(self) -> str:
+        return f"gloo on {self._interface}"
+
+    def close(self) -> None:
+        """Remove what the ranks met through: each rank's files name all others. The sockets end with the process.
+
+        But not before the others have taken what the last barrier sums: Gloo does not look whether it is there already
+        once it has seen that a peer is gone.
+        """
+        time.sleep(TAKEN_S)
+        if self.rendezvous["shard_id"] == 0:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+
+class _Mpi:
+    at_once = 1  # Caffe2's operators hold a lock around MPI: with two orders on two ranks, they would wait for ever
+
+    def __init__(self, job: Job) -> None:
+        from mpi4py import MPI  # starts MPI, for Caffe2's operators too
+
+        self._mpi, world = MPI, MPI.COMM_WORLD
+        mpi.check_world(world.Get_rank(), world.Get_size(), job.rank, job.world_size)
+        options = job.spec["options"]
+        if options["net_type"] != "simple" and MPI.Query_thread() < MPI.THREAD_SERIALIZED:
+            raise RuntimeError(
+                f"{mpi.version()} takes calls from one thread only, a dag calls from several: --net-type simple"
+            )
+        self.rendezvous = _rendezvous(job, None, interface="")
+        self._library = _operators(options["mpi_operators"])
+        if self._library:
+            dyndep.InitOpsLibrary(str(self._library))
+        self.details = {"mpi_operators": "caffe2" if self._library else "mpi4py"}
+
+    def adapt(self, net: Any) -> None:
+        for operator in _collectives(net):
+            if self._library:
+                operator.device_option.CopyFrom(HOST)
+                operator.engine = "MPI"
+            elif operator.type.endswith("CommonWorld"):
+                net.Proto().op.remove(operator)  # mpi4py's world is there
+            else:
+                operator.CopyFrom(_python(operator, self._mpi))
+
+    def transport(self) -> str:
+        return f"{mpi.version()} {'in Caffe2' if self._library else 'through mpi4py'}"
+
+    def close(self) -> None:
+        self._mpi.Finalize()
+
+
+def _operators(wanted: str) -> Any:
+    """The library of Caffe2's MPI operators; None where mpi4py does their work. Raises RuntimeError if it is missing."""
+    library = Path(sys.prefix) / LIBRARY
+    if wanted == "mpi4py" or (wanted == "auto" and not library.exists()):
+        return None
+    if not library.exists():
+        raise RuntimeError(
+            "--mpi-operators caffe2: this environment was built without them, as there was no C++ compiler: build it anew "
+            "with one, or give --mpi-operators mpi4py"
+        )
+    return library
+
+
+def _python(operator: Any, MPI: Any) -> Any:
+    """An operator that calls mpi4py, in place, instead of a broadcast or an allreduce."""
+    world = MPI.COMM_WORLD
+
+    def broadcast(_: List[Any], outputs: List[Any]) -> None:
+        world.Bcast(outputs[0].data, root=0)
+
+    def allreduce(_: List[Any], outputs: List[Any]) -> None:
+        world.Allreduce(MPI.IN_PLACE, outputs[0].data, op=MPI.SUM)
+
+    return core.CreatePythonOperator(
+        {"Broadcast": broadcast, "Allreduce": allreduce}[operator.type],
+        list(operator.input)[1:],
+        list(operator.output),
+        control_input=list(operator.control_input),
+        device_option=HOST,
+    )
+
+
+def _rendezvous(job: Job, store: Any, interface: str) -> Dict[str, Any]:
+    return {
+        "kv_handler": store,
+        "num_shards": job.world_size,
+        "shard_id": job.rank,
+        "engine": "GLOO",
+        "transport": "tcp",
+        "interface": interface,
+        "exit_nets": None,
+    }
+
+
+def _collectives(net: Any) -> List[Any]:
+    return [operator for operator in net.Proto().op if operator.engine == "GLOO"]
+
+
+def _limit(operator: Any, timeout_ms: int) -> None:
+    """How long Gloo waits for a peer; Caffe2's 30 s are less than what a slow machine takes for a step."""
+    others = [argument for argument in operator.arg if argument.name != "timeout_ms"]
+    del operator.arg[:]
+    operator.arg.extend(others)
+    limit = operator.arg.add()
+    limit.name, limit.i = "timeout_ms", timeout_ms
+
+
+def _same_folder(job: Job) -> None:
+    """Raise RuntimeError unless the first rank's files are here, in the run directory, too."""
+    first = job.repeat_dir / "events" / "worker-0.jsonl"
+    deadline = time.monotonic() + min(APPEARS_S, job.spec["timeout_s"])
+    while not first.exists():
+        if time.monotonic() > deadline:
+            raise RuntimeError(
+                f"{first} of rank 0 is not there: with --transport gloo Caffe2's ranks meet in the run directory, which "
+                "all hosts must share; otherwise use --transport mpi"
+            )
+        time.sleep(0.1)

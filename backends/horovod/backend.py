@@ -1,0 +1,52 @@
+"""Horovod as the controller sees it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field
+
+from harness.backends.horovod.environment import environment
+from harness.core.backend import Arrangement, Backend, one_process_per_device
+from harness.core.exchange import MIB, AllreduceExchange
+from harness.core.spec import OTHER_TRAINING, Options, RunSpec
+
+
+class HorovodOptions(Options):
+    """Options of the ``horovod`` backend. The defaults are Horovod's own."""
+
+    fusion_threshold_mb: float = Field(128.0, ge=0, le=65536, description="size of Horovod's fusion buffer, in MiB")
+    cycle_time_ms: float = Field(1.0, gt=0, le=60_000, description="time between two looks for gradients to reduce")
+    fp16_allreduce: bool = Field(
+        False, description="send gradients as 16 bit floats", json_schema_extra={OTHER_TRAINING: [True]}
+    )
+
+
+def _arrange(spec: RunSpec) -> Arrangement:
+    options = HorovodOptions(**spec.options)
+    env = {
+        "HOROVOD_FUSION_THRESHOLD": str(int(options.fusion_threshold_mb * 2**20)),
+        "HOROVOD_CYCLE_TIME": f"{options.cycle_time_ms:g}",
+    }
+    # Over NCCL too the ranks find each other, and agree on what to reduce next, through MPI.
+    return Arrangement(one_process_per_device(spec), mpi=spec.transport in ("mpi", "nccl"), env=env)
+
+
+def _exchange(spec: RunSpec) -> AllreduceExchange:
+    return AllreduceExchange(int(spec.options["fusion_threshold_mb"] * MIB), waits="until_free")
+
+
+BACKEND = Backend(
+    name="horovod",
+    family="toolkit",
+    frameworks=("tensorflow", "torch"),
+    strategy="ring allreduce with tensor fusion, overlapped with backward",
+    folder=Path(__file__).parent,
+    transports=("mpi", "gloo"),
+    cuda_transports=("nccl", "mpi", "gloo"),
+    precisions=("fp32", "tf32", "amp"),
+    options=HorovodOptions,
+    arrange=_arrange,
+    environment=environment,
+    exchange=_exchange,
+)

@@ -1,0 +1,48 @@
+"""TensorFlow's MultiWorkerMirroredStrategy as the controller sees it."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from pydantic import Field
+
+from harness import models
+from harness.backends.parameter_server.backend import environment
+from harness.core.backend import Arrangement, Backend, one_process_per_device
+from harness.core.exchange import MIB, AllreduceExchange
+from harness.core.spec import Options, RunSpec
+
+
+class MultiWorkerMirroredOptions(Options):
+    """Options of the ``multi_worker_mirrored`` backend."""
+
+    # TensorFlow's own default is 0. Packs overlap with backward: 25 MiB gave 9.7 to 10.8 img/s where 0 gave 8.6 to 9.3
+    # (ResNet-50, two workers on two cores, in turn).
+    pack_mb: float = Field(
+        25.0, ge=0, le=1e6, description="gradients reduced at once, in MiB; 0: all, when backward has ended"
+    )
+
+
+def _arrange(spec: RunSpec) -> Arrangement:
+    return Arrangement(one_process_per_device(spec))
+
+
+def _exchange(spec: RunSpec) -> AllreduceExchange:
+    return AllreduceExchange(buffer_bytes=int(spec.options["pack_mb"] * MIB) or models.specification(spec.model).bytes)
+
+
+BACKEND = Backend(
+    name="multi_worker_mirrored",
+    family="collectives",
+    frameworks=("tensorflow",),
+    strategy="TensorFlow's collective allreduce (MultiWorkerMirroredStrategy), no servers",
+    folder=Path(__file__).parent,
+    transports=("grpc",),
+    cuda_transports=("nccl", "grpc"),
+    precisions=("fp32", "tf32", "amp"),
+    options=MultiWorkerMirroredOptions,
+    arrange=_arrange,
+    environment=partial(environment, "multi_worker_mirrored"),
+    exchange=_exchange,
+)

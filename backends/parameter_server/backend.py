@@ -1,0 +1,145 @@
+"""TensorFlow parameter servers as the controller sees them."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator
+
+from harness import models
+from harness.core import placement
+from harness.core.backend import Arrangement, Backend, Seat, one_process_per_node
+from harness.core.exchange import Pulls, ServerExchange, Tokens
+from harness.core.spec import MOST_WORKERS, OTHER_TRAINING, Options, RunSpec, Underscored
+from harness.environments import EnvironmentSpec, Variant
+from harness.errors import InvalidInput
+
+FOLDER = Path(__file__).parent
+Placement = Annotated[Literal["greedy", "round_robin", "partitioned"], Underscored]
+UNITS = {"": 1, "b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "kb": 10**3, "mb": 10**6, "gb": 10**9}
+
+
+class ServerOptions(Options):
+    """Options of every backend that has parameter servers."""
+
+    ps: int = Field(1, ge=1, le=MOST_WORKERS, description="number of parameter servers")
+    ps_nodes: Annotated[Literal["shared", "dedicated"], Underscored] = Field(
+        "shared", description="servers share the workers' nodes, one each, or get nodes of their own"
+    )
+    placement: Placement = Field("greedy", description="how variables are spread over the servers")
+    slice_size: str = Field("1MiB", description="largest slice of a tensor with --placement partitioned")
+
+    @field_validator("slice_size")
+    @classmethod
+    def _is_size(cls, value: str) -> str:
+        if parse_size(value) < 1024:
+            raise ValueError("must be at least 1KiB")
+        return value
+
+
+class ParameterServerOptions(ServerOptions):
+    """Options of the ``parameter_server`` backend."""
+
+    sync: Literal["accumulate", "barrier", "none"] = Field(
+        "accumulate",
+        description="accumulate: the mean gradient of all workers is applied once per step; "
+        "barrier: each worker applies its own, as in 2017; none: asynchronous",
+        json_schema_extra={OTHER_TRAINING: ["none"]},
+    )
+
+
+def parse_size(text: str) -> int:
+    """Bytes in a size such as ``512KiB``, ``1MB`` or ``4096``. Raises ValueError for anything else."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*", text)
+    if not match or match[2].lower() not in UNITS:
+        raise ValueError("must be a size such as 512KiB, 1MiB or 4MB")
+    return int(float(match[1]) * UNITS[match[2].lower()])
+
+
+def _options(spec: RunSpec) -> ServerOptions:
+    """What places the servers, from a spec whose options are complete."""
+    return ServerOptions(**{name: spec.options[name] for name in ServerOptions.model_fields})
+
+
+def placed(spec: RunSpec) -> list[placement.Piece]:
+    """The pieces of the model's tensors, each with its server."""
+    options = _options(spec)
+    tensors = models.specification(spec.model).tensors
+    return placement.place(tensors, options.ps, options.placement, parse_size(options.slice_size))
+
+
+def validate(spec: RunSpec) -> None:
+    """Raise InvalidInput when the servers do not fit the nodes or the model, or the optimizer the way of the updates."""
+    options = _options(spec)
+    if options.ps_nodes == "shared" and options.ps > spec.nodes:
+        raise InvalidInput(
+            f"--ps {options.ps} with --nodes {spec.nodes}: a node holds at most one parameter server; "
+            f"use --ps 1..{spec.nodes}, or --ps-nodes dedicated"
+        )
+    pieces = len(placed(spec))
+    if options.ps > pieces:
+        raise InvalidInput(f"--ps {options.ps}: {spec.model} has only {pieces} pieces to place; use --ps 1..{pieces}")
+    sync, training = spec.options.get("sync", "accumulate"), spec.training
+    if training and sync != "accumulate" and (training.momentum or training.weight_decay):
+        raise InvalidInput(
+            f"--sync {sync}: each worker applies its own gradient, so there is no velocity of their mean; "
+            "give --momentum 0 --weight-decay 0, or --sync accumulate"
+        )
+
+
+def arrange(spec: RunSpec) -> Arrangement:
+    """One worker on each node, which drives all its devices, and the servers with the pieces of tensors they hold."""
+    options = _options(spec)
+    first_ps_node = spec.nodes if options.ps_nodes == "dedicated" else 0
+    servers = tuple(Seat("ps", ps, first_ps_node + ps, env={"CUDA_VISIBLE_DEVICES": ""}) for ps in range(options.ps))
+    pieces = placed(spec)
+    held = placement.bytes_per_server(pieces, options.ps)
+    return Arrangement(
+        seats=one_process_per_node(spec) + servers,
+        details={
+            "servers": [
+                {"ps": ps, "bytes": bytes_, "pieces": sum(piece.ps == ps for piece in pieces)}
+                for ps, bytes_ in enumerate(held)
+            ],
+            "pieces": [[piece.tensor, piece.ps, piece.begin, piece.end] for piece in pieces],
+        },
+    )
+
+
+def environment(backend: str, framework: str, variant: Variant) -> EnvironmentSpec:
+    """TensorFlow alone, which several backends share."""
+    return EnvironmentSpec(backend, variant, FOLDER / f"requirements-{variant}.txt", imports=("tensorflow",))
+
+
+def _expected_updates(spec: RunSpec) -> int:
+    steps = spec.warmup_steps + spec.steps
+    return steps if spec.options["sync"] == "accumulate" else steps * spec.nodes
+
+
+def exchange(spec: RunSpec, pulls: Pulls, tokens: Tokens = "none") -> ServerExchange:
+    """What workers and servers exchange: the pieces of the plan, in the way of the backend."""
+    return ServerExchange(tuple(placed(spec)), spec.options["ps"], spec.options["ps_nodes"] == "shared", pulls, tokens)
+
+
+def _exchange(spec: RunSpec) -> ServerExchange:
+    return exchange(spec, "before_forward", "all_to_all" if spec.options["sync"] == "barrier" else "none")
+
+
+BACKEND = Backend(
+    name="parameter_server",
+    family="parameter_servers",
+    frameworks=("tensorflow",),
+    strategy="variables on parameter servers; workers pull them and push gradients",
+    folder=FOLDER,
+    transports=("grpc",),
+    precisions=("fp32", "tf32", "amp"),
+    options=ParameterServerOptions,
+    arrange=arrange,
+    environment=partial(environment, "parameter_server"),
+    validate=validate,
+    expected_updates=_expected_updates,
+    exchange=_exchange,
+)

@@ -1,0 +1,158 @@
+"""One worker of a backend with parameter servers: a graph, a session with all servers, and the devices of its node.
+
+Between-graph replication on TensorFlow's graph-mode runtime. What the devices compute with, and what becomes of the
+gradients, is the backend's: a ``Strategy``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, List, Mapping, Protocol, Sequence, Tuple
+
+import numpy as np
+import tensorflow as tf
+
+from harness.backends.parameter_server.trainer.cluster import Assignment, Gate, assign_all, start_server, worker_session
+from harness.backends.parameter_server.trainer.learning import Learning
+from harness.backends.parameter_server.trainer.pieces import Pieces
+from harness.backends.parameter_server.trainer.tower import Tower, device, sum_on_host
+from harness.worker.clock import HostClock
+from harness.worker.evaluation import Evaluation
+from harness.worker.frameworks.tensorflow import Tensors, addresses_seen, bad_images_named, prepare
+from harness.worker.job import Job
+from harness.worker.trainer import State
+
+v1 = tf.compat.v1
+
+
+class Strategy(Protocol):
+    """Builds its part of the graph. ``copies`` are variables of this worker that hold parameters, by device."""
+
+    copies: List[Dict[str, Any]]
+    assignments: List[Assignment]
+
+    def tensors(self, number: int) -> Tensors:
+        """What device ``number`` computes with, by name: whole tensors, each read once per step."""
+
+    def exchange(self, gradients: Tensors) -> Any:
+        """The operation that ends when this worker may start its next step. ``gradients``: the sum of its devices'."""
+
+
+class ServerWorker:
+    """The trainer of one worker."""
+
+    def __init__(self, job: Job, strategy: Callable[[Job, Pieces], Strategy]) -> None:
+        self._job = job
+        self._strategy_of = strategy
+        self._world_size = 0
+        self._losses: List[float] = []
+        self._waited: List[float] = []
+        self.clock = HostClock()  # session.run returns when the step has ended, on every device
+
+    def setup(self) -> None:
+        """Start the server, build the graph, initialise (worker 0: the variables on the servers) and meet the others."""
+        job = self._job
+        prepare(job)
+        server = start_server(job)
+        with tf.Graph().as_default() as graph:
+            v1.set_random_seed(job.spec["seed"])
+            local, assignments = self._build()
+            of_servers = self._pieces.initial() if job.rank == 0 else []
+        graph.finalize()
+        self._session = worker_session(job, server, graph)
+        self._session.run(local)
+        assign_all(self._session, assignments)
+        if job.rank == 0:
+            self._session.run(
+                [variable.initializer for variable in (self._pieces.updates, *self._pieces.velocities.values())]
+            )
+            assign_all(self._session, of_servers)
+        self.barrier()
+        self._train = self._session.make_callable([self._loss, self._waits, self._step])
+
+    def step(self) -> None:
+        """Compute, exchange, and (synchronous modes) wait for the updated parameters."""
+        with bad_images_named(self._job):
+            loss, waited, _ = self._train()
+        self._losses.append(float(loss))
+        if waited:
+            self._waited.append(float(max(waited)))
+
+    def synchronize(self) -> None:
+        """Nothing to wait for: a step has ended when ``step`` returns."""
+
+    def barrier(self) -> None:
+        """Wait for all workers, through parameter server 0."""
+        self._world_size = self._gate.wait(self._session)
+
+    def server_bytes(self) -> List[Tuple[int, int]]:
+        """What the servers have sent and received so far; worker 0 asks them."""
+        return self._gate.server_bytes(self._session)
+
+    def state(self) -> State:
+        """The parameters as they are on the servers, and the number of updates counted there."""
+        held, copies, updates = self._session.run([self._held, self._copies, self._updates])
+        for number, copy in enumerate(copies):
+            if differing := [name for name in held if not np.array_equal(copy[name], held[name], equal_nan=True)]:
+                raise RuntimeError(f"device {number} and the parameter servers differ in {', '.join(differing[:3])} …")
+        servers = addresses_seen(self._job, "ps", [found.name for found in self._session.list_devices()])
+        return State(
+            parameters=held,
+            losses=self._losses,
+            updates=int(updates),
+            world_size=self._world_size,
+            transport="grpc to " + ", ".join(sorted(servers)),
+            device=", ".join(device(self._job, number) for number in range(self._job.devices)),
+            details={"tensorflow": tf.__version__},
+            input_wait_s=self._waited,
+        )
+
+    def close(self) -> None:
+        """Release the parameter servers."""
+        self._gate.leave(self._session)
+
+    def set_learning_rate(self, rate: float) -> None:
+        """Of the steps that follow."""
+        self._learning.set_learning_rate(self._session, rate)
+
+    def losses(self, since: int) -> List[float]:
+        """This worker's losses from step ``since`` on, means over its devices."""
+        return self._losses[since:]
+
+    def total(self, numbers: Sequence[float]) -> List[float]:
+        """The sums over all workers, through parameter server 0."""
+        return self._learning.total(self._session, numbers)
+
+    def evaluate(self) -> Evaluation:
+        """This worker's share of the validation images, on its first device."""
+        return self._learning.evaluate(self._session)
+
+    def statistics(self) -> Dict[str, np.ndarray]:
+        """The mean of those of this worker's devices."""
+        return self._learning.statistics(self._session)
+
+    def values(self) -> Dict[str, np.ndarray]:
+        """What the servers hold, and this worker's statistics."""
+        return self._learning.values(self._session)
+
+    def restore(self, values: Mapping[str, np.ndarray]) -> None:
+        """Set this worker's own, and as worker 0 what the servers hold."""
+        self._learning.restore(self._session, values)
+
+    def _build(self) -> Tuple[List[Any], List[Assignment]]:
+        """Build the graph. Returns the local initialisers, then the assignments that follow them."""
+        job = self._job
+        self._pieces = Pieces(job)
+        strategy = self._strategy_of(job, self._pieces)
+        towers = [Tower(job, number, strategy.tensors(number)) for number in range(job.devices)]
+        exchanged = strategy.exchange(sum_on_host(job, towers))
+        self._step = tf.group(exchanged, *[operation for tower in towers for operation in tower.after])
+        self._loss = tf.add_n([tower.loss for tower in towers]) / len(towers)
+        self._waits = [tower.waited for tower in towers if tower.waited is not None]
+        self._held = self._pieces.whole(self._pieces.reads())
+        self._updates = self._pieces.updates.read_value()
+        self._copies = [{name: held.read_value() for name, held in copy.items()} for copy in strategy.copies]
+        self._gate = Gate(job)
+        if job.training:
+            self._learning = Learning(job, self._pieces, towers, strategy.tensors(0), strategy.copies)
+        initialisers = [initialiser for tower in towers for initialiser in tower.initialisers]
+        return initialisers, strategy.assignments + [held for tower in towers for held in tower.assignments]

@@ -1,0 +1,51 @@
+"""PyTorch DDP as the controller sees it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field
+
+from harness.core.backend import Arrangement, Backend, one_process_per_device
+from harness.core.exchange import MIB, AllreduceExchange
+from harness.core.spec import Options, RunSpec
+from harness.environments import EnvironmentSpec, Variant
+
+FOLDER = Path(__file__).parent
+
+
+class PyTorchOptions(Options):
+    """Options of the ``pytorch`` backend."""
+
+    bucket_mb: float = Field(25.0, gt=0, le=1e6, description="size of a gradient bucket, in MiB")
+    compile: bool = Field(False, description="compile the model with torch.compile (needs a C++ compiler)")
+
+
+def _arrange(spec: RunSpec) -> Arrangement:
+    return Arrangement(one_process_per_device(spec), mpi=spec.transport == "mpi")
+
+
+def _environment(framework: str, variant: Variant) -> EnvironmentSpec:
+    return EnvironmentSpec(
+        "pytorch", variant, FOLDER / f"requirements-{variant}.txt", imports=("torch", "PIL", "mpi4py")
+    )
+
+
+def _exchange(spec: RunSpec) -> AllreduceExchange:
+    return AllreduceExchange(buffer_bytes=int(spec.options["bucket_mb"] * MIB))
+
+
+BACKEND = Backend(
+    name="pytorch",
+    family="toolkit",
+    frameworks=("torch",),
+    strategy="DistributedDataParallel: bucketed allreduce, overlapped with backward",
+    folder=FOLDER,
+    transports=("gloo", "mpi"),
+    cuda_transports=("nccl", "gloo"),  # the MPI hook averages in the hosts' memory
+    precisions=("fp32", "tf32", "amp"),
+    options=PyTorchOptions,
+    arrange=_arrange,
+    environment=_environment,
+    exchange=_exchange,
+)

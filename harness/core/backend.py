@@ -1,0 +1,180 @@
+"""What a backend tells the controller about itself, and how backends are found.
+
+A backend is a folder with a ``backend.py`` that defines ``BACKEND`` (this module's ``Backend``) and a ``trainer.py`` that
+runs beside the framework. Folders under ``harness/backends`` are found by themselves; other packages announce theirs
+through the entry point group ``harness.backends``.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, Literal
+
+from harness.core.exchange import Exchange
+from harness.core.spec import Options, RunSpec
+from harness.environments import EnvironmentSpec, Variant
+from harness.errors import InvalidInput
+
+Role = Literal["worker", "ps"]
+
+# On which side of the suite's question a backend is: do MPI-based toolkits scale better than parameter servers? A
+# framework's own collectives are neither; they tell the strategy's share of an answer from the framework's.
+Family = Literal["parameter_servers", "toolkit", "collectives"]
+
+
+@dataclass(frozen=True)
+class Seat:
+    """One process of a run, before it has a host: its role, its rank within the role, and the node it sits on.
+
+    A worker drives ``devices`` devices, of which ``local_rank`` numbers the first one on the node.
+    """
+
+    role: Role
+    rank: int
+    node: int
+    local_rank: int = 0
+    devices: int = 1
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """Who runs where, and whatever else the trainer needs to know (JSON types only), such as a variable placement.
+
+    With ``mpi`` the launcher starts the workers as the ranks of one MPI world.
+    """
+
+    seats: tuple[Seat, ...]
+    mpi: bool = False
+    env: Mapping[str, str] = field(default_factory=dict)
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Backend:
+    """A way of distributing training. Everything that sets one backend apart from another is in here and its trainer.
+
+    The first of ``frameworks`` and of the transports is the default. ``cuda_transports`` are those between GPUs, where they
+    differ from those between CPUs. ``environment`` gives what a framework needs on a kind of device. ``family`` says on
+    which side of a comparison the backend stands. ``exchange`` says what a step moves, for the scaling model; without it
+    nothing is predicted. ``devices`` are those that it trains on.
+    """
+
+    name: str
+    family: Family
+    frameworks: tuple[str, ...]
+    strategy: str
+    folder: Path
+    transports: tuple[str, ...]
+    precisions: tuple[str, ...]
+    arrange: Callable[[RunSpec], Arrangement]
+    environment: Callable[[str, Variant], EnvironmentSpec]
+    devices: tuple[Variant, ...] = ("cpu", "cuda")
+    cuda_transports: tuple[str, ...] = ()
+    options: type[Options] = Options
+    validate: Callable[[RunSpec], None] = lambda spec: None
+    expected_updates: Callable[[RunSpec], int] = lambda spec: spec.warmup_steps + spec.steps
+    exchange: Callable[[RunSpec], Exchange] | None = None
+
+    def transports_on(self, device: str) -> tuple[str, ...]:
+        """What can carry the gradients between ``cpu`` or ``cuda`` devices; the first is the default."""
+        return self.cuda_transports if device == "cuda" and self.cuda_transports else self.transports
+
+    def environments(self, variant: Variant, framework: str | None = None) -> list[EnvironmentSpec]:
+        """What ``framework``, or each of them, needs. Raises InvalidInput for one that this backend does not run on."""
+        if variant not in self.devices:
+            raise InvalidInput(f"{self.name} has no environment for {variant}: it trains on {', '.join(self.devices)}")
+        if framework is None:
+            return [self.environment(one, variant) for one in self.frameworks]
+        return [self.environment(self.supported_framework(framework), variant)]
+
+    def supported_framework(self, name: str) -> str:
+        """``name``, if this backend runs on it. Raises InvalidInput otherwise."""
+        if name not in self.frameworks:
+            raise InvalidInput(f"--framework {name}: {self.name} supports {', '.join(self.frameworks)}")
+        return name
+
+    @property
+    def trainer(self) -> Path:
+        """The file that workers load; it runs on the Python of the backend's environment."""
+        alone = self.folder / "trainer.py"
+        return alone if alone.exists() else self.folder / "trainer" / "__init__.py"
+
+
+def names() -> list[str]:
+    """All backends' names, sorted."""
+    return sorted({*_builtin(), *_announced()})
+
+
+@cache
+def backend(name: str) -> Backend:
+    """The backend called ``name`` (``-`` counts as ``_``). Raises InvalidInput with the known names."""
+    name = name.replace("-", "_")
+    if name in _builtin():
+        module = importlib.import_module(f"harness.backends.{name}.backend")
+        found = module.BACKEND
+    elif name in _announced():
+        found = _load(name)
+    else:
+        raise InvalidInput(f"unknown backend '{name}'; known backends are {', '.join(names())}")
+    assert isinstance(found, Backend)
+    return found
+
+
+def working() -> list[Backend]:
+    """All backends that load. One that another package announces may not; it must not take the others with it."""
+    found = []
+    for name in names():
+        with suppress(InvalidInput):
+            found.append(backend(name))
+    return found
+
+
+def option_owners() -> dict[str, list[str]]:
+    """Backend options by name, with the backends that have them."""
+    owners: dict[str, list[str]] = {}
+    for one in working():
+        for field_name in one.options.model_fields:
+            owners.setdefault(field_name, []).append(one.name)
+    return owners
+
+
+def _load(name: str) -> Backend:
+    try:
+        found = _announced()[name].load()
+    except Exception as error:  # whatever somebody else's module does when it is imported
+        reason = " ".join(str(error).split())
+        raise InvalidInput(f"backend '{name}' does not load: {type(error).__name__}: {reason}") from None
+    if not isinstance(found, Backend):
+        raise InvalidInput(f"backend '{name}' is announced as {found!r}, which is no harness.backend.Backend")
+    return found
+
+
+@cache
+def _builtin() -> frozenset[str]:
+    root = Path(__file__).parents[1] / "backends"
+    return frozenset(folder.name for folder in root.iterdir() if (folder / "backend.py").is_file())
+
+
+@cache
+def _announced() -> dict[str, Any]:
+    return {point.name: point for point in entry_points(group="harness.backends")}
+
+
+def one_process_per_device(spec: RunSpec) -> tuple[Seat, ...]:
+    """The usual seats of an allreduce backend: ranks fill a node's devices before they move to the next node."""
+    return tuple(
+        Seat("worker", rank, rank // spec.devices_per_node, rank % spec.devices_per_node)
+        for rank in range(spec.workers)
+    )
+
+
+def one_process_per_node(spec: RunSpec) -> tuple[Seat, ...]:
+    """The seats of workers that drive all devices of their node."""
+    return tuple(Seat("worker", node, node, devices=spec.devices_per_node) for node in range(spec.nodes))

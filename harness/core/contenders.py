@@ -1,0 +1,61 @@
+"""What to compare: backends, each perhaps on several frameworks and over several transports."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from harness.core import backend as backends
+from harness.core.backend import Backend
+from harness.errors import InvalidInput
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A backend in a comparison. None stands for the framework or transport of the whole comparison, or the default."""
+
+    backend: Backend
+    framework: str | None = None
+    transport: str | None = None
+
+
+def contenders(names: list[str] | None, device: str) -> list[Contender]:
+    """What ``names`` such as ``parameter_server`` or ``horovod:torch:gloo`` stand for, in their order.
+
+    Without names: every backend, on each of its frameworks, over each transport there is between ``device``s ("cpu" or
+    "cuda"). Raises InvalidInput for what is unknown or named twice.
+    """
+    if names is None:
+        return [
+            Contender(backend, framework, transport)
+            for backend in backends.working()
+            if device in backend.devices
+            for framework in backend.frameworks
+            for transport in backend.transports_on(device)
+        ]
+    found = [_contender(name, device) for name in names]
+    for number, contender in enumerate(found):
+        if contender in found[:number]:
+            raise InvalidInput(f"--backends: '{names[number]}' is there twice")
+    return found
+
+
+def _contender(text: str, device: str) -> Contender:
+    name, *qualifiers = text.split(":")
+    backend = backends.backend(name)
+    if device not in backend.devices:
+        raise InvalidInput(
+            f"--backends {text}: the device is {device}, and {backend.name} trains on {', '.join(backend.devices)} only"
+        )
+    transports = backend.transports_on(device)
+    chosen: dict[str, str] = {}
+    for qualifier in qualifiers:
+        kind = "framework" if qualifier in backend.frameworks else "transport"
+        if kind == "transport" and qualifier not in transports:
+            raise InvalidInput(
+                f"--backends {text}: '{qualifier}' is neither a framework ({', '.join(backend.frameworks)}) nor, between "
+                f"{device} devices, a transport ({', '.join(transports)}) of {backend.name}"
+            )
+        if kind in chosen:
+            raise InvalidInput(f"--backends {text}: two {kind}s, {chosen[kind]} and {qualifier}")
+        chosen[kind] = qualifier
+    return Contender(backend, **chosen)

@@ -1,0 +1,232 @@
+"""LaunchPlan: the processes of a run, from a spec and an allocation. Pure: nothing here touches a machine.
+
+The plan is what ``--dry-run`` shows, what launchers execute and what workers read, so a 512-node job can be checked on a
+laptop. Its size grows linearly with the processes: workers look each other up in the plan, not in their own arguments.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from harness import models
+from harness.core.backend import Backend, Role, Seat
+from harness.core.spec import SYNTHETIC, RunSpec, checked
+from harness.errors import InvalidInput
+
+SCHEMA = "harness.plan/1"
+WORKER_MAIN = Path(__file__).parents[1] / "worker" / "main.py"
+LAST_PORT = 65535
+
+# Workers talk to each other, never to the web. gRPC obeys these variables even for compute nodes.
+NO_PROXY = dict.fromkeys(("http_proxy", "https_proxy", "grpc_proxy", "HTTP_PROXY", "HTTPS_PROXY"), "")
+
+# glibc returns every large block to the kernel at once: each of PyTorch's steps would fault its activations in again, and
+# TensorFlow's input pipeline its images. With these thresholds the comparison measures frameworks, not page faults.
+KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(4 << 30), "MALLOC_TRIM_THRESHOLD_": str(8 << 30)}
+
+
+@dataclass(frozen=True)
+class Node:
+    """A host of the allocation: its name for people, its address for the other processes, and its GPUs' numbers."""
+
+    name: str
+    address: str
+    gpus: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """The hosts a run gets, all alike, and the first of the ports it may listen on.
+
+    ``mpi_env`` tells MPI libraries how these hosts reach each other, where they need to be told.
+    """
+
+    nodes: tuple[Node, ...]
+    cores_per_node: int
+    base_port: int
+    mpi_env: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def gpus_per_node(self) -> int:
+        """GPUs that every node has at least."""
+        return min(len(node.gpus) for node in self.nodes)
+
+
+@dataclass(frozen=True)
+class Process:
+    """One process of the plan. ``index`` is its place in the plan (under Slurm: its SLURM_PROCID).
+
+    A worker drives ``devices`` devices of its node, from number ``local_rank`` on.
+    """
+
+    index: int
+    role: Role
+    rank: int
+    node: int
+    host: str
+    address: str
+    port: int
+    local_rank: int
+    devices: int
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+
+    @property
+    def name(self) -> str:
+        """How logs, events and messages call it."""
+        return f"{self.role}-{self.rank}"
+
+
+@dataclass(frozen=True)
+class LaunchPlan:
+    """All processes of one repeat, workers first and by rank, and the backend's details (see ``Arrangement``).
+
+    ``world_size`` counts the worker processes. With ``mpi`` they are the ranks of one MPI world.
+    """
+
+    backend: str
+    trainer: str
+    world_size: int
+    mpi: bool
+    processes: tuple[Process, ...]
+    details: Mapping[str, Any] = field(default_factory=dict)
+    schema: str = SCHEMA
+
+    def as_dict(self) -> dict[str, Any]:
+        """The plan as plain dictionaries, lists and numbers."""
+        return asdict(self)
+
+    def to_json(self) -> str:
+        """The text of ``plan.json``."""
+        return json.dumps(self.as_dict(), indent=1) + "\n"
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Self:
+        """What ``as_dict`` gave. Raises InvalidInput for the plan of another version of harness."""
+        if fields.get("schema") != SCHEMA:
+            raise InvalidInput(f"plan.json has the schema {fields.get('schema')}; this harness reads {SCHEMA}")
+        processes = tuple(Process(**one | {"argv": tuple(one["argv"])}) for one in fields["processes"])
+        return cls(**{**fields, "processes": processes})
+
+    @property
+    def nodes(self) -> int:
+        """Hosts that the processes sit on."""
+        return 1 + max(process.node for process in self.processes)
+
+
+def with_options(spec: RunSpec, backend: Backend) -> RunSpec:
+    """``spec`` with all of the backend's own options, checked. Raises InvalidInput naming the first wrong one."""
+    return spec.model_copy(update={"options": checked(backend.options, spec.options).model_dump()})
+
+
+def complete(spec: RunSpec, backend: Backend, allocation: Allocation) -> RunSpec:
+    """``spec`` (from ``with_options``) with every default made explicit, and checked against what the backend can do.
+
+    Raises InvalidInput with one line for a combination that cannot run.
+    """
+    model = models.specification(spec.model)
+    gpus = allocation.gpus_per_node and "cuda" in backend.devices
+    device = spec.device if spec.device != "auto" else ("cuda" if gpus else "cpu")
+    _supported("--device", device, backend.devices, backend.name)
+    # Device processes of one node share its cores; parameter servers get what is left over, as on real nodes.
+    threads = spec.threads or max(1, allocation.cores_per_node // spec.devices_per_node)
+    image_size = spec.image_size or model.image_size
+    framework = backend.supported_framework(spec.framework or backend.frameworks[0])
+    full = spec.model_copy(
+        update={
+            "framework": framework,
+            "image_size": image_size,
+            "transport": spec.transport or backend.transports_on(device)[0],
+            "device": device,
+            "threads": threads,
+            "data_threads": spec.data_threads or threads,
+        }
+    )
+    _supported("--transport", full.transport, backend.transports_on(device), f"{backend.name} on --device {device}")
+    _supported("--precision", full.precision, backend.precisions, backend.name)
+    if spec.data == SYNTHETIC and spec.data_cache != "as_found":
+        raise InvalidInput(f"--data-cache {spec.data_cache}: synthetic images are not read; give --data PATH")
+    if image_size < model.smallest_image:
+        raise InvalidInput(f"--image-size {image_size}: {model.name} needs at least {model.smallest_image}")
+    if device == "cpu" and full.precision == "tf32":
+        raise InvalidInput("--precision tf32 needs --device cuda; on CPUs use fp32 or amp")
+    if device == "cuda" and allocation.gpus_per_node < spec.devices_per_node:
+        raise InvalidInput(
+            f"--device cuda: the nodes have {allocation.gpus_per_node} GPUs each, "
+            f"--devices-per-node asks for {spec.devices_per_node}"
+        )
+    backend.validate(full)
+    return full
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    """The Python of a backend's environment. ``isolated``: built by us, so nothing of the user's may be mixed in."""
+
+    path: str
+    isolated: bool = True
+
+
+def launch_plan(
+    spec: RunSpec, backend: Backend, allocation: Allocation, interpreter: Interpreter, run_dir: str
+) -> LaunchPlan:
+    """Seat the processes of a completed ``spec`` on the allocation's hosts, which all share the folder ``run_dir``.
+
+    Raises InvalidInput when hosts or ports do not suffice.
+    """
+    arrangement = backend.arrange(spec)
+    needed = 1 + max(seat.node for seat in arrangement.seats)
+    if needed > len(allocation.nodes):
+        raise InvalidInput(f"the run needs {needed} nodes, the allocation has {len(allocation.nodes)}")
+    last_port = allocation.base_port + len(arrangement.seats) - 1
+    if last_port > LAST_PORT:
+        raise InvalidInput(
+            f"--port {allocation.base_port}: the last port would be {last_port}; the highest is {LAST_PORT}"
+        )
+    isolation = {"PYTHONNOUSERSITE": "1", "PYTHONPATH": ""} if interpreter.isolated else {}
+    mpi = dict(allocation.mpi_env) if arrangement.mpi else {}
+    common = NO_PROXY | isolation | KEEP_MEMORY | {"PYTHONUNBUFFERED": "1"} | mpi | dict(arrangement.env)
+
+    def seated(index: int, seat: Seat) -> Process:
+        node = allocation.nodes[seat.node]
+        assert spec.threads
+        threads = spec.threads * seat.devices
+        env = common | {"OMP_NUM_THREADS": str(threads)} | _visible_device(spec, seat, node) | dict(seat.env)
+        return Process(
+            index=index,
+            role=seat.role,
+            rank=seat.rank,
+            node=seat.node,
+            host=node.name,
+            address=node.address,
+            port=allocation.base_port + index,
+            local_rank=seat.local_rank,
+            devices=seat.devices,
+            argv=(interpreter.path, str(WORKER_MAIN), "--run", run_dir, "--index", str(index)),
+            env=env,
+        )
+
+    return LaunchPlan(
+        backend=backend.name,
+        trainer=str(backend.trainer),
+        world_size=sum(seat.role == "worker" for seat in arrangement.seats),
+        mpi=arrangement.mpi,
+        processes=tuple(seated(index, seat) for index, seat in enumerate(arrangement.seats)),
+        details=arrangement.details,
+    )
+
+
+def _visible_device(spec: RunSpec, seat: Seat, node: Node) -> dict[str, str]:
+    """A worker sees the GPUs that it drives. Parameter servers and CPU runs see none."""
+    own = node.gpus[seat.local_rank : seat.local_rank + seat.devices]
+    visible = own if spec.device == "cuda" and seat.role == "worker" else ()
+    return {"CUDA_VISIBLE_DEVICES": ",".join(map(str, visible))}
+
+
+def _supported(option: str, value: str | None, choices: tuple[str, ...], backend: str) -> None:
+    if value not in choices:
+        raise InvalidInput(f"{option} {value}: {backend} supports {', '.join(choices)}")

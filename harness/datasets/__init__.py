@@ -1,0 +1,1 @@
+"""Data sets are made, converted, checked and timed here, on the controller's side."""

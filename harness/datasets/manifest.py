@@ -1,0 +1,92 @@
+"""What a converted data set consists of: ``manifest.json``, schema ``harness.data/1``. Controller side."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import ConfigDict, Field, ValidationError
+
+from harness.records.checks import Frozen
+from harness.worker.inputs.errors import DataError
+
+FILE_NAME = "manifest.json"
+
+
+class Shard(Frozen):
+    """A file of records."""
+
+    name: str
+    images: int
+    bytes: int
+    sha256: str
+
+
+class Skipped(Frozen):
+    """An image that is in no shard."""
+
+    image: str
+    reason: str
+
+
+class Split(Frozen):
+    """The shards of training or of validation; how many of their images were re-encoded, by what they were."""
+
+    images: int
+    bytes: int
+    shards: list[Shard]
+    reencoded: dict[str, int]
+    skipped: list[Skipped]
+
+
+class Class(Frozen):
+    """A class: its label counts from 1."""
+
+    label: int
+    synset: str
+    text: str
+
+
+class Manifest(Frozen):
+    """A converted data set. ``created`` is ISO 8601 in UTC; ``images`` is the digest of all images' names and labels."""
+
+    schema_: Literal["harness.data/1"] = Field(alias="schema")
+    harness: str
+    created: str
+    source: str
+    images: str
+    seed: int
+    classes: list[Class]
+    splits: dict[Literal["train", "validation"], Split]
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+    def summary(self) -> dict[str, Any]:
+        """The manifest without its lists, for scripts."""
+        return {
+            "source": self.source,
+            "classes": len(self.classes),
+            "splits": {
+                name: split.model_dump(exclude={"shards", "skipped"})
+                | {"shards": len(split.shards), "skipped": len(split.skipped)}
+                for name, split in self.splits.items()
+            },
+        }
+
+
+def read(folder: Path) -> Manifest:
+    """The manifest in ``folder``. Raises DataError when it is not valid, FileNotFoundError when there is none."""
+    file = folder / FILE_NAME
+    try:
+        return Manifest.model_validate(json.loads(file.read_text()))
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise DataError(f"cannot read {file}: {error.strerror}") from None
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise DataError(f"{file} is not a valid manifest: {where}: {first['msg']}") from None
+    except ValueError as error:  # neither JSON nor text
+        raise DataError(f"{file} is not a valid manifest: {error}") from None

@@ -1,0 +1,149 @@
+"""The batch job: what ``sbatch`` reads. Pure: facts in, text out.
+
+One template serves every backend; two jobs differ only in values. A job measures one repeat after another, of one run or,
+interleaved, of several that are compared on the same nodes.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from harness.core.plan import LaunchPlan
+from harness.core.spec import RunSpec
+from harness.errors import InvalidInput
+from harness.launch.local import CLOSING_S
+
+if TYPE_CHECKING:
+    import jinja2
+
+    from harness.sites.site import Target
+
+FOLDER = Path(__file__).parent.parent / "jobs"
+WORKER = Path(__file__).parent.parent / "worker"
+SETTING_UP_S = 120  # seconds allowed to a repeat besides its timeout, for srun, PMI and the host file
+OPTION = re.compile(r"-{0,2}([a-zA-Z][a-z-]*)(?:[=\s]\s*([^\s'\"#\\;`$]+))?")
+
+
+# Which repeats of several runs make a job: one of one run, all of one run, or all of the runs of one size.
+Sharing = Literal["repeat", "run", "nodes"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One repeat of one run within a job."""
+
+    run_dir: str
+    repeat: int
+    nodes: int
+    tasks: int
+    mpi: str
+    python: str
+    timeout_s: float
+
+    @classmethod
+    def of(cls, spec: RunSpec, plan: LaunchPlan, run_dir: Path, repeat: int, mpi: str) -> Step:
+        """The step that measures ``repeat`` of a completed spec. ``mpi`` is what the site's srun needs for MPI."""
+        return cls(
+            run_dir=str(run_dir),
+            repeat=repeat,
+            nodes=plan.nodes,
+            tasks=len(plan.processes),
+            mpi=mpi if plan.mpi else "none",
+            python=plan.processes[0].argv[0],
+            timeout_s=spec.timeout_s,
+        )
+
+
+@dataclass(frozen=True)
+class Job:
+    """A batch job: its steps in order, and the folder for its script and Slurm's output."""
+
+    name: str
+    title: str
+    folder: Path
+    steps: tuple[Step, ...]
+
+    @property
+    def nodes(self) -> int:
+        """Nodes that the largest step needs."""
+        return max(step.nodes for step in self.steps)
+
+    @property
+    def usual_time_s(self) -> float:
+        """Seconds after which every step has ended or was ended."""
+        return sum(step.timeout_s + SETTING_UP_S for step in self.steps)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a person asks of the scheduler for this run: options such as ``--account=s123`` and a time limit in seconds."""
+
+    options: tuple[str, ...] = ()
+    time_limit_s: float | None = None
+
+
+def scheduler_option(text: str) -> str:
+    """``account=s123`` or ``--account=s123`` as ``--account=s123``. Raises InvalidInput for what is no option."""
+    match = OPTION.fullmatch(text.strip())
+    if not match:
+        raise InvalidInput(f"-J {text!r}: must be an option of sbatch such as account=s123 or exclusive")
+    name, value = match.groups()
+    dashes = "-" if len(name) == 1 else "--"
+    return f"{dashes}{name}" if value is None else f"{dashes}{name}{' ' if dashes == '-' else '='}{value}"
+
+
+def script(job: Job, target: Target, request: Request, gpus_per_node: int) -> str:
+    """The text of the batch script. Raises InvalidInput for a folder whose name Slurm cannot take."""
+    if re.search(r"[\s%'\"\\]", str(job.folder)):
+        raise InvalidInput(f"--output {job.folder}: Slurm's file names can have no blanks, quotes, % or backslashes")
+    limit_s = request.time_limit_s or min(job.usual_time_s, target.time_limit_s or math.inf)
+    gpus = target.resource_options("gpu", num_gpus_per_node=gpus_per_node) if gpus_per_node else ()
+    return _template().render(
+        name=job.name,
+        title=job.title,
+        folder=job.folder,
+        nodes=job.nodes,
+        time_limit=slurm_time(limit_s),
+        options=[*target.access, *gpus, *request.options],
+        env_vars=target.env_vars,
+        modules=() if target.modules_system == "nomod" else target.modules,
+        prepare_cmds=target.prepare_cmds,
+        worker=str(WORKER),
+        address=target.extras.address,
+        launcher_options=target.extras.launcher_options,
+        closing_s=int(CLOSING_S),
+        steps=job.steps,
+    )
+
+
+def slurm_time(seconds: float) -> str:
+    """Slurm's ``D-HH:MM:SS``, rounded up to a minute, as Slurm does."""
+    minutes = max(1, math.ceil(seconds / 60))
+    return f"{minutes // 1440}-{minutes // 60 % 24:02}:{minutes % 60:02}:00"
+
+
+@cache
+def _template() -> jinja2.Template:
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(FOLDER),
+        undefined=jinja2.StrictUndefined,
+        keep_trailing_newline=True,
+        autoescape=False,  # noqa: S701 - the output is a shell script; its values are quoted for the shell
+    )
+    environment.filters["quote"] = lambda value: shlex.quote(str(value))
+    return environment.get_template("job.sh.j2")
+
+
+def interleaved(runs: Sequence[Sequence[Step]]) -> tuple[Step, ...]:
+    """The steps of several runs, round by round: a slow hour of the machine hits all of them alike."""
+    most = max(len(steps) for steps in runs)
+    return tuple(steps[number] for number in range(most) for steps in runs if number < len(steps))

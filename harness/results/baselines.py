@@ -1,0 +1,177 @@
+"""Baselines: records that were put aside under a name, to be compared with later.
+
+A baseline is a folder with the records as they were (``ID/record.json``) and ``baseline.json``, which says where they came
+from. ``$HARNESS_BASELINES`` can name a folder that a team shares.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from harness import __version__
+from harness.errors import InvalidInput
+from harness.records import measurement
+
+METADATA = "baseline.json"
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
+_RESERVED = "reference"  # what the published measurements are called wherever results are named
+
+
+class Baseline(BaseModel):
+    """What ``baseline.json`` says. ``sources`` are as they were given, ``saved`` is ISO 8601 in UTC."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+    schema_: Literal["harness.baseline/1"] = Field(alias="schema")
+    name: str
+    saved: str
+    harness: str
+    sources: list[str]
+    note: str = ""
+    records: int
+    without_number: int = 0  # runs of the sources that had no number and were left there
+
+
+def folder() -> Path:
+    """``$HARNESS_BASELINES``, else ``$XDG_DATA_HOME/harness/baselines``, else ``~/.local/share/harness/baselines``."""
+    if chosen := os.environ.get("HARNESS_BASELINES"):
+        return Path(chosen).expanduser().absolute()
+    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "harness" / "baselines"
+
+
+def find(name: str) -> Path | None:
+    """The folder of the baseline called ``name``, None if there is none."""
+    saved = folder() / name
+    return saved if name and Path(name).name == name and saved.is_dir() else None
+
+
+def save(
+    name: str,
+    sources: Sequence[str],
+    note: str = "",
+    replace: bool = False,
+    told: Callable[[int, int], None] = lambda done, of: None,
+) -> Baseline:
+    """Copy the completed records of ``sources`` (``results.load`` says what those may be) into a new baseline.
+
+    Whole or not at all. Raises InvalidInput for a name that cannot be one or is taken (unless ``replace``), for sources
+    without a number, and for a folder that cannot be written.
+    """
+    from harness.results import rows
+
+    _check_name(name)
+    if not replace and find(name):
+        raise InvalidInput(f"baseline {name} exists; give --replace to save another under its name")
+    runs = rows.load(sources, status=None, told=told)
+    if len(runs) and (runs["origin"] != "measured").any():
+        raise InvalidInput("published figures have no records to save; `reference` needs no baseline")
+    completed = runs[runs["status"] == "completed"]
+    if not len(completed):
+        raise InvalidInput(f"{', '.join(map(str, sources))}: no completed record, so nothing to compare with later")
+    found = Baseline(
+        schema="harness.baseline/1",
+        name=name,
+        saved=datetime.now(UTC).isoformat(timespec="seconds"),
+        harness=__version__,
+        sources=[str(source) for source in sources],
+        note=note,
+        records=len(completed),
+        without_number=len(runs) - len(completed),
+    )
+    with _writing(f"cannot save baseline {name}"):
+        _install(found, dict(zip(completed["id"], completed["source"], strict=True)))
+    return found
+
+
+def all_saved() -> list[Baseline]:
+    """Every baseline, by name. Raises InvalidInput for one whose ``baseline.json`` does not make sense."""
+    if not folder().is_dir():
+        return []
+    names = sorted(entry.name for entry in folder().iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    return [get(name) for name in names]
+
+
+def get(name: str) -> Baseline:
+    """The baseline called ``name``. Raises InvalidInput if there is none, or if it is damaged."""
+    saved = _existing(name)
+    try:
+        return Baseline.model_validate_json((saved / METADATA).read_text())
+    except OSError as error:
+        raise InvalidInput(f"{saved / METADATA}: {error.strerror}") from None
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"]) or "file"
+        raise InvalidInput(f"{saved / METADATA}: {where}: {first['msg']}") from None
+
+
+def remove(name: str) -> Path:
+    """Delete the baseline called ``name`` and return its folder. Raises InvalidInput if there is none."""
+    saved = _existing(name)
+    with _writing(f"cannot remove baseline {name}"):
+        hidden = Path(tempfile.mkdtemp(dir=saved.parent, prefix=".removed-"))
+        saved.rename(hidden / name)  # gone at once; deleting many files takes time
+        shutil.rmtree(hidden)
+    return saved
+
+
+def _existing(name: str) -> Path:
+    _check_name(name)
+    if saved := find(name):
+        return saved
+    there = [entry.name for entry in folder().iterdir() if entry.is_dir()] if folder().is_dir() else []
+    known = ", ".join(sorted(other for other in there if not other.startswith("."))) or "none"
+    raise InvalidInput(f"no baseline {name} in {folder()}; there {'is' if known == 'none' else 'are'} {known}")
+
+
+def _check_name(name: str) -> None:
+    if not NAME.fullmatch(name):
+        raise InvalidInput(
+            f"{name!r} cannot name a baseline: letters, digits, '.', '_' and '-', and neither '.' nor '-' comes first"
+        )
+    if name == _RESERVED:
+        raise InvalidInput(f"{_RESERVED} is what the published measurements are called; give the baseline another name")
+
+
+def _install(found: Baseline, sources: dict[str, str]) -> None:
+    """Write a baseline beside its place, then move it there. An old one is moved away first, and deleted last."""
+    target = folder() / found.name
+    target.parent.mkdir(parents=True, exist_ok=True)
+    made = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{found.name}-"))
+    try:
+        new, old = made / "new", made / "old"
+        for run, source in sources.items():
+            (new / run).mkdir(parents=True)
+            shutil.copyfile(source, new / run / measurement.FILE_NAME)
+        (new / METADATA).write_text(found.model_dump_json(by_alias=True, indent=1) + "\n")
+        if target.exists():
+            target.rename(old)
+        try:
+            new.rename(target)
+        except OSError:
+            if old.exists():
+                old.rename(target)
+            raise
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+@contextmanager
+def _writing(what: str) -> Iterator[None]:
+    """A folder that does not let us write is a mistake in the request; one line names it."""
+    try:
+        yield
+    except OSError as error:
+        denied = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
+        hint = "; $HARNESS_BASELINES names another folder" if denied else ""
+        raise InvalidInput(f"{what} in {folder()}: {error.strerror}{hint}") from None

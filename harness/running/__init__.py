@@ -1,0 +1,1 @@
+"""A request carried out, from the plan to the record."""

@@ -1,0 +1,1 @@
+"""What is known of a cluster: its profile, read, resolved and tried."""

@@ -1,0 +1,434 @@
+"""Site files: a cluster, its partitions and its environments, in TOML or JSON with ReFrame's field names.
+
+A file is checked in two passes: each value by itself (the models), then what the values say together (``_contradictions``).
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+import shlex
+import string
+import tomllib
+import typing
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationError
+from pydantic_core import ErrorDetails
+
+from harness.core.plan import LAST_PORT
+
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+MODULE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+/:@%=~-]*")
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+MPI = re.compile(r"[A-Za-z0-9_]+")
+ADDRESS = re.compile(r"[A-Za-z0-9._-]*\{host\}[A-Za-z0-9._-]*")
+TIME_LIMIT = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
+CONTROL = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
+PLACE_IN_TOML = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)$")
+
+Scheduler = Literal["local", "slurm", "squeue", "ssh"]
+Launcher = Literal["local", "srun", "ssh"]
+LAUNCHERS: dict[Scheduler, Launcher] = {"local": "local", "slurm": "srun", "squeue": "srun", "ssh": "ssh"}
+
+
+def duration_s(text: str) -> float:
+    """Seconds of a time limit such as ``1d2h3m4s``, every part of which may be left out. Raises ValueError."""
+    matched = TIME_LIMIT.fullmatch(text)
+    days, hours, minutes, seconds = (int(part or 0) for part in matched.groups()) if matched else (0, 0, 0, 0)
+    total = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+    if not total:
+        raise ValueError(f"'{text}' is not a time limit such as 30m, 1h30m or 1d12h")
+    return float(total)
+
+
+# --- values ------------------------------------------------------------------------------------------------------------
+# Everything may end up in a job script, so nothing may hold a line break.
+
+
+def _one_line(value: str) -> str:
+    if CONTROL.search(value):
+        raise ValueError(f"{value!r} holds a line break or another control character")
+    return value
+
+
+def _option(value: str) -> str:
+    if not value.startswith("-"):
+        raise ValueError(f"'{value}' is not an option: it must start with -")
+    try:
+        shlex.split(value)
+    except ValueError:
+        raise ValueError(f"'{value}' has a quote that is not closed") from None
+    return value
+
+
+def _template(value: str) -> str:
+    try:
+        fields = [field for _, field, _, _ in string.Formatter().parse(value) if field is not None]
+    except ValueError:
+        raise ValueError(f"'{value}' has a brace without its partner") from None
+    for field in fields:
+        if not VARIABLE.fullmatch(field):
+            raise ValueError(f"'{value}': {{{field}}} must be a name such as {{num_gpus_per_node}}")
+    return value
+
+
+def _shaped(pattern: re.Pattern[str], what: str) -> AfterValidator:
+    def check(value: str) -> str:
+        if not pattern.fullmatch(value):
+            raise ValueError(f"{value!r} is not {what}")
+        return value
+
+    return AfterValidator(check)
+
+
+def _module(value: object) -> object:
+    """ReFrame's long form of a module, of which only the name is used."""
+    if isinstance(value, dict):
+        if set(value) != {"name"}:
+            raise ValueError("must be a module's name, or {name = ...} without other fields")
+        return value["name"]
+    return value
+
+
+def _hostname(value: str) -> str:
+    try:
+        re.compile(value)
+    except re.error as error:
+        raise ValueError(f"'{value}' is not a regular expression: {error}") from None
+    return value
+
+
+def _some(value: tuple[Any, ...]) -> tuple[Any, ...]:
+    if not value:
+        raise ValueError("must not be empty")
+    return value
+
+
+def _time_limit(value: str) -> str:
+    duration_s(value)
+    return value
+
+
+def _address(value: str) -> str:
+    if not ADDRESS.fullmatch(value):
+        raise ValueError(f"'{value}' must be {{host}} with letters, digits, dots and dashes around it")
+    return value
+
+
+Line = Annotated[str, AfterValidator(_one_line)]
+Name = Annotated[str, _shaped(NAME, "a name: letters, digits, _ and -, beginning with a letter")]
+VariableName = Annotated[str, _shaped(VARIABLE, "the name of an environment variable")]
+ModuleName = Annotated[str, BeforeValidator(_module), _shaped(MODULE, "the name of a module")]
+Option = Annotated[Line, AfterValidator(_option)]
+NotEmpty = AfterValidator(_some)  # min_length would also count, and complain about, items that are wrong
+Count = Annotated[int, Strict(), Field(ge=1)]
+
+
+class Table(BaseModel):
+    """Base of all tables of a site file: frozen, and closed to unknown fields."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Processor(Table):
+    """The processors of a node. As in ReFrame a CPU is a hardware thread."""
+
+    arch: Line | None = None
+    model: Line | None = None
+    num_cpus: Count | None = None
+    num_cpus_per_core: Count | None = None
+    num_cpus_per_socket: Count | None = None
+    num_sockets: Count | None = None
+
+
+class Device(Table):
+    """Devices of one kind in every node. Those of type ``gpu`` are what workers can train on."""
+
+    type: Name
+    arch: Line | None = None
+    model: Line | None = None
+    num_devices: Count = 1
+
+
+class Resource(Table):
+    """Scheduler options under a name, with {placeholders} for what a run asks for."""
+
+    name: Name
+    options: tuple[Annotated[Option, AfterValidator(_template)], ...] = ()
+
+
+class PartitionExtras(Table):
+    """What a run needs to know of a partition and ReFrame has no field for."""
+
+    mpi: Annotated[str, _shaped(MPI, "a value for srun's --mpi")] = "pmi2"
+    address: Annotated[Line, AfterValidator(_address)] = "{host}"
+    launcher_options: tuple[Option, ...] = ()
+    hosts: Line | None = Field(default=None, min_length=1)
+    output: Line | None = Field(default=None, min_length=1)
+    port: Annotated[int, Strict(), Field(ge=1, le=LAST_PORT)] | None = None
+
+
+class Partition(Table):
+    """A part of a system with nodes that are all alike, and the way to get them."""
+
+    name: Name
+    descr: Line = ""
+    scheduler: Scheduler
+    launcher: Launcher
+    access: tuple[Option, ...] = ()
+    environs: tuple[Name, ...] = ()
+    modules: tuple[ModuleName, ...] = ()
+    env_vars: tuple[tuple[VariableName, Line], ...] = ()
+    prepare_cmds: tuple[Line, ...] = ()
+    time_limit: Annotated[str, AfterValidator(_time_limit)] | None = None
+    max_jobs: Count | None = None
+    resources: tuple[Resource, ...] = ()
+    processor: Processor = Processor()
+    devices: tuple[Device, ...] = ()
+    features: tuple[Name, ...] = ()
+    extras: PartitionExtras = PartitionExtras()
+
+
+class System(Table):
+    """A cluster."""
+
+    name: Name
+    descr: Line = ""
+    hostnames: tuple[Annotated[Line, AfterValidator(_hostname)], ...] = ()
+    modules_system: Literal["nomod", "tmod", "tmod31", "tmod32", "tmod4", "lmod"] = "nomod"
+    modules: tuple[ModuleName, ...] = ()
+    env_vars: tuple[tuple[VariableName, Line], ...] = ()
+    prepare_cmds: tuple[Line, ...] = ()
+    prefix: Line | None = Field(default=None, min_length=1)
+    partitions: Annotated[tuple[Partition, ...], NotEmpty]
+
+
+class EnvironmentExtras(Table):
+    """What a run needs to know of an environment and ReFrame has no field for."""
+
+    python: Line | None = Field(default=None, min_length=1)
+    backends: tuple[Name, ...] = ()
+
+
+class Environment(Table):
+    """Modules, variables and commands under a name, which partitions list in ``environs``."""
+
+    name: Name
+    modules: tuple[ModuleName, ...] = ()
+    env_vars: tuple[tuple[VariableName, Line], ...] = ()
+    prepare_cmds: tuple[Line, ...] = ()
+    extras: EnvironmentExtras = EnvironmentExtras()
+
+
+class Site(Table):
+    """A site file."""
+
+    systems: Annotated[tuple[System, ...], NotEmpty]
+    environments: tuple[Environment, ...] = ()
+
+    def environment(self, name: str) -> Environment | None:
+        """The environment of that name, if there is one."""
+        return next((one for one in self.environments if one.name == name), None)
+
+
+# --- files -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is wrong in a site file: the file (with the line, if it cannot be read at all), the field, and why."""
+
+    file: str
+    field: str
+    message: str
+
+    def __str__(self) -> str:
+        return ": ".join(part for part in (self.file, self.field, self.message) if part)
+
+
+@dataclass(frozen=True)
+class SiteFile:
+    """A site file as found: its contents, or else what is wrong with it."""
+
+    path: Path
+    built_in: bool
+    site: Site | None
+    problems: tuple[Problem, ...] = ()
+    claimed: frozenset[str] = frozenset()
+
+    @property
+    def names(self) -> list[str]:
+        """``system:partition`` of all its partitions."""
+        systems = self.site.systems if self.site else ()
+        return [f"{system.name}:{partition.name}" for system in systems for partition in system.partitions]
+
+
+def read(path: Path, built_in: bool = False) -> SiteFile:
+    """Read and check a site file. Never raises: what is wrong is in ``problems``."""
+    try:
+        raw = _parsed(path)
+    except _Unreadable as unreadable:
+        return SiteFile(path, built_in, None, (unreadable.problem,))
+    claimed = frozenset(_claimed(raw))
+    try:
+        site = Site.model_validate(raw)
+    except ValidationError as error:
+        found = (Problem(str(path), _field(one["loc"]), _message(one)) for one in error.errors(include_url=False))
+        return SiteFile(path, built_in, None, tuple(found), claimed)
+    problems = tuple(Problem(str(path), field, message) for field, message in _contradictions(site))
+    return SiteFile(path, built_in, None if problems else site, problems, claimed)
+
+
+class _Unreadable(Exception):
+    def __init__(self, file: str, message: str) -> None:
+        self.problem = Problem(file, "", message)
+
+
+def _parsed(path: Path) -> Any:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise _Unreadable(str(path), error.strerror or str(error)) from None
+    except UnicodeDecodeError:
+        raise _Unreadable(str(path), "is not UTF-8 text") from None
+    try:
+        return json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+    except json.JSONDecodeError as error:
+        raise _Unreadable(f"{path}:{error.lineno}", error.msg) from None
+    except tomllib.TOMLDecodeError as error:
+        place = PLACE_IN_TOML.search(str(error))
+        line = place[1] if place and place[1] else str(text.count("\n") + 1)
+        raise _Unreadable(f"{path}:{line}", PLACE_IN_TOML.sub("", str(error))) from None
+    except RecursionError:
+        raise _Unreadable(str(path), "is nested too deeply") from None
+
+
+def _claimed(raw: Any) -> Iterator[str]:
+    """The names of a file's systems, as far as they can be told without it being right."""
+    systems = raw.get("systems") if isinstance(raw, dict) else None
+    for system in systems if isinstance(systems, list) else ():
+        if isinstance(system, dict) and isinstance(system.get("name"), str):
+            yield system["name"]
+
+
+def _field(place: tuple[int | str, ...]) -> str:
+    """Where in the file: ``systems[0].partitions[1].launcher``."""
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).removeprefix(".")
+
+
+def _message(error: ErrorDetails) -> str:
+    """Pydantic's complaint in the words of this program, without the field."""
+    kind, value, name = error["type"], error["input"], str(error["loc"][-1]) if error["loc"] else ""
+    if kind == "extra_forbidden":
+        known = list(_table(error["loc"][:-1]).model_fields)
+        return f"unknown field; {suggestion(name, known) or 'must be one of ' + listed(known)}"
+    if kind == "value_error":
+        return str(error["ctx"]["error"])
+    if kind == "literal_error":
+        choices = str(error["ctx"]["expected"]).replace("'", "")
+        return f"'{value}' is not a {name.replace('_', ' ')}; must be {choices}"
+    if kind in ("greater_than_equal", "less_than_equal"):
+        bound = error["ctx"].get("ge", error["ctx"].get("le"))
+        return f"{value}: must be at {'least' if kind.startswith('greater') else 'most'} {bound}"
+    if kind == "missing":
+        return "must be a [NAME, VALUE] pair" if "env_vars" in error["loc"] else "is required"
+    if kind == "too_long" and "env_vars" in error["loc"]:
+        return "must be a [NAME, VALUE] pair"
+    if kind == "string_too_short":
+        return "must not be empty"
+    wanted = {"string_type": "a string", "int_type": "a whole number", "tuple_type": "a list"}
+    return f"must be {wanted.get(kind, 'a table')}, not {json.dumps(value, default=str)}"
+
+
+def _table(place: Iterable[int | str]) -> type[Table]:
+    """The model of the table at ``place``."""
+    model: type[Table] = Site
+    for part in place:
+        if isinstance(part, str):
+            model = next(_models(model.model_fields[part].annotation))
+    return model
+
+
+def _models(annotation: Any) -> Iterator[type[Table]]:
+    if isinstance(annotation, type) and issubclass(annotation, Table):
+        yield annotation
+    for inner in typing.get_args(annotation):
+        yield from _models(inner)
+
+
+def _contradictions(site: Site) -> Iterator[tuple[str, str]]:
+    """What is wrong between values that are right by themselves: (field, message)."""
+    yield from _twice("systems", [system.name for system in site.systems])
+    yield from _twice("environments", [environment.name for environment in site.environments])
+    for s, system in enumerate(site.systems):
+        yield from _twice(f"systems[{s}].partitions", [partition.name for partition in system.partitions])
+        for p, partition in enumerate(system.partitions):
+            for field, message in _in_partition(site, system, partition):
+                yield f"systems[{s}].partitions[{p}].{field}", message
+        if system.modules_system == "nomod" and system.modules:
+            yield f"systems[{s}].modules", _NO_MODULES
+
+
+_NO_MODULES = "modules cannot be loaded with modules_system 'nomod'; name the system's own, such as 'lmod' or 'tmod'"
+
+
+def _twice(field: str, names: list[str]) -> Iterator[tuple[str, str]]:
+    for i, name in enumerate(names):
+        if name in names[:i]:
+            yield f"{field}[{i}].name", f"'{name}' is there twice"
+
+
+def _in_partition(site: Site, system: System, partition: Partition) -> Iterator[tuple[str, str]]:
+    right = LAUNCHERS[partition.scheduler]
+    if partition.launcher != right:
+        yield "launcher", f"'{partition.launcher}' does not go with scheduler '{partition.scheduler}'; must be {right}"
+    if right != "srun":
+        for field in ("access", "resources"):
+            if getattr(partition, field):
+                yield field, f"scheduler '{partition.scheduler}' takes no options"
+        if "mpi" in partition.extras.model_fields_set:
+            yield "extras.mpi", "is for launcher srun"
+    if right != "ssh" and partition.extras.hosts:
+        yield "extras.hosts", "is for scheduler ssh"
+    if right == "local" and partition.extras.launcher_options:
+        yield "extras.launcher_options", "launcher local takes no options"
+    for i, name in enumerate(partition.environs):
+        environment = site.environment(name)
+        if environment is None:
+            known = [one.name for one in site.environments]
+            yield f"environs[{i}]", f"'{name}' is not in environments; {suggestion(name, known) or there_are(known)}"
+        elif environment.modules and system.modules_system == "nomod":
+            yield f"environs[{i}]", f"'{name}' has modules: {_NO_MODULES}"
+    if partition.modules and system.modules_system == "nomod":
+        yield "modules", _NO_MODULES
+    yield from _twice("resources", [resource.name for resource in partition.resources])
+    yield from _in_processor(partition.processor)
+
+
+def _in_processor(processor: Processor) -> Iterator[tuple[str, str]]:
+    cpus, per_core, sockets = processor.num_cpus, processor.num_cpus_per_core, processor.num_sockets
+    if cpus and per_core and cpus % per_core:
+        yield "processor.num_cpus", f"{cpus} is not a multiple of num_cpus_per_core, {per_core}"
+    if cpus and sockets and processor.num_cpus_per_socket and cpus != sockets * processor.num_cpus_per_socket:
+        yield "processor.num_cpus", f"{cpus} is not num_sockets × num_cpus_per_socket"
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """'did you mean …?', or nothing if no name is close."""
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f"did you mean {close[0]}?" if close else ""
+
+
+def there_are(known: list[str]) -> str:
+    """What there is instead of something unknown."""
+    return f"there are {listed(known)}" if known else "there are none"
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names in a sentence."""
+    return ", ".join(names)

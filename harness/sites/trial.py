@@ -1,0 +1,118 @@
+"""Ask Slurm whether it would take a site's jobs: nothing is submitted."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import socket
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from harness.sites.file import Partition, Problem, SiteFile, System, listed
+
+ANSWERS_WITHIN_S = 60
+SCRIPT = "#!/bin/sh\ntrue\n"
+TEST = ("sbatch", "--test-only", "--job-name=harness-site-check", "--nodes=1", "--time=1", "--output=/dev/null")
+PREFIX = re.compile(r"^(?:sbatch|srun|allocation failure|error|fatal): ")
+HELP = re.compile(r"^Try .*--help")
+PLUGIN = re.compile(r"^\s*(?:srun: )?(\w+)\s*$", re.ASCII | re.MULTILINE)
+VERSIONED = re.compile(r"versions available:\s*(.+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What came of trying a partition: what Slurm refuses, or else a remark for people."""
+
+    site: str
+    remark: str = ""
+    problems: tuple[Problem, ...] = ()
+
+
+def trials(file: SiteFile, offline: bool, named: bool) -> list[Trial]:
+    """Try every partition of ``file``. A file that was not ``named`` is tried on its own hosts only."""
+    systems = file.site.systems if file.site else ()
+    return [
+        _trial(file, f"systems[{s}].partitions[{p}]", system, partition, offline, named)
+        for s, system in enumerate(systems)
+        for p, partition in enumerate(system.partitions)
+    ]
+
+
+def _trial(file: SiteFile, field: str, system: System, partition: Partition, offline: bool, named: bool) -> Trial:
+    name = f"{system.name}:{partition.name}"
+    if partition.launcher != "srun" or offline:
+        return Trial(name)
+    if shutil.which("sbatch") is None:
+        return Trial(name, "not tried against Slurm: no sbatch on PATH")
+    if not named and not _is_here(system):
+        return Trial(name, "not tried against Slurm: this host is not one of its hostnames")
+    if silence := _no_controller():
+        return Trial(name, f"not tried against Slurm, whose controller does not answer: {silence}")
+    refusal = _submission_refused(partition)
+    found = (
+        [Problem(str(file.path), f"{field}.access", f"Slurm refuses {_shown(partition)}: {refusal}")] if refusal else []
+    )
+    if (known := _mpi_plugins()) and partition.extras.mpi not in known:
+        reason = f"srun has no MPI plugin '{partition.extras.mpi}'; it has {listed(known)}"
+        found.append(Problem(str(file.path), f"{field}.extras.mpi", reason))
+    return Trial(name, "" if found else "Slurm takes its jobs", tuple(found))
+
+
+def _is_here(system: System) -> bool:
+    here = socket.gethostname()
+    return not system.hostnames or any(re.match(pattern, here) for pattern in system.hostnames)
+
+
+def _shown(partition: Partition) -> str:
+    return " ".join(partition.access) or "a job without options"
+
+
+@cache
+def _no_controller() -> str:
+    """Why Slurm's controller does not answer; nothing if it does. What it refuses is only then the profile's fault."""
+    done = _asked(("sinfo", "--noheader", "--format=%P"))
+    if isinstance(done, str):
+        return done
+    return _said(done.stderr)[-1] if done.returncode else ""
+
+
+def _submission_refused(partition: Partition) -> str:
+    """Why Slurm would refuse a job of one node and a minute; nothing if it would not."""
+    options = [word for option in partition.access for word in shlex.split(option)]
+    done = _asked((*TEST, *options), SCRIPT)
+    if isinstance(done, str):
+        return done
+    return "; ".join(_said(done.stderr)) if done.returncode else ""
+
+
+@cache
+def _mpi_plugins() -> list[str]:
+    """The values that srun knows for --mpi; none if it does not say."""
+    done = _asked(("srun", "--mpi=list"))
+    if isinstance(done, str) or done.returncode:
+        return []
+    said = done.stdout + done.stderr  # older versions write to stderr
+    versions = [word for line in VERSIONED.findall(said) for word in re.split(r"[,\s]+", line.strip())]
+    return list(dict.fromkeys([*PLUGIN.findall(said), *versions]))
+
+
+def _asked(argv: Sequence[str], text: str = "") -> subprocess.CompletedProcess[str] | str:
+    try:
+        return subprocess.run(argv, input=text, capture_output=True, text=True, timeout=ANSWERS_WITHIN_S, check=False)
+    except subprocess.TimeoutExpired:
+        return f"{argv[0]} did not answer within {ANSWERS_WITHIN_S} s"
+    except OSError as error:
+        return f"{argv[0]}: {error.strerror}"
+
+
+def _said(text: str) -> list[str]:
+    """The lines of an error message, without the names of those who passed it on. Never empty."""
+    lines = []
+    for line in text.splitlines():
+        while (shorter := PREFIX.sub("", line.strip())) != line:
+            line = shorter
+        lines.append(line)
+    return list(dict.fromkeys(line for line in lines if line and not HELP.match(line))) or ["no reason given"]

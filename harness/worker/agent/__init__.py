@@ -1,0 +1,1 @@
+"""What starts a node's processes, and how it is spoken to."""

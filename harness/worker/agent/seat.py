@@ -1,0 +1,168 @@
+"""Runs in a batch job, before and after each repeat: gives the plan's nodes their hosts, and notes how the repeat ended.
+
+    python seat.py --run DIR --repeat K              writes repeat-K/hosts.json and repeat-K/hostfile
+    python seat.py --run DIR --repeat K --ended 0    writes repeat-K/ended.json with srun's exit code
+
+Exits with code 3 when the repeat shall not be measured: the run has its record already, an earlier repeat of the job
+failed, or another job has measured it or is about it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Dict, List, Optional, Tuple
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import bootstrap  # noqa: F401
+
+from harness.worker.agent.seating import Hosts, host_file, seated, write_json
+
+NOT_MEASURED = 3
+RECORDS = ("record.json", "training.json")  # of a measurement, of a training
+
+
+def _main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--run", type=Path, required=True)
+    parser.add_argument("--repeat", type=int, required=True)
+    parser.add_argument("--address", default="{host}", help="the name by which nodes reach each other")
+    parser.add_argument("--ended", type=int)
+    arguments = parser.parse_args()
+    repeat_dir = arguments.run / f"repeat-{arguments.repeat}"
+    if arguments.ended is not None:
+        _end(repeat_dir, arguments.ended)
+        return 0
+    if reason := _not_to_be_measured(arguments.run, repeat_dir):
+        print(f"repeat {arguments.repeat} is left out: {reason}")
+        return NOT_MEASURED
+    if not _seat(arguments.run, repeat_dir, arguments.address):
+        print(f"repeat {arguments.repeat} is left out: another job was faster")
+        return NOT_MEASURED
+    return 0
+
+
+def _not_to_be_measured(run_dir: Path, repeat_dir: Path) -> str:
+    """Why this repeat is left out, "" if it is not. Another job may have it: somebody may submit a script twice."""
+    if any((run_dir / name).exists() for name in RECORDS):
+        return "the run has its record already"
+    job = _job()
+    there = Hosts.read(repeat_dir)
+    if there is not None and there.job != job[0]:
+        if _code(repeat_dir) == 0:
+            return f"job {there.job} has measured it already"
+        if _code(repeat_dir) is None and _is_running(str(there.job)):
+            return f"job {there.job} is measuring it"
+    for earlier in sorted(run_dir.glob("repeat-*")):
+        hosts = Hosts.read(earlier)
+        if hosts is not None and (hosts.job, hosts.restart) == job and _code(earlier) not in (0, None):
+            return f"{earlier.name} failed"
+    return ""
+
+
+def _code(repeat_dir: Path) -> Optional[int]:
+    """The exit code that a repeat ended with, None if it has not ended."""
+    try:
+        return int(json.loads((repeat_dir / "ended.json").read_text())["code"])
+    except FileNotFoundError:
+        return None
+
+
+def _is_running(job: str) -> bool:
+    """Whether Slurm knows ``job`` as running; a job that it has forgotten is not."""
+    answer = subprocess.run(["squeue", "-h", "-o", "%T", "-j", job], stdout=subprocess.PIPE, text=True)
+    return answer.stdout.strip() in ("RUNNING", "COMPLETING", "SUSPENDED")
+
+
+def _end(repeat_dir: Path, code: int) -> None:
+    """Note how the repeat ended, unless another job has taken it over."""
+    hosts = Hosts.read(repeat_dir)
+    if hosts is not None and (hosts.job, hosts.restart) == _job():
+        write_json(repeat_dir / "ended.json", {"code": code, "ended": _now()})
+
+
+def _seat(run_dir: Path, repeat_dir: Path, pattern: str) -> bool:
+    """Give the repeat its folder and its hosts; False if another job was faster.
+
+    What a failed job left there, or this one before it was requeued, is set aside: it shall not be mixed with this.
+    """
+    job, restart = _job()
+    for earlier in run_dir.glob("repeat-*"):
+        hosts = Hosts.read(earlier)
+        requeued = hosts is not None and hosts.job == job and hosts.restart != restart
+        if requeued or earlier == repeat_dir:
+            _set_aside(run_dir, earlier, hosts)
+    plan = json.loads((run_dir / "plan.json").read_text())
+    needed = 1 + max(process["node"] for process in plan["processes"])
+    names = _allocated()
+    if len(names) < needed:
+        raise SystemExit(f"the plan needs {needed} nodes, the job has {len(names)}")
+    found = Hosts(list(zip(names, _addresses(names[:needed], pattern))), _now(), job, restart)
+    # The folder appears with all that is in it, or not at all: of two jobs that begin at the same moment one gets it.
+    ours = run_dir / f".{repeat_dir.name}-{job}.{restart}"
+    for folder in ("events", "logs"):
+        (ours / folder).mkdir(parents=True, exist_ok=True)
+    (ours / "hostfile").write_text(host_file(seated(plan, found)))
+    found.write(ours)
+    try:
+        ours.rename(repeat_dir)
+    except OSError:
+        shutil.rmtree(ours)
+        return False
+    return True
+
+
+def _set_aside(run_dir: Path, earlier: Path, hosts: Optional[Hosts]) -> None:
+    whose = f"{hosts.job}.{hosts.restart}" if hosts is not None else "unfinished"
+    target = run_dir / "set-aside" / whose
+    while (target / earlier.name).exists():
+        target = target.with_name(target.name + "+")
+    target.mkdir(parents=True, exist_ok=True)
+    earlier.rename(target / earlier.name)
+
+
+def _job() -> Tuple[str, int]:
+    return os.environ["SLURM_JOB_ID"], int(os.environ.get("SLURM_RESTART_COUNT", "0"))
+
+
+def _allocated() -> List[str]:
+    listing = subprocess.run(["scontrol", "show", "hostnames"], stdout=subprocess.PIPE, check=True, text=True)
+    return listing.stdout.split()
+
+
+def _addresses(names: List[str], pattern: str) -> List[str]:
+    """The IPv4 address of every node as the others see it.
+
+    A host's own name often means 127.0.1.1 to itself; then Slurm is asked. Raises SystemExit for an unknown name.
+    """
+    found: Dict[str, str] = {}
+    for name in names:
+        wanted = pattern.replace("{host}", name)
+        try:
+            found[name] = socket.gethostbyname(wanted)
+        except OSError as error:
+            raise SystemExit(
+                f"the address of {wanted} is not known here: {error} (see extras.address of the site)"
+            ) from None
+    for name in [name for name, address in found.items() if address.startswith("127.") and len(names) > 1]:
+        shown = subprocess.run(["scontrol", "show", "node", "-o", name], stdout=subprocess.PIPE, check=True, text=True)
+        told = [word.partition("=")[2] for word in shown.stdout.split() if word.startswith("NodeAddr=")]
+        found[name] = socket.gethostbyname(told[0]) if told else found[name]
+        if found[name].startswith("127."):
+            raise SystemExit(f"{name} is known here only as {found[name]} (see extras.address of the site)")
+    return [found[name] for name in names]
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+
+
+if __name__ == "__main__":
+    sys.exit(_main())

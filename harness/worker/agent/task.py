@@ -1,0 +1,183 @@
+"""One process of a run on a host that the controller cannot see: starts it, waits for it, and notes how it ended.
+
+    python task.py --run DIR --repeat K [--index I] [--channel]
+
+Slurm starts one per task, and its number in the job step is the number of the process in the plan. The task itself sleeps
+while the process works. When the process ends, or does not end in time, an ``exit`` event says how, so that whoever reads
+the run directory can tell which rank failed, on which host, and why. A task that dies takes its process with it.
+
+Where there is no batch system, ssh starts each task with ``--channel``: then its stdin and stdout are its line to the
+controller (see ``channel.py``), and when that breaks the process ends.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Optional
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import bootstrap  # noqa: F401
+
+from harness.worker.agent.channel import Channel, Ended
+from harness.worker.agent.seating import Hosts, seated
+from harness.worker.events import Events
+
+GRACE_S = 3.0  # between asking a process to end and killing it
+SAME_MOMENT_S = 0.5  # a batch system signals the task and its process; either may be told first
+TIMED_OUT = 124  # as coreutils' timeout
+ASKING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM)  # the last: the channel has been silent
+
+
+def _main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--run", type=Path, required=True)
+    parser.add_argument("--repeat", type=int, required=True)
+    parser.add_argument("--index", type=int, default=os.environ.get("SLURM_PROCID"))
+    parser.add_argument("--channel", action="store_true", help="stdin and stdout lead to the controller")
+    arguments = parser.parse_args()
+    if arguments.index is None:
+        parser.error("--index is needed where there is no SLURM_PROCID")
+    if not arguments.channel:
+        return _run(arguments, None)
+    try:
+        channel = Channel.opened(arguments.run, arguments.repeat)
+    except Ended:
+        return 1
+    return _run(arguments, channel)
+
+
+def _run(arguments: argparse.Namespace, channel: Optional[Channel]) -> int:
+    repeat_dir = arguments.run / f"repeat-{arguments.repeat}"
+    plan = seated(json.loads((arguments.run / "plan.json").read_text()), Hosts.read(repeat_dir))
+    process = plan["processes"][arguments.index]
+    name = f"{process['role']}-{process['rank']}"
+    events_file = repeat_dir / "events" / f"{name}.jsonl"
+    events = Events(events_file)
+    log = repeat_dir / "logs" / f"{name}.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    argv = [*process["argv"], "--repeat", str(arguments.repeat)]
+    timeout_s = json.loads((arguments.run / "spec.json").read_text())["timeout_s"]
+    if channel:
+        channel.follow(log=log, events=events_file, parameters=repeat_dir / f"parameters-{process['rank']}.npz")
+    elif (here := os.environ.get("SLURMD_NODENAME", process["host"])) != process["host"]:
+        events.emit("exit", how=f"was started on {here}, planned on {process['host']}", code=1)
+        return 1
+    ends: List[Dict[str, Any]] = []
+
+    def report(**end: Any) -> None:
+        ends.append({"event": "exit", "time": time.time(), **end})
+        with suppress(OSError):  # a full disk; the exit code has to do
+            events.emit("exit", **end)
+
+    try:
+        with log.open("wb") as output:
+            return _attend(argv, process, output, report, timeout_s, channel)
+    finally:
+        if channel:
+            channel.close(ends[-1] if ends else None)
+
+
+def _attend(
+    argv: List[str],
+    process: Dict[str, Any],
+    output: Any,
+    report: Callable[..., None],
+    timeout_s: float,
+    channel: Optional[Channel],
+) -> int:
+    starting = False
+    asked_early: List[str] = []
+
+    def end(number: int, frame: object) -> None:
+        if starting:  # a process that is just being made would be lost
+            asked_early.append(signal.Signals(number).name)
+        else:
+            raise Ended(signal.Signals(number).name)
+
+    for number in ASKING:
+        signal.signal(number, end)
+    try:
+        env = _environment(process)
+        if channel:
+            env = channel.variables(process, env)
+        starting = True
+        # What PMI has opened for this task (close_fds) belongs to the process.
+        child = subprocess.Popen(
+            argv,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            close_fds=False,
+            start_new_session=channel is not None,
+        )
+    except OSError as error:
+        report(how=f"cannot be started: {argv[0]}: {error.strerror}", code=1)
+        return 1
+    except RuntimeError as error:
+        report(how=f"cannot be started: {error}", code=1)
+        return 1
+    try:
+        starting = False
+        if asked_early:
+            raise Ended(asked_early[0])
+        code = channel.wait(child, timeout_s) if channel else child.wait(timeout_s)
+        if code == -signal.SIGTERM:
+            time.sleep(SAME_MOMENT_S)
+    except subprocess.TimeoutExpired:
+        stopped = _is_stopped(child.pid)
+        _end(child)
+        report(how="timeout", stopped=stopped, code=TIMED_OUT)
+        return TIMED_OUT
+    except Ended as asked:
+        _end(child)
+        report(how="ended by the launcher", asked=str(asked), code=143)
+        return 143
+    finally:
+        if channel:  # whatever it has forked was in its group, here without a batch system that would clear it away
+            with suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+    if code < 0:
+        report(how=f"was killed by {signal.Signals(-code).name}", code=code)
+        return 128 - code
+    report(how=f"exited with code {code}", code=code)
+    return code
+
+
+def _environment(process: Dict[str, Any]) -> Dict[str, str]:
+    """The plan's variables over this host's. A batch system may have handed out other GPUs than the first ones."""
+    env = {**os.environ, **process["env"], "HARNESS_LAUNCHER_PID": str(os.getpid())}
+    given = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    planned = [int(number) for number in process["env"].get("CUDA_VISIBLE_DEVICES", "").split(",") if number]
+    if planned and max(planned) < len(given) and all(given):
+        env["CUDA_VISIBLE_DEVICES"] = ",".join(given[number] for number in planned)
+    return env
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """Ask the process to end, wait a little, kill it. A stopped one is killed too."""
+    for number in ASKING:
+        signal.signal(number, signal.SIG_IGN)
+    child.terminate()
+    with suppress(subprocess.TimeoutExpired):
+        child.wait(GRACE_S)
+    child.kill()
+    child.wait()
+
+
+def _is_stopped(pid: int) -> bool:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    return False
+
+
+if __name__ == "__main__":
+    sys.exit(_main())

@@ -1,0 +1,220 @@
+"""Caffe2's share of a backend that trains with it: data, model, arithmetic. The exchange of gradients is the backend's.
+
+On CPUs, with the kernels of IDEEP. ``harness.models.caffe2_weights`` says where the parameters are, and why.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import Any, Dict, Iterator, List, Mapping, Tuple
+
+import numpy as np
+from caffe2.python import core, scope, workspace
+
+from harness import models
+from harness.models import caffe2_weights
+from harness.models.caffe2_layers import Images
+from harness.models.caffe2_weights import HOST, IDEEP
+from harness.models.channels_first import canonical, stored, stored_shape
+from harness.models.initial import initial_values
+from harness.worker.clock import HostClock
+from harness.worker.evaluation import Evaluation, evaluation
+from harness.worker.job import Job
+from harness.worker.sgd import Sgd, velocity
+from harness.worker.trainer import State
+from harness.worker.waiting import Waited
+
+# Factors of sums: the rate is negative.
+ONE, RATE, MOMENTUM, DECAY = (core.BlobReference(name) for name in ("one", "rate", "momentum", "weight_decay"))
+VALIDATION = "validation_images"
+
+Batch = Tuple[np.ndarray, np.ndarray]  # images float32 [N, 3, H, W] and labels int32 [N], as Caffe2 wants them
+
+
+@contextmanager
+def plain_errors() -> Iterator[None]:
+    """Caffe2's errors without the C++ stack that follows what they say."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise RuntimeError(str(error).partition("frame #0")[0].strip()) from None
+
+
+class Replica:
+    """One rank's model on its cores, for ``data_parallel_model``, which calls the methods that add operators to a net.
+
+    Opening the data forks its decoders, so make a Replica before any communication thread is started.
+    """
+
+    clock = HostClock()  # a step has ended when its net has run
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._specification = models.specification(job.spec["model"])
+        self._sgd = Sgd.of(job.spec)
+        self._losses: List[float] = []
+        self._waited: List[float] = []
+        self._batches = self._inputs()
+        # Else Caffe2 complains that it was not compiled for this processor's instructions. IDEEP looks for itself.
+        workspace.GlobalInit(["harness", "--caffe2_log_level=3"])
+
+    def add_inputs(self, model: Any) -> None:
+        """Nothing reads images in the net: they are fed."""
+        self._scope = scope.CurrentNameScope()
+        for name in ("images", "labels"):
+            model.net.AddExternalInput(core.ScopedBlobReference(name))
+
+    def add_model(self, model: Any, loss_scale: float) -> List[Any]:
+        """The forward pass; returns the loss, scaled by one over the number of ranks, for the backward pass."""
+        with core.DeviceScope(HOST):
+            for tensor in self._specification.tensors:
+                held = model.param_init_net.ConstantFill([], tensor.name, shape=stored_shape(tensor.shape), value=0.0)
+                model.AddParameter(held)
+        logits = self._logits(model.net, core.ScopedBlobReference("images"), training=True)
+        _, loss = model.net.SoftmaxWithLoss([logits, core.ScopedBlobReference("labels")], ["softmax", "loss"])
+        return [model.net.Scale(loss, "scaled_loss", scale=loss_scale)]
+
+    def add_updates(self, model: Any) -> None:
+        """SGD, where the parameters are, in the order in which their gradients come."""
+        with core.DeviceScope(HOST):
+            for held in reversed(model.GetParams()):
+                change = model.param_to_grad[held]
+                decays = self._sgd.decay(str(held))
+                if self._sgd.momentum:
+                    speed = core.BlobReference(self._velocity(held))
+                    model.net.AddExternalInput(speed)
+                    decayed = [held, DECAY] if decays else []
+                    change = model.net.WeightedSum([speed, MOMENTUM, change, ONE, *decayed], speed)
+                elif decays:
+                    change = model.net.WeightedSum([change, ONE, held, DECAY], change)
+                model.net.WeightedSum([held, ONE, change, RATE], held)
+
+    def inference(self) -> Any:
+        """A net that computes the logits of validation images with the parameters and statistics of the training."""
+        self._inference = core.Net("inference")
+        self._inference.AddExternalInput(VALIDATION)
+        with core.NameScope("inference"), core.DeviceScope(IDEEP):
+            self._classes = self._logits(self._inference, core.BlobReference(VALIDATION), training=False)
+        workspace.CreateBlob(VALIDATION)
+        return self._inference
+
+    def load(self) -> None:
+        """Put the weights and the batch, if it is always the same, into the workspace."""
+        factors = {ONE: 1.0, RATE: -self._sgd.rate, MOMENTUM: self._sgd.momentum, DECAY: self._sgd.weight_decay}
+        for blob, factor in factors.items():
+            workspace.FeedBlob(blob, np.array([factor], np.float32), HOST)
+        values = initial_values(self._specification, self._job.spec["seed"])
+        caffe2_weights.feed(self._specification, values, self._scope)
+        if self._sgd.momentum:
+            for tensor in self._specification.tensors:
+                self._feed_velocity(tensor.name, np.zeros(tensor.shape, np.float32))
+        if self._job.real_data:  # fed in every step, but a net is made from blobs that are there
+            for name in ("images", "labels"):
+                workspace.CreateBlob(f"{self._scope}{name}")
+        else:
+            self._feed(*next(self._batches))
+
+    def run(self, net: Any) -> None:
+        """A step."""
+        if self._job.real_data:
+            self._feed(*next(self._batches))
+        with plain_errors():
+            workspace.RunNet(net)
+        self._losses.append(float(workspace.FetchBlob(f"{self._scope}loss")))
+
+    def set_learning_rate(self, rate: float) -> None:
+        """Of the steps that follow."""
+        workspace.FeedBlob(RATE, np.array([-rate], np.float32), HOST)
+
+    def losses(self, since: int) -> List[float]:
+        """The losses from step ``since`` on."""
+        return self._losses[since:]
+
+    def evaluate(self) -> Evaluation:
+        """One pass over this rank's validation images with the moving averages."""
+        from harness.worker.inputs.torch import evaluation as validation
+
+        batches = validation(**self._job.evaluating(), workers=self._job.spec["data_threads"])
+        return evaluation((self._infer(images.contiguous().numpy()), labels.numpy()) for images, labels in batches)
+
+    def statistics(self) -> Dict[str, np.ndarray]:
+        """The batch norms' moving averages."""
+        held = caffe2_weights.fetch(self._specification, self._scope)
+        return {tensor.name: held[tensor.name] for tensor in self._specification.statistics}
+
+    def values(self) -> Dict[str, np.ndarray]:
+        """Parameters, statistics and velocities, by name."""
+        held = caffe2_weights.fetch(self._specification, self._scope)
+        if self._sgd.momentum:
+            for tensor in self._specification.tensors:
+                speed = workspace.FetchBlob(self._velocity(f"{self._scope}{tensor.name}"))
+                held[velocity(tensor.name)] = canonical(speed)
+        return held
+
+    def restore(self, values: Mapping[str, np.ndarray]) -> None:
+        """Set parameters, statistics and velocities by name; those that ``values`` lacks stay."""
+        held = caffe2_weights.fetch(self._specification, self._scope)
+        caffe2_weights.feed(self._specification, {**held, **values}, self._scope)
+        for tensor in self._specification.tensors:
+            if velocity(tensor.name) in values:
+                self._feed_velocity(tensor.name, values[velocity(tensor.name)])
+
+    def _infer(self, images: np.ndarray) -> np.ndarray:
+        workspace.FeedBlob(VALIDATION, images, IDEEP)
+        with plain_errors():
+            workspace.RunNet(self._inference)
+        found: np.ndarray = workspace.FetchBlob(self._classes)
+        return found
+
+    def _logits(self, net: Any, images: Any, training: bool) -> Any:
+        """The blob of the logits that are added to ``net``, in the current name scope. The model's blobs are in its own."""
+        size, its_own = self._job.spec["image_size"], self._scope.rstrip("/")
+
+        def tensor(name: str) -> Any:
+            with core.NameScope(its_own, reset=True):
+                return caffe2_weights.on_ideep(net, name)
+
+        return models.definition(self._job.spec["model"], "caffe2").logits(
+            net,
+            Images(images, size, size),
+            tensor,
+            lambda name: core.BlobReference(f"{self._scope}{name}"),
+            training=training,
+        )
+
+    @staticmethod
+    def _velocity(parameter: Any) -> str:
+        return f"{parameter}.velocity"
+
+    def _feed_velocity(self, name: str, value: np.ndarray) -> None:
+        workspace.FeedBlob(self._velocity(f"{self._scope}{name}"), stored(value), HOST)
+
+    def state(self, world_size: int, transport: str, **details: Any) -> State:
+        """This rank's state, with what the backend knows of its world; ``details`` go into the record."""
+        held = caffe2_weights.fetch(self._specification, self._scope)
+        return State(
+            parameters={tensor.name: held[tensor.name] for tensor in self._specification.tensors},
+            losses=self._losses,
+            updates=len(self._losses),
+            world_size=world_size,
+            transport=transport,
+            device="cpu",
+            details={"kernels": "IDEEP", "threads": self._job.spec["threads"], **details},
+            input_wait_s=self._waited,
+        )
+
+    def _feed(self, images: np.ndarray, labels: np.ndarray) -> None:
+        workspace.FeedBlob(f"{self._scope}images", images, IDEEP)
+        workspace.FeedBlob(f"{self._scope}labels", labels, HOST)
+
+    def _inputs(self) -> Iterator[Batch]:
+        if self._job.real_data:
+            from harness.worker.inputs.torch import (
+                batches,  # its decoders; the package that brings Caffe2 brings PyTorch
+            )
+
+            stream = Waited(batches(**self._job.reading(), workers=self._job.spec["data_threads"]))
+            self._waited = stream.seconds
+            return ((images.contiguous().numpy(), labels.int().numpy()) for images, labels in stream)
+        images, labels = self._job.synthetic_batch()
+        return iter([(np.ascontiguousarray(images.transpose(0, 3, 1, 2)), labels.astype(np.int32))])

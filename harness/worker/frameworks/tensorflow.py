@@ -1,0 +1,266 @@
+"""TensorFlow's share of every backend that trains with it: data, model, arithmetic. The exchange of gradients is theirs.
+
+``loss`` and ``descend`` serve graphs and functions alike. ``Replica`` is one device's training as a tf.function needs it;
+the parameter server backends build graphs of their own.
+"""
+
+from __future__ import annotations
+
+import itertools
+from contextlib import contextmanager
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Sequence, Tuple
+
+import numpy as np
+import tensorflow as tf
+
+from harness import models
+from harness.models.initial import initial_values
+from harness.worker.clock import HostClock
+from harness.worker.evaluation import Evaluation, evaluation
+from harness.worker.inputs import order
+from harness.worker.job import Job
+from harness.worker.sgd import Sgd, velocity
+from harness.worker.trainer import State
+from harness.worker.waiting import Waited
+
+BATCHES_AHEAD, IMAGES_AHEAD = 16, 4 * order.GROUP  # that the input pipeline may be ahead of the training
+Tensors = Dict[str, Any]
+Lookup = Callable[[str], Any]
+
+
+def prepare(job: Job) -> None:
+    """Settings that must precede everything else. Raises RuntimeError without the GPU that was asked for."""
+    if job.spec["device"] == "cuda" and not tf.config.list_physical_devices("GPU"):
+        raise RuntimeError("--device cuda: this environment's TensorFlow sees no GPU")
+    tf.config.experimental.enable_tensor_float_32_execution(job.spec["precision"] == "tf32")
+
+
+def data_format(job: Job) -> str:
+    """The layout of images that the device is fast with; weights and batches are canonical in either."""
+    return "NCHW" if job.spec["device"] == "cuda" else "NHWC"
+
+
+def loss(job: Job, images: Any, labels: Any, tensors: Tensors, statistics: Lookup) -> Tuple[Any, Tensors]:
+    """The mean loss of a batch (float32, images in ``data_format``), and the moving averages to assign after the step."""
+    found, new_statistics = logits(job, images, tensors, statistics)
+    return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=found)), new_statistics
+
+
+def logits(
+    job: Job, images: Any, tensors: Tensors, statistics: Lookup, *, training: bool = True
+) -> Tuple[Any, Tensors]:
+    """The float32 logits of a batch in ``data_format``, and the moving averages to assign (none when not training).
+
+    With mixed precision the network computes in bfloat16, as TensorFlow knows no autocast outside Keras.
+    """
+    if job.spec["precision"] == "amp":
+        images = tf.cast(images, tf.bfloat16)
+        tensors = {name: _computing(name, tensor) for name, tensor in tensors.items()}
+    found: Tuple[Any, Tensors] = models.definition(job.spec["model"], "tensorflow").logits(
+        images, tensors.__getitem__, statistics, data_format=data_format(job), training=training
+    )
+    return found
+
+
+def descend(sgd: Sgd, name: str, variable: Any, gradient: Any, rate: Any, speed: Any = None) -> Any:
+    """One step of ``sgd`` with the tensor ``name``, where the variable is; with momentum ``speed`` holds its velocity."""
+    if sgd.decay(name):
+        gradient = gradient + sgd.decay(name) * variable.read_value()
+    if speed is None:
+        return tf.raw_ops.ResourceApplyGradientDescent(var=variable.handle, alpha=rate, delta=gradient)
+    return tf.raw_ops.ResourceApplyMomentum(
+        var=variable.handle, accum=speed.handle, lr=rate, grad=gradient, momentum=sgd.momentum
+    )
+
+
+def synthetic(job: Job, device: int = 0) -> Tuple[np.ndarray, np.ndarray]:
+    """A device's synthetic batch in ``data_format``."""
+    images, labels = job.synthetic_batch(device)
+    return (np.ascontiguousarray(images.transpose(0, 3, 1, 2)) if data_format(job) == "NCHW" else images), labels
+
+
+def image_files(job: Job, device: int = 0) -> Any:
+    """A device's batches of real images, as a tf.data.Dataset in ``data_format``."""
+    from harness.worker.inputs.tensorflow import dataset
+
+    return _formatted(job, dataset(**job.reading(device), threads=job.spec["data_threads"]))
+
+
+def validation_files(job: Job) -> Any:
+    """A worker's batches of validation images, as a finite tf.data.Dataset in ``data_format``."""
+    from harness.worker.inputs.tensorflow import evaluation as validation
+
+    return _formatted(job, validation(**job.evaluating(), threads=job.spec["data_threads"]))
+
+
+def _formatted(job: Job, batches: Any) -> Any:
+    if data_format(job) == "NHWC":
+        return batches
+    return batches.map(lambda images, labels: (tf.transpose(images, [0, 3, 1, 2]), labels))
+
+
+def addresses_seen(job: Job, role: str, devices: Iterable[str]) -> List[str]:
+    """Addresses of the processes of a role among TensorFlow's names of devices, by rank."""
+    tasks = {int(name.split("/task:")[1].split("/")[0]) for name in devices if f"/job:{role}/" in name}
+    processes = job.processes(role)
+    return [f"{processes[task]['address']}:{processes[task]['port']}" for task in sorted(tasks)]
+
+
+@contextmanager
+def bad_images_named(job: Job, evaluating: bool = False) -> Iterator[None]:
+    """TensorFlow's errors do not say which image: find it among those trained on or evaluated, and raise BadImage."""
+    try:
+        yield
+    except (tf.errors.InvalidArgumentError, tf.errors.NotFoundError, tf.errors.DataLossError):
+        if evaluating or job.real_data:
+            from harness.worker.inputs.tensorflow import find_bad_image
+
+            for device in range(job.devices):
+                reading = job.evaluating() if evaluating else job.reading(device)
+                positions = (_evaluated if evaluating else _trained_on)(job, reading)
+                bad = find_bad_image(reading["index"], positions, job.spec["seed"], reading["num_classes"])
+                if bad is not None:
+                    raise bad from None
+        raise
+
+
+def _trained_on(job: Job, reading: Dict[str, Any]) -> Iterator[Tuple[int, int]]:
+    """The epochs and images that a device may have read so far; in a training to an accuracy, those of an epoch."""
+    spec, images = job.spec, reading["index"]
+    steps = spec["warmup_steps"] + spec["steps"]
+    read = order.longest_share(len(images), reading["world"]) if spec.get("training") else steps * spec["batch_size"]
+    positions = order.order(images, reading["rank"], reading["world"], spec["seed"], reading["done"])
+    return itertools.islice(positions, read + BATCHES_AHEAD * spec["batch_size"] + IMAGES_AHEAD)
+
+
+def _evaluated(job: Job, reading: Dict[str, Any]) -> Iterator[Tuple[int, int]]:
+    begin, end = order.share(len(reading["index"]), reading["rank"], reading["world"])
+    return ((0, image) for image in range(begin, end))
+
+
+def _computing(name: str, tensor: Any) -> Any:
+    """A tensor as mixed precision computes with it: kernels in bfloat16, batch norm and biases in float32."""
+    return tf.cast(tensor, tf.bfloat16) if name.endswith(".kernel") else tensor
+
+
+class Replica:
+    """One rank's model on one device, for training in a tf.function."""
+
+    clock = HostClock()  # a step has ended, on every device, when its loss has been fetched
+
+    def __init__(self, job: Job) -> None:
+        spec = job.spec
+        self._job = job
+        self._specification = models.specification(spec["model"])
+        self._losses: List[float] = []
+        # The launcher makes only this rank's GPU visible, so its number is always 0.
+        self.device = "GPU:0" if spec["device"] == "cuda" else "CPU:0"
+        tf.random.set_seed(spec["seed"])
+        values = initial_values(self._specification, spec["seed"])
+        with tf.device(self.device):
+            held = {name: tf.Variable(value, name=name.replace(".", "/")) for name, value in values.items()}
+            # Taken outside the traced step, which then has nothing to wait for; what is resident comes from inside it.
+            self._batches: Waited[Any] = Waited(image_files(job) if job.real_data else itertools.repeat(()))
+            if not job.real_data:
+                # Variables, so that no step copies the batch and no pass over the graph folds it.
+                self._resident = [tf.Variable(array, trainable=False) for array in synthetic(job)]
+        self._tensors = {tensor.name: held[tensor.name] for tensor in self._specification.tensors}
+        self._statistics = {tensor.name: held[tensor.name] for tensor in self._specification.statistics}
+        self._sgd = Sgd.of(spec)
+        self._velocities: Tensors = {}
+        self._infer = tf.function(self._logits, autograph=False)
+        if job.training:  # a variable, as a traced step keeps the numbers that it saw
+            with tf.device(self.device):
+                self._rate = tf.Variable(self._sgd.rate, dtype=tf.float32, trainable=False)
+                if self._sgd.momentum:
+                    zeros = {name: tf.zeros_like(variable) for name, variable in self._tensors.items()}
+                    self._velocities = {name: tf.Variable(zero, trainable=False) for name, zero in zeros.items()}
+
+    @property
+    def variables(self) -> List[Any]:
+        """The trainable variables, in creation order."""
+        return list(self._tensors.values())
+
+    def loss(self, *batch: Any) -> Any:
+        """The loss of ``batch``, or of the resident one. To be called in a traced function, under a gradient tape."""
+        images, labels = batch or [held.read_value() for held in self._resident]
+        tensors = {name: variable.read_value() for name, variable in self._tensors.items()}
+        found, new_statistics = loss(self._job, images, labels, tensors, lambda n: self._statistics[n].read_value())
+        for name, value in new_statistics.items():
+            self._statistics[name].assign(value, read_value=False)
+        return found
+
+    def apply(self, gradients: Sequence[Any]) -> None:
+        """One step of SGD with gradients in the order of ``variables``."""
+        rate = self._rate.read_value() if self._job.training else self._sgd.rate
+        for (name, variable), gradient in zip(self._tensors.items(), gradients):
+            descend(self._sgd, name, variable, gradient, rate, self._velocities.get(name))
+
+    def run(self, step: Callable[..., Any]) -> None:
+        """Run a traced step on the next batch and wait for its loss, as a session of the graph-mode backends does.
+
+        ``step`` is given images and labels, or nothing where the batch is resident.
+        """
+        with bad_images_named(self._job):
+            self._losses.append(float(step(*next(self._batches))))
+
+    def set_learning_rate(self, rate: float) -> None:
+        """Of the steps that follow."""
+        self._rate.assign(rate)
+
+    def losses(self, since: int) -> List[float]:
+        """The losses from step ``since`` on."""
+        return self._losses[since:]
+
+    def evaluate(self) -> Evaluation:
+        """One pass over this rank's validation images with the moving averages."""
+        batches = validation_files(self._job)
+        with bad_images_named(self._job, evaluating=True):
+            return evaluation((self._infer(images).numpy(), labels.numpy()) for images, labels in batches)
+
+    def statistics(self) -> Dict[str, np.ndarray]:
+        """The batch norms' moving averages."""
+        return {name: variable.numpy() for name, variable in self._statistics.items()}
+
+    def values(self) -> Dict[str, np.ndarray]:
+        """Parameters, statistics and velocities, by name."""
+        return {name: variable.numpy() for name, variable in self._held().items()}
+
+    def restore(self, values: Mapping[str, np.ndarray]) -> None:
+        """Set parameters, statistics and velocities by name; those that ``values`` lacks stay."""
+        held = self._held()
+        for name, value in values.items():
+            held[name].assign(value)
+
+    def _logits(self, images: Any) -> Any:
+        with tf.device(self.device):
+            tensors = {name: variable.read_value() for name, variable in self._tensors.items()}
+            statistics = {name: variable.read_value() for name, variable in self._statistics.items()}
+            return logits(self._job, images, tensors, statistics.__getitem__, training=False)[0]
+
+    def _held(self) -> Tensors:
+        return {
+            **self._tensors,
+            **self._statistics,
+            **{velocity(name): variable for name, variable in self._velocities.items()},
+        }
+
+    def state(self, world_size: int, transport: str) -> State:
+        """This rank's state, with what the backend knows of its world."""
+        return State(
+            parameters={name: variable.numpy() for name, variable in self._tensors.items()},
+            losses=self._losses,
+            updates=len(self._losses),
+            world_size=world_size,
+            transport=transport,
+            device=self.device,
+            details={"tensorflow": tf.__version__, "threads": self._job.spec["threads"]},
+            input_wait_s=self._batches.seconds if self._job.real_data else [],
+        )
+
+
+def set_threads(job: Job) -> None:
+    """Compute threads of a process that does not configure them by session. Before TensorFlow makes its first tensor."""
+    tf.config.threading.set_intra_op_parallelism_threads(job.spec["threads"])
+    for gpu in tf.config.list_physical_devices("GPU"):
+        tf.config.experimental.set_memory_growth(gpu, True)

@@ -1,0 +1,411 @@
+"""Images for TensorFlow: a tf.data pipeline of TensorFlow's own operators, in graph mode or eagerly. Python 3.9.
+
+Python runs once per epoch, to shuffle, and once per group of images. So 1.28 million paths are neither a constant of the
+graph nor fed one by one.
+"""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from functools import partial
+from typing import Any, Callable, Iterable, Optional, Tuple, Union
+
+import numpy as np
+import tensorflow as tf
+
+from harness.worker.inputs import augmentation, jpeg, order, records, tfrecord
+from harness.worker.inputs.augmentation import MEAN, RATIOS, STD
+from harness.worker.inputs.errors import BadImage
+from harness.worker.inputs.index import ImageIndex, Index
+from harness.worker.inputs.shards import CHUNK, ShardIndex
+
+JPEG = b"\xff\xd8\xff"
+PNG = b"\x89PNG\r\n\x1a\n"
+END = b"\xff\xd9"  # the marker that ends a JPEG
+PADDING = 4096  # bytes that may follow it
+GROUPS_AHEAD = 2  # that are read while the images of another are decoded
+READS = order.GROUP // CHUNK  # at once, of runs of records or of files
+ENCODED, LABEL = records.ENCODED.decode(), records.LABEL.decode()
+
+Tensors = Tuple[Any, ...]
+Signature = Tuple[Tuple[Any, Any], ...]  # dtypes and shapes
+
+
+def dataset(
+    index: Index,
+    rank: int,
+    world: int,
+    batch_size: int,
+    image_size: int,
+    seed: int,
+    threads: int,
+    num_classes: Optional[int] = None,
+    done: int = 0,
+) -> tf.data.Dataset:
+    """A rank's batches without end: images float32 [N, H, W, 3], labels int64 [N], in static shapes.
+
+    They go on after the first ``done`` images of the rank. ``threads`` decode at once; the order is that of
+    ``order.order``, and a crop depends on (seed, epoch, image) alone, so runs repeat. Raises DataError when there are
+    fewer images than ranks. In graph mode use ``tf.compat.v1.data.make_initializable_iterator``, and place it on the task
+    that built it: the shuffle is Python.
+
+    An image that cannot be read or decoded, or whose label is not below ``num_classes``, ends the iteration with a
+    tf.errors.OpError: see ``find_bad_image``.
+    """
+    order.check_world(len(index), world)
+    source, chunks = _source(index, num_classes), index.chunks()
+    first_epoch, read = order.reached(len(index), rank, world, done)
+
+    def to_read(epoch: int) -> Tuple[np.ndarray, int]:
+        pieces = order.epoch_pieces(chunks, rank, world, epoch, seed)
+        return order.beyond(pieces, index.chunk, read if epoch == first_epoch else 0)
+
+    def described(epoch: int, pieces: np.ndarray) -> Tuple[np.ndarray, ...]:
+        images = order.images_of(pieces)
+        places = order.places(images, epoch, seed)
+        return (*source.described(pieces, places), *augmentation.draws(seed, epoch, images[places]))
+
+    pieces_of = _python(lambda epoch: to_read(epoch)[:1], PIECES)
+    describe = _python(described, source.signature + DRAWN)
+
+    def groups(epoch: tf.Tensor) -> tf.data.Dataset:
+        pieces = tf.data.Dataset.from_tensor_slices(*pieces_of(epoch)).batch(order.GROUP // index.chunk)
+        return pieces.map(lambda pieces: describe(epoch, pieces))
+
+    # Not prefetched: shuffling the second epoch would disturb the first steps, which are measured.
+    skipped = to_read(first_epoch)[1] if read else 0
+    epochs = tf.data.Dataset.range(first_epoch, 2**31)
+    queued = _queued(batch_size, threads)
+    return _batched(_images(source, epochs.flat_map(groups), image_size, queued, skipped), batch_size, threads)
+
+
+def evaluation(
+    index: Index,
+    rank: int,
+    world: int,
+    batch_size: int,
+    image_size: int,
+    threads: int,
+    num_classes: Optional[int] = None,
+) -> tf.data.Dataset:
+    """A rank's share of all images, once, in order, cropped in the middle: batches as those of ``dataset``.
+
+    Every rank has the same number of them: where its images end, labels are -1 and images are zero.
+    """
+    begin, end = order.share(len(index), rank, world)
+    padding = -(-order.longest_share(len(index), world) // batch_size) * batch_size - (end - begin)
+    source = _source(index, num_classes)
+    pieces = _python(lambda _: [order.cut(index.chunks(), begin, end)], PIECES)
+    describe = _python(lambda pieces: source.described(pieces, slice(None)), source.signature)
+    groups = (
+        tf.data.Dataset.range(1)
+        .flat_map(lambda number: tf.data.Dataset.from_tensor_slices(*pieces(number)))
+        .batch(order.GROUP // index.chunk)
+        .map(describe)
+    )
+    nothing = tf.data.Dataset.from_tensors((tf.zeros([image_size, image_size, 3]), tf.constant(-1, tf.int64)))
+    images = _images(source, groups, image_size, _queued(batch_size, threads))
+    return _batched(images.concatenate(nothing.repeat(padding)), batch_size, threads)
+
+
+def _images(source: Source, groups: tf.data.Dataset, image_size: int, queued: int, skipped: int = 0) -> tf.data.Dataset:
+    """Images one by one, of groups that are described by what ``source`` wants, and by what was drawn if it was.
+
+    ``queued`` may wait for a thread to decode them. The first ``skipped`` are not decoded.
+    """
+    described = len(source.signature)
+
+    def read(*group: tf.Tensor) -> Tensors:
+        (encoded, labels), drawn = source.read(*group[:described]), group[described:]
+        return encoded, labels, *planned(encoded, image_size, *drawn), *drawn
+
+    def decoded(
+        contents: tf.Tensor, label: tf.Tensor, window: tf.Tensor, ratio: tf.Tensor, *drawn: tf.Tensor
+    ) -> Tensors:
+        return decode(contents, window, ratio, image_size, *drawn), label
+
+    return (
+        groups.map(read, num_parallel_calls=GROUPS_AHEAD)
+        .flat_map(lambda *group: tf.data.Dataset.from_tensor_slices(group))
+        .skip(skipped)
+        .map(decoded, num_parallel_calls=queued)
+    )
+
+
+def _queued(batch_size: int, threads: int) -> int:
+    """How many images to give to the threads at a time: one that finds nothing to do looks for work, at some expense."""
+    return max(threads, min(batch_size, 16 * threads))
+
+
+def _batched(images: tf.data.Dataset, batch_size: int, threads: int) -> tf.data.Dataset:
+    options = tf.data.Options()
+    options.deterministic = True
+    options.threading.private_threadpool_size = threads
+    options.threading.max_intra_op_parallelism = 1  # images are enough to share out
+    options.experimental_optimization.map_and_batch_fusion = True  # images are written where the batch has them
+    # Nothing is ever dropped, but the shape becomes static.
+    return images.batch(batch_size, drop_remainder=True).prefetch(2).with_options(options)
+
+
+PIECES: Signature = ((tf.int64, [None, 2]),)
+PLAN: Signature = ((tf.int32, [4]), (tf.int32, []))
+PLANS: Signature = ((tf.int32, [None, 4]), (tf.int32, [None]))
+DRAWN: Signature = ((tf.float64, [None, augmentation.ATTEMPTS, 4]), (tf.bool, [None]))
+
+
+def _python(function: Callable[..., Any], signature: Signature) -> Callable[..., Tensors]:
+    """A function of arrays, as one of tensors."""
+
+    def call(*arguments: tf.Tensor) -> Tensors:
+        results = tf.numpy_function(function, arguments, [dtype for dtype, _ in signature])
+        return tuple(tf.ensure_shape(result, shape) for result, (_, shape) in zip(results, signature))
+
+    # AutoGraph would rewrite the function too, and make it five times slower.
+    converted: Callable[..., Tensors] = tf.autograph.experimental.do_not_convert(call)
+    return converted
+
+
+# Where a group's images come from. ``described`` says it in arrays of ``signature``, given pieces [k, 2] and the order of
+# the images in them; ``read`` makes of these the encoded images, and their labels.
+
+
+class Files:
+    """A folder's images."""
+
+    signature: Signature = ((tf.string, [None]), (tf.int64, [None]))
+
+    def __init__(self, index: ImageIndex) -> None:
+        self._index = index
+
+    def described(self, pieces: np.ndarray, places: Union[np.ndarray, slice]) -> Tuple[np.ndarray, ...]:
+        """Paths and labels."""
+        images = order.images_of(pieces)[places].tolist()
+        paths = np.array([os.fsencode(self._index.path(image)) for image in images], object)
+        return paths, np.array([self._index.labels[image] for image in images], np.int64)
+
+    def read(self, paths: tf.Tensor, labels: tf.Tensor) -> Tensors:
+        """Encoded images and their labels."""
+        files = tf.data.Dataset.from_tensor_slices(paths).map(tf.io.read_file, num_parallel_calls=READS)
+        return files.batch(order.GROUP).get_single_element(), labels
+
+
+class Shards:
+    """Records, which are read in runs."""
+
+    signature: Signature = ((tf.string, [None]), *((tf.int64, [None]),) * 5)
+
+    def __init__(self, index: ShardIndex, num_classes: Optional[int]) -> None:
+        self._index, self._num_classes = index, num_classes
+
+    def described(self, pieces: np.ndarray, places: Union[np.ndarray, slice]) -> Tuple[np.ndarray, ...]:
+        """Of each run: its shard, where it begins, its bytes, its records. Of each image: its bytes, and its place."""
+        runs = [self._index.run(begin, end) for begin, end in pieces.tolist()]
+        counts = pieces[:, 1] - pieces[:, 0]
+        return (
+            np.array([os.fsencode(run.path) for run in runs], object),
+            np.array([run.offset - tfrecord.HEADER.size for run in runs], np.int64),
+            np.array([run.length + tfrecord.OVERHEAD for run in runs], np.int64),
+            counts,
+            self._index.lengths[order.images_of(pieces)],
+            np.arange(counts.sum())[places],
+        )
+
+    def read(self, *described: tf.Tensor) -> Tensors:
+        """Encoded images and their labels. TensorFlow verifies the records' checksums."""
+        *runs, lengths, places = described
+        found = (
+            tf.data.Dataset.from_tensor_slices(tuple(runs))
+            .interleave(_run, cycle_length=READS, block_length=CHUNK, num_parallel_calls=READS)
+            .batch(order.GROUP)
+            .get_single_element()
+        )
+        # A shard may have become shorter, or another, since it was indexed.
+        expected = tf.reduce_all(tf.equal(tf.strings.length(found), tf.cast(lengths, tf.int32)))
+        with tf.control_dependencies([tf.debugging.Assert(expected, ["records have other lengths than they had"])]):
+            found = tf.gather(found, places)
+        wanted = {ENCODED: tf.io.FixedLenFeature([], tf.string), LABEL: tf.io.FixedLenFeature([], tf.int64)}
+        features = tf.io.parse_example(found, wanted)
+        encoded, labels = features[ENCODED], features[LABEL]
+        if self._num_classes is not None:
+            valid = tf.reduce_all((labels >= 0) & (labels < self._num_classes))
+            with tf.control_dependencies([tf.debugging.Assert(valid, ["a label is out of range"])]):
+                labels = tf.identity(labels)
+        return encoded, labels
+
+
+Source = Union[Files, Shards]
+
+
+def _source(index: Index, num_classes: Optional[int]) -> Source:
+    return Files(index) if isinstance(index, ImageIndex) else Shards(index, num_classes)
+
+
+def _run(path: tf.Tensor, offset: tf.Tensor, size: tf.Tensor, count: tf.Tensor) -> tf.data.Dataset:
+    """The records of a run, which is read at once."""
+    # tf.data.TFRecordDataset has no argument for the place to begin at.
+    from_there = tf.raw_ops.TFRecordDatasetV2(
+        filenames=[path], compression_type="", buffer_size=size, byte_offsets=[offset]
+    )
+    return tf.data.experimental.from_variant(from_there, tf.TensorSpec([], tf.string)).take(count)
+
+
+def decode(contents: tf.Tensor, window: tf.Tensor, ratio: tf.Tensor, image_size: int, *drawn: tf.Tensor) -> tf.Tensor:
+    """Crop, resize, flip and normalise an encoded image: float32 [H, W, 3].
+
+    ``window`` int32 [4] and ``ratio`` int32 [] are what ``planned`` says of it; ``drawn`` what ``augmentation.draws`` has
+    drawn, if it is for training: crops float64 [ATTEMPTS, 4] and flip bool [].
+    """
+    image = tf.cond(
+        tf.equal(ratio, 1),
+        lambda: _decode_and_crop(contents, window, 1),
+        lambda: _apart(partial(_crop_otherwise, image_size), contents, window, ratio, *drawn[:1]),
+    )
+    # Of bytes the same pixels would come out, more slowly: each is converted as often as it is looked at.
+    resized = tf.image.resize(tf.cast(image, tf.float32), [image_size, image_size], method="bilinear")
+    if drawn:
+        resized = tf.cond(drawn[1], lambda: tf.reverse(resized, [1]), lambda: resized)
+    # As if every value of a row were a channel: TensorFlow is eight times faster on whole rows than on three channels.
+    rows = tf.reshape(resized, [1, 1, image_size, image_size * 3])
+    mean, std = (np.tile(np.array(of_colours, np.float32), image_size) for of_colours in (MEAN, STD))
+    one, zero = np.ones_like(mean), np.zeros_like(mean)
+    normalised, _, _ = tf.compat.v1.nn.fused_batch_norm(rows, one, zero, mean, std**2, is_training=False)
+    return tf.reshape(normalised, [image_size, image_size, 3])
+
+
+def planned(encoded: tf.Tensor, image_size: int, *drawn: tf.Tensor) -> Tensors:
+    """How to decode some images: windows int32 [n, 4] (top, left, height, width), and ratios int32 [n] to divide sizes by.
+
+    The ratio is 0 where that remains to be seen: for all but whole JPEGs that tell their sizes near their beginning.
+    Python is called once for many images: a dozen operators for each of them would take longer.
+    """
+    before = tf.maximum(tf.strings.length(encoded) - len(END), 0)
+    whole = tf.equal(tf.strings.substr(encoded, before, tf.fill(tf.shape(before), len(END))), END)
+    heads = tf.io.decode_raw(encoded, tf.uint8, fixed_length=jpeg.HEAD)
+    return _python(partial(_plans, image_size), PLANS)(heads, whole, *drawn[:1])
+
+
+def _plans(image_size: int, heads: np.ndarray, whole: np.ndarray, *crops: np.ndarray) -> Tuple[np.ndarray, ...]:
+    windows, ratios = np.zeros((len(heads), 4), np.int32), np.zeros(len(heads), np.int32)
+    sizes = jpeg.sizes(heads)
+    for image in np.flatnonzero(whole & sizes.all(1)).tolist():
+        windows[image], ratios[image] = _plan(image_size, sizes[image], *(drawn[image] for drawn in crops))
+    return windows, ratios
+
+
+def _plan(image_size: Optional[int], size: np.ndarray, crops: Any = None) -> Tuple[np.ndarray, ...]:
+    """The window and the ratio for an image of ``size`` (height, width); without ``image_size`` it is decoded in full."""
+    height, width = size.tolist()
+    box = augmentation.central_crop(width, height) if crops is None else augmentation.random_crop(crops, width, height)
+    ratio = augmentation.ratio(box, image_size) if image_size else 1
+    left, top, wide, high = augmentation.pixels(box, width, height, ratio)
+    return np.array([top, left, high, wide], np.int32), np.array(ratio, np.int32)
+
+
+def _apart(branch: Callable[..., tf.Tensor], *arguments: Any) -> tf.Tensor:
+    """A branch that is seldom taken, as a function of its own.
+
+    As part of the graph around it, each of its operators would take time in every image, if only to be passed over.
+    """
+    return tf.function(branch, autograph=False, experimental_attributes={"_noinline": True})(*arguments)
+
+
+def _crop_otherwise(
+    image_size: int, contents: tf.Tensor, window: tf.Tensor, ratio: tf.Tensor, *crops: tf.Tensor
+) -> tf.Tensor:
+    """The crop of a large JPEG, at a half of its size or less; or of an image that has yet to be looked at."""
+    return tf.cond(
+        tf.equal(ratio, 0),
+        lambda: _crop_unknown(image_size, contents, *crops),
+        lambda: _decode_and_crop_at(ratio, contents, window),
+    )
+
+
+def _crop_unknown(image_size: int, contents: tf.Tensor, *crops: tf.Tensor) -> tf.Tensor:
+    """The crop of whatever Pillow takes in the PyTorch pipeline. Fails for anything else.
+
+    These are JPEGs (also grey and CMYK) and PNGs. A JPEG must have an end marker, because its decoder stops after the
+    crop's last row and would not miss what should be below.
+    """
+    is_jpeg, is_png = (tf.equal(tf.strings.substr(contents, 0, len(magic)), magic) for magic in (JPEG, PNG))
+    tail = tf.strings.substr(contents, tf.maximum(tf.strings.length(contents) - PADDING, 0), PADDING)
+    ends = tf.size(tf.strings.split([tail], END).flat_values) > 1
+    reason = tf.where(is_jpeg, "the image file is truncated", "neither JPEG nor PNG")
+    with tf.control_dependencies([tf.debugging.Assert((is_jpeg & ends) | is_png, [reason])]):
+        contents = tf.identity(contents)
+
+    def crop_jpeg() -> tf.Tensor:
+        size = tf.io.extract_jpeg_shape(contents)[:2]
+        window, ratio = _python(partial(_plan, image_size), PLAN)(size, *crops)
+        return _decode_and_crop_at(ratio, contents, window)
+
+    def crop_png() -> tf.Tensor:
+        image = tf.io.decode_png(contents, channels=3)
+        window, _ = _python(partial(_plan, None), PLAN)(tf.shape(image)[:2], *crops)
+        top, left, high, wide = tf.unstack(window)
+        return image[top : top + high, left : left + wide]
+
+    return tf.cond(is_jpeg, crop_jpeg, crop_png)
+
+
+def _decode_and_crop_at(ratio: tf.Tensor, contents: tf.Tensor, window: tf.Tensor) -> tf.Tensor:
+    branches = [partial(_decode_and_crop, contents, window, each) for each in RATIOS]
+    return tf.switch_case(tf.argmax(tf.equal(ratio, RATIOS), output_type=tf.int32), branches)
+
+
+def _decode_and_crop(contents: tf.Tensor, window: tf.Tensor, ratio: int) -> tf.Tensor:
+    return tf.io.decode_and_crop_jpeg(contents, window, channels=3, ratio=ratio, dct_method="INTEGER_ACCURATE")
+
+
+def find_bad_image(
+    index: Index, positions: Iterable[Tuple[int, int]], seed: int, num_classes: Optional[int] = None
+) -> Optional[BadImage]:
+    """The first image of these (epoch, image) that fails; None when all of them decode.
+
+    For a trainer whose session raised a tf.errors.OpError: operators do not say which image they were given. Reads and
+    decodes them again, on the CPU; the pipeline reads ahead, so look some batches further than was trained.
+    """
+    with tf.Graph().as_default(), tf.device("/cpu:0"):  # a graph of its own: works beside any session, and eagerly
+        contents = tf.compat.v1.placeholder(tf.string, [])
+        crops = tf.compat.v1.placeholder(tf.float64, [augmentation.ATTEMPTS, 4])
+        pixels = _crop_unknown(1, contents, crops)
+        session = tf.compat.v1.Session(config=tf.compat.v1.ConfigProto(device_count={"GPU": 0}))
+
+    def attempt(position: Tuple[int, int]) -> Optional[BadImage]:
+        epoch, image = position
+        drawn, _ = augmentation.draws(seed, epoch, [image])
+        try:
+            encoded, place = _found(index, image, num_classes)
+            session.run(pixels, {contents: encoded, crops: drawn[0]})
+        except BadImage as bad:
+            return bad
+        except tf.errors.OpError as error:
+            return BadImage(place, _reason(error.message))
+        return None
+
+    with session, ThreadPoolExecutor() as pool:
+        return next(filter(None, pool.map(attempt, positions)), None)
+
+
+def _found(index: Index, image: int, num_classes: Optional[int]) -> Tuple[bytes, str]:
+    """An encoded image, and where it comes from, once more in Python. Raises BadImage."""
+    if isinstance(index, ImageIndex):
+        path = index.path(image)
+        try:
+            with open(path, "rb") as file:  # noqa: PTH123
+                return file.read(), path
+        except OSError as error:
+            raise BadImage(path, str(error.strerror)) from error
+    record = index.record(image)
+    with closing(records.Reader()) as reader:
+        found = reader.read(record, num_classes)
+    if reason := records.damage(record):
+        raise BadImage(found.place, reason)
+    return found.encoded, found.place
+
+
+def _reason(message: str) -> str:
+    """What happened: TensorFlow writes "reason" or "assertion failed: [reason]" on a line between places in the graph."""
+    line = message.partition("\n\t [[")[0].rpartition("\n")[2]
+    return line.rpartition("assertion failed: [")[2].rstrip("]")
