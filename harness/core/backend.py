@@ -104,7 +104,7 @@ class Backend:
     def trainer(self) -> Path:
         """The file that workers load; it runs on the Python of the backend's environment."""
         alone = self.folder / "trainer.py"
-        return alone if alone.exists() else self.folder / "trainer" / "__init__.py"
+        return alone if alone.exists() else self.folder / "trainer" / "main.py"
 
 
 def names() -> list[str]:

@@ -1,6 +1,6 @@
 """The record of a training: every epoch that was measured, and the time to the accuracy that was wanted.
 
-What ``records/measurement.py`` says of records of measurements holds here too: the epochs are the result, what is derived from
+What ``records/measurement.py`` says holds here too: the epochs are the result, what is derived from
 them is checked against them whenever a record is read, and a training that is not ``completed`` has no time to accuracy.
 The file has a name of its own, so that it never gets into a table of img/s.
 """

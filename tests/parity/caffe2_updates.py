@@ -19,7 +19,7 @@ from unittest import mock
 import numpy as np
 from caffe2.python import core, workspace
 
-from harness.backends.caffe2.trainer import data_parallel
+from harness.backends.caffe2.trainer import main as data_parallel
 from harness.models import caffe2_weights
 from harness.models.caffe2_weights import HOST, IDEEP
 from harness.worker.frameworks.caffe2 import Replica
