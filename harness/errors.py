@@ -17,3 +17,9 @@ class RunFailed(HarnessError):
     """A run started and did not end well. Names the rank, the host and the reason; there is no number."""
 
     exit_code = 1
+
+
+class Interrupted(HarnessError):
+    """The user has stopped a command. The message says how to go on."""
+
+    exit_code = 130

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +12,10 @@ from typing import IO
 
 @contextmanager
 def whole_file(target: Path) -> Iterator[IO[bytes]]:
-    """A file to write to that takes the place of ``target`` when all went well; a device or pipe is written to as it is."""
+    """A file to write to that takes the place of ``target`` when all went well; a device or pipe is written to as it is.
+
+    Readers see the old file or the new one, also after a crash of the machine.
+    """
     if target.exists() and not target.is_file():
         with target.open("wb") as stream:
             yield stream
@@ -20,9 +24,18 @@ def whole_file(target: Path) -> Iterator[IO[bytes]]:
     with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}.", delete=False) as stream:
         try:
             yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
             stream.close()
             Path(stream.name).chmod(0o644)
             Path(stream.name).replace(target)
         except BaseException:
             Path(stream.name).unlink(missing_ok=True)
             raise
+
+
+def write_atomically(target: Path, text: str) -> Path:
+    """Write ``text`` so that readers, and a crash, see the old file or the new one. Returns ``target``. Raises OSError."""
+    with whole_file(target) as stream:
+        stream.write(text.encode())
+    return target

@@ -11,7 +11,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from harness.core import backend as backends
-from harness.core.spec import RunSpec, option_name
+from harness.core.spec import RunSpec
+from harness.core.validation import option_name
 from harness.errors import InvalidInput
 
 

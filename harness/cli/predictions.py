@@ -199,7 +199,8 @@ def _asked(given: dict[str, Any]) -> tuple[What, Basis]:
 def what_of(given: dict[str, Any]) -> tuple[What, str | None]:
     """What the options say is to be predicted, and on which kind of device, if said. Raises InvalidInput as a run does."""
     from harness.core import backend as backends
-    from harness.core.spec import RunSpec, checked
+    from harness.core.spec import RunSpec
+    from harness.core.validation import checked
     from harness.predict.forecast import What
     from harness.results.rows import other_training
 

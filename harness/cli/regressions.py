@@ -166,8 +166,8 @@ def save(name: str, sources: tuple[str, ...], note: str, replace: bool, as_json:
 @AS_JSON
 def list_baselines(as_json: bool) -> None:
     """The baselines, with what they hold."""
+    from harness.core.text import minute
     from harness.report.table import table
-    from harness.report.text import minute
     from harness.results import baselines
 
     found = baselines.all_saved()

@@ -10,7 +10,8 @@ import click
 from harness.cli.common import failed, run_options, share_of, site_options, where_of
 from harness.cli.options import GroupedCommand, field_options, grouped, spec_fields, spec_options
 from harness.cli.runs import carry_out, dry_run
-from harness.core.spec import SYNTHETIC, RunSpec, Target, Training, checked
+from harness.core.spec import SYNTHETIC, RunSpec, Target, Training
+from harness.core.validation import checked
 from harness.errors import HarnessError, InvalidInput
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ from typing import Any, Self
 
 from harness import models
 from harness.core.backend import Backend, Role, Seat
-from harness.core.spec import SYNTHETIC, RunSpec, checked
+from harness.core.spec import SYNTHETIC, RunSpec
+from harness.core.validation import checked
 from harness.errors import InvalidInput
 
 SCHEMA = "harness.plan/1"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -10,21 +10,19 @@ from pydantic import (
     ConfigDict,
     Field,
     SerializerFunctionWrapHandler,
-    ValidationError,
     field_validator,
     model_serializer,
     model_validator,
 )
 
 from harness import models
-from harness.errors import InvalidInput
+from harness.core.validation import checked
 
 SYNTHETIC = "synthetic"
 MOST_WORKERS = 65_536  # each needs a port of its own
 Device = Literal["auto", "cpu", "cuda"]
 Precision = Literal["fp32", "tf32", "amp"]
 DataCache = Literal["as_found", "cold", "warm"]
-Model = TypeVar("Model", bound=BaseModel)
 
 # Names are written with ``_``; command lines and files may have ``-``.
 Underscored = BeforeValidator(lambda value: value.replace("-", "_") if isinstance(value, str) else value)
@@ -193,31 +191,3 @@ class RunSpec(BaseModel):
     def validated(cls, **fields: object) -> Self:
         """Build a spec. Raises InvalidInput with one line that names the option, the value and what would be right."""
         return checked(cls, fields)
-
-
-def checked(model: type[Model], fields: dict[str, Any]) -> Model:
-    """``model(**fields)``, with Pydantic's report turned into one line about the first wrong field."""
-    try:
-        return model(**fields)
-    except ValidationError as error:
-        raise InvalidInput(_one_line(error)) from None
-
-
-def option_name(field: str) -> str:
-    """The command-line option of a spec field: ``timeout_s`` is ``--timeout``."""
-    return "--" + field.removesuffix("_s").removesuffix("_steps").replace("_", "-")
-
-
-def _one_line(error: ValidationError) -> str:
-    first = error.errors(include_url=False)[0]
-    field = ".".join(str(part) for part in first["loc"])
-    reason = first["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
-    if first["type"] == "extra_forbidden":
-        return f"unknown field '{field}'"
-    if first["type"] == "missing":
-        return f"{option_name(field)} is required"
-    if not field:
-        return reason
-    if first["input"] == "":
-        return f"{option_name(field)} '': must not be empty"
-    return f"{option_name(field)} {first['input']}: {reason}"

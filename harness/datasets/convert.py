@@ -32,8 +32,7 @@ from harness.datasets.manifest import Manifest
 from harness.datasets.photograph import Photograph, photograph
 from harness.datasets.sources import Images, Place, Source, shown
 from harness.errors import InvalidInput, RunFailed
-from harness.files import whole_file
-from harness.records.measurement import write_atomically
+from harness.files import whole_file, write_atomically
 from harness.worker.inputs import tfrecord
 from harness.worker.inputs.errors import DataError
 

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness.core.text import interval, plural
 from harness.errors import InvalidInput
 from harness.experiments import ANALYSIS
 from harness.experiments.findings import Analysis, Compared
 from harness.files import whole_file
 from harness.report.table import table
-from harness.report.text import interval, plural
 
 if TYPE_CHECKING:
     import pandas

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from harness.core import statistics
 from harness.core.spec import RunSpec
 from harness.errors import InvalidInput
+from harness.files import write_atomically
 from harness.records.checks import Check, Frozen, Rank, judge
 
 Kind = TypeVar("Kind", bound=BaseModel)
@@ -169,22 +169,6 @@ def derive(spec: RunSpec, repeats: Sequence[Repeat]) -> Derived:
 def write(record: Record, folder: Path) -> Path:
     """Write ``record.json`` into ``folder``, whole or not at all. Raises OSError (a full disk, say)."""
     return write_atomically(folder / FILE_NAME, record.model_dump_json(by_alias=True, indent=1) + "\n")
-
-
-def write_atomically(target: Path, text: str) -> Path:
-    """Write a file so that readers, and a crash, see the old one or the new one."""
-    descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        with os.fdopen(descriptor, "w") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(target)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-    return target
 
 
 def read(path: Path) -> Record:

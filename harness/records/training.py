@@ -16,8 +16,9 @@ from typing import Any, Literal, Self
 from pydantic import ConfigDict, Field, model_validator
 
 from harness.core.spec import RunSpec, Target, Training
+from harness.files import write_atomically
 from harness.records.checks import Check, Epoch, Frozen, Trained, judge_training
-from harness.records.measurement import Status, planned_devices, read_as, write_atomically
+from harness.records.measurement import Status, planned_devices, read_as
 
 FILE_NAME = "training.json"
 LABELS = {"top1": "top-1", "top5": "top-5"}

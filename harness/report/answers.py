@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from harness.analysis import verdict as verdicts
 from harness.analysis.verdict import Verdict
 from harness.core.placement import bytes_per_server, place
+from harness.core.text import plural
 from harness.errors import InvalidInput
 from harness.experiments import ANALYSIS, LIMITED, UNLIMITED, parted
 from harness.models import specification
@@ -30,7 +31,6 @@ from harness.predict.forecast import Basis, Prediction, What
 from harness.predict.holdout import HeldOut, condition, hold_out
 from harness.predict.observations import Group, Observation, groups, informative
 from harness.report import verdict as verdict_report
-from harness.report.text import plural
 
 if TYPE_CHECKING:
     import pandas

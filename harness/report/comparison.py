@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from harness.analysis import scaling
 from harness.analysis.scaling import Configuration, Curve, Point
 from harness.core.statistics import scaling_efficiency
+from harness.core.text import interval, percent, plural
 from harness.errors import InvalidInput
 from harness.report.table import table
-from harness.report.text import interval, percent, plural
 
 if TYPE_CHECKING:
     import pandas

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from harness.analysis.differences import NOTHING
 from harness.analysis.history import FEWEST, LEVEL, Change, History, Series
 from harness.analysis.labels import count
+from harness.core.text import minute
 from harness.report.regression import percent, some_differences
 from harness.report.table import table
-from harness.report.text import minute
 
 SCHEMA = "harness.history/1"
 

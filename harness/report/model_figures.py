@@ -11,6 +11,7 @@ import numpy as np
 
 from harness.core.exchange import ServerExchange
 from harness.core.placement import Piece
+from harness.core.text import plural
 from harness.predict.explain import partitioned, seconds, size
 from harness.predict.forecast import Bound, held
 from harness.predict.law import COMPUTE, WORKER
@@ -22,7 +23,6 @@ from harness.report.figures import Axis, Figure, Series, Style, decade_ticks, me
 from harness.report.lines import DASHES, Line
 from harness.report.modelled import Explained, Modelled, Size
 from harness.report.provenance import Runs
-from harness.report.text import plural
 
 MB = 1e-6
 GREY = Style(None, "square")

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from harness.analysis.scaling import Point
+from harness.core.text import plural
 from harness.predict import fitting, forecast
 from harness.predict.explain import Explanation, partitioned, sentences
 from harness.predict.fitting import Fit
@@ -16,7 +17,6 @@ from harness.predict.forecast import Basis, Prediction, What
 from harness.predict.observations import Group, Observation, groups, work_of
 from harness.report.figures import Facets
 from harness.report.lines import Line
-from harness.report.text import plural
 
 if TYPE_CHECKING:
     import pandas

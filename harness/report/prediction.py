@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from harness.core.text import plural
 from harness.predict.curves import CURVES, LAW, beside
 from harness.predict.explain import Explanation, rate, seconds, sentences, size
 from harness.predict.fitting import LEVEL, Fit, mean_error
@@ -15,7 +16,6 @@ from harness.predict.holdout import HeldOut
 from harness.predict.law import COMPUTE
 from harness.predict.observations import Observation, informative
 from harness.report.table import table
-from harness.report.text import plural
 
 Fitted = tuple[Fit, tuple[float, ...], HeldOut | None]  # with the errors of leaving one out
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from harness.analysis.scaling import Configuration, Interval, Point
-from harness.report.text import minute, plural
+from harness.core.text import minute, plural
 
 if TYPE_CHECKING:
     import pandas

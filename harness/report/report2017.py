@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from harness.analysis import scaling
 from harness.analysis.scaling import Curve, Overhead, Point
+from harness.core.text import interval, percent, plural
 from harness.report.comparison import with_number
 from harness.report.table import table
-from harness.report.text import interval, percent, plural
 
 if TYPE_CHECKING:
     import pandas

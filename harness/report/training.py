@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from harness.core.spec import RunSpec
+from harness.core.text import duration, plural
 from harness.launch.watch import Progress
 from harness.records.training import LABELS, TrainingRecord
-from harness.report.text import duration, plural
 from harness.running.training import TrainingRun
 
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from harness.analysis.scaling import Interval, Point
 from harness.analysis.verdict import AtSize, Comparison, Overall, Verdict
+from harness.core.text import interval, plural
 from harness.report.table import table
-from harness.report.text import interval, plural
 
 HEADINGS = (
     *("contender", "where", "workers", "img/s", "efficiency", "ps img/s", "ps efficiency", "best of"),

@@ -17,7 +17,8 @@ from typing import Any, Literal, Protocol
 
 from harness.core.backend import backend
 from harness.core.plan import LaunchPlan
-from harness.core.spec import RunSpec, checked
+from harness.core.spec import RunSpec
+from harness.core.validation import checked
 from harness.errors import HarnessError, InvalidInput, RunFailed
 from harness.launch import failure, slurm
 from harness.launch.slurm import JobState, SlurmSilent

@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from harness.errors import HarnessError, InvalidInput, RunFailed
+from harness.files import write_atomically
 from harness.launch import slurm
 from harness.launch.script import Job
 from harness.launch.slurm import JobState
-from harness.records.measurement import FILE_NAME, Record, write_atomically
+from harness.records.measurement import FILE_NAME, Record
 from harness.records.measurement import read as read_record
 from harness.running import batch, submission
 from harness.running.run import AnyRun, Prepared, Run

@@ -19,22 +19,12 @@ from harness.core.backend import Backend, backend
 from harness.core.plan import Allocation, Interpreter, LaunchPlan, Node, complete, launch_plan, with_options
 from harness.core.spec import SYNTHETIC, RunSpec
 from harness.errors import HarnessError, InvalidInput, RunFailed
+from harness.files import write_atomically
 from harness.launch import local, ssh
 from harness.launch.hostfile import HostFile
 from harness.launch.watch import Progress, Watch
 from harness.records.checks import Rank, judge
-from harness.records.measurement import (
-    FILE_NAME,
-    AnyRecord,
-    Derived,
-    Record,
-    Repeat,
-    Status,
-    derive,
-    read,
-    write,
-    write_atomically,
-)
+from harness.records.measurement import FILE_NAME, AnyRecord, Derived, Record, Repeat, Status, derive, read, write
 from harness.version import harness_version
 from harness.worker import machine
 from harness.worker.agent.seating import Hosts

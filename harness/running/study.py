@@ -21,7 +21,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from harness.core import backend as backends
 from harness.core.backend import Backend
 from harness.core.contenders import contenders
-from harness.core.spec import RunSpec, Underscored, option_name
+from harness.core.spec import RunSpec, Underscored
+from harness.core.validation import mistake, option_name
 from harness.errors import InvalidInput
 from harness.launch.script import Sharing
 
@@ -170,7 +171,7 @@ class Study:
             options = backend.options(**own)
             return RunSpec(**fields, options=options.model_dump())
         except ValidationError as error:
-            path, reason = _first(error)
+            path, reason = mistake(error)
             raise self.complain(f"{where}{path and '.'}{path}", reason) from None
 
 
@@ -186,7 +187,7 @@ def read(file: Path) -> Study:
     try:
         return Study(file, StudyFile(**{"name": file.stem} | fields))
     except ValidationError as error:
-        path, reason = _first(error)
+        path, reason = mistake(error)
         raise InvalidInput(f"{file}: {path}: {reason}") from None
 
 
@@ -229,18 +230,3 @@ def _allowed(spec: RunSpec, backend: Backend) -> bool:
     except InvalidInput:
         return False
     return True
-
-
-def _first(error: ValidationError) -> tuple[str, str]:
-    """The path of the first wrong field, and what would be right."""
-    first = error.errors(include_url=False)[0]
-    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).lstrip(".")
-    if first["type"] == "extra_forbidden":
-        return path, "unknown field"
-    if first["type"] == "missing":
-        return path, "is required"
-    reason = first["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
-    if first["type"] == "string_pattern_mismatch":
-        reason = "must be letters, digits, '.', '_' and '-', and not begin with '.'"
-    self_explaining = first["type"] == "value_error" or isinstance(first["input"], dict | list)
-    return path, reason if self_explaining else f"{reason}, not {first['input']!r}"

@@ -10,10 +10,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from harness.errors import InvalidInput, RunFailed
+from harness.files import write_atomically
 from harness.launch import slurm
 from harness.launch.script import Job, Request, Sharing, Step, interleaved, script
 from harness.launch.slurm import SlurmSilent
-from harness.records.measurement import write_atomically
 from harness.running.run import AnyRun, Prepared
 from harness.worker.agent.seating import Hosts
 

@@ -14,10 +14,10 @@ from pydantic import TypeAdapter, ValidationError
 from harness import models
 from harness.core.spec import RunSpec, Training
 from harness.errors import InvalidInput, RunFailed
+from harness.files import write_atomically
 from harness.launch.watch import Watch
 from harness.records import training as training_record
 from harness.records.checks import Check, Epoch, Trained, judge_training
-from harness.records.measurement import write_atomically
 from harness.records.training import Figures, Resumed, TrainingRecord, derive, meets
 from harness.running.run import AnyRun, Prepared, cannot_write, reason_of, status_of
 from harness.worker.agent.seating import Hosts

@@ -13,7 +13,8 @@ import pytest
 from PIL import Image
 
 from harness import models
-from harness.core.spec import RunSpec, Training, checked, usual_decays
+from harness.core.spec import RunSpec, Training, usual_decays
+from harness.core.validation import checked
 from harness.errors import InvalidInput
 from harness.records import training as training_record
 from harness.records.checks import Epoch, Trained, judge_training
