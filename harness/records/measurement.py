@@ -33,18 +33,18 @@ class AnyRecord(Protocol):
     """What the records of measurements and of trainings have in common."""
 
     @property
-    def id(self) -> str: ...  # noqa: D102
+    def id(self) -> str: ...
     @property
-    def status(self) -> Status: ...  # noqa: D102
+    def status(self) -> Status: ...
     @property
-    def reason(self) -> str | None: ...  # noqa: D102
+    def reason(self) -> str | None: ...
     @property
-    def spec(self) -> RunSpec: ...  # noqa: D102
+    def spec(self) -> RunSpec: ...
     @property
     def problem(self) -> str | None:
         """Why a command that wanted this has failed; None if it got what it wanted."""
 
-    def to_json(self) -> str: ...  # noqa: D102
+    def to_json(self) -> str: ...
 
 
 class Repeat(Frozen):
