@@ -1,0 +1,1 @@
+"""The scaling model: law, fits, predictions and explanations."""
