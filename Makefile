@@ -41,11 +41,12 @@ test-slow: environments cluster-packages browser-packages  ## the tests that tak
 	$(VENV)/bin/python -m pytest -m "slow and alone" $(if $(UNTIL),--until $(UNTIL))
 	$(SIDE_BY_SIDE) -m "slow and not alone" $(if $(UNTIL),--until $(UNTIL))
 
-lint: $(VENV)/installed  ## ruff and mypy
+lint: $(VENV)/installed  ## ruff, mypy, and the directions of imports
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/mypy cluster/cluster.py
+	$(VENV)/bin/lint-imports
 
 format: $(VENV)/installed  ## let ruff lay out the code
 	$(VENV)/bin/ruff check --fix .

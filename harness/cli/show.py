@@ -23,8 +23,8 @@ def list_() -> None:
 @AS_JSON
 def list_backends(as_json: bool) -> None:
     """The backends, which of them can run here, and what the others lack."""
-    from harness.environments import readiness
     from harness.report import terminal
+    from harness.running import readiness
 
     found = readiness.survey()
     click.echo(json.dumps([vars(one) for one in found], indent=1) if as_json else terminal.readiness(found))

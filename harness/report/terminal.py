@@ -17,7 +17,6 @@ from harness.analysis.labels import count
 from harness.core.plan import LaunchPlan, Process
 from harness.core.spec import SYNTHETIC, RunSpec
 from harness.core.statistics import Summary
-from harness.environments.readiness import Readiness
 from harness.launch.script import Job, Step
 from harness.launch.slurm import JobState, SlurmSilent
 from harness.launch.watch import PHASES, Progress
@@ -26,6 +25,7 @@ from harness.records.training import TrainingRecord
 from harness.report import training
 from harness.report.table import table
 from harness.running.batch import Standing
+from harness.running.readiness import Readiness
 from harness.running.run import AnyRun, Prepared, Run
 from harness.running.training import TrainingRun
 

@@ -9,8 +9,8 @@ import pytest
 from harness.core import backend as backends
 from harness.core.backend import backend
 from harness.core.contenders import Contender, contenders
-from harness.environments import readiness
 from harness.errors import InvalidInput
+from harness.running import readiness
 from tests.conftest import Harness
 
 
