@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import os
 import resource
 import statistics
 import subprocess
 import sys
-import venv
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT, Harness
+from tests.conftest import Harness
 
 ANSWERS_WITHIN_S = 0.5
 BIG_PLAN_WITHIN_S = 1.0
@@ -69,7 +66,7 @@ def test_a_dry_run_needs_no_environment_and_leaves_nothing(harness: Harness, tmp
 
 
 def test_the_controller_imports_no_framework_and_answers_without_pandas() -> None:
-    code = "import sys, harness.cli, harness.run, harness.report.terminal; print(*sys.modules)"
+    code = "import sys, harness.cli, harness.running.run, harness.report.terminal; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"torch", "tensorflow", "pandas", "scipy"} & set(loaded)
 
@@ -89,35 +86,3 @@ def test_options_of_another_backend_are_refused_by_name(harness: Harness) -> Non
     done = harness("run", "--backend", "pytorch", "--ps", "2", "--dry-run")
     said = "harness: --ps is an option of distributed_replicated, parameter_server, not of pytorch\n"
     assert (done.code, done.stderr) == (2, said)
-
-
-def test_the_wheel_works_outside_the_checkout(tmp_path: Path) -> None:
-    """Everything a run needs is in the wheel: requirements, trainers, models. Dependencies come from this environment."""
-    subprocess.run(
-        [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", tmp_path, ROOT], check=True
-    )
-    (wheel,) = tmp_path.glob("*.whl")
-    home = tmp_path / "venv"
-    venv.create(home, with_pip=True)
-    python = home / "bin" / "python"
-    subprocess.run([python, "-m", "pip", "install", "--quiet", "--no-deps", wheel], check=True)
-    (site,) = home.glob("lib/*/site-packages")
-    dependencies = next(path for path in sys.path if path.endswith("site-packages"))
-    (site / "dependencies.pth").write_text(dependencies)
-    outside = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    shown = subprocess.run(
-        [home / "bin" / "harness", "run", "--backend", "parameter_server", "--dry-run", "--json"],
-        cwd=tmp_path,
-        env=outside,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    plan = json.loads(shown.stdout)["plan"]
-    assert plan["trainer"].startswith(str(site))
-    assert Path(plan["trainer"]).is_file()
-    assert Path(plan["processes"][0]["argv"][1]).is_file()
-    environments = subprocess.run(
-        [home / "bin" / "harness", "list", "environments"], env=outside, capture_output=True, text=True, check=True
-    )
-    assert "missing" in environments.stdout or "ready" in environments.stdout

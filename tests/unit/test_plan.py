@@ -131,7 +131,7 @@ def test_a_plan_is_its_golden_text() -> None:
     launch = plan(cluster(2), "parameter_server", {"ps": 1}, nodes=2)
     first, _, server = launch.as_dict()["processes"]
     trainer = launch.trainer
-    assert trainer.endswith("harness/backends/parameter_server/trainer/servers.py")
+    assert trainer.endswith("harness/backends/parameter_server/trainer/main.py")
     assert first["argv"][0] == "/env/bin/python"
     assert first["argv"][1].endswith("harness/worker/main.py")
     assert first["argv"][2:] == ("--run", "/scratch/run", "--index", "0")

@@ -24,13 +24,13 @@ worker=WORKER
 # task's number which process it is. The first process that fails ends all of them; so does --wait, in seconds, once one has left.
 measure() {
     local run=$1 repeat=$2 nodes=$3 tasks=$4 mpi=$5 python=$6
-    "$python" "$worker/seat.py" --run "$run" --repeat "$repeat" --address '{host}' \
+    "$python" "$worker/agent/seat.py" --run "$run" --repeat "$repeat" --address '{host}' \
         || { [ $? = 3 ]; return; }  # 3: it shall not be measured (again), which is no failure
     SLURM_HOSTFILE="$run/repeat-$repeat/hostfile" srun --distribution=arbitrary --nodes="$nodes" --ntasks="$tasks" --mpi="$mpi" \
         --kill-on-bad-exit=1 --wait=60 --overcommit --cpu-bind=none \
-        "$python" "$worker/task.py" --run "$run" --repeat "$repeat" </dev/null
+        "$python" "$worker/agent/task.py" --run "$run" --repeat "$repeat" </dev/null
     local code=$?
-    "$python" "$worker/seat.py" --run "$run" --repeat "$repeat" --ended "$code"
+    "$python" "$worker/agent/seat.py" --run "$run" --repeat "$repeat" --ended "$code"
     return "$code"
 }
 
