@@ -21,33 +21,38 @@ INTERRUPTED = 130  # what shells report for a program that Ctrl-C ended
 
 
 def main() -> NoReturn:
-    """Entry point of ``harness``: errors become one line and an exit code (2: the request, 1: the run)."""
+    """Entry point of ``harness``: an error becomes a message on stderr and an exit code."""
     # Looking for garbage after every 700 new objects takes a tenth of a short command's time, and finds nothing.
     gc.set_threshold(50_000, 20, 100)
     try:
         code = cli.main(standalone_mode=False)
         sys.stdout.flush()
-    except click.ClickException as error:
-        code = _complain(f"{_in_one_line(error.format_message())} (see `harness --help`)", 2)
-    except InvalidInput as error:
-        code = _complain(_in_one_line(str(error)), error.exit_code)
-    except HarnessError as error:
-        code = _complain(str(error), error.exit_code)
-    except (KeyboardInterrupt, click.Abort):
-        code = _complain("interrupted; no process is left running", INTERRUPTED)
-    except BrokenPipeError:
-        _abandon_stdout()  # its reader has gone and wants to hear nothing more
-        code = 1
-    except OSError as error:
-        _abandon_stdout()
-        code = _complain(f"{error.filename or 'cannot write the output'}: {error.strerror}", 1)
+    except (Exception, KeyboardInterrupt) as error:
+        if isinstance(error, OSError):
+            _abandon_stdout()
+        message, code = complaint(error)
+        if message:
+            clear = CLEAR_LINE if sys.stderr.isatty() else ""  # of the progress that the error cut short
+            print(f"{clear}harness: {message}", file=sys.stderr)
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _complain(message: str, code: int) -> int:
-    clear = CLEAR_LINE if sys.stderr.isatty() else ""  # of the progress that the error cut short
-    print(f"{clear}harness: {message}", file=sys.stderr)
-    return code
+def complaint(error: BaseException) -> tuple[str, int]:
+    """The message for an error and the exit code (2: the request, 1: the run); a defect of harness is raised again."""
+    match error:
+        case click.ClickException():
+            return f"{_in_one_line(error.format_message())} (see `harness --help`)", 2
+        case InvalidInput():
+            return _in_one_line(str(error)), error.exit_code
+        case HarnessError():
+            return str(error), error.exit_code
+        case KeyboardInterrupt() | click.Abort():
+            return "interrupted; no process is left running", INTERRUPTED
+        case BrokenPipeError():
+            return "", 1  # whoever read the output has gone and wants to hear nothing more
+        case OSError():
+            return f"{error.filename or 'cannot write the output'}: {error.strerror}", 1
+    raise error
 
 
 def _in_one_line(message: str) -> str:

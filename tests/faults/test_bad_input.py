@@ -179,10 +179,10 @@ def things(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(("arguments", "said"), WRONG, ids=lambda value: " ".join(value)[:60].replace("\n", " "))
 @pytest.mark.usefixtures("environment")
 def test_a_wrong_request_is_refused_in_one_line(
-    harness: Harness, things: Path, arguments: list[str], said: list[str]
+    refused: Harness, things: Path, arguments: list[str], said: list[str]
 ) -> None:
     before = set(things.rglob("*"))
-    refused_in_one_line(harness(*arguments), *said)
+    refused_in_one_line(refused(*arguments), *said)
     made = set(things.rglob("*")) - before
     assert made <= {things / "runs"}, "nothing but an empty folder for runs may be there"
 

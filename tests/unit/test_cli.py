@@ -6,47 +6,44 @@ import resource
 import statistics
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import Harness
 
-ANSWERS_WITHIN_S = 0.5
-BIG_PLAN_WITHIN_S = 1.0
+# In place of seconds, which differ from machine to machine: so many times what Python takes to load the two libraries
+# that no command does without.
+LIBRARIES = [sys.executable, "-c", "import click, pydantic.root_model"]
+ANSWERS_WITHIN = 3.5
+BIG_PLAN_WITHIN = 6.5
 
 
-def seconds(harness: Harness, *arguments: str) -> float:
-    """What a command computes (the median of three calls). Waiting for a busy machine's cores is not its fault."""
+def cpu_s(argv: Sequence[str | Path], folder: Path) -> float:
+    """What a command computes (the median of three calls). It is not to blame for waiting for a busy machine's cores."""
 
     def once() -> float:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        assert harness(*arguments).code == 0
+        subprocess.run(argv, cwd=folder, stdout=subprocess.DEVNULL, check=True)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
 
     return statistics.median(once() for _ in range(3))
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["run", "--backend", "pytorch", "--nodes", "4", "--dry-run"]])
-def test_help_and_dry_run_answer_at_once(harness: Harness, arguments: list[str]) -> None:
-    assert seconds(harness, *arguments) < ANSWERS_WITHIN_S
+HELP = ["--help"]
+DRY_RUN = ["run", "--backend", "pytorch", "--nodes", "4", "--dry-run"]
+SERVERS = ["--backend", "parameter_server", "--nodes", "512", "--ps", "116"]
+BIG_PLAN = ["run", *SERVERS, "--model", "inception3", "--dry-run"]
 
 
-def test_512_nodes_with_116_servers_are_shown_within_a_second(harness: Harness) -> None:
-    big = [
-        "run",
-        "--backend",
-        "parameter_server",
-        "--nodes",
-        "512",
-        "--ps",
-        "116",
-        "--model",
-        "inception3",
-        "--dry-run",
-    ]
-    assert seconds(harness, *big) < BIG_PLAN_WITHIN_S
+@pytest.mark.parametrize(
+    ("arguments", "limit"), [(HELP, ANSWERS_WITHIN), (DRY_RUN, ANSWERS_WITHIN), (BIG_PLAN, BIG_PLAN_WITHIN)]
+)
+def test_help_and_dry_runs_answer_at_once(tmp_path: Path, arguments: list[str], limit: float) -> None:
+    """Also that of 512 nodes and 116 servers."""
+    assert cpu_s([sys.executable, "-m", "harness", *arguments], tmp_path) < limit * cpu_s(LIBRARIES, tmp_path)
 
 
 def test_a_dry_run_shows_every_process_and_the_bytes_of_every_server(harness: Harness) -> None:
