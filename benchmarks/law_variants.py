@@ -24,7 +24,7 @@ from harness.predict.observations import Group, groups
 from harness.predict.parameters import Parameters
 from harness.predict.problem import IN_NO_ORDER, ORDERED, Structure
 from harness.predict.profile import profile
-from harness.report.table import table
+from harness.report.text.table import table
 from harness.results import rows as results
 
 SYSTEMS = ("Piz Daint XC50 P100", "EC2 p2.xlarge K80", "EC2 p2.8xlarge K80")

@@ -29,7 +29,7 @@ from scipy.stats import f, t
 from harness.core.contenders import contenders
 from harness.errors import InvalidInput
 from harness.records import training
-from harness.report.table import table
+from harness.report.text.table import table
 
 GLOBAL_BATCH = 32
 SCHEDULE = ["--epochs", "12", "--learning-rate", "0.05", "--warmup-epochs", "1"]

@@ -38,7 +38,7 @@ def table(sources: tuple[str, ...], baseline: int | None, style: str, stragglers
 
     With --json: the points of all scaling curves, with the best configuration at each size.
     """
-    from harness.report import comparison, report2017
+    from harness.report.text import comparison, report2017
 
     frame = _loaded(sources)
     if as_json:
@@ -67,7 +67,7 @@ def verdict(sources: tuple[str, ...], margin: str, as_json: bool) -> None:
     Only runs that are alike are compared (docs/verdict.md). The exit code is 0 whatever the answer is.
     """
     from harness.analysis import verdict as verdicts
-    from harness.report import verdict as report
+    from harness.report.text import verdict as report
 
     share = share_of("--margin", margin, zero=False)
     found = verdicts.verdict(_loaded(sources), share)

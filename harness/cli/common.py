@@ -16,7 +16,7 @@ from harness.errors import InvalidInput, RunFailed
 
 if TYPE_CHECKING:
     from harness.records.measurement import AnyRecord
-    from harness.report.terminal import ProgressLine
+    from harness.report.text.terminal import ProgressLine
     from harness.running.run import AnyRun
     from harness.running.where import Where
 

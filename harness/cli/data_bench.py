@@ -80,7 +80,7 @@ def _progress(rounds: int) -> Progress:
 
 def _text(turns: dict[str, list[Turn]]) -> str:
     from harness.datasets.bench import Speed
-    from harness.report.table import table
+    from harness.report.text.table import table
 
     head = ["pipeline", "img/s", "per core", "lowest – highest", "processor time per image"]
     rows = [

@@ -92,7 +92,7 @@ def data_convert(
     ILSVRC2012_img_train.tar and perhaps ILSVRC2012_img_val.tar. What was interrupted goes on with the same command.
     """
     from harness.datasets import convert, sources
-    from harness.report.terminal import CountLine
+    from harness.report.text.terminal import CountLine
 
     processes = workers or len(os.sched_getaffinity(0))
     classes, images = CountLine("classes listed", enabled=not quiet), CountLine("images", enabled=not quiet)
@@ -142,7 +142,7 @@ def data_check(path: Path, decode: bool, classes: int | None, workers: int | Non
     anything is wrong.
     """
     from harness.datasets import check
-    from harness.report.terminal import CountLine
+    from harness.report.text.terminal import CountLine
 
     processes = workers or len(os.sched_getaffinity(0))
     with signals_interrupt(), _problems(path):

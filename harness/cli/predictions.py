@@ -111,7 +111,7 @@ def _predict(**given: Any) -> None:
     `harness predict --site daint --model inception3 --backend parameter_server --nodes 1..512 --ps best`
     """
     from harness.predict import forecast
-    from harness.report import prediction
+    from harness.report.text import prediction
 
     what, basis = _asked(given)
     sizes = sizes_of(given["nodes"])
@@ -303,7 +303,7 @@ def fit(sources: tuple[str, ...], hold_out: str | None, data: str, forward_share
     """
     from harness.predict import fitting, holdout
     from harness.predict.observations import groups, informative
-    from harness.report import prediction
+    from harness.report.text import prediction
     from harness.results import rows as results
 
     condition = holdout.condition(hold_out) if hold_out else None
@@ -332,7 +332,7 @@ def _explain(**given: Any) -> None:
     `harness explain --site daint --model inception3 --backend parameter_server --nodes 128 --ps 116`
     """
     from harness.predict import explain as explaining
-    from harness.report import prediction
+    from harness.report.text import prediction
 
     if given["record"] is not None:
         _explain_record(given)
@@ -363,7 +363,7 @@ def _explain_record(given: dict[str, Any]) -> None:
     from harness.predict.forecast import What
     from harness.predict.observations import step_of
     from harness.records.measurement import FILE_NAME, read
-    from harness.report import prediction
+    from harness.report.text import prediction
     from harness.results import rows as results
 
     describing = ("nodes", "ps", "backend", "site", "throughput", "network")

@@ -45,7 +45,7 @@ def _compare(
     `harness baseline save before-upgrade runs/` … `harness compare before-upgrade runs/`
     """
     from harness.analysis import regression
-    from harness.report import regression as report
+    from harness.report.text import regression as report
     from harness.results import rows as results
 
     rule = regression.Rule(test, share_of("--alpha", alpha, below=0.5, zero=False), share_of("--threshold", threshold))
@@ -65,7 +65,7 @@ def _compare(
 
 def _conclude(found: Comparison) -> None:
     """End with the exit code that scripts rely on."""
-    from harness.report import regression as report
+    from harness.report.text import regression as report
 
     if found.regressions:
         raise GotSlower(report.failure(found))
@@ -128,7 +128,7 @@ def history(sources: tuple[str, ...], as_json: bool) -> None:
     RESULTS are folders with records, record.json files, and names of baselines. A measurement needs 6 runs.
     """
     from harness.analysis import history as histories
-    from harness.report import history as report
+    from harness.report.text import history as report
     from harness.results import rows as results
 
     found = histories.find(results.load(sources, status=None, told=reading()))
@@ -167,7 +167,7 @@ def save(name: str, sources: tuple[str, ...], note: str, replace: bool, as_json:
 def list_baselines(as_json: bool) -> None:
     """The baselines, with what they hold."""
     from harness.core.text import minute
-    from harness.report.table import table
+    from harness.report.text.table import table
     from harness.results import baselines
 
     found = baselines.all_saved()
@@ -189,7 +189,7 @@ def list_baselines(as_json: bool) -> None:
 @AS_JSON
 def show(name: str, as_json: bool) -> None:
     """Show where the baseline NAME comes from, and the table of its records."""
-    from harness.report import comparison
+    from harness.report.text import comparison
     from harness.results import baselines
     from harness.results import rows as results
 

@@ -33,7 +33,7 @@ def report(sources: tuple[str, ...], output: str, title: str | None, figures: st
     """
     from datetime import UTC, datetime
 
-    from harness.report import assemble, page
+    from harness.report.page import assemble, document
     from harness.results import rows
 
     chosen = list_of("--format", formats, ["png", "svg"])
@@ -46,12 +46,12 @@ def report(sources: tuple[str, ...], output: str, title: str | None, figures: st
         raise InvalidInput(f"{', '.join(sources)}: no results in there; every run writes a record.json")
     made = assemble.page(frame, sources, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC", title)
     if output == "-":
-        click.echo(page.render(made))
+        click.echo(document.render(made))
     else:
-        page.write(page.render(made), Path(output))
+        document.write(document.render(made), Path(output))
         click.echo(f"{output}: {assemble.summary(made)}")
     if figures:
-        from harness.report import static
+        from harness.report.page import static
 
         drawn = [figure for section in made.sections for figure in section.figures]
         written = static.write(drawn, Path(figures), chosen)

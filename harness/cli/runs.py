@@ -38,7 +38,7 @@ def _run(**given: Any) -> None:
     """
     from harness.core.spec import RunSpec
     from harness.records.measurement import FILE_NAME, Record
-    from harness.report import terminal
+    from harness.report.text import terminal
     from harness.running import run
 
     if given["backend"] is None:
@@ -68,7 +68,7 @@ def _run_both(real: Prepared, where: Where, given: dict[str, Any]) -> None:
     from harness.analysis.io_overhead import io_overhead
     from harness.core.spec import SYNTHETIC
     from harness.records.measurement import FILE_NAME, Record
-    from harness.report import terminal
+    from harness.report.text import terminal
     from harness.running import run
 
     if real.spec.data == SYNTHETIC:
@@ -103,7 +103,7 @@ def _compare(**given: Any) -> None:
     from harness.core.contenders import contenders
     from harness.core.spec import RunSpec
     from harness.records.measurement import FILE_NAME, Record
-    from harness.report import terminal
+    from harness.report.text import terminal
     from harness.running import run
 
     text, sizes = given.pop("backends"), list_of("--nodes", given.pop("nodes"), ["1", "2"])
@@ -140,7 +140,7 @@ def _compare(**given: Any) -> None:
 
 def carry_out(runs: Sequence[AnyRun], where: Where, given: dict[str, Any]) -> list[AnyRecord] | None:
     """Measure or train here or have it done by a batch system; None when nobody waits for that."""
-    from harness.report import terminal
+    from harness.report.text import terminal
     from harness.running import run, submission
     from harness.running.where import no_batch_system
 
@@ -164,7 +164,7 @@ def carry_out(runs: Sequence[AnyRun], where: Where, given: dict[str, Any]) -> li
 
 def dry_run(prepared: Prepared, where: Where, as_json: bool) -> str:
     """What would be done, for people or scripts."""
-    from harness.report import terminal
+    from harness.report.text import terminal
 
     scripts = where.scripts([prepared])
     if as_json:
@@ -174,7 +174,7 @@ def dry_run(prepared: Prepared, where: Where, as_json: bool) -> str:
 
 
 def _dry_run_of_all(prepared: list[Prepared], where: Where) -> str:
-    from harness.report import terminal
+    from harness.report.text import terminal
 
     return "\n\n".join([*where.scripts(prepared), *map(terminal.plan, prepared)])
 
@@ -230,7 +230,7 @@ RUN_DIRS = click.argument("paths", nargs=-1, metavar="[RUN_DIR]...", type=click.
 @AS_JSON
 def status(paths: tuple[Path, ...], as_json: bool) -> None:
     """How far runs on a cluster are: their jobs' states, the repeats or epochs that have ended.  [default: all in runs/]"""
-    from harness.report import terminal
+    from harness.report.text import terminal
     from harness.running import batch
 
     found = batch.standings([batch.reopen(folder) for folder in batch.find(paths or [Path("runs")])])
@@ -247,7 +247,7 @@ def collect(paths: tuple[Path, ...], wait: bool, quiet: bool, as_json: bool) -> 
 
     Exits with 1 if a run has failed; one that is still queued or running is left alone.
     """
-    from harness.report import terminal
+    from harness.report.text import terminal
     from harness.running import batch
 
     runs = [batch.reopen(folder) for folder in batch.find(paths or [Path("runs")])]

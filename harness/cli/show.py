@@ -23,7 +23,7 @@ def list_() -> None:
 @AS_JSON
 def list_backends(as_json: bool) -> None:
     """The backends, which of them can run here, and what the others lack."""
-    from harness.report import terminal
+    from harness.report.text import terminal
     from harness.running import readiness
 
     found = readiness.survey()
@@ -83,7 +83,7 @@ def list_sites(as_json: bool) -> None:
 @AS_JSON
 def list_references(as_json: bool) -> None:
     """The published measurements that come with harness, by system, software and source."""
-    from harness.report import terminal
+    from harness.report.text import terminal
     from harness.results import published
 
     found = published.groups(published.select())

@@ -28,7 +28,7 @@ def _study_run(**given: Any) -> None:
 
     Exits with 1 if a point has no number in the end; the others go on without it.
     """
-    from harness.report import terminal
+    from harness.report.text import terminal
     from harness.running import campaign
 
     file, where = described(given)
@@ -55,7 +55,7 @@ def measured(file: Study, where: Where, given: dict[str, Any]) -> tuple[list[Sta
 
 def _measure(current: Campaign, work: list[Work], given: dict[str, Any]) -> None:
     """Measure ``work`` here or have it measured by a batch system, and wait for that unless nobody wants to."""
-    from harness.report import terminal
+    from harness.report.text import terminal
     from harness.running import campaign, run
     from harness.running.where import no_batch_system
 
@@ -94,7 +94,7 @@ def _named(given: dict[str, Any]) -> str:
 
 
 def _study_plan(current: Campaign, given: dict[str, Any]) -> str:
-    from harness.report import terminal
+    from harness.report.text import terminal
     from harness.running import submission
 
     found, work = current.standings(), current.work(given["retry_failed"], checked=False)
@@ -175,7 +175,7 @@ def _campaign(given: dict[str, Any]) -> Campaign:
 
 
 def _show(current: Campaign, given: dict[str, Any]) -> list[Standing]:
-    from harness.report import terminal
+    from harness.report.text import terminal
 
     found = current.standings()
     click.echo(json.dumps([one.as_dict() for one in found]) if given["as_json"] else terminal.study(found))

@@ -44,7 +44,7 @@ def _train(**given: Any) -> None:
     `harness train --backend pytorch --nodes 2 --data PATH --until top1=0.76`
     """
     from harness.records.training import FILE_NAME, TrainingRecord
-    from harness.report import training as told
+    from harness.report.text import training as told
     from harness.running.training import TrainingRun
 
     spec = _spec(given)

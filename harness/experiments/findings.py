@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from harness.experiments.points import Interval, Point
-from harness.report.figures import Figure
+from harness.report.page.figures import Figure
 
 Answer = Literal["yes", "no", "cannot say"]
 

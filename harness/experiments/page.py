@@ -15,7 +15,7 @@ from harness.errors import InvalidInput
 from harness.experiments import ANALYSIS
 from harness.experiments.findings import Analysis, Compared
 from harness.files import whole_file
-from harness.report.table import table
+from harness.report.text.table import table
 
 if TYPE_CHECKING:
     import pandas
@@ -28,7 +28,7 @@ RIGHT = {1, 2, 3, 4, 5, 6, 7}
 
 def write(analysis: Analysis, frame: pandas.DataFrame, folder: Path, note: str | None = None) -> list[Path]:
     """Write the page, its figures and its data into ``folder``. Raises InvalidInput if that cannot be written."""
-    from harness.report import static
+    from harness.report.page import static
 
     drawn = static.write(analysis.figures, folder, FORMATS)
     texts = {

@@ -20,7 +20,7 @@ from harness.errors import InvalidInput
 from harness.experiments import STUDIES
 from harness.experiments.findings import Analysis, Answer, Compared, Finding, beyond
 from harness.experiments.points import Interval, Point, Predictor, Spread, by_law, chosen, fitted_rate, of_frame, ratio
-from harness.report.figures import Axis, Figure, Series, Style, decade_ticks, measured_ticks
+from harness.report.page.figures import Axis, Figure, Series, Style, decade_ticks, measured_ticks
 
 if TYPE_CHECKING:
     import pandas

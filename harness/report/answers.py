@@ -30,7 +30,7 @@ from harness.predict.fitting import Fit, mean_error
 from harness.predict.forecast import Basis, Prediction, What
 from harness.predict.holdout import HeldOut, condition, hold_out
 from harness.predict.observations import Group, Observation, groups, informative
-from harness.report import verdict as verdict_report
+from harness.report.text import verdict as verdict_report
 
 if TYPE_CHECKING:
     import pandas

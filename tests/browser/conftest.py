@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from harness.report import assemble, page
+from harness.report.page import assemble, document
 from harness.results import rows
 from tests import made
 from tests.browser import sample
@@ -91,7 +91,7 @@ def report(records: Path) -> Path:
     return write(assemble.page(rows.load(sources, status=None), sources, "now"), records.parent / "report.html")
 
 
-def write(made_page: page.Page, file: Path) -> Path:
+def write(made_page: document.Page, file: Path) -> Path:
     """``made_page`` as a file."""
-    page.write(page.render(made_page), file)
+    document.write(document.render(made_page), file)
     return file

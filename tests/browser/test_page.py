@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.report import assemble
+from harness.report.page import assemble
 from harness.results import rows as results
 from tests import made
 from tests.browser import sample

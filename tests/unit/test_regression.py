@@ -17,7 +17,7 @@ from harness.analysis.regression import Comparison, Rule, compare, judge
 from harness.errors import InvalidInput
 from harness.records import measurement
 from harness.records.measurement import Record
-from harness.report import regression as report
+from harness.report.text import regression as report
 from harness.results import index
 from harness.results import rows as results
 from tests import made

@@ -19,9 +19,20 @@ from matplotlib.patches import Rectangle
 from harness.core import contenders
 from harness.predict import observations
 from harness.records.measurement import Record
-from harness.report import assemble, figures, lines, modelled, page, palette, plotly, run_figures, static, tables
-from harness.report.figures import Axis, Facets, Figure, Mark, Series, Style
-from harness.report.tables import Section
+from harness.report.page import (
+    assemble,
+    document,
+    figures,
+    lines,
+    modelled,
+    palette,
+    plotly,
+    run_figures,
+    static,
+    tables,
+)
+from harness.report.page.figures import Axis, Facets, Figure, Mark, Series, Style
+from harness.report.page.tables import Section
 from harness.results import rows
 from tests import made
 from tests.browser import sample
@@ -180,10 +191,10 @@ def test_of_long_histories_the_latest_runs_are_shown_and_counted(
 
 def test_a_run_is_filtered_by_what_it_is_and_no_row_is_lost(tmp_path: Path) -> None:
     frame = loaded(tmp_path, made.record("pytorch"), made.record("horovod", status="failed", reason="why"))
-    document = page.data(assemble.page(frame, ["x"], "now"))
-    assert [sum(column) for column in zip(*document["runs"], strict=True)][1:] == [2, 1]
-    assert len(document["tables"]["runs"]["facets"]) == 2
-    assert document["tables"]["without-number"]["columns"][-2]["words"] == ["why"]
+    embedded = document.data(assemble.page(frame, ["x"], "now"))
+    assert [sum(column) for column in zip(*embedded["runs"], strict=True)][1:] == [2, 1]
+    assert len(embedded["tables"]["runs"]["facets"]) == 2
+    assert embedded["tables"]["without-number"]["columns"][-2]["words"] == ["why"]
 
 
 def test_more_runs_than_a_page_can_list_are_counted_and_the_latest_listed(
@@ -326,7 +337,7 @@ def test_columns_spans_and_bands_are_the_same_in_the_page_and_in_files() -> None
 
 def test_no_text_ends_the_element_that_holds_the_data() -> None:
     text = "</script><!--<script>\u2028"
-    embedded = page.embedded({"reason": text})
+    embedded = document.embedded({"reason": text})
     assert "<" not in embedded and "\u2028" not in embedded and json.loads(embedded) == {"reason": text}
 
 
@@ -352,7 +363,7 @@ def test_the_verdict_stands_first_with_its_table_and_what_was_not_equal(tmp_path
     verdict = made_page.sections[0]
     assert verdict.answer.startswith("Yes. On daint:gpu") and len(verdict.tables[0].rows) == 2
     assert "transport: gloo against grpc" in dict(verdict.lists)["What was not equal"][0]
-    text = page.render(made_page)
+    text = document.render(made_page)
     assert f'<p class="answer">{verdict.answer[:40]}' in text and 'data-table="verdict"' in text
 
 
@@ -365,7 +376,7 @@ def test_a_change_of_level_is_marked_in_its_history(tmp_path: Path) -> None:
 
 
 def test_texts_of_records_are_texts_in_the_page(tmp_path: Path) -> None:
-    text = page.render(assemble.page(loaded(tmp_path, made.record(site="<b>daint")), ["<i>x"], "now"))
+    text = document.render(assemble.page(loaded(tmp_path, made.record(site="<b>daint")), ["<i>x"], "now"))
     assert "<b>daint" not in text and "<i>x" not in text and "&lt;i&gt;x" in text
 
 
@@ -388,7 +399,7 @@ def test_curves_and_texts_stand_out_from_the_background(theme: palette.Theme) ->
 
 
 def test_the_style_sheet_has_texts_of_enough_contrast_on_all_its_backgrounds() -> None:
-    style = (page.TEMPLATES / "page.css").read_text()
+    style = (document.TEMPLATES / "page.css").read_text()
     blocks = re.findall(
         r"--paper: (#\w+); --raised: (#\w+); --ink: (#\w+); --muted: (#\w+);.*?--link: (#\w+); --mark: (#\w+)", style
     )

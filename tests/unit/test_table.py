@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import InvalidInput
-from harness.report import comparison, report2017, terminal
+from harness.report.text import comparison, report2017, terminal
 from harness.results import published
 from harness.results import rows as results
 from tests import made

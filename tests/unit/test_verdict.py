@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from harness.analysis.verdict import Comparison, Verdict, verdict
-from harness.report import verdict as words
+from harness.report.text import verdict as words
 from harness.results import rows as results
 from tests import made
 from tests.conftest import Harness

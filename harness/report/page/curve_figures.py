@@ -9,11 +9,11 @@ from dataclasses import replace
 from harness.analysis import scaling
 from harness.analysis.scaling import Configuration, Interval, Overhead, Point
 from harness.core.text import plural
-from harness.report import provenance
-from harness.report.figures import Axis, Figure, Series, Style, decade_ticks, measured_ticks, panel_name, slug
-from harness.report.lines import Line
-from harness.report.palette import LIGHT
-from harness.report.provenance import Runs
+from harness.report.page import provenance
+from harness.report.page.figures import Axis, Figure, Series, Style, decade_ticks, measured_ticks, panel_name, slug
+from harness.report.page.lines import Line
+from harness.report.page.palette import LIGHT
+from harness.report.page.provenance import Runs
 
 STRONG_SIZES = 3  # batch sizes that happen to make a global batch at two sizes are no strong scaling
 

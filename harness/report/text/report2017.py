@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from harness.analysis import scaling
 from harness.analysis.scaling import Curve, Overhead, Point
 from harness.core.text import interval, percent, plural
-from harness.report.comparison import with_number
-from harness.report.table import table
+from harness.report.text.comparison import with_number
+from harness.report.text.table import table
 
 if TYPE_CHECKING:
     import pandas

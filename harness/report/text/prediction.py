@@ -15,7 +15,7 @@ from harness.predict.forecast import Basis, Prediction, What
 from harness.predict.holdout import HeldOut
 from harness.predict.law import COMPUTE
 from harness.predict.observations import Observation, informative
-from harness.report.table import table
+from harness.report.text.table import table
 
 Fitted = tuple[Fit, tuple[float, ...], HeldOut | None]  # with the errors of leaving one out
 

@@ -13,7 +13,7 @@ from harness.analysis.differences import NOTHING, Difference
 from harness.analysis.labels import count
 from harness.analysis.pairing import Unpaired
 from harness.analysis.regression import CHANGED, FAILING, VERDICTS, Comparison, Interval, Pair, Rule, Total, Verdict
-from harness.report.table import table
+from harness.report.text.table import table
 
 SCHEMA = "harness.comparison/1"
 _LISTED = 40  # pairs without a significant change that a terminal shows; the others are counted

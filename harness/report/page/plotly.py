@@ -12,7 +12,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from harness.report.figures import COLUMN, SPAN, TOLD_ONCE, Axis, Figure, Series, Style
+from harness.report.page.figures import COLUMN, SPAN, TOLD_ONCE, Axis, Figure, Series, Style
 
 HOVER_WIDTH = 76  # characters
 SIZE = {"curve": 8, "accent": 6}

@@ -17,9 +17,9 @@ from typing import Any
 
 from harness.errors import HarnessError, InvalidInput
 from harness.files import whole_file
-from harness.report import palette, plotly
-from harness.report.figures import Facets
-from harness.report.tables import Section, Table
+from harness.report.page import palette, plotly
+from harness.report.page.figures import Facets
+from harness.report.page.tables import Section, Table
 
 TEMPLATES = Path(__file__).parent / "templates"
 TITLES = {

@@ -17,7 +17,7 @@ from harness.analysis.scaling import Configuration, Curve, Point
 from harness.core.statistics import scaling_efficiency
 from harness.core.text import interval, percent, plural
 from harness.errors import InvalidInput
-from harness.report.table import table
+from harness.report.text.table import table
 
 if TYPE_CHECKING:
     import pandas

@@ -17,12 +17,12 @@ from harness.predict.forecast import Bound, held
 from harness.predict.law import COMPUTE, WORKER
 from harness.predict.profile import profile
 from harness.predict.timeline import Kind, Span, Timeline, timeline
-from harness.report import provenance
-from harness.report.curve_figures import distinct
-from harness.report.figures import Axis, Figure, Series, Style, decade_ticks, measured_ticks, slug
-from harness.report.lines import DASHES, Line
-from harness.report.modelled import Explained, Modelled, Size
-from harness.report.provenance import Runs
+from harness.report.page import provenance
+from harness.report.page.curve_figures import distinct
+from harness.report.page.figures import Axis, Figure, Series, Style, decade_ticks, measured_ticks, slug
+from harness.report.page.lines import DASHES, Line
+from harness.report.page.modelled import Explained, Modelled, Size
+from harness.report.page.provenance import Runs
 
 MB = 1e-6
 GREY = Style(None, "square")

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from harness.analysis import scaling
 from harness.analysis.scaling import Curve
-from harness.report.figures import Dash, Facets, Marker, Style
-from harness.report.palette import LIGHT
+from harness.report.page.figures import Dash, Facets, Marker, Style
+from harness.report.page.palette import LIGHT
 
 if TYPE_CHECKING:
     import pandas

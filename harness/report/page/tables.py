@@ -13,12 +13,12 @@ from harness.analysis.verdict import Verdict
 from harness.predict.fitting import LEVEL, mean_error
 from harness.predict.observations import informative
 from harness.records.measurement import FILE_NAME
-from harness.report import provenance
-from harness.report.figures import Facets, Figure
-from harness.report.lines import Line
-from harness.report.modelled import MOST_FITTED, Explained
-from harness.report.provenance import Runs
-from harness.report.verdict import contender, mark
+from harness.report.page import provenance
+from harness.report.page.figures import Facets, Figure
+from harness.report.page.lines import Line
+from harness.report.page.modelled import MOST_FITTED, Explained
+from harness.report.page.provenance import Runs
+from harness.report.text.verdict import contender, mark
 
 if TYPE_CHECKING:
     import pandas

@@ -14,7 +14,7 @@ from harness.core.text import minute, plural
 if TYPE_CHECKING:
     import pandas
 
-    from harness.report.lines import Line
+    from harness.report.page.lines import Line
 
 COLUMNS = (
     *("origin", "source", "system", "software", "transport", "model", "data", "transport_seen", "started", "note"),

@@ -13,7 +13,7 @@ from typing import Any
 from harness.analysis.scaling import Interval, Point
 from harness.analysis.verdict import AtSize, Comparison, Overall, Verdict
 from harness.core.text import interval, plural
-from harness.report.table import table
+from harness.report.text.table import table
 
 HEADINGS = (
     *("contender", "where", "workers", "img/s", "efficiency", "ps img/s", "ps efficiency", "best of"),

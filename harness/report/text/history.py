@@ -10,8 +10,8 @@ from harness.analysis.differences import NOTHING
 from harness.analysis.history import FEWEST, LEVEL, Change, History, Series
 from harness.analysis.labels import count
 from harness.core.text import minute
-from harness.report.regression import percent, some_differences
-from harness.report.table import table
+from harness.report.text.regression import percent, some_differences
+from harness.report.text.table import table
 
 SCHEMA = "harness.history/1"
 

@@ -22,8 +22,8 @@ from harness.launch.slurm import JobState, SlurmSilent
 from harness.launch.watch import PHASES, Progress
 from harness.records.measurement import AnyRecord, Record
 from harness.records.training import TrainingRecord
-from harness.report import training
-from harness.report.table import table
+from harness.report.text import training
+from harness.report.text.table import table
 from harness.running.batch import Standing
 from harness.running.readiness import Readiness
 from harness.running.run import AnyRun, Prepared, Run
@@ -275,7 +275,7 @@ def with_interval(values: Summary) -> str:
 
 def comparison(records: Sequence[Record]) -> str:
     """The table of several runs, as ``harness table`` prints it of their records."""
-    from harness.report import comparison as comparisons
+    from harness.report.text import comparison as comparisons
     from harness.results import index  # here, as they are for tables only
     from harness.results import rows as results
 

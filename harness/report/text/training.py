@@ -14,7 +14,7 @@ from harness.running.training import TrainingRun
 
 def summary(record: TrainingRecord, path: Path) -> str:
     """The outcome of a completed training."""
-    from harness.report.terminal import describe
+    from harness.report.text.terminal import describe
 
     last = record.epochs[-1]
     lines = [describe(record.spec), f"  schedule    {_schedule(record.spec)}", f"  accuracy    {_accuracy(record)}"]

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.errors import InvalidInput
-from harness.report.figures import COLUMN, SPAN, TOLD_ONCE, Axis, Dash, Figure, Marker, Series, Style
-from harness.report.palette import LIGHT
+from harness.report.page.figures import COLUMN, SPAN, TOLD_ONCE, Axis, Dash, Figure, Marker, Series, Style
+from harness.report.page.palette import LIGHT
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

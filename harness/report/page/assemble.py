@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 from harness import __version__
 from harness.analysis import history
 from harness.analysis import verdict as verdicts
-from harness.report import curve_figures, lines, model_figures, modelled, provenance, run_figures, tables
-from harness.report import verdict as report
-from harness.report.figures import Figure, Mark
-from harness.report.modelled import Explained
-from harness.report.page import Page
-from harness.report.provenance import Runs
-from harness.report.tables import Section, Table
+from harness.report.page import curve_figures, lines, model_figures, modelled, provenance, run_figures, tables
+from harness.report.page.document import Page
+from harness.report.page.figures import Figure, Mark
+from harness.report.page.modelled import Explained
+from harness.report.page.provenance import Runs
+from harness.report.page.tables import Section, Table
+from harness.report.text import verdict as report
 
 if TYPE_CHECKING:
     import pandas

@@ -15,8 +15,8 @@ from harness.predict.explain import Explanation, partitioned, sentences
 from harness.predict.fitting import Fit
 from harness.predict.forecast import Basis, Prediction, What
 from harness.predict.observations import Group, Observation, groups, work_of
-from harness.report.figures import Facets
-from harness.report.lines import Line
+from harness.report.page.figures import Facets
+from harness.report.page.lines import Line
 
 if TYPE_CHECKING:
     import pandas

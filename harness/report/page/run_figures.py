@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from harness.analysis.history import FEWEST
 from harness.errors import InvalidInput
-from harness.report import provenance
-from harness.report.figures import Axis, Facets, Figure, Mark, Series, Style, panel_name, slug
-from harness.report.lines import Line
-from harness.report.provenance import Runs
+from harness.report.page import provenance
+from harness.report.page.figures import Axis, Facets, Figure, Mark, Series, Style, panel_name, slug
+from harness.report.page.lines import Line
+from harness.report.page.provenance import Runs
 
 if TYPE_CHECKING:
     import pandas
