@@ -40,7 +40,7 @@ class Task:
 
     def start(self) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            [sys.executable, str(WORKER / "task.py"), "--run", str(self.folder), "--repeat", "1", "--index", "0"],
+            [sys.executable, str(WORKER / "agent" / "task.py"), "--run", str(self.folder), "--repeat", "1", "--index", "0"],
             env={**os.environ, **self.environ},
         )
 
