@@ -32,11 +32,14 @@ KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(4 << 30), "MALLOC_TRIM_THRESHOLD_":
 
 @dataclass(frozen=True)
 class Node:
-    """A host of the allocation: its name for people, its address for the other processes, and its GPUs' numbers."""
+    """A host of the allocation: its name for people, its address for the other processes, and its GPUs.
+
+    A GPU is called what ``CUDA_VISIBLE_DEVICES`` may hold: a number, a UUID ("GPU-…") or a MIG instance ("MIG-…").
+    """
 
     name: str
     address: str
-    gpus: tuple[int, ...] = ()
+    gpus: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -225,7 +228,7 @@ def _visible_device(spec: RunSpec, seat: Seat, node: Node) -> dict[str, str]:
     """A worker sees the GPUs that it drives. Parameter servers and CPU runs see none."""
     own = node.gpus[seat.local_rank : seat.local_rank + seat.devices]
     visible = own if spec.device == "cuda" and seat.role == "worker" else ()
-    return {"CUDA_VISIBLE_DEVICES": ",".join(map(str, visible))}
+    return {"CUDA_VISIBLE_DEVICES": ",".join(visible)}
 
 
 def _supported(option: str, value: str | None, choices: tuple[str, ...], backend: str) -> None:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import signal
 import subprocess
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from itertools import takewhile
 from pathlib import Path
 
 import psutil
@@ -28,6 +30,7 @@ ADDRESS = "127.0.0.1"
 POLL_S = 0.5  # each look costs the machine that is being measured a little
 GRACE_S = 3.0  # between asking a process to end and killing it
 CLOSING_S = 60.0  # for servers and stragglers to leave once the first worker has left
+GPU = re.compile(r"\d+|(GPU|MIG)-[\w/-]+")  # what CUDA_VISIBLE_DEVICES may name: a number, a UUID, a MIG instance
 PORTS = range(20000, 30000)  # below the ephemeral ports that the kernel hands out
 
 # MPI's ranks on different "nodes" talk TCP over the loopback interface, as every other transport does here. MPICH is told
@@ -57,12 +60,13 @@ def device_here(wanted: str) -> str:
     return wanted if wanted != "auto" else ("cuda" if local_gpus() else "cpu")
 
 
-def local_gpus() -> list[int]:
-    """Numbers of this machine's NVIDIA GPUs that CUDA_VISIBLE_DEVICES leaves visible, without loading a framework."""
+def local_gpus() -> list[str]:
+    """The NVIDIA GPUs that CUDA_VISIBLE_DEVICES leaves visible here, as it names them; no framework is loaded."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None:
-        return [int(number) for number in visible.split(",") if number.strip().isdigit()]
-    return list(range(len(list(Path("/proc/driver/nvidia/gpus").glob("*")))))
+    if visible is None:
+        return [str(number) for number, _ in enumerate(Path("/proc/driver/nvidia/gpus").glob("*"))]
+    names = (name.strip() for name in visible.split(","))
+    return list(takewhile(GPU.fullmatch, names))  # as CUDA does: the first name that is wrong hides those after it
 
 
 class LocalLauncher:

@@ -98,7 +98,7 @@ def _elsewhere(
     wanted = (
         spec.devices_per_node if spec.device == "cuda" and target.resource_options("gpu", num_gpus_per_node=0) else 0
     )
-    gpus = tuple(range(target.gpus_per_node or wanted))
+    gpus = tuple(map(str, range(target.gpus_per_node or wanted)))
     seats = hosts.first(nodes) if hosts else tuple(Node(f"node{i}", f"node{i}") for i in range(nodes))
     return Allocation(
         nodes=tuple(replace(node, gpus=gpus) for node in seats),

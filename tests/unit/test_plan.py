@@ -17,7 +17,7 @@ from harness.errors import InvalidInput
 
 
 def cluster(nodes: int, gpus: int = 0, cores: int = 12) -> Allocation:
-    hosts = tuple(Node(f"nid{i:05}", f"10.0.{i // 256}.{i % 256}", tuple(range(gpus))) for i in range(nodes))
+    hosts = tuple(Node(f"nid{i:05}", f"10.0.{i // 256}.{i % 256}", tuple(map(str, range(gpus)))) for i in range(nodes))
     return Allocation(hosts, cores_per_node=cores, base_port=20000)
 
 

@@ -40,7 +40,16 @@ class Task:
 
     def start(self) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            [sys.executable, str(WORKER / "agent" / "task.py"), "--run", str(self.folder), "--repeat", "1", "--index", "0"],
+            [
+                sys.executable,
+                str(WORKER / "agent" / "task.py"),
+                "--run",
+                str(self.folder),
+                "--repeat",
+                "1",
+                "--index",
+                "0",
+            ],
             env={**os.environ, **self.environ},
         )
 
@@ -130,7 +139,16 @@ def test_a_task_on_the_wrong_node_starts_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("planned", "handed_out", "seen"),
-    [("1", "", "1"), ("", "2,3", ""), ("0", "2,3", "2"), ("0,1", "2,3", "2,3"), ("1", "0", "1")],
+    [
+        ("1", "", "1"),
+        ("", "2,3", ""),
+        ("0", "2,3", "2"),
+        ("0,1", "2,3", "2,3"),
+        ("1", "0", "1"),
+        ("1", "GPU-8932f937,GPU-d0a4f1c2", "GPU-d0a4f1c2"),
+        ("0,1", "MIG-c6d4f1ef,MIG-GPU-8932f937/1/0", "MIG-c6d4f1ef,MIG-GPU-8932f937/1/0"),
+        ("GPU-8932f937", "GPU-8932f937,GPU-d0a4f1c2", "GPU-8932f937"),
+    ],
 )
 def test_gpus_are_those_that_the_batch_system_handed_out(
     tmp_path: Path, planned: str, handed_out: str, seen: str

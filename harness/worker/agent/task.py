@@ -155,10 +155,11 @@ def _attend(
 def _environment(process: Dict[str, Any]) -> Dict[str, str]:
     """The plan's variables over this host's. A batch system may have handed out other GPUs than the first ones."""
     env = {**os.environ, **process["env"], "HARNESS_LAUNCHER_PID": str(os.getpid())}
-    given = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-    planned = [int(number) for number in process["env"].get("CUDA_VISIBLE_DEVICES", "").split(",") if number]
-    if planned and max(planned) < len(given) and all(given):
-        env["CUDA_VISIBLE_DEVICES"] = ",".join(given[number] for number in planned)
+    allocated = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    planned = process["env"].get("CUDA_VISIBLE_DEVICES", "").split(",")
+    numbers = [int(name) for name in planned if name.isdigit()]  # a planned GPU with a name of its own stays as it is
+    if len(numbers) == len(planned) and max(numbers) < len(allocated) and all(allocated):
+        env["CUDA_VISIBLE_DEVICES"] = ",".join(allocated[number] for number in numbers)
     return env
 
 

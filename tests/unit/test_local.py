@@ -1,0 +1,45 @@
+"""What the local launcher makes of this machine's GPUs."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.core import backend as backends
+from harness.core.plan import Interpreter, complete, launch_plan, with_options
+from harness.core.spec import RunSpec
+from harness.launch import local
+
+UUIDS = "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6,GPU-d0a4f1c2-5a7b-4c5e-9d1e-0a1b2c3d4e5f"
+MIG = "MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f,MIG-GPU-8932f937-d72c-4106-c12f-20bd9faed9f6/1/0"
+
+
+@pytest.mark.parametrize(
+    ("visible", "gpus"),
+    [
+        ("0,2", ["0", "2"]),
+        (UUIDS, UUIDS.split(",")),
+        (MIG, MIG.split(",")),
+        ("0, 1", ["0", "1"]),
+        ("0,-1,1", ["0"]),  # CUDA ignores what follows a wrong name
+        ("-1", []),
+        ("NoDevFiles", []),
+        ("", []),
+    ],
+)
+def test_gpus_are_those_that_are_visible_by_number_uuid_or_mig_name(
+    monkeypatch: pytest.MonkeyPatch, visible: str, gpus: list[str]
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert local.local_gpus() == gpus
+    assert local.device_here("auto") == ("cuda" if gpus else "cpu")
+
+
+@pytest.mark.parametrize("visible", [UUIDS, MIG])
+def test_every_worker_gets_its_gpu_under_the_name_that_it_has(monkeypatch: pytest.MonkeyPatch, visible: str) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    chosen = backends.backend("pytorch")
+    allocation = local.allocation(nodes=2, processes=2, port=None)
+    spec = complete(with_options(RunSpec(backend="pytorch", nodes=2), chosen), chosen, allocation)
+    plan = launch_plan(spec, chosen, allocation, Interpreter("python"), "run")
+    assert spec.device == "cuda"
+    assert [process.env["CUDA_VISIBLE_DEVICES"] for process in plan.processes] == visible.split(",")
