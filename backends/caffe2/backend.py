@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from harness.backends.caffe2 import build
-from harness.core.backend import Arrangement, Backend, one_process_per_device
+from harness.core.backend import Arrangement, Backend
 from harness.core.exchange import AllreduceExchange
 from harness.core.spec import Options, RunSpec
 from harness.environments import EnvironmentSpec, Variant
@@ -29,7 +29,7 @@ class Caffe2Options(Options):
 
 
 def _arrange(spec: RunSpec) -> Arrangement:
-    return Arrangement(one_process_per_device(spec), mpi=spec.transport == "mpi")
+    return Arrangement(mpi=spec.transport == "mpi")
 
 
 def _environment(framework: str, variant: Variant) -> EnvironmentSpec:

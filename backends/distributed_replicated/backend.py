@@ -7,7 +7,15 @@ from pathlib import Path
 
 from pydantic import Field
 
-from harness.backends.parameter_server.backend import Placement, ServerOptions, arrange, environment, exchange, validate
+from harness.backends.parameter_server.backend import (
+    Placement,
+    ServerOptions,
+    arrange,
+    environment,
+    exchange,
+    seats,
+    validate,
+)
 from harness.core.backend import Backend
 
 
@@ -26,6 +34,7 @@ BACKEND = Backend(
     transports=("grpc",),
     precisions=("fp32", "tf32", "amp"),
     options=DistributedReplicatedOptions,
+    seats=seats,
     arrange=arrange,
     environment=partial(environment, "distributed_replicated"),
     validate=validate,

@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import Field
 
 from harness.backends.horovod.environment import environment
-from harness.core.backend import Arrangement, Backend, one_process_per_device
+from harness.core.backend import Arrangement, Backend
 from harness.core.exchange import MIB, AllreduceExchange
 from harness.core.spec import OTHER_TRAINING, Options, RunSpec
 
@@ -29,7 +29,7 @@ def _arrange(spec: RunSpec) -> Arrangement:
         "HOROVOD_CYCLE_TIME": f"{options.cycle_time_ms:g}",
     }
     # Over NCCL too the ranks find each other, and agree on what to reduce next, through MPI.
-    return Arrangement(one_process_per_device(spec), mpi=spec.transport in ("mpi", "nccl"), env=env)
+    return Arrangement(mpi=spec.transport in ("mpi", "nccl"), env=env)
 
 
 def _exchange(spec: RunSpec) -> AllreduceExchange:

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from harness import models
 from harness.backends.parameter_server.backend import environment
-from harness.core.backend import Arrangement, Backend, one_process_per_device
+from harness.core.backend import Backend
 from harness.core.exchange import MIB, AllreduceExchange
 from harness.core.spec import Options, RunSpec
 
@@ -22,10 +22,6 @@ class MultiWorkerMirroredOptions(Options):
     pack_mb: float = Field(
         25.0, ge=0, le=1e6, description="gradients reduced at once, in MiB; 0: all, when backward has ended"
     )
-
-
-def _arrange(spec: RunSpec) -> Arrangement:
-    return Arrangement(one_process_per_device(spec))
 
 
 def _exchange(spec: RunSpec) -> AllreduceExchange:
@@ -42,7 +38,6 @@ BACKEND = Backend(
     cuda_transports=("nccl", "grpc"),
     precisions=("fp32", "tf32", "amp"),
     options=MultiWorkerMirroredOptions,
-    arrange=_arrange,
     environment=partial(environment, "multi_worker_mirrored"),
     exchange=_exchange,
 )

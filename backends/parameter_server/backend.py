@@ -79,7 +79,8 @@ def validate(spec: RunSpec) -> None:
             f"--ps {options.ps} with --nodes {spec.nodes}: a node holds at most one parameter server; "
             f"use --ps 1..{spec.nodes}, or --ps-nodes dedicated"
         )
-    pieces = len(placed(spec))
+    tensors = models.specification(spec.model).tensors
+    pieces = len(placement.cut(tensors, options.placement, parse_size(options.slice_size)))
     if options.ps > pieces:
         raise InvalidInput(f"--ps {options.ps}: {spec.model} has only {pieces} pieces to place; use --ps 1..{pieces}")
     sync, training = spec.options.get("sync", "accumulate"), spec.training
@@ -90,15 +91,19 @@ def validate(spec: RunSpec) -> None:
         )
 
 
-def arrange(spec: RunSpec) -> Arrangement:
-    """One worker on each node, which drives all its devices, and the servers with the pieces of tensors they hold."""
+def seats(spec: RunSpec) -> tuple[Seat, ...]:
+    """One worker on each node, which drives all its devices, and the servers."""
     options = _options(spec)
     first_ps_node = spec.nodes if options.ps_nodes == "dedicated" else 0
     servers = tuple(Seat("ps", ps, first_ps_node + ps, env={"CUDA_VISIBLE_DEVICES": ""}) for ps in range(options.ps))
+    return one_process_per_node(spec) + servers
+
+
+def arrange(spec: RunSpec) -> Arrangement:
+    """The pieces of tensors that each server holds."""
     pieces = placed(spec)
-    held = placement.bytes_per_server(pieces, options.ps)
+    held = placement.bytes_per_server(pieces, spec.options["ps"])
     return Arrangement(
-        seats=one_process_per_node(spec) + servers,
         details={
             "servers": [
                 {"ps": ps, "bytes": bytes_, "pieces": sum(piece.ps == ps for piece in pieces)}
@@ -137,6 +142,7 @@ BACKEND = Backend(
     transports=("grpc",),
     precisions=("fp32", "tf32", "amp"),
     options=ParameterServerOptions,
+    seats=seats,
     arrange=arrange,
     environment=partial(environment, "parameter_server"),
     validate=validate,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from harness.core.backend import Arrangement, Backend, one_process_per_device
+from harness.core.backend import Arrangement, Backend
 from harness.core.exchange import MIB, AllreduceExchange
 from harness.core.spec import Options, RunSpec
 from harness.environments import EnvironmentSpec, Variant
@@ -22,7 +22,7 @@ class PyTorchOptions(Options):
 
 
 def _arrange(spec: RunSpec) -> Arrangement:
-    return Arrangement(one_process_per_device(spec), mpi=spec.transport == "mpi")
+    return Arrangement(mpi=spec.transport == "mpi")
 
 
 def _environment(framework: str, variant: Variant) -> EnvironmentSpec:

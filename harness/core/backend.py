@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from harness.core.exchange import Exchange
+from harness.core.parts import part
 from harness.core.spec import Options, RunSpec
 from harness.environments import EnvironmentSpec, Variant
 from harness.errors import InvalidInput
@@ -45,12 +46,11 @@ class Seat:
 
 @dataclass(frozen=True)
 class Arrangement:
-    """Who runs where, and whatever else the trainer needs to know (JSON types only), such as a variable placement.
+    """What the processes of a completed spec are told: ``details`` are for the trainer (JSON types only).
 
     With ``mpi`` the launcher starts the workers as the ranks of one MPI world.
     """
 
-    seats: tuple[Seat, ...]
     mpi: bool = False
     env: Mapping[str, str] = field(default_factory=dict)
     details: Mapping[str, Any] = field(default_factory=dict)
@@ -63,7 +63,8 @@ class Backend:
     The first of ``frameworks`` and of the transports is the default. ``cuda_transports`` are those between GPUs, where they
     differ from those between CPUs. ``environment`` gives what a framework needs on a kind of device. ``family`` says on
     which side of a comparison the backend stands. ``exchange`` says what a step moves, for the scaling model; without it
-    nothing is predicted. ``devices`` are those that it trains on.
+    nothing is predicted. ``devices`` are those that it trains on. ``seats`` depends on what was asked for alone (nodes,
+    devices per node, options), ``arrange`` on the completed spec.
     """
 
     name: str
@@ -73,8 +74,9 @@ class Backend:
     folder: Path
     transports: tuple[str, ...]
     precisions: tuple[str, ...]
-    arrange: Callable[[RunSpec], Arrangement]
     environment: Callable[[str, Variant], EnvironmentSpec]
+    seats: Callable[[RunSpec], tuple[Seat, ...]] = lambda spec: one_process_per_device(spec)
+    arrange: Callable[[RunSpec], Arrangement] = lambda spec: Arrangement()
     devices: tuple[Variant, ...] = ("cpu", "cuda")
     cuda_transports: tuple[str, ...] = ()
     options: type[Options] = Options
@@ -158,8 +160,7 @@ def _load(name: str) -> Backend:
 
 @cache
 def _builtin() -> frozenset[str]:
-    root = Path(__file__).parents[1] / "backends"
-    return frozenset(folder.name for folder in root.iterdir() if (folder / "backend.py").is_file())
+    return frozenset(folder.name for folder in part("backends").iterdir() if (folder / "backend.py").is_file())
 
 
 @cache

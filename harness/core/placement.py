@@ -6,8 +6,8 @@ than the largest tensor. ``partitioned`` first cuts tensors into slices, which r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from harness.models.specification import BYTES_PER_ELEMENT, Tensor
@@ -30,29 +30,23 @@ class Piece:
         return (self.end - self.begin) * BYTES_PER_ELEMENT
 
 
-def round_robin(pieces: Sequence[Tensor], servers: int) -> list[Piece]:
-    """Deal whole tensors to the servers in turn, in creation order."""
-    return [Piece(tensor.name, i % servers, 0, tensor.elements) for i, tensor in enumerate(pieces)]
-
-
-def greedy(tensors: Sequence[Tensor], servers: int) -> list[Piece]:
-    """Give each whole tensor, in creation order, to the server that holds the fewest bytes so far (lowest number first)."""
-    return _least_loaded([Piece(tensor.name, 0, 0, tensor.elements) for tensor in tensors], servers)
-
-
-def partitioned(tensors: Sequence[Tensor], servers: int, slice_bytes: int) -> list[Piece]:
-    """Cut tensors into equal slices of at most ``slice_bytes`` bytes, then place those like ``greedy``."""
-    return _least_loaded([piece for tensor in tensors for piece in _slices(tensor, slice_bytes)], servers)
+def cut(tensors: Sequence[Tensor], strategy: str, slice_bytes: int) -> list[Piece]:
+    """The pieces that ``strategy`` places, not yet on a server: whole tensors, or slices of at most ``slice_bytes``."""
+    if strategy == "partitioned":
+        return [piece for tensor in tensors for piece in _slices(tensor, slice_bytes)]
+    return [Piece(tensor.name, 0, 0, tensor.elements) for tensor in tensors]
 
 
 def place(tensors: Sequence[Tensor], servers: int, strategy: str, slice_bytes: int) -> list[Piece]:
-    """Place ``tensors`` on ``servers`` parameter servers; the result keeps the tensors' creation order."""
-    strategies: dict[str, Callable[[], list[Piece]]] = {
-        "round_robin": lambda: round_robin(tensors, servers),
-        "greedy": lambda: greedy(tensors, servers),
-        "partitioned": lambda: partitioned(tensors, servers, slice_bytes),
-    }
-    return strategies[strategy]()
+    """Place ``tensors`` on ``servers`` parameter servers; the result keeps the tensors' creation order.
+
+    ``round_robin`` deals to the servers in turn; the others give each piece to the server that holds the fewest bytes so
+    far (the lowest number first).
+    """
+    pieces = cut(tensors, strategy, slice_bytes)
+    if strategy == "round_robin":
+        return [replace(piece, ps=number % servers) for number, piece in enumerate(pieces)]
+    return _least_loaded(pieces, servers)
 
 
 def bytes_per_server(pieces: Sequence[Piece], servers: int) -> list[int]:

@@ -7,7 +7,7 @@ laptop. Its size grows linearly with the processes: workers look each other up i
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -119,7 +119,12 @@ class LaunchPlan:
     @property
     def nodes(self) -> int:
         """Hosts that the processes sit on."""
-        return 1 + max(process.node for process in self.processes)
+        return hosts_of(self.processes)
+
+
+def hosts_of(placed: Sequence[Seat] | Sequence[Process]) -> int:
+    """How many hosts seats or processes take."""
+    return 1 + max(seat.node for seat in placed)
 
 
 def with_options(spec: RunSpec, backend: Backend) -> RunSpec:
@@ -176,17 +181,21 @@ class Interpreter:
 
 
 def launch_plan(
-    spec: RunSpec, backend: Backend, allocation: Allocation, interpreter: Interpreter, run_dir: str
+    spec: RunSpec,
+    backend: Backend,
+    seats: Sequence[Seat],
+    allocation: Allocation,
+    interpreter: Interpreter,
+    run_dir: str,
 ) -> LaunchPlan:
-    """Seat the processes of a completed ``spec`` on the allocation's hosts, which all share the folder ``run_dir``.
+    """Put the ``seats`` of a completed ``spec`` on the allocation's hosts, which all share the folder ``run_dir``.
 
     Raises InvalidInput when hosts or ports do not suffice.
     """
-    arrangement = backend.arrange(spec)
-    needed = 1 + max(seat.node for seat in arrangement.seats)
-    if needed > len(allocation.nodes):
+    if (needed := hosts_of(seats)) > len(allocation.nodes):
         raise InvalidInput(f"the run needs {needed} nodes, the allocation has {len(allocation.nodes)}")
-    last_port = allocation.base_port + len(arrangement.seats) - 1
+    arrangement = backend.arrange(spec)
+    last_port = allocation.base_port + len(seats) - 1
     if last_port > LAST_PORT:
         raise InvalidInput(
             f"--port {allocation.base_port}: the last port would be {last_port}; the highest is {LAST_PORT}"
@@ -217,9 +226,9 @@ def launch_plan(
     return LaunchPlan(
         backend=backend.name,
         trainer=str(backend.trainer),
-        world_size=sum(seat.role == "worker" for seat in arrangement.seats),
+        world_size=sum(seat.role == "worker" for seat in seats),
         mpi=arrangement.mpi,
-        processes=tuple(seated(index, seat) for index, seat in enumerate(arrangement.seats)),
+        processes=tuple(seated(index, seat) for index, seat in enumerate(seats)),
         details=arrangement.details,
     )
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from harness import environments, models
 from harness.core.backend import Backend, backend
-from harness.core.plan import Allocation, Interpreter, LaunchPlan, Node, complete, launch_plan, with_options
+from harness.core.plan import Allocation, Interpreter, LaunchPlan, Node, complete, hosts_of, launch_plan, with_options
 from harness.core.spec import SYNTHETIC, RunSpec
 from harness.errors import HarnessError, InvalidInput, RunFailed
 from harness.files import write_atomically
@@ -70,8 +70,8 @@ def prepare(
     """
     chosen = backend(spec.backend)
     spec = with_options(spec, chosen)
-    seats = chosen.arrange(spec).seats
-    nodes = 1 + max(seat.node for seat in seats)
+    seats = chosen.seats(spec)
+    nodes = hosts_of(seats)
     if target is None or target.scheduler == "local":
         target, allocation = None, local.allocation(nodes, len(seats), port)
     else:
@@ -79,7 +79,7 @@ def prepare(
         environment = environment or target.python
     full = complete(spec, chosen, allocation)
     run_dir = (output / _new_id(full)).absolute()
-    plan = launch_plan(full, chosen, allocation, _interpreter(full, chosen, environment), str(run_dir))
+    plan = launch_plan(full, chosen, seats, allocation, _interpreter(full, chosen, environment), str(run_dir))
     return Prepared(full, chosen, plan, run_dir, target)
 
 

@@ -22,15 +22,15 @@ def servers(pieces: list[placement.Piece]) -> list[int]:
 
 
 def test_round_robin_deals_tensors_in_creation_order() -> None:
-    assert servers(placement.round_robin(tensors(5, 1, 9, 2, 2), 3)) == [0, 1, 2, 0, 1]
+    assert servers(placement.place(tensors(5, 1, 9, 2, 2), 3, "round_robin", MIB)) == [0, 1, 2, 0, 1]
 
 
 def test_greedy_gives_each_tensor_to_the_emptiest_server_and_the_first_of_equals() -> None:
-    assert servers(placement.greedy(tensors(5, 1, 1, 9, 2), 3)) == [0, 1, 2, 1, 2]
+    assert servers(placement.place(tensors(5, 1, 1, 9, 2), 3, "greedy", MIB)) == [0, 1, 2, 1, 2]
 
 
 def test_partitioned_cuts_every_tensor_into_slices_of_at_most_the_given_size() -> None:
-    pieces = placement.partitioned(INCEPTION3.tensors, 7, MIB)
+    pieces = placement.place(INCEPTION3.tensors, 7, "partitioned", MIB)
     assert max(piece.bytes for piece in pieces) <= MIB
 
 
@@ -54,13 +54,13 @@ def test_whole_tensors_keep_the_fullest_server_above_the_largest_tensor(strategy
 
 
 def test_slices_let_116_servers_share_evenly() -> None:
-    held = placement.bytes_per_server(placement.partitioned(INCEPTION3.tensors, 116, MIB // 4), 116)
+    held = placement.bytes_per_server(placement.place(INCEPTION3.tensors, 116, "partitioned", MIB // 4), 116)
     assert max(held) < 1.2 * INCEPTION3.bytes / 116
 
 
 def test_round_robin_over_an_even_number_of_servers_puts_all_kernels_of_inception3_on_half_of_them() -> None:
     """InceptionV3's tensors alternate kernel, beta: two servers hold 95.2 MB and next to nothing, three share."""
-    two = placement.bytes_per_server(placement.round_robin(INCEPTION3.tensors, 2), 2)
-    three = placement.bytes_per_server(placement.round_robin(INCEPTION3.tensors, 3), 3)
+    two = placement.bytes_per_server(placement.place(INCEPTION3.tensors, 2, "round_robin", MIB), 2)
+    three = placement.bytes_per_server(placement.place(INCEPTION3.tensors, 3, "round_robin", MIB), 3)
     assert max(two) > 0.99 * INCEPTION3.bytes
     assert max(three) < 0.4 * INCEPTION3.bytes

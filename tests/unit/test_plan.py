@@ -6,14 +6,16 @@ import json
 import time
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from harness.core import parts
 from harness.core.backend import backend
 from harness.core.plan import Allocation, Interpreter, LaunchPlan, Node, complete, launch_plan, with_options
 from harness.core.spec import RunSpec
-from harness.errors import InvalidInput
+from harness.errors import HarnessError, InvalidInput
 
 
 def cluster(nodes: int, gpus: int = 0, cores: int = 12) -> Allocation:
@@ -25,7 +27,7 @@ def plan(allocation: Allocation, backend_name: str, options: dict[str, Any] | No
     spec = RunSpec.validated(backend=backend_name, options=options or {}, **fields)
     chosen = backend(backend_name)
     full = complete(with_options(spec, chosen), chosen, allocation)
-    return launch_plan(full, chosen, allocation, Interpreter("/env/bin/python"), "/scratch/run")
+    return launch_plan(full, chosen, chosen.seats(full), allocation, Interpreter("/env/bin/python"), "/scratch/run")
 
 
 def hosts(launch: LaunchPlan, role: str) -> list[str]:
@@ -215,3 +217,16 @@ def test_what_cannot_run_is_refused_in_one_line(
         plan(allocation, name, options, **fields)
     assert message in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+def test_a_copy_without_its_links_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "jobs").write_text("../jobs")  # what a zip makes of a link
+    (tmp_path / "models").mkdir()
+    monkeypatch.setattr(parts, "ROOT", tmp_path)
+    for name in parts.PARTS:
+        with pytest.raises(HarnessError, match=rf"{name} is missing: .* use git clone, or rsync -l"):
+            parts.part(name)
+
+
+def test_every_part_is_there() -> None:
+    assert all(parts.part(name).is_dir() for name in parts.PARTS)

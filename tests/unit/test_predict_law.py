@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from harness.core.exchange import AllreduceExchange, ServerExchange
-from harness.core.placement import bytes_per_server, partitioned, place
+from harness.core.placement import bytes_per_server, place
 from harness.models import specification
 from harness.predict import forecast
 from harness.predict.explain import partitioned as in_slices
@@ -123,7 +123,7 @@ def test_cutting_tensors_into_slices_beats_whole_ones_where_their_largest_binds(
 
 
 def test_slices_spread_the_bytes_evenly() -> None:
-    held = bytes_per_server(partitioned(specification(MODEL).tensors, 40, 2**20), 40)
+    held = bytes_per_server(place(specification(MODEL).tensors, 40, "partitioned", 2**20), 40)
     assert max(held) <= TOTAL / 40 + 2**20  # the one with fewest bytes gets the next slice: Graham 1966
     assert sum(held) == TOTAL
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from pydantic import Field
 
-from harness.core.backend import Arrangement, Backend, one_process_per_device
-from harness.core.spec import Options, RunSpec
+from harness.core.backend import Backend
+from harness.core.spec import Options
 from harness.environments import EnvironmentSpec, Variant
 
 FOLDER = Path(__file__).parent
@@ -20,11 +20,6 @@ class TinyOptions(Options):
     """Each field is an option of the command line: this one is ``--steepness``."""
 
     steepness: float = Field(1.0, gt=0, description="of the bowl that is descended")
-
-
-def _arrange(spec: RunSpec) -> Arrangement:
-    """One process for each device. ``details`` could tell the trainers more; they find it in ``job.plan["details"]``."""
-    return Arrangement(one_process_per_device(spec))
 
 
 def _environment(framework: str, variant: Variant) -> EnvironmentSpec:
@@ -42,6 +37,5 @@ BACKEND = Backend(
     precisions=("fp32",),
     devices=("cpu",),  # it computes with NumPy
     options=TinyOptions,
-    arrange=_arrange,
     environment=_environment,
 )
