@@ -18,8 +18,9 @@ FULL  := --backends parameter_server,distributed_replicated,multi_worker_mirrore
 # Half of a machine with two cores is idle while one test runs: most wait for processes that start, for Slurm or for a time limit.
 # Tests that are about time on the clock have the machine to themselves afterwards.
 SIDE_BY_SIDE := $(VENV)/bin/python -m pytest -n $(TESTERS)
+ONE_BY_ONE   := $(VENV)/bin/python -m pytest
 
-.PHONY: help run compare test test-slow lint format environments quick-environments environment-caffe2 python3.9 cluster cluster-packages cluster-down browser-packages clean
+.PHONY: help run compare test test-slow test-clock test-all lint format environments quick-environments environment-caffe2 python3.9 cluster cluster-packages cluster-down browser-packages clean
 .DEFAULT_GOAL := help
 
 help:  ## show this list
@@ -33,13 +34,22 @@ compare: environments  ## the same with every backend (compiles Horovod the firs
 	OMP_WAIT_POLICY=PASSIVE $(HARNESS) compare-backends $(FULL) $(SMALL) --output $(RUNS)/full
 	@$(HARNESS) report $(RUNS)/full --output $(RUNS)/report.html
 
-test: environments cluster-packages browser-packages  ## install what tests need and run them (under 15 minutes)
-	$(SIDE_BY_SIDE) -m "not slow and not alone"
-	$(VENV)/bin/python -m pytest -m "not slow and alone"
+TEST_NEEDS := environments cluster-packages browser-packages
+CHOICE     := not clock and not exhaustive
 
-test-slow: environments cluster-packages browser-packages  ## the tests that take minutes each; UNTIL: begin none after (seconds since 1970)
-	$(VENV)/bin/python -m pytest -m "slow and alone" $(if $(UNTIL),--until $(UNTIL))
-	$(SIDE_BY_SIDE) -m "slow and not alone" $(if $(UNTIL),--until $(UNTIL))
+test: $(TEST_NEEDS)  ## install what tests need and run the quick ones (8 minutes)
+	$(SIDE_BY_SIDE) -m "not slow and not alone and $(CHOICE)"
+	$(ONE_BY_ONE) -m "not slow and alone and $(CHOICE)"
+
+test-slow: $(TEST_NEEDS)  ## the tests that take minutes each, with a choice of backends and faults that covers every pair
+	$(ONE_BY_ONE) -m "slow and alone and $(CHOICE)"
+	$(SIDE_BY_SIDE) -m "slow and not alone and $(CHOICE)"
+
+test-clock: $(TEST_NEEDS)  ## how long things take, beside their limits in seconds, which fail nothing
+	$(ONE_BY_ONE) -m "clock and not exhaustive"
+
+test-all: test test-slow test-clock  ## these and every combination of backend, launcher and fault (hours)
+	$(SIDE_BY_SIDE) -m exhaustive
 
 lint: $(VENV)/installed  ## ruff, mypy, and the directions of imports
 	$(VENV)/bin/ruff check .

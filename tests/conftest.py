@@ -10,11 +10,11 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -46,16 +46,86 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """``--until TIME``: for a CI that ends whatever still runs after so many minutes, and then shows nothing."""
-    parser.addoption("--until", type=float, metavar="TIME", help="begin no test after this time (seconds since 1970)")
+    parser.addoption(
+        "--until", type=float, metavar="TIME", help="begin no test after TIME (seconds since 1970); each fails"
+    )
+    parser.addoption("--no-skip", action="store_true", help="a test that is skipped fails, as in CI")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Leave out what would begin too late; pytest's summary lists it."""
+    """CI ends after so many minutes: what would begin too late is an error each, so that nobody takes it for passed."""
     until = item.config.getoption("--until")
     if until is not None and time.time() > until:
-        pytest.skip("NOT RUN: the time of --until was over")
+        pytest.fail("NOT RUN: the time of --until was over", pytrace=False)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    return _not_skipped(item.config, report)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    return _not_skipped(collector.config, report)
+
+
+Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
+
+
+def _not_skipped(config: pytest.Config, report: Report) -> Report:
+    """The report; under ``--no-skip`` a skip becomes a failure, for CI has all that tests need."""
+    if config.getoption("--no-skip") and report.skipped and not hasattr(report, "wasxfail"):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        report.outcome, report.longrepr = "failed", f"NOT RUN: {reason}"
+    return report
+
+
+Clock = Callable[[str, float, float], None]
+
+
+@pytest.fixture
+def clock(record_property: Callable[[str, object], None]) -> Clock:
+    """Compare a time with its limit, both in seconds. One that is exceeded is reported and fails nothing.
+
+    Any machine is too slow at times, so that only ratios of two times of one run may fail a test.
+    """
+
+    def compare(what: str, taken_s: float, limit_s: float) -> None:
+        record_property("clock", (what, taken_s, limit_s))
+
+    return compare
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m is applied
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "clock" in getattr(item, "fixturenames", ()):
+            item.add_marker("clock")
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    reports = [
+        report for some in terminalreporter.stats.values() for report in some if isinstance(report, pytest.TestReport)
+    ]
+    limits = [
+        (report.nodeid, *value)
+        for report in reports
+        if report.when == "call"
+        for name, value in report.user_properties
+        if name == "clock"
+    ]
+    exceeded = [limit for limit in limits if limit[2] > limit[3]]
+    for nodeid, what, taken_s, limit_s in exceeded:
+        terminalreporter.write_line(
+            f"clock: {what} took {taken_s:.3g} s, limit {limit_s:.3g} s ({nodeid})", yellow=True
+        )
+    if limits:
+        terminalreporter.write_line(f"clock: {len(exceeded)} of {len(limits)} limits exceeded")
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -76,7 +146,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 def group(nodeid: str) -> str:
     """What a test shares a process with: its folder, some files, or its file. Most faults share nothing."""
     file = nodeid.partition("::")[0]
-    folder, name = Path(file).parts[-2:]
+    folder, name = Path(file).parent.name, Path(file).name
     if folder in ("cluster", "browser"):  # one virtual cluster of a kind, one browser
         return folder
     if folder == "parity" and name in ("test_bytes.py", "test_losses.py", "test_transport.py"):
