@@ -39,7 +39,7 @@ def main() -> None:
         "gloo", init_method=f"tcp://127.0.0.1:{options.port}", rank=options.rank, world_size=options.world
     )
     memory_format = torch.channels_last if options.channels_last else torch.contiguous_format
-    module = models.definition(options.model, "torch").build().to(memory_format=memory_format)
+    module = models.definition(options.model, "torch")().to(memory_format=memory_format)
     model = torch.nn.parallel.DistributedDataParallel(module)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     shape = (options.batch_size, 3, options.image_size, options.image_size)

@@ -1,15 +1,23 @@
 """The models that can be trained: one folder each, found by name.
 
-A folder holds ``specification.py`` (the architecture as plain data) and one definition per framework that creates
-exactly the tensors of the specification. Importing this package imports neither NumPy nor a framework.
+A folder holds ``specification.py``: ``SPECIFICATION`` (a ``ModelSpecification``) and the ``ARCHITECTURE`` that it follows
+from, as every framework's definition does (see ``layers.py``). A model that no ``Architecture`` can describe has its own
+definitions in the folder: ``torch.py``, ``tensorflow.py``, ``caffe2.py``, each with a ``build`` that creates exactly the
+tensors of the specification.
+
+Another package announces its models through the entry point group ``harness.models``: a name, and the package that is
+the model's folder. Importing this package imports neither NumPy nor a framework.
 """
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
+import sys
+from functools import lru_cache, partial
+from importlib import metadata
 from pathlib import Path
-from types import ModuleType
-from typing import List
+from typing import Any, Callable, Dict, List, Optional
 
 from harness.errors import InvalidInput
 
@@ -18,37 +26,85 @@ from harness.models.specification import ModelSpecification, Tensor
 
 __all__ = ["ModelSpecification", "Tensor", "UnknownModel", "definition", "names", "specification"]
 
-FRAMEWORKS = ("torch", "tensorflow", "caffe2")
+GROUP = "harness.models"
 
 
 class UnknownModel(InvalidInput, ValueError):
-    """No folder has the name that was asked for; the message lists those that exist."""
+    """No model has this name, or the package that announces it does not load."""
 
 
 def names() -> List[str]:
     """The models that exist, sorted."""
-    return sorted(path.parent.name for path in Path(__file__).parent.glob("*/specification.py"))
+    return sorted({*_builtin(), *_announced()})
 
 
 def specification(name: str) -> ModelSpecification:
     """The model's tensors and sizes. ``-`` is accepted for ``_``; raises ``UnknownModel``."""
-    module = importlib.import_module(f"{__name__}.{_folder(name)}.specification")
-    found: ModelSpecification = module.SPECIFICATION
-    return found
+    loaded: ModelSpecification = _specification_module(name).SPECIFICATION
+    return loaded
 
 
-def definition(name: str, framework: str) -> ModuleType:
-    """The model written in ``framework`` ("torch": ``build()``, "tensorflow": ``logits(...)``); imports the framework.
+def definition(name: str, framework: str) -> Callable[..., Any]:
+    """What builds the model in ``framework``: a ``build`` as in ``FRAMEWORK_layers.py``, less the architecture.
 
-    Raises ``UnknownModel``, or ``ValueError`` for a framework that no model is written in.
+    Raises ``UnknownModel``, or ``ValueError`` where the model is not written in the framework. Imports the framework.
     """
-    if framework not in FRAMEWORKS:
-        raise ValueError(f"no model is written in {framework!r}; known: {', '.join(FRAMEWORKS)}")
-    return importlib.import_module(f"{__name__}.{_folder(name)}.{framework}")
+    package = _package(name)
+    if importlib.util.find_spec(f"{package}.{framework}"):
+        build: Callable[..., Any] = importlib.import_module(f"{package}.{framework}").build
+        return build
+    known = sorted(path.stem[: -len("_layers")] for path in Path(__file__).parent.glob("*_layers.py"))
+    architecture = getattr(_specification_module(name), "ARCHITECTURE", None)
+    if framework not in known or architecture is None:
+        raise ValueError(f"{name} is not written in {framework!r}; known: {', '.join(known)}")
+    return partial(importlib.import_module(f"{__name__}.{framework}_layers").build, architecture)
 
 
-def _folder(name: str) -> str:
+def announced_folder(name: str) -> Optional[str]:
+    """The folder of a model that another package announces; None for one of this package."""
+    package = importlib.import_module(_package(name))
+    return None if package.__name__.startswith(f"{__name__}.") else str(Path(str(package.__file__)).parent)
+
+
+def announce(name: str, folder: str) -> None:
+    """Make a model of another package known to a worker, whose environment may lack that package."""
+    file = Path(folder, "__init__.py")
+    spec = importlib.util.spec_from_file_location(file.parent.name, file, submodule_search_locations=[folder])
+    assert spec and spec.loader
+    package = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(package)
+    _announced()[name] = spec.name
+
+
+@lru_cache(maxsize=None)
+def _builtin() -> Dict[str, str]:
+    """The packages of the models in this folder, by the models' names."""
+    folders = (path.parent for path in Path(__file__).parent.glob("*/specification.py"))
+    return {folder.name: f"{__name__}.{folder.name}" for folder in folders}
+
+
+@lru_cache(maxsize=None)
+def _announced() -> Dict[str, str]:
+    """The packages of the models that other packages announce, by the models' names."""
+    points: Any = metadata.entry_points()
+    ours = points.select(group=GROUP) if hasattr(points, "select") else points.get(GROUP, ())  # Python 3.9 has a dict
+    return {point.name.replace("-", "_"): point.value for point in ours}
+
+
+def _package(name: str) -> str:
     folder = name.replace("-", "_")
-    if folder not in names():
+    package = _builtin().get(folder) or _announced().get(folder)
+    if package is None:
         raise UnknownModel(f"unknown model {name!r}; known: {', '.join(names())}")
-    return folder
+    return package
+
+
+def _specification_module(name: str) -> Any:
+    package = _package(name)
+    try:
+        return importlib.import_module(f"{package}.specification")
+    except Exception as error:  # whatever somebody else's module does when it is imported
+        if package in _builtin().values():
+            raise
+        reason = " ".join(str(error).split())
+        raise UnknownModel(f"model {name!r} does not load: {type(error).__name__}: {reason}") from None

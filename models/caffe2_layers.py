@@ -6,15 +6,15 @@ ignore what Caffe2 works out by itself (global pooling, "SAME" padding), and fai
 
 from __future__ import annotations
 
-from typing import Any, Callable, Iterable, NamedTuple, Optional, Tuple
+from typing import Any, Callable, NamedTuple, Optional, Sequence
 
-from harness.models.layers import BatchNorm, Convolution, output_size
+from harness.models.layers import Architecture, BatchNorm, Convolution, Layers, Pool
 
 Blob = Any  # caffe2.python.core.BlobReference
 Lookup = Callable[[str], Blob]
 
 
-class Images(NamedTuple):
+class ImageBlob(NamedTuple):
     """A blob of float32 [N, C, height, width]."""
 
     blob: Blob
@@ -22,7 +22,25 @@ class Images(NamedTuple):
     width: int
 
 
-class Layers:
+def build(
+    architecture: Architecture,
+    net: Any,
+    images: ImageBlob,
+    tensor: Lookup,
+    statistics: Lookup,
+    *,
+    training: bool = True,
+) -> Blob:
+    """Add the model to ``net``: float32 logits [N, classes] from float32 ``images`` [N, 3, H, W].
+
+    ``tensor`` and ``statistics`` map a canonical name to the IDEEP blob of its value and are called once per name, in
+    creation order. When training, the net moves the statistics.
+    """
+    layers = Caffe2Layers(net, tensor, statistics, architecture.norm, training)
+    return layers.classifier(layers.sequence(images, architecture.layers))
+
+
+class Caffe2Layers(Layers[ImageBlob]):
     """Adds layers to a ``caffe2.python.core.Net``, asking for every tensor once, in creation order.
 
     ``tensor`` and ``statistics`` give the IDEEP blob that holds a canonical name's value, kernels as (out, in, height,
@@ -35,8 +53,7 @@ class Layers:
         self._net, self._tensor, self._statistics = net, tensor, statistics
         self._norm, self._training = norm, training
 
-    def convolution(self, x: Images, layer: Convolution) -> Images:
-        """Convolution, batch norm or bias and, if the layer has one, ReLU."""
+    def convolution(self, x: ImageBlob, layer: Convolution) -> ImageBlob:
         trained = ("kernel",) if self._norm else ("kernel", "bias")
         blob = self._net.Conv(
             [x.blob, *(self._tensor(f"{layer.name}.conv.{name}") for name in trained)],
@@ -51,37 +68,30 @@ class Layers:
             blob = self._batch_norm(blob, f"{layer.name}.bn", layer.outputs, self._norm)
         if layer.relu:
             self._net.Relu(blob, blob)
-        height, width = (
-            output_size(side, kernel, layer.stride, padding)
-            for side, kernel, padding in zip((x.height, x.width), layer.size, layer.padding)
+        return ImageBlob(blob, *layer.pixels(x.height, x.width))
+
+    def pool(self, x: ImageBlob, layer: Pool) -> ImageBlob:
+        (top, bottom), (left, right) = layer.padding(x.height), layer.padding(x.width)
+        blob = (self._net.MaxPool if layer.kind == "max" else self._net.AveragePool)(
+            x.blob,
+            self._net.NextScopedBlob("pool"),
+            kernel=layer.size,
+            stride=layer.stride,
+            pads=[top, left, bottom, right],
+            order="NCHW",
         )
-        return Images(blob, height, width)
+        return ImageBlob(blob, *layer.pixels(x.height, x.width))
 
-    def add(self, x: Images, y: Images) -> Images:
-        """The sum of images of equal shapes, then ReLU."""
-        blob = self._net.Sum([x.blob, y.blob], self._net.NextScopedBlob("sum"))
-        return x._replace(blob=self._net.Relu(blob, blob))
-
-    def concatenate(self, branches: Iterable[Images]) -> Images:
-        """Images of one size, along the channels."""
-        branches = list(branches)
+    def concatenate(self, branches: Sequence[ImageBlob]) -> ImageBlob:
         names = [self._net.NextScopedBlob(name) for name in ("concat", "widths")]
         blob, _ = self._net.Concat([branch.blob for branch in branches], names, order="NCHW")
         return branches[0]._replace(blob=blob)
 
-    def max_pool(self, x: Images, stride: int, padding: str) -> Images:
-        """3×3, with TensorFlow's "SAME" or "VALID" padding."""
-        return self._pool(self._net.MaxPool, x, 3, stride, padding)
+    def add(self, path: ImageBlob, shortcut: ImageBlob) -> ImageBlob:
+        blob = self._net.Sum([path.blob, shortcut.blob], self._net.NextScopedBlob("sum"))
+        return path._replace(blob=self._net.Relu(blob, blob))
 
-    def halve(self, x: Images) -> Images:
-        """A 2×2 max pool of stride 2: the last row of an odd height and the last column of an odd width are left out."""
-        return self._pool(self._net.MaxPool, x, 2, 2, "VALID")
-
-    def average_pool(self, x: Images, stride: int, padding: str) -> Images:
-        """3×3, with TensorFlow's "SAME" or "VALID" padding, which does not count."""
-        return self._pool(self._net.AveragePool, x, 3, stride, padding)
-
-    def classifier(self, x: Images) -> Blob:
+    def classifier(self, x: ImageBlob) -> Blob:
         """The mean over all pixels and a dense layer: float32 logits [N, classes]."""
         net = self._net
         mean = net.AveragePool(x.blob, net.NextScopedBlob("mean"), kernels=(x.height, x.width), order="NCHW")
@@ -105,25 +115,3 @@ class Layers:
             order="NCHW",
         )
         return y
-
-    def _pool(self, operator: Any, x: Images, size: int, stride: int, padding: str) -> Images:
-        (top, bottom, height), (left, right, width) = (
-            _padded(side, size, stride) if padding == "SAME" else (0, 0, output_size(side, size, stride, 0))
-            for side in (x.height, x.width)
-        )
-        blob = operator(
-            x.blob,
-            self._net.NextScopedBlob("pool"),
-            kernel=size,
-            stride=stride,
-            pads=[top, left, bottom, right],
-            order="NCHW",
-        )
-        return Images(blob, height, width)
-
-
-def _padded(side: int, size: int, stride: int) -> Tuple[int, int, int]:
-    """TensorFlow's "SAME" for a pool: padding before and after ``side`` pixels, and how many pixels are left."""
-    left = -(-side // stride)
-    padding = max((left - 1) * stride + size - side, 0)
-    return padding // 2, padding - padding // 2, left

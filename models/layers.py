@@ -1,6 +1,8 @@
-"""The layers that architectures are made of, as plain data, and the tensors that each of them creates.
+"""The layers that architectures are made of, as plain data, and what every framework does alike with that data.
 
-The specifications and every framework's definition read the same data. Standard library only; Python 3.9.
+A specification puts layers together to an ``Architecture``. Its tensors follow from it, its definition in every framework
+too: a subclass of ``Layers`` for each (``torch_layers``, ``tensorflow_layers``, ``caffe2_layers``). Standard library only;
+Python 3.9.
 
 Tensors are listed in the order in which tf_cnn_benchmarks creates its variables, because greedy and round-robin
 placement on parameter servers follow it: layer by layer, the kernel first, then gamma (where there is one), then beta;
@@ -12,9 +14,11 @@ server, as the two are equally long.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Callable, Dict, Iterable, Mapping, Optional, Tuple
+from typing import Dict, Generic, Iterable, Iterator, List, Optional, Sequence, Tuple, TypeVar, Union
 
 from harness.models.specification import ModelSpecification, Tensor
+
+Images = TypeVar("Images")  # a framework's batch of images
 
 
 @dataclass(frozen=True)
@@ -28,11 +32,11 @@ class BatchNorm:
 
 @dataclass(frozen=True)
 class Convolution:
-    """A convolution, then batch norm, then ReLU (the caller's business where ``relu`` is false).
+    """A convolution, then batch norm, then ReLU (none where ``relu`` is false).
 
-    A model without batch norm (``norm`` is None) has a bias in its place, otherwise a convolution has none.
-    ``size`` is (height, width), both odd. ``padded`` puts half the kernel of zeros on every side, otherwise none.
-    ``gamma`` is what the batch norm's scale starts from, where the model has one.
+    A model without batch norm has a bias in its place, otherwise a convolution has none. ``size`` is (height, width), both
+    odd. ``padded`` puts half the kernel of zeros on every side, otherwise none. ``gamma`` is what the batch norm's scale
+    starts from, where the model has one.
     """
 
     name: str
@@ -48,6 +52,12 @@ class Convolution:
     def padding(self) -> Tuple[int, int]:
         """Rows of zeros above and below, columns of zeros left and right."""
         return (self.size[0] // 2, self.size[1] // 2) if self.padded else (0, 0)
+
+    def pixels(self, height: int, width: int) -> Tuple[int, int]:
+        """Height and width of the output."""
+        sides = zip((height, width), self.size, self.padding)
+        rows, columns = ((side + 2 * padding - size) // self.stride + 1 for side, size, padding in sides)
+        return rows, columns
 
     def tensors(self, norm: Optional[BatchNorm]) -> Iterable[Tensor]:
         """The trainable tensors, in creation order."""
@@ -67,6 +77,50 @@ class Convolution:
 
 
 @dataclass(frozen=True)
+class Pool:
+    """The maximum or the average of ``size`` × ``size`` pixels.
+
+    ``padded`` is TensorFlow's "SAME", whose padding does not count in an average, otherwise "VALID": then rows and columns
+    at the end that fill no pool are left out.
+    """
+
+    kind: str  # "max" or "average"
+    size: int
+    stride: int
+    padded: bool
+
+    def padding(self, side: int) -> Tuple[int, int]:
+        """The padding before and after ``side`` pixels; "SAME" has the odd one after them."""
+        if not self.padded:
+            return 0, 0
+        total = max((-(-side // self.stride) - 1) * self.stride + self.size - side, 0)
+        return total // 2, total - total // 2
+
+    def pixels(self, height: int, width: int) -> Tuple[int, int]:
+        """Height and width of the output."""
+        rows, columns = ((side + sum(self.padding(side)) - self.size) // self.stride + 1 for side in (height, width))
+        return rows, columns
+
+
+@dataclass(frozen=True)
+class Branches:
+    """Sequences of layers that read the same input; their outputs are concatenated along the channels."""
+
+    branches: Tuple[Tuple[Layer, ...], ...]
+
+
+@dataclass(frozen=True)
+class Residual:
+    """``relu(path(x) + shortcut(x))``; without a shortcut x itself is added."""
+
+    shortcut: Optional[Convolution]
+    path: Tuple[Convolution, ...]
+
+
+Layer = Union[Convolution, Pool, Branches, Residual]
+
+
+@dataclass(frozen=True)
 class Classifier:
     """The mean over all pixels, then a dense layer with bias whose outputs are the logits."""
 
@@ -79,39 +133,107 @@ class Classifier:
         yield Tensor("dense.bias", (self.outputs,), "zeros")
 
 
-def output_size(size: int, kernel: int, stride: int, padding: int) -> int:
-    """Pixels per side that a convolution or pool leaves of ``size``, with ``padding`` on both sides."""
-    return (size + 2 * padding - kernel) // stride + 1
+@dataclass(frozen=True)
+class Architecture:
+    """A sequence of layers and a classifier. Without ``norm`` the convolutions have biases."""
+
+    norm: Optional[BatchNorm]
+    layers: Tuple[Layer, ...]
+    classifier: Classifier
+
+    @property
+    def convolutions(self) -> List[Convolution]:
+        """All convolutions, in creation order."""
+        return list(_convolutions(self.layers))
+
+
+def _convolutions(layers: Iterable[Layer]) -> Iterator[Convolution]:
+    for layer in layers:
+        if isinstance(layer, Convolution):
+            yield layer
+        elif isinstance(layer, Residual):  # tf_cnn_benchmarks makes the shortcut first
+            yield from (layer.shortcut, *layer.path) if layer.shortcut else layer.path
+        elif isinstance(layer, Branches):
+            for branch in layer.branches:
+                yield from _convolutions(branch)
+
+
+class Layers(Generic[Images]):
+    """Applies layers to images, in creation order. A subclass says how one framework computes a single layer."""
+
+    def convolution(self, x: Images, layer: Convolution) -> Images:
+        """Convolution, batch norm or bias and, if the layer has one, ReLU."""
+        raise NotImplementedError
+
+    def pool(self, x: Images, layer: Pool) -> Images:
+        raise NotImplementedError
+
+    def concatenate(self, branches: Sequence[Images]) -> Images:
+        """Images of one size, along the channels."""
+        raise NotImplementedError
+
+    def add(self, path: Images, shortcut: Images) -> Images:
+        """The sum of images of equal shapes, then ReLU."""
+        raise NotImplementedError
+
+    def residual(self, x: Images, layer: Residual) -> Images:
+        shortcut = self.convolution(x, layer.shortcut) if layer.shortcut else x
+        return self.add(self.sequence(x, layer.path), shortcut)
+
+    def sequence(self, x: Images, layers: Iterable[Layer]) -> Images:
+        """One layer after the other."""
+        for layer in layers:
+            if isinstance(layer, Convolution):
+                x = self.convolution(x, layer)
+            elif isinstance(layer, Pool):
+                x = self.pool(x, layer)
+            elif isinstance(layer, Residual):
+                x = self.residual(x, layer)
+            else:
+                x = self.concatenate([self.sequence(x, branch) for branch in layer.branches])
+        return x
+
+
+class _Pixels(Layers[Tuple[int, int]]):
+    """Images are only their height and width; ``of`` has the output pixels of each convolution, by its name."""
+
+    def __init__(self) -> None:
+        self.of: Dict[str, int] = {}
+
+    def convolution(self, x: Tuple[int, int], layer: Convolution) -> Tuple[int, int]:
+        height, width = layer.pixels(*x)
+        self.of[layer.name] = height * width
+        return height, width
+
+    def pool(self, x: Tuple[int, int], layer: Pool) -> Tuple[int, int]:
+        return layer.pixels(*x)
+
+    def concatenate(self, branches: Sequence[Tuple[int, int]]) -> Tuple[int, int]:
+        return branches[0]
+
+    def add(self, path: Tuple[int, int], shortcut: Tuple[int, int]) -> Tuple[int, int]:
+        return path
 
 
 def model_specification(
-    *,
-    name: str,
-    description: str,
-    image_size: int,
-    smallest_image: int,
-    norm: Optional[BatchNorm],
-    convolutions: Iterable[Convolution],
-    classifier: Classifier,
-    pixels: Callable[[int], Mapping[str, int]],
+    architecture: Architecture, *, name: str, description: str, image_size: int, smallest_image: int
 ) -> ModelSpecification:
-    """The specification of a model that consists of ``convolutions``, in creation order, and a ``classifier``.
-
-    ``pixels`` tells how many output pixels each convolution has, by its name, for square images of so many pixels per side.
-    """
-    convolutions = tuple(convolutions)
+    """The specification of a model with this architecture."""
 
     def uses(size: int) -> Dict[str, int]:
-        return {**{f"{layer}.conv.kernel": count for layer, count in pixels(size).items()}, "dense.kernel": 1}
+        pixels = _Pixels()
+        pixels.sequence((size, size), architecture.layers)
+        return {**{f"{layer}.conv.kernel": count for layer, count in pixels.of.items()}, "dense.kernel": 1}
 
+    norm, convolutions = architecture.norm, architecture.convolutions
     trained = [tensor for convolution in convolutions for tensor in convolution.tensors(norm)]
     return ModelSpecification(
         name=name,
         description=description,
         image_size=image_size,
         smallest_image=smallest_image,
-        num_classes=classifier.outputs,
-        tensors=(*trained, *classifier.tensors()),
+        num_classes=architecture.classifier.outputs,
+        tensors=(*trained, *architecture.classifier.tensors()),
         statistics=tuple(tensor for convolution in convolutions for tensor in convolution.statistics(norm)),
         uses=uses,
     )

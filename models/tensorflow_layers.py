@@ -5,16 +5,35 @@ No Keras: in graph mode Keras 3 ignores custom getters and registers no update o
 
 from __future__ import annotations
 
-from typing import Callable, Dict, Optional, Tuple, Union
+from typing import Callable, Dict, Optional, Sequence, Tuple, Union
 
 import tensorflow as tf
 
-from harness.models.layers import BatchNorm, Convolution
+from harness.models.layers import Architecture, BatchNorm, Convolution, Layers, Pool
 
 Lookup = Callable[[str], tf.Tensor]
 
 
-class Layers:
+def build(
+    architecture: Architecture,
+    images: tf.Tensor,
+    tensor: Lookup,
+    statistics: Lookup,
+    *,
+    data_format: str = "NHWC",
+    training: bool = True,
+) -> Tuple[tf.Tensor, Dict[str, tf.Tensor]]:
+    """Float32 logits [N, classes], and the moving averages to assign after the step (none when not training).
+
+    ``images`` are [N, H, W, 3] or, with "NCHW", [N, 3, H, W]. ``tensor`` and ``statistics`` map a canonical name to its
+    current value and are called once per name, in creation order. Kernels have the images' type; what belongs to batch
+    norm is float32.
+    """
+    layers = TensorFlowLayers(tensor, statistics, architecture.norm, data_format, training)
+    return layers.classifier(layers.sequence(images, architecture.layers)), layers.new_statistics
+
+
+class TensorFlowLayers(Layers[tf.Tensor]):
     """Applies layers to images, asking for every tensor once, in creation order.
 
     ``tensor`` and ``statistics`` give the value that a canonical name has in this step. ``new_statistics`` collects the
@@ -28,7 +47,6 @@ class Layers:
         self._data_format, self._training = data_format, training
 
     def convolution(self, x: tf.Tensor, layer: Convolution) -> tf.Tensor:
-        """Convolution, batch norm or bias and, if the layer has one, ReLU."""
         kernel = self._tensor(f"{layer.name}.conv.kernel")
         x = tf.nn.conv2d(x, kernel, layer.stride, self._padding(layer), data_format=self._data_format)
         if self._norm:
@@ -38,17 +56,16 @@ class Layers:
             x = tf.nn.bias_add(x, bias, data_format=self._data_format)
         return tf.nn.relu(x) if layer.relu else x
 
-    def max_pool(self, x: tf.Tensor, stride: int, padding: str) -> tf.Tensor:
-        """3×3."""
-        return tf.nn.max_pool2d(x, 3, stride, padding, data_format=self._data_format)
+    def pool(self, x: tf.Tensor, layer: Pool) -> tf.Tensor:
+        pool = tf.nn.max_pool2d if layer.kind == "max" else tf.nn.avg_pool2d
+        padding = "SAME" if layer.padded else "VALID"
+        return pool(x, layer.size, layer.stride, padding, data_format=self._data_format)
 
-    def halve(self, x: tf.Tensor) -> tf.Tensor:
-        """A 2×2 max pool of stride 2: the last row of an odd height and the last column of an odd width are left out."""
-        return tf.nn.max_pool2d(x, 2, 2, "VALID", data_format=self._data_format)
+    def concatenate(self, branches: Sequence[tf.Tensor]) -> tf.Tensor:
+        return tf.concat(list(branches), axis=self.channels)
 
-    def average_pool(self, x: tf.Tensor, stride: int, padding: str) -> tf.Tensor:
-        """3×3; padding does not count."""
-        return tf.nn.avg_pool2d(x, 3, stride, padding, data_format=self._data_format)
+    def add(self, path: tf.Tensor, shortcut: tf.Tensor) -> tf.Tensor:
+        return tf.nn.relu(path + shortcut)
 
     def classifier(self, x: tf.Tensor) -> tf.Tensor:
         """The mean over all pixels and a dense layer: float32 logits [N, classes]."""

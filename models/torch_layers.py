@@ -5,12 +5,59 @@ A module's path is the canonical name of its tensors; only the last part differs
 
 from __future__ import annotations
 
-from typing import Optional
+from typing import Optional, Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 
-from harness.models.layers import BatchNorm, Classifier, Convolution
+from harness.models.layers import Architecture, BatchNorm, Classifier, Convolution, Layers, Pool, Residual
+
+
+def build(architecture: Architecture) -> nn.Module:
+    """The model in training mode, with PyTorch's own first values; ``torch_weights.load`` gives it the suite's."""
+    return TorchModel(architecture)
+
+
+class TorchModel(nn.Module, Layers[torch.Tensor]):
+    """float32 [N, 3, H, W] -> float32 logits [N, classes]; in training mode the batch norms' moving averages advance."""
+
+    def __init__(self, architecture: Architecture):
+        super().__init__()
+        self._layers = architecture.layers
+        for layer in architecture.convolutions:
+            *folders, last = layer.name.split(".")
+            parent: nn.Module = self
+            for folder in folders:
+                if folder not in dict(parent.named_children()):
+                    parent.add_module(folder, nn.Module())
+                parent = parent.get_submodule(folder)
+            parent.add_module(last, ConvolutionUnit(layer, architecture.norm))
+        self.dense = Head(architecture.classifier)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.dense(self.sequence(images, self._layers))
+
+    def convolution(self, x: torch.Tensor, layer: Convolution) -> torch.Tensor:
+        return self.get_submodule(layer.name)(x)
+
+    def pool(self, x: torch.Tensor, layer: Pool) -> torch.Tensor:
+        """Rounding the output size up is the one pixel that "SAME" may pad only at the end."""
+        padding = [layer.padding(side)[0] for side in x.shape[2:]]
+        if layer.kind == "max":
+            return F.max_pool2d(x, layer.size, layer.stride, padding, ceil_mode=layer.padded)
+        return F.avg_pool2d(x, layer.size, layer.stride, padding, ceil_mode=layer.padded, count_include_pad=False)
+
+    def concatenate(self, branches: Sequence[torch.Tensor]) -> torch.Tensor:
+        return torch.cat(list(branches), dim=1)
+
+    def add(self, path: torch.Tensor, shortcut: torch.Tensor) -> torch.Tensor:
+        return path.add_(shortcut).relu_()
+
+    def residual(self, x: torch.Tensor, layer: Residual) -> torch.Tensor:
+        """The path first, as PyTorch users write it: the backward pass begins with the shortcut."""
+        path = self.sequence(x, layer.path)
+        return self.add(path, self.convolution(x, layer.shortcut) if layer.shortcut else x)
 
 
 class ConvolutionUnit(nn.Module):

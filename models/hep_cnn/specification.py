@@ -13,30 +13,21 @@ Not all is as published: there is no dropout, plain SGD takes ADAM's place, the 
 
 from __future__ import annotations
 
-from typing import Dict
+from harness.models.layers import Architecture, Classifier, Convolution, Pool, model_specification
 
-from harness.models.layers import Classifier, Convolution, model_specification
-
-NORM = None  # the convolutions have biases
 WIDTH = 128
-HALVED = tuple(  # a 2×2 max pool follows each
-    Convolution(f"conv{number}", 3 if number == 1 else WIDTH, WIDTH, (3, 3)) for number in range(1, 5)
+HALVE = Pool("max", size=2, stride=2, padded=False)
+CONVOLUTIONS = tuple(Convolution(f"conv{number}", 3 if number == 1 else WIDTH, WIDTH, (3, 3)) for number in range(1, 6))
+
+ARCHITECTURE = Architecture(
+    norm=None,  # the convolutions have biases
+    layers=(*(layer for convolution in CONVOLUTIONS[:-1] for layer in (convolution, HALVE)), CONVOLUTIONS[-1]),
+    classifier=Classifier(WIDTH, 3),
 )
-LAST = Convolution("conv5", WIDTH, WIDTH, (3, 3))
-CLASSIFIER = Classifier(WIDTH, 3)
-
-
-def _pixels(image_size: int) -> Dict[str, int]:
-    return {layer.name: (image_size // 2**halvings) ** 2 for halvings, layer in enumerate((*HALVED, LAST))}
-
-
 SPECIFICATION = model_specification(
+    ARCHITECTURE,
     name="hep_cnn",
     description="the supervised network of Kurth et al. 2017 for high-energy physics, 3 classes",
     image_size=224,
     smallest_image=16,
-    norm=NORM,
-    convolutions=(*HALVED, LAST),
-    classifier=CLASSIFIER,
-    pixels=_pixels,
 )

@@ -5,36 +5,24 @@ Batch norm learns an offset only. All pools are 3×3.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Dict, Iterable, Iterator, List, Tuple, Union
+from typing import Any, List, Tuple
 
-from harness.models.layers import BatchNorm, Classifier, Convolution, model_specification, output_size
-
-NORM = BatchNorm(decay=0.999, epsilon=0.001, gamma=False)
-
-
-@dataclass(frozen=True)
-class Pool:
-    """A 3×3 pool: with stride 1 "SAME", where an average leaves the padding out of its count, with stride 2 "VALID"."""
-
-    kind: str  # "max" or "average"
-    stride: int
-
-
-@dataclass(frozen=True)
-class Branches:
-    """Sequences of layers that read the same input; their outputs are concatenated along the channels."""
-
-    name: str
-    branches: Tuple[Tuple[Layer, ...], ...]
-
-
-Layer = Union[Convolution, Pool, Branches]
+from harness.models.layers import (
+    Architecture,
+    BatchNorm,
+    Branches,
+    Classifier,
+    Convolution,
+    Layer,
+    Pool,
+    model_specification,
+)
 
 # The outline of a sequence: (channels, height, width) is a padded convolution; with "/2" it has stride 2 and no
 # padding, with "VALID" only no padding. A list is outlines side by side.
 Outline = List[Any]
-AVERAGE, MAX, MAX_HALVE = Pool("average", 1), Pool("max", 1), Pool("max", 2)
+AVERAGE, MAX = (Pool(kind, size=3, stride=1, padded=True) for kind in ("average", "max"))
+MAX_HALVE = Pool("max", size=3, stride=2, padded=False)
 
 _STEM: Outline = [
     (32, 3, 3, "/2"),
@@ -113,8 +101,8 @@ def _sequence(name: str, inputs: int, outline: Outline) -> Tuple[Tuple[Layer, ..
         if isinstance(step, Pool):
             layers.append(step)
         elif isinstance(step, list):
-            fork, inputs = _branches(here, inputs, step)
-            layers.append(fork)
+            branches, inputs = _branches(here, inputs, step)
+            layers.append(branches)
         else:
             outputs, height, width, *how = step
             stride = 2 if how == ["/2"] else 1
@@ -125,62 +113,22 @@ def _sequence(name: str, inputs: int, outline: Outline) -> Tuple[Tuple[Layer, ..
 
 def _branches(name: str, inputs: int, outlines: List[Outline]) -> Tuple[Branches, int]:
     sequences = [_sequence(f"{name}.branch{i}", inputs, outline) for i, outline in enumerate(outlines, 1)]
-    return Branches(name, tuple(layers for layers, _ in sequences)), sum(outputs for _, outputs in sequences)
+    return Branches(tuple(layers for layers, _ in sequences)), sum(outputs for _, outputs in sequences)
 
 
-def _network() -> Tuple[Tuple[Layer, ...], Tuple[Branches, ...], int]:
-    stem, channels = _sequence("stem", 3, _STEM)
-    modules = []
+def _architecture() -> Architecture:
+    layers, channels = _sequence("stem", 3, _STEM)
     for name, outlines in _MODULES.items():
         module, channels = _branches(name, channels, outlines)
-        modules.append(module)
-    return stem, tuple(modules), channels
+        layers = (*layers, module)
+    return Architecture(BatchNorm(decay=0.999, epsilon=0.001, gamma=False), layers, Classifier(channels, 1001))
 
 
-def _convolutions(layers: Iterable[Layer]) -> Iterator[Convolution]:
-    for layer in layers:
-        if isinstance(layer, Convolution):
-            yield layer
-        elif isinstance(layer, Branches):
-            for branch in layer.branches:
-                yield from _convolutions(branch)
-
-
-STEM, MODULES, FEATURES = _network()
-CLASSIFIER = Classifier(FEATURES, 1001)
-
-
-def _pixels(image_size: int) -> Dict[str, int]:
-    pixels: Dict[str, int] = {}
-    _pass_through((*STEM, *MODULES), (image_size, image_size), pixels)
-    return pixels
-
-
-def _pass_through(layers: Iterable[Layer], image: Tuple[int, int], pixels: Dict[str, int]) -> Tuple[int, int]:
-    """The height and width that ``layers`` leave of an ``image``; notes each convolution's output in ``pixels``."""
-    height, width = image
-    for layer in layers:
-        if isinstance(layer, Branches):
-            image = height, width
-            for branch in layer.branches:  # all of them leave an image of the same size
-                height, width = _pass_through(branch, image, pixels)
-        elif isinstance(layer, Pool):
-            padding = 1 if layer.stride == 1 else 0
-            height, width = (output_size(side, 3, layer.stride, padding) for side in (height, width))
-        else:
-            height = output_size(height, layer.size[0], layer.stride, layer.padding[0])
-            width = output_size(width, layer.size[1], layer.stride, layer.padding[1])
-            pixels[layer.name] = height * width
-    return height, width
-
-
+ARCHITECTURE = _architecture()
 SPECIFICATION = model_specification(
+    ARCHITECTURE,
     name="inception3",
     description="InceptionV3 without auxiliary head and dropout, 1001 classes",
     image_size=299,
     smallest_image=75,
-    norm=NORM,
-    convolutions=_convolutions((*STEM, *MODULES)),
-    classifier=CLASSIFIER,
-    pixels=_pixels,
 )

@@ -11,31 +11,25 @@ classified.
 
 from __future__ import annotations
 
-from typing import Dict
+from harness.models.layers import Architecture, Classifier, Convolution, Pool, model_specification
 
-from harness.models.layers import Classifier, Convolution, model_specification
+HALVE = Pool("max", size=2, stride=2, padded=False)
 
-NORM = None  # the convolutions have biases
-HALVED = (Convolution("conv1", 3, 32, (5, 5)), Convolution("conv2", 32, 64, (5, 5)))  # a 2×2 max pool follows each
-HIDDEN = Convolution("hidden", 64, 1024, (7, 7), padded=False)
-CLASSIFIER = Classifier(HIDDEN.outputs, 11)
-
-
-def _pixels(image_size: int) -> Dict[str, int]:
-    pixels, side = {}, image_size
-    for layer in HALVED:
-        pixels[layer.name] = side**2
-        side //= 2
-    return {**pixels, HIDDEN.name: (side - HIDDEN.size[0] + 1) ** 2}
-
-
+ARCHITECTURE = Architecture(
+    norm=None,  # the convolutions have biases
+    layers=(
+        Convolution("conv1", 3, 32, (5, 5)),
+        HALVE,
+        Convolution("conv2", 32, 64, (5, 5)),
+        HALVE,
+        Convolution("hidden", 64, 1024, (7, 7), padded=False),
+    ),
+    classifier=Classifier(1024, 11),
+)
 SPECIFICATION = model_specification(
+    ARCHITECTURE,
     name="mnist_cnn",
     description="the network of TensorFlow's MNIST tutorial, on three channels, 11 classes",
     image_size=28,
     smallest_image=28,
-    norm=NORM,
-    convolutions=(*HALVED, HIDDEN),
-    classifier=CLASSIFIER,
-    pixels=_pixels,
 )

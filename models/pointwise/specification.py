@@ -12,32 +12,25 @@ Nobody trains this network for its own sake. It makes the exchange of gradients 
 
 from __future__ import annotations
 
-from typing import Dict
+from harness.models.layers import Architecture, BatchNorm, Classifier, Convolution, model_specification
 
-from harness.models.layers import BatchNorm, Classifier, Convolution, model_specification, output_size
-
-NORM = BatchNorm(decay=0.9, epsilon=1e-3, gamma=False)
 WIDTHS = (1024, 1024, 512, 512, 512, 512, 512, 256)  # channels between the 1×1 convolutions
 
-STEM = Convolution("stem", 3, WIDTHS[0], (3, 3), stride=8)  # leaves 4×4 pixels of 32×32
-CHAIN = tuple(
-    Convolution(f"chain{number}", WIDTHS[number - 1], WIDTHS[number], (1, 1)) for number in range(1, len(WIDTHS))
+ARCHITECTURE = Architecture(
+    norm=BatchNorm(decay=0.9, epsilon=1e-3, gamma=False),
+    layers=(
+        Convolution("stem", 3, WIDTHS[0], (3, 3), stride=8),  # leaves 4×4 pixels of 32×32
+        *(
+            Convolution(f"chain{number}", WIDTHS[number - 1], WIDTHS[number], (1, 1))
+            for number in range(1, len(WIDTHS))
+        ),
+    ),
+    classifier=Classifier(WIDTHS[-1], 1001),
 )
-CLASSIFIER = Classifier(WIDTHS[-1], 1001)
-
-
-def _pixels(image_size: int) -> Dict[str, int]:
-    side = output_size(image_size, STEM.size[0], STEM.stride, STEM.padding[0])
-    return {layer.name: side**2 for layer in (STEM, *CHAIN)}
-
-
 SPECIFICATION = model_specification(
+    ARCHITECTURE,
     name="pointwise",
     description="a chain of 1×1 convolutions, 12 MB of parameters in few and unequal tensors, 1001 classes",
     image_size=32,
     smallest_image=32,
-    norm=NORM,
-    convolutions=(STEM, *CHAIN),
-    classifier=CLASSIFIER,
-    pixels=_pixels,
 )

@@ -44,7 +44,7 @@ def torch_step(name: str, images: np.ndarray, labels: np.ndarray, values: Arrays
     from harness.models.torch_layers import ConvolutionUnit
 
     specification = models.specification(name)
-    module = models.definition(name, "torch").build().to(memory_format=torch.channels_last)
+    module = models.definition(name, "torch")().to(memory_format=torch.channels_last)
     batch = torch.from_numpy(images).permute(0, 3, 1, 2)
     assert batch.is_contiguous(memory_format=torch.channels_last)
 
@@ -83,12 +83,12 @@ def tensorflow_step(name: str, images: np.ndarray, labels: np.ndarray, values: A
     """The training step in graph mode, evaluation and the layer eagerly."""
     import tensorflow as tf
 
-    from harness.models.tensorflow_layers import Layers
+    from harness.models.tensorflow_layers import TensorFlowLayers
 
     specification, definition = models.specification(name), models.definition(name, "tensorflow")
     trained = [tensor.name for tensor in specification.tensors]
     constants = {key: tf.constant(value) for key, value in values.items()}
-    evaluated, unmoved = definition.logits(tf.constant(images), constants.get, constants.get, training=False)
+    evaluated, unmoved = definition(tf.constant(images), constants.get, constants.get, training=False)
     assert not unmoved
 
     def loss_of(logits: tf.Tensor) -> tf.Tensor:
@@ -104,9 +104,9 @@ def tensorflow_step(name: str, images: np.ndarray, labels: np.ndarray, values: A
         single = {key: tf.compat.v1.placeholder(tf.float32, value.shape) for key, value in values.items()}
         double = {key: tf.cast(value, tf.float64) for key, value in single.items()}
         tensor = lambda key: order.append(key) or single[key]  # noqa: E731
-        logits, moved = definition.logits(tf.constant(images), tensor, single.get)
+        logits, moved = definition(tf.constant(images), tensor, single.get)
         with mock.patch.object(tf.compat.v1.nn, "fused_batch_norm", float64_batch_norm):
-            precise, _ = definition.logits(tf.constant(images, tf.float64), double.get, double.get)
+            precise, _ = definition(tf.constant(images, tf.float64), double.get, double.get)
         gradients = tf.gradients(loss_of(precise), [double[key] for key in trained])
         wanted = {
             "logits": logits,
@@ -120,7 +120,9 @@ def tensorflow_step(name: str, images: np.ndarray, labels: np.ndarray, values: A
     held = {key: tf.constant(value) for key, value in initial_values(layer, seed=2).items()}
     with tf.GradientTape() as tape:
         tape.watch(held)
-        output = Layers(held.get, held.get, norm, "NHWC", training=True).convolution(tf.constant(images), LAYER)
+        output = TensorFlowLayers(held.get, held.get, norm, "NHWC", training=True).convolution(
+            tf.constant(images), LAYER
+        )
         loss = tf.reduce_sum(output * directions(output.shape))
     of_layer = tape.gradient(loss, {tensor.name: held[tensor.name] for tensor in layer.tensors})
     return {**found, "evaluated": evaluated.numpy(), "order": np.array(order), **prefixed("layer", of_layer)}
@@ -131,19 +133,19 @@ def caffe2_step(name: str, images: np.ndarray, labels: np.ndarray, values: Array
     from caffe2.python import core, workspace
 
     from harness.models import caffe2_weights
-    from harness.models.caffe2_layers import Images, Layers
+    from harness.models.caffe2_layers import Caffe2Layers, ImageBlob
 
     workspace.GlobalInit(["model_step", "--caffe2_log_level=3"])
     specification, definition = models.specification(name), models.definition(name, "caffe2")
     workspace.FeedBlob("images", np.ascontiguousarray(images.transpose(0, 3, 1, 2)), caffe2_weights.IDEEP)
     workspace.FeedBlob("labels", labels.astype(np.int32), caffe2_weights.HOST)
-    batch = Images(core.BlobReference("images"), *images.shape[1:3])
+    batch = ImageBlob(core.BlobReference("images"), *images.shape[1:3])
     order: list[str] = []
 
     def built(net: Any, training: bool) -> Any:
         order.clear()
         tensor = lambda key: order.append(key) or caffe2_weights.on_ideep(net, key)  # noqa: E731
-        return definition.logits(net, batch, tensor, core.BlobReference, training=training)
+        return definition(net, batch, tensor, core.BlobReference, training=training)
 
     def gradients(of: ModelSpecification, blobs: Any) -> Arrays:
         return {tensor.name: canonical(workspace.FetchBlob(blobs[tensor.name])) for tensor in of.tensors}
@@ -168,7 +170,7 @@ def caffe2_step(name: str, images: np.ndarray, labels: np.ndarray, values: Array
     caffe2_weights.feed(layer, initial_values(layer, seed=2))
     net = core.Net("layer")
     with core.DeviceScope(caffe2_weights.IDEEP):
-        layers = Layers(net, partial(caffe2_weights.on_ideep, net), core.BlobReference, norm, training=True)
+        layers = Caffe2Layers(net, partial(caffe2_weights.on_ideep, net), core.BlobReference, norm, training=True)
         output = layers.convolution(batch, LAYER)
         towards = directions((len(images), output.height, output.width, LAYER.outputs)).transpose(0, 3, 1, 2)
         workspace.FeedBlob("directions", np.ascontiguousarray(towards), caffe2_weights.IDEEP)
@@ -183,7 +185,7 @@ def caffe2_step(name: str, images: np.ndarray, labels: np.ndarray, values: Array
 
 def layer_specification(name: str) -> tuple[ModelSpecification, BatchNorm | None]:
     """`LAYER` by itself, with the model's batch norm or, if it has none, a bias."""
-    norm = import_module(f"harness.models.{name}.specification").NORM
+    norm = import_module(f"harness.models.{name}.specification").ARCHITECTURE.norm
     tensors, statistics = tuple(LAYER.tensors(norm)), tuple(LAYER.statistics(norm))
     return ModelSpecification("", "", 0, 0, 0, tensors, statistics, uses=lambda size: {}), norm
 

@@ -28,7 +28,7 @@ def torch_gradients(model: str, batches: list[Any]) -> Any:
 
     torch.set_num_threads(1)
     specification = models.specification(model)
-    module = models.definition(model, "torch").build().to(memory_format=torch.channels_last).train()
+    module = models.definition(model, "torch")().to(memory_format=torch.channels_last).train()
 
     def gradients(parameters: dict[str, np.ndarray]) -> Any:
         torch_weights.load(module, specification, parameters)
@@ -51,7 +51,7 @@ def tensorflow_gradients(model: str, batches: list[Any]) -> Any:
 
     @tf.function
     def one(values: dict[str, Any], images: Any, labels: Any) -> Any:
-        logits, _ = models.definition(model, "tensorflow").logits(images, values.__getitem__, values.__getitem__)
+        logits, _ = models.definition(model, "tensorflow")(images, values.__getitem__, values.__getitem__)
         loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits))
         names = [tensor.name for tensor in specification.tensors]
         return loss, dict(zip(names, tf.gradients(loss, [values[name] for name in names]), strict=True))
@@ -70,7 +70,7 @@ def caffe2_gradients(model: str, batches: list[Any]) -> Any:
     from caffe2.python import core, workspace
 
     from harness.models import caffe2_weights
-    from harness.models.caffe2_layers import Images
+    from harness.models.caffe2_layers import ImageBlob
     from harness.models.channels_first import canonical
 
     workspace.GlobalInit(["one_process", "--caffe2_log_level=3"])
@@ -78,9 +78,9 @@ def caffe2_gradients(model: str, batches: list[Any]) -> Any:
     size = batches[0][0].shape[1]
     net = core.Net("training")
     with core.DeviceScope(caffe2_weights.IDEEP):
-        logits = models.definition(model, "caffe2").logits(
+        logits = models.definition(model, "caffe2")(
             net,
-            Images(core.BlobReference("images"), size, size),
+            ImageBlob(core.BlobReference("images"), size, size),
             lambda name: caffe2_weights.on_ideep(net, name),
             core.BlobReference,
         )

@@ -93,7 +93,7 @@ def test_an_unknown_model_is_told_which_there_are() -> None:
 
 
 def test_an_unknown_framework_is_told_which_there_are() -> None:
-    with pytest.raises(ValueError, match="'mxnet'; known: torch, tensorflow"):
+    with pytest.raises(ValueError, match="resnet50 is not written in 'mxnet'; known: caffe2, tensorflow, torch"):
         models.definition("resnet50", "mxnet")
 
 

@@ -13,5 +13,5 @@ from harness import models
 
 def resnet50() -> torch.nn.Module:
     """The suite's ResNet-50, in PyTorch's default memory format."""
-    module: torch.nn.Module = models.definition("resnet50", "torch").build()
+    module: torch.nn.Module = models.definition("resnet50", "torch")()
     return module

@@ -13,7 +13,7 @@ from caffe2.python import core, scope, workspace
 
 from harness import models
 from harness.models import caffe2_weights
-from harness.models.caffe2_layers import Images
+from harness.models.caffe2_layers import ImageBlob
 from harness.models.caffe2_weights import HOST, IDEEP
 from harness.models.channels_first import canonical, stored, stored_shape
 from harness.models.initial import initial_values
@@ -174,9 +174,9 @@ class Replica:
             with core.NameScope(its_own, reset=True):
                 return caffe2_weights.on_ideep(net, name)
 
-        return models.definition(self._job.spec["model"], "caffe2").logits(
+        return models.definition(self._job.spec["model"], "caffe2")(
             net,
-            Images(images, size, size),
+            ImageBlob(images, size, size),
             tensor,
             lambda name: core.BlobReference(f"{self._scope}{name}"),
             training=training,

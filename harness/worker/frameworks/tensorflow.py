@@ -56,7 +56,7 @@ def logits(
     if job.spec["precision"] == "amp":
         images = tf.cast(images, tf.bfloat16)
         tensors = {name: _computing(name, tensor) for name, tensor in tensors.items()}
-    found: Tuple[Any, Tensors] = models.definition(job.spec["model"], "tensorflow").logits(
+    found: Tuple[Any, Tensors] = models.definition(job.spec["model"], "tensorflow")(
         images, tensors.__getitem__, statistics, data_format=data_format(job), training=training
     )
     return found

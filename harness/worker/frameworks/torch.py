@@ -53,7 +53,7 @@ class Replica:
     def build(self) -> torch.nn.Module:
         """The model with its initial weights, on the device."""
         spec = self._job.spec
-        module: torch.nn.Module = models.definition(spec["model"], "torch").build()
+        module: torch.nn.Module = models.definition(spec["model"], "torch")()
         torch_weights.load(module, self._specification, initial_values(self._specification, spec["seed"]))
         self.module = module.to(device=self.device, memory_format=torch.channels_last).train()
         self._autocast, self.scaler = _mixed_precision(spec["precision"], self.device)
