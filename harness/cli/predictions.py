@@ -429,15 +429,11 @@ def _split(**given: Any) -> None:
     `harness split --backend pytorch --model resnet50 --batch-size 64`
     """
     from harness.core.spec import RunSpec
-    from harness.environments import EnvironmentProblem
     from harness.predict import split as splitting
 
     fields = {name: value for name, value in given.items() if name in SPLIT and value is not None}
     spec = RunSpec.validated(**{"backend": "pytorch", "warmup_steps": 3, "steps": 20} | fields)
-    try:
-        found = splitting.measure(spec)
-    except EnvironmentProblem as problem:
-        raise InvalidInput(str(problem)) from None
+    found = splitting.measure(spec)
     if given["as_json"]:
         click.echo(json.dumps(found.__dict__))
         return

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from harness.errors import InvalidInput, RunFailed
+from harness.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from harness.environments import EnvironmentSpec, Variant
+    from harness.environments import Variant
 
 
 @click.group()
@@ -41,48 +39,40 @@ def env_build(backends: tuple[str, ...], variant: Variant, framework: str | None
     from harness.core.backend import backend
 
     wanted = [environment for name in backends for environment in backend(name).environments(variant, framework)]
-    with _environment_problems():
-        base = None if where is None else environments.given_python(where, wanted)
+    base = None if where is None else environments.given_python(where, wanted)
     for environment in wanted:
         label = f"{environment.backend}{f' ({environment.framework})' if environment.framework else ''}"
-        with _environment_problems():
-            folder = environments.build(
-                environment,
-                lambda line, label=label: click.echo(f"{label}: {line}", err=True),  # type: ignore[misc]
-                base,
-            )
+        folder = environments.build(
+            environment,
+            lambda line, label=label: click.echo(f"{label}: {line}", err=True),  # type: ignore[misc]
+            base,
+        )
         click.echo(f"{label}: ready at {folder}")
 
 
 @env.command("check")
 @click.argument("name", metavar="BACKEND")
-@click.option("--env", "given", type=click.Path(path_type=Path), help="check this environment instead")
+@click.option("--env", "where", type=click.Path(path_type=Path), help="check this environment instead")
 @VARIANT
 @FRAMEWORK
-def env_check(name: str, given: Path | None, variant: Variant, framework: str | None) -> None:
+def env_check(name: str, where: Path | None, variant: Variant, framework: str | None) -> None:
     """Import what BACKEND needs in its environment, and compare its packages with the pinned ones."""
+    from harness import environments
     from harness.core.backend import backend
 
-    # Of several frameworks a given environment is for one: the first, unless it is named.
+    # Of several frameworks a provided environment is for one: the first, unless it is named.
     every = backend(name).environments(variant, framework)
-    for wanted in every if given is None else every[:1]:
-        _check(wanted, given)
-
-
-def _check(wanted: EnvironmentSpec, given: Path | None) -> None:
-    from harness import environments
-
-    with _environment_problems():
-        report = environments.check(wanted, None if given is None else environments.at(given, wanted))
-    click.echo(f"{report.python}  Python {report.python_version}  checked in {report.seconds:.1f} s")
-    for module, version in report.imported.items():
-        click.echo(f"  {module} {version}")
-    for module, reason in report.failed.items():
-        click.echo(f"  {module} does not import: {reason}")
-    for package, (pinned, installed) in report.mismatched.items():
-        click.echo(f"  {package} is {installed or 'missing'}, pinned {pinned}")
-    if report.failed or (report.mismatched and given is None):
-        raise InvalidInput(f"the environment of {wanted.backend} is not as it should be: {report.python}")
+    for wanted in every if where is None else every[:1]:
+        report = environments.check(wanted, None if where is None else environments.at(where, wanted))
+        click.echo(f"{report.python}  Python {report.python_version}  checked in {report.seconds:.1f} s")
+        for module, version in report.imported.items():
+            click.echo(f"  {module} {version}")
+        for module, why in report.failed.items():
+            click.echo(f"  {module} does not import: {why}")
+        for package, (pinned, installed) in report.mismatched.items():
+            click.echo(f"  {package} is {installed or 'missing'}, pinned {pinned}")
+        if report.failed or (report.mismatched and where is None):
+            raise InvalidInput(f"the environment of {wanted.backend} is not as it should be: {report.python}")
 
 
 @env.command("path")
@@ -94,20 +84,6 @@ def env_path(name: str, variant: Variant, framework: str | None) -> None:
     from harness import environments
     from harness.core.backend import backend
 
-    with _environment_problems():
-        wanted = backend(name).environments(variant, framework)[0]
-        environments.require(wanted)
-        click.echo(environments.path(wanted))
-
-
-@contextmanager
-def _environment_problems() -> Iterator[None]:
-    """Environment errors as this program's: a failed build is a failed action (1), anything else a wrong request (2)."""
-    from harness import environments
-
-    try:
-        yield
-    except environments.BuildFailed as problem:
-        raise RunFailed(str(problem)) from None
-    except environments.EnvironmentProblem as problem:
-        raise InvalidInput(str(problem)) from None
+    wanted = backend(name).environments(variant, framework)[0]
+    environments.require(wanted)
+    click.echo(environments.path(wanted))

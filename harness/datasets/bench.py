@@ -20,7 +20,7 @@ from typing import IO, Any
 from harness import environments
 from harness.core.backend import backend
 from harness.core.plan import KEEP_MEMORY
-from harness.errors import InvalidInput, RunFailed
+from harness.errors import RunFailed
 from harness.worker.inputs import index
 
 # Each pipeline's framework, and a backend whose environment has it.
@@ -71,10 +71,7 @@ class Command:
 
 def command(pipeline: str, index_file: Path, threads: int, batch_size: int, image_size: int) -> Command:
     """How to start one of ``PIPELINES``. Raises InvalidInput when its environment is not built."""
-    try:
-        python = environments.require(backend(PIPELINES[pipeline]).environment(pipeline, "cpu"))
-    except environments.EnvironmentProblem as problem:
-        raise InvalidInput(str(problem)) from None
+    python = environments.require(backend(PIPELINES[pipeline]).environment(pipeline, "cpu"))
     arguments = {"pipeline": pipeline, "index": str(index_file), "threads": threads}
     arguments |= {"batch_size": batch_size, "image_size": image_size}
     env = {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "2"} | KEEP_MEMORY

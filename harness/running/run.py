@@ -114,8 +114,6 @@ def _interpreter(spec: RunSpec, chosen: Backend, given: Path | None) -> Interpre
         if given is not None:
             return Interpreter(str(environments.at(given, wanted)), isolated=False)
         return Interpreter(str(environments.python(wanted)))
-    except environments.EnvironmentProblem as problem:
-        raise InvalidInput(str(problem)) from None
     except OSError as error:
         raise InvalidInput(f"--env {given}: {error.strerror}") from None
 

@@ -17,7 +17,18 @@ import pytest
 
 import harness.backends
 from harness import environments
-from harness.environments import BasePython, BuildFailed, EnvironmentMissing, EnvironmentProblem, EnvironmentSpec, Run
+from harness.environments import (
+    BasePython,
+    BuildFailed,
+    CheckReport,
+    EnvironmentMissing,
+    EnvironmentProblem,
+    EnvironmentSpec,
+    RunCommand,
+    building,
+)
+from harness.environments.checking import matches
+from harness.environments.pip_output import describe, last_words, reason
 from tests.conftest import Harness
 
 BUILD = """
@@ -44,6 +55,10 @@ def requiring(folder: Path, text: str) -> EnvironmentSpec:
     requirements = folder / "requirements-cpu.txt"
     requirements.write_text(text + "\n")
     return EnvironmentSpec("tiny", "cpu", requirements, ("six",))
+
+
+def whole(report: CheckReport) -> bool:
+    return not report.failed and not report.mismatched
 
 
 def builder(spec: EnvironmentSpec) -> subprocess.Popen[str]:
@@ -90,7 +105,7 @@ def test_built_environment_is_ready_and_checked(tiny: EnvironmentSpec) -> None:
     marker = json.loads((folder / "complete.json").read_text())
     assert marker["versions"]["six"] == "1.17.0" and marker["build_s"] > 0
     report = environments.check(tiny)
-    assert report.ok and report.imported == {"six": "1.17.0"} and report.python_version == marker["python"]
+    assert whole(report) and report.imported == {"six": "1.17.0"} and report.python_version == marker["python"]
 
 
 @pytest.mark.slow
@@ -138,13 +153,13 @@ def test_environment_of_a_killed_build_is_partial_and_is_rebuilt(tiny: Environme
     with pytest.raises(EnvironmentMissing, match="half built"):
         environments.require(tiny)
     environments.build(tiny, print)
-    assert environments.check(tiny).ok
+    assert whole(environments.check(tiny))
 
 
 @pytest.mark.slow
 def test_lock_outlives_a_killed_harness_until_its_pip_has_ended(tiny: EnvironmentSpec) -> None:
     environments.path(tiny).parent.mkdir(parents=True)
-    with environments._lock(environments.path(tiny), print) as lock:
+    with building.lock(environments.path(tiny), print) as lock:
         left_behind = subprocess.Popen(["sleep", "1"], pass_fds=[lock])
     news: list[str] = []
     environments.build(tiny, news.append)
@@ -181,7 +196,7 @@ def test_unreachable_index_is_named_as_the_reason(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_post_build_runs_in_the_environment_and_its_failure_is_a_failed_build(tiny: EnvironmentSpec) -> None:
-    def compile_nothing(folder: Path, run: Run) -> None:
+    def compile_nothing(folder: Path, run: RunCommand) -> None:
         run(
             folder / "bin" / "python",
             "-c",
@@ -219,7 +234,7 @@ def compiling(folder: Path, files: Mapping[str, str]) -> EnvironmentSpec:
     for name, text in files.items():
         (package / name).write_text(text)
 
-    def compile_package(folder: Path, run: Run) -> None:
+    def compile_package(folder: Path, run: RunCommand) -> None:
         pip = (folder / "bin" / "python", "-m", "pip", "-v", "install", "--no-build-isolation", "--no-deps")
         run(*pip, package)
 
@@ -265,8 +280,8 @@ def test_failure_shows_the_first_dozen_errors_of_compilers_cmake_and_linkers_eac
         "note: This error originates from a subprocess, and is likely not a problem with pip.",
     ]
     meaningful = [*output[2:3], *output[4:7], *output[10:13]]
-    assert environments._last_words(output) == meaningful
-    assert environments._last_words([f"a.cc:{line}:1: error: no" for line in range(99)])[-1] == "a.cc:11:1: error: no"
+    assert last_words(output) == meaningful
+    assert last_words([f"a.cc:{line}:1: error: no" for line in range(99)])[-1] == "a.cc:11:1: error: no"
 
 
 def test_missing_tool_is_named_at_once_with_the_way_to_get_it(tiny: EnvironmentSpec, cache: Path) -> None:
@@ -554,7 +569,7 @@ def test_check_finds_failed_imports_crashes_and_other_versions(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))  # as a site's modules do for an environment of theirs
     other = replace(requiring(tmp_path, "six==1.16.0\nabsent==1.0"), imports=("six", "bad", "fatal"))
     report = environments.check(other, environments.python(ready))
-    assert not report.ok
+    assert not whole(report)
     assert report.imported == {"six": "1.17.0"}
     assert report.failed == {"bad": "ImportError: libmpi.so.40: cannot open", "fatal": "died from SIGILL"}
     assert report.mismatched == {"six": ("1.16.0", "1.17.0"), "absent": ("1.0", None)}
@@ -565,7 +580,7 @@ def test_given_environment_is_a_prefix_or_a_python(ready: EnvironmentSpec, monke
     assert environments.at(environments.path(ready), ready) == environments.at(inside, ready) == inside
     monkeypatch.setenv("PATH", str(inside.parent), prepend=os.pathsep)
     assert environments.at(Path("python"), ready) == inside
-    assert environments.check(ready, inside).ok
+    assert whole(environments.check(ready, inside))
 
 
 @pytest.mark.parametrize("where", ["nowhere", "empty", "text"])
@@ -577,10 +592,10 @@ def test_given_environment_without_a_python_is_a_problem(tiny: EnvironmentSpec, 
 
 
 def test_local_label_meets_a_pin_without_one() -> None:
-    assert environments._matches("2.13.0+cpu", "2.13.0")
-    assert not environments._matches("2.13.0", "2.13.0+cpu")
-    assert not environments._matches("2.13.1", "2.13.0")
-    assert not environments._matches(None, "2.13.0")
+    assert matches("2.13.0+cpu", "2.13.0")
+    assert not matches("2.13.0", "2.13.0+cpu")
+    assert not matches("2.13.1", "2.13.0")
+    assert not matches(None, "2.13.0")
 
 
 @pytest.mark.parametrize(
@@ -598,7 +613,7 @@ def test_local_label_meets_a_pin_without_one() -> None:
     ],
 )
 def test_progress_is_what_a_waiting_person_wants_to_know(line: str, news: str | None) -> None:
-    assert environments.describe(line) == news
+    assert describe(line) == news
 
 
 def test_progress_of_a_compilation_is_the_package_and_its_percentage() -> None:
@@ -611,13 +626,13 @@ def test_progress_of_a_compilation_is_the_package_and_its_percentage() -> None:
         "  [ 42%] Linking CXX static library libgloo.a",
         "  [ 42%] Built target gloo",
     ]:
-        said.append(environments.describe(line, said[-1]) or said[-1])
+        said.append(describe(line, said[-1]) or said[-1])
     assert list(dict.fromkeys(said)) == [None, "compiling horovod", "compiling horovod: 1 %", "compiling horovod: 42 %"]
-    assert environments.describe("Building wheel for horovod (setup.py): finished with status 'done'") is None
+    assert describe("Building wheel for horovod (setup.py): finished with status 'done'") is None
 
 
 @pytest.mark.parametrize(
-    ("output", "reason"),
+    ("output", "said"),
     [
         (["The virtual environment was not created successfully because ensurepip is not available."], "python3-venv"),
         (["ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device"], "HARNESS_CACHE"),
@@ -634,8 +649,8 @@ def test_progress_of_a_compilation_is_the_package_and_its_percentage() -> None:
         (["c++: fatal error: Killed signal terminated program cc1plus"], "taskset"),
     ],
 )
-def test_reason_of_a_failure_says_what_to_do(output: list[str], reason: str) -> None:
-    assert reason in environments._reason(output, "3.14")
+def test_reason_of_a_failure_says_what_to_do(output: list[str], said: str) -> None:
+    assert said in reason(output, "3.14")
 
 
 REQUIREMENTS = sorted(Path(harness.backends.__file__).parent.glob("*/requirements-*.txt"))

@@ -1,0 +1,176 @@
+"""Builds environments with venv and pip, in their final place."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TextIO
+
+from harness.environments.checking import ending, probe
+from harness.environments.pip_output import describe, last_words, reason
+from harness.environments.pythons import BasePython, find_python, isolated
+from harness.environments.spec import BuildFailed, EnvironmentProblem, EnvironmentSpec
+from harness.environments.store import key, lacking_tools, marker, path, pins, status
+from harness.files import write_atomically
+
+Progress = Callable[[str], None]
+
+PACKAGES = {"nvcc": "nvidia-cuda-toolkit"}  # Debian's packages that are not called as their program
+
+
+def build(spec: EnvironmentSpec, progress: Progress, base: BasePython | None = None) -> Path:
+    """Build the environment unless it is ready, and return its folder. ``progress`` receives short lines for people.
+
+    If ``spec`` names a Python, ``base`` is the one to make it from, by default what ``find_python`` finds. Of several
+    builders of one environment one builds and the others wait. pip's output is kept in ``<folder>.log``.
+    Raises BuildFailed (a line: what failed, why, the log; below it the compiler's words if it was compiling) or
+    EnvironmentProblem; then only the log is left behind.
+    """
+    folder = path(spec)
+    pins(spec.requirements)
+    if status(spec) == "ready":
+        if base and spec.python:
+            progress(f"is built already; to make it from {base.python}, remove {folder} first")
+        return folder
+    if lacking := lacking_tools(spec):
+        raise EnvironmentProblem(
+            f"{folder.name}: to compile it {' and '.join(lacking)} must be on PATH: load a module of this site, "
+            f"or install {'it' if len(lacking) == 1 else 'them'} "
+            f"(Debian and Ubuntu: apt install {' '.join(PACKAGES.get(tool, tool) for tool in lacking)})"
+        )
+    if spec.python is None:
+        base = BasePython(Path(sys.executable), platform.python_version())
+    elif base is None:
+        base = find_python(spec.python)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with lock(folder, progress) as descriptor:
+            if status(spec) == "ready":  # built by another process while this one waited
+                return folder
+            _remove(folder)
+            try:
+                with _log(folder).open("w", encoding="utf-8") as log:
+                    _fill(folder, spec, base, progress, log, descriptor)
+            except BaseException:
+                _remove(folder)
+                raise
+    except OSError as error:
+        raise BuildFailed(
+            f"{folder.name}: {error.strerror}: {error.filename or folder} (set HARNESS_CACHE to move it)"
+        ) from error
+    return folder
+
+
+@contextlib.contextmanager
+def lock(folder: Path, progress: Progress) -> Iterator[int]:
+    """Hold the environment's lock; yields its descriptor.
+
+    Build commands inherit the descriptor, so the lock outlives a killed harness until the pip it left behind has ended:
+    nobody rebuilds under a pip that still writes.
+    """
+    with folder.with_name(f"{folder.name}.lock").open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            progress(f"waiting: another process is building {folder.name}")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield file.fileno()
+
+
+def _log(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.log")
+
+
+def _remove(folder: Path) -> None:
+    marker(folder).unlink(missing_ok=True)  # first: removing takes seconds, and may be killed as well
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _fill(
+    folder: Path, spec: EnvironmentSpec, base: BasePython, progress: Progress, log: TextIO, descriptor: int
+) -> None:
+    """Make the virtual environment in its final place (it cannot be moved later) and mark it complete."""
+    began = time.monotonic()
+    content = key(spec)  # now: the hook's source may be edited while the compiler runs
+    environ = isolated(os.environ) | {"PYTHONUNBUFFERED": "1", "PIP_USER": "0"} | dict(spec.build_env)
+    inside = folder / "bin" / "python"
+
+    def run(*argv: str | Path, env: Mapping[str, str] | None = None) -> None:
+        tail = _stream(argv, environ | dict(env or {}), log, descriptor, progress)
+        if tail is not None:
+            what = f"{folder.name} (Python {base.version}): {reason(tail, base.version)} (log: {_log(folder)})"
+            raise BuildFailed("\n    ".join([what, *last_words(tail)]))
+
+    progress(f"creating {folder.name} with Python {base.version}")
+    run(base.python, "-m", "venv", folder)
+    # No index options: pip's own configuration is where a centre names its mirror. Bytecode is compiled now, so that not
+    # every rank of the first run compiles it at once.
+    pip = (inside, "-m", "pip", "--no-input", "--disable-pip-version-check", "install", "--progress-bar", "off")
+    run(*pip, "--compile", "--requirement", spec.requirements)
+    if spec.post_build and (remark := spec.post_build(folder, run)):
+        log.write(f"{remark}\n")
+        progress(remark)
+
+    facts, death = probe(inside, (), environ)
+    if "installed" not in facts:
+        raise BuildFailed(f"{folder.name}: its Python does not run: {death} (log: {_log(folder)})")
+    seconds = round(time.monotonic() - began, 1)
+    complete = {
+        "key": content,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "build_s": seconds,
+        "python": facts["python"],
+        "versions": dict(sorted(facts["installed"].items())),
+    }
+    write_atomically(marker(folder), json.dumps(complete, indent=1) + "\n")
+    progress(f"ready in {seconds:.0f} s")
+
+
+def _stream(
+    argv: Sequence[str | Path], environ: Mapping[str, str], log: TextIO, descriptor: int, progress: Progress
+) -> list[str] | None:
+    """Run a command with its output to the log; return the output if it failed. The command never outlives the call."""
+    words = [str(word) for word in argv]
+    log.write(f"$ {' '.join(words)}\n")
+    output: list[str] = []
+    news = None
+    # A process group, so that one signal ends pip with its compilers. A pipe and not the log itself for the output, so
+    # that pip fails at its next line once this process was killed.
+    with subprocess.Popen(
+        words,
+        env=environ,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        pass_fds=[descriptor],
+        process_group=0,
+    ) as process:
+        assert process.stdout
+        try:
+            for line in process.stdout:
+                output.append(line.strip())
+                log.write(line)
+                log.flush()
+                before, news = news, describe(line, news) or news
+                if news and news != before:
+                    progress(news)
+            code = process.wait()
+        except BaseException:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            raise
+    return [*output, ending(code)] if code else None

@@ -1,0 +1,162 @@
+"""The Pythons of this machine: those that environments are made from, and that of an environment somebody provides."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.environments.spec import EnvironmentProblem, EnvironmentSpec
+
+
+@dataclass(frozen=True)
+class BasePython:
+    """A Python to make environments from."""
+
+    python: Path
+    version: str
+
+
+def find_python(version: str) -> BasePython:
+    """A Python of a minor version ("3.9") of this machine: on PATH, or one of pyenv's, uv's or conda's.
+
+    Raises EnvironmentProblem, which says where there was none and how to get one.
+    """
+    if base := first_that_runs(version):
+        return base
+    tried = "".join(f"; {candidate} is there, but does not run as it" for candidate in _candidates(version))
+    raise EnvironmentProblem(
+        f"Python {version} was not found: no python{version} on PATH, none in {_pyenv()}, {_uv()} or the environments of "
+        f"{_conda()}{tried}: install it (`uv python install {version}`, `pyenv install {version}` or a package), "
+        f"load a module of this site, or name one with `harness env build BACKEND --python PATH`"
+    )
+
+
+def first_that_runs(version: str) -> BasePython | None:
+    """What ``find_python`` finds, if anything."""
+    return _first(tuple(_candidates(version)), version)
+
+
+@functools.cache  # a shim of pyenv takes 0.2 s, and a list of backends asks for each kind of device
+def _first(candidates: Sequence[Path], wanted: str) -> BasePython | None:
+    """The first that runs and is of the wanted version: pyenv's shims are on PATH for every version, and run for one."""
+    for candidate in candidates:
+        if (version := _version(candidate, isolated(os.environ))) and _is(version, wanted):
+            return BasePython(candidate, version)
+    return None
+
+
+def _is(version: str, wanted: str) -> bool:
+    return f"{version}.".startswith(f"{wanted}.")
+
+
+def _candidates(wanted: str) -> list[Path]:
+    """Where a Python of this version may be, in order: what a person put on PATH comes before what is found by folders."""
+    try:
+        conda = _conda().read_text(encoding="utf-8", errors="replace").split("\n")
+    except OSError:
+        conda = []
+    programs = [
+        *(Path(folder).absolute() / f"python{wanted}" for folder in os.get_exec_path()),
+        *_newest_first(_pyenv(), f"{wanted}.*/bin/python{wanted}"),
+        *_newest_first(_uv(), f"cpython-{wanted}.*/bin/python{wanted}"),
+        *(Path(prefix) / "bin" / f"python{wanted}" for prefix in conda if prefix),
+    ]
+    return [program for program in programs if os.access(program, os.X_OK)]
+
+
+def _newest_first(folder: Path, pattern: str) -> list[Path]:
+    """The programs in the prefixes in a folder, by the numbers in the prefixes' names."""
+    return sorted(
+        folder.glob(pattern), key=lambda found: list(map(int, re.findall(r"\d+", found.parts[-3]))), reverse=True
+    )
+
+
+def _pyenv() -> Path:
+    return Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
+
+
+def _uv() -> Path:
+    """Where uv keeps the Pythons that it installed; uv itself need not be on PATH."""
+    if chosen := os.environ.get("UV_PYTHON_INSTALL_DIR"):
+        return Path(chosen)
+    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "uv" / "python"
+
+
+def _conda() -> Path:
+    """Where conda, mamba and their kin note the prefix of every environment that a user makes."""
+    return Path.home() / ".conda" / "environments.txt"
+
+
+def at(where: Path, spec: EnvironmentSpec) -> Path:
+    """The Python of an environment that a person or a site's modules provide.
+
+    ``where`` is a prefix (venv, conda), a Python, or one's name on PATH. Raises EnvironmentProblem if none runs there.
+    """
+    for candidate in _candidates_at(where, "python", "python3"):
+        if _version(candidate, os.environ):
+            return candidate
+    raise EnvironmentProblem(
+        f"no Python that runs for {spec.backend} at {where}: give a venv, a conda prefix or a python"
+    )
+
+
+def given_python(where: Path, specs: Sequence[EnvironmentSpec]) -> BasePython:
+    """The Python that a person wants those of the environments to be made from that name a version.
+
+    ``where`` is a Python, one's name on PATH or a prefix. Raises EnvironmentProblem if it is not what all of them need.
+    """
+    wanted = {spec.python: spec.backend for spec in specs if spec.python}
+    if not wanted:
+        names = " and ".join(dict.fromkeys(spec.backend for spec in specs))
+        raise EnvironmentProblem(f"--python {where}: harness's own Python is the right one for {names}: leave it out")
+    needs = " and ".join(f"{backend} needs Python {version}" for version, backend in wanted.items())
+    if len(wanted) > 1:
+        raise EnvironmentProblem(f"--python {where}: {needs}: build them one by one")
+    (version,) = wanted
+    try:
+        candidates = _candidates_at(where, f"python{version}", "python3", "python")
+    except OSError as error:
+        raise EnvironmentProblem(f"--python {where}: {error.strerror}") from error
+    # as the build will run it: without the PYTHONHOME of a module for another Python
+    environ = isolated(os.environ)
+    bases = [BasePython(candidate, runs) for candidate in candidates if (runs := _version(candidate, environ))]
+    for base in bases:
+        if _is(base.version, version):
+            return base
+    if bases:
+        raise EnvironmentProblem(f"--python {where}: {bases[0].python} is Python {bases[0].version}, {needs}")
+    raise EnvironmentProblem(f"--python {where}: no Python runs there, {needs}: give a python or its prefix")
+
+
+def _candidates_at(where: Path, *names: str) -> list[Path]:
+    """The Pythons that a person may mean by a Python, one's name on PATH, or a prefix in which they have these names."""
+    where = where.expanduser()
+    if not where.exists() and (on_path := shutil.which(str(where))):
+        where = Path(on_path)
+    candidates = [where] if where.is_file() else [where / "bin" / name for name in names]
+    # absolute, not resolved: a virtual environment is known by the path of its link to the real Python
+    return [candidate.absolute() for candidate in candidates]
+
+
+def _version(interpreter: Path, environ: Mapping[str, str]) -> str | None:
+    """The version of a Python ("3.11.7"), None if it does not run."""
+    if not os.access(interpreter, os.X_OK) or interpreter.is_dir():
+        return None
+    code = "import platform; print(platform.python_version())"
+    try:
+        answer = subprocess.run([interpreter, "-c", code], env=environ, capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return answer.stdout.strip() if answer.returncode == 0 and answer.stdout.startswith("3.") else None
+
+
+def isolated(environ: Mapping[str, str]) -> dict[str, str]:
+    """Without what a site's modules and the user's folders add: pip would take those packages for installed ones."""
+    kept = {name: value for name, value in environ.items() if name not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")}
+    return kept | {"PYTHONNOUSERSITE": "1"}
