@@ -23,13 +23,13 @@ from functools import cache
 
 import numpy as np
 
+from harness import results
 from harness.predict import fitting
 from harness.predict.fitting import fit
 from harness.predict.holdout import HeldOut, condition, hold_out
 from harness.predict.observations import UNPUBLISHED, Group, Observation, groups
 from harness.predict.parameters import Parameters
 from harness.report.text.table import table
-from harness.results import rows as results
 
 SYSTEMS = ("Piz Daint XC50 P100", "EC2 p2.xlarge K80", "EC2 p2.8xlarge K80")
 SOFTWARE = "TensorFlow 1.1.0"

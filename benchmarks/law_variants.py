@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
+from harness import results
 from harness.core.exchange import ServerExchange
 from harness.core.placement import Piece
 from harness.predict import parameters
@@ -25,7 +26,6 @@ from harness.predict.parameters import Parameters
 from harness.predict.problem import IN_NO_ORDER, ORDERED, Structure
 from harness.predict.profile import profile
 from harness.report.text.table import table
-from harness.results import rows as results
 
 SYSTEMS = ("Piz Daint XC50 P100", "EC2 p2.xlarge K80", "EC2 p2.8xlarge K80")
 SEEN = 32  # workers

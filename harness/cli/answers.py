@@ -83,13 +83,14 @@ def answers(folders: tuple[str, ...], output: str | None, check: str | None) -> 
 
     RESULTS are folders in which `harness experiment` has written, by default those in results/experiments.
     """
+    from harness import results
     from harness.report import answers as report
-    from harness.results import published, rows
+    from harness.results import published
 
     if output and check:
         raise InvalidInput("--check: writes nothing; leave out --output")
     there = _text(Path(check)) if check else ""
-    frame = rows.load([rows.REFERENCE], status=None)
+    frame = results.load(["reference"], status=None)
     text = report.page(frame, report.analyses(folders, published.FOLDER.parent / "experiments"))
     if check:
         if not report.same(there, text):
@@ -112,10 +113,10 @@ def _text(path: Path) -> str:
 
 def _loaded(sources: tuple[str, ...]) -> pandas.DataFrame:
     """The rows of ``sources``, of any status. Raises InvalidInput if there are none."""
+    from harness import results
     from harness.records.measurement import FILE_NAME
-    from harness.results import rows
 
-    frame = rows.load(sources, status=None, told=reading())
+    frame = results.load(sources, status=None, progress=reading())
     if frame.empty:
         raise InvalidInput(f"no {FILE_NAME} at or below {', '.join(sources)}")
     return frame

@@ -100,13 +100,13 @@ def _no_nodes(name: str, nodes: int, why: str) -> InvalidInput:
 
 
 def _answer(chosen: ModuleType, given: dict[str, Any], sources: list[str], output: Path | None) -> None:
+    from harness import results
     from harness.experiments import page
-    from harness.results import rows
 
-    frame = rows.load(sources, told=reading())
+    frame = results.load(sources, progress=reading())
     if frame.empty:
         raise InvalidInput(f"{', '.join(sources)}: no completed runs in there")
-    control = rows.load([given["control"]], told=reading()) if given["control"] else None
+    control = results.load([given["control"]], progress=reading()) if given["control"] else None
     analysis = chosen.analysed(frame, control)
     written = page.write(analysis, frame, output / given["name"], given["note"]) if output else []
     if given["as_json"]:

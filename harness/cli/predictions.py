@@ -202,7 +202,7 @@ def what_of(given: dict[str, Any]) -> tuple[What, str | None]:
     from harness.core.spec import RunSpec
     from harness.core.validation import checked
     from harness.predict.forecast import What
-    from harness.results.rows import other_training
+    from harness.results.columns import other_training
 
     if given["backend"] is None:
         raise InvalidInput("--backend is required; see `harness list backends`")
@@ -231,13 +231,13 @@ def what_of(given: dict[str, Any]) -> tuple[What, str | None]:
 
 
 def _results(given: dict[str, Any]) -> pandas.DataFrame:
+    from harness import results
     from harness.predict.basis import of_site
-    from harness.results import rows as results
 
     if given["sources"] and given["site"]:
         raise InvalidInput("--site: instead of --from; for both give --from reference, too")
     if given["sources"]:
-        return results.load(given["sources"], told=reading())
+        return results.load(given["sources"], progress=reading())
     if given["site"]:
         return of_site(given["site"])
     raise InvalidInput(
@@ -301,13 +301,13 @@ def fit(sources: tuple[str, ...], hold_out: str | None, data: str, forward_share
     """Fit the scaling model to RESULTS and say how well it does: whether the data contradict it, errors, also beside curves
     that know nothing of networks, cross-validation, and parameters with intervals.
     """
+    from harness import results
     from harness.predict import fitting, holdout
     from harness.predict.observations import groups, informative
     from harness.report.text import prediction
-    from harness.results import rows as results
 
     condition = holdout.condition(hold_out) if hold_out else None
-    found, left_out = groups(results.load(sources, told=reading()), data, forward_share)
+    found, left_out = groups(results.load(sources, progress=reading()), data, forward_share)
     known = [one for one in found if informative(one.observations)]
     left_out += [f"{one.name}: one worker only" for one in found if one not in known]
     if not known:
@@ -357,6 +357,7 @@ def _one_ps(text: str | None, what: What, nodes: int) -> int | None:
 
 
 def _explain_record(given: dict[str, Any]) -> None:
+    from harness import results
     from harness.analysis import traffic
     from harness.predict import explain as explaining
     from harness.predict.basis import basis
@@ -364,7 +365,6 @@ def _explain_record(given: dict[str, Any]) -> None:
     from harness.predict.observations import step_of
     from harness.records.measurement import FILE_NAME, read
     from harness.report.text import prediction
-    from harness.results import rows as results
 
     describing = ("nodes", "ps", "backend", "site", "throughput", "network")
     if told := next((name for name in describing if given[name] is not None), None):
@@ -386,7 +386,7 @@ def _explain_record(given: dict[str, Any]) -> None:
         row["options"],
     )
     around = list(given["sources"]) or [str(path.resolve().parent.parent)]
-    beside = results.load([str(path), *around], told=reading())
+    beside = results.load([str(path), *around], progress=reading())
     for name in ("system", "device", "software"):  # another one's single worker would say nothing
         beside = beside[beside[name] == row[name]]
     one = explaining.explain(

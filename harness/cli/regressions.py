@@ -44,15 +44,15 @@ def _compare(
 
     `harness baseline save before-upgrade runs/` … `harness compare before-upgrade runs/`
     """
+    from harness import results
     from harness.analysis import regression
     from harness.report.text import regression as report
-    from harness.results import rows as results
 
     rule = regression.Rule(test, share_of("--alpha", alpha, below=0.5, zero=False), share_of("--threshold", threshold))
     for option, file in (("--junit", junit), ("--markdown", markdown)):
         if file and not file.absolute().parent.is_dir():
             raise InvalidInput(f"{option} {file}: there is no folder {file.absolute().parent}")
-    before, after = (results.load([source], status=None, told=reading()) for source in (old, new))
+    before, after = (results.load([source], status=None, progress=reading()) for source in (old, new))
     found = regression.compare(before, after, rule)
     click.echo(report.as_json(found, [old], [new]) if as_json else report.terminal(found, old, new, everything))
     if github:
@@ -127,11 +127,11 @@ def history(sources: tuple[str, ...], as_json: bool) -> None:
 
     RESULTS are folders with records, record.json files, and names of baselines. A measurement needs 6 runs.
     """
+    from harness import results
     from harness.analysis import history as histories
     from harness.report.text import history as report
-    from harness.results import rows as results
 
-    found = histories.find(results.load(sources, status=None, told=reading()))
+    found = histories.find(results.load(sources, status=None, progress=reading()))
     click.echo(report.as_json(found, sources) if as_json else report.terminal(found))
 
 
@@ -151,15 +151,17 @@ def baseline() -> None:
 @AS_JSON
 def save(name: str, sources: tuple[str, ...], note: str, replace: bool, as_json: bool) -> None:
     """Copy the records with a number in RESULTS into the baseline NAME."""
+    from harness import results
     from harness.analysis.labels import count
     from harness.results import baselines
 
-    found = baselines.save(name, sources, note, replace)
+    baselines.check_free(name, replace)
+    saved = baselines.save(name, results.load(sources, status=None, progress=reading()), sources, note, replace)
     if as_json:
-        click.echo(found.model_dump_json(by_alias=True))
+        click.echo(saved.model_dump_json(by_alias=True))
         return
-    left = f"; {found.without_number} without a number left out" if found.without_number else ""
-    click.echo(f"baseline {name}: {count(found.records, 'record')}{left}\n{baselines.folder() / name}")
+    left = f"; {saved.without_number} without a number left out" if saved.without_number else ""
+    click.echo(f"baseline {name}: {count(saved.records, 'record')}{left}\n{baselines.folder() / name}")
 
 
 @baseline.command("list")
@@ -189,9 +191,9 @@ def list_baselines(as_json: bool) -> None:
 @AS_JSON
 def show(name: str, as_json: bool) -> None:
     """Show where the baseline NAME comes from, and the table of its records."""
+    from harness import results
     from harness.report.text import comparison
     from harness.results import baselines
-    from harness.results import rows as results
 
     found = baselines.get(name)
     if as_json:

@@ -33,15 +33,15 @@ def report(sources: tuple[str, ...], output: str, title: str | None, figures: st
     """
     from datetime import UTC, datetime
 
+    from harness import results
     from harness.report.page import assemble, document
-    from harness.results import rows
 
     chosen = list_of("--format", formats, ["png", "svg"])
     if unknown := [one for one in chosen if one not in FORMATS]:
         raise InvalidInput(f"--format '{unknown[0]}': must be some of {','.join(FORMATS)}")
     if formats and not figures:
         raise InvalidInput("--format: is for --figures, which is missing")
-    frame = rows.load(sources, status=None, told=reading())
+    frame = results.load(sources, status=None, progress=reading())
     if frame.empty:
         raise InvalidInput(f"{', '.join(sources)}: no results in there; every run writes a record.json")
     made = assemble.page(frame, sources, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC", title)

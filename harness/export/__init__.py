@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Literal, get_args
 
+from harness import results
 from harness.errors import InvalidInput
-from harness.results import rows
 
 if TYPE_CHECKING:
     from harness.records.measurement import Status
@@ -48,7 +48,7 @@ def write(
 
     if wanted == "conbench":
         repository = conbench.checked_repository(repository)
-    frame = rows.load(sources, status, told)
+    frame = results.load(sources, status, told)
     if frame.empty:
         which = "results" if status is None else "results that have a number (--all takes those without)"
         raise InvalidInput(f"{' '.join(sources)}: no {which}")

@@ -19,7 +19,7 @@ from typing import IO, Any
 from harness.errors import InvalidInput
 from harness.records import measurement
 from harness.records.measurement import Record
-from harness.results import index, rows
+from harness.results import cache, rows
 
 BENCHMARK = "distributed-training-throughput"
 UNIT = "i/s"  # of the units that Conbench knows the one for things per second: here images
@@ -48,14 +48,14 @@ def write(
 ) -> None:
     """Write the records at ``paths`` as a JSON list, one result a line. ``told`` hears how many are done."""
     separator = b"[\n"
-    for text in index.each(partial(_text, repository), paths, told):
+    for text in cache.each(partial(_text, repository), [str(path) for path in paths], told):
         stream.write(separator + text.encode())
         separator = b",\n"
     stream.write(b"\n]\n" if paths else b"[]\n")
 
 
-def _text(repository: str, path: Path) -> str:
-    return json.dumps(result(measurement.read(path), path, repository))
+def _text(repository: str, path: str) -> str:
+    return json.dumps(result(measurement.read(Path(path)), Path(path), repository))
 
 
 def result(found: Record, path: Path, repository: str) -> dict[str, Any]:

@@ -15,19 +15,19 @@ from typing import IO, Any
 
 from harness.records import measurement
 from harness.records.measurement import Record, Repeat
-from harness.results import index
+from harness.results import cache
 
 POINT, START, END = "POINT_IN_TIME", "INTERVAL_START", "INTERVAL_END"
 
 
 def write(paths: Sequence[Path], stream: IO[bytes], told: Callable[[int, int], None] = lambda done, of: None) -> None:
     """Write the lines of the records at ``paths``. ``told`` hears how many are done."""
-    for text in index.each(_text, paths, told):
+    for text in cache.each(_text, [str(path) for path in paths], told):
         stream.write(text.encode())
 
 
-def _text(path: Path) -> str:
-    return "".join(f"{line}\n" for line in lines(measurement.read(path), path))
+def _text(path: str) -> str:
+    return "".join(f"{line}\n" for line in lines(measurement.read(Path(path)), Path(path)))
 
 
 def lines(found: Record, path: Path) -> list[str]:

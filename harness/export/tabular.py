@@ -5,7 +5,7 @@ from __future__ import annotations
 import json as json_text
 from typing import IO, TYPE_CHECKING, Any
 
-from harness.results import rows
+from harness import results
 
 if TYPE_CHECKING:
     import pandas
@@ -58,11 +58,11 @@ def _table(frame: pandas.DataFrame) -> pyarrow.Table:
         float: pyarrow.float64(),
         list: pyarrow.list_(pyarrow.float64()),
     }
-    wide = rows.expanded(frame)
+    wide = results.expanded(frame)
     return pyarrow.table(
         {
-            name: pyarrow.array(wide[name], types[rows.COLUMNS[name]], from_pandas=True)
-            if name in rows.COLUMNS
+            name: pyarrow.array(wide[name], types[results.COLUMNS[name]], from_pandas=True)
+            if name in results.COLUMNS
             else _option(wide[name])
             for name in wide.columns
         }

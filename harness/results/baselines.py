@@ -11,17 +11,21 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from harness import __version__
+from harness.core.validation import mistake
 from harness.errors import InvalidInput
 from harness.records import measurement
+
+if TYPE_CHECKING:
+    import pandas
 
 METADATA = "baseline.json"
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
@@ -56,30 +60,19 @@ def find(name: str) -> Path | None:
     return saved if name and Path(name).name == name and saved.is_dir() else None
 
 
-def save(
-    name: str,
-    sources: Sequence[str],
-    note: str = "",
-    replace: bool = False,
-    told: Callable[[int, int], None] = lambda done, of: None,
-) -> Baseline:
-    """Copy the completed records of ``sources`` (``results.load`` says what those may be) into a new baseline.
+def save(name: str, runs: pandas.DataFrame, sources: Sequence[str], note: str = "", replace: bool = False) -> Baseline:
+    """Copy the records of the completed ones of ``runs``, which were loaded from ``sources``, into a new baseline.
 
-    Whole or not at all. Raises InvalidInput for a name that cannot be one or is taken (unless ``replace``), for sources
-    without a number, and for a folder that cannot be written.
+    Whole or not at all. Raises InvalidInput for a name that ``check_free`` refuses, for runs without a number, and for a
+    folder that cannot be written.
     """
-    from harness.results import rows
-
-    _check_name(name)
-    if not replace and find(name):
-        raise InvalidInput(f"baseline {name} exists; give --replace to save another under its name")
-    runs = rows.load(sources, status=None, told=told)
+    check_free(name, replace)
     if len(runs) and (runs["origin"] != "measured").any():
         raise InvalidInput("published figures have no records to save; `reference` needs no baseline")
     completed = runs[runs["status"] == "completed"]
     if not len(completed):
         raise InvalidInput(f"{', '.join(map(str, sources))}: no completed record, so nothing to compare with later")
-    found = Baseline(
+    baseline = Baseline(
         schema="harness.baseline/1",
         name=name,
         saved=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -90,8 +83,8 @@ def save(
         without_number=len(runs) - len(completed),
     )
     with _writing(f"cannot save baseline {name}"):
-        _install(found, dict(zip(completed["id"], completed["source"], strict=True)))
-    return found
+        _install(baseline, dict(zip(completed["id"], completed["source"], strict=True)))
+    return baseline
 
 
 def all_saved() -> list[Baseline]:
@@ -110,9 +103,8 @@ def get(name: str) -> Baseline:
     except OSError as error:
         raise InvalidInput(f"{saved / METADATA}: {error.strerror}") from None
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "file"
-        raise InvalidInput(f"{saved / METADATA}: {where}: {first['msg']}") from None
+        where, reason = mistake(error)
+        raise InvalidInput(f"{saved / METADATA}: {where or 'file'}: {reason}") from None
 
 
 def remove(name: str) -> Path:
@@ -134,6 +126,13 @@ def _existing(name: str) -> Path:
     raise InvalidInput(f"no baseline {name} in {folder()}; there {'is' if known == 'none' else 'are'} {known}")
 
 
+def check_free(name: str, replace: bool) -> None:
+    """Raises InvalidInput for a name that no baseline can have, or that one has, unless that is to be replaced."""
+    _check_name(name)
+    if not replace and find(name):
+        raise InvalidInput(f"baseline {name} exists; give --replace to save another under its name")
+
+
 def _check_name(name: str) -> None:
     if not NAME.fullmatch(name):
         raise InvalidInput(
@@ -143,17 +142,17 @@ def _check_name(name: str) -> None:
         raise InvalidInput(f"{_RESERVED} is what the published measurements are called; give the baseline another name")
 
 
-def _install(found: Baseline, sources: dict[str, str]) -> None:
+def _install(baseline: Baseline, sources: dict[str, str]) -> None:
     """Write a baseline beside its place, then move it there. An old one is moved away first, and deleted last."""
-    target = folder() / found.name
+    target = folder() / baseline.name
     target.parent.mkdir(parents=True, exist_ok=True)
-    made = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{found.name}-"))
+    made = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{baseline.name}-"))
     try:
         new, old = made / "new", made / "old"
         for run, source in sources.items():
             (new / run).mkdir(parents=True)
             shutil.copyfile(source, new / run / measurement.FILE_NAME)
-        (new / METADATA).write_text(found.model_dump_json(by_alias=True, indent=1) + "\n")
+        (new / METADATA).write_text(baseline.model_dump_json(by_alias=True, indent=1) + "\n")
         if target.exists():
             target.rename(old)
         try:

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from harness.errors import InvalidInput
-from harness.results import index
-from harness.results import rows as results
+from harness.results import columns
 
 if TYPE_CHECKING:
     import pandas
@@ -51,11 +50,11 @@ class Row(BaseModel):
         return "parameter_server" if self.num_ps else self.named
 
     def figures(self) -> dict[str, Any]:
-        """What the kind of table says besides, by the names of ``results.COLUMNS``."""
+        """What the kind of table says besides, by the names of ``columns.COLUMNS``."""
         raise NotImplementedError
 
     def result(self) -> dict[str, Any]:
-        """The row as a result, by the names of ``results.COLUMNS``."""
+        """The row as a result, by the names of ``columns.COLUMNS``."""
         ps = self.num_ps or 0
         return {
             "origin": "published",
@@ -64,7 +63,6 @@ class Row(BaseModel):
             "system": self.system,
             "processor": self.system,
             "backend": self.backend,
-            "family": results.family(self.backend, ps),
             "framework": "" if self.named == self.backend else self.named,
             "software": self.framework,
             "model": self.model,
@@ -183,12 +181,12 @@ def select(text: str = "") -> list[Row]:
 
 
 def frame(rows: Sequence[Row]) -> pandas.DataFrame:
-    """Published rows with the columns of ``results.COLUMNS``."""
-    return index.frame([row.result() for row in rows])
+    """Published rows with the columns of ``columns.COLUMNS``."""
+    return columns.as_backends_say(columns.frame([row.result() for row in rows]))
 
 
 @dataclass(frozen=True)
-class Group:
+class PublishedTable:
     """Published measurements of one model on one system with one software, from one source."""
 
     system: str
@@ -202,7 +200,7 @@ class Group:
     rows: int
 
 
-def groups(rows: Sequence[Row]) -> list[Group]:
+def groups(rows: Sequence[Row]) -> list[PublishedTable]:
     """What ``rows`` are about, in their order."""
     found: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for row in rows:
@@ -210,7 +208,7 @@ def groups(rows: Sequence[Row]) -> list[Group]:
         what = "img/s" if isinstance(row, Throughput) else "efficiency"
         found.setdefault((row.system, row.framework, row.model, row.source, what), []).append(result)
     return [
-        Group(
+        PublishedTable(
             system=system,
             software=software,
             model=model,

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from harness import results
 from harness.report.page import assemble, document
-from harness.results import rows
 from tests import made
 from tests.browser import sample
 
@@ -88,7 +88,7 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def report(records: Path) -> Path:
     """The page of those records and of all published results."""
     sources = [str(records), "reference"]
-    return write(assemble.page(rows.load(sources, status=None), sources, "now"), records.parent / "report.html")
+    return write(assemble.page(results.load(sources, status=None), sources, "now"), records.parent / "report.html")
 
 
 def write(made_page: document.Page, file: Path) -> Path:

@@ -11,9 +11,9 @@ from typing import Any
 
 import pandas
 
+from harness import results
 from harness.records import measurement as records
 from harness.records.measurement import Record
-from harness.results import rows
 from tests import made
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -104,7 +104,7 @@ def many(folder: Path, random_: random.Random, count: int) -> pandas.DataFrame:
     The records of the repetitions are links to those of the first time.
     """
     first = made.save(folder / "first", study(random_, sizes=(1, 2, 4, 8, 16)))
-    frame = rows.load([folder / "first"], status=None)
+    frame = results.load([folder / "first"], status=None)
     copies = []
     for number in range(-(-count // len(frame))):
         copy = frame.copy()

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from harness import results
 from harness.report.page import assemble
-from harness.results import rows as results
 from tests import made
 from tests.browser import sample
 from tests.browser.conftest import Open, Opened, write

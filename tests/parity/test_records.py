@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from harness import results
 from harness.core import statistics
 from harness.records import measurement
-from harness.results import rows
 from tests.conftest import QUICK, Harness
 
 
@@ -53,10 +53,10 @@ def test_a_run_prints_its_total_and_its_record_holds_the_raw_times(harness: Harn
 def test_records_load_into_a_data_frame_without_the_runs_that_failed(harness: Harness, runs: Path) -> None:
     failed = harness("run", "--backend", "pytorch", *QUICK, "--learning-rate", "1e30", "--output", str(runs))
     assert failed.code == 1
-    frame = rows.expanded(rows.load([runs]))
+    frame = results.expanded(results.load([runs]))
     assert list(frame["status"]) == ["completed"]
     assert frame.loc[0, "workers"] == 2 and frame.loc[0, "img_per_s"] > 0 and frame.loc[0, "bucket_mb"] == 25
-    everything = rows.load([runs], status=None)
+    everything = results.load([runs], status=None)
     assert sorted(everything["status"]) == ["completed", "failed"]
     assert math.isnan(everything.set_index("status").loc["failed", "img_per_s"])
     table = harness("table", str(runs)).stdout

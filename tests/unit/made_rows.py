@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas
 
-from harness.results import index
+from harness.results import columns
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 HOROVOD = {
@@ -65,4 +65,4 @@ def run(workers: int, img_per_s: Sequence[float] | float, **fields: Any) -> dict
 
 def frame(rows: Iterable[dict[str, Any]]) -> pandas.DataFrame:
     """Rows as a DataFrame."""
-    return index.frame(list(rows))
+    return columns.frame(list(rows))

@@ -17,7 +17,7 @@ from harness.errors import InvalidInput
 from harness.experiments import page, points, ps_bottleneck
 from harness.experiments.findings import Analysis, Finding
 from harness.experiments.points import Point, Spread
-from harness.results import index
+from harness.results import columns
 from tests.conftest import Harness
 from tests.unit import made_rows
 
@@ -84,7 +84,7 @@ def frame(time: Time, specs: Iterable[RunSpec] = SPECS, spread: float = 0.001) -
         )
         for one in specs
     ]
-    return index.frame(rows)
+    return columns.frame(rows)
 
 
 def finding(found: Analysis, name: str) -> Finding:

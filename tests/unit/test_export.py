@@ -15,10 +15,9 @@ from typing import Any
 import pandas
 import pytest
 
-from harness import environments, export
+from harness import environments, export, results
 from harness.errors import InvalidInput
 from harness.records.measurement import Record
-from harness.results import rows as results
 from tests import made
 from tests.conftest import Harness
 

@@ -11,10 +11,13 @@ from pathlib import Path
 import pandas
 import pytest
 
+from harness import results
+from harness.core.backend import backend
+from harness.core.spec import OTHER_TRAINING
 from harness.errors import InvalidInput
 from harness.records import measurement
-from harness.results import index
-from harness.results import rows as results
+from harness.results import cache as kept_rows
+from harness.results import columns
 from tests import made
 from tests.conftest import ROOT
 
@@ -32,24 +35,15 @@ def runs(tmp_path: Path) -> Path:
     )
 
 
-class Read:
-    """How many records were read, as ``told`` hears it."""
-
-    def __init__(self) -> None:
-        self.last = (0, 0)
-
-    def __call__(self, done: int, of: int) -> None:
-        self.last = (done, of)
-
-
 def rows(folder: Path) -> tuple[pandas.DataFrame, int]:
     """The rows, and how many records had to be read for them."""
-    told = Read()
-    return index.rows(folder, told), told.last[1]
+    calls: list[tuple[int, int]] = []
+    frame = kept_rows.rows(folder, lambda done, of: calls.append((done, of)))
+    return frame, calls[-1][1] if calls else 0
 
 
 def kept_file(cache: Path) -> Path:
-    (file,) = (cache / "index").iterdir()
+    (file,) = (cache / "rows").iterdir()
     return file
 
 
@@ -108,7 +102,7 @@ def test_a_change_that_leaves_size_and_time_as_they_were_is_not_seen(runs: Path)
 def test_a_record_that_cannot_be_believed_is_refused_by_every_command_and_the_others_are_kept(
     runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(index, "TOGETHER", 1)
+    monkeypatch.setattr(kept_rows, "TOGETHER", 1)
     bad = runs / "zz-last" / "record.json"
     bad.parent.mkdir()
     bad.write_text("{}")
@@ -117,13 +111,13 @@ def test_a_record_that_cannot_be_believed_is_refused_by_every_command_and_the_ot
             rows(runs)
     bad.unlink()
     frame, read = rows(runs)
-    assert (len(frame) == 3 and read == 0) or read == 3  # one part of few records is read as a whole
+    assert (len(frame), read) == (3, 0)
 
 
 def test_a_changed_record_does_not_keep_its_old_row_when_reading_stops_before_it(
     runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(index, "TOGETHER", 1)
+    monkeypatch.setattr(kept_rows, "TOGETHER", 1)
     frame, _ = rows(runs)
     files = [Path(file) for file in frame["source"]]
     good = files[2].read_text()
@@ -151,11 +145,58 @@ def test_a_damaged_cache_is_made_again(runs: Path, cache: Path, damage: bytes | 
 
 def test_rows_that_other_code_has_made_are_not_used(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows(runs)
-    monkeypatch.setattr(index, "_code", lambda: "other code")
+    monkeypatch.setattr(kept_rows, "_code", lambda: "other code")
     assert rows(runs)[1] == 3
 
 
-@pytest.mark.parametrize("blocked", ["cache", "cache/index"])
+def test_every_file_that_the_package_has_decides_which_code_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also those that it reaches by links, such as the backends'."""
+    package, backends = tmp_path / "package", tmp_path / "backends"
+    for folder in (package / "core", backends / "pytorch"):
+        folder.mkdir(parents=True)
+        (folder / "module.py").write_text("ONE = 1\n")
+    (package / "backends").symlink_to(backends)
+    monkeypatch.setattr(kept_rows, "PACKAGE", package)
+    codes = []
+    for file in (package / "core" / "module.py", backends / "pytorch" / "module.py"):
+        for value in (1, 2):
+            file.write_text(f"ONE = {value}\n")
+            kept_rows._code.cache_clear()
+            codes.append(kept_rows._code())
+    kept_rows._code.cache_clear()
+    assert codes[1] == codes[2] and len(set(codes)) == 3
+
+
+def test_an_option_that_its_backend_calls_another_training_from_now_on_does_so_in_rows_made_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise runs that are no longer comparable would still meet in a verdict."""
+    folder = made.save(tmp_path / "runs", [made.record("parameter_server", ps=1, sync="barrier"), made.record()])
+    servers = backend("parameter_server")
+    marked = servers.options.model_fields["sync"].json_schema_extra
+    assert isinstance(marked, dict)
+    monkeypatch.setitem(marked, OTHER_TRAINING, ["none"])
+    before, _ = rows(folder)
+    monkeypatch.setitem(marked, OTHER_TRAINING, ["none", "barrier"])
+    after, read = rows(folder)
+    assert (set(before["training"]), set(after["training"]), read) == ({""}, {"", "sync=barrier"}, 0)
+
+
+def test_a_backend_that_is_installed_after_a_row_was_made_says_on_which_side_it_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = made.record()
+    other = record.spec.model_copy(update={"backend": "other", "options": {}})
+    folder = made.save(tmp_path / "runs", [record.model_copy(update={"spec": other})])
+    before, _ = rows(folder)
+    monkeypatch.setattr(columns.backends, "backend", lambda name: backend("multi_worker_mirrored"))
+    after, read = rows(folder)
+    assert (before["family"].tolist(), after["family"].tolist(), read) == (["toolkit"], ["collectives"], 0)
+
+
+@pytest.mark.parametrize("blocked", ["cache", "cache/rows"])
 def test_a_cache_that_cannot_be_written_costs_time_and_nothing_else(runs: Path, tmp_path: Path, blocked: str) -> None:
     (tmp_path / blocked).parent.mkdir(exist_ok=True)
     (tmp_path / blocked).write_text("a file where a folder should be")
@@ -182,13 +223,13 @@ def test_many_records_are_read_by_several_processes_in_the_order_of_their_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = made.save(tmp_path / "many", [made.record(img_per_s=(float(n),)) for n in range(1, 41)])
-    monkeypatch.setattr(index, "ALONE", 10)
-    monkeypatch.setattr(index, "TOGETHER", 5)
-    told: list[tuple[int, int]] = []
-    frame = index.rows(folder, lambda done, of: told.append((done, of)))
+    monkeypatch.setattr(kept_rows, "ALONE", 10)
+    monkeypatch.setattr(kept_rows, "TOGETHER", 5)
+    calls: list[tuple[int, int]] = []
+    frame = kept_rows.rows(folder, lambda done, of: calls.append((done, of)))
     assert frame["source"].tolist() == sorted(frame["source"])
     assert frame["img_per_s"].tolist() == pytest.approx([float(n) for n in range(1, 41)])
-    assert told == [(done, 40) for done in range(5, 41, 5)]
+    assert calls == [(done, 40) for done in range(1, 41)]
 
 
 def test_commands_at_the_same_time_give_the_same_answer_and_leave_a_cache_that_holds(
@@ -201,5 +242,5 @@ def test_commands_at_the_same_time_give_the_same_answer_and_leave_a_cache_that_h
     answers = [process.communicate()[0] for process in together]
     assert [process.returncode for process in together] == [0] * 4
     assert len(set(answers)) == 1 and len(json.loads(answers[0])) == 122
-    assert len(list((cache / "index").iterdir())) == 1  # and no temporary files
+    assert len(list((cache / "rows").iterdir())) == 1  # and no temporary files
     assert rows(runs)[1] == 0

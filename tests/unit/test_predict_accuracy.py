@@ -16,6 +16,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from harness import results
 from harness.predict import curves, fitting, forecast, sampling
 from harness.predict.basis import basis, of_site
 from harness.predict.discrepancy import Discrepancy
@@ -25,7 +26,6 @@ from harness.predict.forecast import What
 from harness.predict.holdout import HeldOut, condition, hold_out
 from harness.predict.observations import LEAST_ERROR, UNPUBLISHED, Group, Observation, groups, informative
 from harness.predict.parameters import Parameters
-from harness.results import rows
 from tests.conftest import ROOT
 
 DAINT, XLARGE, EIGHT = TF_2017 = ("Piz Daint XC50 P100", "EC2 p2.xlarge K80", "EC2 p2.8xlarge K80")
@@ -35,7 +35,7 @@ WITHIN_S = 10.0
 
 @cache
 def group(system: str, software: str = "TensorFlow 1.1.0") -> Group:
-    found, _ = groups(rows.load(["reference"]))
+    found, _ = groups(results.load(["reference"]))
     return next(one for one in found if (one.key.system, one.key.software) == (system, software))
 
 

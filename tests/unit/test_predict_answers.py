@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from harness import results
 from harness.errors import InvalidInput
 from harness.report import answers
-from harness.results import rows
 from tests.conftest import ROOT, Harness, run_harness
 
 PAGE = ROOT / "docs" / "answers.md"
@@ -79,7 +79,7 @@ def test_what_is_measured_is_told_from_what_is_predicted_and_two_points_are_call
     assert "**2 points only" in committed()
     assert re.search(r"^Measured:$", committed(), re.M)
     assert re.search(r"^Predicted for inception3", committed(), re.M)
-    reference = rows.load(["reference"])
+    reference = results.load(["reference"])
     daint = reference[(reference["system"] == answers.DAINT) & (reference["workers"] == 128)]
     best = daint[(daint["family"] == "parameter_servers") & (daint["data"] == "synthetic")]["img_per_s"].item()
     assert f"| 128 | {best:,.0f} (116 PS) |" in committed()

@@ -7,10 +7,10 @@ from pathlib import Path
 import pandas
 import pytest
 
+from harness import results
 from harness.core.statistics import scaling_efficiency
 from harness.errors import InvalidInput
 from harness.results import published
-from harness.results import rows as results
 from tests import made
 from tests.conftest import Harness
 

@@ -18,8 +18,9 @@ from harness.errors import InvalidInput
 from harness.records import measurement
 from harness.records.measurement import Record
 from harness.report.text import regression as report
-from harness.results import index
-from harness.results import rows as results
+from harness.results.columns import as_backends_say
+from harness.results.columns import frame as frame_of
+from harness.results.rows import row
 from tests import made
 from tests.conftest import Finished, Harness, run_harness
 
@@ -27,7 +28,7 @@ FIVE = np.array([0.99, 0.995, 1.0, 1.005, 1.01])  # the spread of five repeats
 
 
 def of(*records: Record) -> object:
-    return index.frame([results.row(one, Path(one.id) / measurement.FILE_NAME) for one in records])
+    return as_backends_say(frame_of([row(one, Path(one.id) / measurement.FILE_NAME) for one in records]))
 
 
 def compared(old: Sequence[Record], new: Sequence[Record], rule: Rule | None = None) -> Comparison:

@@ -16,6 +16,7 @@ import pytest
 from matplotlib import pyplot
 from matplotlib.patches import Rectangle
 
+from harness import results
 from harness.core import contenders
 from harness.predict import observations
 from harness.records.measurement import Record
@@ -33,7 +34,6 @@ from harness.report.page import (
 )
 from harness.report.page.figures import Axis, Facets, Figure, Mark, Series, Style
 from harness.report.page.tables import Section
-from harness.results import rows
 from tests import made
 from tests.browser import sample
 from tests.conftest import Harness
@@ -44,7 +44,7 @@ ANYTHING = Facets(*([("x",)] * len(Facets._fields)))
 
 def loaded(folder: Path, *records_: Record) -> pandas.DataFrame:
     """Rows of these records."""
-    return rows.load([made.save(folder / "records", records_)], status=None)
+    return results.load([made.save(folder / "records", records_)], status=None)
 
 
 def section(found: list[Section], name: str) -> Section:
@@ -75,7 +75,7 @@ def test_the_ideal_line_goes_from_the_baseline_to_the_largest_size(tmp_path: Pat
 
 
 def test_published_curves_are_hollow_and_join_the_strategies_of_one_table() -> None:
-    found = lines.of(rows.load(["reference:CSCS internship report 2017, table 1"]))
+    found = lines.of(results.load(["reference:CSCS internship report 2017, table 1"]))
     assert [line.name for line in found] == ["parameter servers"] * 2
     assert all(line.style.hollow for line in found)
     assert {line.facets.backend for line in found} == {("distributed_replicated", "parameter_server")}
@@ -83,7 +83,7 @@ def test_published_curves_are_hollow_and_join_the_strategies_of_one_table() -> N
 
 
 def test_efficiencies_that_were_published_without_a_throughput_are_points() -> None:
-    found = section(assemble.sections(rows.load(["reference:Cori"], status=None)), "efficiency").figures
+    found = section(assemble.sections(results.load(["reference:Cori"], status=None)), "efficiency").figures
     (series,) = [one for one in found[0].series if one.kind == "curve"]
     assert (series.x, series.y, series.style.hollow) == ((128, 512), (0.8, 0.23), True)
 
@@ -147,7 +147,7 @@ def test_sizes_that_share_a_global_batch_by_chance_are_no_strong_scaling(tmp_pat
     chance = [made.record("pytorch", nodes, batch_size=64 // nodes) for nodes in (1, 2)]
     assert "strong-scaling" not in {one.name for one in assemble.sections(loaded(tmp_path, *chance))}
     meant = made.save(tmp_path / "more", [made.record("pytorch", 4, batch_size=16)])
-    frame = rows.load([tmp_path / "records", meant], status=None)
+    frame = results.load([tmp_path / "records", meant], status=None)
     assert section(assemble.sections(frame), "strong-scaling").figures[0].series[0].x == (1, 2, 4)
 
 
@@ -218,7 +218,7 @@ def model_figure(found: list[Section], kind: str) -> Figure:
 @pytest.fixture(scope="module")
 def daint() -> list[Section]:
     """The sections of what was published about Piz Daint in 2017."""
-    return assemble.sections(rows.load(["reference:CSCS internship report 2017, table 1"], status=None))
+    return assemble.sections(results.load(["reference:CSCS internship report 2017, table 1"], status=None))
 
 
 def test_a_law_fitted_to_the_results_is_drawn_beside_them_and_beyond(daint: list[Section]) -> None:
@@ -255,7 +255,7 @@ def test_a_step_s_timeline_and_its_parts_end_when_the_law_s_step_does(daint: lis
 
 
 def test_an_allreduce_has_its_buffers_in_the_timeline_and_no_servers() -> None:
-    found = assemble.sections(rows.load(["reference:sarus"], status=None))
+    found = assemble.sections(results.load(["reference:sarus"], status=None))
     kinds = [one.name.split("-")[1] for one in section(found, "model").figures]
     assert kinds == ["predicted", "step", "spent"]
     assert [label for _, label in model_figure(found, "step").y.ticks] == ["network", "compute"]
@@ -414,7 +414,7 @@ def test_the_style_sheet_has_texts_of_enough_contrast_on_all_its_backgrounds() -
 
 def test_every_kind_of_figure_becomes_a_file(tmp_path: Path) -> None:
     made.save(tmp_path / "records", sample.nightly(random.Random(0), days=6))
-    frame = rows.load([tmp_path / "records", "reference:table 1"], status=None)
+    frame = results.load([tmp_path / "records", "reference:table 1"], status=None)
     drawn = [one.figures[0] for one in assemble.sections(frame) if one.figures]
     assert {"throughput", "efficiency", "io", "steps", "history"} <= {figure.name.split("-")[0] for figure in drawn}
     written = static.write(drawn, tmp_path / "figures", ["png", "svg", "pdf"])
@@ -423,7 +423,7 @@ def test_every_kind_of_figure_becomes_a_file(tmp_path: Path) -> None:
 
 
 def test_the_same_figure_is_the_same_file(tmp_path: Path) -> None:
-    drawn = list(section(assemble.sections(rows.load(["reference:table 1"], status=None)), "throughput").figures[:1])
+    drawn = list(section(assemble.sections(results.load(["reference:table 1"], status=None)), "throughput").figures[:1])
     first, second = (static.write(drawn, tmp_path / name, ["svg"])[0].read_bytes() for name in "ab")
     assert first == second
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import scipy.stats
 
+from harness import results
 from harness.analysis import scaling
 from harness.analysis.scaling import Curve, Sample
-from harness.results import rows as results
 from tests.unit.made_rows import HOROVOD, frame, run
 
 TRIALS = 4000

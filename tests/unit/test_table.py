@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from harness import results
 from harness.errors import InvalidInput
 from harness.report.text import comparison, report2017, terminal
 from harness.results import published
-from harness.results import rows as results
 from tests import made
 from tests.conftest import Harness
 from tests.unit.made_rows import HOROVOD, SERVERS, frame, run

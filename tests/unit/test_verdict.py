@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from harness import results
 from harness.analysis.verdict import Comparison, Verdict, verdict
 from harness.report.text import verdict as words
-from harness.results import rows as results
 from tests import made
 from tests.conftest import Harness
 from tests.unit.made_rows import CONTROL, HOROVOD, SERVERS, SIZES, frame, run

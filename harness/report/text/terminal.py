@@ -30,7 +30,7 @@ from harness.running.run import AnyRun, Prepared, Run
 from harness.running.training import TrainingRun
 
 if TYPE_CHECKING:
-    from harness.results.published import Group
+    from harness.results.published import PublishedTable
     from harness.running import campaign
 
 REFRESH_S = 0.5
@@ -246,7 +246,7 @@ def readiness(found: Sequence[Readiness]) -> str:
     return "\n".join(lines)
 
 
-def references(groups: Sequence[Group]) -> str:
+def references(groups: Sequence[PublishedTable]) -> str:
     """The published measurements: what was measured where, by whom, at which sizes."""
     rows: list[tuple[str, ...]] = [
         ("system", "software", "backends", "model", "figure", "data", "devices", "rows", "source")
@@ -276,10 +276,10 @@ def with_interval(values: Summary) -> str:
 def comparison(records: Sequence[Record]) -> str:
     """The table of several runs, as ``harness table`` prints it of their records."""
     from harness.report.text import comparison as comparisons
-    from harness.results import index  # here, as they are for tables only
-    from harness.results import rows as results
+    from harness.results.columns import as_backends_say, frame  # here, as they are for tables only
+    from harness.results.rows import row
 
-    return comparisons.runs(index.frame([results.row(record, Path(record.id)) for record in records]))
+    return comparisons.runs(as_backends_say(frame([row(record, record.id) for record in records])))
 
 
 def plan(prepared: Prepared) -> str:

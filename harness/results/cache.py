@@ -1,0 +1,124 @@
+"""Rows of the records in a folder, kept between commands.
+
+A row is used again as long as its file has the size and the time it had, and no file of this package has changed. A change
+to a record that keeps its size and time is not seen; harness never makes one, as it writes records whole and anew. There is
+one Parquet file per folder in the cache (``environments.cache_folder``), which can be deleted at any time.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from harness import environments
+from harness.files import whole_file
+from harness.records import measurement
+from harness.results.columns import COLUMNS, as_backends_say, frame
+from harness.results.rows import row
+
+if TYPE_CHECKING:
+    import pandas
+
+Made = TypeVar("Made")
+Progress = Callable[[int, int], None]  # is called with how many are done, and of how many
+
+PACKAGE = Path(__file__).parents[1]
+ALONE = 1000  # so many records are read faster than processes are started
+TOGETHER = 25  # records that a process gets at a time
+STATE = ["source", "size", "mtime_ns"]  # what a row is known by
+
+
+def rows(root: Path, progress: Progress = lambda done, of: None) -> pandas.DataFrame:
+    """One row for each record at or below ``root``, with all ``COLUMNS``, sorted by file.
+
+    ``progress`` is about the records that are new or have changed. Raises InvalidInput for a record that cannot be
+    believed, or a ``root`` that does not exist.
+    """
+    import pandas
+
+    files = sorted(measurement.search(root))
+    state = pandas.DataFrame(files, columns=STATE).astype({"source": "str", "size": "int64", "mtime_ns": "int64"})
+    kept = _read(root)
+    if kept is not None:
+        kept = kept.merge(state, on=STATE)  # without those of records that have changed or gone
+    if kept is None or len(kept) < len(state):
+        known = set() if kept is None else set(kept["source"])
+        made: list[dict[str, Any]] = []
+        try:
+            for new in each(_row, [file.path for file in files if file.path not in known], progress):
+                made.append(new)
+        finally:  # what was read before a record that cannot be, or before Ctrl-C, is not read again
+            fresh = frame(made).merge(state, on="source", validate="one_to_one")
+            together = fresh if kept is None else pandas.concat([kept, fresh], ignore_index=True)
+            kept = state.merge(together, on=STATE, validate="one_to_one")  # in the order of the files
+            _write(root, kept)
+    return as_backends_say(kept[list(COLUMNS)])
+
+
+def each(
+    make: Callable[[str], Made], paths: Sequence[str], progress: Progress = lambda done, of: None
+) -> Iterator[Made]:
+    """``make`` of each of ``paths``, in their order; many are shared out among all the cores there are.
+
+    ``make`` is a function that another process can import.
+    """
+    if len(paths) <= ALONE:
+        for done, path in enumerate(paths, start=1):
+            yield make(path)
+            progress(done, len(paths))
+        return
+    with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        try:
+            for done, result in enumerate(pool.map(make, paths, chunksize=TOGETHER), start=1):
+                yield result
+                progress(done, len(paths))
+        except BaseException:
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+
+
+def _row(path: str) -> dict[str, Any]:
+    return row(measurement.read(Path(path)), path)
+
+
+# --- the file they are kept in --------------------------------------------------------------------
+
+
+def _file(root: Path) -> Path:
+    name = hashlib.sha256(f"{_code()} {root} {root.resolve()}".encode()).hexdigest()[:24]
+    return environments.cache_folder() / "rows" / f"{name}.parquet"
+
+
+@cache
+def _code() -> str:
+    """All of this package's code: a list of the files that rows depend on would be wrong sooner or later."""
+    files = sorted(glob.glob(f"{PACKAGE}/**/*.py", recursive=True))  # noqa: PTH207 (a Path's does not follow links)
+    return hashlib.sha256(b"".join(Path(file).read_bytes() for file in files)).hexdigest()
+
+
+def _read(root: Path) -> pandas.DataFrame | None:
+    file = _file(root)
+    if not file.exists():
+        return None
+    import pandas
+
+    try:
+        return pandas.read_parquet(file)
+    except (OSError, ValueError):  # unreadable or damaged: it can be made again
+        return None
+
+
+def _write(root: Path, kept: pandas.DataFrame) -> None:
+    """Keep rows for the next command. A cache that cannot be written costs time, nothing else."""
+    file = _file(root)
+    with suppress(OSError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with whole_file(file) as stream:
+            kept.to_parquet(stream, index=False)
