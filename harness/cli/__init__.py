@@ -14,7 +14,7 @@ from typing import NoReturn
 import click
 
 from harness import __version__
-from harness.cli.common import CLEAR_LINE
+from harness.core.progress import CLEAR_LINE
 from harness.errors import HarnessError, InvalidInput
 
 INTERRUPTED = 130  # what shells report for a program that Ctrl-C ended

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,18 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from harness.core.progress import ProgressLine
 from harness.errors import InvalidInput, RunFailed
 
 if TYPE_CHECKING:
     from harness.records.measurement import AnyRecord
-    from harness.report.text.terminal import ProgressLine
+    from harness.report.text.progress import RunLine
     from harness.running.run import AnyRun
     from harness.running.where import Where
 
 RESULTS = click.argument("sources", nargs=-1, required=True, metavar="RESULTS...")
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="print JSON for scripts")
-REFRESH_S = 0.5
-CLEAR_LINE = "\r\x1b[2K"
 
 
 def run_options() -> list[click.Option]:
@@ -131,7 +128,7 @@ def where_of(given: dict[str, Any]) -> Where:
     )
 
 
-def wait_for(runs: Sequence[AnyRun], line: ProgressLine, study: str | None = None) -> list[AnyRecord]:
+def wait_for(runs: Sequence[AnyRun], line: RunLine, study: str | None = None) -> list[AnyRecord]:
     """Wait for the records of ``runs``, the runs of a study if ``study`` is what commands call it."""
     from harness.running import batch, submission
 
@@ -175,23 +172,16 @@ def signals_interrupt() -> Iterator[None]:
 
 
 def reading() -> Callable[[int, int], None]:
-    """What ``results.load`` tells how far it is: a line on a terminal that is gone when all is read; silent elsewhere.
+    """What ``results.load`` tells how far it is: a progress line that is gone when all is read."""
+    line = ProgressLine()
 
-    The line appears after half a second, and is rewritten twice a second at most.
-    """
-    if not sys.stderr.isatty():
-        return lambda done, of: None
-    written_at = time.monotonic()
+    def show(done: int, of: int) -> None:
+        if done == of:
+            line.clear()
+        elif line.due():
+            line.show(f"reading {done:,} of {of:,} records")
 
-    def told(done: int, of: int) -> None:
-        nonlocal written_at
-        if done < of and time.monotonic() - written_at < REFRESH_S:
-            return
-        written_at = time.monotonic()
-        text = f"reading {done:,} of {of:,} records" if done < of else ""
-        print(f"{CLEAR_LINE}{text}", end="", file=sys.stderr, flush=True)
-
-    return told
+    return show
 
 
 def path_of(text: str | None) -> Path | None:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from harness.cli.common import AS_JSON, CLEAR_LINE, signals_interrupt
+from harness.cli.common import AS_JSON, signals_interrupt
 
 if TYPE_CHECKING:
-    from harness.datasets.bench import Progress, Turn
+    from harness.datasets.bench import Turn
 
 
 @click.command("bench")
@@ -41,6 +40,7 @@ def data_bench(
 
     The pipelines take turns. What lies ready when a turn begins is not counted, and neither is a first turn of each.
     """
+    from harness.core.progress import ProgressLine
     from harness.datasets import bench
     from harness.errors import InvalidInput
     from harness.worker.inputs import index
@@ -54,12 +54,17 @@ def data_bench(
         raise InvalidInput(str(error)) from None
     except OSError as error:
         raise InvalidInput(f"{path}: {error.strerror}") from None
+    line = ProgressLine()
+
+    def show(pipeline: str, turn: int) -> None:
+        if line.due():
+            line.show(f"{pipeline}: turn {turn} of {rounds}" if turn else f"{pipeline}: warming up")
+
     with signals_interrupt():
         try:
-            turns = bench.compare(images, chosen, threads, batch_size, image_size, seconds, rounds, _progress(rounds))
+            turns = bench.compare(images, chosen, threads, batch_size, image_size, seconds, rounds, show)
         finally:
-            if sys.stderr.isatty():
-                print(CLEAR_LINE, end="", file=sys.stderr, flush=True)
+            line.clear()
     if as_json:
         settings = {"path": str(path), "images": len(images), "threads": threads}
         settings |= {"image_size": image_size, "batch_size": batch_size, "pipelines": bench.as_json(turns)}
@@ -67,15 +72,6 @@ def data_bench(
     else:
         click.echo(f"{len(images):,} images, {image_size} px, batches of {batch_size}, {threads} threads")
         click.echo(_text(turns))
-
-
-def _progress(rounds: int) -> Progress:
-    def told(pipeline: str, round_: int) -> None:
-        text = f"{pipeline}: turn {round_} of {rounds}" if round_ else f"{pipeline}: warming up"
-        if sys.stderr.isatty():
-            print(f"{CLEAR_LINE}{text}", end="", file=sys.stderr, flush=True)
-
-    return told
 
 
 def _text(turns: dict[str, list[Turn]]) -> str:

@@ -91,8 +91,8 @@ def data_convert(
     SRC is a folder with train/<class>/*.JPEG and perhaps val/<class>/*.JPEG, one with <class>/*.JPEG, or one with
     ILSVRC2012_img_train.tar and perhaps ILSVRC2012_img_val.tar. What was interrupted goes on with the same command.
     """
+    from harness.core.progress import CountLine
     from harness.datasets import convert, sources
-    from harness.report.text.terminal import CountLine
 
     processes = workers or len(os.sched_getaffinity(0))
     classes, images = CountLine("classes listed", enabled=not quiet), CountLine("images", enabled=not quiet)
@@ -141,8 +141,8 @@ def data_check(path: Path, decode: bool, classes: int | None, workers: int | Non
     In shards every record's checksum and every example is checked, in folders every image is decoded. Exits with 1 if
     anything is wrong.
     """
+    from harness.core.progress import CountLine
     from harness.datasets import check
-    from harness.report.text.terminal import CountLine
 
     processes = workers or len(os.sched_getaffinity(0))
     with signals_interrupt(), _problems(path):

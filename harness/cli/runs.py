@@ -38,7 +38,7 @@ def _run(**given: Any) -> None:
     """
     from harness.core.spec import RunSpec
     from harness.records.measurement import FILE_NAME, Record
-    from harness.report.text import terminal
+    from harness.report.text import outcomes
     from harness.running import run
 
     if given["backend"] is None:
@@ -60,7 +60,7 @@ def _run(**given: Any) -> None:
     assert isinstance(record, Record)
     if record.problem:
         raise failed(record, path)
-    click.echo(record.to_json() if given["as_json"] else terminal.summary(record, str(path)))
+    click.echo(record.to_json() if given["as_json"] else outcomes.summary(record, str(path)))
 
 
 def _run_both(real: Prepared, where: Where, given: dict[str, Any]) -> None:
@@ -68,7 +68,7 @@ def _run_both(real: Prepared, where: Where, given: dict[str, Any]) -> None:
     from harness.analysis.io_overhead import io_overhead
     from harness.core.spec import SYNTHETIC
     from harness.records.measurement import FILE_NAME, Record
-    from harness.report.text import terminal
+    from harness.report.text import outcomes
     from harness.running import run
 
     if real.spec.data == SYNTHETIC:
@@ -90,8 +90,8 @@ def _run_both(real: Prepared, where: Where, given: dict[str, Any]) -> None:
         told = {name: json.loads(one.model_dump_json(by_alias=True)) for name, one in zip(BOTH, records, strict=True)}
         click.echo(json.dumps(told | {"io_overhead": asdict(overhead)}))
     else:
-        click.echo(terminal.io_overhead(overhead, records[1], str(paths[1])))
-        click.echo(terminal.summary(records[0], str(paths[0])))
+        click.echo(outcomes.io_overhead(overhead, records[1], str(paths[1])))
+        click.echo(outcomes.summary(records[0], str(paths[0])))
 
 
 def _compare(**given: Any) -> None:
@@ -103,7 +103,7 @@ def _compare(**given: Any) -> None:
     from harness.core.contenders import contenders
     from harness.core.spec import RunSpec
     from harness.records.measurement import FILE_NAME, Record
-    from harness.report.text import terminal
+    from harness.report.text import outcomes, plans
     from harness.running import run
 
     text, sizes = given.pop("backends"), list_of("--nodes", given.pop("nodes"), ["1", "2"])
@@ -130,8 +130,8 @@ def _compare(**given: Any) -> None:
     if given["as_json"]:
         click.echo("[" + ",".join(record.to_json() for record in records) + "]")
     else:
-        click.echo(f"{terminal.equal_terms(records[0].spec)}\n")
-        click.echo(terminal.comparison([record for record in records if isinstance(record, Record)]))
+        click.echo(f"{plans.equal_terms(records[0].spec)}\n")
+        click.echo(outcomes.comparison([record for record in records if isinstance(record, Record)]))
         click.echo(f"\nrecords: {where.output}/*/record.json")
     for record, one in zip(records, prepared, strict=True):
         if record.problem:
@@ -140,43 +140,44 @@ def _compare(**given: Any) -> None:
 
 def carry_out(runs: Sequence[AnyRun], where: Where, given: dict[str, Any]) -> list[AnyRecord] | None:
     """Measure or train here or have it done by a batch system; None when nobody waits for that."""
-    from harness.report.text import terminal
+    from harness.report.text import plans
+    from harness.report.text.progress import RunLine
     from harness.running import run, submission
     from harness.running.where import no_batch_system
 
-    line = terminal.ProgressLine(enabled=not given["quiet"])
+    line = RunLine(not given["quiet"])
     if not runs[0].prepared.queued:
         if given["no_wait"] or given["no_submit"]:
             option = "--no-wait" if given["no_wait"] else "--no-submit"
             raise no_batch_system(option, where.site)
         with signals_interrupt():
             try:
-                return run.execute(runs, line)
+                return run.execute(runs, line.progress)
             finally:
                 line.clear()
     submitted = submission.send(runs, where.request, submitting=not given["no_submit"])
     if given["no_wait"] or given["no_submit"]:
         told = [{"run": str(run.folder), "jobs": submission.known_jobs(run.folder)} for run in runs]
-        click.echo(json.dumps(told) if given["as_json"] else terminal.submitted(submitted, bool(given["no_submit"])))
+        click.echo(json.dumps(told) if given["as_json"] else plans.submitted(submitted, bool(given["no_submit"])))
         return None
     return wait_for(runs, line)
 
 
 def dry_run(prepared: Prepared, where: Where, as_json: bool) -> str:
     """What would be done, for people or scripts."""
-    from harness.report.text import terminal
+    from harness.report.text import plans
 
     scripts = where.scripts([prepared])
     if as_json:
         document = {"spec": prepared.spec.model_dump(), "plan": prepared.plan.as_dict()}
         return json.dumps(document | ({"script": scripts[0]} if scripts else {}), indent=1)
-    return "\n\n".join([*scripts, terminal.plan(prepared)])
+    return "\n\n".join([*scripts, plans.plan(prepared)])
 
 
 def _dry_run_of_all(prepared: list[Prepared], where: Where) -> str:
-    from harness.report.text import terminal
+    from harness.report.text import plans
 
-    return "\n\n".join([*where.scripts(prepared), *map(terminal.plan, prepared)])
+    return "\n\n".join([*where.scripts(prepared), *map(plans.plan, prepared)])
 
 
 run = GroupedCommand(
@@ -230,11 +231,11 @@ RUN_DIRS = click.argument("paths", nargs=-1, metavar="[RUN_DIR]...", type=click.
 @AS_JSON
 def status(paths: tuple[Path, ...], as_json: bool) -> None:
     """How far runs on a cluster are: their jobs' states, the repeats or epochs that have ended.  [default: all in runs/]"""
-    from harness.report.text import terminal
+    from harness.report.text import outcomes
     from harness.running import batch
 
     found = batch.standings([batch.reopen(folder) for folder in batch.find(paths or [Path("runs")])])
-    click.echo(json.dumps([batch.as_json(one) for one in found]) if as_json else terminal.standings(found))
+    click.echo(json.dumps([batch.as_json(one) for one in found]) if as_json else outcomes.standings(found))
 
 
 @click.command("collect")
@@ -247,14 +248,15 @@ def collect(paths: tuple[Path, ...], wait: bool, quiet: bool, as_json: bool) -> 
 
     Exits with 1 if a run has failed; one that is still queued or running is left alone.
     """
-    from harness.report.text import terminal
+    from harness.report.text import outcomes
+    from harness.report.text.progress import RunLine
     from harness.running import batch
 
     runs = [batch.reopen(folder) for folder in batch.find(paths or [Path("runs")])]
     if wait:
-        wait_for([run for run in runs if not run.record_file.exists()], terminal.ProgressLine(enabled=not quiet))
+        wait_for([run for run in runs if not run.record_file.exists()], RunLine(not quiet))
     found = batch.collect_all(runs)
-    click.echo(json.dumps([batch.as_json(one) for one in found]) if as_json else terminal.standings(found))
+    click.echo(json.dumps([batch.as_json(one) for one in found]) if as_json else outcomes.standings(found))
     for one in found:
         if one.record and one.record.problem:
             raise failed(one.record, one.run.record_file)

@@ -23,43 +23,27 @@ def list_() -> None:
 @AS_JSON
 def list_backends(as_json: bool) -> None:
     """The backends, which of them can run here, and what the others lack."""
-    from harness.report.text import terminal
+    from harness.report.text import inventory
     from harness.running import readiness
 
     found = readiness.survey()
-    click.echo(json.dumps([vars(one) for one in found], indent=1) if as_json else terminal.readiness(found))
+    click.echo(json.dumps([vars(one) for one in found], indent=1) if as_json else inventory.backends(found))
 
 
 @list_.command("models")
 def list_models() -> None:
     """The models, with their parameters and sizes."""
-    from harness import models
+    from harness.report.text import inventory
 
-    for name in models.names():
-        model = models.specification(name)
-        largest = max(model.tensors, key=lambda tensor: tensor.elements)
-        click.echo(
-            f"{name:12} {model.parameters / 1e6:6.2f} M parameters  "
-            f"{model.bytes / 1e6:6.1f} MB in {len(model.tensors)} tensors, largest {largest.bytes / 1e6:.2f} MB  "
-            f"{model.image_size} px  {model.description}"
-        )
+    click.echo(inventory.models())
 
 
 @list_.command("environments")
 def list_environments() -> None:
     """The backends' environments, for each kind of device that they train on, with their state and folder."""
-    from harness import environments
-    from harness.core import backend
+    from harness.report.text import inventory
 
-    for found in backend.working():
-        for framework in found.frameworks:
-            for wanted in (found.environment(framework, variant) for variant in found.devices):
-                state = environments.status(wanted)
-                try:
-                    where = str(environments.path(wanted))
-                except environments.EnvironmentProblem as problem:
-                    where = str(problem)
-                click.echo(f"{found.name:22} {framework:10} {wanted.variant:5} {state:8} {where}")
+    click.echo(inventory.environments())
 
 
 @list_.command("sites")
@@ -83,19 +67,11 @@ def list_sites(as_json: bool) -> None:
 @AS_JSON
 def list_references(as_json: bool) -> None:
     """The published measurements that come with harness, by system, software and source."""
-    from harness.report.text import terminal
+    from harness.report.text import inventory
     from harness.results import published
 
-    found = published.groups(published.select())
-    if as_json:
-        click.echo(json.dumps([vars(one) for one in found], indent=1))
-        return
-    click.echo(
-        f"{terminal.references(found)}\n\n"
-        "`reference` stands for all of them where a command takes results, `reference:TEXT` for those that name TEXT:\n"
-        "    harness report reference:daint\n"
-        "    harness export reference --format csv"
-    )
+    groups = published.groups(published.select())
+    click.echo(json.dumps([vars(one) for one in groups], indent=1) if as_json else inventory.references(groups))
 
 
 @click.group("site")

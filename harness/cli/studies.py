@@ -28,7 +28,7 @@ def _study_run(**given: Any) -> None:
 
     Exits with 1 if a point has no number in the end; the others go on without it.
     """
-    from harness.report.text import terminal
+    from harness.report.text import outcomes
     from harness.running import campaign
 
     file, where = described(given)
@@ -36,7 +36,7 @@ def _study_run(**given: Any) -> None:
         click.echo(_study_plan(campaign.Campaign.of(file, where), given))
         return
     found, tried = measured(file, where, given)
-    tell = terminal.study if given["no_wait"] else terminal.study_outcome
+    tell = outcomes.study if given["no_wait"] else outcomes.of_study
     click.echo(json.dumps([one.as_dict() for one in found]) if given["as_json"] else tell(found))
     if problem := campaign.problem(found, tried, _named(given)):
         raise problem
@@ -55,11 +55,11 @@ def measured(file: Study, where: Where, given: dict[str, Any]) -> tuple[list[Sta
 
 def _measure(current: Campaign, work: list[Work], given: dict[str, Any]) -> None:
     """Measure ``work`` here or have it measured by a batch system, and wait for that unless nobody wants to."""
-    from harness.report.text import terminal
+    from harness.report.text.progress import RunLine
     from harness.running import campaign, run
     from harness.running.where import no_batch_system
 
-    line = terminal.ProgressLine(not given["quiet"], prefix=current.progress)
+    line = RunLine(not given["quiet"], prefix=current.progress)
     if not current.where.queued:
         if given["no_wait"]:
             raise no_batch_system("--no-wait", current.where.site)
@@ -68,7 +68,7 @@ def _measure(current: Campaign, work: list[Work], given: dict[str, Any]) -> None
         current.note(work)
         with signals_interrupt():
             try:
-                run.execute([one.run for one in work], line)
+                run.execute([one.run for one in work], line.progress)
             except KeyboardInterrupt as signal_name:
                 raise campaign.Stopped(
                     f"{signal_name or 'interrupted'}; no process is left running\n"
@@ -94,7 +94,7 @@ def _named(given: dict[str, Any]) -> str:
 
 
 def _study_plan(current: Campaign, given: dict[str, Any]) -> str:
-    from harness.report.text import terminal
+    from harness.report.text import plans
     from harness.running import submission
 
     found, work = current.standings(), current.work(given["retry_failed"], checked=False)
@@ -104,7 +104,7 @@ def _study_plan(current: Campaign, given: dict[str, Any]) -> str:
     if given["as_json"]:
         listed = [{"name": job.name, "nodes": job.nodes, "lane": n % lanes} for n, job in enumerate(jobs)]
         return json.dumps({"points": [one.as_dict() for one in found], "jobs": listed, "script": script})
-    return terminal.study_plan(found, jobs, lanes, script)
+    return plans.study(found, jobs, lanes, script)
 
 
 def described(given: dict[str, Any]) -> tuple[Study, Where]:
@@ -175,10 +175,10 @@ def _campaign(given: dict[str, Any]) -> Campaign:
 
 
 def _show(current: Campaign, given: dict[str, Any]) -> list[Standing]:
-    from harness.report.text import terminal
+    from harness.report.text import outcomes
 
     found = current.standings()
-    click.echo(json.dumps([one.as_dict() for one in found]) if given["as_json"] else terminal.study(found))
+    click.echo(json.dumps([one.as_dict() for one in found]) if given["as_json"] else outcomes.study(found))
     return found
 
 

@@ -44,7 +44,7 @@ def _train(**given: Any) -> None:
     `harness train --backend pytorch --nodes 2 --data PATH --until top1=0.76`
     """
     from harness.records.training import FILE_NAME, TrainingRecord
-    from harness.report.text import training as told
+    from harness.report.text import training as text
     from harness.running.training import TrainingRun
 
     spec = _spec(given)
@@ -63,7 +63,7 @@ def _train(**given: Any) -> None:
     record, path = records[0], run.folder / FILE_NAME
     assert isinstance(record, TrainingRecord)
     if record.status == "completed":
-        click.echo(record.to_json() if given["as_json"] else told.summary(record, path))
+        click.echo(record.to_json() if given["as_json"] else text.summary(record, path))
     if record.problem:
         raise _failed(record, path)
 

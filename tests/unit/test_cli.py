@@ -63,7 +63,7 @@ def test_a_dry_run_needs_no_environment_and_leaves_nothing(harness: Harness, tmp
 
 
 def test_the_controller_imports_no_framework_and_answers_without_pandas() -> None:
-    code = "import sys, harness.cli, harness.running.run, harness.report.text.terminal; print(*sys.modules)"
+    code = "import sys, harness.cli, harness.running.run, harness.report.text.progress; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"torch", "tensorflow", "pandas", "scipy"} & set(loaded)
 

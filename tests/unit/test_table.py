@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import math
 import re
+import sys
 import time
 from pathlib import Path
 
@@ -12,7 +13,8 @@ import pytest
 
 from harness import results
 from harness.errors import InvalidInput
-from harness.report.text import comparison, report2017, terminal
+from harness.report.text import comparison, outcomes, report2017
+from harness.report.text.table import table as table_of
 from harness.results import published
 from tests import made
 from tests.conftest import Harness
@@ -106,7 +108,7 @@ def test_records_and_rows_make_the_same_table(harness: Harness, tmp_path: Path) 
     records = [made.record("pytorch", size, [100.0 * size, 99.0 * size]) for size in (1, 2)]
     records.append(made.record("pytorch", 4, status="failed"))
     folder = made.save(tmp_path / "runs", records)
-    assert harness("table", str(folder)).succeeded().stdout.strip() == terminal.comparison(records)
+    assert harness("table", str(folder)).succeeded().stdout.strip() == outcomes.comparison(records)
 
 
 def test_the_table_of_a_thousand_runs_takes_less_than_a_second_and_a_half() -> None:
@@ -238,3 +240,39 @@ def test_measured_tables_say_best_of_how_many_and_have_intervals() -> None:
     assert (second["PS"], second["best of"]) == ("4", "3 / 1")
     for column in ("img/s synthetic", "img/s real", "efficiency synthetic", "I/O overhead"):
         assert re.fullmatch(r"[\d.]+ (% )?\[[\d.]+, [\d.]+\]", second[column]), second[column]
+
+
+# --- on a terminal --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Standard output is a terminal of 40 columns."""
+    for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+
+
+ROWS = [("what", "img/s"), ("[bold]pytorch[/] gloo inception3 on every node of the system", "12.50"), ("short", "1.25")]
+
+
+def test_a_table_fits_the_terminal_with_numbers_on_the_right_and_loses_nothing(narrow: None) -> None:
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", table_of(ROWS, right={1}))
+    lines = shown.splitlines()
+    assert max(map(len, lines)) <= 40 and lines[-1].rstrip().endswith("   1.25")
+    assert set("".join(ROWS[1][0].split())) <= set("".join(shown.split())) and "[bold]" in shown
+
+
+def test_a_table_has_colours_on_a_terminal_unless_they_are_not_wanted(
+    narrow: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "\x1b[" in table_of(ROWS) and "36m" in table_of(ROWS)
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "36m" not in table_of(ROWS)
+
+
+def test_a_table_in_a_pipe_is_as_wide_as_it_must_be() -> None:
+    lines = table_of(ROWS, right={1}).splitlines()
+    assert lines[2] == f"{ROWS[1][0]}  12.50" and lines[3].endswith("   1.25") and "\x1b" not in "".join(lines)

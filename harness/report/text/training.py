@@ -9,13 +9,12 @@ from harness.core.spec import RunSpec
 from harness.core.text import duration, plural
 from harness.launch.watch import Progress
 from harness.records.training import LABELS, TrainingRecord
+from harness.report.text.plans import describe
 from harness.running.training import TrainingRun
 
 
 def summary(record: TrainingRecord, path: Path) -> str:
     """The outcome of a completed training."""
-    from harness.report.text.terminal import describe
-
     last = record.epochs[-1]
     lines = [describe(record.spec), f"  schedule    {_schedule(record.spec)}", f"  accuracy    {_accuracy(record)}"]
     if record.reached:

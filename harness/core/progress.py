@@ -1,0 +1,78 @@
+"""One line that says how far something is. On a terminal it is rewritten; elsewhere one is printed now and then.
+
+The text is not drawn by a thread of its own, as libraries for this do it: what is measured on the same machine must not be
+disturbed.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from typing import TextIO
+
+from harness.core.text import duration
+
+REFRESH_S = 0.5  # between two lines on a terminal
+LOGGED_S = 60.0  # between two lines in a file or a pipe
+CLEAR_LINE = "\r\x1b[2K"
+
+
+class ProgressLine:
+    """The line. ``prefix`` says what comes before its text: how far the whole is of which this is a part."""
+
+    def __init__(
+        self, enabled: bool = True, stream: TextIO | None = None, prefix: Callable[[], str] = lambda: ""
+    ) -> None:
+        self._stream = stream or sys.stderr
+        self._enabled, self._prefix = enabled, prefix
+        self._rewritten = self._stream.isatty()
+        self._every_s = REFRESH_S if self._rewritten else LOGGED_S
+        self._written_at = time.monotonic()
+
+    def due(self) -> bool:
+        """Whether it is time for a new text. If it is, the next one is due some time later."""
+        now = time.monotonic()
+        if not self._enabled or now - self._written_at < self._every_s:
+            return False
+        self._written_at = now
+        return True
+
+    def show(self, text: str) -> None:
+        text = self._prefix() + text
+        if self._rewritten:
+            text = CLEAR_LINE + text[: shutil.get_terminal_size().columns - 1]
+        print(text, end="" if self._rewritten else "\n", file=self._stream, flush=True)
+
+    def keep(self, text: str) -> None:
+        """Show a line that stays on a terminal."""
+        if self._enabled and self._rewritten:
+            print(f"{CLEAR_LINE}{text}", file=self._stream, flush=True)
+
+    def clear(self) -> None:
+        """Leave the line empty for other output."""
+        if self._enabled and self._rewritten:
+            print(CLEAR_LINE, end="", file=self._stream, flush=True)
+
+
+class CountLine(ProgressLine):
+    """How many of a known number are done, how fast, and when all will be. ``per`` of them are one of a ``unit``."""
+
+    def __init__(self, unit: str, per: int = 1, enabled: bool = True) -> None:
+        super().__init__(enabled)
+        self._unit, self._per = unit, per
+        self._first: tuple[int, float] | None = None
+
+    def count(self, done: int, of: int) -> None:
+        """Show how far it is. What was done at the first call was done before, and says nothing of the speed."""
+        now = time.monotonic()
+        self._first = self._first or (done, now)
+        if done == of:
+            self.clear()
+        elif self.due():
+            text = f"{done // self._per:,} of {of // self._per:,} {self._unit}"
+            rate = (done - self._first[0]) / (now - self._first[1]) if now > self._first[1] else 0.0
+            if rate:
+                text += f", {rate / self._per:,.0f} {self._unit}/s, {duration((of - done) / rate)} left"
+            self.show(text)

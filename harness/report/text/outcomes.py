@@ -1,0 +1,166 @@
+"""What runs and studies have found, and how far they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from harness.analysis import traffic
+from harness.analysis.io_overhead import IoOverhead, input_wait
+from harness.core.statistics import Summary
+from harness.launch.slurm import JobState
+from harness.records.measurement import AnyRecord, Record
+from harness.records.training import TrainingRecord
+from harness.report.text import training
+from harness.report.text.plans import counts, describe
+from harness.report.text.table import table
+from harness.running.batch import Standing
+
+if TYPE_CHECKING:
+    from harness.running import campaign
+
+
+def summary(record: Record, path: str) -> str:
+    """The outcome of one run, ending in the line that ReFrame checks of tf_cnn_benchmarks read."""
+    if record.derived is None:
+        return f"{record.status}: {record.reason}\nrecord: {path}"
+    throughput, steps = record.derived.img_per_s, record.derived.step_times
+    checks = record.repeats[0].checks
+    transports = sorted({rank.evidence["transport"] for repeat in record.repeats for rank in repeat.ranks})
+    slower = 100 * (steps.slowest_over_median - 1)
+    return "\n".join(
+        [
+            describe(record.spec),
+            f"  img/s      {_with_interval(throughput)}",
+            f"  step time  p50 {steps.p50_s * 1e3:.1f} ms, p99 {steps.p99_s * 1e3:.1f} ms, "
+            f"jitter {steps.jitter_s * 1e3:.1f} ms; slowest rank {steps.slowest_rank} ({slower:+.1f} % of the median rank)",
+            f"  gradients  {'; '.join(transports)}",
+            *_traffic(record),
+            *_input(record),
+            f"  checks     {len(checks)} passed in each of {len(record.repeats)} repeats: "
+            + ", ".join(check.name for check in checks),
+            f"  record     {path}",
+            f"total images/sec: {throughput.mean:.2f}",
+        ]
+    )
+
+
+def _with_interval(values: Summary) -> str:
+    """``12.34 ± 0.56 (95 % CI of 5 repeats)``."""
+    if values.ci95 is None:
+        return f"{values.mean:.2f} (one repeat: no confidence interval)"
+    return f"{values.mean:.2f} ± {values.ci95:.2f} (95 % CI of {len(values.values)} repeats, stdev {values.stdev:.2f})"
+
+
+def _traffic(record: Record) -> list[str]:
+    def both(moved: traffic.WorkerTraffic | traffic.ServerTraffic) -> str:
+        return f"{moved.sent / 1e6:.1f} MB sent and {moved.received / 1e6:.1f} MB received per step"
+
+    lines = []
+    if moved := traffic.of_workers(record.repeats, record.spec.steps):
+        over = f", over {', '.join(moved.interfaces)}" if moved.interfaces else ""
+        lines.append(f"  traffic    {both(moved)} and worker{over}")
+    for server in traffic.of_servers(record):
+        label = "servers" if server.ps == 0 else ""
+        lines.append(f"  {label:10} ps {server.ps}: {both(server)}, planned {server.planned / 1e6:.1f} MB each way")
+    return lines
+
+
+def _input(record: Record) -> list[str]:
+    wait = input_wait(record.repeats)
+    if wait is None:
+        return []
+    caches = [rank.evidence.get("data_cache", {}) for repeat in record.repeats for rank in repeat.ranks]
+    shares = [cache["left"] for cache in caches if cache.get("left") is not None]
+    cached = (
+        f"{min(shares):.0%} to {max(shares):.0%} of the images in memory before a repeat" if shares else "not known"
+    )
+    return [
+        f"  input      {wait.per_step_s * 1e3:.1f} ms per step waited for images ({wait.share:.1%} of it), "
+        f"most on rank {wait.rank}; page cache {record.spec.data_cache.replace('_', ' ')}: {cached}"
+    ]
+
+
+def io_overhead(cost: IoOverhead, synthetic: Record, path: str) -> str:
+    """What real images cost beside synthetic ones, and why; the summary of the real run follows it."""
+    assert synthetic.derived
+    interval = " (95 % interval {:.1%} to {:.1%})".format(*cost.interval) if cost.interval else ""
+    longer = f"  a step takes {cost.longer_s * 1e3:+.1f} ms with real images"
+    if cost.wait:
+        longer += (
+            f": {cost.wait.per_step_s * 1e3:.1f} ms waiting for them, {cost.elsewhere_s * 1e3:+.1f} ms elsewhere "
+            f"(decoding takes processors, memory and network from the training)"
+        )
+    return "\n".join(
+        [
+            f"I/O overhead {cost.overhead:.1%}{interval}: (synthetic − real) / synthetic, in img/s",
+            longer,
+            f"  synthetic  {_with_interval(synthetic.derived.img_per_s)} img/s, record {path}",
+            "with real images:",
+        ]
+    )
+
+
+def outcome(record: AnyRecord) -> str:
+    """What a record has found, in a few words; nothing if that is nothing."""
+    if isinstance(record, TrainingRecord):
+        return training.outcome(record)
+    return f"{record.derived.img_per_s.mean:.2f} img/s" if isinstance(record, Record) and record.derived else ""
+
+
+def standings(runs: Sequence[Standing]) -> str:
+    """How far runs on a cluster are, as a table."""
+    units = dict.fromkeys(one.run.unit for one in runs)
+    rows: list[tuple[str, ...]] = [("run", "state", "/".join(units), "jobs", "")]
+    for one in runs:
+        jobs = ", ".join(f"{state.id} {state.state}" for state in one.states)
+        state = one.record.status if one.record else one.state
+        result = outcome(one.record) if one.record and not one.record.problem else one.reason
+        rows.append((one.run.folder.name, state, f"{one.done}/{one.run.planned}", jobs, result))
+    return table(rows, right={2})
+
+
+def study(points: Sequence[campaign.Standing]) -> str:
+    """How far the points of a study are, as a table, and how many are how far."""
+    rows: list[tuple[str, ...]] = [("point", "state", "repeats", "jobs", "img/s", "± 95 % CI", "")]
+    for point in points:
+        derived = point.record.derived if point.record else None
+        throughput = f"{derived.img_per_s.mean:.2f}" if derived else ""
+        interval = f"{derived.img_per_s.ci95:.2f}" if derived and derived.img_per_s.ci95 is not None else ""
+        best = f"best of {point.tried} numbers of parameter servers" if point.tried else ""
+        gone = "" if point.in_file else "not in the file any more"
+        remarks = "; ".join(filter(None, (point.reason, best, gone)))
+        repeats = f"{point.repeats}/{point.entry.spec['repeats']}"
+        rows.append((point.label, point.phase, repeats, _jobs(point.jobs), throughput, interval, remarks))
+    return f"{table(rows, right={2, 4, 5})}\n\n{counts(points)}"
+
+
+def _jobs(states: Sequence[JobState]) -> str:
+    """``completed 31 34, pending 37``."""
+    by_state: dict[str, list[str]] = {}
+    for state in states:
+        by_state.setdefault(state.state.lower(), []).append(state.id)
+    return ", ".join(f"{state} {' '.join(ids)}".strip() for state, ids in by_state.items())
+
+
+def of_study(points: Sequence[campaign.Standing]) -> str:
+    """What a study has found: the table of its numbers, the best numbers of parameter servers, and what has no number."""
+    parts = []
+    if records := [point.record for point in points if point.record and point.record.derived]:
+        parts.append(comparison(records))
+    if best := [point for point in points if point.tried]:
+        lines = [f"  {point.label}  {point.img_per_s:.2f} img/s, best of {point.tried}" for point in best]
+        parts.append("\n".join(["the best numbers of parameter servers:", *lines]))
+    if without := [point for point in points if point.img_per_s is None]:
+        rows = [(f"  {point.label}", point.phase, point.reason) for point in without]
+        parts.append(table([("  no number", "state", "reason"), *rows]))
+    return "\n\n".join([*parts, counts(points)])
+
+
+def comparison(records: Sequence[Record]) -> str:
+    """The table of several runs, as ``harness table`` prints it of their records."""
+    from harness.report.text import comparison  # here, as these need pandas
+    from harness.results.columns import as_backends_say, frame
+    from harness.results.rows import row
+
+    return comparison.runs(as_backends_say(frame([row(record, record.id) for record in records])))
