@@ -94,7 +94,7 @@ def site_check(names: tuple[str, ...], offline: bool, as_json: bool) -> None:
     found, reports = 0, []
     for file in site.checked_files(names):
         trials = site_trial.trials(file, offline, named=bool(names))
-        problems = [*site.problems(file), *(problem for trial in trials for problem in trial.problems)]
+        problems = [*site.mistakes(file), *(mistake for trial in trials for mistake in trial.mistakes)]
         found += len(problems)
         reports.append(
             {"file": str(file.path), "problems": list(map(vars, problems)), "sites": list(map(_tried, trials))}

@@ -23,7 +23,7 @@ from harness.launch.local import CLOSING_S
 if TYPE_CHECKING:
     import jinja2
 
-    from harness.sites.site import Target
+    from harness.sites.site import Site
 
 FOLDER = Path(__file__).parent.parent / "jobs"
 WORKER = Path(__file__).parent.parent / "worker"
@@ -99,7 +99,7 @@ def scheduler_option(text: str) -> str:
     return f"{dashes}{name}" if value is None else f"{dashes}{name}{' ' if dashes == '-' else '='}{value}"
 
 
-def script(job: Job, target: Target, request: Request, gpus_per_node: int) -> str:
+def script(job: Job, target: Site, request: Request, gpus_per_node: int) -> str:
     """The text of the batch script. Raises InvalidInput for a folder whose name Slurm cannot take."""
     if re.search(r"[\s%'\"\\]", str(job.folder)):
         raise InvalidInput(f"--output {job.folder}: Slurm's file names can have no blanks, quotes, % or backslashes")

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from harness.errors import HarnessError, InvalidInput
 
 if TYPE_CHECKING:
-    from harness.sites.site import Target
+    from harness.sites.site import Site
 
 ANSWER_S = 60  # a busy controller takes its time
 QUEUED = frozenset(
@@ -132,7 +132,7 @@ def dead_nodes(names: Collection[str]) -> list[str]:
     return sorted({row[0] for row in rows if len(row) == 2 and row[1].startswith(("down", "fail"))})
 
 
-def asked_about(target: Target) -> Target:
+def asked_about(target: Site) -> Site:
     """``target`` with what its profile leaves open and Slurm, where it is at hand, knows of the partition's smallest node:
     physical cores, and the longest time limit in seconds.
     """
@@ -148,7 +148,7 @@ def asked_about(target: Target) -> Target:
     return replace(target, cores_per_node=target.cores_per_node or cores, time_limit_s=target.time_limit_s or limit_s)
 
 
-def nodes(target: Target) -> int | None:
+def nodes(target: Site) -> int | None:
     """How many nodes the partition of ``target`` has, in whatever state; None if Slurm is not at hand or does not say."""
     if not shutil.which("sinfo"):
         return None
@@ -160,7 +160,7 @@ def nodes(target: Target) -> int | None:
     return sum(counts) if counts else None
 
 
-def _partition(target: Target) -> list[str]:
+def _partition(target: Site) -> list[str]:
     """The options that say which partition a site's jobs go to."""
     wanted = [option for option in target.access if option.startswith(("--partition", "-p"))]
     return [word for option in wanted for word in shlex.split(option)]

@@ -34,7 +34,7 @@ from harness.launch.watch import Followed, Progress, Watch
 from harness.worker.agent.channel import CHUNK, FILES, nonce_file
 
 if TYPE_CHECKING:
-    from harness.sites.site import Target
+    from harness.sites.site import Site
 
 TASK = Path(__file__).parents[1] / "worker" / "agent" / "task.py"
 # A profile's own options come first, and ssh takes the first value that it is given of each.
@@ -63,18 +63,18 @@ SETTLE_TIMEOUT_S = 20.0
 LATE_S = 30.0  # tasks mind --timeout themselves; this much later they are not expected to any more
 
 
-def options(target: Target) -> list[str]:
+def options(target: Site) -> list[str]:
     """What stands between ``ssh`` and the machine's name."""
     return [*(word for option in target.extras.launcher_options for word in shlex.split(option)), *OPTIONS]
 
 
-def mpi_env(target: Target) -> dict[str, str]:
+def mpi_env(target: Site) -> dict[str, str]:
     """What MPI is told, unless the profile tells it something else."""
     own = dict(target.env_vars)
     return {name: value for name, value in MPI_ENV.items() if name not in own}
 
 
-def cores(target: Target, host: str) -> int:
+def cores(target: Site, host: str) -> int:
     """Physical cores of a machine. Raises InvalidInput when it cannot be asked."""
     return _cores(tuple(options(target)), host)
 
@@ -89,7 +89,7 @@ def _cores(chosen: tuple[str, ...], host: str) -> int:
     raise InvalidInput(f"cannot ask {host} how many cores it has: {_words(done.stderr) or 'no lscpu'}; give --threads")
 
 
-def command(process_argv: Sequence[str], run_dir: Path, repeat: int, index: int, target: Target) -> str:
+def command(process_argv: Sequence[str], run_dir: Path, repeat: int, index: int, target: Site) -> str:
     """The command line of a task, for the shell that sshd hands it to."""
     task = [
         process_argv[0],
@@ -113,7 +113,7 @@ def command(process_argv: Sequence[str], run_dir: Path, repeat: int, index: int,
 class SshLauncher:
     """Runs one repeat of a plan after another."""
 
-    def __init__(self, plan: LaunchPlan, run_dir: Path, timeout_s: float, target: Target) -> None:
+    def __init__(self, plan: LaunchPlan, run_dir: Path, timeout_s: float, target: Site) -> None:
         self._plan = plan
         self._run_dir = run_dir
         self._timeout_s = timeout_s

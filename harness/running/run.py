@@ -32,7 +32,7 @@ from harness.worker.inputs.errors import DataError
 
 # harness.inputs.index is imported where it is used: NumPy takes a quarter of the time that --help and --dry-run may take.
 if TYPE_CHECKING:
-    from harness.sites.site import Target
+    from harness.sites.site import Site
     from harness.worker.inputs import index
 
 Listener = Callable[["AnyRun", int, Progress], None]
@@ -46,7 +46,7 @@ class Prepared:
     backend: Backend
     plan: LaunchPlan
     run_dir: Path
-    target: Target | None = None
+    target: Site | None = None
 
     @property
     def queued(self) -> bool:
@@ -59,7 +59,7 @@ def prepare(
     output: Path,
     port: int | None = None,
     environment: Path | None = None,
-    target: Target | None = None,
+    target: Site | None = None,
     hosts: HostFile | None = None,
 ) -> Prepared:
     """Plan a run on this machine, or on the site ``target``. Touches nothing but ports; needs no environment.
@@ -84,7 +84,7 @@ def prepare(
 
 
 def _elsewhere(
-    target: Target, spec: RunSpec, nodes: int, processes: int, port: int | None, hosts: HostFile | None
+    target: Site, spec: RunSpec, nodes: int, processes: int, port: int | None, hosts: HostFile | None
 ) -> Allocation:
     """Machines of a host file, or nodes of a batch system, which have their names once the job runs."""
     cores = target.cores_per_node

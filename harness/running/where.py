@@ -16,7 +16,7 @@ from harness.running import run, submission
 from harness.running.run import Prepared
 
 if TYPE_CHECKING:
-    from harness.sites.site import Target
+    from harness.sites.site import Site
 
 DEFAULT_OUTPUT = Path("runs")
 
@@ -25,7 +25,7 @@ DEFAULT_OUTPUT = Path("runs")
 class Where:
     """The site (None: this machine), the request to its scheduler, and the folder for run directories."""
 
-    target: Target | None
+    target: Site | None
     request: Request
     output: Path
     hosts: Path | None = None
@@ -91,7 +91,7 @@ class Where:
                 target = replace(target, cores_per_node=ssh.cores(target, machines.nodes[0].name))
         return run.prepare(spec, self.output, self.port, self.environment, target, machines)
 
-    def _target_for(self, backend: str) -> Target | None:
+    def _target_for(self, backend: str) -> Site | None:
         """The site with the first of its environments that is meant for ``backend``, unless one was chosen."""
         if self.target is None or self.site is None or self.environ or self.target.environ is None:
             return self.target
@@ -100,7 +100,7 @@ class Where:
         suited = sites.find(self.site, None, backend)
         return replace(suited, cores_per_node=self.target.cores_per_node, time_limit_s=self.target.time_limit_s)
 
-    def _machines(self, target: Target) -> hostfile.HostFile:
+    def _machines(self, target: Site) -> hostfile.HostFile:
         path = self.hosts or target.hosts
         if path is None:
             raise InvalidInput(
@@ -129,7 +129,7 @@ def no_batch_system(option: str, site: str | None) -> InvalidInput:
     return InvalidInput(f"{option}: there is no batch system {f'at {site}' if site else 'without --site'}")
 
 
-def _output(target: Target | None, dry_run: bool) -> Path | None:
+def _output(target: Site | None, dry_run: bool) -> Path | None:
     """The site's folder for run directories. Its variables need not be set where nothing is written."""
     try:
         return target.output if target else None

@@ -14,6 +14,7 @@ import tomllib
 import typing
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -114,12 +115,6 @@ def _time_limit(value: str) -> str:
     return value
 
 
-def _address(value: str) -> str:
-    if not ADDRESS.fullmatch(value):
-        raise ValueError(f"'{value}' must be {{host}} with letters, digits, dots and dashes around it")
-    return value
-
-
 Line = Annotated[str, AfterValidator(_one_line)]
 Name = Annotated[str, _shaped(NAME, "a name: letters, digits, _ and -, beginning with a letter")]
 VariableName = Annotated[str, _shaped(VARIABLE, "the name of an environment variable")]
@@ -129,13 +124,13 @@ NotEmpty = AfterValidator(_some)  # min_length would also count, and complain ab
 Count = Annotated[int, Strict(), Field(ge=1)]
 
 
-class Table(BaseModel):
+class SiteTable(BaseModel):
     """Base of all tables of a site file: frozen, and closed to unknown fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Processor(Table):
+class Processor(SiteTable):
     """The processors of a node. As in ReFrame a CPU is a hardware thread."""
 
     arch: Line | None = None
@@ -146,7 +141,7 @@ class Processor(Table):
     num_sockets: Count | None = None
 
 
-class Device(Table):
+class Device(SiteTable):
     """Devices of one kind in every node. Those of type ``gpu`` are what workers can train on."""
 
     type: Name
@@ -155,25 +150,25 @@ class Device(Table):
     num_devices: Count = 1
 
 
-class Resource(Table):
+class Resource(SiteTable):
     """Scheduler options under a name, with {placeholders} for what a run asks for."""
 
     name: Name
     options: tuple[Annotated[Option, AfterValidator(_template)], ...] = ()
 
 
-class PartitionExtras(Table):
+class PartitionExtras(SiteTable):
     """What a run needs to know of a partition and ReFrame has no field for."""
 
     mpi: Annotated[str, _shaped(MPI, "a value for srun's --mpi")] = "pmi2"
-    address: Annotated[Line, AfterValidator(_address)] = "{host}"
+    address: Annotated[str, _shaped(ADDRESS, "{host} with letters, digits, dots and dashes around it")] = "{host}"
     launcher_options: tuple[Option, ...] = ()
     hosts: Line | None = Field(default=None, min_length=1)
     output: Line | None = Field(default=None, min_length=1)
     port: Annotated[int, Strict(), Field(ge=1, le=LAST_PORT)] | None = None
 
 
-class Partition(Table):
+class Partition(SiteTable):
     """A part of a system with nodes that are all alike, and the way to get them."""
 
     name: Name
@@ -194,7 +189,7 @@ class Partition(Table):
     extras: PartitionExtras = PartitionExtras()
 
 
-class System(Table):
+class System(SiteTable):
     """A cluster."""
 
     name: Name
@@ -208,14 +203,14 @@ class System(Table):
     partitions: Annotated[tuple[Partition, ...], NotEmpty]
 
 
-class EnvironmentExtras(Table):
+class EnvironmentExtras(SiteTable):
     """What a run needs to know of an environment and ReFrame has no field for."""
 
     python: Line | None = Field(default=None, min_length=1)
     backends: tuple[Name, ...] = ()
 
 
-class Environment(Table):
+class Environment(SiteTable):
     """Modules, variables and commands under a name, which partitions list in ``environs``."""
 
     name: Name
@@ -225,22 +220,22 @@ class Environment(Table):
     extras: EnvironmentExtras = EnvironmentExtras()
 
 
-class Site(Table):
-    """A site file."""
+class SiteDescription(SiteTable):
+    """All that a site file says."""
 
     systems: Annotated[tuple[System, ...], NotEmpty]
     environments: tuple[Environment, ...] = ()
 
     def environment(self, name: str) -> Environment | None:
         """The environment of that name, if there is one."""
-        return next((one for one in self.environments if one.name == name), None)
+        return next((environment for environment in self.environments if environment.name == name), None)
 
 
 # --- files -------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Problem:
+class Mistake:
     """What is wrong in a site file: the file (with the line, if it cannot be read at all), the field, and why."""
 
     file: str
@@ -253,51 +248,62 @@ class Problem:
 
 @dataclass(frozen=True)
 class SiteFile:
-    """A site file as found: its contents, or else what is wrong with it."""
+    """A site file as it is: what it describes, or what is wrong with it. Its systems are ``claimed`` in both cases."""
 
     path: Path
     built_in: bool
-    site: Site | None
-    problems: tuple[Problem, ...] = ()
+    description: SiteDescription | None
+    mistakes: tuple[Mistake, ...] = ()
     claimed: frozenset[str] = frozenset()
 
     @property
     def names(self) -> list[str]:
         """``system:partition`` of all its partitions."""
-        systems = self.site.systems if self.site else ()
-        return [f"{system.name}:{partition.name}" for system in systems for partition in system.partitions]
+        return [f"{system.name}:{partition.name}" for system in self.systems for partition in system.partitions]
+
+    @property
+    def systems(self) -> tuple[System, ...]:
+        """Its systems; none if anything is wrong."""
+        return self.description.systems if self.description else ()
 
 
 def read(path: Path, built_in: bool = False) -> SiteFile:
-    """Read and check a site file. Never raises: what is wrong is in ``problems``."""
+    """Read and check a site file. Never raises: what is wrong is in ``mistakes``."""
+    try:
+        state = path.stat()
+        return _read(path, built_in, (state.st_ino, state.st_mtime_ns, state.st_size))
+    except OSError as error:
+        return SiteFile(path, built_in, None, (Mistake(str(path), "", error.strerror or str(error)),))
+
+
+@lru_cache(maxsize=64)  # a command that plans several runs asks for their site again and again
+def _read(path: Path, built_in: bool, state: tuple[int, ...]) -> SiteFile:
     try:
         raw = _parsed(path)
     except _Unreadable as unreadable:
-        return SiteFile(path, built_in, None, (unreadable.problem,))
+        return SiteFile(path, built_in, None, (unreadable.mistake,))
     claimed = frozenset(_claimed(raw))
     try:
-        site = Site.model_validate(raw)
+        description = SiteDescription.model_validate(raw)
     except ValidationError as error:
-        found = (Problem(str(path), _field(one["loc"]), _message(one)) for one in error.errors(include_url=False))
-        return SiteFile(path, built_in, None, tuple(found), claimed)
-    problems = tuple(Problem(str(path), field, message) for field, message in _contradictions(site))
-    return SiteFile(path, built_in, None if problems else site, problems, claimed)
+        wrong = error.errors(include_url=False)
+        mistakes = tuple(Mistake(str(path), _field(detail["loc"]), _message(detail)) for detail in wrong)
+        return SiteFile(path, built_in, None, mistakes, claimed)
+    mistakes = tuple(Mistake(str(path), field, message) for field, message in _contradictions(description))
+    return SiteFile(path, built_in, None if mistakes else description, mistakes, claimed)
 
 
 class _Unreadable(Exception):
     def __init__(self, file: str, message: str) -> None:
-        self.problem = Problem(file, "", message)
+        self.mistake = Mistake(file, "", message)
 
 
 def _parsed(path: Path) -> Any:
     try:
         text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise _Unreadable(str(path), error.strerror or str(error)) from None
+        return json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
     except UnicodeDecodeError:
         raise _Unreadable(str(path), "is not UTF-8 text") from None
-    try:
-        return json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
     except json.JSONDecodeError as error:
         raise _Unreadable(f"{path}:{error.lineno}", error.msg) from None
     except tomllib.TOMLDecodeError as error:
@@ -345,23 +351,23 @@ def _message(error: ErrorDetails) -> str:
     return f"must be {wanted.get(kind, 'a table')}, not {json.dumps(value, default=str)}"
 
 
-def _table(place: Iterable[int | str]) -> type[Table]:
+def _table(place: Iterable[int | str]) -> type[SiteTable]:
     """The model of the table at ``place``."""
-    model: type[Table] = Site
+    model: type[SiteTable] = SiteDescription
     for part in place:
         if isinstance(part, str):
             model = next(_models(model.model_fields[part].annotation))
     return model
 
 
-def _models(annotation: Any) -> Iterator[type[Table]]:
-    if isinstance(annotation, type) and issubclass(annotation, Table):
+def _models(annotation: Any) -> Iterator[type[SiteTable]]:
+    if isinstance(annotation, type) and issubclass(annotation, SiteTable):
         yield annotation
     for inner in typing.get_args(annotation):
         yield from _models(inner)
 
 
-def _contradictions(site: Site) -> Iterator[tuple[str, str]]:
+def _contradictions(site: SiteDescription) -> Iterator[tuple[str, str]]:
     """What is wrong between values that are right by themselves: (field, message)."""
     yield from _twice("systems", [system.name for system in site.systems])
     yield from _twice("environments", [environment.name for environment in site.environments])
@@ -383,7 +389,7 @@ def _twice(field: str, names: list[str]) -> Iterator[tuple[str, str]]:
             yield f"{field}[{i}].name", f"'{name}' is there twice"
 
 
-def _in_partition(site: Site, system: System, partition: Partition) -> Iterator[tuple[str, str]]:
+def _in_partition(site: SiteDescription, system: System, partition: Partition) -> Iterator[tuple[str, str]]:
     right = LAUNCHERS[partition.scheduler]
     if partition.launcher != right:
         yield "launcher", f"'{partition.launcher}' does not go with scheduler '{partition.scheduler}'; must be {right}"
@@ -400,7 +406,7 @@ def _in_partition(site: Site, system: System, partition: Partition) -> Iterator[
     for i, name in enumerate(partition.environs):
         environment = site.environment(name)
         if environment is None:
-            known = [one.name for one in site.environments]
+            known = [other.name for other in site.environments]
             yield f"environs[{i}]", f"'{name}' is not in environments; {suggestion(name, known) or there_are(known)}"
         elif environment.modules and system.modules_system == "nomod":
             yield f"environs[{i}]", f"'{name}' has modules: {_NO_MODULES}"

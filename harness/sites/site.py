@@ -1,6 +1,6 @@
 """Site profiles: the site files that there are, and the one that a run means.
 
-What comes out of ``find`` is a Target, the merge of a system, one of its partitions and one of its environments; a launcher
+What comes out of ``find`` is a Site, the merge of a system, one of its partitions and one of its environments; a launcher
 needs nothing else.
 """
 
@@ -20,12 +20,12 @@ from harness.sites.file import (
     Environment,
     EnvironmentExtras,
     Launcher,
+    Mistake,
     Partition,
     PartitionExtras,
-    Problem,
     Resource,
     Scheduler,
-    Site,
+    SiteDescription,
     SiteFile,
     System,
     duration_s,
@@ -60,7 +60,7 @@ def _in_folder(folder: Path) -> list[Path]:
 
 
 @dataclass(frozen=True)
-class Target:
+class Site:
     """Where and how a run runs: a system, one of its partitions and one of its environments, merged.
 
     Modules, variables and commands are in that order, and of a variable set twice the later value is kept. Options are as
@@ -99,7 +99,7 @@ class Target:
 
         ``resource_options("gpu", num_gpus_per_node=4)``. Raises InvalidInput if a placeholder gets no usable value.
         """
-        options = next((one.options for one in self.resources if one.name == name), ())
+        options = next((resource.options for resource in self.resources if resource.name == name), ())
         for key, value in values.items():
             if CONTROL.search(str(value)):
                 raise InvalidInput(f"{self.name}: resource {name}: {key} {value!r} must be one line")
@@ -111,10 +111,6 @@ class Target:
     def address(self, host: str) -> str:
         """The name under which other nodes reach ``host``."""
         return self.extras.address.replace("{host}", host)
-
-    def suits(self, backend: str) -> bool:
-        """Whether the environment is meant for ``backend``."""
-        return _suits(self.environ_extras, backend)
 
     @property
     def output(self) -> Path | None:
@@ -144,32 +140,33 @@ class Target:
 
     def as_dict(self) -> dict[str, Any]:
         """All fields as plain values, for JSON."""
-        plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        for name in ("extras", "environ_extras"):
-            plain[name] = plain[name].model_dump()
-        return plain | {"file": str(self.file), "resources": [one.model_dump() for one in self.resources]}
+        return vars(self) | {
+            "file": str(self.file),
+            "resources": [resource.model_dump() for resource in self.resources],
+            "extras": self.extras.model_dump(),
+            "environ_extras": self.environ_extras.model_dump(),
+        }
 
 
-def find(name: str, environ: str | None = None, backend: str | None = None) -> Target:
-    """The target that ``name`` stands for: ``system``, ``system:partition``, a file's stem, or a path of a site file.
+def find(name: str, environ: str | None = None, backend: str | None = None) -> Site:
+    """The site that ``name`` stands for: ``system``, ``system:partition``, a file's stem, or a path of a site file.
 
     Without a partition it is the first; without ``environ`` the first of the partition's environments that is meant for
     ``backend``, if any is. The user's profiles are preferred to the built-in ones. Raises InvalidInput for what is not
     known, and for a file that is broken.
     """
     file, partition_name = _file(name)
-    if file.site is None:
-        raise InvalidInput(_broken(file))
+    if file.description is None:
+        more = len(file.mistakes) - 1
+        more_of_them = f" (and {more} more; see `harness site check {file.path}`)" if more else ""
+        raise InvalidInput(f"{file.mistakes[0]}{more_of_them}")
     wanted = name if _is_path(name) else name.partition(":")[0]
-    system = next((one for one in file.site.systems if one.name == wanted), file.site.systems[0])
+    system = next((system for system in file.systems if system.name == wanted), file.systems[0])
     partitions = {partition.name: partition for partition in system.partitions}
-    if partition_name is None:
-        partition = system.partitions[0]
-    elif partition_name in partitions:
-        partition = partitions[partition_name]
-    else:
+    partition = system.partitions[0] if partition_name is None else partitions.get(partition_name)
+    if partition is None:
         raise InvalidInput(f"site {system.name} has no partition '{partition_name}'; it has {listed(partitions)}")
-    environment = _environment(file.site, f"{system.name}:{partition.name}", partition, environ, backend)
+    environment = _environment(file.description, f"{system.name}:{partition.name}", partition, environ, backend)
     return _merged(file.path, system, partition, environment)
 
 
@@ -185,47 +182,50 @@ def _file(name: str) -> tuple[SiteFile, str | None]:
             raise InvalidInput(f"site file {name}: no such file")
         return read(path), None
     system, colon, partition = name.partition(":")
+    own, built_in = _in_folder(user_folder()), _in_folder(BUILT_IN)
+    replaced = {path.stem for path in own}
+    file = _meant(system, own, built_in=False) or _meant(
+        system, [path for path in built_in if path.stem not in replaced], built_in=True
+    )
+    if file:
+        return file, partition if colon else None
     every = files()
-    meant = [*_meant(every, system, built_in=False), *_meant(every, system, built_in=True)]
-    if meant:
-        return meant[0], partition if colon else None
-    known = [known for file in every for known in file.names]
-    also = [*(one.partition(":")[0] for one in known), *(file.path.stem for file in every), *known]
+    known = [site for file in every for site in file.names]
+    also = [*(site.partition(":")[0] for site in known), *(file.path.stem for file in every), *known]
     close = suggestion(name, also) or suggestion(system, also)
     raise InvalidInput(f"unknown site '{name}'; {close + ' ' if close else ''}known sites are {listed(known)}")
 
 
-def _meant(every: list[SiteFile], name: str, built_in: bool) -> list[SiteFile]:
-    """The files of one origin that ``name`` may mean: first by the names of their systems, then by their own."""
-    origin = [file for file in every if file.built_in == built_in]
-    return [file for file in origin if name in _systems(file)] + [file for file in origin if file.path.stem == name]
+def _meant(name: str, paths: list[Path], built_in: bool) -> SiteFile | None:
+    """The file that ``name`` means by one of its systems, else by its own name. Reads no more files than it must."""
+    by_stem = sorted(paths, key=lambda path: path.stem != name)
+    candidates = (read(path, built_in) for path in by_stem)
+    named = next((file for file in candidates if name in _systems(file)), None)
+    return named or next((read(path, built_in) for path in by_stem if path.stem == name), None)
 
 
 def _systems(file: SiteFile) -> frozenset[str]:
     """Names of systems. A broken file stands for those of the built-in file that it replaces, too."""
-    if file.site is None and not file.built_in:
-        return file.claimed | read(BUILT_IN / f"{file.path.stem}.toml").claimed
+    if file.description is None and not file.built_in:
+        return file.claimed | read(BUILT_IN / f"{file.path.stem}.toml", built_in=True).claimed
     return file.claimed
 
 
-def _broken(file: SiteFile) -> str:
-    more = len(file.problems) - 1
-    return f"{file.problems[0]}{f' (and {more} more; see `harness site check {file.path}`)' if more else ''}"
-
-
 def _environment(
-    site: Site, target: str, partition: Partition, wanted: str | None, backend: str | None
+    site: SiteDescription, name: str, partition: Partition, wanted: str | None, backend: str | None
 ) -> Environment | None:
     every = [environment for environment in site.environments if environment.name in partition.environs]
     every.sort(key=lambda environment: partition.environs.index(environment.name))
     if wanted is None:
-        return next((one for one in every if backend is None or _suits(one.extras, backend)), None)
-    for one in every:
-        if one.name == wanted:
-            if backend is None or _suits(one.extras, backend):
-                return one
-            raise InvalidInput(f"--environ {wanted}: at {target} it is for {listed(one.extras.backends)}")
-    raise InvalidInput(f"--environ {wanted}: {target} has {listed(one.name for one in every) or 'no environments'}")
+        suited = (environment for environment in every if backend is None or _suits(environment.extras, backend))
+        return next(suited, None)
+    chosen = next((environment for environment in every if environment.name == wanted), None)
+    if chosen is None:
+        names = listed(environment.name for environment in every)
+        raise InvalidInput(f"--environ {wanted}: {name} has {names or 'no environments'}")
+    if backend is not None and not _suits(chosen.extras, backend):
+        raise InvalidInput(f"--environ {wanted}: at {name} it is for {listed(chosen.extras.backends)}")
+    return chosen
 
 
 def _suits(extras: EnvironmentExtras, backend: str) -> bool:
@@ -233,7 +233,7 @@ def _suits(extras: EnvironmentExtras, backend: str) -> bool:
     return not meant or backend.replace("-", "_") in meant
 
 
-def _merged(file: Path, system: System, partition: Partition, environment: Environment | None) -> Target:
+def _merged(file: Path, system: System, partition: Partition, environment: Environment | None) -> Site:
     layers = (system, partition, *((environment,) if environment else ()))
     processor = partition.processor
     cores = (
@@ -244,7 +244,7 @@ def _merged(file: Path, system: System, partition: Partition, environment: Envir
     variables: dict[str, str] = {}
     for layer in layers:
         variables |= dict(layer.env_vars)
-    return Target(
+    return Site(
         name=f"{system.name}:{partition.name}",
         file=file,
         descr=_descr(system, partition),
@@ -290,11 +290,11 @@ def survey() -> tuple[list[Listed], list[SiteFile]]:
     taken: set[str] = set()
     rows = []
     for file in every:
-        for system in file.site.systems if file.site else ():
+        for system in file.systems:
             if system.name not in taken:
                 rows += [_row(file, system, partition) for partition in system.partitions]
         taken |= _systems(file)
-    return rows, [file for file in every if file.problems]
+    return rows, [file for file in every if file.mistakes]
 
 
 def _row(file: SiteFile, system: System, partition: Partition) -> Listed:
@@ -317,68 +317,51 @@ def checked_files(names: Iterable[str]) -> list[SiteFile]:
     return list({file.path: file for file in chosen}.values()) if chosen else files()
 
 
-def check(name: str) -> list[Problem]:
-    """Everything that is wrong with the file that ``name`` means. Raises InvalidInput if there is none."""
-    return problems(_file(name)[0])
-
-
-def problems(file: SiteFile) -> list[Problem]:
+def mistakes(file: SiteFile) -> list[Mistake]:
     """Everything that is wrong with ``file``, also that which other files and this program make wrong."""
-    return [*file.problems, *_unknown_backends(file), *_ambiguous(file)]
+    return [*file.mistakes, *_unknown_backends(file), *_ambiguous(file)]
 
 
-def _unknown_backends(file: SiteFile) -> Iterator[Problem]:
+def _unknown_backends(file: SiteFile) -> Iterator[Mistake]:
     from harness.core.backend import names
 
-    for e, environment in enumerate(file.site.environments if file.site else ()):
+    for e, environment in enumerate(file.description.environments if file.description else ()):
         for b, name in enumerate(environment.extras.backends):
             if name.replace("-", "_") not in names():
                 field = f"environments[{e}].extras.backends[{b}]"
                 message = f"unknown backend '{name}'; {suggestion(name, names()) or there_are(names())}"
-                yield Problem(str(file.path), field, message)
+                yield Mistake(str(file.path), field, message)
 
 
-def _ambiguous(file: SiteFile) -> Iterator[Problem]:
+def _ambiguous(file: SiteFile) -> Iterator[Mistake]:
     """A system of two files of the user's: which of them is meant depends on their names, and should not."""
     if file.path.parent != user_folder():
         return
     others = [read(path) for path in _in_folder(user_folder()) if path != file.path]
     counted = Counter(name for other in others for name in other.claimed)
-    for s, system in enumerate(file.site.systems if file.site else ()):
+    for s, system in enumerate(file.systems):
         if counted[system.name]:
             where = next(other.path for other in others if system.name in other.claimed)
-            yield Problem(str(file.path), f"systems[{s}].name", f"'{system.name}' is also in {where}")
+            yield Mistake(str(file.path), f"systems[{s}].name", f"'{system.name}' is also in {where}")
 
 
-def values(target: Target) -> Mapping[str, str]:
-    """``target`` as text, field by field, for people. Fields without a value are left out."""
-    gpus = str(target.gpus_per_node) if target.gpus_per_node else ""
-    shown: dict[str, Any] = {
-        "site": target.name,
-        "file": target.file,
-        "descr": target.descr,
-        "scheduler": target.scheduler,
-        "launcher": target.launcher,
-        "access": target.access,
-        "environ": target.environ,
-        "modules_system": target.modules_system if target.modules else None,
-        "modules": target.modules,
-        "env_vars": tuple(f"{name}={value}" for name, value in target.env_vars),
-        "prepare_cmds": target.prepare_cmds,
-        "time_limit_s": target.time_limit_s,
-        "max_jobs": target.max_jobs,
-        "cores_per_node": target.cores_per_node,
-        "gpus_per_node": gpus,
-        "features": target.features,
-        "prefix": target.prefix,
-    }
-    shown |= {f"resources.{one.name}": one.options for one in target.resources}
-    extras = target.extras.model_dump()
-    if target.launcher != "srun":
+def values(site: Site) -> Mapping[str, str]:
+    """``site`` as text, field by field, for people. Fields without a value are left out."""
+    fields = site.as_dict() | {"env_vars": tuple(f"{name}={value}" for name, value in site.env_vars)}
+    extras = fields.pop("extras") | fields.pop("environ_extras")
+    if not site.modules:
+        del fields["modules_system"]
+    if site.launcher != "srun":
         del extras["mpi"]
-    shown |= {f"extras.{name}": value for name, value in (extras | target.environ_extras.model_dump()).items()}
+    del fields["resources"]
+    shown = {
+        "site": fields.pop("name"),
+        **fields,
+        **{f"resources.{resource.name}": resource.options for resource in site.resources},
+        **{f"extras.{name}": value for name, value in extras.items()},
+    }
     return {
         name: " | ".join(value) if isinstance(value, tuple) else str(value)
         for name, value in shown.items()
-        if value not in (None, (), "")
+        if value not in (None, (), "", 0)
     }

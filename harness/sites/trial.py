@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from harness.sites.file import Partition, Problem, SiteFile, System, listed
+from harness.sites.file import Mistake, Partition, SiteFile, System, listed
 
 ANSWERS_WITHIN_S = 60
 SCRIPT = "#!/bin/sh\ntrue\n"
@@ -28,15 +28,14 @@ class Trial:
 
     site: str
     remark: str = ""
-    problems: tuple[Problem, ...] = ()
+    mistakes: tuple[Mistake, ...] = ()
 
 
 def trials(file: SiteFile, offline: bool, named: bool) -> list[Trial]:
     """Try every partition of ``file``. A file that was not ``named`` is tried on its own hosts only."""
-    systems = file.site.systems if file.site else ()
     return [
         _trial(file, f"systems[{s}].partitions[{p}]", system, partition, offline, named)
-        for s, system in enumerate(systems)
+        for s, system in enumerate(file.systems)
         for p, partition in enumerate(system.partitions)
     ]
 
@@ -52,22 +51,19 @@ def _trial(file: SiteFile, field: str, system: System, partition: Partition, off
     if silence := _no_controller():
         return Trial(name, f"not tried against Slurm, whose controller does not answer: {silence}")
     refusal = _submission_refused(partition)
-    found = (
-        [Problem(str(file.path), f"{field}.access", f"Slurm refuses {_shown(partition)}: {refusal}")] if refusal else []
-    )
+    mistakes = []
+    if refusal:
+        options = " ".join(partition.access) or "a job without options"
+        mistakes.append(Mistake(str(file.path), f"{field}.access", f"Slurm refuses {options}: {refusal}"))
     if (known := _mpi_plugins()) and partition.extras.mpi not in known:
         reason = f"srun has no MPI plugin '{partition.extras.mpi}'; it has {listed(known)}"
-        found.append(Problem(str(file.path), f"{field}.extras.mpi", reason))
-    return Trial(name, "" if found else "Slurm takes its jobs", tuple(found))
+        mistakes.append(Mistake(str(file.path), f"{field}.extras.mpi", reason))
+    return Trial(name, "" if mistakes else "Slurm takes its jobs", tuple(mistakes))
 
 
 def _is_here(system: System) -> bool:
     here = socket.gethostname()
     return not system.hostnames or any(re.match(pattern, here) for pattern in system.hostnames)
-
-
-def _shown(partition: Partition) -> str:
-    return " ".join(partition.access) or "a job without options"
 
 
 @cache

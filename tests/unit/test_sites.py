@@ -10,7 +10,7 @@ import pytest
 
 from harness.errors import InvalidInput
 from harness.sites import site
-from harness.sites.file import duration_s
+from harness.sites.file import Mistake, duration_s
 from tests.conftest import Harness
 
 MINE = """
@@ -66,6 +66,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 Write = Callable[..., Path]
 
 
+def mistakes(name: str) -> list[Mistake]:
+    return site.mistakes(site.checked_files([name])[0])
+
+
 @pytest.fixture
 def write(folder: Path) -> Write:
     """Write a profile of the user's."""
@@ -91,7 +95,7 @@ def test_every_built_in_profile_is_valid_and_has_its_page(folder: Path) -> None:
         "local",
     }
     for file in built_in:
-        assert site.problems(file) == []
+        assert site.mistakes(file) == []
         page = Path(__file__).parents[2] / "docs" / "sites" / f"{file.path.stem}.md"
         assert all(name in page.read_text() for name in file.names)
 
@@ -319,7 +323,7 @@ CASES = [
         "{host}-hsn0",
         "hsn0",
         "extras.address",
-        "'hsn0' must be {host} with letters, digits, dots and dashes around it",
+        "'hsn0' is not {host} with letters, digits, dots and dashes around it",
     ),
 ]
 
@@ -330,7 +334,7 @@ def test_a_problem_names_the_field_and_what_would_be_right(
 ) -> None:
     assert right in MINE
     path = write(MINE.replace(right, wrong, 1))
-    assert str(site.check("mine")[0]) == f"{path}: {GPU}.{field}: {message}"
+    assert str(mistakes("mine")[0]) == f"{path}: {GPU}.{field}: {message}"
 
 
 @pytest.mark.parametrize(
@@ -351,12 +355,12 @@ def test_a_problem_names_the_field_and_what_would_be_right(
 )
 def test_problems_of_systems_and_environments(write: Write, right: str, wrong: str, problem: str) -> None:
     path = write(MINE.replace(right, wrong))
-    assert [one for one in map(str, site.check("mine")) if one.startswith(f"{path}: {problem}")]
+    assert [one for one in map(str, mistakes("mine")) if one.startswith(f"{path}: {problem}")]
 
 
 def test_every_wrong_value_is_reported(write: Write) -> None:
     write(MINE.replace('"srun"', '"srunn"').replace("1h30m", "1x").replace('"cuda/12.4"', '"a b"'))
-    assert [problem.field for problem in site.check("mine")] == [
+    assert [mistake.field for mistake in mistakes("mine")] == [
         f"{GPU}.launcher",
         f"{GPU}.modules[0]",
         f"{GPU}.time_limit",
@@ -379,17 +383,17 @@ def test_every_wrong_value_is_reported(write: Write) -> None:
 )
 def test_what_is_no_site_file_is_refused_by_line(write: Write, name: str, text: str, place: str) -> None:
     path = write(text, name)
-    assert str(site.check(str(path))[0]).startswith(f"{path}{place}")
+    assert str(mistakes(str(path))[0]).startswith(f"{path}{place}")
 
 
 def test_a_file_that_is_not_text_is_refused(folder: Path) -> None:
     (folder / "mine.toml").write_bytes(b"\xff\xfe\x00")
-    assert str(site.check("mine")[0]) == f"{folder}/mine.toml: is not UTF-8 text"
+    assert str(mistakes("mine")[0]) == f"{folder}/mine.toml: is not UTF-8 text"
 
 
 def test_two_files_with_one_system_are_reported(write: Write) -> None:
     first, second = write(MINE), write(MINE, "other.toml")
-    assert str(site.check("other")[0]) == f"{second}: systems[0].name: 'mine' is also in {first}"
+    assert str(mistakes("other")[0]) == f"{second}: systems[0].name: 'mine' is also in {first}"
 
 
 # --- commands ----------------------------------------------------------------------------------------------------------
