@@ -262,7 +262,7 @@ def _toolkits(facts: Facts) -> list[str]:
     note = facts.note
     found = facts.verdict
     verdict = note("harness verdict reference:daint")
-    said = verdict_report.told(found)
+    said = verdict_report.sentences(found)
     lines = ["## Do MPI toolkits scale better than parameter servers on Piz Daint?", "", "Measured:", ""]
     lines.append(f"- {said.headline}{verdict}")
     for one in found.comparisons:

@@ -163,19 +163,19 @@ def _nothing(frame: pandas.DataFrame) -> Section:
 def _verdict(completed: pandas.DataFrame) -> Section:
     """The answer to the question that the suite is for. It is about all results of the page, whatever is filtered."""
     found = verdicts.verdict(completed)
-    told, table = report.told(found), tables.comparison(found)
+    said, table = report.sentences(found), tables.comparison(found)
     lists = {
-        "Each toolkit": told.findings,
-        "An indication only, not like for like": told.indications,
-        "What was equal": told.equal,
-        "What was not equal": told.unequal,
-        "What would decide it": told.would_decide,
-        "What was left out": told.left_out,
+        "Each toolkit": said.findings,
+        "An indication only, not like for like": said.indications,
+        "What was equal": said.equal,
+        "What was not equal": said.unequal,
+        "What would decide it": said.would_decide,
+        "What was left out": said.left_out,
     }
     return Section(
         "verdict",
-        told.question,
-        answer=told.headline,
+        report.QUESTION,
+        answer=said.headline,
         tables=(table,) if table.rows else (),
         lists=tuple((title, items) for title, items in lists.items() if items),
     )
@@ -214,7 +214,7 @@ def facts(frame: pandas.DataFrame, sources: Sequence[str], made: str) -> tuple[t
     without = int((frame["status"] != "completed").sum())
     published = len(frame) - len(measured)
     runs = f"{len(measured):,} measured" + (f", {without:,} of them without a number" if without else "")
-    told = {
+    entries = {
         "Runs": runs if len(measured) else "",
         "Published": f"{published:,} results" if published else "",
         "Measured": provenance.when(sorted(measured["started"].unique())),
@@ -222,4 +222,4 @@ def facts(frame: pandas.DataFrame, sources: Sequence[str], made: str) -> tuple[t
         "Sources": ", ".join(sources),
         "Made": f"{made} by harness {__version__}",
     }
-    return tuple((label, value) for label, value in told.items() if value)
+    return tuple((label, value) for label, value in entries.items() if value)
