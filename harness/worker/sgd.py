@@ -29,11 +29,6 @@ class Sgd:
             return cls(spec["learning_rate"])
         return cls(spec["learning_rate"], training["momentum"], training["weight_decay"])
 
-    @property
-    def plain(self) -> bool:
-        """True without momentum and weight decay."""
-        return not self.momentum and not self.weight_decay
-
     def decay(self, name: str) -> float:
         """The weight decay of a tensor: none for biases, nor for batch norms' gamma and beta."""
         return self.weight_decay if name.endswith("kernel") else 0.0

@@ -33,21 +33,18 @@ def measure(passes: Passes, warmup: int, steps: int) -> Dict[str, Any]:
 
 def torch_passes(job: Any) -> Passes:
     """PyTorch's; the forward pass keeps what the backward pass would need, as it does in a step."""
-    from harness.worker.frameworks.torch import Replica
+    from harness.worker.frameworks.torch import TorchTrainer
 
-    replica = Replica(job)
-    model, optimizer = replica.build(), replica.sgd()
+    trainer = TorchTrainer(job)  # type: ignore[abstract]  # alone, it exchanges nothing
+    trainer.build()
 
     def forward() -> None:
-        replica.loss(model)
-        replica.synchronize()
+        trainer.loss()
+        trainer.synchronize()
 
     def step() -> None:
-        optimizer.zero_grad(set_to_none=True)
-        replica.loss(model).backward()
-        replica.scaler.step(optimizer)
-        replica.scaler.update()
-        replica.synchronize()
+        trainer.step()
+        trainer.synchronize()
 
     return forward, step
 
@@ -56,36 +53,34 @@ def tensorflow_passes(job: Any) -> Passes:
     """TensorFlow's, as traced functions."""
     import tensorflow as tf
 
-    from harness.worker.frameworks.tensorflow import Replica, prepare, set_threads
+    from harness.worker.frameworks.tensorflow import TensorFlowTrainer
 
-    prepare(job)
-    set_threads(job)
-    replica = Replica(job)
+    trainer = TensorFlowTrainer(job)  # type: ignore[abstract]  # alone, it exchanges nothing
+    trainer.build()
 
     def step() -> Any:
-        with tf.GradientTape() as tape:
-            loss = replica.loss()
-        replica.apply(tape.gradient(loss, replica.variables))
+        loss, tape, variables = trainer.loss_on_tape()
+        trainer.apply(tape.gradient(loss, variables))
         return loss
 
-    traced = [tf.function(one, autograph=False) for one in (replica.loss, step)]
-    return (lambda: replica.run(traced[0])), (lambda: replica.run(traced[1]))
+    traced = [tf.function(one, autograph=False) for one in (trainer.loss, step)]
+    return (lambda: trainer.run(traced[0])), (lambda: trainer.run(traced[1]))
 
 
 def caffe2_passes(job: Any) -> Passes:
     """Caffe2's, as data_parallel_model makes them for one device; without updates a net has no gradients either."""
     from caffe2.python import data_parallel_model, model_helper, workspace
 
-    from harness.worker.frameworks.caffe2 import Replica, plain_errors
+    from harness.worker.frameworks.caffe2 import Caffe2Trainer, plain_errors
 
-    replica = Replica(job)
+    trainer = Caffe2Trainer(job)  # type: ignore[abstract]  # alone, it exchanges nothing
 
     def net(name: str, updates: Any) -> Any:
         model = model_helper.ModelHelper(name=name, init_params=updates is not None)
         data_parallel_model.Parallelize(
             model,
-            input_builder_fun=replica.add_inputs,
-            forward_pass_builder_fun=replica.add_model,
+            input_builder_fun=trainer.add_inputs,
+            forward_pass_builder_fun=trainer.add_model,
             param_update_builder_fun=updates,
             devices=[0],
             net_type="simple",  # the trainer's nets, too, compute one thing after another
@@ -95,12 +90,12 @@ def caffe2_passes(job: Any) -> Passes:
             workspace.RunNetOnce(model.param_init_net)
         return model.net
 
-    forward, step = net("forward", None), net("step", replica.add_updates)
-    replica.load()
+    forward, step = net("forward", None), net("step", trainer.add_updates)
+    trainer.load()
     with plain_errors():
         for one in (forward, step):
             workspace.CreateNet(one)
-    return (lambda: replica.run(forward)), (lambda: replica.run(step))
+    return (lambda: trainer.run(forward)), (lambda: trainer.run(step))
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """What a backend implements: one ``Trainer`` per worker process, and ``serve`` for a parameter server process.
 
-A ``trainer.py`` defines ``create(job) -> Trainer`` and, if its plan has parameter servers,
+A backend's ``trainer.py``, or ``trainer/main.py``, defines ``create(job) -> Trainer`` and, for parameter servers,
 ``serve(job, ready) -> None``, which calls ``ready()`` once it listens and returns when the workers have finished.
 """
 
@@ -11,7 +11,7 @@ from typing import Any, Dict, List, Mapping, Protocol, Sequence, Tuple, runtime_
 
 import numpy as np
 
-from harness.worker.clock import Clock
+from harness.worker.clock import Clock, HostClock
 from harness.worker.evaluation import Evaluation
 
 
@@ -37,11 +37,12 @@ class State:
 
 
 class Trainer(Protocol):
-    """One worker's share of synchronous (or, where the backend says so, asynchronous) training. It never takes the time."""
+    """One worker's share of synchronous (or, where the backend says so, asynchronous) training. It never takes the time.
 
-    @property
-    def clock(self) -> Clock:
-        """The device's clock."""
+    What is written out here suits a backend without servers whose steps have ended when ``step`` returns.
+    """
+
+    clock: Clock = HostClock()
 
     def setup(self) -> None:
         """Join the others, build the model, load the initial weights, open the data."""
@@ -51,6 +52,7 @@ class Trainer(Protocol):
 
     def synchronize(self) -> None:
         """Wait until this worker's device has finished all steps."""
+        return
 
     def barrier(self) -> None:
         """Wait until every worker is here."""
@@ -58,8 +60,9 @@ class Trainer(Protocol):
     def server_bytes(self) -> List[Tuple[int, int]]:
         """Bytes that each parameter server has sent and received so far, by rank. Called while all workers stand still.
 
-        Only rank 0 has to know; empty where there are no servers, or where their kernel does not tell.
+        Only rank 0 has to know; empty where there are no servers, or where their kernel does not count.
         """
+        return []
 
     def state(self) -> State:
         """The state after the last step. Called after a barrier; no step follows."""
@@ -77,7 +80,7 @@ class Learner(Trainer, Protocol):
     """
 
     def set_learning_rate(self, rate: float) -> None:
-        """Of the steps that follow, on all devices of this worker."""
+        """Set the rate of the steps that follow, on all devices of this worker."""
 
     def losses(self, since: int) -> List[float]:
         """This worker's losses from step ``since`` on; its first step has number 0. Waits for the device."""
@@ -95,41 +98,7 @@ class Learner(Trainer, Protocol):
         """This worker's batch-norm statistics (the mean of its devices'). Empty for models without any."""
 
     def values(self) -> Dict[str, np.ndarray]:
-        """All that a checkpoint holds. Called by rank 0 alone, while the others wait for it."""
+        """Everything that a checkpoint holds. Called by rank 0 alone, while the others wait for it."""
 
     def restore(self, values: Mapping[str, np.ndarray]) -> None:
         """Set what is in ``values`` on this worker's devices and on the servers. Called by all, with the same values."""
-
-
-class ReplicaLearner:
-    """What a Learner's replica does for it. A base of trainers with one, as ``_replica``; theirs is ``total``."""
-
-    _replica: Any
-
-    def set_learning_rate(self, rate: float) -> None:
-        """Of the steps that follow."""
-        self._replica.set_learning_rate(rate)
-
-    def losses(self, since: int) -> List[float]:
-        """Those of this rank."""
-        found: List[float] = self._replica.losses(since)
-        return found
-
-    def evaluate(self) -> Evaluation:
-        """This rank's share of the validation images."""
-        found: Evaluation = self._replica.evaluate()
-        return found
-
-    def statistics(self) -> Dict[str, np.ndarray]:
-        """Those of this rank's batch norms."""
-        found: Dict[str, np.ndarray] = self._replica.statistics()
-        return found
-
-    def values(self) -> Dict[str, np.ndarray]:
-        """This rank's."""
-        found: Dict[str, np.ndarray] = self._replica.values()
-        return found
-
-    def restore(self, values: Mapping[str, np.ndarray]) -> None:
-        """Set this rank's own."""
-        self._replica.restore(values)

@@ -22,7 +22,6 @@ from caffe2.python import core, workspace
 from harness.backends.caffe2.trainer import main as data_parallel
 from harness.models import caffe2_weights
 from harness.models.caffe2_weights import HOST, IDEEP
-from harness.worker.frameworks.caffe2 import Replica
 from harness.worker.job import Job
 
 FACTOR = core.BlobReference("factor")  # what a gradient is multiplied by before it is taken off
@@ -41,7 +40,7 @@ def wrong(before: Arrays, gradients: Arrays, after: Arrays, rate: float) -> dict
     return found
 
 
-class Naive(Replica):
+class Naive(data_parallel.DataParallelTrainer):
     """The parameters on IDEEP, and updated there. A copy of each gradient is kept, which the update overwrites."""
 
     def add_model(self, model: Any, loss_scale: float) -> list[Any]:
@@ -70,25 +69,23 @@ def main(run_dir: str, how: str, steps: int, out: str) -> None:
     (job.repeat_dir / "events").mkdir(parents=True)
     (job.repeat_dir / "events" / "worker-0.jsonl").touch()
     naive = how == "naive"
-    with mock.patch.object(data_parallel, "Replica", Naive if naive else Replica):
-        ours = data_parallel.create(job)
-        ours.setup()
-    replica = ours._replica
-    names = [tensor.name for tensor in replica._specification.tensors]
+    trainer = Naive(job) if naive else data_parallel.create(job)
+    trainer.setup()
+    names = [tensor.name for tensor in trainer._specification.tensors]
 
     def fetched(suffix: str = "") -> Arrays:
-        return {name: workspace.FetchBlob(f"{replica._scope}{name}{suffix}") for name in names}
+        return {name: workspace.FetchBlob(f"{trainer._scope}{name}{suffix}") for name in names}
 
     for name in names:  # at one, so that what comes before a residual branch's last gamma has a gradient from the start
         if name.endswith("gamma"):
-            blob = f"{replica._scope}{name}"
+            blob = f"{trainer._scope}{name}"
             workspace.FeedBlob(blob, np.ones_like(workspace.FetchBlob(blob)), IDEEP if naive else HOST)
     before = fetched()
-    ours.step()
+    trainer.step()
     found = wrong(before, fetched("_kept" if naive else "_grad"), fetched(), job.spec["learning_rate"])
     for _ in range(steps - 1):
-        ours.step()
-    Path(out).write_text(json.dumps({"wrong": found, "losses": replica._losses}))
+        trainer.step()
+    Path(out).write_text(json.dumps({"wrong": found, "losses": trainer._losses}))
 
 
 if __name__ == "__main__":

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from contextlib import redirect_stdout
-from typing import Any, List, Sequence, Tuple
+from typing import Any, List, Sequence
 
 from caffe2.python import model_helper, workspace
 
 from harness.backends.caffe2.trainer import world
-from harness.worker.frameworks.caffe2 import Replica, plain_errors
-from harness.worker.job import Job
-from harness.worker.trainer import ReplicaLearner, State
+from harness.worker.frameworks.caffe2 import Caffe2Trainer, plain_errors
+from harness.worker.trainer import State
 
 with redirect_stdout(None):  # prints that a library of Gloo's operators is missing, which are built in
     from caffe2.python import data_parallel_model
@@ -18,35 +17,22 @@ with redirect_stdout(None):  # prints that a library of Gloo's operators is miss
 AT_ONCE = 4096  # numbers that are added over all ranks at the same time: nets have blobs of one length
 
 
-def create(job: Job) -> Caffe2Trainer:
-    """The trainer of one worker."""
-    return Caffe2Trainer(job)
+class DataParallelTrainer(Caffe2Trainer):
+    """The nets of ``data_parallel_model``, and sums over all ranks in nets of their own."""
 
-
-class Caffe2Trainer(ReplicaLearner):
-    """One rank: one process, one device."""
-
-    _replica: Replica
-
-    clock = Replica.clock
-
-    def __init__(self, job: Job) -> None:
-        self._job = job
-        self._world_size = 0
+    _world_size = 0  # what the last barrier counted
 
     def setup(self) -> None:
-        """Open the data, join the world, build the nets, load the weights."""
-        replica = self._replica = Replica(self._job)
         joined = self._world = world.join(self._job)
-        self._barrier = world.Sum(joined, "barrier", 1)
+        self._barrier = world.AllreduceNet(joined, "barrier", 1)
         if self._job.training:
-            self._numbers = world.Sum(joined, "numbers", AT_ONCE)
+            self._numbers = world.AllreduceNet(joined, "numbers", AT_ONCE)
         model = model_helper.ModelHelper(name="training")
         data_parallel_model.Parallelize(
             model,
-            input_builder_fun=replica.add_inputs,
-            forward_pass_builder_fun=replica.add_model,
-            param_update_builder_fun=replica.add_updates,
+            input_builder_fun=self.add_inputs,
+            forward_pass_builder_fun=self.add_model,
+            param_update_builder_fun=self.add_updates,
             devices=[0],
             rendezvous=joined.rendezvous if self._job.world_size > 1 else None,
             net_type=self._job.spec["options"]["net_type"],
@@ -59,45 +45,38 @@ class Caffe2Trainer(ReplicaLearner):
             joined.adapt(net)
         with plain_errors():
             workspace.RunNetOnce(model.param_init_net)
-            replica.load()
+            self.load()
             workspace.CreateNet(model.net)
             if self._job.training:
-                workspace.CreateNet(replica.inference())
+                workspace.CreateNet(self.inference())
         self._net = model.net
 
     def step(self) -> None:
         """Forward, backward, allreduce, SGD: one net."""
-        self._replica.run(self._net)
-
-    def synchronize(self) -> None:
-        """Nothing to wait for: a net has run when it returns."""
+        self.run(self._net)
 
     def barrier(self) -> None:
-        """Wait for all ranks, and count them."""
-        self._world_size = int(self._barrier.of([1])[0])
+        """The sum of a one from each rank says how many there are."""
+        self._world_size = int(self._barrier.total([1])[0])
 
     def total(self, numbers: Sequence[float]) -> List[float]:
-        """The sums over all ranks."""
         parts = (numbers[begin : begin + AT_ONCE] for begin in range(0, len(numbers), AT_ONCE))
-        return [summed for part in parts for summed in self._numbers.of(part)]
-
-    def server_bytes(self) -> List[Tuple[int, int]]:
-        """There are no servers."""
-        return []
+        return [summed for part in parts for summed in self._numbers.total(part)]
 
     def state(self) -> State:
-        """This rank's parameters and what carried the gradients."""
-        return self._replica.state(self._world_size, self._world.transport(), **self._world.details)
+        return self._state(self._world_size, self._world.transport(), **self._world.details)
 
     def close(self) -> None:
-        """Leave the world."""
         self._world.close()
+
+
+create = DataParallelTrainer
 
 
 def _compute_in_turn(net: Any) -> None:
     """Let what computes in a dag wait for what computed before it, so that only allreduces are beside it.
 
-    A dag runs all that is ready at once, each operator on ``threads`` threads: more than a worker shall have, and more than
+    A dag runs all that is ready at once, each operator on ``threads`` threads: more than a worker may use, and more than
     is good for it.
     """
     before = None

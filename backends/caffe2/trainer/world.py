@@ -26,7 +26,7 @@ TAKEN_S = 1.0  # a sum is taken by a thread that may have to wait for a processo
 APPEARS_S = 120.0  # for the events of the first rank, which starts when the others do, to be seen by them
 
 
-class World(Protocol):
+class RankWorld(Protocol):
     """How the nets of this rank reach those of the others."""
 
     rendezvous: Dict[str, Any]  # what data_parallel_model wants to know
@@ -43,17 +43,17 @@ class World(Protocol):
         """Leave."""
 
 
-def join(job: Job) -> World:
+def join(job: Job) -> RankWorld:
     """The world of the spec's transport. Raises RuntimeError when the others cannot be met there."""
     if job.spec["transport"] == "gloo":
         return _Gloo(job)
     return _Mpi(job)
 
 
-class Sum:
+class AllreduceNet:
     """Adds up to ``length`` float32 numbers of all ranks, over a common world of its own, named after ``name``."""
 
-    def __init__(self, world: World, name: str, length: int) -> None:
+    def __init__(self, world: RankWorld, name: str, length: int) -> None:
         meet, self._net = core.Net(f"meet_for_{name}"), core.Net(name)
         about = world.rendezvous
         common = meet.CreateCommonWorld(
@@ -77,7 +77,7 @@ class Sum:
             workspace.RunNetOnce(meet)
             workspace.CreateNet(self._net)
 
-    def of(self, numbers: Sequence[float]) -> List[float]:
+    def total(self, numbers: Sequence[float]) -> List[float]:
         """The sums over all ranks of as many numbers from each, once all ranks are here."""
         padded = np.zeros(self._length, np.float32)
         padded[: len(numbers)] = numbers

@@ -8,27 +8,18 @@ import horovod.torch as hvd
 import torch
 
 from harness.backends.horovod.trainer import world
-from harness.worker.frameworks.torch import Replica
-from harness.worker.job import Job
-from harness.worker.trainer import ReplicaLearner, State
+from harness.worker.frameworks.torch import TorchTrainer
+from harness.worker.trainer import State
 
 
-class HorovodTorchTrainer(ReplicaLearner):
-    """One rank: one process, one device."""
-
-    _replica: Replica
-
-    def __init__(self, job: Job) -> None:
-        self._job = job
+class HorovodTorchTrainer(TorchTrainer):
+    """Horovod averages the gradients before its optimizer takes a step."""
 
     def setup(self) -> None:
-        """Open the data, join Horovod's world, build the model."""
-        replica = self._replica = Replica(self._job)
-        self.clock = replica.clock
         world.join(self._job, hvd)
-        self._module = replica.build()
-        self._optimizer = replica.optimizer = hvd.DistributedOptimizer(
-            replica.sgd(),
+        self.build()
+        self._optimizer = hvd.DistributedOptimizer(
+            self._optimizer,
             named_parameters=[(name, held) for name, held in self._module.named_parameters() if held.requires_grad],
             compression=_InMemoryOrder(
                 hvd.Compression.fp16 if self._job.spec["options"]["fp16_allreduce"] else hvd.Compression.none
@@ -37,39 +28,26 @@ class HorovodTorchTrainer(ReplicaLearner):
         )
 
     def step(self) -> None:
-        """Forward, backward with the allreduce inside, SGD."""
-        scaler = self._replica.scaler
         self._optimizer.zero_grad()
-        self._replica.loss(self._module).backward()
+        self.loss().backward()
         self._optimizer.synchronize()  # before the scaler looks at the gradients
         with self._optimizer.skip_synchronize():
-            scaler.step(self._optimizer)
-        scaler.update()
-
-    def synchronize(self) -> None:
-        """Wait for the device."""
-        self._replica.synchronize()
+            self._scaler.step(self._optimizer)
+        self._scaler.update()
 
     def barrier(self) -> None:
-        """Wait for all ranks."""
         hvd.barrier()
 
     def total(self, numbers: Sequence[float]) -> List[float]:
-        """The sums over all ranks. Of each length by a name of its own: Horovod remembers a name's shape."""
+        """Numbers of each length have a name of their own: Horovod remembers a name's shape."""
         mine = torch.tensor(numbers, dtype=torch.float64)
         summed: List[float] = hvd.allreduce(mine, op=hvd.Sum, name=f"total_{len(numbers)}").tolist()
         return summed
 
-    def server_bytes(self) -> List[Tuple[int, int]]:
-        """There are no servers."""
-        return []
-
     def state(self) -> State:
-        """This rank's parameters and what carried the gradients."""
-        return self._replica.state(hvd.size(), world.transport(self._job, hvd))
+        return self._state(hvd.size(), world.transport(self._job, hvd))
 
     def close(self) -> None:
-        """Leave Horovod's world."""
         hvd.shutdown()
 
 

@@ -8,90 +8,60 @@ from __future__ import annotations
 
 import os
 from datetime import timedelta
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import Any, List, Optional, Sequence
 
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from harness.worker import mpi
-from harness.worker.frameworks.torch import Replica
+from harness.worker.frameworks.torch import TorchTrainer
 from harness.worker.job import Job
 from harness.worker.network import interface_of, listen
-from harness.worker.trainer import ReplicaLearner, State
+from harness.worker.trainer import State
 
 
-def create(job: Job) -> PyTorchTrainer:
-    """The trainer of one worker."""
-    return PyTorchTrainer(job)
-
-
-class PyTorchTrainer(ReplicaLearner):
-    """One rank of a DDP job: one process, one device."""
-
-    _replica: Replica
+class PyTorchTrainer(TorchTrainer):
+    """One rank of a DDP job."""
 
     def __init__(self, job: Job) -> None:
-        self._job = job
+        super().__init__(job)
         self._hook: Any = None
 
     def setup(self) -> None:
-        """Open the data, join the process group, build the model."""
-        spec = self._job.spec
-        self._replica = Replica(self._job)
-        self.clock = self._replica.clock
+        options = self._job.spec["options"]
         self._join()
+        self.build()
         ddp = DistributedDataParallel(
-            self._replica.build(),
-            device_ids=[0] if self._replica.cuda else None,
-            bucket_cap_mb=spec["options"]["bucket_mb"],
+            self._module,
+            device_ids=[0] if self._cuda else None,
+            bucket_cap_mb=options["bucket_mb"],
             broadcast_buffers=False,
             gradient_as_bucket_view=True,
         )
         if self._hook:
             ddp.register_comm_hook(None, lambda _, bucket: self._hook.average(bucket.buffer()))
-        self._model = torch.compile(ddp) if spec["options"]["compile"] else ddp
-        self._optimizer = self._replica.sgd()
-
-    def step(self) -> None:
-        """Forward, backward with the allreduce inside, SGD."""
-        scaler = self._replica.scaler
-        self._optimizer.zero_grad(set_to_none=True)
-        self._replica.loss(self._model).backward()
-        scaler.step(self._optimizer)
-        scaler.update()
-
-    def synchronize(self) -> None:
-        """Wait for the device."""
-        self._replica.synchronize()
+        self._model = torch.compile(ddp) if options["compile"] else ddp
 
     def barrier(self) -> None:
-        """Wait for all ranks."""
         if self._hook:
             self._hook.barrier()
         else:
             dist.barrier()
 
     def total(self, numbers: Sequence[float]) -> List[float]:
-        """The sums over all ranks."""
         if self._hook:
             return list(self._hook.total(numbers))
-        summed = torch.tensor(numbers, dtype=torch.float64, device=self._replica.device)
+        summed = torch.tensor(numbers, dtype=torch.float64, device=self._device)
         dist.all_reduce(summed)
         return list(summed.tolist())
 
-    def server_bytes(self) -> List[Tuple[int, int]]:
-        """There are no servers."""
-        return []
-
     def state(self) -> State:
-        """This rank's parameters and what carried the gradients."""
         if self._hook:
-            return self._replica.state(self._hook.size, self._transport(), mpi=self._hook.details())
-        return self._replica.state(dist.get_world_size(), self._transport())
+            return self._state(self._hook.size, self._transport(), mpi=self._hook.details())
+        return self._state(dist.get_world_size(), self._transport())
 
     def close(self) -> None:
-        """Leave the process group."""
         if self._hook:
             self._hook.close()
         dist.destroy_process_group()
@@ -135,3 +105,6 @@ def _rendezvous(job: Job, backend: str) -> str:
     )
     dist.init_process_group(backend, store=store, rank=job.rank, world_size=job.world_size, timeout=timeout)
     return interface
+
+
+create = PyTorchTrainer

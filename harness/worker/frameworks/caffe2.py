@@ -1,4 +1,4 @@
-"""Caffe2's share of a backend that trains with it: data, model, arithmetic. The exchange of gradients is the backend's.
+"""What all trainers on Caffe2 do alike: data, model, arithmetic. The exchange of gradients is the backend's.
 
 On CPUs, with the kernels of IDEEP. ``harness.models.caffe2_weights`` says where the parameters are, and why.
 """
@@ -17,11 +17,10 @@ from harness.models.caffe2_layers import ImageBlob
 from harness.models.caffe2_weights import HOST, IDEEP
 from harness.models.channels_first import canonical, stored, stored_shape
 from harness.models.initial import initial_values
-from harness.worker.clock import HostClock
 from harness.worker.evaluation import Evaluation, evaluation
 from harness.worker.job import Job
 from harness.worker.sgd import Sgd, velocity
-from harness.worker.trainer import State
+from harness.worker.trainer import Learner, State
 from harness.worker.waiting import Waited
 
 # Factors of sums: the rate is negative.
@@ -40,13 +39,11 @@ def plain_errors() -> Iterator[None]:
         raise RuntimeError(str(error).partition("frame #0")[0].strip()) from None
 
 
-class Replica:
-    """One rank's model on its cores, for ``data_parallel_model``, which calls the methods that add operators to a net.
+class Caffe2Trainer(Learner):
+    """One rank: one process, its cores. ``data_parallel_model`` calls the methods that add operators to a net.
 
-    Opening the data forks its decoders, so make a Replica before any communication thread is started.
+    Making one opens the data, which forks its decoders; so ``setup`` is free to start communication threads.
     """
-
-    clock = HostClock()  # a step has ended when its net has run
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -55,7 +52,7 @@ class Replica:
         self._losses: List[float] = []
         self._waited: List[float] = []
         self._batches = self._inputs()
-        # Else Caffe2 complains that it was not compiled for this processor's instructions. IDEEP looks for itself.
+        # Without it Caffe2 complains that it was not compiled for this processor's instructions; IDEEP finds them itself.
         workspace.GlobalInit(["harness", "--caffe2_log_level=3"])
 
     def add_inputs(self, model: Any) -> None:
@@ -115,7 +112,6 @@ class Replica:
             self._feed(*next(self._batches))
 
     def run(self, net: Any) -> None:
-        """A step."""
         if self._job.real_data:
             self._feed(*next(self._batches))
         with plain_errors():
@@ -123,27 +119,22 @@ class Replica:
         self._losses.append(float(workspace.FetchBlob(f"{self._scope}loss")))
 
     def set_learning_rate(self, rate: float) -> None:
-        """Of the steps that follow."""
         workspace.FeedBlob(RATE, np.array([-rate], np.float32), HOST)
 
     def losses(self, since: int) -> List[float]:
-        """The losses from step ``since`` on."""
         return self._losses[since:]
 
     def evaluate(self) -> Evaluation:
-        """One pass over this rank's validation images with the moving averages."""
         from harness.worker.inputs.torch import evaluation as validation
 
         batches = validation(**self._job.evaluating(), workers=self._job.spec["data_threads"])
         return evaluation((self._infer(images.contiguous().numpy()), labels.numpy()) for images, labels in batches)
 
     def statistics(self) -> Dict[str, np.ndarray]:
-        """The batch norms' moving averages."""
         held = caffe2_weights.fetch(self._specification, self._scope)
         return {tensor.name: held[tensor.name] for tensor in self._specification.statistics}
 
     def values(self) -> Dict[str, np.ndarray]:
-        """Parameters, statistics and velocities, by name."""
         held = caffe2_weights.fetch(self._specification, self._scope)
         if self._sgd.momentum:
             for tensor in self._specification.tensors:
@@ -152,7 +143,6 @@ class Replica:
         return held
 
     def restore(self, values: Mapping[str, np.ndarray]) -> None:
-        """Set parameters, statistics and velocities by name; those that ``values`` lacks stay."""
         held = caffe2_weights.fetch(self._specification, self._scope)
         caffe2_weights.feed(self._specification, {**held, **values}, self._scope)
         for tensor in self._specification.tensors:
@@ -189,7 +179,7 @@ class Replica:
     def _feed_velocity(self, name: str, value: np.ndarray) -> None:
         workspace.FeedBlob(self._velocity(f"{self._scope}{name}"), stored(value), HOST)
 
-    def state(self, world_size: int, transport: str, **details: Any) -> State:
+    def _state(self, world_size: int, transport: str, **details: Any) -> State:
         """This rank's state, with what the backend knows of its world; ``details`` go into the record."""
         held = caffe2_weights.fetch(self._specification, self._scope)
         return State(
@@ -209,9 +199,7 @@ class Replica:
 
     def _inputs(self) -> Iterator[Batch]:
         if self._job.real_data:
-            from harness.worker.inputs.torch import (
-                batches,  # its decoders; the package that brings Caffe2 brings PyTorch
-            )
+            from harness.worker.inputs.torch import batches  # the package that brings Caffe2 brings PyTorch
 
             stream = Waited(batches(**self._job.reading(), workers=self._job.spec["data_threads"]))
             self._waited = stream.seconds

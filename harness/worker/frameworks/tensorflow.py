@@ -1,7 +1,7 @@
-"""TensorFlow's share of every backend that trains with it: data, model, arithmetic. The exchange of gradients is theirs.
+"""What all trainers on TensorFlow do alike: data, model, arithmetic. The exchange of gradients is the backends'.
 
-``loss`` and ``descend`` serve graphs and functions alike. ``Replica`` is one device's training as a tf.function needs it;
-the parameter server backends build graphs of their own.
+``loss`` and ``descend`` serve graphs and functions alike. ``TensorFlowTrainer`` is the base of trainers whose step is a
+tf.function on one device; the parameter server backends build graphs of their own.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ import tensorflow as tf
 
 from harness import models
 from harness.models.initial import initial_values
-from harness.worker.clock import HostClock
 from harness.worker.evaluation import Evaluation, evaluation
 from harness.worker.inputs import order
 from harness.worker.job import Job
 from harness.worker.sgd import Sgd, velocity
-from harness.worker.trainer import State
+from harness.worker.trainer import Learner, State
 from harness.worker.waiting import Waited
 
 BATCHES_AHEAD, IMAGES_AHEAD = 16, 4 * order.GROUP  # that the input pipeline may be ahead of the training
@@ -143,21 +142,28 @@ def _computing(name: str, tensor: Any) -> Any:
     return tf.cast(tensor, tf.bfloat16) if name.endswith(".kernel") else tensor
 
 
-class Replica:
-    """One rank's model on one device, for training in a tf.function."""
-
-    clock = HostClock()  # a step has ended, on every device, when its loss has been fetched
+class TensorFlowTrainer(Learner):
+    """One rank: one process, one device. ``setup`` calls ``build`` after the process has joined the others."""
 
     def __init__(self, job: Job) -> None:
-        spec = job.spec
         self._job = job
-        self._specification = models.specification(spec["model"])
+        self._specification = models.specification(job.spec["model"])
         self._losses: List[float] = []
+        self._world_size = 0  # what the last barrier counted
+        # Compute threads, before TensorFlow makes its first tensor.
+        tf.config.threading.set_intra_op_parallelism_threads(job.spec["threads"])
+        for gpu in tf.config.list_physical_devices("GPU"):
+            tf.config.experimental.set_memory_growth(gpu, True)
+        prepare(job)
+
+    def build(self) -> None:
+        """Open the data, and make the model with its initial weights."""
+        spec, job = self._job.spec, self._job
         # The launcher makes only this rank's GPU visible, so its number is always 0.
-        self.device = "GPU:0" if spec["device"] == "cuda" else "CPU:0"
+        self._device = "GPU:0" if spec["device"] == "cuda" else "CPU:0"
         tf.random.set_seed(spec["seed"])
         values = initial_values(self._specification, spec["seed"])
-        with tf.device(self.device):
+        with tf.device(self._device):
             held = {name: tf.Variable(value, name=name.replace(".", "/")) for name, value in values.items()}
             # Taken outside the traced step, which then has nothing to wait for; what is resident comes from inside it.
             self._batches: Waited[Any] = Waited(image_files(job) if job.real_data else itertools.repeat(()))
@@ -170,19 +176,22 @@ class Replica:
         self._velocities: Tensors = {}
         self._infer = tf.function(self._logits, autograph=False)
         if job.training:  # a variable, as a traced step keeps the numbers that it saw
-            with tf.device(self.device):
+            with tf.device(self._device):
                 self._rate = tf.Variable(self._sgd.rate, dtype=tf.float32, trainable=False)
                 if self._sgd.momentum:
                     zeros = {name: tf.zeros_like(variable) for name, variable in self._tensors.items()}
                     self._velocities = {name: tf.Variable(zero, trainable=False) for name, zero in zeros.items()}
 
-    @property
-    def variables(self) -> List[Any]:
-        """The trainable variables, in creation order."""
-        return list(self._tensors.values())
+    def loss_on_tape(self, *batch: Any) -> Tuple[Any, Any, List[Any]]:
+        """``loss``, a gradient tape that has recorded it, and the trained variables, in creation order."""
+        variables = list(self._tensors.values())
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(variables)
+            loss = self.loss(*batch)
+        return loss, tape, variables
 
     def loss(self, *batch: Any) -> Any:
-        """The loss of ``batch``, or of the resident one. To be called in a traced function, under a gradient tape."""
+        """The loss of ``batch``, or of the resident one. To be called in a traced function."""
         images, labels = batch or [held.read_value() for held in self._resident]
         tensors = {name: variable.read_value() for name, variable in self._tensors.items()}
         found, new_statistics = loss(self._job, images, labels, tensors, lambda n: self._statistics[n].read_value())
@@ -191,7 +200,7 @@ class Replica:
         return found
 
     def apply(self, gradients: Sequence[Any]) -> None:
-        """One step of SGD with gradients in the order of ``variables``."""
+        """One step of SGD with the gradients of all variables, in creation order."""
         rate = self._rate.read_value() if self._job.training else self._sgd.rate
         for (name, variable), gradient in zip(self._tensors.items(), gradients):
             descend(self._sgd, name, variable, gradient, rate, self._velocities.get(name))
@@ -205,35 +214,29 @@ class Replica:
             self._losses.append(float(step(*next(self._batches))))
 
     def set_learning_rate(self, rate: float) -> None:
-        """Of the steps that follow."""
         self._rate.assign(rate)
 
     def losses(self, since: int) -> List[float]:
-        """The losses from step ``since`` on."""
         return self._losses[since:]
 
     def evaluate(self) -> Evaluation:
-        """One pass over this rank's validation images with the moving averages."""
         batches = validation_files(self._job)
         with bad_images_named(self._job, evaluating=True):
             return evaluation((self._infer(images).numpy(), labels.numpy()) for images, labels in batches)
 
     def statistics(self) -> Dict[str, np.ndarray]:
-        """The batch norms' moving averages."""
         return {name: variable.numpy() for name, variable in self._statistics.items()}
 
     def values(self) -> Dict[str, np.ndarray]:
-        """Parameters, statistics and velocities, by name."""
         return {name: variable.numpy() for name, variable in self._held().items()}
 
     def restore(self, values: Mapping[str, np.ndarray]) -> None:
-        """Set parameters, statistics and velocities by name; those that ``values`` lacks stay."""
         held = self._held()
         for name, value in values.items():
             held[name].assign(value)
 
     def _logits(self, images: Any) -> Any:
-        with tf.device(self.device):
+        with tf.device(self._device):
             tensors = {name: variable.read_value() for name, variable in self._tensors.items()}
             statistics = {name: variable.read_value() for name, variable in self._statistics.items()}
             return logits(self._job, images, tensors, statistics.__getitem__, training=False)[0]
@@ -245,22 +248,15 @@ class Replica:
             **{velocity(name): variable for name, variable in self._velocities.items()},
         }
 
-    def state(self, world_size: int, transport: str) -> State:
-        """This rank's state, with what the backend knows of its world."""
+    def _state(self, transport: str) -> State:
+        """This rank's state, with what the backend knows of its transport."""
         return State(
             parameters={name: variable.numpy() for name, variable in self._tensors.items()},
             losses=self._losses,
             updates=len(self._losses),
-            world_size=world_size,
+            world_size=self._world_size,
             transport=transport,
-            device=self.device,
+            device=self._device,
             details={"tensorflow": tf.__version__, "threads": self._job.spec["threads"]},
             input_wait_s=self._batches.seconds if self._job.real_data else [],
         )
-
-
-def set_threads(job: Job) -> None:
-    """Compute threads of a process that does not configure them by session. Before TensorFlow makes its first tensor."""
-    tf.config.threading.set_intra_op_parallelism_threads(job.spec["threads"])
-    for gpu in tf.config.list_physical_devices("GPU"):
-        tf.config.experimental.set_memory_growth(gpu, True)

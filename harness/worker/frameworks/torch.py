@@ -1,4 +1,4 @@
-"""PyTorch's share of every backend that trains with it: data, model, arithmetic. The allreduce is theirs.
+"""What all trainers on PyTorch do alike: data, model, arithmetic. A backend's trainer adds how gradients are averaged.
 
 Channels-last memory (oneDNN's and cuDNN's native layout), one fused SGD kernel, and batch-norm statistics left to each
 worker, as in every backend of the suite.
@@ -16,134 +16,127 @@ from torch.nn.functional import cross_entropy
 from harness import models
 from harness.models import torch_weights
 from harness.models.initial import initial_values
-from harness.worker.clock import Clock, CudaClock, HostClock
+from harness.worker.clock import CudaClock
 from harness.worker.evaluation import Evaluation, evaluation
 from harness.worker.job import Job
 from harness.worker.sgd import Sgd, velocity
-from harness.worker.trainer import State
+from harness.worker.trainer import Learner, State
 from harness.worker.waiting import Waited
 
 
-class Replica:
-    """One rank's model on one device.
+class TorchTrainer(Learner):
+    """One rank: one process, one device.
 
-    Opening the data forks its decoders, so make a Replica before any communication thread is started, and ``build`` the
-    model after the process has joined the others.
+    Making one opens the data, which forks its decoders; so ``setup`` is free to start communication threads. It calls
+    ``build`` after the process has joined the others.
     """
 
     def __init__(self, job: Job) -> None:
         spec = job.spec
-        self.cuda = spec["device"] == "cuda"
-        # The launcher makes only this rank's GPU visible, so its number is always 0.
-        self.device = torch.device("cuda", 0) if self.cuda else torch.device("cpu")
-        self.clock: Clock = CudaClock() if self.cuda else HostClock()
         self._job = job
+        self._cuda = spec["device"] == "cuda"
+        # The launcher makes only this rank's GPU visible, so its number is always 0.
+        self._device = torch.device("cuda", 0) if self._cuda else torch.device("cpu")
+        if self._cuda:
+            self.clock = CudaClock()
         self._losses: List[Union[torch.Tensor, float]] = []
         self._waited: List[float] = []
         self._specification = models.specification(spec["model"])
         torch.set_num_threads(spec["threads"])
         torch.manual_seed(spec["seed"])
-        if self.cuda and not torch.cuda.is_available():
+        if self._cuda and not torch.cuda.is_available():
             raise RuntimeError("--device cuda: this environment's PyTorch sees no GPU")
-        if self.cuda:
+        if self._cuda:
             torch.backends.cudnn.benchmark = True
             torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = spec["precision"] == "tf32"
         self._batches = self._inputs()
 
-    def build(self) -> torch.nn.Module:
-        """The model with its initial weights, on the device."""
-        spec = self._job.spec
+    def build(self) -> None:
+        """Make the model with its initial weights, on the device, and its optimizer.
+
+        A backend may wrap ``_model``, which computes the forward pass, and ``_optimizer``.
+        """
+        spec, sgd = self._job.spec, Sgd.of(self._job.spec)
         module: torch.nn.Module = models.definition(spec["model"], "torch")()
         torch_weights.load(module, self._specification, initial_values(self._specification, spec["seed"]))
-        self.module = module.to(device=self.device, memory_format=torch.channels_last).train()
-        self._autocast, self.scaler = _mixed_precision(spec["precision"], self.device)
-        return self.module
+        self._module = module.to(device=self._device, memory_format=torch.channels_last).train()
+        self._model: Any = self._module
+        self._autocast, self._scaler = _mixed_precision(spec["precision"], self._device)
+        trained = torch_weights.trained(self._module, self._specification)
+        groups = [
+            {"params": [held for name, held in trained.items() if sgd.decay(name) == decay], "weight_decay": decay}
+            for decay in sorted({sgd.decay(name) for name in trained})
+        ]
+        self._optimizer: Any = torch.optim.SGD(groups, lr=sgd.rate, momentum=sgd.momentum, fused=True)
 
-    def sgd(self) -> torch.optim.Optimizer:
-        """The optimizer of all backends, over what is trained: Horovod refuses parameters that it will never see.
+    def step(self) -> None:
+        """Forward, backward with the allreduce inside, SGD."""
+        self._optimizer.zero_grad(set_to_none=True)
+        self.loss().backward()
+        self._scaler.step(self._optimizer)
+        self._scaler.update()
 
-        A backend that wraps it sets ``optimizer`` to what then does the steps.
-        """
-        sgd = Sgd.of(self._job.spec)
-        if sgd.plain:
-            parameters = [parameter for parameter in self.module.parameters() if parameter.requires_grad]
-            self.optimizer: torch.optim.Optimizer = torch.optim.SGD(parameters, lr=sgd.rate, fused=True)
-        else:
-            trained = torch_weights.trained(self.module, self._specification)
-            groups = [
-                {"params": [held for name, held in trained.items() if sgd.decay(name) == decay], "weight_decay": decay}
-                for decay in sorted({sgd.decay(name) for name in trained})
-            ]
-            self.optimizer = torch.optim.SGD(groups, lr=sgd.rate, momentum=sgd.momentum, fused=True)
-        return self.optimizer
-
-    def loss(self, model: torch.nn.Module) -> torch.Tensor:
-        """The loss of the next batch, scaled for ``backward``. ``model`` is ``module``, wrapped as the backend needs it."""
+    def loss(self) -> torch.Tensor:
+        """The loss of the next batch, scaled for ``backward``."""
         images, labels = next(self._batches)
         with self._autocast:
-            loss = cross_entropy(model(images), labels)
+            loss = cross_entropy(self._model(images), labels)
         self._losses.append(loss.detach())
-        return self.scaler.scale(loss)
+        return self._scaler.scale(loss)
 
     def synchronize(self) -> None:
-        """Wait for the GPU; a CPU is never behind."""
-        if self.cuda:
+        if self._cuda:
             torch.cuda.synchronize()
 
     def set_learning_rate(self, rate: float) -> None:
-        """Of the steps that follow."""
-        for group in self.optimizer.param_groups:
+        for group in self._optimizer.param_groups:
             group["lr"] = rate
 
     def losses(self, since: int) -> List[float]:
-        """The losses from step ``since`` on; they are kept as numbers, which take no room on the device."""
+        """Losses that were read are kept as numbers, which take no room on the device."""
         self._losses[since:] = [float(loss) for loss in self._losses[since:]]
         return self._losses[since:]
 
     def evaluate(self) -> Evaluation:
-        """One pass over this rank's validation images with the moving averages."""
         from harness.worker.inputs.torch import evaluation as validation
 
         batches = validation(**self._job.evaluating(), workers=self._job.spec["data_threads"])
-        self.module.eval()
+        self._module.eval()
         with torch.no_grad(), self._autocast:
             found = evaluation(
-                (self.module(images.to(self.device)).cpu().numpy(), labels.numpy()) for images, labels in batches
+                (self._module(images.to(self._device)).cpu().numpy(), labels.numpy()) for images, labels in batches
             )
-        self.module.train()
+        self._module.train()
         return found
 
     def statistics(self) -> Dict[str, np.ndarray]:
-        """The batch norms' moving averages."""
-        held = torch_weights.dump(self.module, self._specification)
+        held = torch_weights.dump(self._module, self._specification)
         return {tensor.name: held[tensor.name] for tensor in self._specification.statistics}
 
     def values(self) -> Dict[str, np.ndarray]:
-        """Parameters, statistics and velocities, by name."""
         return {name: torch_weights.canonical_copy(held) for name, held in self._held().items()}
 
     def restore(self, values: Mapping[str, np.ndarray]) -> None:
-        """Set parameters, statistics and velocities by name; those that ``values`` lacks stay."""
         held = self._held()
         for name, value in values.items():
             torch_weights.assign(held[name], value)
 
     def _held(self) -> Dict[str, torch.Tensor]:
         """What training changes, by name. The optimizer makes a velocity in its first step; one made here is zero."""
-        held = torch_weights.held(self.module, self._specification)
+        held = torch_weights.held(self._module, self._specification)
         if Sgd.of(self._job.spec).momentum:
-            for name, parameter in torch_weights.trained(self.module, self._specification).items():
-                state = self.optimizer.state[parameter]
+            for name, parameter in torch_weights.trained(self._module, self._specification).items():
+                state = self._optimizer.state[parameter]
                 if state.get("momentum_buffer") is None:
                     state["momentum_buffer"] = torch.zeros_like(parameter)  # as the parameter lies in memory
                 held[velocity(name)] = state["momentum_buffer"]
         return held
 
-    def state(self, world_size: int, transport: str, **details: Any) -> State:
+    def _state(self, world_size: int, transport: str, **details: Any) -> State:
         """This rank's state, with what the backend knows of its world; ``details`` go into the record."""
-        held = torch_weights.dump(self.module, self._specification)
+        held = torch_weights.dump(self._module, self._specification)
         details.update(torch=torch.__version__, threads=torch.get_num_threads())
-        if self.cuda:
+        if self._cuda:
             details["peak_memory_bytes"] = torch.cuda.max_memory_allocated()
         return State(
             parameters={tensor.name: held[tensor.name] for tensor in self._specification.tensors},
@@ -151,7 +144,7 @@ class Replica:
             updates=len(self._losses),
             world_size=world_size,
             transport=transport,
-            device=torch.cuda.get_device_name() if self.cuda else "cpu",
+            device=torch.cuda.get_device_name() if self._cuda else "cpu",
             details=details,
             input_wait_s=self._waited,
         )
@@ -162,12 +155,12 @@ class Replica:
 
             stream = Waited(batches(**self._job.reading(), workers=self._job.spec["data_threads"]))
             self._waited = stream.seconds
-            return ((images.to(self.device), labels.to(self.device)) for images, labels in stream)
+            return ((images.to(self._device), labels.to(self._device)) for images, labels in stream)
         images, labels = self._job.synthetic_batch()
         # NHWC in memory, seen as NCHW: that is what PyTorch calls channels-last.
         resident = (
-            torch.from_numpy(images).permute(0, 3, 1, 2).to(self.device),
-            torch.from_numpy(labels).to(self.device),
+            torch.from_numpy(images).permute(0, 3, 1, 2).to(self._device),
+            torch.from_numpy(labels).to(self._device),
         )
         return iter(lambda: resident, None)
 
