@@ -11,11 +11,11 @@ from harness.backends.parameter_server.backend import (
     Placement,
     ServerOptions,
     arrange,
-    environment,
     exchange,
     seats,
     validate,
 )
+from harness.backends.tensorflow.environment import environment
 from harness.core.backend import Backend
 
 

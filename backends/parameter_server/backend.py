@@ -10,14 +10,13 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 
 from harness import models
+from harness.backends.tensorflow.environment import environment
 from harness.core import placement
 from harness.core.backend import Arrangement, Backend, Seat, one_process_per_node
 from harness.core.exchange import Pulls, ServerExchange, Tokens
 from harness.core.spec import MOST_WORKERS, OTHER_TRAINING, Options, RunSpec, Underscored
-from harness.environments import EnvironmentSpec, Variant
 from harness.errors import InvalidInput
 
-FOLDER = Path(__file__).parent
 Placement = Annotated[Literal["greedy", "round_robin", "partitioned"], Underscored]
 UNITS = {"": 1, "b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "kb": 10**3, "mb": 10**6, "gb": 10**9}
 
@@ -114,11 +113,6 @@ def arrange(spec: RunSpec) -> Arrangement:
     )
 
 
-def environment(backend: str, framework: str, variant: Variant) -> EnvironmentSpec:
-    """TensorFlow alone, which several backends share."""
-    return EnvironmentSpec(backend, variant, FOLDER / f"requirements-{variant}.txt", imports=("tensorflow",))
-
-
 def _expected_updates(spec: RunSpec) -> int:
     steps = spec.warmup_steps + spec.steps
     return steps if spec.options["sync"] == "accumulate" else steps * spec.nodes
@@ -138,7 +132,7 @@ BACKEND = Backend(
     family="parameter_servers",
     frameworks=("tensorflow",),
     strategy="variables on parameter servers; workers pull them and push gradients",
-    folder=FOLDER,
+    folder=Path(__file__).parent,
     transports=("grpc",),
     precisions=("fp32", "tf32", "amp"),
     options=ParameterServerOptions,

@@ -64,7 +64,7 @@ def test_version_of_horovod_and_what_it_is_compiled_for_are_part_of_the_key() ->
 
 @each
 def test_framework_is_the_one_that_it_is_compared_with(spec: EnvironmentSpec) -> None:
-    peer = {"tensorflow": "parameter_server", "torch": "pytorch"}[spec.framework or ""]
+    peer = {"tensorflow": "tensorflow", "torch": "pytorch"}[spec.framework or ""]
     theirs = environments.pins(spec.requirements.parent.parent / peer / f"requirements-{spec.variant}.txt")
     ours = environments.pins(spec.requirements)
     assert {name for name in theirs if name in ours and ours[name] != theirs[name]} == {"setuptools"}

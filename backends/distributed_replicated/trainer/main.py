@@ -10,7 +10,7 @@ Its barrier is ours too: a queue for each variable and worker. Here worker 0's s
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List
+from typing import Any, Dict, List
 
 import tensorflow as tf
 
@@ -19,7 +19,7 @@ from harness.backends.parameter_server.trainer.cluster import (
     Assignment,
     new_variable,
     on_server,
-    serve_until_released,
+    serve,
     token_queues,
 )
 from harness.backends.parameter_server.trainer.pieces import Piece, Pieces
@@ -29,15 +29,11 @@ from harness.models.initial import initial_values
 from harness.worker.frameworks.tensorflow import Tensors
 from harness.worker.job import Job
 
+__all__ = ["create", "serve"]
+
 
 def create(job: Job) -> ServerWorker:
-    """The trainer of one worker."""
     return ServerWorker(job, SendAndCopyBack)
-
-
-def serve(job: Job, ready: Callable[[], None]) -> None:
-    """Be a parameter server."""
-    serve_until_released(job, ready)
 
 
 class SendAndCopyBack:

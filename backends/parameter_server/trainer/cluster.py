@@ -35,7 +35,7 @@ def worker_session(job: Job, server: Any, graph: tf.Graph) -> Any:
     return v1.Session(server.target, graph=graph, config=_config(job, filters))
 
 
-def serve_until_released(job: Job, ready: Callable[[], None]) -> None:
+def serve(job: Job, ready: Callable[[], None]) -> None:
     """Be a parameter server until the workers release it (see ``Gate``), and say how many bytes it has moved when asked."""
     server = start_server(job)
     with tf.Graph().as_default() as graph:
@@ -98,12 +98,12 @@ class Gate:
         rarely waits for the answer for ever; so nobody here waits for it any longer than ``FAREWELL_S``.
         """
         for farewell in self._farewells:  # one at a time: a server that goes would cancel the others' in the same step
-            told = threading.Thread(target=_say, args=(session, farewell), daemon=True)
-            told.start()
-            told.join(FAREWELL_S)
+            thread = threading.Thread(target=_say, args=(session, farewell), daemon=True)
+            thread.start()
+            thread.join(FAREWELL_S)
 
 
-class Total:
+class WorkerSums:
     """Sums of numbers of all workers, through queues on server 0. Worker 0 adds them up, in the order of the ranks.
 
     Built inside a graph.
@@ -111,24 +111,24 @@ class Total:
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        given = _queue("numbers", 0, tf.float64, None)
+        numbers = _queue("numbers", 0, tf.float64, None)
         totals = [
             _queue(f"total_{rank}", 0, tf.float64, None) for rank in range(job.world_size if job.rank == 0 else 0)
         ]
         own = totals[0] if job.rank == 0 else _queue(f"total_{job.rank}", 0, tf.float64, None)
         self._numbers = v1.placeholder(tf.float64, [None])
-        self._give, self._take = given.enqueue(self._numbers), given.dequeue()
-        self._tell = tf.group(*[queue.enqueue(self._numbers) for queue in totals])
-        self._told = own.dequeue()
+        self._give, self._take = numbers.enqueue(self._numbers), numbers.dequeue()
+        self._release = tf.group(*[queue.enqueue(self._numbers) for queue in totals])
+        self._released = own.dequeue()
 
     def of(self, session: Any, numbers: Sequence[float]) -> List[float]:
         """The sums of as many numbers from each worker, the same for all of them."""
         session.run(self._give, {self._numbers: [self._job.rank, *numbers]})
         if self._job.rank == 0:
-            given = sorted((session.run(self._take) for _ in range(self._job.world_size)), key=lambda one: one[0])
-            session.run(self._tell, {self._numbers: np.sum(given, axis=0)[1:]})
-        total: List[float] = session.run(self._told).tolist()
-        return total
+            by_rank = sorted((session.run(self._take) for _ in range(self._job.world_size)), key=lambda row: row[0])
+            session.run(self._release, {self._numbers: np.sum(by_rank, axis=0)[1:]})
+        sums: List[float] = session.run(self._released).tolist()
+        return sums
 
 
 def _say(session: Any, farewell: Any) -> None:

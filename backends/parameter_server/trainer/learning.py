@@ -7,45 +7,52 @@ from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
 import numpy as np
 import tensorflow as tf
 
-from harness.backends.parameter_server.trainer.cluster import Setter, Total, new_variable, set_all
+from harness.backends.parameter_server.trainer.cluster import Setter, WorkerSums, new_variable, set_all
 from harness.backends.parameter_server.trainer.pieces import Pieces
 from harness.backends.parameter_server.trainer.tower import Tower, device, host
 from harness.worker.evaluation import Evaluation, evaluation
 from harness.worker.frameworks.tensorflow import Tensors, bad_images_named, logits, validation_files
 from harness.worker.job import Job
 from harness.worker.sgd import velocity
+from harness.worker.trainer import Learner
 
 v1 = tf.compat.v1
 
 
-class Learning:
-    """Built inside a graph, after the step.
+class ServerLearner(Learner):
+    """The base of trainers with parameter servers. ``_session`` is set once the graph is complete."""
 
-    ``pulled`` are the parameters as device 0 computes with them; ``copies``, by device, those of this worker's variables
-    that hold parameters, if it has any.
-    """
+    _session: Any
 
-    def __init__(
-        self, job: Job, pieces: Pieces, towers: List[Tower], pulled: Tensors, copies: List[Dict[str, Any]]
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._losses: List[float] = []  # of every step, means over this worker's devices
+
+    def _build_learning(
+        self, pieces: Pieces, towers: List[Tower], pulled: Tensors, copies: List[Dict[str, Any]]
     ) -> None:
-        self._job, self._pieces = job, pieces
-        self._total = Total(job)
+        """Build this part of the graph, after the step.
+
+        ``pulled`` are the parameters as device 0 computes with them; ``copies``, by device, those of this worker's
+        variables that hold parameters, if it has any.
+        """
+        self._sums = WorkerSums(self._job)
         self._rate = Setter(pieces.rate)
         statistics = [tower.statistics for tower in towers]
         self._statistics = [{name: held.read_value() for name, held in one.items()} for one in statistics]
         self._on_devices = [{name: Setter(held) for name, held in one.items()} for one in (*statistics, *copies)]
         # A worker writes what is its own, worker 0 also what is on the servers.
         self._on_servers: Dict[Tuple[str, int], Setter] = {}
-        if job.rank == 0:
+        if self._job.rank == 0:
             speeds = {(velocity(name), begin): held for (name, begin), held in pieces.velocities.items()}
             self._on_servers = {key: Setter(held) for key, held in {**pieces.variables, **speeds}.items()}
-        self._held = pieces.whole(pieces.reads())
+        self._saved = pieces.whole(pieces.reads())
         if pieces.velocities:
             speeds_whole = pieces.whole(pieces.reads_of_velocities())
-            self._held.update({velocity(name): value for name, value in speeds_whole.items()})
-        self._infer(pulled, copies, statistics[0])
+            self._saved.update({velocity(name): value for name, value in speeds_whole.items()})
+        self._build_inference(pulled, copies, statistics[0])
 
-    def _infer(self, pulled: Tensors, copies: List[Dict[str, Any]], statistics: Dict[str, Any]) -> None:
+    def _build_inference(self, pulled: Tensors, copies: List[Dict[str, Any]], statistics: Dict[str, Any]) -> None:
         """Logits of validation images on device 0. A worker without copies pulls the parameters once per evaluation."""
         job = self._job
         with tf.device(host(job)):
@@ -63,42 +70,40 @@ class Learning:
             averages = {name: variable.read_value() for name, variable in statistics.items()}
             self._logits, _ = logits(job, images, tensors, averages.__getitem__, training=False)
 
-    def set_learning_rate(self, session: Any, rate: float) -> None:
-        """Of the steps that follow. Worker 0's is that of the servers, where they sum up gradients."""
-        set_all(session, [(self._rate, np.array(rate, np.float32))])
+    def set_learning_rate(self, rate: float) -> None:
+        """Worker 0's rate is that of the servers, where they sum up gradients."""
+        set_all(self._session, [(self._rate, np.array(rate, np.float32))])
 
-    def total(self, session: Any, numbers: Sequence[float]) -> List[float]:
-        """The sums over all workers."""
-        return self._total.of(session, numbers)
+    def losses(self, since: int) -> List[float]:
+        return self._losses[since:]
 
-    def evaluate(self, session: Any) -> Evaluation:
-        """One pass over this worker's validation images, with the parameters of the servers."""
-        session.run(self._begin)
+    def total(self, numbers: Sequence[float]) -> List[float]:
+        return self._sums.of(self._session, numbers)
+
+    def evaluate(self) -> Evaluation:
+        """This worker's first device evaluates, with the parameters of the servers."""
+        self._session.run(self._begin)
         with bad_images_named(self._job, evaluating=True):
-            return evaluation(self._classified(session))
+            return evaluation(self._classified())
 
-    def statistics(self, session: Any) -> Dict[str, np.ndarray]:
-        """The mean of the statistics of this worker's devices."""
-        of_devices = session.run(self._statistics)
-        return {name: np.mean([one[name] for one in of_devices], axis=0) for name in of_devices[0]}
+    def statistics(self) -> Dict[str, np.ndarray]:
+        of_devices = self._session.run(self._statistics)
+        return {name: np.mean([of_device[name] for of_device in of_devices], axis=0) for name in of_devices[0]}
 
-    def values(self, session: Any) -> Dict[str, np.ndarray]:
-        """Parameters and velocities from the servers, this worker's statistics."""
-        return {**session.run(self._held), **self.statistics(session)}
+    def values(self) -> Dict[str, np.ndarray]:
+        """Parameters and velocities come from the servers, statistics from this worker."""
+        return {**self._session.run(self._saved), **self.statistics()}
 
-    def restore(self, session: Any, values: Mapping[str, np.ndarray]) -> None:
-        """Set what is in ``values`` on this worker's devices, and as worker 0 on the servers."""
-        set_all(
-            session,
-            [(setter, values[name]) for one in self._on_devices for name, setter in one.items() if name in values],
-        )
+    def restore(self, values: Mapping[str, np.ndarray]) -> None:
+        for setters in self._on_devices:
+            set_all(self._session, [(setter, values[name]) for name, setter in setters.items() if name in values])
         for (name, begin), setter in self._on_servers.items():
             if name in values:
                 end = begin + setter.elements
-                set_all(session, [(setter, values[name].reshape(-1)[begin:end])])
+                set_all(self._session, [(setter, values[name].reshape(-1)[begin:end])])
 
-    def _classified(self, session: Any) -> Iterator[Tuple[np.ndarray, np.ndarray]]:
-        run = session.make_callable([self._logits, self._labels])
+    def _classified(self) -> Iterator[Tuple[np.ndarray, np.ndarray]]:
+        run = self._session.make_callable([self._logits, self._labels])
         while True:
             try:
                 yield run()

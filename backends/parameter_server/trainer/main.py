@@ -13,26 +13,22 @@ What happens with the gradients is the meaning of ``--sync``:
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List
+from typing import Any, Dict, List
 
 import tensorflow as tf
 
-from harness.backends.parameter_server.trainer.cluster import Assignment, on_server, serve_until_released, token_queues
+from harness.backends.parameter_server.trainer.cluster import Assignment, on_server, serve, token_queues
 from harness.backends.parameter_server.trainer.pieces import Piece, Pieces
 from harness.backends.parameter_server.trainer.tower import host
 from harness.backends.parameter_server.trainer.worker import ServerWorker
 from harness.worker.frameworks.tensorflow import Tensors
 from harness.worker.job import Job
 
+__all__ = ["create", "serve"]
+
 
 def create(job: Job) -> ServerWorker:
-    """The trainer of one worker."""
     return ServerWorker(job, PullAndPush)
-
-
-def serve(job: Job, ready: Callable[[], None]) -> None:
-    """Be a parameter server."""
-    serve_until_released(job, ready)
 
 
 class PullAndPush:

@@ -6,17 +6,15 @@ gradients, is the backend's: a ``Strategy``.
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Mapping, Protocol, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Protocol, Tuple
 
 import numpy as np
 import tensorflow as tf
 
 from harness.backends.parameter_server.trainer.cluster import Assignment, Gate, assign_all, start_server, worker_session
-from harness.backends.parameter_server.trainer.learning import Learning
+from harness.backends.parameter_server.trainer.learning import ServerLearner
 from harness.backends.parameter_server.trainer.pieces import Pieces
 from harness.backends.parameter_server.trainer.tower import Tower, device, sum_on_host
-from harness.worker.clock import HostClock
-from harness.worker.evaluation import Evaluation
 from harness.worker.frameworks.tensorflow import Tensors, addresses_seen, bad_images_named, prepare
 from harness.worker.job import Job
 from harness.worker.trainer import State
@@ -37,16 +35,14 @@ class Strategy(Protocol):
         """The operation that ends when this worker may start its next step. ``gradients``: the sum of its devices'."""
 
 
-class ServerWorker:
-    """The trainer of one worker."""
+class ServerWorker(ServerLearner):
+    """The trainer of one worker. A step has ended, on every device, when ``session.run`` returns."""
 
     def __init__(self, job: Job, strategy: Callable[[Job, Pieces], Strategy]) -> None:
-        self._job = job
+        super().__init__(job)
         self._strategy_of = strategy
-        self._world_size = 0
-        self._losses: List[float] = []
+        self._world_size = 0  # what the last barrier counted
         self._waited: List[float] = []
-        self.clock = HostClock()  # session.run returns when the step has ended, on every device
 
     def setup(self) -> None:
         """Start the server, build the graph, initialise (worker 0: the variables on the servers) and meet the others."""
@@ -77,15 +73,11 @@ class ServerWorker:
         if waited:
             self._waited.append(float(max(waited)))
 
-    def synchronize(self) -> None:
-        """Nothing to wait for: a step has ended when ``step`` returns."""
-
     def barrier(self) -> None:
-        """Wait for all workers, through parameter server 0."""
+        """The workers meet through parameter server 0."""
         self._world_size = self._gate.wait(self._session)
 
     def server_bytes(self) -> List[Tuple[int, int]]:
-        """What the servers have sent and received so far; worker 0 asks them."""
         return self._gate.server_bytes(self._session)
 
     def state(self) -> State:
@@ -94,7 +86,7 @@ class ServerWorker:
         for number, copy in enumerate(copies):
             if differing := [name for name in held if not np.array_equal(copy[name], held[name], equal_nan=True)]:
                 raise RuntimeError(f"device {number} and the parameter servers differ in {', '.join(differing[:3])} …")
-        servers = addresses_seen(self._job, "ps", [found.name for found in self._session.list_devices()])
+        servers = addresses_seen(self._job, "ps", [seen.name for seen in self._session.list_devices()])
         return State(
             parameters=held,
             losses=self._losses,
@@ -109,34 +101,6 @@ class ServerWorker:
     def close(self) -> None:
         """Release the parameter servers."""
         self._gate.leave(self._session)
-
-    def set_learning_rate(self, rate: float) -> None:
-        """Of the steps that follow."""
-        self._learning.set_learning_rate(self._session, rate)
-
-    def losses(self, since: int) -> List[float]:
-        """This worker's losses from step ``since`` on, means over its devices."""
-        return self._losses[since:]
-
-    def total(self, numbers: Sequence[float]) -> List[float]:
-        """The sums over all workers, through parameter server 0."""
-        return self._learning.total(self._session, numbers)
-
-    def evaluate(self) -> Evaluation:
-        """This worker's share of the validation images, on its first device."""
-        return self._learning.evaluate(self._session)
-
-    def statistics(self) -> Dict[str, np.ndarray]:
-        """The mean of those of this worker's devices."""
-        return self._learning.statistics(self._session)
-
-    def values(self) -> Dict[str, np.ndarray]:
-        """What the servers hold, and this worker's statistics."""
-        return self._learning.values(self._session)
-
-    def restore(self, values: Mapping[str, np.ndarray]) -> None:
-        """Set this worker's own, and as worker 0 what the servers hold."""
-        self._learning.restore(self._session, values)
 
     def _build(self) -> Tuple[List[Any], List[Assignment]]:
         """Build the graph. Returns the local initialisers, then the assignments that follow them."""
@@ -153,6 +117,6 @@ class ServerWorker:
         self._copies = [{name: held.read_value() for name, held in copy.items()} for copy in strategy.copies]
         self._gate = Gate(job)
         if job.training:
-            self._learning = Learning(job, self._pieces, towers, strategy.tensors(0), strategy.copies)
+            self._build_learning(self._pieces, towers, strategy.tensors(0), strategy.copies)
         initialisers = [initialiser for tower in towers for initialiser in tower.initialisers]
         return initialisers, strategy.assignments + [held for tower in towers for held in tower.assignments]
