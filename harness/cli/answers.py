@@ -1,16 +1,14 @@
-"""Answers from results: the table of runs, the verdict, and the page of answers."""
+"""Answers from results: the table of runs, and the verdict."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from harness.cli.common import AS_JSON, RESULTS, not_empty, reading, share_of
-from harness.errors import HarnessError, InvalidInput
-from harness.files import whole_file
+from harness.cli.common import AS_JSON, RESULTS, reading, share_of
+from harness.errors import InvalidInput
 
 if TYPE_CHECKING:
     import pandas
@@ -72,43 +70,6 @@ def verdict(sources: tuple[str, ...], margin: str, as_json: bool) -> None:
     share = share_of("--margin", margin, zero=False)
     found = verdicts.verdict(_loaded(sources), share)
     click.echo(json.dumps(report.as_json(found)) if as_json else report.text(found))
-
-
-@click.command("answers")
-@click.argument("folders", nargs=-1, metavar="[RESULTS...]")
-@click.option("-o", "--output", metavar="FILE", callback=not_empty, help="file to write  [default: print]")
-@click.option("--check", metavar="FILE", callback=not_empty, help="exit with 1 if FILE is not what would be written")
-def answers(folders: tuple[str, ...], output: str | None, check: str | None) -> None:
-    """Write docs/answers.md: the suite's question, answered from published results and the scaling model.
-
-    RESULTS are folders in which `harness experiment` has written, by default those in results/experiments.
-    """
-    from harness import results
-    from harness.report import answers as report
-    from harness.results import published
-
-    if output and check:
-        raise InvalidInput("--check: writes nothing; leave out --output")
-    there = _text(Path(check)) if check else ""
-    frame = results.load(["reference"], status=None)
-    text = report.page(frame, report.analyses(folders, published.FOLDER.parent / "experiments"))
-    if check:
-        if not report.same(there, text):
-            raise HarnessError(f"{check}: is out of date; `{report.COMMAND}` writes it anew")
-    elif output:
-        with whole_file(Path(output)) as stream:
-            stream.write(text.encode())
-    else:
-        click.echo(text, nl=False)
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InvalidInput(f"{path}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise InvalidInput(f"{path}: is not UTF-8 text") from None
 
 
 def _loaded(sources: tuple[str, ...]) -> pandas.DataFrame:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.records.measurement import read
-from tests.conftest import ROOT, Finished
+from tests.scripts import script
 
 from .submitted import SITE
 from .virtual import VirtualCluster
@@ -29,23 +29,6 @@ timeout = 200
 POINTS = HEAD + '[[matrix]]\nbackend = "parameter_server"\nnodes = [1, 2]\n[[matrix]]\nbackend = "pytorch"\nnodes = 2\n'
 
 
-def experiment(cluster: VirtualCluster, folder: Path, *options: str) -> Finished:
-    argv = [sys.executable, "-m", "harness", "experiment", "ps-bottleneck", *options]
-    return cluster.run(*argv, timeout=600, PYTHONPATH=str(ROOT))
-
-
-def test_a_site_with_too_few_nodes_is_refused_before_anything_is_submitted(
-    cluster: VirtualCluster, tmp_path: Path
-) -> None:
-    site = tmp_path / "site.toml"
-    site.write_text(SITE.format(scheduler="squeue"))
-    done = experiment(cluster, tmp_path, "--site", str(site), "--output", str(tmp_path / "runs"))
-    assert (done.code, done.stdout) == (2, "")
-    assert f"needs 8 nodes with network links of their own, but --site {site} has 4" in done.stderr
-    assert "make cluster NODES=8" in done.stderr
-    assert not (tmp_path / "runs").exists()
-
-
 @pytest.mark.alone
 @pytest.mark.slow
 def test_two_points_are_measured_and_explained(cluster: VirtualCluster, tmp_path: Path) -> None:
@@ -60,16 +43,13 @@ def test_two_points_are_measured_and_explained(cluster: VirtualCluster, tmp_path
     finally:
         cluster.rate("1gbit")
     folder = tmp_path / "runs" / "tiny"
-    done = experiment(
-        cluster, tmp_path, "--analyse-only", str(folder), "--output", str(tmp_path / "page"), "--json"
-    ).succeeded()
-    (fitted,) = [one for one in done.json["points"] if one["contender"] == "parameter_server" and one["nodes"] == 2]
+    script("studies/ps-bottleneck/analyse.py").main([str(folder), "-o", str(tmp_path / "page")])
+    analysis = json.loads((tmp_path / "page" / "analysis.json").read_text())
+    (fitted,) = [one for one in analysis["points"] if one["contender"] == "parameter_server" and one["nodes"] == 2]
     records = [read(path) for path in folder.glob("*/record.json")]
-    assert len(records) == len(done.json["points"]) == 3
+    assert len(records) == len(analysis["points"]) == 3
     assert fitted["fullest_server_bytes"] == 12_169_124 and fitted["fitted"]
     assert fitted["predicted_s"] == pytest.approx(fitted["measured_s"], rel=1e-3)
     # 200 Mbit/s are 25 MB/s, headers included; the directions take turns, else this were half of that.
-    assert 18e6 < done.json["throughput_bytes_per_s"]["grpc"] < 26e6
-    page = tmp_path / "page" / "ps-bottleneck"
-    assert json.loads((page / "analysis.json").read_text())["points"]
-    assert "Not measured: " in (page / "index.md").read_text()
+    assert 18e6 < analysis["throughput_bytes_per_s"]["grpc"] < 26e6
+    assert "Not measured: " in (tmp_path / "page" / "index.md").read_text()

@@ -1,26 +1,29 @@
-"""What an experiment reads off its results, on step times that are made by a law which is known."""
+"""What the script beside a study reads off its results, on step times that are made by a law which is known."""
 
 from __future__ import annotations
 
 import json
 import math
+import os
+import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness import experiments
 from harness.core import backend
 from harness.core.spec import RunSpec
 from harness.errors import InvalidInput
-from harness.experiments import page, points, ps_bottleneck
-from harness.experiments.findings import Analysis, Finding
-from harness.experiments.points import Point, Spread
 from harness.results import columns
-from tests.conftest import Harness
+from tests.conftest import ROOT
+from tests.scripts import script
 from tests.unit import made_rows
 
+ps_bottleneck = script("studies/ps-bottleneck/analyse.py")
+KEPT = ROOT / "results" / "experiments" / "ps-bottleneck"
 RATE = 20e6  # bytes/s
 COMPUTE_S = 0.01
 Time = Callable[[RunSpec], float]
@@ -59,7 +62,7 @@ SPECS = [
 
 def bounded(one: RunSpec) -> float:
     """The law, with both directions in turn."""
-    return points.by_law(one, COMPUTE_S, RATE)
+    return ps_bottleneck.by_law(one, COMPUTE_S, RATE)
 
 
 def flat(one: RunSpec) -> float:
@@ -67,7 +70,7 @@ def flat(one: RunSpec) -> float:
     return 0.5
 
 
-def analysis(time: Time, specs: Iterable[RunSpec] = SPECS, spread: float = 0.001) -> Analysis:
+def analysis(time: Time, specs: Iterable[RunSpec] = SPECS, spread: float = 0.001) -> Any:
     """Two repeats of each spec, ``spread`` about the time that it has by ``time``."""
     return ps_bottleneck.analysed(frame(time, specs, spread))
 
@@ -87,11 +90,11 @@ def frame(time: Time, specs: Iterable[RunSpec] = SPECS, spread: float = 0.001) -
     return columns.frame(rows)
 
 
-def finding(found: Analysis, name: str) -> Finding:
+def finding(found: Any, name: str) -> Any:
     return next(one for one in found.findings if one.name == name)
 
 
-def answers(found: Analysis) -> dict[str, str]:
+def answers(found: Any) -> dict[str, str]:
     return {one.name: one.answer for one in found.findings}
 
 
@@ -99,7 +102,7 @@ def test_the_law_is_recognised_with_its_throughput() -> None:
     found = analysis(bounded)
     assert set(answers(found).values()) == {"yes"}
     assert found.rates == pytest.approx({"grpc": RATE, "gloo": RATE}, rel=1e-3)
-    assert max(abs(one.error) for one in found.compared if one.error is not None) < 0.01
+    assert max(abs(one.error) for one in found.points if one.error is not None) < 0.01
 
 
 def test_what_depends_on_nothing_is_not_called_bounded() -> None:
@@ -159,93 +162,97 @@ def test_a_step_without_a_network_is_required() -> None:
 
 def test_the_law_can_be_exchanged() -> None:
     found = ps_bottleneck.analysed(frame(bounded), predict=lambda one, step_s, rate: 40e6 / rate)
-    assert {one.predicted_s for one in found.compared if one.point.servers and one.point.spec.nodes > 1} == {
+    assert {one.predicted_s for one in found.points if one.servers and one.spec.nodes > 1} == {
         40e6 / found.rates["grpc"]
     }
 
 
 def test_the_fullest_server_is_that_of_the_real_placement() -> None:
-    held = [Point(servers(8, ps), (1.0,)).fullest for ps in (1, 3, 8)]
+    held = [ps_bottleneck.MeasuredPoint(servers(8, ps), (1.0,)).fullest for ps in (1, 3, 8)]
     assert held == [12_169_124, 4_288_512, 4_194_304]
-    assert Point(servers(8, 8, "partitioned"), (1.0,)).fullest == 1_572_864
-    assert Point(spec("pytorch:gloo", 8), (1.0,)).fullest == 0
+    assert ps_bottleneck.MeasuredPoint(servers(8, 8, "partitioned"), (1.0,)).fullest == 1_572_864
+    assert ps_bottleneck.MeasuredPoint(spec("pytorch:gloo", 8), (1.0,)).fullest == 0
 
 
 def test_one_repeat_has_no_interval() -> None:
-    assert Spread.of([Point(servers(2, 1), (1.0,))]) is None
+    alone = ps_bottleneck.MeasuredPoint(servers(2, 1), (1.0,))
+    spread = ps_bottleneck.Spread.of([alone])
+    assert spread.interval(alone) is None and spread.ratio(alone, alone) == (1.0, None)
 
 
 def test_the_spread_is_that_of_all_points_together() -> None:
     """Student's t for 3 degrees of freedom is 3.18; each point's logarithms differ by 0.02 or 0.04 from each other."""
     by = [0.02, 0.04, 0.04]
-    measured = [Point(servers(2, 1), (math.exp(-one / 2), math.exp(one / 2))) for one in by]
-    spread = Spread.of(measured)
-    assert spread is not None
+    measured = [ps_bottleneck.MeasuredPoint(servers(2, 1), (math.exp(-one / 2), math.exp(one / 2))) for one in by]
+    spread = ps_bottleneck.Spread.of(measured)
     assert spread.deviation == pytest.approx(math.sqrt(sum(one**2 / 2 for one in by) / 3))
     low, high = spread.interval(measured[0])
     assert high / low == pytest.approx(math.exp(2 * 3.182 * spread.deviation / math.sqrt(2)), rel=1e-3)
-    low, high = spread.of_ratio(measured[0], measured[1])
+    low, high = spread.ratio(measured[0], measured[1]).limits
     assert high / low == pytest.approx(math.exp(2 * 3.182 * spread.deviation), rel=1e-3)
 
 
 def test_the_fit_finds_the_throughput_from_any_side() -> None:
+    by_law = ps_bottleneck.by_law
     for rate in (1e6, 3e7, 1e10):
-        known = [Point(one, (points.by_law(one, 1e-4, rate),)) for one in (servers(2, 1), servers(4, 2))]
-        assert points.fitted_rate(known, lambda _: 1e-4, points.by_law) == pytest.approx(rate, rel=1e-3)
+        specs = (servers(2, 1), servers(4, 2))
+        known = [(ps_bottleneck.MeasuredPoint(one, (by_law(one, 1e-4, rate),)), 1e-4) for one in specs]
+        assert ps_bottleneck.fitted_rate(known, by_law) == pytest.approx(rate, rel=1e-3)
 
 
 def test_the_page_holds_every_point_and_no_path_of_this_machine(tmp_path: Path) -> None:
     rows = frame(bounded)
     rows["source"] = [str(tmp_path / "x" / f"{number}" / "record.json") for number in range(len(rows))]
     found = ps_bottleneck.analysed(rows, frame(flat, [servers(8, 8)]))
-    written = page.write(found, rows, tmp_path / "x", "Links of 160 Mbit/s.")
+    ps_bottleneck.write(found, rows, tmp_path / "x", "Links of 160 Mbit/s.")
+    written = list((tmp_path / "x").iterdir())
     assert {path.name for path in written} == {
         *("index.md", "points.csv", "analysis.json", "servers.png", "nodes.png", "predicted.png")
     }
     text = (tmp_path / "x" / "index.md").read_text()
-    assert "Links of 160 Mbit/s." in text and all(one.point.label in text for one in found.compared)
+    assert "Links of 160 Mbit/s." in text and all(one.label in text for one in found.points)
     assert all(str(tmp_path) not in path.read_text() for path in written if path.suffix != ".png")
     listed = json.loads((tmp_path / "x" / "analysis.json").read_text())["points"]
     assert [one["without_limit_s"] for one in listed if one["without_limit_s"]] == [pytest.approx(0.5)]
     assert all(math.isfinite(one["measured_s"]) for one in listed)
 
 
-def test_the_study_of_each_experiment_is_there() -> None:
-    for name in experiments.names():
-        module = experiments.find(name)
-        assert module.STUDY.is_file() and module.DESCRIPTION and module.NODES
+def test_the_committed_page_is_what_would_be_written_today(tmp_path: Path) -> None:
+    """But for the last digits, which differ from processor to processor."""
+    (tmp_path / "page").mkdir()
+    for kind in ("limited", "unlimited"):
+        (tmp_path / "page" / kind).symlink_to(KEPT / kind)
+    note = re.search(r"The links are those of .*$", (KEPT / "index.md").read_text(), re.M)
+    assert note
+    ps_bottleneck.main([str(tmp_path / "page"), "-o", str(tmp_path / "page"), "--note", note[0]])
+    same = script("studies/published/answers.py").same
+    for name in ("index.md", "points.csv", "analysis.json"):
+        assert same((tmp_path / "page" / name).read_text(), (KEPT / name).read_text()), name
 
 
-def test_a_folder_with_both_kinds_of_links_is_not_mixed(harness: Harness) -> None:
+def test_a_folder_with_both_kinds_of_links_is_not_mixed(capsys: pytest.CaptureFixture[str]) -> None:
     """Runs on links with a limit are the results, those without it the control."""
-    kept = Path(__file__).parents[2] / "results" / "experiments" / "ps-bottleneck"
-    parted = ("--analyse-only", str(kept / "limited"), "--control", str(kept / "unlimited"))
-    whole = harness("experiment", "ps-bottleneck", "--analyse-only", str(kept), "--json")
-    assert whole.json["findings"] == harness("experiment", "ps-bottleneck", *parted, "--json").json["findings"]
+    ps_bottleneck.main([str(KEPT)])
+    whole = capsys.readouterr().out
+    ps_bottleneck.main([str(KEPT / "limited"), "--control", str(KEPT / "unlimited")])
+    assert capsys.readouterr().out == whole
+    assert "0.56 s of its 1.78 s remain without a limit" in whole
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        (["nonsense"], ["experiment 'nonsense'", "known: ps-bottleneck"]),
-        (["ps-bottleneck"], ["needs 8 nodes", "no --site", "make cluster NODES=8 RATE=150mbit"]),
-        (["ps-bottleneck", "--analyse-only"], ["--analyse-only", "which RESULTS?"]),
-        (["ps-bottleneck", "runs"], ["runs", "--analyse-only, which is missing"]),
-        (["ps-bottleneck", "--analyse-only", "nowhere"], ["nowhere: no such file or folder"]),
-        (["ps-bottleneck", "--analyse-only", "."], ["no completed runs"]),
-        (["ps-bottleneck", "--site", "nowhere"], ["nowhere"]),
-    ],
+    ("arguments", "complaint"), [(["nowhere"], "nowhere: no such file or folder"), (["."], "no completed runs")]
 )
-def test_bad_input_is_one_line(harness: Harness, arguments: list[str], told: list[str]) -> None:
-    done = harness("experiment", *arguments)
-    assert (done.code, done.stdout) == (2, "")
-    assert len(done.stderr.splitlines()) == 1
-    assert all(one in done.stderr for one in told), done.stderr
+def test_bad_input_is_one_line(tmp_path: Path, arguments: list[str], complaint: str) -> None:
+    argv = [sys.executable, str(ps_bottleneck.__file__), *arguments]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(argv, capture_output=True, text=True, cwd=tmp_path, env=env, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1 and complaint in done.stderr
 
 
 def test_a_worker_gets_what_its_own_server_holds_without_the_network() -> None:
     """With a server on every node a worker exchanges the rest of the model only: 2 nodes with 2 servers move half."""
-    halves = points.by_law(servers(2, 2, "partitioned"), 1e-6, RATE)
-    held = Point(servers(2, 2, "partitioned"), (1.0,)).held
+    halves = ps_bottleneck.by_law(servers(2, 2, "partitioned"), 1e-6, RATE)
+    held = ps_bottleneck.MeasuredPoint(servers(2, 2, "partitioned"), (1.0,)).held
     assert halves == pytest.approx(2 * max(held) / RATE, rel=1e-3)
-    assert points.by_law(servers(2, 1), 1e-6, RATE) == pytest.approx(2 * sum(held) / RATE, rel=1e-3)
+    assert ps_bottleneck.by_law(servers(2, 1), 1e-6, RATE) == pytest.approx(2 * sum(held) / RATE, rel=1e-3)

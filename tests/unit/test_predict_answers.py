@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from harness import results
-from harness.errors import InvalidInput
-from harness.report import answers
-from tests.conftest import ROOT, Harness, run_harness
+from harness.errors import HarnessError, InvalidInput
+from tests.conftest import ROOT, Harness
+from tests.scripts import script
 
+answers = script("studies/published/answers.py")
 PAGE = ROOT / "docs" / "answers.md"
 
 
@@ -25,7 +26,7 @@ def committed() -> str:
 
 @pytest.mark.slow
 def test_the_committed_page_is_what_would_be_written_today() -> None:
-    assert run_harness(ROOT, "answers", "--check", str(PAGE)).succeeded().stdout == ""
+    answers.main(["--check", str(PAGE)])
 
 
 def test_a_page_with_another_figure_or_word_is_out_of_date() -> None:
@@ -52,8 +53,7 @@ def test_every_note_is_used_and_every_mark_has_a_note() -> None:
 @pytest.mark.slow
 def test_every_command_in_the_notes_runs(harness: Harness) -> None:
     for command in re.findall(r"^\[\^\d+\]: `harness (.*)`$", committed(), re.M):
-        if "results/experiments" not in command:
-            harness(*shlex.split(command)).succeeded()
+        harness(*shlex.split(command)).succeeded()
 
 
 def test_a_note_gives_the_figures_of_its_sentence(harness: Harness) -> None:
@@ -86,19 +86,30 @@ def test_what_is_measured_is_told_from_what_is_predicted_and_two_points_are_call
 
 
 @pytest.mark.slow
-def test_findings_of_experiments_are_told_with_the_command_that_gives_them(harness: Harness, tmp_path: Path) -> None:
+def test_findings_of_experiments_are_told_with_the_command_that_gives_them(tmp_path: Path) -> None:
     finding = {"question": "Does it bind?", "answer": "cannot say", "because": "Two runs differ by 3 %."}
-    (tmp_path / "links").mkdir()
-    (tmp_path / "links" / "analysis.json").write_text(json.dumps({"experiment": "links", "findings": [finding]}))
-    assert harness("answers", "links", "-o", "page.md").succeeded().stdout == ""
+    (tmp_path / "analysis.json").write_text(json.dumps({"experiment": "links", "findings": [finding]}))
+    answers.main([str(tmp_path), "-o", str(tmp_path / "page.md")])
     text = (tmp_path / "page.md").read_text(encoding="utf-8")
     (line,) = (line for line in text.splitlines() if line.startswith("- Does it bind? **Cannot say.** Two runs differ"))
     number = re.findall(r"\[\^(\d+)\]", line)[0]
-    assert f"[^{number}]: `harness experiment links --analyse-only links`" in text
-    assert list(answers.analyses([], tmp_path)) == ["results/experiments/links"]
-    (tmp_path / "links" / "analysis.json").write_text("[]")
-    with pytest.raises(InvalidInput, match="is not what `harness experiment` writes"):
-        answers.analyses([str(tmp_path / "links")], tmp_path)
+    assert f"[^{number}]: `.venv/bin/python studies/links/analyse.py {tmp_path}`" in text
+
+
+def test_every_experiment_that_was_made_is_on_the_page_with_the_script_that_analyses_it() -> None:
+    found = answers.analyses([])
+    assert found.keys() == {"results/experiments/ps-bottleneck"}
+    for folder, analysis in found.items():
+        assert f"`.venv/bin/python studies/{analysis['experiment']}/analyse.py {folder}`" in committed()
+        assert (ROOT / "studies" / analysis["experiment"] / "analyse.py").is_file()
+
+
+def test_what_is_no_analysis_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"analysis.json: No such file"):
+        answers.analyses([str(tmp_path)])
+    (tmp_path / "analysis.json").write_text("[]")
+    with pytest.raises(InvalidInput, match=r"is not what an experiment's analyse.py writes"):
+        answers.analyses([str(tmp_path)])
 
 
 def test_what_the_measurements_do_not_bear_is_said() -> None:
@@ -112,20 +123,10 @@ def test_what_the_measurements_do_not_bear_is_said() -> None:
     )
 
 
-def test_bad_input_is_one_line(harness: Harness) -> None:
-    for arguments, told in {
-        ("--check", "gone.md"): "gone.md: No such file",
-        ("--check", "a.md", "-o", "b.md"): "--check: writes nothing",
-        ("nowhere",): "analysis.json: No such file",
-    }.items():
-        done = harness("answers", *arguments)
-        assert (done.code, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
-        assert told in done.stderr
-
-
 @pytest.mark.slow
-def test_an_outdated_page_is_said_with_the_command_that_mends_it(harness: Harness, tmp_path: Path) -> None:
+def test_an_outdated_page_is_said_with_the_command_that_mends_it(tmp_path: Path) -> None:
     (tmp_path / "old.md").write_text(committed().replace("Predicted", "Measured", 1))
-    done = harness("answers", "--check", "old.md")
-    assert done.code == 1
-    assert done.stderr == f"harness: old.md: is out of date; `{answers.COMMAND}` writes it anew\n"
+    with pytest.raises(HarnessError, match="is out of date") as refused:
+        answers.main(["--check", str(tmp_path / "old.md")])
+    assert str(refused.value) == f"{tmp_path / 'old.md'}: is out of date; `{answers.COMMAND}` writes it anew"
+    assert refused.value.exit_code == 1

@@ -1,0 +1,711 @@
+"""What bounds a step with parameter servers: the fullest server's network, or something else?
+
+    .venv/bin/python studies/ps-bottleneck/analyse.py RESULTS [--control DIR] [-o DIR]
+
+RESULTS are records of ``study.toml``, and ``--control`` those of ``control.toml``, the same points on links without a
+limit; or RESULTS is one folder with both, as ``limited`` and ``unlimited``. The page is printed, or written with its
+figures and data into DIR.
+
+The law that is put to the test: in a step every server sends its parameters to each worker on another node, and receives
+as many gradients. With throughput R for each direction of a node, and b the bytes of that on the fullest server,
+
+    step = max(forward, b / R) + max(backward, b / R)
+
+for ``parameter_server``, whose workers first get all parameters and then send all gradients. ``harness.predict`` has the
+law in full: it adds what of the compute a transfer has to wait for, and the two machines of ``distributed_replicated``,
+which gets a parameter back as soon as its gradient is sent. R is fitted to some points, and predicts the others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import pandas
+from scipy.optimize import minimize_scalar
+from scipy.special import stdtrit
+
+from harness import results
+from harness.core import backend as backends
+from harness.core.exchange import ServerExchange
+from harness.core.placement import bytes_per_server
+from harness.core.spec import RunSpec
+from harness.core.text import interval, plural
+from harness.errors import HarnessError, InvalidInput
+from harness.files import write_atomically
+from harness.predict.law import law
+from harness.predict.parameters import FORWARD_SHARE, Parameters
+from harness.predict.profile import profile
+from harness.report.page import static
+from harness.report.page.figures import Axis, Figure, Series, Style, decade_ticks, measured_ticks
+
+SERVERS = "parameter_server"
+CALIBRATION_NODES = (2, 4)  # with servers; without them two nodes say it all
+SAME_LOAD = 1.05  # servers whose bytes are closer than this are equally full
+MATTERS = 1.1  # a ratio of step times that is called a difference
+FLAT = 1.25  # growth from one size to twice that size which is called flat; a ring's is 1.17 from 4 to 8 nodes
+PREDICTED = 0.1  # an error of a predicted step that is not called a contradiction
+SERIAL = 1.5  # halfway between both directions at once (1) and one after the other (2)
+LAW = (
+    "step = max(forward, b / R) + max(backward, b / R), with b the bytes of other nodes' workers on the fullest server"
+)
+
+Answer = Literal["yes", "no", "cannot say"]
+# Seconds of a step, for a spec, the step of a single worker (s), and the throughput of an endpoint (bytes/s).
+Predictor = Callable[[RunSpec, float, float], float]
+
+
+# --- what was measured ---
+
+
+@dataclass(frozen=True)
+class MeasuredPoint:
+    """A spec with its step times in seconds, one for each repeat, and what is known of them. ``source`` is its record.
+
+    A step's time is taken from the repeat's throughput: it is the mean over the measured window of the slowest rank.
+    ``predicted_s`` is None where nothing predicts the point. ``fitted``: the throughput comes from this point and others.
+    ``unlimited_s`` is the same step on links without a limit, None where that was not measured.
+    """
+
+    spec: RunSpec
+    steps_s: tuple[float, ...]
+    source: str = ""
+    predicted_s: float | None = None
+    interval_s: tuple[float, float] | None = None
+    fitted: bool = False
+    unlimited_s: float | None = None
+
+    @property
+    def step_s(self) -> float:
+        return sum(self.steps_s) / len(self.steps_s)
+
+    @property
+    def servers(self) -> int:
+        return int(self.spec.options.get("ps", 0))
+
+    @property
+    def placement(self) -> str:
+        return str(self.spec.options.get("placement", ""))
+
+    @property
+    def transport(self) -> str:
+        """Servers and their workers talk over gRPC."""
+        return "grpc" if self.servers else str(self.spec.transport)
+
+    @cached_property
+    def held(self) -> list[int]:
+        """Bytes that each parameter server holds, by the real placement; nothing without servers."""
+        exchange = backends.backend(self.spec.backend).exchange
+        moved = exchange and exchange(self.spec)
+        return bytes_per_server(moved.pieces, moved.servers) if isinstance(moved, ServerExchange) else []
+
+    @property
+    def fullest(self) -> int:
+        """Bytes on the server that holds most; 0 without servers."""
+        return max(self.held, default=0)
+
+    @cached_property
+    def contender(self) -> str:
+        """What distributes the training: ``parameter_server``, ``horovod:tensorflow:mpi``, ``pytorch:gloo``."""
+        backend = backends.backend(self.spec.backend)
+        parts = [backend.name]
+        if len(backend.frameworks) > 1:
+            parts.append(str(self.spec.framework))
+        if len({*backend.transports, *backend.cuda_transports}) > 1:
+            parts.append(str(self.spec.transport))
+        return ":".join(parts)
+
+    @property
+    def label(self) -> str:
+        """``distributed_replicated, 8 nodes, 4 ps greedy``."""
+        servers = f", {self.servers} ps {self.placement}" if self.servers else ""
+        return f"{self.contender}, {plural(self.spec.nodes, 'node')}{servers}"
+
+    @property
+    def error(self) -> float | None:
+        """Predicted over measured, less one."""
+        return None if self.predicted_s is None else self.predicted_s / self.step_s - 1
+
+    def as_dict(self, folder: Path) -> dict[str, Any]:
+        """For scripts; the record is named as it lies from ``folder``."""
+        return {
+            "point": self.label,
+            "contender": self.contender,
+            "nodes": self.spec.nodes,
+            "ps": self.servers,
+            "placement": self.placement,
+            "repeats": len(self.steps_s),
+            "measured_s": self.step_s,
+            "interval_s": self.interval_s,
+            "predicted_s": self.predicted_s,
+            "error": self.error,
+            "fitted": self.fitted,
+            "fullest_server_bytes": self.fullest,
+            "without_limit_s": self.unlimited_s,
+            "source": os.path.relpath(self.source, folder),
+        }
+
+
+def measured(frame: pandas.DataFrame) -> list[MeasuredPoint]:
+    """The points of a DataFrame of ``results.load``: runs of the same spec are one point."""
+    points = []
+    for text, runs in frame.groupby("spec", sort=False):
+        steps_s = [
+            workers * batch / img_per_s
+            for values, workers, batch in zip(runs["values"], runs["workers"], runs["batch_size"], strict=True)
+            for img_per_s in values
+        ]
+        spec = RunSpec.model_validate(json.loads(str(text)))
+        points.append(MeasuredPoint(spec, tuple(steps_s), str(runs["source"].iloc[0])))
+    return points
+
+
+class Times(NamedTuple):
+    """How many times longer one step takes than another, with its 95 % confidence interval if that is known."""
+
+    value: float
+    limits: tuple[float, float] | None = None
+
+    def exceeds(self, limit: float) -> Answer:
+        """Whether it is more than ``limit``; "cannot say" if the limit lies within its interval."""
+        if self.limits is not None and self.limits[0] <= limit <= self.limits[1]:
+            return "cannot say"
+        return "yes" if self.value > limit else "no"
+
+    def at_most(self, limit: float) -> Answer:
+        opposite: dict[Answer, Answer] = {"yes": "no", "no": "yes", "cannot say": "cannot say"}
+        return opposite[self.exceeds(limit)]
+
+    def __str__(self) -> str:
+        return f"{self.value:.2f} {interval(self.limits)}".rstrip() + " times"
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How much repeats of one point differ: the standard deviation of the logarithms, pooled over all points.
+
+    Two or three repeats of one point alone say next to nothing about their spread; those of all points together do, if
+    they were measured alike, in turn on one system. Without any repeats ``freedom`` is 0 and no interval is known.
+    """
+
+    deviation: float
+    freedom: int
+
+    @classmethod
+    def of(cls, points: Iterable[MeasuredPoint]) -> Spread:
+        logs = [np.log(point.steps_s) for point in points]
+        freedom = sum(len(each) - 1 for each in logs)
+        squares = sum(float(((each - each.mean()) ** 2).sum()) for each in logs)
+        return cls(math.sqrt(squares / freedom) if freedom else math.nan, freedom)
+
+    def interval(self, point: MeasuredPoint) -> tuple[float, float] | None:
+        """The 95 % confidence interval of a point's step (s)."""
+        return self._around(point.step_s, 1 / len(point.steps_s))
+
+    def ratio(self, slow: MeasuredPoint, fast: MeasuredPoint) -> Times:
+        """How many times longer a step of ``slow`` takes."""
+        value = slow.step_s / fast.step_s
+        return Times(value, self._around(value, 1 / len(slow.steps_s) + 1 / len(fast.steps_s)))
+
+    def _around(self, value: float, share: float) -> tuple[float, float] | None:
+        if not self.freedom:
+            return None
+        factor = math.exp(float(stdtrit(self.freedom, 0.975)) * self.deviation * math.sqrt(share))
+        return float(value / factor), float(value * factor)
+
+
+def chosen(
+    points: Iterable[MeasuredPoint], contender: str, nodes: int | None = None, placement: str | None = None
+) -> list[MeasuredPoint]:
+    """The points of a contender, by default of any size and placement, by nodes and servers."""
+    alike = (
+        point
+        for point in points
+        if point.contender == contender and nodes in (None, point.spec.nodes) and placement in (None, point.placement)
+    )
+    return sorted(alike, key=lambda point: (point.spec.nodes, point.servers))
+
+
+def largest(points: Sequence[MeasuredPoint]) -> list[MeasuredPoint]:
+    """The points of the largest size that has several of them."""
+    sizes = [point.spec.nodes for point in points]
+    several = max((nodes for nodes in sizes if sizes.count(nodes) > 1), default=0)
+    return [point for point in points if point.spec.nodes == several]
+
+
+# --- the law ---
+
+
+def by_law(spec: RunSpec, step_s: float, rate: float) -> float:
+    """What ``harness.predict`` says that a step takes: its law, with no parameter but the throughput ``rate``."""
+    exchange = backends.backend(spec.backend).exchange
+    assert exchange is not None
+    parameters = Parameters(rate, forward_share=FORWARD_SHARE["cuda" if spec.device == "cuda" else "cpu"])
+    of_step = law(exchange(spec), profile(spec.model, spec.image_size))
+    return float(of_step.seconds(spec.nodes, spec.workers, step_s, parameters))
+
+
+def fitted_rate(points: Sequence[tuple[MeasuredPoint, float]], predict: Predictor) -> float:
+    """The throughput (bytes/s) that explains ``points`` best: least squares on the logarithm of the step time.
+
+    With each point comes its step on a single worker, in seconds.
+    """
+
+    def misfit(log_rate: float) -> float:
+        return sum(
+            math.log(predict(point.spec, single_s, math.exp(log_rate)) / point.step_s) ** 2
+            for point, single_s in points
+        )
+
+    # Where compute hides the network the misfit is flat: the search begins at what the network would have to be at least.
+    best = min(np.arange(math.log(1e5), math.log(1e12), 0.25), key=misfit)
+    return math.exp(minimize_scalar(misfit, bounds=(best - 0.5, best + 0.5), method="bounded").x)
+
+
+def single_step(point: MeasuredPoint, points: Sequence[MeasuredPoint]) -> float | None:
+    """Seconds of the step of a single worker: of the same contender, or of another one with the same framework."""
+    single = [other for other in points if other.spec.nodes == 1 and other.spec.framework == point.spec.framework]
+    single.sort(key=lambda other: other.contender != point.contender)
+    return single[0].step_s if single else None
+
+
+def calibration(points: Sequence[MeasuredPoint]) -> dict[str, list[tuple[MeasuredPoint, float]]]:
+    """By transport, the points that its throughput is fitted to, with their steps on a single worker (s)."""
+    by_transport: dict[str, list[tuple[MeasuredPoint, float]]] = {}
+    for point in points:
+        nodes = CALIBRATION_NODES if point.contender == SERVERS else CALIBRATION_NODES[:1]
+        whole = point.contender == SERVERS and point.placement == "greedy"
+        single_s = single_step(point, points)
+        if point.spec.nodes in nodes and (whole or not point.servers) and single_s is not None:
+            by_transport.setdefault(point.transport, []).append((point, single_s))
+    return dict(sorted(by_transport.items(), key=lambda item: item[0] != "grpc"))
+
+
+# --- the questions: each answer with its reason for people, and the figures that it rests on for scripts ---
+
+Answered = tuple[Answer, str, dict[str, float]]
+
+
+def servers_stop_helping(points: Sequence[MeasuredPoint], spread: Spread) -> Answered:
+    """Do more parameter servers stop helping once one holds little but the largest tensor?"""
+    alike = largest(chosen(points, SERVERS, placement="greedy"))
+    if len(alike) < 3:
+        return unknown("three counts of servers on the same nodes are needed")
+    last = alike[-1]
+    first = next(point for point in alike if point.fullest <= SAME_LOAD * last.fullest)
+    if first is last:
+        return unknown("the fullest server's load still falls at the largest count")
+    before, after = spread.ratio(alike[0], first), spread.ratio(first, last)
+    because = (
+        f"On {last.spec.nodes} nodes, from {alike[0].servers} to {first.servers} servers the fullest server's load falls "
+        f"{alike[0].fullest / first.fullest:.2f} times, and a step becomes {before} shorter; from "
+        f"{first.servers} to {last.servers} servers the load falls {first.fullest / last.fullest:.2f} times, and a step "
+        f"becomes {after} shorter, where servers that share the load would make it "
+        f"{last.servers / first.servers:.2f} times shorter."
+    )
+    halfway = math.sqrt(last.servers / first.servers)  # on a ratio's scale, between no gain and a gain in proportion
+    figures = {"from": first.servers, "to": last.servers}
+    return after.at_most(halfway), because, figures | {"speedup_before": before.value, "speedup_after": after.value}
+
+
+def partitioning_helps(points: Sequence[MeasuredPoint], spread: Spread) -> Answered:
+    """Does cutting tensors into slices restore scaling?"""
+    pairs = [
+        (whole, sliced)
+        for whole in chosen(points, SERVERS, placement="greedy")
+        for sliced in chosen(points, SERVERS, whole.spec.nodes, "partitioned")
+        if whole.servers == sliced.servers == whole.spec.nodes
+    ]
+    if not pairs:
+        return unknown("greedy and partitioned with a server on every node are needed")
+    whole, sliced = pairs[-1]
+    gain, load = spread.ratio(whole, sliced), whole.fullest / sliced.fullest
+    because = (
+        f"On {whole.spec.nodes} nodes with {whole.servers} servers a step with slices is {gain} shorter "
+        f"than with whole tensors; the fullest server holds {load:.2f} times less."
+    )
+    figures = {"speedup": gain.value, "bytes_ratio": load}
+    if len(pairs) > 1:
+        small_whole, small_sliced = pairs[0]
+        figures["growth_whole"] = whole.step_s / small_whole.step_s
+        figures["growth_sliced"] = sliced.step_s / small_sliced.step_s
+        because += (
+            f" From {small_whole.spec.nodes} to {whole.spec.nodes} nodes a step becomes "
+            f"{figures['growth_whole']:.2f} times longer with whole tensors, "
+            f"{figures['growth_sliced']:.2f} times with slices."
+        )
+    return gain.exceeds(MATTERS), because, figures
+
+
+def parity_matters(points: Sequence[MeasuredPoint], spread: Spread) -> Answered:
+    """Dealt in turn, are tensors served no faster by an even number of servers than by one server less?"""
+    dealt = largest(chosen(points, SERVERS, placement="round_robin"))
+    nodes = dealt[0].spec.nodes if dealt else 0
+    # A single server holds the same whatever the placement.
+    by_count = {point.servers: point for point in [*chosen(points, SERVERS, nodes, "greedy")[:1], *dealt]}
+    pairs = [(by_count[even - 1], by_count[even]) for even in sorted(by_count) if not even % 2 and even - 1 in by_count]
+    if not pairs:
+        return unknown("round_robin with an even number of servers and with one less is needed")
+    sentences, figures, answers = [], {}, set()
+    for odd, even in pairs:
+        slower = spread.ratio(even, odd)
+        answers.add(spread.ratio(odd, even).at_most(MATTERS))
+        figures[f"{even.servers}_over_{odd.servers}"] = slower.value
+        sentences.append(
+            f"{even.servers} servers take {slower} as long as {odd.servers} "
+            f"(the fullest holds {even.fullest / odd.fullest:.2f} times as much)"
+        )
+    return of_all(answers), f"On {nodes} nodes: {'; '.join(sentences)}.", figures
+
+
+def toolkits_are_flat(points: Sequence[MeasuredPoint], spread: Spread) -> Answered:
+    """Without servers, does a step take nearly as long on twice as many nodes?"""
+    sentences, figures, answers = [], {}, set()
+    for contender in sorted({point.contender for point in points if not point.servers}):
+        by_nodes = {point.spec.nodes: point for point in chosen(points, contender)}
+        most = max(by_nodes)
+        if most < 4 or most // 2 not in by_nodes:
+            continue
+        growth = spread.ratio(by_nodes[most], by_nodes[most // 2])
+        figures[contender] = growth.value
+        answers.add(growth.at_most(FLAT))
+        sentences.append(f"{contender} {growth} as long on {most} as on {most // 2} nodes")
+    if not sentences:
+        return unknown("a backend without servers on two sizes beyond 2 nodes is needed")
+    by_nodes = {p.spec.nodes: p for p in chosen(points, SERVERS, placement="greedy") if p.servers == 1}
+    if most in by_nodes and most // 2 in by_nodes:
+        growth = spread.ratio(by_nodes[most], by_nodes[most // 2])
+        figures["one_server"] = growth.value
+        sentences.append(f"with one parameter server {growth}")
+    return of_all(answers), f"A step takes: {'; '.join(sentences)}.", figures
+
+
+def directions_take_turns(points: Sequence[MeasuredPoint], spread: Spread, rates: dict[str, float]) -> Answered:
+    """Do a server's sending (parameters) and receiving (gradients) take turns in parameter_server?"""
+    # A step is compared with b / R for the R of toolkits, which send and receive at the same time: 2 if the directions take
+    # turns, 1 if they overlap. R of the servers' own transport would be fitted with the answer already in it.
+    rate, transport = max(((rate, name) for name, rate in rates.items() if name != "grpc"), default=(0.0, ""))
+    single = [point for point in points if point.servers == 1 and point.spec.nodes > 1]
+    if not rate or not any(point.contender == SERVERS for point in single):
+        return unknown("one server, and a toolkit on the same links, are needed")
+    sentences, figures, answers = [], {}, set()
+    for point in single:
+        shortest_s = (point.spec.nodes - 1) * point.fullest / rate
+        limits = spread.interval(point)
+        longer = Times(point.step_s / shortest_s, limits and (limits[0] / shortest_s, limits[1] / shortest_s))
+        figures[point.label] = longer.value
+        sentences.append(f"{point.label}: {longer}")
+        if point.contender == SERVERS:
+            answers.add(longer.exceeds(SERIAL))
+    because = (
+        f"In units of b / R, with the {rate / 1e6:.1f} MB/s that {transport} both sends and receives at once: "
+        f"{'; '.join(sentences)}. 1 is both directions at once, 2 is one after the other."
+    )
+    return answers.pop() if len(answers) == 1 else "cannot say", because, figures
+
+
+def law_holds(points: Sequence[MeasuredPoint]) -> Answered:
+    """Does the law predict the points that nothing was fitted to?"""
+    tested = [(point, point.error) for point in points if point.error is not None and not point.fitted]
+    if not tested:
+        return unknown("points beyond those that it is fitted to are needed")
+    wrong = []
+    for point, error in tested:
+        if abs(error) > PREDICTED:
+            left = f"; {point.unlimited_s or 0:.2f} s of its {point.step_s:.2f} s remain without a limit of the links"
+            wrong.append(f"{point.label} ({100 * error:+.0f} %{left if point.unlimited_s is not None else ''})")
+    because = f"{len(tested) - len(wrong)} of {len(tested)} points are predicted to within {100 * PREDICTED:.0f} %."
+    if wrong:
+        because += f" The measurements contradict it here: {'; '.join(wrong)}."
+    worst = max((error for _, error in tested), key=abs)
+    return "no" if wrong else "yes", because, {"points": len(tested), "beyond": len(wrong), "worst": worst}
+
+
+def unknown(lacking: str) -> Answered:
+    return "cannot say", f"Not measured: {lacking}.", {}
+
+
+def of_all(answers: set[Answer]) -> Answer:
+    """ "yes" and "cannot say" if all say so, "no" if one does."""
+    return answers.pop() if len(answers) == 1 else "no" if "no" in answers else "cannot say"
+
+
+# --- the analysis ---
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The answer to a question. ``because`` is for people; ``figures`` are what it rests on, for scripts."""
+
+    name: str
+    question: str
+    answer: Answer
+    because: str
+    figures: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """All that the page holds. ``rates`` are fitted throughputs in bytes/s, by transport."""
+
+    findings: tuple[Finding, ...]
+    rates: dict[str, float]
+    points: tuple[MeasuredPoint, ...]
+
+    def as_dict(self, folder: Path) -> dict[str, Any]:
+        return {
+            "experiment": "ps-bottleneck",
+            "findings": [asdict(finding) for finding in self.findings],
+            "throughput_bytes_per_s": self.rates,
+            "points": [point.as_dict(folder) for point in self.points],
+        }
+
+
+def analysed(frame: pandas.DataFrame, control: pandas.DataFrame | None = None, predict: Predictor = by_law) -> Analysis:
+    """The analysis of a DataFrame of ``results.load``. ``control`` holds the same points on links without a limit.
+
+    Raises InvalidInput when there is no run on a single node, from which the compute of all others is known.
+    """
+    points = measured(frame)
+    if not any(point.spec.nodes == 1 for point in points):
+        raise InvalidInput("ps-bottleneck: no results on one node; the law needs a step without a network")
+    # A single node's step is all compute, which varies in ways of its own: it says nothing about the others' spread.
+    spread = Spread.of(point for point in points if point.spec.nodes > 1)
+    known = calibration(points)
+    rates = {transport: fitted_rate(these, predict) for transport, these in known.items()}
+    used = [point for these in known.values() for point, _ in these]
+    unlimited = {_measurement(point): point.step_s for point in measured(control)} if control is not None else {}
+
+    def with_prediction(point: MeasuredPoint) -> MeasuredPoint:
+        single_s, several = single_step(point, points), point.spec.nodes > 1
+        predictable = several and single_s is not None and point.transport in rates
+        return replace(
+            point,
+            predicted_s=predict(point.spec, single_s or 0.0, rates[point.transport]) if predictable else None,
+            interval_s=spread.interval(point) if several else None,
+            fitted=point in used,
+            unlimited_s=unlimited.get(_measurement(point)),
+        )
+
+    ordered = sorted(points, key=lambda point: (point.contender, point.placement, point.spec.nodes, point.servers))
+    compared = tuple(map(with_prediction, ordered))
+    answers: dict[Callable[..., Answered], Answered] = {
+        servers_stop_helping: servers_stop_helping(points, spread),
+        partitioning_helps: partitioning_helps(points, spread),
+        parity_matters: parity_matters(points, spread),
+        toolkits_are_flat: toolkits_are_flat(points, spread),
+        directions_take_turns: directions_take_turns(points, spread, rates),
+        law_holds: law_holds(compared),
+    }
+    findings = tuple(Finding(asked.__name__, str(asked.__doc__), *answer) for asked, answer in answers.items())
+    return Analysis(findings, rates, compared)
+
+
+def _measurement(point: MeasuredPoint) -> tuple[str, ...]:
+    """What points with and without limited links have in common: everything but how long they were measured."""
+    left_out = ("warmup_steps", "steps", "repeats", "timeout_s")
+    return tuple(str(value) for name, value in point.spec if name not in left_out)
+
+
+# --- figures ---
+
+
+def figures(points: Sequence[MeasuredPoint]) -> list[Figure]:
+    """The figures that there are points for."""
+    drawn = (against_servers(points), against_nodes(points), against_predicted(points))
+    return [figure for figure in drawn if figure.series]
+
+
+def against_servers(points: Sequence[MeasuredPoint]) -> Figure:
+    nodes = max((point.spec.nodes for point in points if point.contender == SERVERS), default=0)
+    lines = {name: chosen(points, SERVERS, nodes, name) for name in ("greedy", "round_robin", "partitioned")}
+    series = tuple(measured_and_predicted(lines, lambda point: point.servers))
+    x, y = Axis("parameter servers", "linear", "count"), Axis("step time [s]", "linear", "count", from_zero=True)
+    title = f"A step on {nodes} nodes against the number of parameter servers"
+    return Figure("servers", title, "servers", x, y, series, BARS)
+
+
+def against_nodes(points: Sequence[MeasuredPoint]) -> Figure:
+    several = [point for point in points if point.spec.nodes > 1]
+    whole, sliced = (chosen(several, SERVERS, placement=placement) for placement in ("greedy", "partitioned"))
+    lines = {
+        "one server": [point for point in whole if point.servers == 1],
+        "a server per node, whole tensors": [point for point in whole if point.servers == point.spec.nodes],
+        "a server per node, slices": [point for point in sliced if point.servers == point.spec.nodes],
+    }
+    toolkits = sorted({point.contender for point in several if not point.servers})
+    lines |= {contender: chosen(several, contender) for contender in toolkits}
+    series = tuple(measured_and_predicted(lines, lambda point: point.spec.nodes))
+    sizes = (point.spec.nodes for line in lines.values() for point in line)
+    x = Axis("nodes", "log", "count", ticks=measured_ticks(sizes))
+    y = Axis("step time [s]", "log", "count", ticks=decade_ticks([y for line in series for y in line.y]))
+    return Figure("nodes", "A step against the number of nodes", "nodes", x, y, series, BARS)
+
+
+def against_predicted(points: Sequence[MeasuredPoint]) -> Figure:
+    series = []
+    for colour, contender in enumerate(sorted({point.contender for point in points})):
+        for fitted in (True, False):
+            alike = [point for point in points if point.contender == contender and point.fitted == fitted]
+            pairs = [(point.predicted_s, point.step_s) for point in alike if point.predicted_s is not None]
+            if pairs:
+                name = f"{contender}{', fitted' * fitted}"
+                x, y = zip(*pairs, strict=True)
+                series.append(Series(name, "accent", x, y, Style(colour, "circle", hollow=fitted), None))
+    times = [s for point in points if point.predicted_s is not None for s in (point.predicted_s, point.step_s)]
+    if times:
+        ends = (min(times), max(times))
+        series.append(Series("equal", "ideal", ends, ends, Style(None, "circle"), None))
+    x_axis, y_axis = (
+        Axis(f"{which} step time [s]", "log", "count", ticks=decade_ticks(times)) for which in ("predicted", "measured")
+    )
+    note = "Hollow markers: the points that the throughputs are fitted to. On the grey line both are equal."
+    return Figure("predicted", "Measured against predicted", "predicted", x_axis, y_axis, tuple(series), note)
+
+
+BARS = "Hollow markers and dashed lines: predicted by the law. Bars: 95 % confidence intervals."
+
+
+def measured_and_predicted(
+    lines: dict[str, list[MeasuredPoint]], at: Callable[[MeasuredPoint], int]
+) -> Iterable[Series]:
+    """Two series for each line: measured with intervals, and predicted."""
+    for colour, (name, points) in enumerate(lines.items()):
+        if points:
+            steps_s = [point.step_s for point in points]
+            low, high = zip(*(point.interval_s or (point.step_s, point.step_s) for point in points), strict=True)
+            style = Style(colour, "circle")
+            yield Series(name, "curve", tuple(map(at, points)), tuple(steps_s), style, None, low, high)
+        known = [(at(point), point.predicted_s) for point in points if point.predicted_s is not None]
+        if known:
+            style = Style(colour, "square", dash="dash", hollow=True)
+            x, y = zip(*known, strict=True)
+            yield Series(f"{name}, predicted", "curve", x, y, style, None)
+
+
+# --- the page ---
+
+TABLE: dict[str, Callable[[MeasuredPoint], str]] = {
+    "point": lambda point: point.label + " *" * point.fitted,
+    "repeats": lambda point: str(len(point.steps_s)),
+    "fullest server, MB": lambda point: f"{point.fullest / 1e6:.2f}" if point.servers else "",
+    "measured, s": lambda point: f"{point.step_s:.3f}",
+    "95 %": lambda point: interval(point.interval_s, 3),
+    "predicted, s": lambda point: "" if point.predicted_s is None else f"{point.predicted_s:.3f}",
+    "error": lambda point: "" if point.error is None else f"{point.error:+.1%}",
+    "no limit, s": lambda point: "" if point.unlimited_s is None else f"{point.unlimited_s:.3f}",
+}
+
+
+def page(analysis: Analysis, frame: pandas.DataFrame, note: str = "") -> str:
+    """The page as Markdown. ``note`` is added to where and when the runs were made."""
+    findings = [f"## {one.question}\n\n**{one.answer.capitalize()}.** {one.because}" for one in analysis.findings]
+    drawn = [f"![{figure.title}]({figure.name}.png)\n\n{figure.note}" for figure in figures(analysis.points)]
+    table = [TABLE, ["---", *["---:"] * (len(TABLE) - 1)]]
+    table += [[cell(point) for cell in TABLE.values()] for point in analysis.points]
+    parts = [
+        "# What bounds parameter servers",
+        "Made by `studies/ps-bottleneck/analyse.py`; every figure below is computed from the records in this folder. "
+        f"{_where(frame)} {note}".rstrip(),
+        "    harness study run studies/ps-bottleneck/study.toml --site SITE              # measures\n"
+        "    .venv/bin/python studies/ps-bottleneck/analyse.py RESULTS -o DIR            # makes this page",
+        f"The law: {LAW}. {_rates(analysis)}",
+        *findings,
+        "## Figures",
+        *drawn,
+        "## Every point",
+        "\n".join(f"| {' | '.join(row)} |" for row in table),
+        f"{_remarks(analysis.points)} The same as [CSV](points.csv) and [JSON](analysis.json).",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _where(frame: pandas.DataFrame) -> str:
+    """Where and when the runs were made, and by what."""
+    systems, processors, software = (sorted(set(frame[name])) for name in ("system", "processor", "software"))
+    days = sorted({min(frame["started"])[:10], max(frame["ended"])[:10]})
+    machines = f"{', '.join(systems)} ({', '.join(processors)})"
+    return f"{plural(len(frame), 'run')} on {machines}, {' to '.join(days)}, {'; '.join(software)}."
+
+
+def _rates(analysis: Analysis) -> str:
+    if not analysis.rates:
+        return "No throughput could be fitted."
+    rates = ", ".join(f"{rate / 1e6:.2f} MB/s over {transport}" for transport, rate in analysis.rates.items())
+    used = sum(point.fitted for point in analysis.points)
+    return f"R, fitted to the {plural(used, 'point')} marked * : {rates}."
+
+
+def _remarks(points: Sequence[MeasuredPoint]) -> str:
+    """How well the law does where it was not fitted, and which points the processors slow down."""
+    remarks = [
+        "Intervals are 95 % confidence intervals, with the spread of the repeats of all points of several nodes together."
+    ]
+    if errors := sorted(abs(point.error) for point in points if point.error is not None and not point.fitted):
+        remarks.append(
+            f"Over the {plural(len(errors), 'point')} that nothing was fitted to, the error is "
+            f"{errors[len(errors) // 2]:.1%} at the median and {errors[-1]:.1%} at most."
+        )
+    if any(point.unlimited_s is not None for point in points):
+        remarks.append(
+            "The last column is the same step on links without a limit: what the machine's processors take for it. "
+            "Where that is a large part of the step, the law, which knows of the network alone, says too little."
+        )
+    return " ".join(remarks)
+
+
+def write(analysis: Analysis, frame: pandas.DataFrame, folder: Path, note: str = "") -> None:
+    """Write the page, its figures and its data into ``folder``. Raises InvalidInput if that cannot be written."""
+    static.write(figures(analysis.points), folder, ("png",))
+    data = analysis.as_dict(folder)
+    table = pandas.DataFrame(data["points"])
+    limits = [point.interval_s or (None, None) for point in analysis.points]
+    at = list(table).index("interval_s")
+    table = table.drop(columns="interval_s")
+    table.insert(at, "low_s", [low for low, _ in limits])
+    table.insert(at + 1, "high_s", [high for _, high in limits])
+    try:
+        write_atomically(folder / "index.md", page(analysis, frame, note))
+        write_atomically(folder / "points.csv", table.to_csv(index=False))
+        write_atomically(folder / "analysis.json", json.dumps(data, indent=1) + "\n")
+    except OSError as error:
+        raise InvalidInput(f"{folder}: cannot be written: {error.strerror}") from None
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results", nargs="+", metavar="RESULTS", help="records, or folders with them")
+    parser.add_argument("--control", metavar="DIR", help="records of the same points on links without a limit")
+    parser.add_argument("--note", default="", metavar="TEXT", help="for the page, such as what the links' limit was")
+    parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="where to write the page  [default: print it]")
+    options = parser.parse_args(argv)
+    sources, control = options.results, options.control
+    kinds = [Path(sources[0]) / name for name in ("limited", "unlimited")]
+    if len(sources) == 1 and all(kind.is_dir() for kind in kinds):  # these must not be mixed
+        sources, control = [kinds[0]], control or kinds[1]
+    frame = results.load(sources)
+    if frame.empty:
+        raise InvalidInput(f"{', '.join(map(str, sources))}: no completed runs in there")
+    analysis = analysed(frame, results.load([control]) if control else None)
+    if options.output:
+        write(analysis, frame, options.output, options.note)
+        print(options.output / "index.md")
+    else:
+        print(page(analysis, frame, options.note), end="")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except HarnessError as error:
+        print(f"{Path(__file__).name}: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)

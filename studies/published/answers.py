@@ -1,0 +1,378 @@
+"""The page that answers the suite's question from published measurements: docs/answers.md.
+
+    .venv/bin/python studies/published/answers.py -o docs/answers.md
+    .venv/bin/python studies/published/answers.py --check docs/answers.md
+
+``answers.md.j2`` is the page; every figure in it is computed here. Each sentence has a footnote with the command that gives
+its figures. FOLDERS are those in which analyses of experiments were written, by default those in results/experiments.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import re
+import statistics
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jinja2
+import pandas
+
+from harness import results
+from harness.analysis import verdict as verdicts
+from harness.core.placement import bytes_per_server, place
+from harness.core.text import plural
+from harness.errors import HarnessError, InvalidInput
+from harness.files import write_atomically
+from harness.models import specification
+from harness.predict import curves, fitting, forecast
+from harness.predict.basis import basis
+from harness.predict.explain import HELPS, explain, partitioned, seconds, sentences, size
+from harness.predict.fitting import Fit, mean_error
+from harness.predict.forecast import Basis, Prediction, What
+from harness.predict.holdout import HeldOut, condition, hold_out
+from harness.predict.observations import Observation, groups, informative
+from harness.report.text import verdict as verdict_report
+
+ROOT = Path(__file__).parents[2]
+COMMAND = ".venv/bin/python studies/published/answers.py -o docs/answers.md"
+MODEL, BATCH = "inception3", 64
+DAINT, XLARGE, EIGHT, CORI = "Piz Daint XC50 P100", "EC2 p2.xlarge K80", "EC2 p2.8xlarge K80", "Cori KNL"
+SYSTEMS = (DAINT, XLARGE, EIGHT)
+TF_2017 = "TensorFlow 1.1.0"
+LARGE = (128, 256, 512)
+SEARCHED = (8, 16, 32, 64, 128)
+HELD_OUT = "workers>32"
+SLICE_BYTES = 2**20
+COUNTS = (1, 2, 3, 4, 8, 12, 40, 116)
+SERVERS, REPLICATED, HOROVOD = (
+    What(backend, MODEL, BATCH) for backend in ("parameter_server", "distributed_replicated", "horovod")
+)
+# What is compared on Daint, with the transport that its network is taken from.
+WAYS: dict[str, tuple[What, str | None]] = {
+    "servers": (SERVERS, None),
+    "slices": (partitioned(SERVERS), None),
+    "replicas": (REPLICATED, None),
+    "sliced replicas": (partitioned(REPLICATED), None),
+    "mpi": (HOROVOD, "mpi"),
+    "nccl": (HOROVOD, "nccl"),
+}
+# What is wanted of the law: the mean error on all sizes, and on those above 32 workers from the others.
+GOAL_ALL, GOAL_UNSEEN = 0.03, 0.05
+RISING = 0.6  # correlation of errors with the logarithm of the size
+
+
+class Footnotes:
+    """The commands that give the figures, each once, in the order of their first use."""
+
+    def __init__(self) -> None:
+        self.commands: list[str] = []
+
+    def __call__(self, command: str) -> str:
+        """The mark of ``command``."""
+        if command not in self.commands:
+            self.commands.append(command)
+        return f"[^{self.commands.index(command) + 1}]"
+
+
+class Searched(NamedTuple):
+    """A published search for the number of servers, and what the law says of all numbers. ``good`` are within 2 %."""
+
+    nodes: int
+    published: Observation
+    best: Prediction
+    good: list[int]
+    tried: int
+    predicted: float
+    short_by: float
+
+
+def page(frame: pandas.DataFrame, experiments: Mapping[str, Mapping[str, Any]] | None = None) -> str:
+    """The page as Markdown, from published results and from analyses of experiments (see ``analyses``).
+
+    Raises InvalidInput where ``frame`` lacks results that the page is about.
+    """
+    known = {(group.key.system, group.key.software): group for group in groups(frame)[0]}
+    note = Footnotes()
+
+    @cache
+    def fit(system: str, software: str = TF_2017) -> Fit:
+        if (system, software) not in known:
+            raise InvalidInput(f"no results of {system} with {software}, which the page is about; `reference` has them")
+        return fitting.fit(known[system, software])
+
+    def fit_over(transport: str) -> Fit:
+        """That of the Horovod runs over ``transport`` on Daint."""
+        for system, software in known:
+            key = known[system, software].key
+            if (key.system, key.transport, key.mechanism) == (DAINT, transport, "allreduce"):
+                return fit(system, software)
+        raise InvalidInput(f"no results of Horovod over {transport} on {DAINT}; `reference` has them")
+
+    @cache
+    def start_on(system: str, what: What, transport: str | None = None) -> Basis:
+        return basis(frame[frame["system"] == system], what, transport)
+
+    def start(way: str) -> Basis:
+        return start_on(DAINT, *WAYS[way])
+
+    def held_out(one: Fit) -> HeldOut | None:
+        return hold_out(one.group, condition(HELD_OUT))
+
+    def measured(workers: int, system: str = DAINT) -> Observation:
+        """The published run of 2017 on so many workers."""
+        return next(one for one in fit(system).group.observations if one.workers == workers)
+
+    def efficiency(workers: int, system: str = DAINT) -> float:
+        """The measured one, relative to one worker."""
+        one = measured(workers, system)
+        assert one.single_s is not None
+        return one.single_s / one.step_s
+
+    @cache
+    def best(way: str, nodes: int) -> Prediction:
+        return forecast.best(WAYS[way][0], start(way), [nodes])[0]
+
+    def at(way: str, nodes: int, ps: int) -> Prediction:
+        return forecast.at(WAYS[way][0], start(way), nodes, ps)
+
+    def gain(old: str, new: str, nodes: int) -> str:
+        """How much faster ``new`` is, each with its best number of servers."""
+        sides = [(WAYS[way][0], start(way), best(way, nodes).ps) for way in (old, new)]
+        value, low, high = forecast.gain(sides[0], sides[1], nodes)
+        return f"{value:.2f} × ({low:.2f} – {high:.2f})"
+
+    def gains(new: str) -> str:
+        return ", ".join(f"{gain('servers', new, nodes)} on {nodes} nodes" for nodes in LARGE) + "."
+
+    def search(nodes: int) -> Searched:
+        counts, steps = forecast.sweep(SERVERS, start("servers"), [nodes])
+        rates = nodes * BATCH / steps[:, 0]
+        good = [ps for ps, rate in zip(counts, rates, strict=True) if rate * HELPS >= rates.max()]
+        published = measured(nodes)
+        predicted = float(rates[counts.index(published.ps)])
+        short_by = 1 - predicted / float(rates.max())
+        return Searched(nodes, published, best("servers", nodes), good, len(counts), predicted, short_by)
+
+    def binding(nodes: int) -> str:
+        return sentences(explain(SERVERS, start("servers"), nodes, measured(nodes).ps))[0]
+
+    def explained(system: str) -> str:
+        """What binds the step on most devices, as a sentence."""
+        last = measured(128, system)
+        what = replace(
+            SERVERS if last.backend == SERVERS.backend else REPLICATED, devices_per_node=last.workers // last.nodes
+        )
+        text = sentences(explain(what, start_on(system, what), last.nodes, last.ps))[0]
+        return text if text[:2].isupper() else f"{text[0].upper()}{text[1:]}"
+
+    def remains(system: str) -> list[tuple[Observation, float]]:
+        return list(zip(informative(fit(system).group.observations), fit(system).errors, strict=True))
+
+    def rises(system: str) -> bool:
+        """Whether errors rise with the size, which is what a missing term looks like."""
+        sizes, errors = zip(*((math.log2(one.workers), error) for one, error in remains(system)), strict=True)
+        return statistics.correlation(sizes, errors) > RISING
+
+    def predict_note(backend: str, nodes: Sequence[int], more: str = "") -> str:
+        sizes = ",".join(map(str, nodes))
+        return note(f"harness predict --site daint --model {MODEL} --backend {backend} --nodes {sizes} {more}".rstrip())
+
+    def explain_note(nodes: int) -> str:
+        options = f"--site daint --model {MODEL} --backend parameter_server --nodes {nodes} --ps {measured(nodes).ps}"
+        return note(f"harness explain {options}")
+
+    def plan_note(backend: str, ps: int) -> str:
+        return note(f"harness run --backend {backend} --model {MODEL} --nodes {ps} --ps {ps} --dry-run")
+
+    tensors = specification(MODEL).tensors
+    total, tensor = sum(one.bytes for one in tensors), max(tensors, key=lambda one: one.bytes)
+    greedy, dealt = (
+        {ps: bytes_per_server(place(tensors, ps, strategy, SLICE_BYTES), ps) for ps in range(1, len(tensors) + 1)}
+        for strategy in ("greedy", "round_robin")
+    )
+    of_servers, over_mpi, over_nccl = [fit(system) for system in SYSTEMS], fit_over("mpi"), fit_over("nccl")
+    verdict = verdicts.verdict(frame[frame["system"] == DAINT])
+    cori_software = next((software for system, software in known if system == CORI), "")
+    in_no_order = replace(start("servers"), draws=None)
+    in_no_order = replace(in_no_order, parameters=replace(in_no_order.parameters, ordered=0.0))
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # noqa: S701 — Markdown
+    )
+    for function in (
+        *(fit, held_out, measured, efficiency, start, best, at, gain, gains, binding, explained, remains, rises),
+        *(predict_note, explain_note, plan_note, fitted_on, assumed, least_error, errors_of, worst, mean_error),
+        *(share, signed, times, two_digits, three_digits, count, cell, plural, size, seconds, fitting.left_one_out),
+    ):
+        environment.globals[function.__name__] = function
+    text = environment.get_template("answers.md.j2").render(
+        command=COMMAND.partition(" ")[2].partition(" ")[0],
+        note=note,
+        level=fitting.LEVEL,
+        helps=HELPS,
+        model=MODEL,
+        batch=BATCH,
+        large=LARGE,
+        systems=SYSTEMS,
+        tf_2017=TF_2017,
+        goal_all=GOAL_ALL,
+        goal_unseen=GOAL_UNSEEN,
+        verdict=verdict,
+        said=verdict_report.sentences(verdict),
+        contender=verdict_report.contender,
+        fit_mpi=over_mpi,
+        fit_nccl=over_nccl,
+        fits=[*of_servers, over_mpi, over_nccl],
+        met=sum(mean_error(one.errors) <= GOAL_ALL for one in of_servers),
+        cori=hold_out(fit(CORI, cori_software).group, condition("workers=128")),
+        tensor=tensor,
+        total_bytes=total,
+        counts=COUNTS,
+        greedy=greedy,
+        dealt=dealt,
+        enough_for=lambda factor: next(ps for ps in greedy if max(greedy[ps]) <= factor * tensor.bytes),
+        kernels_half=min(max(sum(dealt[ps][0::2]), sum(dealt[ps][1::2])) / total for ps in range(2, 13, 2)),
+        searches=[search(nodes) for nodes in SEARCHED],
+        lost=[longer for one in of_servers for _, longer in one.searches],
+        unordered=[forecast.best(partitioned(SERVERS), in_no_order, [nodes])[0] for nodes in LARGE],
+        experiments=experiments,
+    )
+    body, mark, notes = text.partition("\n[^1]: ")
+    return re.sub(r"(?<=\d)%", " %", body) + mark + notes
+
+
+# --- parts of sentences ---
+
+
+def fitted_on(fit: Fit) -> str:
+    runs = fit.group.observations
+    models = " and ".join(sorted({one.model for one in runs}))
+    sizes = [one.workers for one in runs]
+    return f"{plural(len(runs), 'run')} of {models} on {min(sizes)} to {max(sizes)} nodes, {fit.group.key.software}."
+
+
+def assumed(fit: Fit) -> str:
+    return ", ".join(one.quantity.name.replace("_", " ") for one in fit.estimates if not one.identified)
+
+
+def least_error(law: Sequence[float], seen: Sequence[Observation], tests: Sequence[Observation] | None = None) -> str:
+    """Which errs least: the law, or a curve that knows nothing of networks. Without ``tests``, on what was seen."""
+    means = curves.beside(law, seen, informative(seen) if tests is None else tests)
+    name = min(means, key=lambda each: means[each])
+    return f"{name}, {means[name]:.1%}"
+
+
+def errors_of(held: HeldOut) -> str:
+    return " and ".join(
+        f"{signed(error)} on {one.workers}" for one, error in zip(held.unseen, held.errors, strict=True)
+    )
+
+
+def worst(errors: Sequence[float]) -> float:
+    return max(errors, key=abs)
+
+
+def share(value: float, digits: int = 0) -> str:
+    return f"{value:.{digits}%}"
+
+
+def signed(value: float) -> str:
+    return f"{value:+.1%}".replace("-", "−")
+
+
+def times(ratio: float) -> str:
+    return f"{ratio:.2f} ×"
+
+
+def two_digits(value: float) -> str:
+    return f"{value:.2g}"
+
+
+def count(value: float) -> str:
+    return f"{value:,.0f}"
+
+
+def three_digits(value: float) -> str:
+    """Nobody predicts more."""
+    return f"{round(value, 2 - math.floor(math.log10(value))):,.0f}"
+
+
+def cell(one: Prediction) -> str:
+    servers = f", {one.ps} PS" if one.ps else ""
+    return f"{three_digits(one.img_per_s)} ({three_digits(one.low)} – {three_digits(one.high)}{servers})"
+
+
+# --- files ---
+
+
+def analyses(folders: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """What experiments found, by the folder that their pages are in; of all in results/experiments if none are given.
+
+    Raises InvalidInput for a folder without an analysis.
+    """
+    kept = [str(path.parent.relative_to(ROOT)) for path in ROOT.glob("results/experiments/*/analysis.json")]
+    known = {}
+    for folder in folders or sorted(kept):
+        file = ROOT / folder / "analysis.json"
+        try:
+            known[folder] = json.loads(file.read_text(encoding="utf-8"))
+            assert known[folder]["experiment"] and all(map(str, known[folder]["findings"]))
+        except OSError as error:
+            raise InvalidInput(f"{file}: {error.strerror}; the experiment's analyse.py writes it") from None
+        except (ValueError, LookupError, TypeError, AssertionError):
+            raise InvalidInput(f"{file}: is not what an experiment's analyse.py writes") from None
+    return known
+
+
+_NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
+
+
+def same(one: str, other: str) -> bool:
+    """Whether two pages say the same: equal words, and numbers equal to a unit of their last digit or half a per cent.
+
+    Least squares and random draws differ in their last digits from processor to processor.
+    """
+    words = _NUMBER.sub("#", one) == _NUMBER.sub("#", other)
+    return words and all(map(_close, _NUMBER.findall(one), _NUMBER.findall(other)))
+
+
+def _close(one: str, other: str) -> bool:
+    digits = max(len(text.partition(".")[2]) for text in (one, other))
+    values = [float(text.replace(",", "")) for text in (one, other)]
+    return bool(abs(values[0] - values[1]) <= max(1.01 * 10**-digits, 0.005 * max(values)))
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folders", nargs="*", metavar="FOLDER", help="with the analysis of an experiment")
+    action = parser.add_mutually_exclusive_group()
+    action.add_argument("-o", "--output", type=Path, metavar="FILE", help="file to write  [default: print]")
+    action.add_argument("--check", type=Path, metavar="FILE", help="exit with 1 if FILE is not what would be written")
+    options = parser.parse_args(argv)
+    text = page(results.load(["reference"], status=None), analyses(options.folders))
+    if options.check:
+        if not same(options.check.read_text(encoding="utf-8"), text):
+            raise HarnessError(f"{options.check}: is out of date; `{COMMAND}` writes it anew")
+    elif options.output:
+        write_atomically(options.output, text)
+    else:
+        print(text, end="")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except (HarnessError, OSError) as error:
+        print(f"{Path(__file__).name}: {error}", file=sys.stderr)
+        sys.exit(getattr(error, "exit_code", 2))
