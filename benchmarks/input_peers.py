@@ -1,6 +1,6 @@
 """How others load images for training: ``python input_peers.py torchvision|tf_cnn_benchmarks ARGUMENTS``.
 
-It serves as ``harness.worker.read_images`` does, in the same environment. ARGUMENTS is JSON: ``path``, ``threads``,
+It serves as ``harness.worker.read_images`` does, in the same environment. ARGUMENTS is JSON: ``path``, ``decoders``,
 ``batch_size``, ``image_size``, and for tf_cnn_benchmarks a ``checkout`` or null, and whether it gets ``our_crops``.
 """
 
@@ -58,7 +58,7 @@ class TorchvisionLike:
         return 0, 0, width, height
 
 
-def torchvision(path: str, threads: int, batch_size: int, image_size: int) -> Iterator[Any]:
+def torchvision(path: str, decoders: int, batch_size: int, image_size: int) -> Iterator[Any]:
     """The stock DataLoader, with its own collating."""
     from torch.utils.data import DataLoader, RandomSampler
 
@@ -66,11 +66,11 @@ def torchvision(path: str, threads: int, batch_size: int, image_size: int) -> It
 
     images = TorchvisionLike(read(path), image_size)
     endless = RandomSampler(images, replacement=True, num_samples=1 << 40)
-    return iter(DataLoader(images, batch_size, sampler=endless, num_workers=threads))
+    return iter(DataLoader(images, batch_size, sampler=endless, num_workers=decoders))
 
 
 def tf_cnn_benchmarks(
-    path: str, threads: int, batch_size: int, image_size: int, checkout: str | None, our_crops: bool = False
+    path: str, decoders: int, batch_size: int, image_size: int, checkout: str | None, our_crops: bool = False
 ) -> Iterator[Any]:
     """Its data set in a session, as it trains from it: float32 images in [-1, 1], bilinear, decoding only the crop.
 
@@ -83,11 +83,11 @@ def tf_cnn_benchmarks(
         tf.image.sample_distorted_bounding_box = tf.compat.v1.image.sample_distorted_bounding_box = _our_crop
     with tf.Graph().as_default():
         made = _theirs if checkout else _as_theirs
-        images = made(path, threads, batch_size, image_size, checkout)
+        images = made(path, decoders, batch_size, image_size, checkout)
         iterator = tf.compat.v1.data.make_initializable_iterator(images)
         # Something that needs the batch, without fetching it: as in training, it stays inside the session.
         taken = tf.group(*iterator.get_next())
-        session = tf.compat.v1.Session(config=tf.compat.v1.ConfigProto(intra_op_parallelism_threads=threads))
+        session = tf.compat.v1.Session(config=tf.compat.v1.ConfigProto(intra_op_parallelism_threads=decoders))
         session.run(iterator.initializer)
         run = session.make_callable(taken)
     return (run() for _ in repeat(None))
@@ -109,7 +109,7 @@ def _our_crop(shape: Any, **_: Any) -> tuple[Any, Any, None]:
     return tf.concat([pixels[:2], [0]], 0), tf.concat([pixels[2:], [-1]], 0), None
 
 
-def _theirs(path: str, threads: int, batch_size: int, image_size: int, checkout: str) -> Any:
+def _theirs(path: str, decoders: int, batch_size: int, image_size: int, checkout: str) -> Any:
     """With the options that are its defaults for ImageNet."""
     sys.path.insert(0, checkout)
     import datasets
@@ -133,11 +133,11 @@ def _theirs(path: str, threads: int, batch_size: int, image_size: int, checkout:
         subset="train",
         train=True,
         datasets_repeat_cached_sample=False,
-        num_threads=threads,
+        num_threads=decoders,
     )
 
 
-def _as_theirs(path: str, threads: int, batch_size: int, image_size: int, _: None) -> Any:
+def _as_theirs(path: str, decoders: int, batch_size: int, image_size: int, _: None) -> Any:
     """The same operators in the same order, for who has no checkout."""
     import tensorflow as tf
 
@@ -162,7 +162,7 @@ def _as_theirs(path: str, threads: int, batch_size: int, image_size: int, _: Non
         return resized * (1 / 127.5) - 1.0, tf.cast(found["image/class/label"], tf.int32)
 
     options = tf.data.Options()
-    options.threading.private_threadpool_size = threads
+    options.threading.private_threadpool_size = decoders
     return (
         tf.data.Dataset.list_files(f"{path}/train-*-of-*")
         .interleave(tf.data.TFRecordDataset, cycle_length=10, num_parallel_calls=10)
@@ -179,7 +179,7 @@ def _as_theirs(path: str, threads: int, batch_size: int, image_size: int, _: Non
 def _main() -> None:
     peer, arguments = sys.argv[1], json.loads(sys.argv[2])
     batches = {"torchvision": torchvision, "tf_cnn_benchmarks": tf_cnn_benchmarks}[peer](**arguments)
-    serve(batches, arguments["batch_size"], ahead=2 * arguments["threads"] + 2)
+    serve(batches, arguments["batch_size"], ahead=2 * arguments["decoders"] + 2)
     os._exit(0)
 
 

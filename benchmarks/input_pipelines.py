@@ -23,9 +23,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness import environments
-from harness.core.backend import backend
-from harness.datasets.bench import PIPELINES, Command, Speed, Turn, alternate, command
+from harness.datasets.bench import Turn, alternate, command, interpreter, summary
 from harness.worker.inputs import index
 
 PEERS = Path(__file__).with_name("input_peers.py")
@@ -46,12 +44,12 @@ def main() -> None:
         for layout in ("files", "shards"):
             indexes[layout] = Path(folder) / layout
             index.write(index.find(getattr(options, layout), "train"), indexes[layout])
-        turns = alternate(_commands(options, indexes), options.seconds, options.rounds, _told)
-    for name, found in turns.items():
-        speed = Speed.of(found)
+        turns = alternate(_commands(options, indexes), options.seconds, options.rounds, _progress)
+    for name, its_turns in turns.items():
+        speed = summary(its_turns)
         print(
-            f"{name:26} {speed.img_per_s:7.0f} img/s {speed.img_per_processor_s:7.0f} per core "
-            f"({speed.lowest:.0f} – {speed.highest:.0f})  {speed.processor_ms_per_image:.3f} ms per image"
+            f"{name:26} {speed['img_per_s']:7.0f} img/s {speed['img_per_processor_s']:7.0f} per core "
+            f"({speed['lowest']:.0f} – {speed['highest']:.0f})  {speed['processor_ms_per_image']:.3f} ms per image"
         )
     for ours, theirs in PAIRS:
         print(f"{ours} / {theirs}: {_ratios(turns[ours], turns[theirs])}")
@@ -66,7 +64,7 @@ def _ratios(ours: Sequence[Turn], theirs: Sequence[Turn]) -> str:
     return f"median ratio {statistics.median(ratios):.3f} (min {min(ratios):.3f}, max {max(ratios):.3f})"
 
 
-def _commands(options: argparse.Namespace, indexes: dict[str, Path]) -> dict[str, Command]:
+def _commands(options: argparse.Namespace, indexes: dict[str, Path]) -> dict[str, list[str]]:
     arguments = (options.threads, options.batch_size, options.image_size)
     return {
         "torch, files": command("torch", indexes["files"], *arguments),
@@ -78,7 +76,7 @@ def _commands(options: argparse.Namespace, indexes: dict[str, Path]) -> dict[str
     }
 
 
-def _tf_cnn_benchmarks(options: argparse.Namespace, our_crops: bool) -> Command:
+def _tf_cnn_benchmarks(options: argparse.Namespace, our_crops: bool) -> list[str]:
     return _peer(
         "tensorflow",
         "tf_cnn_benchmarks",
@@ -89,15 +87,13 @@ def _tf_cnn_benchmarks(options: argparse.Namespace, our_crops: bool) -> Command:
     )
 
 
-def _peer(pipeline: str, peer: str, options: argparse.Namespace, **arguments: str | bool | None) -> Command:
-    """A peer in the same environment, and with the same variables, as our pipeline."""
-    python = environments.require(backend(PIPELINES[pipeline]).environment(pipeline, "cpu"))
-    given = {"threads": options.threads, "batch_size": options.batch_size, "image_size": options.image_size}
-    env = command(pipeline, Path(), 1, 1, 1).env
-    return Command([str(python), str(PEERS), peer, json.dumps(given | arguments)], env)
+def _peer(framework: str, peer: str, options: argparse.Namespace, **arguments: str | bool | None) -> list[str]:
+    """A peer in the same environment as our pipeline."""
+    common = {"decoders": options.threads, "batch_size": options.batch_size, "image_size": options.image_size}
+    return [str(interpreter(framework)), str(PEERS), peer, json.dumps(common | arguments)]
 
 
-def _told(name: str, round_: int) -> None:
+def _progress(name: str, round_: int) -> None:
     print(f"\r\x1b[2K{name}: turn {round_}", end="\r", file=sys.stderr, flush=True)
 
 

@@ -1,4 +1,4 @@
-"""Data sets: made for trials, converted, checked."""
+"""Data sets: made for trials, converted, checked, and how fast they are read."""
 
 from __future__ import annotations
 
@@ -7,40 +7,25 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from harness.cli.common import AS_JSON, signals_interrupt
-from harness.cli.data_bench import data_bench
-from harness.errors import HarnessError, InvalidInput, RunFailed
-
-if TYPE_CHECKING:
-    from harness.datasets.check import Findings
-    from harness.datasets.manifest import Manifest
+from harness.errors import Interrupted, InvalidInput, RunFailed
 
 PIXELS = click.IntRange(1, 4096)
 SEED = click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True)
 SHARDS = click.IntRange(1, 99_999)  # five digits, in the world of these files
 PATH = click.Path(path_type=Path)
-WORKERS = click.option(
-    "--workers", type=click.IntRange(1, 1024), metavar="NUMBER", help="processes  [default: one per core]"
+PROCESSES = click.option(
+    "--processes", type=click.IntRange(1, 1024), metavar="NUMBER", help="that decode  [default: one per core]"
 )
 QUIET = click.option("--quiet", is_flag=True, help="no progress")
-
-
-class Interrupted(HarnessError):
-    """The user has ended it, and it can go on."""
-
-    exit_code = 130
 
 
 @click.group()
 def data() -> None:
     """Make, convert and check data sets, and measure how fast they are read."""
-
-
-data.add_command(data_bench)
 
 
 @data.command("make")
@@ -70,7 +55,7 @@ def data_make(path: Path, images: int, classes: int, width: int, height: int, se
 @click.option("--class-names", type=PATH, metavar="FILE", help="lines `class<TAB>name` for image/class/text")
 @click.option("--skip-bad", is_flag=True, help="leave out images that cannot be decoded, and list them in the manifest")
 @SEED
-@WORKERS
+@PROCESSES
 @AS_JSON
 @QUIET
 def data_convert(
@@ -82,7 +67,7 @@ def data_convert(
     class_names: Path | None,
     skip_bad: bool,
     seed: int,
-    workers: int | None,
+    processes: int | None,
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -94,7 +79,7 @@ def data_convert(
     from harness.core.progress import CountLine
     from harness.datasets import convert, sources
 
-    processes = workers or len(os.sched_getaffinity(0))
+    processes = processes or _cores()
     classes, images = CountLine("classes listed", enabled=not quiet), CountLine("images", enabled=not quiet)
     with signals_interrupt(), _problems(source):
         try:
@@ -108,20 +93,7 @@ def data_convert(
             ) from None
         finally:
             images.clear()
-    if as_json:
-        click.echo(json.dumps({"path": str(target)} | manifest.summary(), indent=1))
-    else:
-        click.echo(_converted(manifest, target))
-
-
-def _converted(manifest: Manifest, target: Path) -> str:
-    lines = [f"{len(manifest.classes)} classes in {target}"]
-    for name, split in manifest.splits.items():
-        told = f"{split.images:,} images in {len(split.shards)} shards, {split.bytes / 1e6:,.1f} MB"
-        told += "".join(f"; {number} re-encoded from {was}" for was, number in split.reencoded.items())
-        told += f"; {len(split.skipped)} skipped, listed in manifest.json" if split.skipped else ""
-        lines.append(f"  {name:10} {told}")
-    return "\n".join(lines)
+    click.echo(json.dumps({"path": str(target)} | manifest.summary(), indent=1) if as_json else manifest.text(target))
 
 
 @data.command("check")
@@ -132,38 +104,106 @@ def _converted(manifest: Manifest, target: Path) -> str:
 @click.option(
     "--classes", type=click.IntRange(1), metavar="NUMBER", help="the highest label  [default: the manifest's, or 1000]"
 )
-@WORKERS
+@PROCESSES
 @AS_JSON
 @QUIET
-def data_check(path: Path, decode: bool, classes: int | None, workers: int | None, as_json: bool, quiet: bool) -> None:
+def data_check(
+    path: Path, decode: bool, classes: int | None, processes: int | None, as_json: bool, quiet: bool
+) -> None:
     """Look for damage in PATH: TFRecord shards, from here or elsewhere, or folders of images.
 
     In shards every record's checksum and every example is checked, in folders every image is decoded. Exits with 1 if
     anything is wrong.
     """
     from harness.core.progress import CountLine
+    from harness.core.text import plural
     from harness.datasets import check
 
-    processes = workers or len(os.sched_getaffinity(0))
     with signals_interrupt(), _problems(path):
         subject = check.subject(path, classes, decode)
         unit, per = ("MB", 1_000_000) if subject.shards else ("images", 1)
         line = CountLine(unit, per, enabled=not quiet)
         try:
-            findings = check.check(subject, processes, line.count)
+            findings = check.check(subject, processes or _cores(), line.count)
         finally:
             line.clear()
-    click.echo(json.dumps(findings.as_json(), indent=1) if as_json else _found(findings))
+    click.echo(json.dumps(findings.as_json(), indent=1) if as_json else findings)
     if findings.problems:
-        raise RunFailed(f"{findings.problems} problem{'s' * (findings.problems != 1)} in {path}")
+        raise RunFailed(f"{plural(findings.problems, 'problem')} in {path}")
 
 
-def _found(findings: Findings) -> str:
-    lines = [str(problem) for problem in findings.listed]
-    if unlisted := findings.problems - len(lines):
-        lines.append(f"… and {unlisted} more")
-    shards = f" in {findings.shards} shards" if findings.shards else ""
-    return "\n".join([*lines, f"{findings.images:,} images{shards} looked at"])
+@data.command("bench")
+@click.argument("path", type=PATH)
+@click.option("--pipeline", type=click.Choice(["all", "torch", "tensorflow"]), default="all", show_default=True)
+@click.option("--threads", type=click.IntRange(1, 1024), help="that decode at once  [default: one per core]")
+@click.option("--image-size", type=click.IntRange(16, 4096), default=224, show_default=True, help="pixels")
+@click.option("--batch-size", type=click.IntRange(1, 65536), default=64, show_default=True, help="images")
+@click.option(
+    "--seconds", type=click.FloatRange(0, 3600, min_open=True), default=5, show_default=True, help="of a turn"
+)
+@click.option("--rounds", type=click.IntRange(1, 1000), default=5, show_default=True, help="turns of each pipeline")
+@AS_JSON
+def data_bench(
+    path: Path,
+    pipeline: str,
+    threads: int | None,
+    image_size: int,
+    batch_size: int,
+    seconds: float,
+    rounds: int,
+    as_json: bool,
+) -> None:
+    """Measure how fast each framework reads the images at PATH, shards or folders, without training.
+
+    The pipelines take turns. What lies ready when a turn begins is not counted, and neither is a first turn of each.
+    """
+    from harness.core.progress import ProgressLine
+    from harness.core.text import plural
+    from harness.datasets import bench
+    from harness.report.text.table import table
+    from harness.worker.inputs import index
+
+    threads = threads or _cores()
+    frameworks = list(bench.FRAMEWORKS) if pipeline == "all" else [pipeline]
+    line = ProgressLine()
+
+    def show(name: str, turn: int) -> None:
+        if line.due():
+            line.show(f"{name}: turn {turn} of {rounds}" if turn else f"{name}: warming up")
+
+    with signals_interrupt(), _problems(path):
+        images = index.find(path, "train")
+        try:
+            turns = bench.compare(images, frameworks, threads, batch_size, image_size, seconds, rounds, show)
+        finally:
+            line.clear()
+    summaries = {name: bench.summary(its_turns) for name, its_turns in turns.items()}
+    if as_json:
+        settings = {"path": str(path), "images": len(images), "threads": threads}
+        settings |= {"image_size": image_size, "batch_size": batch_size}
+        pipelines = {
+            name: summaries[name] | {"turns": [turn._asdict() for turn in its_turns]}
+            for name, its_turns in turns.items()
+        }
+        click.echo(json.dumps(settings | {"pipelines": pipelines}, indent=1))
+        return
+    rows = [
+        [
+            name,
+            f"{speed['img_per_s']:.0f}",
+            f"{speed['img_per_processor_s']:.0f}",
+            f"{speed['lowest']:.0f} – {speed['highest']:.0f}",
+            f"{speed['processor_ms_per_image']:.2f} ms",
+        ]
+        for name, speed in summaries.items()
+    ]
+    head = ["pipeline", "img/s", "per core", "lowest – highest", "processor time per image"]
+    click.echo(f"{plural(len(images), 'image')}, {image_size} px, batches of {batch_size}, {plural(threads, 'thread')}")
+    click.echo(table([head, *rows], right={1, 2, 3, 4}))
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0))
 
 
 @contextmanager

@@ -1,8 +1,8 @@
 """ImageNet's images as TFRecord shards, in the form and under the names that the TensorFlow world gives them.
 
-Controller side. All images are dealt to the shards before the first one is read, from a shuffle of the seed, so every
-shard can be written by itself: by any process, in any order, again after an interruption, and always with the same bytes.
-What is finished is in a journal, one line per shard; the manifest at the end is made from it.
+All images are dealt to the shards before the first one is read, from a shuffle of the seed, so every shard can be written
+by itself: by any process, in any order, again after an interruption, and always with the same bytes. What is finished is
+in a journal, one line per shard; the manifest at the end is made from it.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import warnings
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from itertools import accumulate
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import IO, NamedTuple
@@ -27,17 +27,20 @@ import google_crc32c
 import numpy as np
 
 from harness import __version__
-from harness.datasets import manifest, pool
+from harness.core.text import plural
+from harness.datasets import manifest, pool, sources
 from harness.datasets.manifest import Manifest
 from harness.datasets.photograph import Photograph, photograph
-from harness.datasets.sources import Images, Place, Source, shown
+from harness.datasets.sources import Source, shown
 from harness.errors import InvalidInput, RunFailed
 from harness.files import whole_file, write_atomically
 from harness.worker.inputs import tfrecord
 from harness.worker.inputs.errors import DataError
+from harness.worker.inputs.page_cache import Extent
+from harness.worker.inputs.shards import ShardIndex, name_of, offsets_file
 
 JOURNAL = ".convert.jsonl"
-PARTIAL = ".partial"  # how the name of a shard ends that is being written; it begins with a dot
+PARTIAL = ".*-of-*.*"  # shards that a process was writing when it was killed
 NAMED = 3  # bad images in the error
 
 
@@ -48,18 +51,9 @@ class Item(NamedTuple):
     """An image and what its example says of it."""
 
     name: str
-    place: Place
+    extent: Extent
     label: int
     text: str
-
-
-class Task(NamedTuple):
-    """A shard to write into ``folder``."""
-
-    folder: str
-    name: str
-    items: list[Item]
-    skip_bad: bool
 
 
 @dataclass(frozen=True)
@@ -94,24 +88,19 @@ class Plan:
 
     def names(self, split: str) -> list[str]:
         """The names of a split's shards."""
-        return [f"{split}-{shard:05}-of-{self.shards[split]:05}" for shard in range(self.shards[split])]
+        return [name_of(split, shard, self.shards[split]) for shard in range(self.shards[split])]
 
-    def deal(self, split: str) -> list[Sequence[int]]:
-        """The numbers of the images in each shard: of all once, and evenly."""
-        images, shards = len(self.source.splits[split]), self.shards[split]
+    def deal(self, split: str) -> Iterator[tuple[str, list[Item]]]:
+        """The name and the images of each shard: of all once, and evenly."""
+        images, shards = self.source.splits[split], self.shards[split]
         # Sorted by random() and not shuffled: of all of Random only that sequence is promised to stay the same.
         random = Random(f"{self.seed}/{split}")  # noqa: S311 - no secret
-        keys = [random.random() for _ in range(images)]
-        order = array("q", sorted(range(images), key=keys.__getitem__))
-        return [order[shard::shards] for shard in range(shards)]
-
-    def items(self, images: Images, numbers: Sequence[int]) -> list[Item]:
-        """The images of a shard, given their numbers."""
-        return [
-            Item(name, images.where(number), label, self.texts.get(self.source.classes[label - 1], ""))
-            for number in numbers
-            for name, label in [(images.names[number], images.labels[number])]
-        ]
+        keys = [random.random() for _ in range(len(images))]
+        order = array("q", sorted(range(len(images)), key=keys.__getitem__))
+        texts = ["", *(self.texts.get(name, "") for name in self.source.classes)]
+        for shard, name in enumerate(self.names(split)):
+            numbers = ((number, images.labels[number]) for number in order[shard::shards])
+            yield name, [Item(images.names[at], images.extent(at), label, texts[label]) for at, label in numbers]
 
 
 def plan(source: Source, shards: int, validation_shards: int | None, seed: int, texts: Mapping[str, str]) -> Plan:
@@ -129,7 +118,11 @@ def plan(source: Source, shards: int, validation_shards: int | None, seed: int, 
 
 
 def convert(
-    plan: Plan, folder: Path, workers: int, skip_bad: bool, progress: Callable[[int, int], None] = lambda done, of: None
+    plan: Plan,
+    folder: Path,
+    processes: int,
+    skip_bad: bool,
+    progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> Manifest:
     """Write the shards of ``plan`` that are not in ``folder`` yet, then the offsets of records and the manifest.
 
@@ -138,47 +131,38 @@ def convert(
     be read or written. Whatever happens, also KeyboardInterrupt, finished shards stay and nothing else has a shard's name.
     """
     with _journal(plan, folder) as (journal, finished):
-        for left in folder.glob(f".*{PARTIAL}"):
+        for left in folder.glob(PARTIAL):
             left.unlink()
         if not skip_bad:  # the images that were skipped may have been mended
             finished = {name: shard for name, shard in finished.items() if not shard.skipped}
         bad: list[tuple[str, str]] = []
-        of = sum(len(images) for images in plan.source.splits.values())
+        of = sum(map(len, plan.source.splits.values()))
         before = sum(len(shard.lengths) + len(shard.skipped) for shard in finished.values())
+        complete = [manifest.FILE_NAME, *map(offsets_file, plan.shards)]
+        if len(finished) == sum(plan.shards.values()) and all((folder / name).exists() for name in complete):
+            return manifest.read(folder)
 
-        def heard(shard: Written) -> None:
+        def keep(shard: Written) -> None:
             if shard.skipped and not skip_bad:
                 bad.extend(shard.skipped)
                 return
             finished[shard.name] = shard
             _append(journal, asdict(shard))
 
-        missing = sum(plan.shards.values()) - len(finished)
-        if missing:
-            tasks = _tasks(plan, folder, frozenset(finished), skip_bad)
-            pool.run(write, tasks, min(workers, missing), heard, lambda done: progress(before + done, of))
-        elif all((folder / name).exists() for name in [manifest.FILE_NAME, *map(offsets_file, plan.shards)]):
-            return manifest.read(folder)
+        done_before = frozenset(finished)
+        tasks = (task for split in plan.shards for task in plan.deal(split) if task[0] not in done_before)
+        pool.run(partial(write, folder, skip_bad), tasks, processes, keep, lambda done: progress(before + done, of))
         if bad:
-            raise RunFailed(_complaint(bad, of))
-        return _conclude(plan, folder, finished)
-
-
-def _tasks(plan: Plan, folder: Path, finished: frozenset[str], skip_bad: bool) -> Iterator[Task]:
-    for split, images in plan.source.splits.items():
-        for name, numbers in zip(plan.names(split), plan.deal(split), strict=True):
-            if name not in finished:
-                yield Task(str(folder), name, plan.items(images, numbers), skip_bad)
-
-
-def _complaint(bad: list[tuple[str, str]], of: int) -> str:
-    bad = sorted(bad)
-    more = f"; and {len(bad) - NAMED} more" if len(bad) > NAMED else ""
-    return (
-        f"{len(bad)} of {of} images cannot be converted: "
-        + "; ".join(f"{name}: {reason}" for name, reason in bad[:NAMED])
-        + f"{more}. Mend them, or leave them out with --skip-bad; the shards without them are finished and stay"
-    )
+            named = "; ".join(f"{name}: {reason}" for name, reason in sorted(bad)[:NAMED])
+            more = f"; and {len(bad) - NAMED} more" if len(bad) > NAMED else ""
+            raise RunFailed(
+                f"{len(bad)} of {plural(of, 'image')} cannot be converted: {named}{more}. Mend them, or leave them out "
+                f"with --skip-bad; the shards without them are finished and stay"
+            )
+        try:
+            return _conclude(plan, folder, finished)
+        except OSError as error:
+            raise RunFailed(f"cannot write {error.filename or folder}: {error.strerror}") from None
 
 
 @contextmanager
@@ -214,11 +198,8 @@ def _journal(plan: Plan, folder: Path) -> Iterator[tuple[IO[str], dict[str, Writ
             _append(journal, header)
         elif others := [key for key in header if begun.get(key) != header[key]]:
             raise InvalidInput(f"{folder} was begun with another choice of {', '.join(others)}; name a new folder")
-        yield journal, {shard.name: shard for shard in shards if _is_there(folder / shard.name, shard.bytes)}
-
-
-def _is_there(file: Path, size: int) -> bool:
-    return file.is_file() and file.stat().st_size == size
+        sizes = {file.name: file.stat().st_size for file in folder.iterdir() if file.is_file()}
+        yield journal, {shard.name: shard for shard in shards if sizes.get(shard.name) == shard.bytes}
 
 
 def _append(journal: IO[str], line: object) -> None:
@@ -232,127 +213,90 @@ def _append(journal: IO[str], line: object) -> None:
 
 
 def _conclude(plan: Plan, folder: Path, finished: Mapping[str, Written]) -> Manifest:
+    """Write the offsets of records, as ``tfrecord.scan`` would find them so that a run need not, and the manifest."""
     splits = {}
-    try:
-        for split in plan.source.splits:
-            shards = [finished[name] for name in plan.names(split)]
-            _write_offsets(folder / offsets_file(split), shards)
-            splits[split] = _split(shards)
-        found = Manifest(
-            schema="harness.data/1",
-            harness=__version__,
-            created=datetime.now(UTC).isoformat(timespec="seconds"),
-            source=shown(plan.source.path),
-            images=plan.source.digest(),
-            seed=plan.seed,
-            classes=[
-                manifest.Class(label=label, synset=shown(name), text=plan.texts.get(name, ""))
-                for label, name in enumerate(plan.source.classes, 1)
+    for split in plan.source.splits:
+        shards = [finished[name] for name in plan.names(split)]
+        counts = np.array([len(shard.lengths) for shard in shards], np.int64)
+        lengths = np.array([length for shard in shards for length in shard.lengths], np.int64)
+        with whole_file(folder / offsets_file(split)) as stream:
+            np.savez(stream, **ShardIndex(str(folder), plan.names(split), counts, lengths).arrays)  # type: ignore[arg-type]
+        splits[split] = manifest.ShardedSplit(
+            images=len(lengths),
+            bytes=sum(shard.bytes for shard in shards),
+            shards=[
+                manifest.Shard(name=shard.name, images=len(shard.lengths), bytes=shard.bytes, sha256=shard.sha256)
+                for shard in shards
             ],
-            splits=splits,  # type: ignore[arg-type]
+            reencoded=dict(sum((Counter(shard.reencoded) for shard in shards), Counter())),
+            skipped=[manifest.Skipped(image=name, reason=reason) for shard in shards for name, reason in shard.skipped],
         )
-        write_atomically(folder / manifest.FILE_NAME, found.model_dump_json(by_alias=True, indent=1) + "\n")
-    except OSError as error:
-        raise RunFailed(f"cannot write {error.filename or folder}: {error.strerror}") from None
-    return found
-
-
-def _split(shards: Sequence[Written]) -> manifest.Split:
-    return manifest.Split(
-        images=sum(len(shard.lengths) for shard in shards),
-        bytes=sum(shard.bytes for shard in shards),
-        shards=[
-            manifest.Shard(name=shard.name, images=len(shard.lengths), bytes=shard.bytes, sha256=shard.sha256)
-            for shard in shards
+    made = Manifest(
+        schema="harness.data/1",
+        harness=__version__,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        source=shown(plan.source.path),
+        images=plan.source.digest(),
+        seed=plan.seed,
+        classes=[
+            manifest.Class(label=label, synset=shown(name), text=plan.texts.get(name, ""))
+            for label, name in enumerate(plan.source.classes, 1)
         ],
-        reencoded=dict(sum((Counter(shard.reencoded) for shard in shards), Counter())),
-        skipped=[manifest.Skipped(image=name, reason=reason) for shard in shards for name, reason in shard.skipped],
+        splits=splits,  # type: ignore[arg-type]
     )
-
-
-def _write_offsets(file: Path, shards: Sequence[Written]) -> None:
-    """Where the records of a split are, as ``tfrecord.scan`` would find them: so that a run need not."""
-    lengths = [np.array(shard.lengths, np.int64) for shard in shards]
-    with whole_file(file) as stream:
-        np.savez(
-            stream,
-            counts=np.array([len(one) for one in lengths], np.int64),
-            offsets=np.concatenate([offsets(one) for one in lengths]),
-            lengths=np.concatenate(lengths),
-        )
-
-
-def offsets_file(split: str) -> str:
-    """The name of the file with the arrays ``counts`` (of records per shard), ``offsets`` and ``lengths`` of their data."""
-    return f"{split}.npz"
-
-
-def offsets(lengths: Sequence[int] | np.ndarray) -> np.ndarray:
-    """Where in a shard the data of its records begin, in bytes, given how long they are: int64 [images]."""
-    before = [0, *accumulate(length + tfrecord.OVERHEAD for length in lengths)][:-1]
-    return np.array(before, np.int64) + tfrecord.HEADER.size
+    write_atomically(folder / manifest.FILE_NAME, made.model_dump_json(by_alias=True, indent=1) + "\n")
+    return made
 
 
 # --- in the processes --------------------------------------------------------------------------------------------------
 
 
-def write(task: Task) -> Written:
-    """Write a shard: first under another name, which becomes its own when all of it is on the disk.
+class Unwanted(Exception):
+    """A shard lacks images that are bad, and must not be there."""
+
+
+def write(folder: Path, skip_bad: bool, task: tuple[str, list[Item]]) -> Written:
+    """Write a shard, given its name and its images.
 
     Without ``skip_bad`` an image that is bad ends the writing but not the reading, so that all of them are known; then
-    there is no shard. Raises RunFailed when a file cannot be read or written, ``pool.Stopped``.
+    there is no shard. Raises RunFailed when a file cannot be read or written, Interrupted.
     """
     warnings.simplefilter("ignore")  # Pillow's, of strange metadata
-    target = Path(task.folder, task.name)
-    partial = target.with_name(f".{task.name}{PARTIAL}")
+    name, items = task
     digest = hashlib.sha256()
+    size = 0
     lengths: list[int] = []
     reencoded: Counter[str] = Counter()
     skipped: list[tuple[str, str]] = []
     try:
-        with partial.open("wb") as file:
-            for item in task.items:
+        with suppress(Unwanted), whole_file(folder / name) as file:
+            for item in items:
                 pool.advance(1)
                 try:
                     image = photograph(_contents(item))
                 except ValueError as error:
                     skipped.append((shown(item.name), str(error)))
                     continue
-                if skipped and not task.skip_bad:
+                if skipped and not skip_bad:
                     continue
                 data = example(item, image)
                 record = tfrecord.record(data, google_crc32c.value)
-                file.write(record)
+                size += file.write(record)
                 digest.update(record)
                 lengths.append(len(data))
                 reencoded.update([image.was] if image.was else [])
-            file.flush()
-            os.fsync(file.fileno())
-            size = file.tell()
-        if not skipped or task.skip_bad:
-            partial.rename(target)
-            _synchronise(task.folder)
+            if skipped and not skip_bad:
+                raise Unwanted
     except OSError as error:
-        raise RunFailed(f"cannot write {target}: {error.strerror}") from None
-    finally:
-        partial.unlink(missing_ok=True)
-    return Written(task.name, size, digest.hexdigest(), lengths, dict(reencoded), skipped)
+        raise RunFailed(f"cannot write {folder / name}: {error.strerror}") from None
+    return Written(name, size, digest.hexdigest(), lengths, dict(reencoded), skipped)
 
 
 def _contents(item: Item) -> bytes:
     try:
-        return item.place.read()
+        return sources.read(item.extent)
     except OSError as error:  # the disk or the permissions: nothing that --skip-bad should make disappear
-        raise RunFailed(f"cannot read {shown(item.name)} in {shown(item.place.path)}: {error.strerror}") from None
-
-
-def _synchronise(folder: str) -> None:
-    """Make a new name in ``folder`` survive a crash of the machine."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        raise RunFailed(f"cannot read {shown(item.name)} in {shown(item.extent.path)}: {error.strerror}") from None
 
 
 def example(item: Item, image: Photograph) -> bytes:

@@ -1,4 +1,4 @@
-"""What a converted data set consists of: ``manifest.json``, schema ``harness.data/1``. Controller side."""
+"""What a converted data set consists of: ``manifest.json``, schema ``harness.data/1``."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field, ValidationError
 
+from harness.core.text import plural
+from harness.core.validation import mistake
 from harness.records.checks import Frozen
 from harness.worker.inputs.errors import DataError
 
@@ -30,7 +32,7 @@ class Skipped(Frozen):
     reason: str
 
 
-class Split(Frozen):
+class ShardedSplit(Frozen):
     """The shards of training or of validation; how many of their images were re-encoded, by what they were."""
 
     images: int
@@ -58,7 +60,7 @@ class Manifest(Frozen):
     images: str
     seed: int
     classes: list[Class]
-    splits: dict[Literal["train", "validation"], Split]
+    splits: dict[Literal["train", "validation"], ShardedSplit]
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
@@ -74,6 +76,16 @@ class Manifest(Frozen):
             },
         }
 
+    def text(self, folder: Path) -> str:
+        """What is in ``folder``, for people."""
+        lines = [f"{len(self.classes)} classes in {folder}"]
+        for name, split in self.splits.items():
+            line = f"{split.images:,} images in {plural(len(split.shards), 'shard')}, {split.bytes / 1e6:,.1f} MB"
+            line += "".join(f"; {count} re-encoded from {was}" for was, count in split.reencoded.items())
+            line += f"; {len(split.skipped)} skipped, listed in {FILE_NAME}" if split.skipped else ""
+            lines.append(f"  {name:10} {line}")
+        return "\n".join(lines)
+
 
 def read(folder: Path) -> Manifest:
     """The manifest in ``folder``. Raises DataError when it is not valid, FileNotFoundError when there is none."""
@@ -85,8 +97,6 @@ def read(folder: Path) -> Manifest:
     except OSError as error:
         raise DataError(f"cannot read {file}: {error.strerror}") from None
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise DataError(f"{file} is not a valid manifest: {where}: {first['msg']}") from None
+        raise DataError(f"{file} is not a valid manifest: {': '.join(mistake(error))}") from None
     except ValueError as error:  # neither JSON nor text
         raise DataError(f"{file} is not a valid manifest: {error}") from None

@@ -1,18 +1,17 @@
-"""Tasks spread over the cores of this machine, by processes that never outlive their purpose. Controller side."""
+"""Tasks spread over the cores of this machine, by processes that never outlive their purpose."""
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from multiprocessing import get_context, parent_process
-from threading import Thread
+from multiprocessing import get_context
 from typing import Any, TypeVar
 
-from harness.errors import RunFailed
+from harness.errors import Interrupted, RunFailed
+from harness.worker.parent import end_with_parent
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -24,26 +23,22 @@ SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 _shared: tuple[Any, Any] | None = None  # in a process of the pool: how far all tasks are, and whether to stop
 
 
-class Stopped(Exception):
-    """What a task is doing is not wanted any more."""
-
-
 def run(
     function: Callable[[Task], Result],
     tasks: Iterable[Task],
-    workers: int,
+    processes: int,
     finished: Callable[[Result], None],
     progress: Callable[[int], None],
 ) -> None:
-    """Compute ``function`` of every task in ``workers`` processes.
+    """Compute ``function`` of every task in ``processes``, or fewer if there are fewer tasks.
 
-    ``finished`` hears the results in the order in which they come; ``progress`` the sum of what the tasks told
+    ``finished`` hears the results in the order in which they come; ``progress`` the sum of what the tasks gave to
     ``advance``, several times a second. Raises what ``function`` raises, and RunFailed when a process was killed. However
-    it ends, by KeyboardInterrupt too, no process is left and every task has ended or was told so by ``advance``.
+    it ends, by KeyboardInterrupt too, no process is left and every task has ended or was stopped by ``advance``.
     """
     context = get_context("spawn")  # forking would copy whatever threads the caller has in whatever state they are
     done, stop = context.Value("q", 0), context.RawValue("b", 0)
-    pool = ProcessPoolExecutor(workers, context, _begin, (done, stop))
+    pool = ProcessPoolExecutor(processes, context, _begin, (done, stop))
     waiting: set[Future[Result]] = set()
 
     def collect(most: int) -> None:
@@ -59,7 +54,7 @@ def run(
         for task in tasks:
             with _blocked_signals():
                 waiting.add(pool.submit(function, task))
-            collect(AHEAD * workers - 1)
+            collect(AHEAD * processes - 1)
         collect(0)
     except BrokenProcessPool:
         raise RunFailed("a process was killed from outside, perhaps because there was no memory left") from None
@@ -69,11 +64,11 @@ def run(
 
 
 def advance(number: int) -> None:
-    """Tell, within a task, that ``number`` more of whatever is counted are done. Raises Stopped when the task shall end."""
+    """Count, within a task, ``number`` more of whatever is counted as done. Raises Interrupted when the task must end."""
     assert _shared, "only in a task of `run`"
     done, stop = _shared
     if stop.value:
-        raise Stopped
+        raise Interrupted("stopped")
     with done.get_lock():
         done.value += number
 
@@ -92,12 +87,4 @@ def _begin(done: Any, stop: Any) -> None:
     """The first thing that a process of the pool does."""
     global _shared
     _shared = done, stop
-    parent = parent_process()
-    assert parent
-
-    def end_with_parent() -> None:
-        # Processes of a pool wait for tasks in a pipe whose other end they hold open themselves.
-        parent.join()
-        os._exit(1)
-
-    Thread(target=end_with_parent, daemon=True).start()
+    end_with_parent()

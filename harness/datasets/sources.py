@@ -1,6 +1,6 @@
 """Where the images of a conversion come from: ImageNet's folders, or its tar files as they are downloaded.
 
-Controller side. Tar files are not unpacked: listing one tells where in it each image begins.
+Tar files are not unpacked: listing one says where in it each image begins.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ import tarfile
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 from harness.datasets import pool
 from harness.worker.inputs import index
 from harness.worker.inputs.errors import DataError
+from harness.worker.inputs.page_cache import Extent
 
 TRAIN, VALIDATION = "train", "validation"
 TRAIN_TAR, VALIDATION_TAR = "ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar"
@@ -29,7 +30,7 @@ LAYOUT = (
 
 
 @dataclass(frozen=True)
-class Images:
+class SourceImages:
     """The images of a split, ordered by class and file name.
 
     ``names`` are ``<class>/<file>``, ``labels`` are 1…C. The bytes of an image are those of the file ``root/<name>``; or,
@@ -45,29 +46,21 @@ class Images:
     def __len__(self) -> int:
         return len(self.names)
 
-    def where(self, image: int) -> Place:
+    def extent(self, image: int) -> Extent:
         """Where the bytes of an image are, given its number."""
         if self.offsets:
-            return Place(self.root, self.offsets[image], self.lengths[image])
-        return Place(os.path.join(self.root, self.names[image]), 0, None)  # noqa: PTH118 - a million times
+            return Extent(self.root, self.offsets[image], self.lengths[image])
+        return Extent(os.path.join(self.root, self.names[image]))  # noqa: PTH118 - a million times
 
 
-class Place(NamedTuple):
-    """Bytes of a file: the whole file where ``length`` is None."""
-
-    path: str
-    offset: int
-    length: int | None
-
-    def read(self) -> bytes:
-        """The bytes. Raises OSError, also when the file ends before them."""
-        with open(self.path, "rb", buffering=0) as file:  # noqa: PTH123
-            if self.length is None:
-                return file.read()
-            contents = os.pread(file.fileno(), self.length, self.offset)
-        if len(contents) < self.length:
-            raise OSError(0, "the file has become shorter", self.path)
-        return contents
+def read(extent: Extent) -> bytes:
+    """The bytes there. Raises OSError, also when the file ends before them."""
+    with open(extent.path, "rb", buffering=0) as file:  # noqa: PTH123
+        file.seek(extent.offset)
+        contents = file.read(extent.length)
+    if len(contents) < extent.length:
+        raise OSError(0, "the file has become shorter", extent.path)
+    return contents
 
 
 @dataclass(frozen=True)
@@ -76,7 +69,7 @@ class Source:
 
     path: str
     classes: Sequence[str]
-    splits: Mapping[str, Images]
+    splits: Mapping[str, SourceImages]
 
     def digest(self) -> str:
         """The SHA-256 of the names and labels of all images: the same for folders and for tar files of them."""
@@ -91,24 +84,24 @@ class Source:
 def find(
     path: Path,
     validation_labels: Path | None,
-    workers: int,
+    processes: int,
     progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> Source:
     """The images at ``path``. Where a split is there as a tar file and as a folder, the tar file is taken.
 
     ``validation_labels`` is a file with one class per line, in the order of the images in the validation tar. Listing the
-    training tar takes ``workers`` processes; ``progress`` hears how many of its classes are listed, and of how many. Raises
+    training tar takes ``processes``; ``progress`` hears how many of its classes are listed, and of how many. Raises
     DataError.
     """
     training_tar, validation_tar = path / TRAIN_TAR, path / VALIDATION_TAR
     if validation_labels and not validation_tar.is_file():
         raise DataError(f"--validation-labels is for {VALIDATION_TAR}, which is not in {path}")
     try:
-        training = _training(training_tar, workers, progress) if training_tar.is_file() else _folder(path)
-        classes = sorted({_class(name) for name in training.names})
-        if validation_tar.is_file():
-            return _source(path, classes, training, _validation(validation_tar, validation_labels, classes))
-        return _source(path, classes, training, _validation_folder(path, classes))
+        training = _training(training_tar, processes, progress) if training_tar.is_file() else _folder(path)
+        if not validation_tar.is_file():
+            return _with_validation_folder(path, training)
+        classes = _classes(training.names)
+        return _source(path, classes, training, _validation(validation_tar, validation_labels, classes))
     except (tarfile.TarError, EOFError) as error:
         raise DataError(f"a tar file in {path} is damaged or cut short: {error}") from None
     except OSError as error:
@@ -117,37 +110,41 @@ def find(
 
 def folders(path: Path) -> Source:
     """The images at ``path`` in ImageNet's folder layout. Raises DataError."""
-    training = _folder(path)
-    classes = sorted({_class(name) for name in training.names})
-    return _source(path, classes, training, _validation_folder(path, classes))
+    return _with_validation_folder(path, _folder(path))
 
 
-def _source(path: Path, classes: Sequence[str], training: Images, validation: Images | None) -> Source:
+def _source(path: Path, classes: Sequence[str], training: SourceImages, validation: SourceImages | None) -> Source:
     splits = {TRAIN: training} if validation is None else {TRAIN: training, VALIDATION: validation}
     return Source(str(path.absolute()), classes, splits)
 
 
-def _folder(path: Path) -> Images:
+def _folder(path: Path) -> SourceImages:
     try:
-        found = index.scan(path, sys.maxsize)
+        images = index.scan(path, sys.maxsize)
     except DataError as error:
         raise DataError(f"{str(error).partition(';')[0]}; {LAYOUT}") from None
-    return Images(found.root, found.paths, found.labels)
+    return SourceImages(images.root, images.paths, images.labels)
 
 
-def _validation_folder(path: Path, classes: Sequence[str]) -> Images | None:
-    """The images beside those for training. A folder of classes alone has none."""
-    there = [path / name for name in (VALIDATION, "val") if (path / name).is_dir()]
+def _with_validation_folder(path: Path, training: SourceImages) -> Source:
+    """With the images beside those for training. A folder of classes alone has none."""
+    classes = _classes(training.names)
+    there = [path / name for name in index.VALIDATION if (path / name).is_dir()]
     if not there or not ((path / TRAIN).is_dir() or (path / TRAIN_TAR).is_file()):
-        return None
+        return _source(path, classes, training, None)
     if len(there) > 1:
         raise DataError(f"{there[0]} and {there[1]} are both there; only one can hold the validation images")
-    found = _folder(there[0])
-    return Images(found.root, found.names, _labels([_class(name) for name in found.names], classes, there[0]))
+    images = _folder(there[0])
+    labels = _labels([_class(name) for name in images.names], classes, there[0])
+    return _source(path, classes, training, SourceImages(images.root, images.names, labels))
 
 
 def _class(name: str) -> str:
     return name.partition("/")[0]
+
+
+def _classes(names: Sequence[str]) -> list[str]:
+    return sorted({_class(name) for name in names})
 
 
 def _labels(names: Sequence[str], classes: Sequence[str], where: Path) -> Sequence[int]:
@@ -161,73 +158,55 @@ def _labels(names: Sequence[str], classes: Sequence[str], where: Path) -> Sequen
 # --- tar files ---------------------------------------------------------------------------------------------------------
 
 
-class Section(NamedTuple):
-    """A tar file within a tar file: that of a class."""
-
-    path: str
-    name: str
-    offset: int
-    end: int
+Member = tuple[str, int, int]  # an image in a tar file: its name, its first byte and its bytes
 
 
-class Member(NamedTuple):
-    """An image in a tar file: its name is ``<class>/<file>``."""
-
-    name: str
-    offset: int
-    length: int
-
-
-def _training(tar: Path, workers: int, progress: Callable[[int, int], None]) -> Images:
-    sections = [
-        Section(str(tar), Path(inner.name).stem, inner.offset_data, inner.offset_data + inner.size)
-        for inner in _members(str(tar))
-        if inner.name.endswith(".tar")
+def _training(tar: Path, processes: int, progress: Callable[[int, int], None]) -> SourceImages:
+    inner = [
+        (Path(member.name).stem, member.offset_data, member.offset_data + member.size)
+        for member in _members(str(tar))
+        if member.name.endswith(".tar")
     ]
-    if not sections:
+    if not inner:
         raise DataError(f"{tar} holds no tar files of classes, such as n01440764.tar; {LAYOUT}")
     images: list[Member] = []
-    pool.run(_listed, sections, min(workers, len(sections)), images.extend, lambda done: progress(done, len(sections)))
-    return _located(tar, images, sorted({_class(image.name) for image in images}))
+    listed = partial(_listed, str(tar))
+    pool.run(listed, inner, processes, images.extend, lambda done: progress(done, len(inner)))
+    return _located(tar, images, _classes([name for name, _, _ in images]))
 
 
-def _validation(tar: Path, labels: Path | None, classes: Sequence[str]) -> Images:
+def _validation(tar: Path, labels: Path | None, classes: Sequence[str]) -> SourceImages:
     if labels is None:
         raise DataError(
             f"{tar} does not say which class its images are of: give --validation-labels FILE with one class per line in "
             f"the images' order, such as the TensorFlow models' imagenet_2012_validation_synset_labels.txt"
         )
-    found = sorted(_images(_members(str(tar))))
-    named = lines_of(labels)
-    if len(named) != len(found):
-        raise DataError(f"{labels} has {len(named)} lines for the {len(found)} images of {tar}")
-    _labels(named, classes, labels)
-    members = [Member(f"{name}/{image.name}", *image[1:]) for name, image in zip(named, found, strict=True)]
-    return _located(tar, members, classes)
+    images, names = sorted(_images(_members(str(tar)))), lines_of(labels)
+    if len(names) != len(images):
+        raise DataError(f"{labels} has {len(names)} lines for the {len(images)} images of {tar}")
+    _labels(names, classes, labels)
+    members = [(f"{name}/{image}", *where) for name, (image, *where) in zip(names, images, strict=True)]
+    return _located(tar, members, classes)  # type: ignore[arg-type]
 
 
-def _located(tar: Path, images: Sequence[Member], classes: Sequence[str]) -> Images:
-    images = sorted(images, key=lambda image: image.name.split("/"))  # as folders and the files in them are
-    return Images(
-        str(tar.absolute()),
-        [image.name for image in images],
-        _labels([_class(image.name) for image in images], classes, tar),
-        array("q", [image.offset for image in images]),
-        array("q", [image.length for image in images]),
-    )
+def _located(tar: Path, images: Sequence[Member], classes: Sequence[str]) -> SourceImages:
+    names, offsets, lengths = zip(*sorted(images, key=lambda image: image[0].split("/")), strict=True)  # as in folders
+    labels = _labels([_class(name) for name in names], classes, tar)
+    return SourceImages(str(tar.absolute()), names, labels, array("q", offsets), array("q", lengths))
 
 
-def _listed(section: Section) -> list[Member]:
-    """The images of a class. Raises DataError; it is called in a pool."""
-    where = f"{section.path}: {section.name}.tar in it"
+def _listed(path: str, inner: tuple[str, int, int]) -> list[Member]:
+    """The images of a class, whose name, beginning and end in the tar file are ``inner``. Raises DataError. In a pool."""
+    name, begin, end = inner
+    where = f"{path}: {name}.tar in it"
     try:
-        images = [*_images(_members(section.path, section.offset, section.end))]
+        images = [(f"{name}/{image}", offset, length) for image, offset, length in _images(_members(path, begin, end))]
     except (tarfile.TarError, EOFError) as error:
         raise DataError(f"{where} is damaged or cut short: {error}") from None
     if not images:
         raise DataError(f"{where} holds no images (*.JPEG, *.jpg, *.jpeg)")
     pool.advance(1)
-    return [Member(f"{section.name}/{image.name}", *image[1:]) for image in images]
+    return images
 
 
 def _members(path: str, offset: int = 0, end: int | None = None) -> Iterator[tarfile.TarInfo]:
@@ -256,7 +235,7 @@ def _images(members: Iterator[tarfile.TarInfo]) -> Iterator[Member]:
     for member in members:
         name = member.name.rpartition("/")[2]
         if name.lower().endswith(index.SUFFIXES) and not name.startswith("."):
-            yield Member(name, member.offset_data, member.size)
+            yield name, member.offset_data, member.size
 
 
 # --- text --------------------------------------------------------------------------------------------------------------

@@ -1,12 +1,14 @@
-"""Reads images as fast as it can, whenever it is told for how long: ``python read_images.py ARGUMENTS``.
+"""Reads images as fast as it can, for as long as each line on stdin says: ``python read_images.py FRAMEWORK ARGUMENTS``.
 
-It runs in the backend's environment, like ``main.py``. ARGUMENTS is JSON: ``pipeline`` (torch or tensorflow), ``index`` (a
-file), ``threads``, ``batch_size``, ``image_size``. Each line on stdin is a number of seconds to read for, and is answered
-by a line of JSON on stdout: ``images``, and the seconds ``wall_s`` and ``processor_s`` that they took; or ``error``.
+It runs in a backend's environment, like ``main.py``. FRAMEWORK is the pipeline's: torch or tensorflow. ARGUMENTS is JSON:
+``index`` (a file), ``decoders``, ``batch_size``, ``image_size``. Each line on stdin is a number of seconds to read for, and
+is answered by a line of JSON on stdout: ``images``, and the seconds ``wall_s`` and ``processor_s`` that they took; or
+``error``.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys
@@ -57,36 +59,21 @@ def processor_s() -> float:
             # Behind the name: state, parent, …; user, system, and both of the children that it has waited for.
             parents[int(entry)], ticks[int(entry)] = int(fields[1]), sum(map(int, fields[11:15]))
     family = {os.getpid()}
-    while found := {process for process, parent in parents.items() if parent in family} - family:
-        family |= found
+    while children := {process for process, parent in parents.items() if parent in family} - family:
+        family |= children
     return sum(ticks[process] for process in family) / TICKS_PER_S
-
-
-def torch_batches(index: Any, threads: int, batch_size: int, image_size: int) -> Iterator[Any]:
-    """PyTorch's pipeline."""
-    from harness.worker.inputs.torch import batches
-
-    return batches(index, 0, 1, batch_size, image_size, seed=1, workers=threads)
-
-
-def tensorflow_batches(index: Any, threads: int, batch_size: int, image_size: int) -> Iterator[Any]:
-    """TensorFlow's pipeline."""
-    import tensorflow as tf
-
-    from harness.worker.inputs.tensorflow import dataset
-
-    tf.config.threading.set_intra_op_parallelism_threads(threads)
-    return iter(dataset(index, 0, 1, batch_size, image_size, seed=1, threads=threads))
 
 
 def _main() -> None:
     from harness.worker.inputs import index
 
-    arguments = json.loads(sys.argv[1])
-    make = {"torch": torch_batches, "tensorflow": tensorflow_batches}[arguments.pop("pipeline")]
-    batches = make(index.read(arguments.pop("index")), **arguments)
-    # PyTorch's workers have two batches each in hand, TensorFlow's prefetch two and decode another one.
-    serve(batches, arguments["batch_size"], ahead=2 * arguments["threads"] + 2)
+    framework, arguments = sys.argv[1], json.loads(sys.argv[2])
+    os.environ["TF_NUM_INTRAOP_THREADS"] = str(arguments["decoders"])
+    pipeline = importlib.import_module(f"harness.worker.inputs.{framework}")
+    images = index.read(arguments.pop("index"))
+    batches = pipeline.batches(images, rank=0, world=1, seed=1, **arguments)
+    # PyTorch's decoders have two batches each in hand, TensorFlow's prefetch two and decode another one.
+    serve(iter(batches), arguments["batch_size"], ahead=2 * arguments["decoders"] + 2)
     os._exit(0)
 
 

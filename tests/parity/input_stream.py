@@ -2,7 +2,7 @@
 
     python input_stream.py torch|tensorflow < cases.json
 
-A case holds the arguments of ``batches`` / ``dataset`` with ``index`` as a file, the number of ``batches`` to read at most,
+A case holds the arguments of ``batches`` with ``index`` as a file, the number of ``batches`` to read at most,
 and for some ``eager`` (TensorFlow only), ``evaluation``, and ``keep``, a file for all images. What was seen: per batch its
 labels and a digest of its pixels; of the last one shape, dtypes, range and means per channel; or the error; and what
 TensorFlow's ``find_bad_image`` finds in two epochs.
@@ -42,10 +42,10 @@ def torch_batches(index: Index, arguments: dict[str, Any]) -> Iterator[tuple[Any
 def tensorflow_batches(index: Index, arguments: dict[str, Any]) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
     import tensorflow as tf
 
-    from harness.worker.inputs.tensorflow import dataset, evaluation
+    from harness.worker.inputs.tensorflow import batches, evaluation
 
-    arguments["threads"] = max(arguments.pop("workers"), 1)
-    read = evaluation if arguments.pop("evaluation") else dataset
+    arguments["decoders"] = max(arguments["decoders"], 1)
+    read = evaluation if arguments.pop("evaluation") else batches
     if arguments.pop("eager", False):
         for images, labels in read(index, **arguments):
             yield images.numpy(), labels.numpy(), tensorflow_layout(images, labels)

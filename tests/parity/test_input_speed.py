@@ -20,7 +20,7 @@ def test_each_pipeline_is_measured_in_images_per_second_of_processor_time(harnes
         assert speed["img_per_s"] > 0
         assert speed["img_per_processor_s"] == pytest.approx(1e3 / speed["processor_ms_per_image"], rel=0.2)
     shown = harness("data", "bench", "set", "--pipeline", "torch", *settings).succeeded().stdout.splitlines()
-    assert shown[0] == "24 images, 32 px, batches of 4, 1 threads"
+    assert shown[0] == "24 images, 32 px, batches of 4, 1 thread"
     assert shown[-1].startswith("torch ")
 
 

@@ -95,7 +95,7 @@ BAD_SHARDS: dict[str, tuple[Callable[[bytes, int], bytes], str]] = {
 
 
 def case(index: Path, **changes: Any) -> dict[str, Any]:
-    defaults = {"rank": 0, "world": 1, "batch_size": 4, "image_size": 24, "seed": 5, "workers": 0, "batches": 5}
+    defaults = {"rank": 0, "world": 1, "batch_size": 4, "image_size": 24, "seed": 5, "decoders": 0, "batches": 5}
     return {"index": str(index)} | defaults | changes
 
 
@@ -165,7 +165,7 @@ def cases(root: Path) -> dict[str, dict[str, Any]]:
     cases = {
         "rank 0": case(numbered, world=2),
         "rank 1": case(numbered, world=2, rank=1),
-        "again": case(numbered, world=2, workers=2),
+        "again": case(numbered, world=2, decoders=2),
         "eager": case(numbered, world=2, eager=True),
         "other seed": case(numbered, world=2, seed=6),
         "whole": case(numbered, batches=3, batch_size=COUNT),
@@ -175,7 +175,7 @@ def cases(root: Path) -> dict[str, dict[str, Any]]:
         # two images, so that an epoch is half good.JPEG; sixteen crops and flips of the other
         cases[f"good {name}"] = case(one_image(root, name, contents), batch_size=2, batches=16)
     for name, (damaged, _) in BAD.items():
-        cases[f"bad {name}"] = case(one_image(root, name, damaged), workers=1 if name == "truncated" else 0)
+        cases[f"bad {name}"] = case(one_image(root, name, damaged), decoders=1 if name == "truncated" else 0)
         if damaged is None:
             (root / name / "class" / f"{name}.JPEG").unlink()
     (root / "folder" / "class" / "folder.JPEG").mkdir()
@@ -187,11 +187,11 @@ def shard_cases(root: Path) -> dict[str, dict[str, Any]]:
     root.mkdir()
     plain = sharded(root / "plain", images, 3)
     cases = {
-        "shards, rank 0": case(plain, world=2, batches=25, workers=2),
+        "shards, rank 0": case(plain, world=2, batches=25, decoders=2),
         "shards, rank 1": case(plain, world=2, batches=25, rank=1),
         "shards, eager": case(plain, world=2, batches=25, eager=True),
         "shards, evaluation 0": case(plain, world=2, batches=99, batch_size=16, evaluation=True),
-        "shards, evaluation 1": case(plain, world=2, batches=99, batch_size=16, rank=1, workers=1, evaluation=True),
+        "shards, evaluation 1": case(plain, world=2, batches=99, batch_size=16, rank=1, decoders=1, evaluation=True),
     }
     for name, (contents, label, _) in BAD_RECORDS.items():
         _, index = one_record(root / "records", name, image_record(f"{name}.JPEG", contents, label))

@@ -83,12 +83,12 @@ def tar(file: Path, contents: Mapping[str, bytes]) -> bytes:
     return file.read_bytes()
 
 
-def to_shards(source: Path, folder: Path, shards: int, *, workers: int = 1, **options: Any) -> manifest.Manifest:
+def to_shards(source: Path, folder: Path, shards: int, *, processes: int = 1, **options: Any) -> manifest.Manifest:
     """Convert as the command does."""
-    found = sources.find(source, options.pop("labels", None), workers)
+    found = sources.find(source, options.pop("labels", None), processes)
     skip_bad = options.pop("skip_bad", False)
     plan = convert.plan(found, shards, None, options.pop("seed", 1), options.pop("texts", {}))
-    return convert.convert(plan, folder, workers, skip_bad)
+    return convert.convert(plan, folder, processes, skip_bad)
 
 
 def examples(folder: Path, split: str = "train") -> list[dict[str, Any]]:
@@ -199,9 +199,9 @@ def test_the_manifest_and_the_offsets_are_what_is_there(converted: Path) -> None
 
 
 def test_shards_follow_from_the_seed_alone(source: Path, converted: Path, tmp_path: Path) -> None:
-    to_shards(source, tmp_path / "two", 4, workers=2, texts=TEXTS)
+    to_shards(source, tmp_path / "two", 4, processes=2, texts=TEXTS)
     assert shards_of(tmp_path / "two") == shards_of(converted)
-    to_shards(source, tmp_path / "other", 4, workers=2, texts=TEXTS, seed=2)
+    to_shards(source, tmp_path / "other", 4, processes=2, texts=TEXTS, seed=2)
     assert shards_of(tmp_path / "other").keys() == shards_of(converted).keys()
     assert shards_of(tmp_path / "other") != shards_of(converted)
 
@@ -300,10 +300,10 @@ def all_end(processes: Sequence[psutil.Process]) -> bool:
 
 
 def test_an_interrupted_and_killed_conversion_goes_on_to_the_same_shards(tmp_path: Path) -> None:
-    source, folder, asked = tmp_path / "many", tmp_path / "shards", ["--shards", "60", "--workers", "2"]
+    source, folder, asked = tmp_path / "many", tmp_path / "shards", ["--shards", "60", "--processes", "2"]
     for number in range(4):
         files(source, {f"{number}/{image}.jpg": noise(image) for image in range(900)})
-    to_shards(source, tmp_path / "undisturbed", 60, workers=2)
+    to_shards(source, tmp_path / "undisturbed", 60, processes=2)
 
     process = begin(source, folder, *asked)
     children = psutil.Process(process.pid).children(recursive=True)
@@ -312,7 +312,7 @@ def test_an_interrupted_and_killed_conversion_goes_on_to_the_same_shards(tmp_pat
     assert (process.returncode, said.count("\n")) == (130, 1)
     assert "no process is left running" in said and "the same command goes on" in said
     assert children and all_end(children)
-    assert not list(folder.glob("*.partial"))
+    assert not list(folder.glob(convert.PARTIAL))
 
     process = begin(source, folder, *asked)
     children = psutil.Process(process.pid).children(recursive=True)
@@ -326,11 +326,11 @@ def test_an_interrupted_and_killed_conversion_goes_on_to_the_same_shards(tmp_pat
         "nothing that is not whole has a shard's name"
     )
 
-    to_shards(source, folder, 60, workers=2)
+    to_shards(source, folder, 60, processes=2)
     assert shards_of(folder) == shards_of(tmp_path / "undisturbed")
     rewritten = [name for name, time_ns in times.items() if (folder / name).stat().st_mtime_ns != time_ns]
     assert len(rewritten) <= 2 * pool.AHEAD, "only what was not in the journal yet"
-    assert not [file for file in folder.iterdir() if file.name.endswith(convert.PARTIAL)]
+    assert not [file for file in folder.iterdir() if file.match(convert.PARTIAL)]
     assert check.check(check.subject(folder, None, False), 2).problems == 0
 
 
@@ -365,7 +365,7 @@ def test_another_conversion_in_the_same_folder_is_refused(source: Path, converte
 def test_bad_images_stop_a_conversion_unless_they_are_skipped_with_a_count(tmp_path: Path) -> None:
     good = {f"{name}/{image}.JPEG": noise(image) for name in "abcd" for image in range(10)}
     source = files(tmp_path / "source", good | {name: contents for name, (contents, _) in BAD.items()})
-    asked = ["data", "convert", "source", "out", "--shards", "12", "--workers", "1"]
+    asked = ["data", "convert", "source", "out", "--shards", "12", "--processes", "1"]
 
     done = run_harness(tmp_path, *asked)
     assert (done.code, done.stdout, done.stderr.count("\n")) == (1, "", 1)
@@ -634,7 +634,7 @@ def test_a_terminal_sees_how_far_it_is(source: Path, tmp_path: Path) -> None:
 def test_more_problems_than_anybody_reads_are_counted() -> None:
     findings = check.Findings()
     other = check.Findings()
-    other.add(*(check.Problem("shard", number, "bad") for number in range(check.LISTED + 5)))
+    other.add(*(check.Finding("shard", number, "bad") for number in range(check.LISTED + 5)))
     for _ in range(2):
         findings.merge(other)
     assert (findings.problems, len(findings.listed)) == (2 * check.LISTED + 10, check.LISTED)

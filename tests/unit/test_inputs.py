@@ -191,12 +191,12 @@ def test_the_shuffle_is_the_same_everywhere() -> None:
 
 def test_records_are_read_in_runs_of_one_shard_and_shuffled_among_hundreds() -> None:
     index = records(4000, 7)
-    group = next(groups(index, 0, 2, seed=1))
-    shards = np.searchsorted(index.firsts, group.pieces - [0, 1], "right")
+    _, pieces = next(groups(index, 0, 2, seed=1))
+    shards = np.searchsorted(index.firsts, pieces - [0, 1], "right")
     assert len(shards) == 16
     assert (shards[:, 0] == shards[:, 1]).all()
     assert len(set(shards[:, 0])) > 4
-    trained_on = shuffled(images_of(group.pieces), 0, 1)
+    trained_on = shuffled(images_of(pieces), 0, 1)
     assert 200 < len(trained_on) <= 256
     assert np.abs(np.diff(trained_on)).mean() > 500
 
@@ -334,7 +334,7 @@ def test_an_index_of_shards_knows_where_every_record_is_and_survives_its_file(tm
         for shard in range(4)
         for offset, length in tfrecord.scan(str(root / f"train-{shard:05}-of-00004"))
     ]
-    assert [index.record(image) for image in range(6)] == expected
+    assert [index.extent(image) for image in range(6)] == expected
     assert index.run(0, 3) == (expected[0][0], 12, 50 + 16 + 51 + 16 + 52)
 
 

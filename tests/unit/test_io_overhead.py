@@ -99,7 +99,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_a_file_is_forgotten_and_fetched(file: Path) -> None:
-    whole = [(str(file), 0, 0)]
+    whole = [page_cache.Extent(str(file))]
     page_cache.forget(whole)
     assert page_cache.cached_share(whole) == 0
     page_cache.fetch(whole)
@@ -107,7 +107,8 @@ def test_a_file_is_forgotten_and_fetched(file: Path) -> None:
 
 
 def test_a_part_of_a_file_is_looked_at_alone(file: Path) -> None:
-    first, last = (str(file), 100, 4096), (str(file), 7 << 20, 1 << 20)  # further apart than the kernel reads ahead
+    parts = (100, 4096), (7 << 20, 1 << 20)  # further apart than the kernel reads ahead
+    first, last = (page_cache.Extent(str(file), *part) for part in parts)
     page_cache.forget([first])
     page_cache.fetch([first])
     assert (page_cache.cached_share([first]), page_cache.cached_share([last])) == (1, 0)
@@ -115,4 +116,4 @@ def test_a_part_of_a_file_is_looked_at_alone(file: Path) -> None:
 
 def test_what_is_empty_has_no_share(tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
-    assert page_cache.cached_share([(str(tmp_path / "empty"), 0, 0)]) is None
+    assert page_cache.cached_share([page_cache.Extent(str(tmp_path / "empty"))]) is None

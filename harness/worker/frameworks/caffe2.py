@@ -127,7 +127,7 @@ class Caffe2Trainer(Learner):
     def evaluate(self) -> Evaluation:
         from harness.worker.inputs.torch import evaluation as validation
 
-        batches = validation(**self._job.evaluating(), workers=self._job.spec["data_threads"])
+        batches = validation(**self._job.evaluating(), decoders=self._job.spec["data_threads"])
         return evaluation((self._infer(images.contiguous().numpy()), labels.numpy()) for images, labels in batches)
 
     def statistics(self) -> Dict[str, np.ndarray]:
@@ -201,7 +201,7 @@ class Caffe2Trainer(Learner):
         if self._job.real_data:
             from harness.worker.inputs.torch import batches  # the package that brings Caffe2 brings PyTorch
 
-            stream = Waited(batches(**self._job.reading(), workers=self._job.spec["data_threads"]))
+            stream = Waited(batches(**self._job.reading(), decoders=self._job.spec["data_threads"]))
             self._waited = stream.seconds
             return ((images.contiguous().numpy(), labels.int().numpy()) for images, labels in stream)
         images, labels = self._job.synthetic_batch()

@@ -80,16 +80,16 @@ def synthetic(job: Job, device: int = 0) -> Tuple[np.ndarray, np.ndarray]:
 
 def image_files(job: Job, device: int = 0) -> Any:
     """A device's batches of real images, as a tf.data.Dataset in ``data_format``."""
-    from harness.worker.inputs.tensorflow import dataset
+    from harness.worker.inputs.tensorflow import batches
 
-    return _formatted(job, dataset(**job.reading(device), threads=job.spec["data_threads"]))
+    return _formatted(job, batches(**job.reading(device), decoders=job.spec["data_threads"]))
 
 
 def validation_files(job: Job) -> Any:
     """A worker's batches of validation images, as a finite tf.data.Dataset in ``data_format``."""
     from harness.worker.inputs.tensorflow import evaluation as validation
 
-    return _formatted(job, validation(**job.evaluating(), threads=job.spec["data_threads"]))
+    return _formatted(job, validation(**job.evaluating(), decoders=job.spec["data_threads"]))
 
 
 def _formatted(job: Job, batches: Any) -> Any:

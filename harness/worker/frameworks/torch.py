@@ -100,7 +100,7 @@ class TorchTrainer(Learner):
     def evaluate(self) -> Evaluation:
         from harness.worker.inputs.torch import evaluation as validation
 
-        batches = validation(**self._job.evaluating(), workers=self._job.spec["data_threads"])
+        batches = validation(**self._job.evaluating(), decoders=self._job.spec["data_threads"])
         self._module.eval()
         with torch.no_grad(), self._autocast:
             found = evaluation(
@@ -153,7 +153,7 @@ class TorchTrainer(Learner):
         if self._job.real_data:
             from harness.worker.inputs.torch import batches
 
-            stream = Waited(batches(**self._job.reading(), workers=self._job.spec["data_threads"]))
+            stream = Waited(batches(**self._job.reading(), decoders=self._job.spec["data_threads"]))
             self._waited = stream.seconds
             return ((images.to(self._device), labels.to(self._device)) for images, labels in stream)
         images, labels = self._job.synthetic_batch()

@@ -49,7 +49,7 @@ class ImageIndex:
 
     def extent(self, image: int) -> Extent:
         """The bytes of an image: all of its file."""
-        return self.path(image), 0, 0
+        return Extent(self.path(image))
 
     def chunks(self) -> np.ndarray:
         """Every image by itself, int64 [m, 2]: see ``order``."""
@@ -69,15 +69,15 @@ def find(path: Union[str, Path], split: str, num_classes: int = 1001) -> Index:
         return shards.find(root, split)
     if split == "train":
         return scan(root, num_classes)
-    held = [root / name for name in VALIDATION if (root / name).is_dir()]
-    if not (root / "train").is_dir() or not held:
+    validation = next((root / name for name in VALIDATION if (root / name).is_dir()), None)
+    if validation is None or not (root / "train").is_dir():
         raise DataError(
             f"no validation images in {root}; expected PATH/train/<class>/*.JPEG and PATH/val/<class>/*.JPEG"
         )
-    classes, found = _listed(root / "train", num_classes), _listed(held[0], num_classes)
-    if unknown := sorted(set(found) - set(classes)):
-        raise DataError(f"{held[0] / unknown[0]} is a class that {root / 'train'} does not have")
-    return _index(held[0], {name: found.get(name, []) for name in classes})
+    classes, images = _listed(root / "train", num_classes), _listed(validation, num_classes)
+    if unknown := sorted(set(images) - set(classes)):
+        raise DataError(f"{validation / unknown[0]} is a class that {root / 'train'} does not have")
+    return _index(validation, {name: images.get(name, []) for name in classes})
 
 
 def scan(path: Union[str, Path], num_classes: int = 1001) -> ImageIndex:
@@ -95,10 +95,8 @@ def scan(path: Union[str, Path], num_classes: int = 1001) -> ImageIndex:
 
 def _folder(path: Union[str, Path]) -> Path:
     root = Path(path).absolute()
-    if not root.exists():
-        raise DataError(f"{root} does not exist; {LAYOUT}")
     if not root.is_dir():
-        raise DataError(f"{root} is not a folder; {LAYOUT}")
+        raise DataError(f"{root} {'is not a folder' if root.exists() else 'does not exist'}; {LAYOUT}")
     return root
 
 
@@ -148,18 +146,14 @@ def write(index: Index, file: Union[str, Path]) -> None:
     """
     if isinstance(index, shards.ShardIndex):
         shards.write(index, Path(file))
-    else:
-        _write_text(index, Path(file))
-
-
-def _write_text(index: ImageIndex, file: Path) -> None:
+        return
     for name in itertools.chain([index.root], index.paths):
         if "\n" in name or "\t" in name:
             raise DataError(f"rename {name!r}: a tab or a newline in a file name cannot be indexed")
     lines = [MAGIC, f"root\t{index.root}", f"images\t{len(index)}"]
     lines += [f"{label}\t{path}" for label, path in zip(index.labels, index.paths)]
     # surrogateescape carries names that are not UTF-8; newline="\n" leaves a carriage return in a name alone.
-    with file.open("w", encoding="utf-8", errors="surrogateescape", newline="\n") as stream:
+    with Path(file).open("w", encoding="utf-8", errors="surrogateescape", newline="\n") as stream:
         stream.write("\n".join(lines) + "\n")
 
 
@@ -167,12 +161,10 @@ def read(file: Union[str, Path]) -> Index:
     """Read what ``write`` wrote. Raises DataError when the file is not an index, or is cut short."""
     with Path(file).open("rb") as stream:
         archive = stream.read(len(ZIP)) == ZIP
-    return shards.read(Path(file)) if archive else _read_text(Path(file))
-
-
-def _read_text(file: Path) -> ImageIndex:
-    with file.open(encoding="utf-8", errors="surrogateescape", newline="\n") as stream:
-        magic, *lines = stream.read().split("\n")  # not splitlines(), which also splits at exotic characters
+    if archive:
+        return shards.read(Path(file))
+    with Path(file).open(encoding="utf-8", errors="surrogateescape", newline="\n") as text:
+        magic, *lines = text.read().split("\n")  # not splitlines(), which also splits at exotic characters
     if magic != MAGIC:
         raise DataError(f"{file} is not an image index: its first line is not {MAGIC!r}")
     if len(lines) < 3 or len(lines) - 3 != int(lines[1].partition("\t")[2] or -1):  # root, images, …, after the last \n

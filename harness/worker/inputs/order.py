@@ -11,7 +11,7 @@ All of it follows from (chunks, rank, world, epoch, seed), so that every framewo
 from __future__ import annotations
 
 import itertools
-from typing import Iterator, NamedTuple, Protocol, Tuple
+from typing import Iterator, Protocol, Tuple
 
 import numpy as np
 
@@ -32,13 +32,6 @@ class Chunked(Protocol):
 
     def chunks(self) -> np.ndarray:
         """All chunks in order, int64 [m, 2]: the first image of each, and the one after its last."""
-
-
-class Group(NamedTuple):
-    """Images that are read together: those of ``pieces`` int64 [k, 2] (first image, and the one after the last)."""
-
-    epoch: int
-    pieces: np.ndarray
 
 
 def check_world(count: int, world: int) -> None:
@@ -127,13 +120,13 @@ def beyond(pieces: np.ndarray, chunk: int, done: int) -> Tuple[np.ndarray, int]:
     return pieces[passed * each :], done - int(ends[passed - 1] if passed else 0)
 
 
-def groups(images: Chunked, rank: int, world: int, seed: int, first_epoch: int = 0) -> Iterator[Group]:
-    """A rank's groups of epoch after epoch, without end."""
+def groups(images: Chunked, rank: int, world: int, seed: int, first_epoch: int = 0) -> Iterator[Tuple[int, np.ndarray]]:
+    """What a rank reads together, without end: an epoch, and pieces int64 [k, 2] of chunks in it."""
     chunks, pieces_each = images.chunks(), GROUP // images.chunk
     for epoch in itertools.count(first_epoch):
         pieces = epoch_pieces(chunks, rank, world, epoch, seed)
         for first in range(0, len(pieces), pieces_each):
-            yield Group(epoch, pieces[first : first + pieces_each])
+            yield epoch, pieces[first : first + pieces_each]
 
 
 def order(images: Chunked, rank: int, world: int, seed: int, done: int = 0) -> Iterator[Tuple[int, int]]:

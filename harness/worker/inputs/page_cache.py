@@ -9,12 +9,23 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-from typing import Iterable, Iterator, Optional, Sequence, Tuple
-
-Extent = Tuple[str, int, int]  # a file, where in it, and how many bytes; 0: to its end
+from contextlib import contextmanager
+from typing import Iterable, Iterator, NamedTuple, Optional, Sequence
 
 SAMPLED = 512  # extents that are looked at to tell how much is cached
 BLOCK = 1 << 20
+
+
+class Extent(NamedTuple):
+    """Bytes of a file: ``length`` of them from ``offset``; with a length of -1 all that follow, as in ``file.read``."""
+
+    path: str
+    offset: int = 0
+    length: int = -1
+
+    def end(self, size: int) -> int:
+        """Where it ends in a file of ``size`` bytes."""
+        return size if self.length < 0 else self.offset + self.length
 
 
 def forget(extents: Iterable[Extent]) -> None:
@@ -22,7 +33,7 @@ def forget(extents: Iterable[Extent]) -> None:
 
     Whole files, because the kernel drops nothing of a large folio of which a part is wanted still.
     """
-    for path in sorted({path for path, _, _ in extents}):
+    for path in sorted({extent.path for extent in extents}):
         with _opened(path) as descriptor:
             os.fsync(descriptor)  # what is not on the disk yet is not dropped
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -30,10 +41,10 @@ def forget(extents: Iterable[Extent]) -> None:
 
 def fetch(extents: Iterable[Extent]) -> None:
     """Read these bytes once."""
-    for path, offset, length in extents:
-        with _opened(path) as descriptor:
-            end = offset + length if length else os.fstat(descriptor).st_size
-            for at in range(offset, end, BLOCK):
+    for extent in extents:
+        with _opened(extent.path) as descriptor:
+            end = extent.end(os.fstat(descriptor).st_size)
+            for at in range(extent.offset, end, BLOCK):
                 os.pread(descriptor, min(BLOCK, end - at), at)
 
 
@@ -43,18 +54,18 @@ def cached_share(extents: Sequence[Extent]) -> Optional[float]:
     Since Linux 5.2 it tells those only who own a file or may write to it.
     """
     step = max(1, len(extents) // SAMPLED)
-    pages = [seen for extent in extents[::step] for seen in _pages(*extent)]
+    pages = [cached for extent in extents[::step] for cached in _pages(extent)]
     return sum(pages) / len(pages) if pages else None
 
 
-def _pages(path: str, offset: int, length: int) -> Iterator[bool]:
+def _pages(extent: Extent) -> Iterator[bool]:
     """For each page whether it is cached."""
-    with _opened(path) as descriptor:
+    with _opened(extent.path) as descriptor:
         status = os.fstat(descriptor)
-        if status.st_uid != os.geteuid() and not os.access(path, os.W_OK):
+        if status.st_uid != os.geteuid() and not os.access(extent.path, os.W_OK):
             return
-        begin = offset - offset % mmap.PAGESIZE
-        size = (offset + length if length else status.st_size) - begin
+        begin = extent.offset - extent.offset % mmap.PAGESIZE
+        size = extent.end(status.st_size) - begin
         if size <= 0:
             return
         libc = ctypes.CDLL(None, use_errno=True)
@@ -70,15 +81,11 @@ def _pages(path: str, offset: int, length: int) -> Iterator[bool]:
             libc.munmap(ctypes.c_void_p(at), ctypes.c_size_t(size))
 
 
-class _opened:
-    """``with _opened(path) as descriptor``: half of a million opens would be Python's file objects."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-
-    def __enter__(self) -> int:
-        self._descriptor = os.open(self._path, os.O_RDONLY)
-        return self._descriptor
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._descriptor)
+@contextmanager
+def _opened(path: str) -> Iterator[int]:
+    """A descriptor of a file: half of the time of a million opens would be Python's file objects."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)

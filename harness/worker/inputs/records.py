@@ -1,109 +1,78 @@
-"""The image in a record: read it, and say what is wrong with it. Standard library only; Python 3.9.
-
-Training needs three of the features that ImageNet's records have: ``image/encoded``, ``image/class/label`` and, for
-messages, ``image/filename``. Finding these alone, without copying what they hold, takes some microseconds.
-"""
+"""The image in a record: read it, and say what is wrong with it. Standard library only; Python 3.9."""
 
 from __future__ import annotations
 
 import os
-from collections import OrderedDict
 from contextlib import suppress
-from typing import Mapping, NamedTuple, Union
+from functools import lru_cache
+from typing import IO, Any, Mapping, Optional, Tuple
 
 from harness.worker.inputs import tfrecord
 from harness.worker.inputs.errors import BadImage
-from harness.worker.inputs.shards import Record
+from harness.worker.inputs.page_cache import Extent
 
-ENCODED, LABEL, FILENAME = b"image/encoded", b"image/class/label", b"image/filename"
-WANTED = frozenset((ENCODED, LABEL, FILENAME))
-OPEN_FILES = 128  # of a reader; a process may usually have 1024
-
-
-class Labelled(NamedTuple):
-    """An image as it is stored, with its label and where it comes from."""
-
-    encoded: bytes
-    label: int
-    place: str
+ENCODED, LABEL, FILENAME = "image/encoded", "image/class/label", "image/filename"
+OPEN_FILES = 128  # of a process, which may usually have 1024
 
 
-class Reader:
-    """Reads records of many shards, and keeps the files open that it read last. For one thread."""
+def read(record: Extent, num_classes: Optional[int]) -> Tuple[bytes, int, str]:
+    """The encoded image in a record, its label, and where it comes from.
 
-    def __init__(self) -> None:
-        self._files: OrderedDict[str, int] = OrderedDict()
-
-    def read(self, record: Record, num_classes: Union[int, None]) -> Labelled:
-        """The image in a record. Raises BadImage when there is none, or its label is not one of ``num_classes``.
-
-        The checksum of the data is not verified: in Python that takes longer than decoding them. See ``damage``.
-        """
-        begin = record.offset - tfrecord.HEADER.size
-        try:
-            stored = os.pread(self._file(record.path), tfrecord.HEADER.size + record.length, begin)
-            length = tfrecord.header_length(stored[: tfrecord.HEADER.size], record.path, begin)
-        except tfrecord.BadShard as error:
-            raise BadImage(place(record), error.reason) from error
-        except OSError as error:
-            raise BadImage(place(record), str(error.strerror)) from error
-        if length != record.length:
-            reason = f"a record of {length} bytes, where one of {record.length} was when the run began"
-            raise BadImage(place(record), reason)
-        if len(stored) < tfrecord.HEADER.size + length:
-            raise BadImage(place(record), f"the file is cut short in a record of {length} bytes")
-        return _labelled(memoryview(stored)[tfrecord.HEADER.size :], record, num_classes)
-
-    def will_need(self, run: Record) -> None:
-        """Tell the kernel to read ahead, so that records in any order are still read in one go."""
-        with suppress(OSError):  # whoever reads the records will say what is wrong
-            os.posix_fadvise(self._file(run.path), run.offset, run.length, os.POSIX_FADV_WILLNEED)
-
-    def close(self) -> None:
-        """Close all files."""
-        while self._files:
-            os.close(self._files.popitem()[1])
-
-    def _file(self, path: str) -> int:
-        if path in self._files:
-            self._files.move_to_end(path)
-        else:
-            self._files[path] = os.open(path, os.O_RDONLY)
-            if len(self._files) > OPEN_FILES:
-                os.close(self._files.popitem(last=False)[1])
-        return self._files[path]
-
-
-def _labelled(data: memoryview, record: Record, num_classes: Union[int, None]) -> Labelled:
-    """The image in the data of a record. Raises BadImage."""
+    Raises BadImage when there is none, or its label is not one of ``num_classes``. The checksum of the data is not
+    verified: in Python that takes longer than decoding them. See ``damage``.
+    """
+    begin = record.offset - tfrecord.HEADER.size
     try:
-        found = tfrecord.first_values(data, WANTED)
+        file = _opened(record.path)
+        stored = os.pread(file.fileno(), tfrecord.HEADER.size + record.length, begin)
+        length = tfrecord.header_length(stored[: tfrecord.HEADER.size], record.path, begin)
+    except tfrecord.BadShard as error:
+        raise BadImage(place(record), error.reason) from error
+    except OSError as error:
+        raise BadImage(place(record), str(error.strerror)) from error
+    if length != record.length:
+        reason = f"a record of {length} bytes, where one of {record.length} was when the run began"
+        raise BadImage(place(record), reason)
+    if len(stored) < tfrecord.HEADER.size + length:
+        raise BadImage(place(record), f"the file is cut short in a record of {length} bytes")
+    try:
+        features = tfrecord.parse(memoryview(stored)[tfrecord.HEADER.size :], (ENCODED, LABEL, FILENAME))
     except ValueError as error:
         raise BadImage(place(record), damage(record) or "the record is no tf.train.Example") from error
-    where, encoded, label = place(record, found), found.get(ENCODED), found.get(LABEL)
-    if not isinstance(encoded, memoryview) or not isinstance(label, int):
-        missing = LABEL if isinstance(encoded, memoryview) else ENCODED
-        raise BadImage(where, damage(record) or f"the record has no {missing.decode()}")
+    for name, kind in ((ENCODED, memoryview), (LABEL, int)):
+        if not features.get(name) or not isinstance(features[name][0], kind):
+            raise BadImage(place(record, features), damage(record) or f"the record has no {name}")
+    label = features[LABEL][0]
     if num_classes is not None and not 0 <= label < num_classes:
-        raise BadImage(where, f"label {label}, but the model has {num_classes} classes")
-    return Labelled(bytes(encoded), label, where)
+        raise BadImage(place(record, features), f"label {label}, but the model has {num_classes} classes")
+    return bytes(features[ENCODED][0]), label, place(record, features)
 
 
-def place(record: Record, found: Union[Mapping[bytes, object], None] = None) -> str:
-    """Where a record begins, and what its image is called if ``found`` says so."""
-    name = (found or {}).get(FILENAME)
-    named = f" ({bytes(name).decode(errors='replace')})" if isinstance(name, memoryview) else ""
+def will_need(run: Extent) -> None:
+    """Tell the kernel to read ahead, so that records in any order are still read in one go."""
+    with suppress(OSError):  # whoever reads the records will say what is wrong
+        file = _opened(run.path)
+        os.posix_fadvise(file.fileno(), run.offset, run.length, os.POSIX_FADV_WILLNEED)
+
+
+def place(record: Extent, features: Optional[Mapping[str, Any]] = None) -> str:
+    """Where a record begins, and what its image is called if ``features`` say so."""
+    names = (features or {}).get(FILENAME)
+    named = f" ({bytes(names[0]).decode(errors='replace')})" if names and isinstance(names[0], memoryview) else ""
     return f"{record.path} at byte {record.offset - tfrecord.HEADER.size}{named}"
 
 
-def damage(record: Record) -> Union[str, None]:
+def damage(record: Extent) -> Optional[str]:
     """What a record's checksum says about its data: None when they are as they were written. For a record that fails."""
+    file = _opened(record.path)
     try:
-        descriptor = os.open(record.path, os.O_RDONLY)
-        try:
-            tfrecord.read(descriptor, record.path, record.offset, record.length, tfrecord.crc32c)
-        finally:
-            os.close(descriptor)
+        tfrecord.read(file.fileno(), *record)
     except tfrecord.BadShard as error:
         return error.reason
     return None
+
+
+@lru_cache(OPEN_FILES)
+def _opened(path: str) -> IO[bytes]:
+    """The file. It is closed when it is forgotten and nobody holds it any more: so hold it while you read it."""
+    return open(path, "rb", buffering=0)  # noqa: PTH123

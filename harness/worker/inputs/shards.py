@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Dict, List, NamedTuple, Sequence, Tuple, Union
+from typing import Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -24,16 +24,20 @@ from harness.worker.inputs.page_cache import Extent
 
 CHUNK = 16  # records that are read one after the other: about 2 MB of photographs
 THREADS = 32  # that read headers: they wait for the file system, not for the processor
-NAME = re.compile(r"(train|validation)-(\d{5})-of-(\d{5})")
-NAMED_AS = "SPLIT-00000-of-00016"
+NAME = re.compile(r"(?P<split>.+)-(?P<number>\d{5})-of-(?P<of>\d{5})")
+SPLITS = ("train", "validation")
+
+Lengths = Tuple[np.ndarray, np.ndarray]  # how many records each shard has, and how long the data of each record are
 
 
-class Record(NamedTuple):
-    """Where the data of a record are: ``offset`` and ``length`` in bytes, without the record's header."""
+def name_of(split: str, number: int, of: int) -> str:
+    """How a shard is called."""
+    return f"{split}-{number:05}-of-{of:05}"
 
-    path: str
-    offset: int
-    length: int
+
+def offsets_file(split: str) -> str:
+    """The file beside a split's shards with the ``arrays`` of their index."""
+    return f"{split}.npz"
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +68,11 @@ class ShardIndex:
         offsets: np.ndarray = begins - np.repeat(starts, self.counts) + tfrecord.HEADER.size
         return offsets
 
+    @property
+    def arrays(self) -> Dict[str, np.ndarray]:
+        """What the file beside the shards holds."""
+        return {"counts": self.counts, "offsets": self.offsets, "lengths": self.lengths}
+
     def __len__(self) -> int:
         return len(self.lengths)
 
@@ -71,25 +80,21 @@ class ShardIndex:
         """Runs of records within one shard, int64 [m, 2]."""
         return order.chunks(self.counts, self.chunk)
 
-    def record(self, image: int) -> Record:
-        """Where an image is."""
+    def extent(self, image: int) -> Extent:
+        """Where the data of an image's record are, without the record's header."""
         shard = int(np.searchsorted(self.firsts, image, side="right")) - 1
         path = os.path.join(self.root, self.names[shard])  # noqa: PTH118 - a million times per epoch
-        return Record(path, int(self.offsets[image]), int(self.lengths[image]))
+        return Extent(path, int(self.offsets[image]), int(self.lengths[image]))
 
-    def run(self, begin: int, end: int) -> Record:
-        """Where a run of images of one shard is."""
-        first, last = self.record(begin), self.record(end - 1)
-        return Record(first.path, first.offset, last.offset + last.length - first.offset)
-
-    def extent(self, image: int) -> Extent:
-        """The bytes of an image."""
-        return self.record(image)
+    def run(self, begin: int, end: int) -> Extent:
+        """Where a run of images of one shard is, from the data of the first to those of the last."""
+        first, last = self.extent(begin), self.extent(end - 1)
+        return Extent(first.path, first.offset, last.offset + last.length - first.offset)
 
 
 def there_are(root: Path) -> bool:
     """Whether a folder holds shards, of either split."""
-    return any(NAME.fullmatch(file.name) for file in root.iterdir())
+    return any(match["split"] in SPLITS for file in root.iterdir() if (match := NAME.fullmatch(file.name)))
 
 
 def find(root: Path, split: str) -> ShardIndex:
@@ -100,57 +105,53 @@ def find(root: Path, split: str) -> ShardIndex:
     """
     names = _complete(root, split)
     sizes = np.array([(root / name).stat().st_size for name in names], np.int64)
-    known = _known(root / f"{split}.npz", sizes)
-    if known is None:
-        with ThreadPoolExecutor(THREADS) as pool:
-            scanned = list(pool.map(lambda name: [length for _, length in tfrecord.scan(str(root / name))], names))
-        known = _index(scanned)
-    counts, lengths = known
+    counts, lengths = _known(root / offsets_file(split), sizes) or _scanned([str(root / name) for name in names])
     if not len(lengths):
         raise DataError(f"the {len(names)} {split} shards in {root} hold no record")
     return ShardIndex(str(root), names, counts, lengths)
 
 
-def _index(scanned: List[List[int]]) -> Tuple[np.ndarray, np.ndarray]:
-    counts = np.array([len(lengths) for lengths in scanned], np.int64)
-    return counts, np.array([length for lengths in scanned for length in lengths], np.int64)
-
-
 def _complete(root: Path, split: str) -> List[str]:
     """The names of a split's shards, by number. Raises DataError unless they are one whole set."""
-    found: Dict[int, str] = {}
+    names: Dict[int, str] = {}
     totals = set()
     for name in sorted(file.name for file in root.iterdir()):
         match = NAME.fullmatch(name)
-        if match and match[1] == split:
-            totals.add(int(match[3]))
-            found[int(match[2])] = name
-    if not found:
-        raise DataError(f"no {split} shards in {root}; expected {NAMED_AS.replace('SPLIT', split)} and so on")
+        if match and match["split"] == split:
+            totals.add(int(match["of"]))
+            names[int(match["number"])] = name
+    if not names:
+        raise DataError(f"no {split} shards in {root}; expected {name_of(split, 0, 16)} and so on")
     if len(totals) > 1:
         counts = " and of ".join(map(str, sorted(totals)))
         raise DataError(f"{root} holds {split} shards of two sets: of {counts}; keep one set in a folder")
     total = totals.pop()
-    if missing := sorted(set(range(total)) - set(found)):
-        first = f"{split}-{missing[0]:05}-of-{total:05}"
+    if missing := sorted(set(range(total)) - set(names)):
         others = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        raise DataError(f"{root} lacks {first}{others}: {len(found)} of {total} shards are there")
-    if excess := sorted(set(found) - set(range(total))):
+        first = name_of(split, missing[0], total)
+        raise DataError(f"{root} lacks {first}{others}: {len(names)} of {total} shards are there")
+    if excess := sorted(set(names) - set(range(total))):
         raise DataError(
-            f"{root} holds {found[excess[0]]}, but the shards of a set of {total} end at number {total - 1}"
+            f"{root} holds {names[excess[0]]}, but the shards of a set of {total} end at number {total - 1}"
         )
-    return [found[number] for number in range(total)]
+    return [names[number] for number in range(total)]
 
 
-def _known(file: Path, sizes: np.ndarray) -> Union[Tuple[np.ndarray, np.ndarray], None]:
-    """Counts and lengths from the index that was written with the shards; None where it is not theirs."""
+def _scanned(paths: Sequence[str]) -> Lengths:
+    with ThreadPoolExecutor(THREADS) as pool:
+        shards = list(pool.map(lambda path: [length for _, length in tfrecord.scan(path)], paths))
+    counts = np.array([len(lengths) for lengths in shards], np.int64)
+    return counts, np.array([length for lengths in shards for length in lengths], np.int64)
+
+
+def _known(file: Path, sizes: np.ndarray) -> Optional[Lengths]:
+    """What the file beside the shards says; None where it is not theirs."""
     try:
-        with np.load(file, allow_pickle=False) as held:
-            counts, lengths = held["counts"].astype(np.int64), held["lengths"].astype(np.int64)
+        with np.load(file, allow_pickle=False) as arrays:
+            counts, lengths = arrays["counts"].astype(np.int64), arrays["lengths"].astype(np.int64)
     except (OSError, KeyError, ValueError, zipfile.BadZipFile):
         return None
-    fits = len(counts) == len(sizes) and counts.sum() == len(lengths) and (counts >= 0).all()
-    if not fits:
+    if len(counts) != len(sizes) or counts.sum() != len(lengths) or (counts < 0).any():
         return None
     ends = np.concatenate([[0], np.cumsum(lengths + tfrecord.OVERHEAD)])
     firsts = np.concatenate([[0], np.cumsum(counts)])
@@ -165,12 +166,8 @@ def write(index: ShardIndex, file: Path) -> None:
             root=np.array(index.root),
             names=np.array(index.names),
             counts=index.counts,
-            lengths=_smallest(index.lengths),
+            lengths=index.lengths.astype(np.uint32 if index.lengths.max() < 2**32 else np.int64),
         )
-
-
-def _smallest(lengths: np.ndarray) -> np.ndarray:
-    return lengths.astype(np.uint32) if lengths.max() < 2**32 else lengths
 
 
 def read(file: Path) -> ShardIndex:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from functools import partial
 from typing import Any, Callable, Iterable, Optional, Tuple, Union
 
@@ -19,6 +18,7 @@ from harness.worker.inputs import augmentation, jpeg, order, records, tfrecord
 from harness.worker.inputs.augmentation import MEAN, RATIOS, STD
 from harness.worker.inputs.errors import BadImage
 from harness.worker.inputs.index import ImageIndex, Index
+from harness.worker.inputs.records import ENCODED, LABEL
 from harness.worker.inputs.shards import CHUNK, ShardIndex
 
 JPEG = b"\xff\xd8\xff"
@@ -27,26 +27,25 @@ END = b"\xff\xd9"  # the marker that ends a JPEG
 PADDING = 4096  # bytes that may follow it
 GROUPS_AHEAD = 2  # that are read while the images of another are decoded
 READS = order.GROUP // CHUNK  # at once, of runs of records or of files
-ENCODED, LABEL = records.ENCODED.decode(), records.LABEL.decode()
 
 Tensors = Tuple[Any, ...]
 Signature = Tuple[Tuple[Any, Any], ...]  # dtypes and shapes
 
 
-def dataset(
+def batches(
     index: Index,
     rank: int,
     world: int,
     batch_size: int,
     image_size: int,
     seed: int,
-    threads: int,
+    decoders: int,
     num_classes: Optional[int] = None,
     done: int = 0,
 ) -> tf.data.Dataset:
     """A rank's batches without end: images float32 [N, H, W, 3], labels int64 [N], in static shapes.
 
-    They go on after the first ``done`` images of the rank. ``threads`` decode at once; the order is that of
+    They go on after the first ``done`` images of the rank. ``decoders`` are threads; the order is that of
     ``order.order``, and a crop depends on (seed, epoch, image) alone, so runs repeat. Raises DataError when there are
     fewer images than ranks. In graph mode use ``tf.compat.v1.data.make_initializable_iterator``, and place it on the task
     that built it: the shuffle is Python.
@@ -77,8 +76,8 @@ def dataset(
     # Not prefetched: shuffling the second epoch would disturb the first steps, which are measured.
     skipped = to_read(first_epoch)[1] if read else 0
     epochs = tf.data.Dataset.range(first_epoch, 2**31)
-    queued = _queued(batch_size, threads)
-    return _batched(_images(source, epochs.flat_map(groups), image_size, queued, skipped), batch_size, threads)
+    images = _images(source, epochs.flat_map(groups), image_size, batch_size, decoders, skipped)
+    return _batched(images, batch_size, decoders)
 
 
 def evaluation(
@@ -87,10 +86,10 @@ def evaluation(
     world: int,
     batch_size: int,
     image_size: int,
-    threads: int,
+    decoders: int,
     num_classes: Optional[int] = None,
 ) -> tf.data.Dataset:
-    """A rank's share of all images, once, in order, cropped in the middle: batches as those of ``dataset``.
+    """A rank's share of all images, once, in order, cropped in the middle: batches as those of ``batches``.
 
     Every rank has the same number of them: where its images end, labels are -1 and images are zero.
     """
@@ -98,22 +97,23 @@ def evaluation(
     padding = -(-order.longest_share(len(index), world) // batch_size) * batch_size - (end - begin)
     source = _source(index, num_classes)
     pieces = _python(lambda _: [order.cut(index.chunks(), begin, end)], PIECES)
-    describe = _python(lambda pieces: source.described(pieces, slice(None)), source.signature)
     groups = (
         tf.data.Dataset.range(1)
         .flat_map(lambda number: tf.data.Dataset.from_tensor_slices(*pieces(number)))
         .batch(order.GROUP // index.chunk)
-        .map(describe)
+        .map(_python(lambda pieces: source.described(pieces, slice(None)), source.signature))
     )
     nothing = tf.data.Dataset.from_tensors((tf.zeros([image_size, image_size, 3]), tf.constant(-1, tf.int64)))
-    images = _images(source, groups, image_size, _queued(batch_size, threads))
-    return _batched(images.concatenate(nothing.repeat(padding)), batch_size, threads)
+    images = _images(source, groups, image_size, batch_size, decoders)
+    return _batched(images.concatenate(nothing.repeat(padding)), batch_size, decoders)
 
 
-def _images(source: Source, groups: tf.data.Dataset, image_size: int, queued: int, skipped: int = 0) -> tf.data.Dataset:
+def _images(
+    source: Source, groups: tf.data.Dataset, image_size: int, batch_size: int, decoders: int, skipped: int = 0
+) -> tf.data.Dataset:
     """Images one by one, of groups that are described by what ``source`` wants, and by what was drawn if it was.
 
-    ``queued`` may wait for a thread to decode them. The first ``skipped`` are not decoded.
+    The first ``skipped`` are not decoded.
     """
     described = len(source.signature)
 
@@ -126,6 +126,8 @@ def _images(source: Source, groups: tf.data.Dataset, image_size: int, queued: in
     ) -> Tensors:
         return decode(contents, window, ratio, image_size, *drawn), label
 
+    # Many images wait for a thread: one that finds nothing to do looks for work, at some expense.
+    queued = max(decoders, min(batch_size, 16 * decoders))
     return (
         groups.map(read, num_parallel_calls=GROUPS_AHEAD)
         .flat_map(lambda *group: tf.data.Dataset.from_tensor_slices(group))
@@ -134,15 +136,10 @@ def _images(source: Source, groups: tf.data.Dataset, image_size: int, queued: in
     )
 
 
-def _queued(batch_size: int, threads: int) -> int:
-    """How many images to give to the threads at a time: one that finds nothing to do looks for work, at some expense."""
-    return max(threads, min(batch_size, 16 * threads))
-
-
-def _batched(images: tf.data.Dataset, batch_size: int, threads: int) -> tf.data.Dataset:
+def _batched(images: tf.data.Dataset, batch_size: int, decoders: int) -> tf.data.Dataset:
     options = tf.data.Options()
     options.deterministic = True
-    options.threading.private_threadpool_size = threads
+    options.threading.private_threadpool_size = decoders
     options.threading.max_intra_op_parallelism = 1  # images are enough to share out
     options.experimental_optimization.map_and_batch_fusion = True  # images are written where the batch has them
     # Nothing is ever dropped, but the shape becomes static.
@@ -215,18 +212,18 @@ class Shards:
     def read(self, *described: tf.Tensor) -> Tensors:
         """Encoded images and their labels. TensorFlow verifies the records' checksums."""
         *runs, lengths, places = described
-        found = (
+        read = (
             tf.data.Dataset.from_tensor_slices(tuple(runs))
             .interleave(_run, cycle_length=READS, block_length=CHUNK, num_parallel_calls=READS)
             .batch(order.GROUP)
             .get_single_element()
         )
         # A shard may have become shorter, or another, since it was indexed.
-        expected = tf.reduce_all(tf.equal(tf.strings.length(found), tf.cast(lengths, tf.int32)))
+        expected = tf.reduce_all(tf.equal(tf.strings.length(read), tf.cast(lengths, tf.int32)))
         with tf.control_dependencies([tf.debugging.Assert(expected, ["records have other lengths than they had"])]):
-            found = tf.gather(found, places)
+            read = tf.gather(read, places)
         wanted = {ENCODED: tf.io.FixedLenFeature([], tf.string), LABEL: tf.io.FixedLenFeature([], tf.int64)}
-        features = tf.io.parse_example(found, wanted)
+        features = tf.io.parse_example(read, wanted)
         encoded, labels = features[ENCODED], features[LABEL]
         if self._num_classes is not None:
             valid = tf.reduce_all((labels >= 0) & (labels < self._num_classes))
@@ -257,10 +254,15 @@ def decode(contents: tf.Tensor, window: tf.Tensor, ratio: tf.Tensor, image_size:
     ``window`` int32 [4] and ``ratio`` int32 [] are what ``planned`` says of it; ``drawn`` what ``augmentation.draws`` has
     drawn, if it is for training: crops float64 [ATTEMPTS, 4] and flip bool [].
     """
+    # A function of its own: as part of the graph around it, each operator of a branch that is seldom taken would take
+    # time in every image, if only to be passed over.
+    otherwise = tf.function(
+        partial(_crop_otherwise, image_size), autograph=False, experimental_attributes={"_noinline": True}
+    )
     image = tf.cond(
         tf.equal(ratio, 1),
         lambda: _decode_and_crop(contents, window, 1),
-        lambda: _apart(partial(_crop_otherwise, image_size), contents, window, ratio, *drawn[:1]),
+        lambda: otherwise(contents, window, ratio, *drawn[:1]),
     )
     # Of bytes the same pixels would come out, more slowly: each is converted as often as it is looked at.
     resized = tf.image.resize(tf.cast(image, tf.float32), [image_size, image_size], method="bilinear")
@@ -301,14 +303,6 @@ def _plan(image_size: Optional[int], size: np.ndarray, crops: Any = None) -> Tup
     ratio = augmentation.ratio(box, image_size) if image_size else 1
     left, top, wide, high = augmentation.pixels(box, width, height, ratio)
     return np.array([top, left, high, wide], np.int32), np.array(ratio, np.int32)
-
-
-def _apart(branch: Callable[..., tf.Tensor], *arguments: Any) -> tf.Tensor:
-    """A branch that is seldom taken, as a function of its own.
-
-    As part of the graph around it, each of its operators would take time in every image, if only to be passed over.
-    """
-    return tf.function(branch, autograph=False, experimental_attributes={"_noinline": True})(*arguments)
 
 
 def _crop_otherwise(
@@ -376,36 +370,30 @@ def find_bad_image(
         epoch, image = position
         drawn, _ = augmentation.draws(seed, epoch, [image])
         try:
-            encoded, place = _found(index, image, num_classes)
+            encoded, place = _encoded(index, image, num_classes)
             session.run(pixels, {contents: encoded, crops: drawn[0]})
         except BadImage as bad:
             return bad
         except tf.errors.OpError as error:
-            return BadImage(place, _reason(error.message))
+            # TensorFlow writes "reason" or "assertion failed: [reason]" on a line between places in the graph.
+            line = error.message.partition("\n\t [[")[0].rpartition("\n")[2]
+            return BadImage(place, line.rpartition("assertion failed: [")[2].rstrip("]"))
         return None
 
     with session, ThreadPoolExecutor() as pool:
         return next(filter(None, pool.map(attempt, positions)), None)
 
 
-def _found(index: Index, image: int, num_classes: Optional[int]) -> Tuple[bytes, str]:
+def _encoded(index: Index, image: int, num_classes: Optional[int]) -> Tuple[bytes, str]:
     """An encoded image, and where it comes from, once more in Python. Raises BadImage."""
+    extent = index.extent(image)
     if isinstance(index, ImageIndex):
-        path = index.path(image)
         try:
-            with open(path, "rb") as file:  # noqa: PTH123
-                return file.read(), path
+            with open(extent.path, "rb") as file:  # noqa: PTH123
+                return file.read(), extent.path
         except OSError as error:
-            raise BadImage(path, str(error.strerror)) from error
-    record = index.record(image)
-    with closing(records.Reader()) as reader:
-        found = reader.read(record, num_classes)
-    if reason := records.damage(record):
-        raise BadImage(found.place, reason)
-    return found.encoded, found.place
-
-
-def _reason(message: str) -> str:
-    """What happened: TensorFlow writes "reason" or "assertion failed: [reason]" on a line between places in the graph."""
-    line = message.partition("\n\t [[")[0].rpartition("\n")[2]
-    return line.rpartition("assertion failed: [")[2].rstrip("]")
+            raise BadImage(extent.path, str(error.strerror)) from error
+    encoded, _, place = records.read(extent, num_classes)
+    if reason := records.damage(extent):
+        raise BadImage(place, reason)
+    return encoded, place

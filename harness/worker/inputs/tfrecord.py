@@ -7,11 +7,10 @@ endian (tensorflow/core/lib/io/record_writer.h). The data are ``tf.train.Example
 
 from __future__ import annotations
 
-import itertools
 import os
 import struct
 from array import array
-from typing import Callable, Collection, Dict, Iterator, List, Sequence, Tuple, Union
+from typing import Any, Callable, Collection, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 from harness.worker.inputs.errors import DataError
 
@@ -94,16 +93,13 @@ def header_length(header: bytes, path: str, offset: int) -> int:
     return int(length)
 
 
-def read(descriptor: int, path: str, offset: int, length: int, checksum: Union[Checksum, None] = None) -> bytes:
-    """The data of the record whose data begin at ``offset``. Verifies them only with a ``checksum`` to do it with.
-
-    Raises BadShard when they are cut short or damaged; OSError.
-    """
+def read(descriptor: int, path: str, offset: int, length: int, checksum: Checksum = crc32c) -> bytes:
+    """The data of a record, which begin at ``offset``. Raises BadShard when they are cut short or damaged, OSError."""
     stored = os.pread(descriptor, length + CHECKSUM.size, offset)
     if len(stored) < length + CHECKSUM.size:
         raise BadShard(path, offset, f"the file is cut short in a record of {length} bytes")
     data = stored[:length]
-    if checksum and masked(checksum(data)) != CHECKSUM.unpack(stored[length:])[0]:
+    if masked(checksum(data)) != CHECKSUM.unpack(stored[length:])[0]:
         raise BadShard(path, offset, "the record's data do not have its checksum")
     return data
 
@@ -123,40 +119,25 @@ def example(features: Dict[str, Value]) -> bytes:
     return _field(1, entries)
 
 
-def parse(data: bytes) -> Dict[str, List[Union[bytes, float, int]]]:
-    """The features of a serialised ``tf.train.Example``. Raises ValueError for anything else."""
+def parse(data: Buffer, names: Optional[Collection[str]] = None) -> Dict[str, List[Any]]:
+    """The values of all features of a serialised ``tf.train.Example``, or of those with these ``names``.
+
+    Of a memoryview bytes are not copied, and other features are passed over: some microseconds for reading images in a
+    loop. Raises ValueError for anything but an Example.
+    """
+    features = {}
     try:
-        return dict(
-            _entry(entry) for number, features in _fields(data) if number == 1 for _, entry in _fields(features)
-        )
+        for number, listed in _fields(data):
+            for _, entry in _fields(listed) if number == 1 else ():
+                size, begin = _read_varint(entry, 1)  # serialisers put the name in front of the feature
+                name = str(entry[begin : begin + size], "utf-8")
+                if names is None or name in names:
+                    feature = _fields(entry, begin + size)
+                    lists = (kind_and_list for _, content in feature for kind_and_list in _fields(content))
+                    features[name] = [value for kind, values in lists for value in _values(kind, values)]
     except (IndexError, TypeError, UnicodeDecodeError, struct.error) as error:
         raise ValueError("not a tf.train.Example") from error
-
-
-def first_values(data: memoryview, names: Collection[bytes]) -> Dict[bytes, Union[Buffer, float, int]]:
-    """The first value of those features of a serialised ``tf.train.Example`` that have one. Bytes are not copied.
-
-    For reading images in a loop: it passes over the other features. Raises ValueError for anything but an Example.
-    """
-    try:
-        return {
-            name: value
-            for number, features in _fields(data)
-            if number == 1
-            for _, entry in _fields(features)
-            if (name := _name(entry)) in names
-            for _, content in list(_fields(entry))[1:]
-            for kind, listed in _fields(content)
-            for value in itertools.islice(_values(kind, listed), 1)
-        }
-    except (IndexError, TypeError, struct.error) as error:
-        raise ValueError("not a tf.train.Example") from error
-
-
-def _name(entry: Buffer) -> bytes:
-    """The name in an entry, where serialisers put it: at the front."""
-    size, at = _read_varint(entry, 1)
-    return bytes(entry[at : at + size])
+    return features
 
 
 def _feature(values: Value) -> bytes:
@@ -167,18 +148,7 @@ def _feature(values: Value) -> bytes:
     return _field(_FLOAT_LIST, _field(1, struct.pack(f"<{len(values)}f", *values)))
 
 
-def _entry(entry: bytes) -> Tuple[str, List[Union[bytes, float, int]]]:
-    """A name and its values."""
-    name, values = "", []
-    for number, content in _fields(entry):
-        if number == 1:
-            name = bytes(content).decode()
-        else:
-            values = [value for kind, listed in _fields(content) for value in _values(kind, listed)]
-    return name, values
-
-
-def _values(kind: int, listed: bytes) -> Iterator[Union[bytes, float, int]]:
+def _values(kind: int, listed: Buffer) -> Iterator[Any]:
     for _, content in _fields(listed):
         if kind == _BYTES_LIST:
             yield content
@@ -197,15 +167,14 @@ def _field(number: int, content: bytes) -> bytes:
     return _varint(number << 3 | _BYTES) + _varint(len(content)) + content
 
 
-def _fields(message: Buffer) -> Iterator[Tuple[int, bytes]]:
-    """The fields of a message: number and content; a varint's content is an int. Raises ValueError."""
-    at = 0
+def _fields(message: Buffer, at: int = 0) -> Iterator[Tuple[int, Any]]:
+    """The fields of a message from byte ``at``: number and content; a varint's content is an int. Raises ValueError."""
     while at < len(message):
         key, at = _read_varint(message, at)
         wire = key & 7
         if wire == _VARINT:
             content, at = _read_varint(message, at)
-            yield key >> 3, content  # type: ignore[misc]
+            yield key >> 3, content
             continue
         if wire == _BYTES:
             size, at = _read_varint(message, at)
@@ -215,7 +184,7 @@ def _fields(message: Buffer) -> Iterator[Tuple[int, bytes]]:
             raise ValueError("not a tf.train.Example")
         if at + size > len(message):
             raise ValueError("not a tf.train.Example")
-        yield key >> 3, message[at : at + size]  # type: ignore[misc]
+        yield key >> 3, message[at : at + size]
         at += size
 
 
