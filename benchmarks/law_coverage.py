@@ -27,7 +27,7 @@ from harness import results
 from harness.predict import fitting
 from harness.predict.fitting import fit
 from harness.predict.holdout import HeldOut, condition, hold_out
-from harness.predict.observations import UNPUBLISHED, Group, Observation, groups
+from harness.predict.observations import UNPUBLISHED, Observation, ObservationGroup, groups
 from harness.predict.parameters import Parameters
 from harness.report.text.table import table
 
@@ -81,7 +81,7 @@ class Outcome:
 
 
 @cache
-def known(system: str) -> Group:
+def known(system: str) -> ObservationGroup:
     """The published group."""
     return next(one for one in groups(results.load(["reference"]))[0] if one.key[:2] == (system, SOFTWARE))
 
@@ -92,7 +92,7 @@ def draws(system: str) -> Parameters:
     return fit(known(system)).draws.parameters
 
 
-def made_up(system: str, truth: str, number: int) -> Group:
+def made_up(system: str, truth: str, number: int) -> ObservationGroup:
     """A table of that truth. Nothing in it has won a search."""
     random = np.random.default_rng([SYSTEMS.index(system), list(TRUTHS).index(truth), number])
     every = draws(system)

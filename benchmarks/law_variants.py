@@ -21,7 +21,7 @@ from harness.predict import parameters
 from harness.predict.fitting import fit, mean_error
 from harness.predict.holdout import HeldOut, condition, parted
 from harness.predict.law import Law, law
-from harness.predict.observations import Group, groups
+from harness.predict.observations import ObservationGroup, groups
 from harness.predict.parameters import Parameters
 from harness.predict.problem import IN_NO_ORDER, ORDERED, Structure
 from harness.predict.profile import profile
@@ -123,7 +123,7 @@ VARIANTS = (
 )
 
 
-def changed(group: Group, variant: Variant) -> Group:
+def changed(group: ObservationGroup, variant: Variant) -> ObservationGroup:
     """A group with a variant's laws."""
     observations = (
         replace(one, law=variant.change(one.law), beaten=tuple(map(variant.change, one.beaten)))
@@ -132,7 +132,7 @@ def changed(group: Group, variant: Variant) -> Group:
     return replace(group, observations=tuple(observations), forward_share=variant.forward_share)
 
 
-def line(variant: Variant, known: list[Group]) -> list[str]:
+def line(variant: Variant, known: list[ObservationGroup]) -> list[str]:
     """A variant: its evidence, and for each system MAPE, p-value, and MAPE above ``SEEN`` workers."""
     structure = (variant.structure or ORDERED,)
     evidence, cells = 0.0, []

@@ -31,9 +31,10 @@ from numpy.typing import NDArray
 
 from harness.analysis import differences, two_samples
 from harness.analysis.differences import Difference
-from harness.analysis.labels import count, labels
+from harness.analysis.spec_names import spec_names
 from harness.analysis.two_samples import Vector
 from harness.core.statistics import MAD_TO_STDEV
+from harness.core.text import plural
 from harness.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ _AT_ONCE = 200_000  # numbers permuted at a time
 
 
 @dataclass(frozen=True)
-class Run:
+class PastRun:
     """One run of a series. ``img_per_s`` is the mean of its repeats."""
 
     id: str
@@ -61,8 +62,8 @@ class Run:
 class Change:
     """A change of level between two runs that follow each other. ``change`` is relative, with its 95 % interval."""
 
-    before: Run
-    after: Run
+    before: PastRun
+    after: PastRun
     old_img_per_s: float
     new_img_per_s: float
     change: float
@@ -71,13 +72,13 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Series:
+class RunSeries:
     """The runs of one spec on one system, and where their level changed. ``level`` is the current one, in img/s."""
 
     label: str
     system: str
     spec: str
-    runs: tuple[Run, ...]
+    runs: tuple[PastRun, ...]
     level: float
     changes: tuple[Change, ...]
 
@@ -86,7 +87,7 @@ class Series:
 class History:
     """All series with enough runs, those with changes first; and how much was too short or had no number."""
 
-    series: tuple[Series, ...]
+    series: tuple[RunSeries, ...]
     short: int
     without_number: int
 
@@ -218,26 +219,26 @@ def find(frame: pandas.DataFrame) -> History:
         raise InvalidInput(
             f"no measurement has {FEWEST} runs with a number, which a history takes; the longest has "
             f"{lengths.max() if len(lengths) else 0} "
-            f"({count(len(lengths), 'measurement')} in {count(len(completed), 'run')})"
+            f"({plural(len(lengths), 'measurement')} in {plural(len(completed), 'run')})"
         )
     return History(tuple(found), len(lengths) - len(found), len(frame) - len(completed))
 
 
-def series(completed: pandas.DataFrame) -> list[Series]:
+def series(completed: pandas.DataFrame) -> list[RunSeries]:
     """The histories of the specs and systems with enough runs in a DataFrame of runs that have a number."""
     completed = completed.sort_values(["started", "id"], kind="stable")
     groups: dict[tuple[str, str], list[int]] = {}
     for row, key in enumerate(zip(completed["spec"], completed["system"], strict=True)):
         groups.setdefault(key, []).append(row)
     chosen = {key: rows for key, rows in groups.items() if len(rows) >= FEWEST}
-    names = labels({spec: json.loads(spec) for spec, _ in chosen})
+    names = spec_names({spec: json.loads(spec) for spec, _ in chosen})
     columns = {name: completed[name].tolist() for name in ("id", "started", "img_per_s", "environment")}
     found = [_series(names[spec], system, spec, rows, columns) for (spec, system), rows in chosen.items()]
     return sorted(found, key=lambda one: (not one.changes, one.label, one.system))
 
 
-def _series(label: str, system: str, spec: str, rows: Sequence[int], columns: dict[str, list[Any]]) -> Series:
-    runs = tuple(Run(columns["id"][row], columns["started"][row], columns["img_per_s"][row]) for row in rows)
+def _series(label: str, system: str, spec: str, rows: Sequence[int], columns: dict[str, list[Any]]) -> RunSeries:
+    runs = tuple(PastRun(columns["id"][row], columns["started"][row], columns["img_per_s"][row]) for row in rows)
     values = np.array([run.img_per_s for run in runs])
     bounds = [0, *change_points(values), len(values)]
     parts = [_clipped(np.log(values[start:end])) for start, end in pairwise(bounds)]
@@ -258,4 +259,4 @@ def _series(label: str, system: str, spec: str, rows: Sequence[int], columns: di
                 differences.environments(*([columns["environment"][row] for row in side] for side in near)),
             )
         )
-    return Series(label, system, spec, runs, levels[-1], tuple(changes))
+    return RunSeries(label, system, spec, runs, levels[-1], tuple(changes))

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.analysis.labels import count, flat, labels, shown
+from harness.analysis.spec_names import flat, shown, spec_names
+from harness.core.text import plural
 
 if TYPE_CHECKING:
     import pandas
@@ -140,7 +141,7 @@ def _alone(side: Name, here: Results, other: Name, there: Results, used: dict[Na
         for spec, systems in here.numbers.items()
         if (rows := [row for rows in systems.values() for row in rows if row not in used[side]])
     }
-    names = labels({spec: json.loads(spec) for spec in left})
+    names = spec_names({spec: json.loads(spec) for spec in left})
     taken = {spec for spec in there.numbers if used[other].intersection(there.rows(spec))}
     candidates = [spec for spec in there.numbers if spec not in taken] or list(there.numbers)
     tried = {**there.failed, **there.interrupted}
@@ -161,7 +162,7 @@ def _in_vain(old: Results, new: Results, used: set[int]) -> Iterator[Unpaired]:
     """What was tried in NEW without a number, and has none in OLD either."""
     tried = {**new.failed, **new.interrupted}
     specs = {spec: json.loads(spec) for spec in tried if spec not in old.numbers and spec not in new.numbers}
-    for spec, name in labels(specs).items():
+    for spec, name in spec_names(specs).items():
         how = "interrupted" if spec in new.interrupted else "failed"
         why = f"{how} in NEW: {new.reason(tried[spec])}; OLD has no number either"
         yield Unpaired("NEW", name, new.systems_of(tried[spec]), why)
@@ -194,7 +195,7 @@ def closest(specs: Sequence[str], others: Sequence[str]) -> dict[str, str]:
 def nothing_in_common(old: Results, new: Results) -> str:
     """One line about two sides of which no measurement can be compared."""
     if not new.numbers:
-        return f"NEW holds no number: none of its {count(new.records, 'run')} is completed"
+        return f"NEW holds no number: none of its {plural(new.records, 'run')} is completed"
     told = f"no spec of OLD ({len(old.numbers)}) is in NEW ({len(new.numbers)}), so nothing can be compared; "
     nearest = closest(list(old.numbers), list(new.numbers))
     if not nearest:

@@ -34,9 +34,10 @@ import numpy as np
 
 from harness.analysis import differences, pairing, two_samples
 from harness.analysis.differences import Difference
-from harness.analysis.labels import count, labels
 from harness.analysis.pairing import Matched, Results, Rows, Unpaired
+from harness.analysis.spec_names import spec_names
 from harness.analysis.two_samples import Test, Vector
+from harness.core.text import plural
 from harness.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ class Side:
 
 
 @dataclass(frozen=True)
-class StepTimes:
+class MeanStepTimes:
     """Step times of one side of a pair, means over its records; tells whether every step or some steps are slower."""
 
     p50_s: float
@@ -115,7 +116,7 @@ class Pair:
     new: Side
     judgement: Judgement
     differences: tuple[Difference, ...] = ()
-    steps: tuple[StepTimes, StepTimes] | None = None
+    steps: tuple[MeanStepTimes, MeanStepTimes] | None = None
 
     @property
     def verdict(self) -> Verdict:
@@ -124,7 +125,7 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Total:
+class SideTotal:
     """What one side of a comparison holds: records with a number and their repeats, and runs without a number."""
 
     records: int
@@ -134,12 +135,12 @@ class Total:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ComparedResults:
     """Everything that ``compare`` found. ``pairs`` are sorted, the worst first; ``differences`` are those of all pairs."""
 
     rule: Rule
-    old: Total
-    new: Total
+    old: SideTotal
+    new: SideTotal
     pairs: tuple[Pair, ...]
     unpaired: tuple[Unpaired, ...]
     differences: tuple[Difference, ...]
@@ -207,7 +208,7 @@ def _back(interval: tuple[Vector, Vector]) -> tuple[Vector, Vector]:
 # --- the comparison of two DataFrames -------------------------------------------------------------
 
 
-def compare(old: pandas.DataFrame, new: pandas.DataFrame, rule: Rule = _DEFAULT) -> Comparison:
+def compare(old: pandas.DataFrame, new: pandas.DataFrame, rule: Rule = _DEFAULT) -> ComparedResults:
     """Compare the results in two DataFrames of ``results.load(…, status=None)``.
 
     Raises InvalidInput if a side has no number or holds published figures, if both are the same runs, or if no spec is on
@@ -220,14 +221,14 @@ def compare(old: pandas.DataFrame, new: pandas.DataFrame, rule: Rule = _DEFAULT)
         if (side["origin"] != "measured").any():
             raise InvalidInput(f"{name} holds published figures, which have no repeats; compare takes records")
     if not (old["status"] == "completed").any():
-        raise InvalidInput(f"OLD holds no number: none of its {count(len(old), 'run')} is completed")
+        raise InvalidInput(f"OLD holds no number: none of its {plural(len(old), 'run')} is completed")
     again = new["id"].isin(old["id"])
     if again.all():
-        raise InvalidInput(f"OLD and NEW hold the same {count(len(new), 'run')}, such as {new['id'].iloc[0]}")
+        raise InvalidInput(f"OLD and NEW hold the same {plural(len(new), 'run')}, such as {new['id'].iloc[0]}")
     if again.any():
         new = new[~again]
         verbs = ("is", "counts") if again.sum() == 1 else ("are", "count")
-        notes.append(f"{count(int(again.sum()), 'run')} of NEW {verbs[0]} also in OLD, and {verbs[1]} there only")
+        notes.append(f"{plural(int(again.sum()), 'run')} of NEW {verbs[0]} also in OLD, and {verbs[1]} there only")
     before, after = Results(old), Results(new)
     matched, lost = pairing.matched(before, after), pairing.lost(before, after)
     if not matched and not lost:
@@ -243,7 +244,7 @@ def compare(old: pandas.DataFrame, new: pandas.DataFrame, rule: Rule = _DEFAULT)
     # A run that failed early could not tell its environment, so it does not say what all have in common.
     common = _common(differing[: len(matched)] or differing)
     notes += _notes(rule, before, after, matched, judgements)
-    return Comparison(
+    return ComparedResults(
         rule,
         _total(before),
         _total(after),
@@ -263,7 +264,7 @@ def _pairs(
     common: Sequence[Difference],
 ) -> Iterator[Pair]:
     specs = {text: json.loads(text) for text in dict.fromkeys(one.spec for one in matched)}
-    names = labels(specs)
+    names = spec_names(specs)
     several = {text for text, times in Counter(one.spec for one in matched).items() if times > 1}
     for one, judgement, found in zip(matched, judgements, differing, strict=True):
         old, new = _side(before, one.old), _side(after, one.new)
@@ -273,7 +274,7 @@ def _pairs(
         if judgement.verdict in CHANGED:
             own = tuple(difference for difference in found if difference not in common)
         if judgement.verdict in CHANGED and judgement.verdict != "no number":
-            steps = StepTimes(*map(float, before.steps(one.old))), StepTimes(*map(float, after.steps(one.new)))
+            steps = MeanStepTimes(*map(float, before.steps(one.old))), MeanStepTimes(*map(float, after.steps(one.new)))
         yield Pair(label, specs[one.spec], old, new, judgement, own, steps)
 
 
@@ -281,10 +282,10 @@ def _side(results: Results, rows: Rows) -> Side:
     return Side(len(rows), *results.mean(rows), results.systems_of(rows))
 
 
-def _total(results: Results) -> Total:
+def _total(results: Results) -> SideTotal:
     numbers = [row for spec in results.numbers for row in results.rows(spec)]
     repeats = sum(results.repeats[row] for row in numbers)
-    return Total(len(numbers), repeats, results.records - len(numbers), tuple(sorted(set(results.systems))))
+    return SideTotal(len(numbers), repeats, results.records - len(numbers), tuple(sorted(set(results.systems))))
 
 
 def _common(differing: Sequence[tuple[Difference, ...]]) -> tuple[Difference, ...]:
@@ -306,7 +307,7 @@ def _notes(
     if beside := [spec for spec in after.failed if spec in after.numbers]:
         times = sum(len(after.failed[spec]) for spec in beside)
         reason = after.reason(after.failed[beside[0]]).split("\n")[0]
-        notes.append(f"{count(times, 'run')} of NEW failed while others of the same spec have a number: {reason}")
+        notes.append(f"{plural(times, 'run')} of NEW failed while others of the same spec have a number: {reason}")
     judged = [one for one, judgement in zip(matched, judgements, strict=False) if judgement.p is not None]
     if rule.test == "mann-whitney" and judged:
         sizes = [(before.mean(one.old)[0], after.mean(one.new)[0]) for one in judged]

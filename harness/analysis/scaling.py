@@ -94,7 +94,7 @@ class Configuration:
 
 
 @dataclass(frozen=True)
-class Point:
+class CurvePoint:
     """The best configuration of a curve at one size. Intervals are None where no spread is known.
 
     ``img_per_s`` is NaN where only an efficiency was published; ``speedup`` and ``efficiency`` are relative to ``base``,
@@ -108,7 +108,7 @@ class Point:
     img_per_s: float
     speedup: float = math.nan
     efficiency: float = math.nan
-    base: Point | None = None
+    base: CurvePoint | None = None
 
     @cached_property
     def interval(self) -> Interval | None:
@@ -136,8 +136,8 @@ class Curve:
 
     scaling: Scaling
     facets: Mapping[str, Any]
-    points: tuple[Point, ...]
-    baseline: Point | None = field(default=None)
+    points: tuple[CurvePoint, ...]
+    baseline: CurvePoint | None = field(default=None)
 
 
 def curves(frame: pandas.DataFrame, by: Literal["contender", "family"] = "contender", baseline: int = 0) -> list[Curve]:
@@ -231,11 +231,11 @@ def _curve(scaling: Scaling, facets: dict[str, Any], runs: list[_Runs], baseline
     return Curve(scaling, facets, related, next((one for one in related if base and one.workers == base.workers), None))
 
 
-def _point(runs: list[_Runs]) -> Point:
+def _point(runs: list[_Runs]) -> CurvePoint:
     configurations = [_configuration(same) for _, same in _by(runs, lambda one: tuple(one.key[name] for name in TUNED))]
     best = max(configurations, key=lambda one: (not math.isnan(one.sample.mean), one.sample.mean))
     published = [value for one in runs for value in one.published if not math.isnan(value)]
-    return Point(
+    return CurvePoint(
         workers=runs[0].key["workers"],
         nodes=max(one.key["nodes"] for one in runs),
         best=best,
@@ -259,7 +259,7 @@ def _configuration(runs: list[_Runs]) -> Configuration:
     )
 
 
-def relative_to(point: Point, base: Point | None) -> Point:
+def relative_to(point: CurvePoint, base: CurvePoint | None) -> CurvePoint:
     """``point`` with its speedup and efficiency relative to ``base``, as it is where one of them has no throughput.
 
     The baseline counts as a speedup of its own number of workers, so that ideal scaling is a speedup of ``workers``.
@@ -470,8 +470,8 @@ class Overhead:
     """What reading real images costs at one size: (synthetic − real) / synthetic, the formula of the 2017 report."""
 
     workers: int
-    synthetic: Point
-    real: Point
+    synthetic: CurvePoint
+    real: CurvePoint
     overhead: float
     interval: Interval | None
 
@@ -496,7 +496,7 @@ def _facets_but_data(curve: Curve) -> frozenset[tuple[str, Any]]:
     return frozenset((name, value) for name, value in curve.facets.items() if name != "data")
 
 
-def _overhead(synthetic: Point, real: Point) -> Overhead:
+def _overhead(synthetic: CurvePoint, real: CurvePoint) -> Overhead:
     interval = ratio([real.samples], [synthetic.samples]).interval()
     return Overhead(
         workers=synthetic.workers,

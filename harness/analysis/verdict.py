@@ -22,7 +22,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from harness.analysis import scaling
-from harness.analysis.scaling import Curve, Interval, Point
+from harness.analysis.scaling import Curve, CurvePoint, Interval
 
 if TYPE_CHECKING:
     import pandas
@@ -53,8 +53,8 @@ class AtSize:
 
     workers: int
     nodes: int
-    toolkit: Point
-    servers: Point
+    toolkit: CurvePoint
+    servers: CurvePoint
     efficiency_ratio: float
     efficiency_interval: Interval | None
     throughput_ratio: float
@@ -96,7 +96,7 @@ class Indication:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ComparedContender:
     """One contender against the best of the parameter servers. ``facets`` are those of the contender's curve.
 
     ``base`` is the smallest common size (workers), ``sizes`` are all common ones. ``parts`` are the sizes between which
@@ -136,8 +136,8 @@ class Verdict:
 
     answer: Overall
     margin: float
-    comparisons: tuple[Comparison, ...]
-    controls: tuple[Comparison, ...]
+    comparisons: tuple[ComparedContender, ...]
+    controls: tuple[ComparedContender, ...]
     left_out: tuple[LeftOut, ...]
 
 
@@ -163,7 +163,7 @@ def verdict(frame: pandas.DataFrame, margin: float = MARGIN) -> Verdict:
     for curve in scaling.curves(usable[~same & ~servers]):
         if curve.scaling == "weak" and _contender(curve) not in known:
             known.add(_contender(curve))
-            comparisons.append(Comparison(curve.facets, "cannot say", "other training"))
+            comparisons.append(ComparedContender(curve.facets, "cannot say", "other training"))
     toolkits = tuple(one for one in comparisons if one.facets["family"] == "toolkit")
     return Verdict(
         answer=_overall([one.answer for one in toolkits]),
@@ -174,13 +174,13 @@ def verdict(frame: pandas.DataFrame, margin: float = MARGIN) -> Verdict:
     )
 
 
-def compared(toolkit: Curve, servers: Curve, margin: float = MARGIN) -> Comparison:
+def compared(toolkit: Curve, servers: Curve, margin: float = MARGIN) -> ComparedContender:
     """One contender's weak-scaling curve against the parameter servers' best, whatever else they have in common."""
     theirs = {point.workers: point for point in servers.points}
     both = [(point, theirs[point.workers]) for point in toolkit.points if point.workers in theirs]
     if len(both) < 2:
         sizes = tuple(_at_size(*pair, *pair, first=True) for pair in both)
-        return Comparison(toolkit.facets, "cannot say", "one size", both[0][0].workers if both else 0, sizes)
+        return ComparedContender(toolkit.facets, "cannot say", "one size", both[0][0].workers if both else 0, sizes)
     base = both[0]
     at = [_at_size(*pair, *base, first=pair is base) for pair in both]
     judged = [number for number, one in enumerate(at) if one.p is not None]
@@ -192,7 +192,7 @@ def compared(toolkit: Curve, servers: Curve, margin: float = MARGIN) -> Comparis
     answer, reason, parts = _judged([at[number] for number in judged], sizes, margin)
     wide = math.log(1 + margin)
     apart = [abs(math.log(one.efficiency_ratio)) for one in at[1:]]
-    return Comparison(
+    return ComparedContender(
         facets=toolkit.facets,
         answer=answer,
         reason=reason,
@@ -206,17 +206,19 @@ def compared(toolkit: Curve, servers: Curve, margin: float = MARGIN) -> Comparis
 
 def _compared(
     toolkit: Curve, servers: Curve | None, every: Sequence[Curve], frame: pandas.DataFrame, margin: float
-) -> Comparison:
+) -> ComparedContender:
     if servers is None:
         indication = _indication(toolkit, every)
-        return Comparison(toolkit.facets, "cannot say", "no counterpart", indication=indication)
+        return ComparedContender(toolkit.facets, "cannot say", "no counterpart", indication=indication)
     found = compared(toolkit, servers, margin)
     common = [point.workers for point in toolkit.points if point.workers in {one.workers for one in servers.points}]
     sides = [_of_best(one, common, frame) for one in (toolkit, servers)]
     return replace(found, terms=_held(toolkit, *sides))
 
 
-def _at_size(toolkit: Point, servers: Point, base: Point, base_servers: Point, first: bool) -> AtSize:
+def _at_size(
+    toolkit: CurvePoint, servers: CurvePoint, base: CurvePoint, base_servers: CurvePoint, first: bool
+) -> AtSize:
     efficiency = scaling.ratio([toolkit.samples, base_servers.samples], [base.samples, servers.samples])
     throughput = scaling.ratio([toolkit.samples], [servers.samples])
     return AtSize(
@@ -262,7 +264,7 @@ def _within(interval: Interval | None, margin: float) -> bool:
     return interval is not None and 1 - margin <= interval[0] and interval[1] <= 1 + margin
 
 
-def _repeats(both: Sequence[tuple[Point, Point]], widths: Sequence[float]) -> int | None:
+def _repeats(both: Sequence[tuple[CurvePoint, CurvePoint]], widths: Sequence[float]) -> int | None:
     """The most repeats that any size needs for an interval as wide as its width, on logarithms."""
     base = both[0]
     needed = [
@@ -295,7 +297,7 @@ def _contender(curve: Curve) -> tuple[Any, ...]:
     return (*(curve.facets[name] for name in (*TERMS, *scaling.CONTENDER) if name in curve.facets),)
 
 
-def _rows(points: Iterable[Point]) -> set[int]:
+def _rows(points: Iterable[CurvePoint]) -> set[int]:
     return {row for point in points for one in point.tried for row in one.rows}
 
 

@@ -12,7 +12,7 @@ from harness.cli.common import AS_JSON, RESULTS, reading, share_of
 from harness.errors import HarnessError, InvalidInput
 
 if TYPE_CHECKING:
-    from harness.analysis.regression import Comparison
+    from harness.analysis.regression import ComparedResults
     from harness.analysis.two_samples import Test
 
 
@@ -63,7 +63,7 @@ def _compare(
     _conclude(found)
 
 
-def _conclude(found: Comparison) -> None:
+def _conclude(found: ComparedResults) -> None:
     """End with the exit code that scripts rely on."""
     from harness.report.text import regression as report
 
@@ -152,7 +152,7 @@ def baseline() -> None:
 def save(name: str, sources: tuple[str, ...], note: str, replace: bool, as_json: bool) -> None:
     """Copy the records with a number in RESULTS into the baseline NAME."""
     from harness import results
-    from harness.analysis.labels import count
+    from harness.core.text import plural
     from harness.results import baselines
 
     baselines.check_free(name, replace)
@@ -161,7 +161,7 @@ def save(name: str, sources: tuple[str, ...], note: str, replace: bool, as_json:
         click.echo(saved.model_dump_json(by_alias=True))
         return
     left = f"; {saved.without_number} without a number left out" if saved.without_number else ""
-    click.echo(f"baseline {name}: {count(saved.records, 'record')}{left}\n{baselines.folder() / name}")
+    click.echo(f"baseline {name}: {plural(saved.records, 'record')}{left}\n{baselines.folder() / name}")
 
 
 @baseline.command("list")

@@ -11,7 +11,7 @@ from harness.errors import InvalidInput
 from harness.predict import fitting, parameters
 from harness.predict.fitting import Fit
 from harness.predict.forecast import Basis, What
-from harness.predict.observations import Group, Observation, groups
+from harness.predict.observations import Observation, ObservationGroup, groups
 from harness.predict.parameters import Network, Parameters
 from harness.predict.problem import quantities, structures
 
@@ -135,7 +135,7 @@ def basis(
 
 
 def _single(
-    fit: Fit, found: Sequence[Group], what: What, single: float | None, device: str | None
+    fit: Fit, found: Sequence[ObservationGroup], what: What, single: float | None, device: str | None
 ) -> tuple[float, Any, tuple[str, ...]]:
     """A single worker's step (s), draws of it, and where it is from. ``single`` (img/s) is what was given instead."""
     if single is not None:
@@ -158,7 +158,7 @@ def _single(
     raise InvalidInput(_NO_SINGLE.format(model=what.model, device=f" {device}" if device else ""))
 
 
-def _told_single(group: Group, what: What, single: float) -> Group:
+def _told_single(group: ObservationGroup, what: What, single: float) -> ObservationGroup:
     """``group`` with what a single worker does in the runs that are alike, where nobody measured it."""
     observations = (
         replace(one, single_s=one.batch / single) if one.single_s is None and _alike(one, what, None) else one
@@ -174,7 +174,7 @@ def _alike(one: Observation, what: What, batch: int | None) -> bool:
 
 
 def _scaled(
-    step_s: float, draws: Any, one: Observation, what: What, group: Group, how: str
+    step_s: float, draws: Any, one: Observation, what: What, group: ObservationGroup, how: str
 ) -> tuple[float, Any, tuple[str, ...]]:
     factor = what.batch_size / one.batch
     told = f"one worker: {how}, {one.batch / step_s:,.4g} img/s ({group.name})"

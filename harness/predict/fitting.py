@@ -19,9 +19,9 @@ import numpy as np
 from harness.predict import parameters as known
 from harness.predict.discrepancy import Continued, Discrepancy, scale_at
 from harness.predict.law import Law
-from harness.predict.observations import LEAST_ERROR, UNPUBLISHED, Group, Observation, informative
+from harness.predict.observations import LEAST_ERROR, UNPUBLISHED, Observation, ObservationGroup, informative
 from harness.predict.parameters import Parameters, Prior, Quantity, Share
-from harness.predict.problem import FINISHED, Best, Problem, Structure, quantities, single_step, structures
+from harness.predict.problem import FINISHED, FitProblem, Optimum, Structure, quantities, single_step, structures
 from harness.predict.profile import Floats
 from harness.predict.sampling import SEED, Population, sample
 
@@ -50,7 +50,7 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class Sum:
+class KnownSum:
     """Two times of which only the sum is known: their names, and the sum's median with its interval, in seconds."""
 
     names: tuple[str, str]
@@ -138,8 +138,8 @@ class Fit:
     ``single_draws`` are draws of steps of one worker (s) that had to be fitted too, by their work.
     """
 
-    group: Group
-    problems: tuple[Problem, ...]
+    group: ObservationGroup
+    problems: tuple[FitProblem, ...]
     populations: tuple[Population, ...]
     chances: tuple[float, ...]
     draws: Draws
@@ -151,12 +151,12 @@ class Fit:
         return 1 / sum(c**2 / p.effective for c, p in zip(self.chances, self.populations, strict=True))
 
     @cached_property
-    def _likeliest(self) -> tuple[Problem, Population]:
+    def _likeliest(self) -> tuple[FitProblem, Population]:
         number = int(np.argmax(self.chances))
         return self.problems[number], self.populations[number]
 
     @cached_property
-    def best(self) -> Best:
+    def best(self) -> Optimum:
         """The optimum for the likeliest structure."""
         problem, population = self._likeliest
         return problem.best(population)
@@ -178,14 +178,14 @@ class Fit:
         return tuple(_estimate(problem, q, getattr(self.draws.parameters, q.name)) for q in problem.quantities)
 
     @cached_property
-    def sums(self) -> tuple[Sum, ...]:
+    def sums(self) -> tuple[KnownSum, ...]:
         """The times of which only the sum is known."""
         times = {q.name.replace("_", " "): getattr(self.draws.parameters, q.name) for q in self._overheads}
         for work, steps in self.single_draws.items():
             run = next(one for one in self.group.observations if one.work == work)
             times[f"step of one worker ({run.model})"] = steps
         return tuple(
-            Sum((one, other), *middle(times[one] + times[other]))
+            KnownSum((one, other), *middle(times[one] + times[other]))
             for one, other in combinations(times, 2)
             if np.corrcoef(times[one], times[other])[0, 1] < OPPOSED
         )
@@ -259,7 +259,9 @@ def _two_digits(p_value: float) -> str:
 
 
 def fit(
-    group: Group, observations: Sequence[Observation] | None = None, possible: Sequence[Structure] | None = None
+    group: ObservationGroup,
+    observations: Sequence[Observation] | None = None,
+    possible: Sequence[Structure] | None = None,
 ) -> Fit:
     """What ``observations``, by default all of the group's, say of its parameters.
 
@@ -273,8 +275,10 @@ def fit(
 
 
 @lru_cache(maxsize=64)
-def _fit(group: Group, chosen: tuple[Observation, ...], possible: tuple[tuple[tuple[str, float], ...], ...]) -> Fit:
-    problems = tuple(Problem(group, chosen, dict(one)) for one in possible)
+def _fit(
+    group: ObservationGroup, chosen: tuple[Observation, ...], possible: tuple[tuple[tuple[str, float], ...], ...]
+) -> Fit:
+    problems = tuple(FitProblem(group, chosen, dict(one)) for one in possible)
     populations = tuple(sample(one.log_likelihood, one.dimensions) for one in problems)
     evidence = np.array([one.log_evidence for one in populations])
     chances = np.exp(evidence - evidence.max())
@@ -335,7 +339,7 @@ def left_one_out(fitted: Fit) -> tuple[float, ...]:
     return tuple(errors)
 
 
-def _estimate(problem: Problem, quantity: Quantity, drawn: Floats) -> Estimate:
+def _estimate(problem: FitProblem, quantity: Quantity, drawn: Floats) -> Estimate:
     value, low, high = middle(drawn)
     prior = quantity.prior
     if isinstance(prior, Prior):

@@ -11,7 +11,7 @@ from typing import Any
 
 from harness.errors import InvalidInput
 from harness.predict.fitting import Fit, fit
-from harness.predict.observations import Group, Observation, informative
+from harness.predict.observations import Observation, ObservationGroup, informative
 
 FIELDS = ("nodes", "workers", "ps")
 _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
@@ -62,7 +62,7 @@ def condition(text: str) -> Callable[[Observation], bool]:
 
 
 def parted(
-    group: Group, unseen: Callable[[Observation], bool]
+    group: ObservationGroup, unseen: Callable[[Observation], bool]
 ) -> tuple[tuple[Observation, ...], tuple[Observation, ...]] | None:
     """The observations of ``group`` to fit and those to test with; None if there are none of one kind."""
     left = tuple(one for one in group.observations if not unseen(one))
@@ -70,7 +70,7 @@ def parted(
     return (left, tests) if tests and informative(left) else None
 
 
-def hold_out(group: Group, unseen: Callable[[Observation], bool]) -> HeldOut | None:
+def hold_out(group: ObservationGroup, unseen: Callable[[Observation], bool]) -> HeldOut | None:
     """The fit of ``group`` without some of its observations; None if that leaves none to fit or none to test."""
     parts = parted(group, unseen)
     return parts and HeldOut(fit(group, parts[0]), *parts)

@@ -98,7 +98,7 @@ def way_of(backend: str, model: str, law_: Law) -> tuple[str, str, int]:
 
 
 @dataclass(frozen=True)
-class Group:
+class ObservationGroup:
     """Observations with one set of parameters. ``forward_share`` of their compute is None where nobody measured it."""
 
     key: Key
@@ -128,7 +128,7 @@ def _known() -> frozenset[tuple[str, str]]:
 
 def groups(
     frame: pandas.DataFrame, data: str = "synthetic", forward_share: float | None = None
-) -> tuple[list[Group], list[str]]:
+) -> tuple[list[ObservationGroup], list[str]]:
     """The groups of the completed runs in a DataFrame of ``results.load``, and what was left out and why.
 
     Runs of one configuration are one observation, of their mean.
@@ -154,7 +154,7 @@ def groups(
     for key in sorted(found):
         usual = _usual_spread(found[key])
         observations = [_observation(row, singles, usual) for row in found[key]]
-        made.append(Group(key, tuple(_by_size(observations)), forward_share))
+        made.append(ObservationGroup(key, tuple(_by_size(observations)), forward_share))
     return made, [f"{count:,} run{'s' * (count > 1)}: {reason}" for reason, count in left_out.most_common()]
 
 

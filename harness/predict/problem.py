@@ -15,7 +15,7 @@ import numpy as np
 from harness.predict import parameters as known
 from harness.predict.discrepancy import Discrepancy, scale_at
 from harness.predict.law import Law
-from harness.predict.observations import UNPUBLISHED, Group, Observation, informative
+from harness.predict.observations import UNPUBLISHED, Observation, ObservationGroup, informative
 from harness.predict.parameters import Parameters, Prior, Quantity, Share, network
 from harness.predict.profile import Floats
 from harness.predict.sampling import Population
@@ -42,7 +42,7 @@ def single_step(one: Observation, singles: Mapping[Hashable, Any]) -> Any:
 
 
 @dataclass(frozen=True)
-class Best:
+class Optimum:
     """The most probable scores [dimensions] and their cost, half of the sum of squares; each start's own [starts]."""
 
     scores: Floats
@@ -50,12 +50,12 @@ class Best:
     costs: tuple[float, ...]
 
 
-class Problem:
+class FitProblem:
     """A group with one structure. All that is unknown is a score, standard normal beforehand: the quantities, the share of
     forward, the scale of what the law leaves out, and steps of one worker that nobody measured.
     """
 
-    def __init__(self, group: Group, observations: Sequence[Observation], structure: Structure) -> None:
+    def __init__(self, group: ObservationGroup, observations: Sequence[Observation], structure: Structure) -> None:
         self.group = group
         self.observations = informative(observations)
         self.structure = structure
@@ -79,10 +79,10 @@ class Problem:
             [one.error for one in self.observations],
         )
 
-    def unhidden(self) -> Problem:
+    def unhidden(self) -> FitProblem:
         """The same measurements with laws in which compute hides nothing."""
         late = [replace(one, law=one.law.unhidden()) for one in self.observations]
-        return Problem(self.group, late, self.structure)
+        return FitProblem(self.group, late, self.structure)
 
     def parameters(self, scores: Floats) -> Parameters:
         """From scores [..., dimensions]."""
@@ -125,7 +125,7 @@ class Problem:
         lost: Floats = self._lost(scores, scale).sum(axis=-1)
         return self.discrepancy.log_likelihood(self.residuals(scores), scale) + lost
 
-    def best(self, population: Population, count: int = STARTS) -> Best:
+    def best(self, population: Population, count: int = STARTS) -> Optimum:
         """The optimum without anything that the law leaves out, from the likeliest points, from far away ones, and from the
         middle of what is known beforehand: a step has kinks, and so there may be several optima.
         """
@@ -141,7 +141,7 @@ class Problem:
 
         near = solved([self._without_scale(start) for start in starts], ROUGH)
         best = solved([one.x for one in near[:FINISHED]], FINE)[0]
-        return Best(best.x, float(best.cost), tuple(float(one.cost) for one in near))
+        return Optimum(best.x, float(best.cost), tuple(float(one.cost) for one in near))
 
     def _without_scale(self, scores: Floats) -> Floats:
         changed = scores.copy()

@@ -22,7 +22,7 @@ SCRIPT = Path(__file__).parent.parent / "worker" / "split.py"
 
 
 @dataclass(frozen=True)
-class Split:
+class ForwardShare:
     """Median seconds of a forward pass and of a step; the mean share of forward and the half-width of its 95 % interval."""
 
     forward_s: float
@@ -31,7 +31,7 @@ class Split:
     ci95: float
 
 
-def measure(spec: RunSpec, python: Path | None = None) -> Split:
+def measure(spec: RunSpec, python: Path | None = None) -> ForwardShare:
     """Measure ``spec`` on one device of this machine. ``python`` is that of an environment, by default the backend's.
 
     Raises InvalidInput for a spec that this machine cannot run, EnvironmentMissing, and RunFailed with the last line that
@@ -59,9 +59,11 @@ def measure(spec: RunSpec, python: Path | None = None) -> Split:
     return of(json.loads(done.stdout))
 
 
-def of(times: Mapping[str, list[float]]) -> Split:
+def of(times: Mapping[str, list[float]]) -> ForwardShare:
     """From ``forward_s`` and ``step_s``, which took turns: each pair is one measurement of the share."""
     shares = [forward / step for forward, step in zip(times["forward_s"], times["step_s"], strict=True)]
     share = summarise(shares)
     assert share.ci95 is not None
-    return Split(statistics.median(times["forward_s"]), statistics.median(times["step_s"]), share.mean, share.ci95)
+    return ForwardShare(
+        statistics.median(times["forward_s"]), statistics.median(times["step_s"]), share.mean, share.ci95
+    )

@@ -24,7 +24,7 @@ from harness.predict.explain import partitioned
 from harness.predict.fitting import Fit
 from harness.predict.forecast import What
 from harness.predict.holdout import HeldOut, condition, hold_out
-from harness.predict.observations import LEAST_ERROR, UNPUBLISHED, Group, Observation, groups, informative
+from harness.predict.observations import LEAST_ERROR, UNPUBLISHED, Observation, ObservationGroup, groups, informative
 from harness.predict.parameters import Parameters
 from tests.conftest import ROOT
 
@@ -34,7 +34,7 @@ WITHIN_S = 10.0
 
 
 @cache
-def group(system: str, software: str = "TensorFlow 1.1.0") -> Group:
+def group(system: str, software: str = "TensorFlow 1.1.0") -> ObservationGroup:
     found, _ = groups(results.load(["reference"]))
     return next(one for one in found if (one.key.system, one.key.software) == (system, software))
 
@@ -216,7 +216,7 @@ TABLES = 15
 TRUTH = Parameters(2.4e9, overhead=0.025, replica_overhead=0.012, message=1e-6, token=1e-6, serial=0.5)
 
 
-def made_up(seed: int, fall: float = 0.0) -> Group:
+def made_up(seed: int, fall: float = 0.0) -> ObservationGroup:
     """Daint's sizes with steps that the law gives with ``TRUTH`` and 2 % of noise; throughput may fall with the size."""
     noise = np.random.default_rng(seed)
 

@@ -13,7 +13,7 @@ import pytest
 from scipy import stats
 
 from harness.analysis import differences, two_samples
-from harness.analysis.regression import Comparison, Rule, compare, judge
+from harness.analysis.regression import ComparedResults, Rule, compare, judge
 from harness.errors import InvalidInput
 from harness.records import measurement
 from harness.records.measurement import Record
@@ -31,7 +31,7 @@ def of(*records: Record) -> object:
     return as_backends_say(frame_of([row(one, Path(one.id) / measurement.FILE_NAME) for one in records]))
 
 
-def compared(old: Sequence[Record], new: Sequence[Record], rule: Rule | None = None) -> Comparison:
+def compared(old: Sequence[Record], new: Sequence[Record], rule: Rule | None = None) -> ComparedResults:
     return compare(of(*old), of(*new), rule or Rule())  # type: ignore[arg-type]
 
 
@@ -300,7 +300,7 @@ def test_when_nothing_differs_it_says_so() -> None:
 # --- what people and CI systems read --------------------------------------------------------------
 
 
-def one_of_each() -> Comparison:
+def one_of_each() -> ComparedResults:
     wild = 'rank 0: <&"> 100 % | a,b:c\x1b[31m\x00\nand \ufffe more'
     old = [made.record(nodes=nodes, img_per_s=100 * FIVE) for nodes in (1, 2, 3, 4)]
     old += [made.record(nodes=5, img_per_s=[500.0]), made.record(nodes=6, img_per_s=600 * FIVE)]

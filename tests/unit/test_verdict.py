@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from harness import results
-from harness.analysis.verdict import Comparison, Verdict, verdict
+from harness.analysis.verdict import ComparedContender, Verdict, verdict
 from harness.report.text import verdict as words
 from tests import made
 from tests.conftest import Harness
@@ -46,7 +46,7 @@ def series(
     return [run(size, [chance.gauss(mean, noise * mean) for _ in range(count)], **fields) for size, mean in means]
 
 
-def only(rows: Rows, **how: Any) -> Comparison:
+def only(rows: Rows, **how: Any) -> ComparedContender:
     (found,) = verdict(frame(rows), **how).comparisons
     return found
 

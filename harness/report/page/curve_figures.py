@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from harness.analysis import scaling
-from harness.analysis.scaling import Configuration, Interval, Overhead, Point
+from harness.analysis.scaling import Configuration, CurvePoint, Interval, Overhead
 from harness.core.text import plural
 from harness.report.page import provenance
 from harness.report.page.figures import Axis, Figure, Series, Style, decade_ticks, measured_ticks, panel_name, slug
@@ -85,7 +85,7 @@ def ps_sweeps(lines: Sequence[Line], runs: Runs) -> list[Figure]:
     return distinct(figures)
 
 
-def _ps_sweep(line: Line, points: Sequence[Point], runs: Runs) -> Figure:
+def _ps_sweep(line: Line, points: Sequence[CurvePoint], runs: Runs) -> Figure:
     series = []
     for number, point in enumerate(points):
         shown = _best_by_ps(point.tried)
@@ -165,7 +165,7 @@ def _growth(name: str, title: str, panel: tuple[str, str], lines: Sequence[Line]
     )
 
 
-def _ideal(line: Line, base: Point, largest: int) -> Series:
+def _ideal(line: Line, base: CurvePoint, largest: int) -> Series:
     ends = (base.workers, largest)
     style = Style(None, line.style.marker, "dash")
     y = tuple(base.img_per_s * one / base.workers for one in ends)
@@ -251,11 +251,11 @@ def distinct(figures: Sequence[Figure]) -> list[Figure]:
 
 
 def _told_of_overhead(line: Line, one: Overhead, runs: Runs) -> tuple[str, ...]:
-    def side(name: str, point: Point) -> list[str]:
+    def side(name: str, point: CurvePoint) -> list[str]:
         text = f"{name}: {provenance.throughput(point.img_per_s)} img/s{provenance.interval(point.interval)}"
         return [", ".join(filter(None, [text, provenance.configuration(point.best, runs)])), *sources(point)]
 
-    def sources(point: Point) -> list[str]:
+    def sources(point: CurvePoint) -> list[str]:
         return provenance.of_configuration(point.best, runs)
 
     return (

@@ -8,13 +8,13 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from harness.analysis.scaling import Point
+from harness.analysis.scaling import CurvePoint
 from harness.core.text import plural
 from harness.predict import fitting, forecast
 from harness.predict.explain import Explanation, partitioned, sentences
 from harness.predict.fitting import Fit
 from harness.predict.forecast import Basis, Prediction, What
-from harness.predict.observations import Group, Observation, groups, work_of
+from harness.predict.observations import Observation, ObservationGroup, groups, work_of
 from harness.report.page.figures import Facets
 from harness.report.page.lines import Line
 
@@ -35,7 +35,7 @@ class Size:
     what: What
     basis: Basis
     prediction: Prediction
-    point: Point | None
+    point: CurvePoint | None
 
     @property
     def workers(self) -> int:
@@ -98,15 +98,15 @@ def explained(frame: pandas.DataFrame, lines: Sequence[Line]) -> tuple[list[Expl
     return [_explained(group, its) for group, its in large[:MOST_GROUPS]], left_out
 
 
-def _sizes(group: Group) -> int:
+def _sizes(group: ObservationGroup) -> int:
     return len({one.workers for one in group.observations if not one.relative})
 
 
-def _distributed(group: Group) -> bool:
+def _distributed(group: ObservationGroup) -> bool:
     return any(one.nodes > 1 for one in group.observations)
 
 
-def _explained(group: Group, lines: Sequence[Line]) -> Explained:
+def _explained(group: ObservationGroup, lines: Sequence[Line]) -> Explained:
     fit = fitting.fit(_best(group) if len(group.observations) > MOST_FITTED else group)
     # A curve of one or two sizes says little by itself.
     lines = [one for one in lines if len(one.curve.points) >= FEWEST_SIZES] or list(lines)
@@ -116,7 +116,7 @@ def _explained(group: Group, lines: Sequence[Line]) -> Explained:
     return Explained(fit, curves, _explanation(largest))
 
 
-def _best(group: Group) -> Group:
+def _best(group: ObservationGroup) -> ObservationGroup:
     """With the fastest configuration of each backend at each size only."""
     fastest: dict[Hashable, Observation] = {}
     for one in group.observations:
@@ -142,7 +142,7 @@ def _explanation(size: Size) -> Explanation:
 # --- which observation a point is -----------------------------------------------------------------
 
 
-def _points(line: Line, group: Group) -> list[tuple[Point, Observation]]:
+def _points(line: Line, group: ObservationGroup) -> list[tuple[CurvePoint, Observation]]:
     """The points of ``line`` that are in ``group``, each with the observation there."""
     key = group.key
     where = line.facets.system[0], line.curve.facets["software"], line.facets.transport[0]
@@ -178,7 +178,7 @@ def _modelled(fit: Fit, line: Line) -> Modelled:
     return Modelled(line, tuple(sorted(sizes, key=lambda one: one.workers)))
 
 
-def _measured(fit: Fit, line: Line, point: Point, one: Observation) -> Size:
+def _measured(fit: Fit, line: Line, point: CurvePoint, one: Observation) -> Size:
     single_s = fit.single_s(one)
     draws = fit.single_draws[one.work] if one.single_s is None else single_s
     basis = Basis(fit.parameters, single_s, fit.draws, draws)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from harness.analysis.scaling import Configuration, Interval, Point
+from harness.analysis.scaling import Configuration, CurvePoint, Interval
 from harness.core.text import minute, plural
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def _varied(options: Sequence[Mapping[str, Any]]) -> frozenset[str]:
     return frozenset(name for name in names if len({json.dumps(one.get(name)) for one in options}) > 1)
 
 
-def of_point(point: Point, runs: Runs, line: Line) -> tuple[str, ...]:
+def of_point(point: CurvePoint, runs: Runs, line: Line) -> tuple[str, ...]:
     """Everything about a point of ``line``."""
     best = point.best
     nodes = f" on {plural(point.nodes, 'node')}" if point.nodes else ""
@@ -83,7 +83,7 @@ def of_point(point: Point, runs: Runs, line: Line) -> tuple[str, ...]:
     return tuple([*lines, *of_configuration(best, runs)])
 
 
-def of_publication(point: Point, runs: Runs, line: Line) -> list[str]:
+def of_publication(point: CurvePoint, runs: Runs, line: Line) -> list[str]:
     """Who published a point, of which software, and the note that came with it."""
     rows = [
         row

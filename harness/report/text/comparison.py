@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.analysis import scaling
-from harness.analysis.scaling import Configuration, Curve, Point
+from harness.analysis.scaling import Configuration, Curve, CurvePoint
 from harness.core.statistics import scaling_efficiency
 from harness.core.text import interval, percent, plural
 from harness.errors import InvalidInput
@@ -77,7 +77,7 @@ def with_number(frame: pandas.DataFrame, baseline: int | None) -> pandas.DataFra
 
 # --- one line per run -----------------------------------------------------------------------------
 
-_Base = tuple[Point, bool]
+_Base = tuple[CurvePoint, bool]
 
 
 def _related(frame: pandas.DataFrame, weak: Sequence[Curve], strong: Sequence[Curve]) -> dict[int, _Base]:
@@ -231,7 +231,7 @@ def points(frame: pandas.DataFrame, baseline: int | None = None) -> list[dict[st
     ]
 
 
-def _point(point: Point) -> dict[str, Any]:
+def _point(point: CurvePoint) -> dict[str, Any]:
     sample = point.best.sample
     return {
         "workers": point.workers,

@@ -7,9 +7,8 @@ import json
 from collections.abc import Sequence
 
 from harness.analysis.differences import NOTHING
-from harness.analysis.history import FEWEST, LEVEL, Change, History, Series
-from harness.analysis.labels import count
-from harness.core.text import minute
+from harness.analysis.history import FEWEST, LEVEL, Change, History, RunSeries
+from harness.core.text import minute, plural
 from harness.report.text.regression import percent, some_differences
 from harness.report.text.table import table
 
@@ -22,7 +21,7 @@ def terminal(history: History) -> str:
     still = [one for one in history.series if not one.changes]
     changes = sum(len(one.changes) for one in changed)
     verdict = (
-        f"{count(changes, 'change point')} in {len(changed)} of {_several(len(history.series))}"
+        f"{plural(changes, 'change point')} in {len(changed)} of {_several(len(history.series))}"
         if changed
         else f"no change point in any of {_several(len(history.series))}"
     )
@@ -35,7 +34,7 @@ def terminal(history: History) -> str:
     if history.short:
         notes.append(f"{_several(history.short)} with fewer than {FEWEST} runs, too few for a history")
     if history.without_number:
-        notes.append(f"{count(history.without_number, 'run')} without a number, left out")
+        notes.append(f"{plural(history.without_number, 'run')} without a number, left out")
     notes.append(f"of measurements that do not change {100 * LEVEL:g} % are said to have a change point")
     return "\n\n".join([*parts, "\n".join(notes)])
 
@@ -47,14 +46,14 @@ def as_json(history: History, sources: Sequence[str]) -> str:
 
 
 def _several(number: int) -> str:
-    return count(number, "measurement")
+    return plural(number, "measurement")
 
 
-def _span(one: Series) -> tuple[str, str]:
+def _span(one: RunSeries) -> tuple[str, str]:
     return one.runs[0].started[:10], one.runs[-1].started[:10]
 
 
-def _changed(one: Series) -> list[str]:
+def _changed(one: RunSeries) -> list[str]:
     first, last = _span(one)
     lines = [
         f"{one.label} on {one.system or 'a machine without a name'}",

@@ -10,9 +10,19 @@ from typing import Any
 from xml.etree import ElementTree
 
 from harness.analysis.differences import NOTHING, Difference
-from harness.analysis.labels import count
 from harness.analysis.pairing import Unpaired
-from harness.analysis.regression import CHANGED, FAILING, VERDICTS, Comparison, Interval, Pair, Rule, Total, Verdict
+from harness.analysis.regression import (
+    CHANGED,
+    FAILING,
+    VERDICTS,
+    ComparedResults,
+    Interval,
+    Pair,
+    Rule,
+    SideTotal,
+    Verdict,
+)
+from harness.core.text import plural
 from harness.report.text.table import table
 
 SCHEMA = "harness.comparison/1"
@@ -30,7 +40,7 @@ _PHRASES: dict[Verdict, str] = {
 }
 
 
-def terminal(comparison: Comparison, old: str, new: str, everything: bool = False) -> str:
+def terminal(comparison: ComparedResults, old: str, new: str, everything: bool = False) -> str:
     """For people: the verdict, the table (the worst first), what may explain it, what was not compared, the rule."""
     quiet = [pair for pair in comparison.pairs if pair.verdict == "no significant change"]
     hidden = 0 if everything or len(comparison.pairs) <= _LISTED else len(quiet)
@@ -39,7 +49,7 @@ def terminal(comparison: Comparison, old: str, new: str, everything: bool = Fals
     if shown:
         parts.append(table([_HEADINGS, *map(_row, shown)], right={2, 3, 4, 5, 6}))
     if hidden:
-        parts.append(f"and {count(hidden, 'measurement')} without a significant change (--all shows them)")
+        parts.append(f"and {plural(hidden, 'measurement')} without a significant change (--all shows them)")
     parts.append("\n".join(_explanations(comparison)))
     if comparison.notes:
         parts.append("\n".join(_notes(comparison)))
@@ -49,19 +59,19 @@ def terminal(comparison: Comparison, old: str, new: str, everything: bool = Fals
     return "\n\n".join(parts)
 
 
-def verdict(comparison: Comparison) -> str:
+def verdict(comparison: ComparedResults) -> str:
     """One line: how many pairs there are, and what became of them, the worst first."""
     counts = comparison.counts
     told = ", ".join(_PHRASES[one].format(counts[one]) for one in VERDICTS if counts.get(one))
     answer = "SLOWER" if comparison.regressions else "not slower"
-    return f"{answer}: {count(len(comparison.pairs), 'measurement')} compared, {told}"
+    return f"{answer}: {plural(len(comparison.pairs), 'measurement')} compared, {told}"
 
 
-def failure(comparison: Comparison) -> str:
+def failure(comparison: ComparedResults) -> str:
     """One line about a comparison that fails: how many got slower, and the worst of them."""
     worst = comparison.regressions[0]
     slower, lost = comparison.counts.get("slower", 0), comparison.counts.get("no number", 0)
-    told = [f"{slower} of {count(len(comparison.pairs), 'measurement')} got slower"] if slower else []
+    told = [f"{slower} of {plural(len(comparison.pairs), 'measurement')} got slower"] if slower else []
     told += [f"{lost} {'has' if lost == 1 else 'have'} no number any more"] if lost else []
     return f"{', '.join(told)}; the worst is {worst.label}: {_outcome(worst)}"
 
@@ -75,7 +85,7 @@ def rule(chosen: Rule) -> str:
     )
 
 
-def as_json(comparison: Comparison, old: Sequence[str], new: Sequence[str]) -> str:
+def as_json(comparison: ComparedResults, old: Sequence[str], new: Sequence[str]) -> str:
     """For scripts: everything, in the order of the table. A bound that does not exist is null."""
     document = {
         "schema": SCHEMA,
@@ -114,7 +124,7 @@ def _finite(interval: Interval | None) -> list[float | None] | None:
     return interval and [bound if abs(bound) != float("inf") else None for bound in interval]
 
 
-def junit(comparison: Comparison, old: str, new: str) -> str:
+def junit(comparison: ComparedResults, old: str, new: str) -> str:
     """For CI systems: JUnit XML, one test case per pair; what was not compared, or cannot be judged, is skipped."""
     # In JUnit every case has a class; ours is the kind of measurement, so that backends are grouped.
     suite = ElementTree.Element("testsuite", name=_legal(f"harness compare {old} {new}"))
@@ -156,7 +166,7 @@ def _legal(text: str) -> str:
     return _ILLEGAL.sub("\ufffd", text)
 
 
-def github(comparison: Comparison) -> str:
+def github(comparison: ComparedResults) -> str:
     """Workflow commands of GitHub Actions: an error for what fails, a warning for what could not be judged or compared.
 
     GitHub shows 10 of each kind per step, so that the worst come first.
@@ -185,7 +195,7 @@ def _escaped(text: str) -> str:
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
-def markdown(comparison: Comparison, old: str, new: str) -> str:
+def markdown(comparison: ComparedResults, old: str, new: str) -> str:
     """For pull requests and job summaries."""
     rows = [_HEADINGS, ("---", "---", "--:", "--:", "--:", "--:", "--:"), *map(_row, comparison.pairs)]
     lines = [f"**{_cell(verdict(comparison))}**", ""]
@@ -204,10 +214,10 @@ def _cell(text: str) -> str:
 # --- the parts that they share --------------------------------------------------------------------
 
 
-def _side(name: str, total: Total) -> str:
-    without = f", {count(total.without_number, 'run')} without a number" if total.without_number else ""
+def _side(name: str, total: SideTotal) -> str:
+    without = f", {plural(total.without_number, 'run')} without a number" if total.without_number else ""
     return (
-        f"{name}: {count(total.records, 'record')} with {count(total.repeats, 'repeat')}{without}, "
+        f"{name}: {plural(total.records, 'record')} with {plural(total.repeats, 'repeat')}{without}, "
         f"on {', '.join(total.systems) or 'a machine without a name'}"
     )
 
@@ -235,7 +245,7 @@ def _outcome(pair: Pair) -> str:
         return f"had {old}, now has no number: {first_line(judgement.reason)}"
     if judgement.change is None or judgement.p is None:
         return f"cannot say: {judgement.reason} ({old}, now {new})"
-    repeats = f"{pair.old.repeats} and {count(pair.new.repeats, 'repeat')}"
+    repeats = f"{pair.old.repeats} and {plural(pair.new.repeats, 'repeat')}"
     return (
         f"{pair.verdict}: {percent(judgement.change)} (95 % CI {_ci(judgement.ci95)}, p {_p(judgement.p)}), "
         f"{old} → {new}, {repeats}"
@@ -279,7 +289,7 @@ def _steps(pair: Pair) -> list[str]:
     return [f"step time: {', '.join(parts)}"]
 
 
-def _explanations(comparison: Comparison) -> list[str]:
+def _explanations(comparison: ComparedResults) -> list[str]:
     """What differs between OLD and NEW everywhere, then what differs besides where something changed."""
     lines = []
     moved = {_systems(pair) for pair in comparison.pairs if pair.old.systems != pair.new.systems}
@@ -312,7 +322,7 @@ def some_differences(found: Sequence[Difference]) -> list[str]:
     return [*lines, f"  and {more} more (--json has all)"] if more > 0 else lines
 
 
-def _notes(comparison: Comparison) -> list[str]:
+def _notes(comparison: ComparedResults) -> list[str]:
     return [f"note: {first_line(note)}" for note in comparison.notes]
 
 
@@ -323,7 +333,7 @@ def _not_compared(found: Sequence[Unpaired], everything: bool) -> list[str]:
     grouped: dict[tuple[str, str], list[Unpaired]] = {}
     for one in found:
         grouped.setdefault((one.side, one.why), []).append(one)
-    lines = [f"not compared: {count(len(found), 'measurement')}"]
+    lines = [f"not compared: {plural(len(found), 'measurement')}"]
     groups = list(grouped.items())
     for (side, why), alike in groups if everything else groups[:_LISTED]:
         which = alike[0].label if len(alike) == 1 else f"{len(alike)} such as {alike[0].label}"

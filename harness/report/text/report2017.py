@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from harness.analysis import scaling
-from harness.analysis.scaling import Curve, Overhead, Point
+from harness.analysis.scaling import Curve, CurvePoint, Overhead
 from harness.core.text import interval, percent, plural
 from harness.report.text.comparison import with_number
 from harness.report.text.table import table
@@ -115,17 +115,17 @@ def _both(values: Sequence[str]) -> str:
     return " / ".join(dict.fromkeys(values))
 
 
-def _throughput(point: Point | None) -> str:
+def _throughput(point: CurvePoint | None) -> str:
     if point is None or math.isnan(point.img_per_s):
         return ""
     return f"{point.img_per_s:.2f} {interval(point.interval)}".rstrip()
 
 
-def _speedup(point: Point) -> str:
+def _speedup(point: CurvePoint) -> str:
     return "" if math.isnan(point.speedup) else f"{point.speedup:.2f}"
 
 
-def _efficiency(point: Point | None) -> str:
+def _efficiency(point: CurvePoint | None) -> str:
     return "" if point is None else percent(point.efficiency, point.efficiency_interval, 2)
 
 

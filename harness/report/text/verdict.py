@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from harness.analysis.scaling import Interval, Point
-from harness.analysis.verdict import AtSize, Comparison, Overall, Verdict
+from harness.analysis.scaling import CurvePoint, Interval
+from harness.analysis.verdict import AtSize, ComparedContender, Overall, Verdict
 from harness.core.text import interval, plural
 from harness.report.text.table import table
 
@@ -124,7 +124,7 @@ def _headline(verdict: Verdict) -> str:
     return " ".join(parts)
 
 
-def _finding(one: Comparison, margin: float) -> str:
+def _finding(one: ComparedContender, margin: float) -> str:
     facets = one.facets
     prefix = "Control: " if facets["family"] == "collectives" else ""
     where = f"on {facets['system']} ({facets['model']}, {facets['data']}, batch {facets['batch_size']} per device)"
@@ -137,7 +137,7 @@ def _finding(one: Comparison, margin: float) -> str:
     return f"{prefix}{one.answer}, {where}: {_claim(one, margin)}. {rate}."
 
 
-def _claim(one: Comparison, margin: float) -> str:
+def _claim(one: ComparedContender, margin: float) -> str:
     """What was found for a contender with an answer, without where."""
     name, last = contender(one.facets), one.judged[-1]
     keeps = (
@@ -160,7 +160,7 @@ def _claim(one: Comparison, margin: float) -> str:
     return f"{name} {keeps}, {relative}; they part between {number} and {_size(at)}"
 
 
-def _phases(one: Comparison) -> str:
+def _phases(one: ComparedContender) -> str:
     """``worse up to 8 nodes, then better from 64 nodes on``."""
     different = [size for size in one.judged if size.direction]
     phases = [(direction, list(sizes)) for direction, sizes in groupby(different, key=lambda size: size.direction)]
@@ -174,7 +174,7 @@ def _phases(one: Comparison) -> str:
     return ", then ".join(lines)
 
 
-def _why_not(one: Comparison, margin: float, name: str) -> str:
+def _why_not(one: ComparedContender, margin: float, name: str) -> str:
     """Why nothing can be said of a contender, called ``name`` in the sentence."""
     ratio = "its ratio of efficiencies" if name == "it" else f"{name}'s ratio of efficiencies"
     match one.reason:
@@ -211,7 +211,7 @@ def _width(size: AtSize) -> float:
     return math.log(size.efficiency_interval[1] / size.efficiency_interval[0])
 
 
-def _nearest(one: Comparison) -> str:
+def _nearest(one: ComparedContender) -> str:
     if one.indication is None:
         return "there are none among these results"
     differs = one.indication.differs
@@ -222,7 +222,7 @@ def _nearest(one: Comparison) -> str:
     return f"the nearest ones differ in {_differing(differs)}"
 
 
-def _would_decide(one: Comparison) -> str:
+def _would_decide(one: ComparedContender) -> str:
     name = contender(one.facets)
     match one.reason:
         case "no spread":
@@ -261,7 +261,7 @@ def _equal(terms: Mapping[str, str]) -> str:
     return ", ".join(f"{_term(name)} {value}" for name, value in terms.items())
 
 
-def _unequal(one: Comparison) -> str:
+def _unequal(one: ComparedContender) -> str:
     if one.terms is None:
         return ""
     parts = []
@@ -278,7 +278,7 @@ def _unequal(one: Comparison) -> str:
     return f"{contender(one.facets)}: {'; '.join(parts)}" if parts else ""
 
 
-def _indication(one: Comparison) -> str:
+def _indication(one: ComparedContender) -> str:
     nearest = one.indication
     if nearest is None or math.isnan(nearest.toolkit_efficiency):
         return ""
@@ -319,7 +319,7 @@ def _ratio(value: float, limits: Interval | None) -> str:
 # --- the table and JSON ---------------------------------------------------------------------------
 
 
-def _rows(one: Comparison) -> list[tuple[str, ...]]:
+def _rows(one: ComparedContender) -> list[tuple[str, ...]]:
     def ratio(value: float, limits: Interval | None) -> str:
         return f"{value:.3f} {interval(limits, 3)}".rstrip()
 
@@ -361,7 +361,7 @@ def as_json(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def _comparison(one: Comparison, margin: float) -> dict[str, Any]:
+def _comparison(one: ComparedContender, margin: float) -> dict[str, Any]:
     terms, indication = one.terms, one.indication
     return {
         **one.facets,
@@ -397,7 +397,7 @@ def _at_size(one: AtSize) -> dict[str, Any]:
     }
 
 
-def _side(point: Point) -> dict[str, Any]:
+def _side(point: CurvePoint) -> dict[str, Any]:
     best = point.best
     return {
         "img_per_s": point.img_per_s,

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from harness.core.text import plural
+
 _ALWAYS = ("backend", "framework", "transport", "model", "nodes", "devices_per_node")
 
 
-def labels(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+def spec_names(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     """A name for each spec: what it is, its parameter servers, and whatever else tells it from the others.
 
     A field that all specs have tells all of them apart, an option of one backend that backend's.
@@ -25,7 +27,7 @@ def labels(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     }
     found = {}
     for text, one in fields.items():
-        nodes = count(one["nodes"], "node") + (f" × {one['devices_per_node']}" if one["devices_per_node"] > 1 else "")
+        nodes = plural(one["nodes"], "node") + (f" × {one['devices_per_node']}" if one["devices_per_node"] > 1 else "")
         main = [one["backend"], one["framework"], one["transport"], one["model"], nodes]
         others = [f"{name}={shown(one[name])}" for name in told[one["backend"]] if name in one]
         found[text] = " ".join([*(str(part) for part in main if part), *others])
@@ -46,8 +48,3 @@ def flat(spec: Mapping[str, Any]) -> dict[str, Any]:
 def shown(value: Any) -> str:
     """A value of a spec for people."""
     return "none" if value is None else str(value)
-
-
-def count(number: int, noun: str) -> str:
-    """``1 run``, ``2 runs``."""
-    return f"{number} {noun}{'s' * (number != 1)}"
