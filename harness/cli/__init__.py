@@ -1,6 +1,6 @@
 """The commands. Thin: each one reads its options, calls one function, prints what it returns.
 
-One module for each kind of command; ``common`` holds what they share.
+One module for each kind of command, loaded when the command is called; ``common`` holds what they share.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ from typing import NoReturn
 import click
 
 from harness import __version__
+from harness.core.parts import PARTS, part
 from harness.core.progress import CLEAR_LINE
-from harness.errors import HarnessError, InvalidInput
-
-INTERRUPTED = 130  # what shells report for a program that Ctrl-C ended
+from harness.errors import HarnessError, Interrupted, InvalidInput
 
 
 def main() -> NoReturn:
@@ -25,8 +24,13 @@ def main() -> NoReturn:
     # Looking for garbage after every 700 new objects takes a tenth of a short command's time, and finds nothing.
     gc.set_threshold(50_000, 20, 100)
     try:
-        code = cli.main(standalone_mode=False)
+        for name in PARTS:
+            part(name)
+        code = cli.main(prog_name="harness", standalone_mode=False)
         sys.stdout.flush()
+    except click.exceptions.NoArgsIsHelpError as error:
+        print(error.format_message(), file=sys.stderr)
+        code = error.exit_code
     except (Exception, KeyboardInterrupt) as error:
         if isinstance(error, OSError):
             _abandon_stdout()
@@ -41,13 +45,15 @@ def complaint(error: BaseException) -> tuple[str, int]:
     """The message for an error and the exit code (2: the request, 1: the run); a defect of harness is raised again."""
     match error:
         case click.ClickException():
-            return f"{_in_one_line(error.format_message())} (see `harness --help`)", 2
+            context = error.ctx if isinstance(error, click.UsageError) else None
+            command = context.command_path if context else "harness"
+            return f"{_in_one_line(error.format_message())} (see `{command} --help`)", 2
         case InvalidInput():
             return _in_one_line(str(error)), error.exit_code
         case HarnessError():
             return str(error), error.exit_code
         case KeyboardInterrupt() | click.Abort():
-            return "interrupted; no process is left running", INTERRUPTED
+            return "interrupted; no process is left running", Interrupted.exit_code
         case BrokenPipeError():
             return "", 1  # whoever read the output has gone and wants to hear nothing more
         case OSError():
@@ -65,47 +71,66 @@ def _abandon_stdout() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-# Where each command is: a module of this package, and what the command is called in it.
+# By what they are for: where each command is (a module of this package, and what the command is called in it), and what
+# it does, for `harness --help`.
 COMMANDS = {
-    "run": "runs.run",
-    "compare-backends": "runs.compare_backends",
-    "train": "training.train",
-    "status": "runs.status",
-    "collect": "runs.collect",
-    "cancel": "runs.cancel",
-    "study": "studies.study",
-    "report": "reports.report",
-    "table": "answers.table",
-    "verdict": "answers.verdict",
-    "compare": "regressions.compare",
-    "baseline": "regressions.baseline",
-    "history": "regressions.history",
-    "predict": "predictions.predict",
-    "fit": "predictions.fit",
-    "explain": "predictions.explain",
-    "split": "predictions.split",
-    "export": "exports.export_",
-    "list": "show.list_",
-    "site": "show.site_",
-    "env": "provide.env",
-    "data": "datasets.data",
+    "Measure": {
+        "run": ("runs.run", "Measure one backend: img/s with its confidence interval"),
+        "compare-backends": ("runs.compare_backends", "Measure several backends at several sizes, in turn"),
+        "train": ("training.train", "Train to an accuracy, and print the time that took"),
+        "study": ("studies.study", "Measure the matrix of runs that a file describes"),
+    },
+    "Runs on a cluster": {
+        "status": ("runs.status", "Show how far runs on a cluster are"),
+        "collect": ("runs.collect", "Make the records of runs whose jobs have ended"),
+        "cancel": ("runs.cancel", "Cancel the jobs of runs"),
+    },
+    "What results say": {
+        "table": ("answers.table", "Print results as a table"),
+        "verdict": ("answers.verdict", "Say whether MPI-based toolkits scale better than servers"),
+        "report": ("reports.report", "Write results as one interactive page, or as figures"),
+        "export": ("exports.export_", "Write results for other tools"),
+    },
+    "Comparing with before": {
+        "compare": ("regressions.compare", "Say whether anything in NEW is slower than in OLD"),
+        "baseline": ("regressions.baseline", "Keep measurements under a name, to compare later ones"),
+        "history": ("regressions.history", "Find when the measurements of a long time changed"),
+    },
+    "Scaling model": {
+        "predict": ("predictions.predict", "Predict img/s for numbers of nodes"),
+        "fit": ("predictions.fit", "Fit the scaling model to results"),
+        "explain": ("predictions.explain", "Say what limits a backend on so many nodes, and why"),
+        "split": ("predictions.split", "Measure how a step divides into forward and backward"),
+    },
+    "What there is, and setting up": {
+        "list": ("show.list_", "List backends, models, environments, sites, references"),
+        "site": ("show.site_", "Show, check and try site profiles"),
+        "env": ("provide.env", "Build and check the backends' Python environments"),
+        "data": ("datasets.data", "Make, convert, check and time data sets"),
+    },
 }
+ALL = {name: entry for group in COMMANDS.values() for name, entry in group.items()}
 
 
 class Commands(click.Group):
     """The commands. The module of one is loaded when it is called: that of `run` loads every backend for its options."""
 
     def list_commands(self, context: click.Context) -> list[str]:
-        """Their names, as ``--help`` lists them."""
-        return sorted(COMMANDS)
+        return list(ALL)
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
-        """The command called ``name``."""
-        if name not in COMMANDS:
+        if name not in ALL:
             return None
-        module, attribute = COMMANDS[name].split(".")
+        module, attribute = ALL[name][0].split(".")
         command: click.Command = getattr(importlib.import_module(f"harness.cli.{module}"), attribute)
         return command
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands by what they are for, without loading them."""
+        for heading, commands in COMMANDS.items():
+            with formatter.section(heading):
+                width = max(map(len, ALL))
+                formatter.write_dl([(name.ljust(width), short_help) for name, (_, short_help) in commands.items()])
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})

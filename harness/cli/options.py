@@ -1,19 +1,23 @@
-"""The command line of a RunSpec: options are read off the spec and off every backend, so that each is written once."""
+"""Options of the commands that measure: what (read off the spec and off every backend), where, and how."""
 
 from __future__ import annotations
 
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields
 from typing import Any, Literal
 
 import click
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from harness.cli.common import not_empty, path_option
 from harness.core import backend as backends
+from harness.core.plan import LAST_PORT
 from harness.core.spec import RunSpec
 from harness.core.validation import option_name
 from harness.errors import InvalidInput
+from harness.running.prepare import Where
 
 
 class GroupedCommand(click.Command):
@@ -38,6 +42,65 @@ def grouped(options: Iterable[click.Option], group: str) -> list[click.Option]:
     return chosen
 
 
+def text_option(names: str, metavar: str, help_text: str, callback: Callable[..., Any] = not_empty) -> click.Option:
+    return click.Option(names.split(), metavar=metavar, callback=callback, help=help_text)
+
+
+def flag(names: str, help_text: str) -> click.Option:
+    return click.Option(names.split(), is_flag=True, help=help_text)
+
+
+def site_options() -> list[click.Option]:
+    """Where to run: options of every command that measures."""
+    options = [
+        text_option(
+            "--site",
+            "NAME|FILE",
+            "cluster to run on, as SYSTEM or SYSTEM:PARTITION; see `harness list sites`  [default: this machine]",
+        ),
+        text_option("--environ", "NAME", "one of the site's environments  [default: the first]"),
+        click.Option(
+            ["-J", "--job-option", "job_options"],
+            metavar="OPTION",
+            multiple=True,
+            help="option for the scheduler, such as reservation=maintenance; may be given several times",
+        ),
+        text_option("--account", "NAME", "project that pays; short for -J account=NAME"),
+        text_option(
+            "--time-limit",
+            "1h30m",
+            "of the job  [default: the sum of its repeats' --timeout, at most the site's]",
+        ),
+        text_option("--hosts", "FILE", "host file, for sites that are reached with ssh", path_option),
+        flag("--no-wait", "submit and return; see `harness status` and `harness collect`"),
+        flag("--no-submit", "write the run directory and the job script only, to submit it by hand"),
+    ]
+    return grouped(options, "Where to run")
+
+
+def run_options() -> list[click.Option]:
+    """How to run: options of every command that measures."""
+    options = [
+        text_option("--output", "DIR", "folder for run directories  [default: runs]", path_option),
+        text_option("--env environment", "PATH", "Python environment to use instead of the built one", path_option),
+        click.Option(
+            ["--port"],
+            type=click.IntRange(1, LAST_PORT),
+            metavar="NUMBER",
+            help="first port to listen on  [default: free ports are found]",
+        ),
+        flag("--dry-run", "show every process with its host, role, command and environment"),
+        flag("--json as_json", "print JSON for scripts"),
+        flag("--quiet", "no progress"),
+    ]
+    return grouped(options, "How to run")
+
+
+def where_of(given: Mapping[str, Any]) -> Where:
+    """What ``site_options`` and ``run_options`` say about the place; a command may have some of them only."""
+    return Where(**{field.name: given[field.name] for field in fields(Where) if field.name in given})
+
+
 def spec_options(
     leave_out: frozenset[str] = frozenset(), defaults: Mapping[str, Any] | None = None
 ) -> list[click.Option]:
@@ -45,12 +108,10 @@ def spec_options(
 
     ``defaults`` are those of a command that has others than RunSpec.
     """
-    fields = {
-        name: info for name, info in RunSpec.model_fields.items() if name not in leave_out | {"options", "training"}
-    }
+    own = {name: info for name, info in RunSpec.model_fields.items() if name not in leave_out | {"options", "training"}}
     for name, value in (defaults or {}).items():
-        fields[name] = FieldInfo.merge_field_infos(fields[name], default=value)
-    options = grouped([_option(name, info) for name, info in fields.items()], "What to measure")
+        own[name] = FieldInfo.merge_field_infos(own[name], default=value)
+    options = grouped([_option(name, info) for name, info in own.items()], "What to measure")
     owners = backends.option_owners()
     for name, owning in owners.items():
         having = {owner: backends.backend(owner).options.model_fields[name] for owner in owning}
@@ -63,26 +124,33 @@ def field_options(model: type[BaseModel], metavars: Mapping[str, str]) -> list[c
     return [_option(name, info, metavar=metavars.get(name)) for name, info in model.model_fields.items()]
 
 
-def spec_fields(given: dict[str, Any], for_backends: Iterable[str]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """Split what was given on the command line into the fields of RunSpec and each backend's own options.
+def spec_fields(given: Mapping[str, Any], names: Iterable[str]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """What the command line says of a spec: the fields of RunSpec, and by name the own options of the backends ``names``.
 
-    Raises InvalidInput for an option that none of ``for_backends`` has.
+    Raises InvalidInput for an option that none of them has.
     """
     owners = backends.option_owners()
-    chosen = {name.replace("-", "_") for name in for_backends}
-    fields = {name: value for name, value in given.items() if name in RunSpec.model_fields and value is not None}
-    own: dict[str, dict[str, Any]] = {name: {} for name in chosen}
+    options: dict[str, dict[str, Any]] = {name.replace("-", "_"): {} for name in names}
     for name, value in given.items():
         if name not in owners or value is None:
             continue
-        having = chosen & set(owners[name])
+        having = options.keys() & set(owners[name])
         if not having:
             raise InvalidInput(
-                f"{option_name(name)} is an option of {', '.join(owners[name])}, not of {', '.join(sorted(chosen))}"
+                f"{option_name(name)} is an option of {', '.join(owners[name])}, not of {', '.join(sorted(options))}"
             )
         for backend in having:
-            own[backend][name] = value
-    return fields, own
+            options[backend][name] = value
+    return {name: value for name, value in given.items() if name in RunSpec.model_fields and value is not None}, options
+
+
+def spec_of(given: Mapping[str, Any], **more: Any) -> RunSpec:
+    """The spec of a run of one backend; ``more`` fields are the command's. Raises InvalidInput."""
+    if given["backend"] is None:
+        raise InvalidInput("--backend is required; see `harness list backends`")
+    own, options = spec_fields(given, [given["backend"]])
+    (chosen,) = options.values()
+    return RunSpec.validated(**{**more, **own, "options": chosen})
 
 
 def _option(name: str, info: FieldInfo, *alike: FieldInfo, metavar: str | None = None) -> click.Option:
@@ -94,9 +162,8 @@ def _option(name: str, info: FieldInfo, *alike: FieldInfo, metavar: str | None =
     if info.annotation is bool:
         return click.Option([option_name(name), name], is_flag=True, default=None, help=help_text)
     if not info.is_required() and info.default_factory is None and info.default is not None:
-        defaults = [
-            f"{one.default:g}" if isinstance(one.default, float) else str(one.default) for one in (info, *alike)
-        ]
+        values = [field.default for field in (info, *alike)]
+        defaults = [f"{value:g}" if isinstance(value, float) else str(value) for value in values]
         help_text += f"  [default: {' or '.join(dict.fromkeys(defaults))}]"
     return click.Option([option_name(name), name], metavar=metavar or _metavar(info.annotation), help=help_text)
 

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from harness.cli.common import failed, run_options, share_of, site_options, where_of
-from harness.cli.options import GroupedCommand, field_options, grouped, spec_fields, spec_options
-from harness.cli.runs import carry_out, dry_run
-from harness.core.spec import SYNTHETIC, RunSpec, Target, Training
+from harness.cli.common import failed, share_of
+from harness.cli.options import (
+    GroupedCommand,
+    field_options,
+    grouped,
+    run_options,
+    site_options,
+    spec_of,
+    spec_options,
+    where_of,
+)
+from harness.cli.runs import carried_out
+from harness.core.spec import SYNTHETIC, Accuracy, Training
 from harness.core.validation import checked
-from harness.errors import HarnessError, InvalidInput
-
-if TYPE_CHECKING:
-    from harness.records.training import TrainingRecord
+from harness.errors import InvalidInput
+from harness.records.training import TrainingRecord
+from harness.report.text import training as text
+from harness.running.kinds import kind_of
+from harness.running.train import find_checkpoint
 
 # Fields of RunSpec that say nothing about a training.
 MEASURING = frozenset({"data", "data_cache", "warmup_steps", "steps", "repeats", "straggler_limit"})
@@ -28,12 +38,6 @@ METAVARS = {
 }
 
 
-class Interrupted(HarnessError):
-    """The user has stopped a training. The message says how to go on."""
-
-    exit_code = 130
-
-
 def _train(**given: Any) -> None:
     """Train until the validation images are classified well enough, and print the time that took.
 
@@ -43,50 +47,25 @@ def _train(**given: Any) -> None:
 
     `harness train --backend pytorch --nodes 2 --data PATH --until top1=0.76`
     """
-    from harness.records.training import FILE_NAME, TrainingRecord
-    from harness.report.text import training as text
-    from harness.running.training import TrainingRun
-
-    spec = _spec(given)
-    where = where_of(given)
-    prepared = where.prepare(spec)
-    if given["dry_run"]:
-        click.echo(dry_run(prepared, where, given["as_json"]))
-        return
-    run = TrainingRun.checked(prepared)
-    try:
-        records = carry_out([run], where, given)
-    except KeyboardInterrupt as signal_name:
-        raise Interrupted(f"{signal_name or 'interrupted'}; no process is left running{_go_on(run.folder)}") from None
-    if records is None:
-        return
-    record, path = records[0], run.folder / FILE_NAME
-    assert isinstance(record, TrainingRecord)
-    if record.status == "completed":
-        click.echo(record.to_json() if given["as_json"] else text.summary(record, path))
-    if record.problem:
-        raise _failed(record, path)
-
-
-def _spec(given: dict[str, Any]) -> RunSpec:
-    """What is asked for. Raises InvalidInput."""
-    if given["backend"] is None:
-        raise InvalidInput("--backend is required; see `harness list backends`")
     if given["data"] in (None, SYNTHETIC):
         raise InvalidInput("--data PATH is required: nothing can be learned from synthetic images, which are noise")
-    fields, own = spec_fields(given, [given["backend"]])
-    options = own[given["backend"].replace("-", "_")]
-    training = checked(Training, _training(given))
-    return RunSpec.validated(**DEFAULTS | fields, repeats=1, training=training, options=options)
+    spec = spec_of(given, **DEFAULTS, repeats=1, training=checked(Training, _training(given)))
+    outcome = carried_out([spec], where_of(given).place(), given)
+    for record, run in zip(outcome.records, outcome.prepared, strict=False):
+        assert isinstance(record, TrainingRecord)
+        if record.status == "completed":
+            file = run.run_dir / kind_of(spec).RECORD_FILE
+            click.echo(record.to_json() if given["as_json"] else text.summary(record, file))
+        if record.problem:
+            error, way = failed(record, run.run_dir), kind_of(spec).continuation(run.run_dir)
+            raise type(error)("\n".join([str(error), *([way] if way and record.status != "completed" else [])]))
 
 
 def _training(given: dict[str, Any]) -> dict[str, Any]:
     """The fields of ``Training`` from the command line."""
-    from harness.running.training import find_checkpoint
-
     fields = {name: given[name] for name in Training.model_fields if given[name] is not None}
     if "until" in fields:
-        fields["until"] = _target(fields["until"])
+        fields["until"] = _accuracy(fields["until"])
     if "decay_epochs" in fields:
         fields["decay_epochs"] = _epochs(fields["decay_epochs"])
     if "resume" in fields:
@@ -94,11 +73,11 @@ def _training(given: dict[str, Any]) -> dict[str, Any]:
     return {"validation": given["data"]} | fields
 
 
-def _target(text: str) -> Target:
+def _accuracy(text: str) -> Accuracy:
     metric, _, value = text.partition("=")
     if metric not in ("top1", "top5"):
         raise InvalidInput(f"--until {text}: must be an accuracy such as top1=0.76 or top5=93%")
-    return checked(Target, {"metric": metric, "value": share_of("--until", value, zero=False)})
+    return checked(Accuracy, {"metric": metric, "value": share_of("--until", value, zero=False)})
 
 
 def _epochs(text: str) -> list[int]:
@@ -108,17 +87,6 @@ def _epochs(text: str) -> list[int]:
         return [int(part) for part in parts]
     except ValueError:
         raise InvalidInput(f"--decay-epochs {text}: must be whole epochs such as 30,60,80, or none") from None
-
-
-def _failed(record: TrainingRecord, path: Path) -> HarnessError:
-    error = failed(record, path)
-    return type(error)(f"{error}{_go_on(path.parent) if record.status != 'completed' else ''}")
-
-
-def _go_on(folder: Path) -> str:
-    from harness.running.training import checkpoints
-
-    return f"\ngo on with the same command and --resume {folder}" if checkpoints(folder) else ""
 
 
 DATA = click.Option(

@@ -17,6 +17,12 @@ class Contender:
     framework: str | None = None
     transport: str | None = None
 
+    @property
+    def fields(self) -> dict[str, str]:
+        """As fields of a spec."""
+        fields = {"backend": self.backend.name, "framework": self.framework, "transport": self.transport}
+        return {name: value for name, value in fields.items() if value}
+
 
 def contenders(names: list[str] | None, device: str) -> list[Contender]:
     """What ``names`` such as ``parameter_server`` or ``horovod:torch:gloo`` stand for, in their order.

@@ -39,7 +39,7 @@ class Options(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-class Target(BaseModel):
+class Accuracy(BaseModel):
     """An accuracy on the validation images, as a fraction."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -59,7 +59,7 @@ class Training(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     epochs: int = Field(90, ge=1, le=100_000, description="times to see every training image, at most")
-    until: Target | None = Field(None, description="stop once the validation images are classified as well as this")
+    until: Accuracy | None = Field(None, description="stop once the validation images are classified as well as this")
     validation: str = Field(
         min_length=1,
         description="folder with the classes of the validation images  [default: val/, validation/ or shards in --data]",

@@ -15,8 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from harness.core.plan import LaunchPlan
-from harness.core.spec import RunSpec
+from harness.core.parts import part
 from harness.errors import InvalidInput
 from harness.launch.local import CLOSING_S
 
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 
     from harness.sites.site import Site
 
-FOLDER = Path(__file__).parent.parent / "jobs"
 WORKER = Path(__file__).parent.parent / "worker"
 SETTING_UP_S = 120  # seconds allowed to a repeat besides its timeout, for srun, PMI and the host file
 OPTION = re.compile(r"-{0,2}([a-zA-Z][a-z-]*)(?:[=\s]\s*([^\s'\"#\\;`$]+))?")
@@ -47,22 +45,9 @@ class Step:
     python: str
     timeout_s: float
 
-    @classmethod
-    def of(cls, spec: RunSpec, plan: LaunchPlan, run_dir: Path, repeat: int, mpi: str) -> Step:
-        """The step that measures ``repeat`` of a completed spec. ``mpi`` is what the site's srun needs for MPI."""
-        return cls(
-            run_dir=str(run_dir),
-            repeat=repeat,
-            nodes=plan.nodes,
-            tasks=len(plan.processes),
-            mpi=mpi if plan.mpi else "none",
-            python=plan.processes[0].argv[0],
-            timeout_s=spec.timeout_s,
-        )
-
 
 @dataclass(frozen=True)
-class Job:
+class BatchJob:
     """A batch job: its steps in order, and the folder for its script and Slurm's output."""
 
     name: str
@@ -72,7 +57,6 @@ class Job:
 
     @property
     def nodes(self) -> int:
-        """Nodes that the largest step needs."""
         return max(step.nodes for step in self.steps)
 
     @property
@@ -82,8 +66,8 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Request:
-    """What a person asks of the scheduler for this run: options such as ``--account=s123`` and a time limit in seconds."""
+class JobOptions:
+    """What a person wants the scheduler to be told: options such as ``--account=s123``, and a time limit in seconds."""
 
     options: tuple[str, ...] = ()
     time_limit_s: float | None = None
@@ -99,25 +83,25 @@ def scheduler_option(text: str) -> str:
     return f"{dashes}{name}" if value is None else f"{dashes}{name}{' ' if dashes == '-' else '='}{value}"
 
 
-def script(job: Job, target: Site, request: Request, gpus_per_node: int) -> str:
+def script(job: BatchJob, site: Site, wanted: JobOptions, gpus_per_node: int) -> str:
     """The text of the batch script. Raises InvalidInput for a folder whose name Slurm cannot take."""
     if re.search(r"[\s%'\"\\]", str(job.folder)):
         raise InvalidInput(f"--output {job.folder}: Slurm's file names can have no blanks, quotes, % or backslashes")
-    limit_s = request.time_limit_s or min(job.usual_time_s, target.time_limit_s or math.inf)
-    gpus = target.resource_options("gpu", num_gpus_per_node=gpus_per_node) if gpus_per_node else ()
+    limit_s = wanted.time_limit_s or min(job.usual_time_s, site.time_limit_s or math.inf)
+    gpus = site.resource_options("gpu", num_gpus_per_node=gpus_per_node) if gpus_per_node else ()
     return _template().render(
         name=job.name,
         title=job.title,
         folder=job.folder,
         nodes=job.nodes,
         time_limit=slurm_time(limit_s),
-        options=[*target.access, *gpus, *request.options],
-        env_vars=target.env_vars,
-        modules=() if target.modules_system == "nomod" else target.modules,
-        prepare_cmds=target.prepare_cmds,
+        options=[*site.access, *gpus, *wanted.options],
+        env_vars=site.env_vars,
+        modules=() if site.modules_system == "nomod" else site.modules,
+        prepare_cmds=site.prepare_cmds,
         worker=str(WORKER),
-        address=target.extras.address,
-        launcher_options=target.extras.launcher_options,
+        address=site.extras.address,
+        launcher_options=site.extras.launcher_options,
         closing_s=int(CLOSING_S),
         steps=job.steps,
     )
@@ -134,7 +118,7 @@ def _template() -> jinja2.Template:
     import jinja2
 
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(FOLDER),
+        loader=jinja2.FileSystemLoader(part("jobs")),
         undefined=jinja2.StrictUndefined,
         keep_trailing_newline=True,
         autoescape=False,  # noqa: S701 - the output is a shell script; its values are quoted for the shell

@@ -15,7 +15,7 @@ from typing import Any, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
-from harness.core.spec import RunSpec, Target, Training
+from harness.core.spec import Accuracy, RunSpec, Training
 from harness.files import write_atomically
 from harness.records.checks import Check, Epoch, Frozen, Trained, judge_training
 from harness.records.measurement import Status, planned_devices, read_as
@@ -178,7 +178,7 @@ def _check_order(epochs: Sequence[Epoch]) -> None:
             raise ValueError(f"epoch {epoch.epoch}: training took longer than all")
 
 
-def meets(until: Target | None, epoch: Epoch) -> bool:
+def meets(until: Accuracy | None, epoch: Epoch) -> bool:
     """Whether an epoch has the accuracy that was wanted; never if none was."""
     accuracy = getattr(epoch, until.metric) if until else None
     return until is not None and accuracy is not None and bool(accuracy >= until.value)

@@ -18,37 +18,33 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from harness.errors import HarnessError, InvalidInput, RunFailed
+from harness.errors import HarnessError, Interrupted, InvalidInput, RunFailed
 from harness.files import write_atomically
 from harness.launch import slurm
-from harness.launch.script import Job
+from harness.launch.script import BatchJob
 from harness.launch.slurm import JobState
-from harness.records.measurement import FILE_NAME, Record
-from harness.records.measurement import read as read_record
-from harness.running import batch, submission
-from harness.running.run import AnyRun, Prepared, Run
-from harness.running.study import MAX_JOBS, Point, Study, labels
-from harness.running.where import Where
+from harness.records.measurement import Record
+from harness.running import collect, measure, submit
+from harness.running.prepare import Place, Prepared
+from harness.running.request import execute_here
+from harness.running.run import Listener, Run, checked
+from harness.running.study import MAX_JOBS, Study, StudyPoint, labels
+from harness.worker.agent.seating import SUBMISSION
 
 NOTES = "study.json"
 LOCK = "study.lock"
 SCHEMA = "harness.study/1"
 
 # "unfinished": whoever began it was killed before it was submitted, or before there was a record.
-Phase = Literal["new", "refused", "queued", "running", "ended", "unfinished", "completed", "failed", "interrupted"]
-TO_DO: frozenset[Phase] = frozenset({"new", "refused", "unfinished"})
-FAILED: frozenset[Phase] = frozenset({"failed", "interrupted"})
-
-
-class Stopped(HarnessError):
-    """The user has stopped a study. The message says how to go on."""
-
-    exit_code = 130
+PointState = Literal["new", "refused", "queued", "running", "ended", "unfinished", "completed", "failed", "interrupted"]
+TO_DO: frozenset[PointState] = frozenset({"new", "refused", "unfinished"})
+FAILED: frozenset[PointState] = frozenset({"failed", "interrupted"})
+UNDER_WAY: frozenset[PointState] = frozenset({"queued", "running", "ended"})
 
 
 @dataclass
 class Entry:
-    """A point in ``study.json``: its given spec, its run directories' names (the last one counts), Slurm's refusal."""
+    """A point in ``study.json``: its spec, its run directories' names (the last one counts), Slurm's refusal."""
 
     id: str
     spec: dict[str, Any]
@@ -57,7 +53,7 @@ class Entry:
 
 
 @dataclass
-class Notes:
+class StudyNotes:
     """``study.json``: the site, the points by id, and in which lane every job was queued, in the order of submission."""
 
     site: str | None
@@ -66,19 +62,19 @@ class Notes:
 
     def write(self, folder: Path) -> None:
         """Write it, whole or not at all. Raises RunFailed when it cannot be written."""
-        document = {"schema": SCHEMA, "site": self.site, "points": [asdict(one) for one in self.points.values()]}
+        document = {"schema": SCHEMA, "site": self.site, "points": [asdict(entry) for entry in self.points.values()]}
         try:
             write_atomically(folder / NOTES, json.dumps(document | {"lanes": self.lanes}, indent=1) + "\n")
         except OSError as error:
             raise RunFailed(f"cannot write {folder / NOTES}: {error.strerror}") from None
 
     @classmethod
-    def read(cls, folder: Path) -> Notes | None:
+    def read(cls, folder: Path) -> StudyNotes | None:
         """What is noted, None for a study that has not begun. Raises InvalidInput for a file that makes no sense."""
         try:
             document = json.loads((folder / NOTES).read_text())
-            points = [Entry(**one) for one in document["points"]]
-            return cls(document["site"], {one.id: one for one in points}, dict(document["lanes"]))
+            entries = [Entry(**fields) for fields in document["points"]]
+            return cls(document["site"], {entry.id: entry for entry in entries}, dict(document["lanes"]))
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -88,7 +84,7 @@ class Notes:
 
 
 @dataclass(frozen=True)
-class Standing:
+class PointStatus:
     """How far a point is. ``repeats`` counts those that have ended (on this machine: begun).
 
     ``tried`` is 0, or for the best number of parameter servers of those measured: how many there are.
@@ -97,10 +93,10 @@ class Standing:
     entry: Entry
     label: str
     in_file: bool
-    phase: Phase
+    state: PointState
     repeats: int = 0
     jobs: tuple[JobState, ...] = ()
-    run: AnyRun | None = None
+    run: Run | None = None
     record: Record | None = None
     reason: str = ""
     tried: int = 0
@@ -115,7 +111,7 @@ class Standing:
         return {
             "id": self.entry.id,
             "point": self.label,
-            "state": self.phase,
+            "state": self.state,
             "in_file": self.in_file,
             "run": self.entry.runs[-1] if self.entry.runs else None,
             "repeats": self.repeats,
@@ -156,7 +152,7 @@ class Work:
     """A point to be measured now: all its repeats, or those that Slurm has not taken yet."""
 
     entry: Entry
-    run: AnyRun
+    run: Run
     missing: frozenset[int]
 
 
@@ -165,111 +161,78 @@ class Campaign:
     """A study at a place: ``of`` to look at it, ``at_work`` to change it; that holds its lock (``mine``)."""
 
     study: Study
-    where: Where
+    place: Place
     folder: Path
-    points: list[Point]
-    notes: Notes
+    points: list[StudyPoint]
+    notes: StudyNotes
     mine: bool = False
 
     @classmethod
     @contextmanager
-    def at_work(cls, study: Study, where: Where) -> Iterator[Self]:
+    def at_work(cls, study: Study, place: Place) -> Iterator[Self]:
         """The study, for this process alone. Raises InvalidInput as ``of`` does, and while another process is at work."""
-        found = cls.of(study, where)
-        _ = found.prepared  # complaints come before there is a folder
-        with _locked(found.folder):
-            found.notes = Notes.read(found.folder) or found.notes
-            found.mine = True
-            yield found
+        campaign = cls.of(study, place)
+        _ = campaign.prepared  # complaints come before there is a folder
+        with _locked(campaign.folder):
+            campaign.notes = StudyNotes.read(campaign.folder) or campaign.notes
+            campaign.mine = True
+            yield campaign
 
     @classmethod
-    def of(cls, study: Study, where: Where) -> Self:
+    def of(cls, study: Study, place: Place) -> Self:
         """The study as its folder knows it and its file has it. Raises InvalidInput."""
-        folder = folder_of(study, where)
-        notes = Notes.read(folder)
-        site = where.target.name if where.target else None
+        folder = folder_of(study, place)
+        notes = StudyNotes.read(folder)
+        site = place.site.name if place.site else None
         if notes and notes.points and notes.site != site:
             raise InvalidInput(
                 f"{folder}: this study was begun {_at(notes.site)}, not {_at(site)}; give another --output or --site"
             )
-        return cls(study, where, folder, study.points(where.device), notes or Notes(site))
+        return cls(study, place, folder, study.points(place.device), notes or StudyNotes(site))
 
     # --- what is done ---
 
-    def standings(self) -> list[Standing]:
+    def status(self) -> list[PointStatus]:
         """How far every point is, with one question to Slurm for all. Raises SlurmSilent when it does not answer."""
-        entries = self._entries()
+        noted, of_file = self.notes.points, [point.id for point in self.points]
+        entries = [noted.get(point.id) or Entry(point.id, point.spec.model_dump()) for point in self.points]
+        entries += [entry for key, entry in noted.items() if key not in of_file]
         folders = {entry.id: path for entry in entries if (path := self._current(entry))}
-        runs = {key: batch.reopen(path) for key, path in folders.items() if (path / submission.SUBMISSION).exists()}
-        queued = dict(zip(runs, batch.standings(list(runs.values())), strict=True))
-        names = labels([entry.spec for entry in entries])
-        at_work, in_file = not self.mine and _is_locked(self.folder), {point.id for point in self.points}
-        found = []
-        for entry, label in zip(entries, names, strict=True):
-            known = entry.id in in_file
+        runs = {key: collect.reopen(path) for key, path in folders.items() if (path / SUBMISSION).exists()}
+        queued = dict(zip(runs, collect.status(list(runs.values())), strict=True))
+        at_work = not self.mine and _is_locked(self.folder)
+        points = []
+        for entry, label in zip(entries, labels([entry.spec for entry in entries]), strict=True):
+            point = PointStatus(entry, label, entry.id in of_file, "refused" if entry.refused else "new")
             if entry.id in queued:
-                found.append(self._queued(entry, label, known, queued[entry.id]))
+                points.append(_at_site(point, queued[entry.id]))
             else:
-                found.append(self._here(entry, label, known, folders.get(entry.id), at_work))
-        return with_best(found)
-
-    def _entries(self) -> list[Entry]:
-        """The points of the file in its order, then those that are not in it any more."""
-        noted = self.notes.points
-        of_file = {one.id: noted.get(one.id) or Entry(one.id, one.spec.model_dump()) for one in self.points}
-        return [*of_file.values(), *(entry for key, entry in noted.items() if key not in of_file)]
+                points.append(_here(point, folders.get(entry.id), at_work))
+        return with_best(points)
 
     def _current(self, entry: Entry) -> Path | None:
         """The run directory that counts. One that was noted and never made does not."""
         return next((path for name in reversed(entry.runs) if (path := self.folder / name).is_dir()), None)
 
-    def _queued(self, entry: Entry, label: str, in_file: bool, one: batch.Standing) -> Standing:
-        missing = _missing(one.run)
-        phase: Phase = "unfinished"
-        if one.record:
-            phase = one.record.status
-        elif missing:
-            phase = "refused" if entry.refused else "unfinished"
-        elif one.state in ("queued", "running", "ended"):
-            phase = one.state
-        reason = "" if one.reason == "Dependency" else one.reason  # that is what lanes are made of
-        if phase == "refused":
-            some = f"repeats {', '.join(map(str, sorted(missing)))}: " if len(missing) < one.run.spec.repeats else ""
-            reason = some + entry.refused
-        record = one.record
-        assert isinstance(record, Record | None)  # a study has no trainings
-        states = one.states or tuple(JobState(job, "") for job in submission.known_jobs(one.run.folder))
-        return Standing(entry, label, in_file, phase, one.done, states, one.run, record, reason)
-
-    def _here(self, entry: Entry, label: str, in_file: bool, folder: Path | None, at_work: bool) -> Standing:
-        if folder is None:
-            return Standing(entry, label, in_file, "refused" if entry.refused else "new", reason=entry.refused)
-        begun = len(list(folder.glob("repeat-*")))
-        if not (folder / FILE_NAME).exists():
-            return Standing(entry, label, in_file, "running" if at_work else "unfinished", begun)
-        record = read_record(folder)
-        reason = (record.reason or "").partition("\n")[0]
-        return Standing(entry, label, in_file, record.status, len(record.repeats), record=record, reason=reason)
-
-    def waiting(self) -> list[AnyRun]:
+    def waiting(self) -> list[Run]:
         """The runs of the points of the file that will get their record without anybody's help."""
-        phases = ("queued", "running", "ended")
-        return [one.run for one in self.standings() if one.run and one.in_file and one.phase in phases]
+        return [point.run for point in self.status() if point.run and point.in_file and point.state in UNDER_WAY]
 
     def progress(self) -> str:
         """How many points of the file have their record, for a progress line."""
         noted = self.notes.points
         ids = {point.id for point in self.points}
         folders = [self.folder / noted[key].runs[-1] for key in ids if key in noted and noted[key].runs]
-        return f"{sum((one / FILE_NAME).exists() for one in folders)} of {len(ids)} points  "
+        recorded = sum((folder / measure.RECORD_FILE).exists() for folder in folders)
+        return f"{recorded} of {len(ids)} points  "
 
     def collect(self) -> None:
         """Make every record that can be made from what is on disk. Raises SlurmSilent."""
-        batch.collect_all([one.run for one in self.standings() if one.run])
+        collect.collect_all([point.run for point in self.status() if point.run])
 
     def cancel(self) -> list[str]:
         """Cancel all jobs of the study that have not ended; returns their ids. Raises SlurmSilent."""
-        known = {job for one in self.standings() if one.run for job in submission.known_jobs(one.run.folder)}
+        known = {job for point in self.status() if point.run for job in submit.known_jobs(point.run.folder)}
         ids = [job for job, state in slurm.states(known | self.notes.lanes.keys()).items() if not state.ended]
         slurm.cancel(ids)
         return sorted(ids, key=lambda job: (len(job), job))
@@ -279,92 +242,118 @@ class Campaign:
     @cached_property
     def prepared(self) -> dict[str, Prepared]:
         """The plan of every point of the file. Raises InvalidInput for one that cannot run or is there twice."""
-        place = replace(self.where, output=self.folder)
-        found: dict[str, Prepared] = {}
-        completed: dict[str, Point] = {}
+        place = replace(self.place, output=self.folder)
+        prepared: dict[str, Prepared] = {}
+        completed: dict[str, StudyPoint] = {}
         names = labels([point.spec.model_dump() for point in self.points])
         for point, label in zip(self.points, names, strict=True):
             try:
-                one = place.prepare(point.spec)
+                planned = place.prepare(point.spec)
             except InvalidInput as error:
                 raise self.study.complain(f"{point.table}: {label}", str(error)) from None
-            same = completed.setdefault(one.spec.model_dump_json(), point)
+            same = completed.setdefault(planned.spec.model_dump_json(), point)
             if same is not point:
                 tables = f"{same.table} and {point.table}" if same.table != point.table else f"{point.table} twice"
                 raise self.study.complain(label, f"is in {tables}")
-            found[point.id] = one
-        return found
+            prepared[point.id] = planned
+        return prepared
 
-    def work(self, retry_failed: bool, checked: bool = True) -> list[Work]:
-        """The points to be measured now. With ``checked`` their environments and data are there.
+    def work(self, retry_failed: bool, check: bool = True) -> list[Work]:
+        """The points to be measured now. With ``check`` their environments and data are there.
 
         Writes nothing. Raises InvalidInput for the first point that cannot be measured, SlurmSilent.
         """
-        prepared = self.prepared
         wanted = TO_DO | FAILED if retry_failed else TO_DO
-        found = [one for one in self.standings() if one.in_file and one.phase in wanted]
-        return [self._work(one, prepared[one.entry.id], checked) for one in found]
+        points = [point for point in self.status() if point.in_file and point.state in wanted]
+        return [self._work(point, self.prepared[point.entry.id], check) for point in points]
 
-    def _work(self, one: Standing, new: Prepared, checked: bool) -> Work:
-        if one.run and not one.record and submission.known_jobs(one.run.folder):
-            one.run.prepared = replace(one.run.prepared, target=new.target)
-            return Work(one.entry, one.run, _missing(one.run))
-        run = Run.checked(new) if checked else Run(new)
-        return Work(one.entry, run, frozenset(range(1, new.spec.repeats + 1)))
+    def _work(self, point: PointStatus, new: Prepared, check: bool) -> Work:
+        run = point.run
+        if run and not point.record and submit.known_jobs(run.folder):
+            old = run.prepared
+            run.prepared = replace(new, spec=old.spec, plan=old.plan, run_dir=old.run_dir)
+            return Work(point.entry, run, _missing(run))
+        run = checked(new) if check else Run(new)
+        return Work(point.entry, run, frozenset(range(1, new.spec.repeats + 1)))
 
-    def jobs(self, work: Sequence[Work]) -> list[Job]:
-        """The jobs that measure ``work``, in the order of submission."""
-        missing = {(str(one.run.folder), repeat) for one in work for repeat in one.missing}
-        every = submission.jobs([one.run.prepared for one in work], self.study.content.allocation) if work else []
+    def jobs(self, work: Sequence[Work]) -> list[tuple[BatchJob, str]]:
+        """The jobs that measure ``work``, in the order of submission, with their scripts."""
+        prepared = [point.run.prepared for point in work]
+        missing = {(str(point.run.folder), repeat) for point in work for repeat in point.missing}
+        every = submit.jobs(prepared, self.study.content.allocation) if work else []
         cut = [replace(job, steps=tuple(s for s in job.steps if (s.run_dir, s.repeat) in missing)) for job in every]
-        return [job for job in cut if job.steps]
+        return [(job, submit.job_script(job, prepared, self.place.options)) for job in cut if job.steps]
 
     def max_jobs(self, wanted: int | None = None) -> int:
         """How many jobs may be in the queue at once: as asked for, as the study, as the site says."""
-        site = self.where.target.max_jobs if self.where.target else None
+        site = self.place.site.max_jobs if self.place.site else None
         return wanted or self.study.content.max_jobs or site or MAX_JOBS
 
-    def note(self, work: Sequence[Work]) -> None:
+    def carry_out(
+        self, work: Sequence[Work], listener: Listener, called: str, max_jobs: int | None = None, wait: bool = True
+    ) -> None:
+        """Measure ``work`` here, or have it measured by a batch system and ``wait`` for that.
+
+        ``called`` is what commands call the study. Raises Interrupted, which says how to go on.
+        """
+        if not self.place.queued:
+            if not wait:
+                raise self.place.where.no_batch_system("--no-wait")
+            if work:
+                self._note(work)
+                runs = [point.run for point in work]
+                execute_here(runs, listener, f"    harness study run {called} --retry-failed")
+            return
+        try:
+            self._submit(work, self.max_jobs(max_jobs))
+        except KeyboardInterrupt:
+            raise Interrupted(
+                f"interrupted while jobs were submitted; those that are go on\n    harness study run {called}"
+            ) from None
+        if wait:
+            collect.wait(self.waiting(), listener, called)
+
+    def _note(self, work: Sequence[Work]) -> None:
         """Write down, before anything is begun, which run directories are going to measure which points."""
-        for one in work:
-            entry = self.notes.points.setdefault(one.entry.id, one.entry)
+        for point in work:
+            entry = self.notes.points.setdefault(point.entry.id, point.entry)
             entry.refused = ""
             entry.runs = [name for name in entry.runs if (self.folder / name).is_dir()]
-            if one.run.folder.name not in entry.runs:
-                entry.runs.append(one.run.folder.name)
+            if point.run.folder.name not in entry.runs:
+                entry.runs.append(point.run.folder.name)
         self.notes.write(self.folder)
 
-    def lanes(self, number: int) -> Lanes:
+    def _lanes(self, number: int) -> Lanes:
         """The lanes with the jobs that are still queued or running. Raises SlurmSilent."""
         states = slurm.states(self.notes.lanes.keys())
         self.notes.lanes = {job: lane for job, lane in self.notes.lanes.items() if not states[job].ended}
         return Lanes.of(number, self.notes.lanes)
 
-    def submit(self, work: Sequence[Work], max_jobs: int) -> None:
+    def _submit(self, work: Sequence[Work], max_jobs: int) -> None:
         """Submit the jobs of ``work`` in lanes. A point whose job Slurm refuses is noted as refused; the others go on.
 
         Raises SlurmSilent when Slurm does not answer; what has been submitted by then is noted.
         """
-        prepared = [one.run.prepared for one in work]
-        planned = [(job, submission.job_script(job, prepared, self.where.request)) for job in self.jobs(work)]
-        of_folder = {one.run.folder: one for one in work}
-        lanes = self.lanes(max_jobs)
-        self.note(work)
+        jobs, lanes = self.jobs(work), self._lanes(max_jobs)
+        points = {point.run.folder: point for point in work}
+        self._note(work)
         refused: set[Path] = set()
-        for job, text in planned:
+        for job, text in jobs:
             folders = {Path(step.run_dir) for step in job.steps}
             if folders <= refused:
                 continue
-            submission.begin([of_folder[one].run for one in folders if not (one / submission.SUBMISSION).exists()])
+            submit.begin([points[path].run for path in folders if not (path / SUBMISSION).exists()])
             lane = lanes.next
-            path = submission.write_script(job, text)
+            script = submit.write_script(job, text)
             try:
-                number = submission.submit(job, path, lanes.before(lane))
+                number = submit.submit(job, script, lanes.before(lane))
             except slurm.JobRefused as error:
                 refused |= folders
-                for one in folders:
-                    of_folder[one].entry.refused = error.words
-                    self._leave_nothing(of_folder[one])
+                for path in folders:
+                    points[path].entry.refused = error.words
+                    if not submit.known_jobs(path):  # it has never run, and is planned anew next time
+                        shutil.rmtree(path, ignore_errors=True)
+                        points[path].entry.runs.remove(path.name)
                 if job.folder not in folders:
                     shutil.rmtree(job.folder, ignore_errors=True)
                 continue
@@ -373,50 +362,75 @@ class Campaign:
             self.notes.write(self.folder)
         self.notes.write(self.folder)
 
-    def _leave_nothing(self, work: Work) -> None:
-        """A point of which Slurm has taken nothing has never run; it is planned anew next time."""
-        if not submission.known_jobs(work.run.folder):
-            shutil.rmtree(work.run.folder, ignore_errors=True)
-            work.entry.runs.remove(work.run.folder.name)
+
+def _at_site(point: PointStatus, status: collect.RunStatus) -> PointStatus:
+    """How far a point is whose run was submitted."""
+    run, record, missing = status.run, status.record, _missing(status.run)
+    assert isinstance(record, Record | None)  # a study has no trainings
+    state: PointState = "unfinished"
+    reason = "" if status.reason == "Dependency" else status.reason  # that is what lanes are made of
+    if record:
+        state = record.status
+    elif missing:
+        if point.entry.refused:
+            some = f"repeats {', '.join(map(str, sorted(missing)))}: " if len(missing) < run.spec.repeats else ""
+            state, reason = "refused", some + point.entry.refused
+    elif status.state in ("queued", "running", "ended"):
+        state = status.state
+    jobs = status.jobs or tuple(JobState(job, "") for job in submit.known_jobs(run.folder))
+    return replace(point, state=state, repeats=status.done, jobs=jobs, run=run, record=record, reason=reason)
 
 
-def folder_of(study: Study, where: Where) -> Path:
+def _here(point: PointStatus, folder: Path | None, at_work: bool) -> PointStatus:
+    """How far a point is that is measured on this machine, in ``folder`` if it was begun."""
+    if folder is None:
+        return replace(point, reason=point.entry.refused)
+    if not (folder / measure.RECORD_FILE).exists():
+        begun = len(list(folder.glob("repeat-*")))
+        return replace(point, state="running" if at_work else "unfinished", repeats=begun)
+    record = measure.read(folder)
+    reason = (record.reason or "").partition("\n")[0]
+    return replace(point, state=record.status, repeats=len(record.repeats), record=record, reason=reason)
+
+
+def folder_of(study: Study, place: Place) -> Path:
     """The study's folder."""
-    return (where.output / study.name).absolute()
+    return (place.output / study.name).absolute()
 
 
-def with_best(found: Sequence[Standing]) -> list[Standing]:
-    """``found``, with the best number of parameter servers marked wherever several were measured."""
-    groups: dict[str, list[Standing]] = {}
-    for one in found:
-        spec = one.entry.spec
-        if "ps" in spec["options"] and one.img_per_s is not None:
+def with_best(points: Sequence[PointStatus]) -> list[PointStatus]:
+    """``points``, with the best number of parameter servers marked wherever several were measured."""
+    groups: dict[str, list[PointStatus]] = {}
+    for point in points:
+        spec = point.entry.spec
+        if "ps" in spec["options"] and point.img_per_s is not None:
             key = spec | {"options": {**spec["options"], "ps": None}}
-            groups.setdefault(json.dumps(key, sort_keys=True), []).append(one)
+            groups.setdefault(json.dumps(key, sort_keys=True), []).append(point)
     best = {
-        max(group, key=lambda one: one.img_per_s or 0).entry.id: len(group)
+        max(group, key=lambda point: point.img_per_s or 0).entry.id: len(group)
         for group in groups.values()
         if len(group) > 1
     }
-    return [replace(one, tried=best.get(one.entry.id, 0)) for one in found]
+    return [replace(point, tried=best.get(point.entry.id, 0)) for point in points]
 
 
-def problem(found: Sequence[Standing], tried: int, name: str) -> HarnessError | None:
-    """What is wrong with a study of which ``tried`` points were to be measured; ``name`` is what commands call it.
+def problem(points: Sequence[PointStatus], tried: int, called: str) -> HarnessError | None:
+    """What is wrong with a study of which ``tried`` points were to be measured; ``called`` is what commands call it.
 
     InvalidInput if Slurm has taken none of them, RunFailed if there are others, None if all is well.
     """
-    refused = [one for one in found if one.in_file and one.phase == "refused"]
-    failed = [one for one in found if one.in_file and one.phase in FAILED]
+    refused = [point for point in points if point.in_file and point.state == "refused"]
+    failed = [point for point in points if point.in_file and point.state in FAILED]
     if refused and len(refused) == tried:
         return InvalidInput(f"Slurm refuses all {tried} points that were to be measured: {refused[0].reason}")
-    told = []
+    lines = []
     if refused:
-        told.append(f"Slurm refuses {len(refused)} of {len(found)} points; `harness study run {name}` tries again")
+        again = f"`harness study run {called}` tries again"
+        lines.append(f"Slurm refuses {len(refused)} of {len(points)} points; {again}")
     if failed:
-        again = f"`harness study run {name} --retry-failed` measures again"
-        told.append(f"{len(failed)} of {len(found)} points have failed; {again}")
-    return RunFailed("\n".join(told)) if told else None
+        again = f"`harness study run {called} --retry-failed` measures again"
+        lines.append(f"{len(failed)} of {len(points)} points have failed; {again}")
+    return RunFailed("\n".join(lines)) if lines else None
 
 
 @contextmanager
@@ -454,9 +468,9 @@ def _is_locked(folder: Path) -> bool:
     return False
 
 
-def _missing(run: AnyRun) -> frozenset[int]:
+def _missing(run: Run) -> frozenset[int]:
     """The repeats that no job was submitted for."""
-    taken = {repeat for _, repeats in submission.Submission.read(run.folder).jobs for repeat in repeats}
+    taken = {repeat for _, repeats in submit.Submission.read(run.folder).jobs for repeat in repeats}
     return frozenset(range(1, run.spec.repeats + 1)) - taken
 
 

@@ -45,7 +45,7 @@ class StudyFile(BaseModel):
 
 
 @dataclass(frozen=True)
-class Point:
+class StudyPoint:
     """A run to be measured: its spec as given, with all options of its backend, and the table of the file it is from."""
 
     spec: RunSpec
@@ -69,7 +69,7 @@ class Study:
         """What its folder is called."""
         return self.content.name
 
-    def points(self, device: Callable[[str], str]) -> list[Point]:
+    def points(self, device: Callable[[str], str]) -> list[StudyPoint]:
         """Every combination of every table's values, in the order of the file; the last field of a table varies fastest.
 
         ``device`` says what a wish such as "auto" means where the study runs. Raises InvalidInput with one line that names
@@ -111,7 +111,7 @@ class Study:
 
     def _expanded(
         self, where: str, fields: Mapping[str, list[Any]], table: Mapping[str, Any], device: Callable[[str], str]
-    ) -> Iterator[Point]:
+    ) -> Iterator[StudyPoint]:
         if "backend" not in fields:
             raise self.complain(f"{where}.backend", "is required")
         chosen = [(str(text), self._backend(where, str(text))) for text in fields["backend"]]
@@ -127,9 +127,9 @@ class Study:
                 raise self.complain(where, f"{combinations} combinations; at most {MOST_POINTS} make sense")
             for values in itertools.product(*axes.values()):
                 given = dict(zip(axes, values, strict=True))
-                qualified = {"backend": backend.name} | self._qualifiers(where, text, given, device)
-                for one in self._searched(where, given | qualified, backend):
-                    yield Point(self._spec(where, one, backend), where)
+                qualified = given | self._qualifiers(where, text, given, device)
+                for point in self._searched(where, qualified, backend):
+                    yield StudyPoint(self._spec(where, point, backend), where)
 
     def _backend(self, where: str, text: str) -> Backend:
         try:
@@ -141,10 +141,10 @@ class Study:
         self, where: str, text: str, given: Mapping[str, Any], device: Callable[[str], str]
     ) -> dict[str, str]:
         try:
-            (one,) = contenders([text], device(str(given.get("device", "auto"))))
+            (contender,) = contenders([text], device(str(given.get("device", "auto"))))
         except InvalidInput as error:
             raise self.complain(f"{where}.backend", str(error).removeprefix("--backends ")) from None
-        return {key: value for key, value in (("framework", one.framework), ("transport", one.transport)) if value}
+        return contender.fields
 
     def _check_used(self, where: str, fields: Mapping[str, Any], chosen: set[str]) -> None:
         for name, owners in backends.option_owners().items():

@@ -18,7 +18,7 @@ from harness.core.backend import backend
 from harness.core.contenders import contenders
 from harness.running import campaign, study
 from harness.running.campaign import Lanes
-from harness.running.study import Point, labels, ps_counts
+from harness.running.study import StudyPoint, labels, ps_counts
 from tests.conftest import ROOT, Harness
 
 SCALING = ROOT / "studies" / "scaling.toml"
@@ -44,7 +44,7 @@ def written(folder: Path, text: str, name: str = "trial.toml") -> Path:
     return file
 
 
-def points(folder: Path, text: str) -> list[Point]:
+def points(folder: Path, text: str) -> list[StudyPoint]:
     return study.read(written(folder, text)).points(lambda wanted: "cpu")
 
 
@@ -271,7 +271,7 @@ def test_only_one_works_on_a_study_and_what_is_interrupted_is_told(harness: Harn
 def test_the_best_number_of_servers_is_marked(tmp_path: Path) -> None:
     spec = {"nodes": 2, "repeats": 1, "options": {"ps": 1}}
 
-    class Measured(campaign.Standing):
+    class Measured(campaign.PointStatus):
         img_per_s = property(lambda self: float(self.reason))  # type: ignore[assignment]
 
     found = [

@@ -19,8 +19,8 @@ from harness.errors import InvalidInput
 from harness.records import training as training_record
 from harness.records.checks import Epoch, Trained, judge_training
 from harness.records.training import Resumed, TrainingRecord, derive
-from harness.running.study import Point
-from harness.running.training import earlier, find_checkpoint, validation_images
+from harness.running.study import StudyPoint
+from harness.running.train import earlier, find_checkpoint, validation_images
 from harness.worker import checkpoint
 from harness.worker.inputs import index
 from tests.conftest import Harness
@@ -107,7 +107,7 @@ def test_the_spec_of_a_measurement_says_nothing_of_training_so_that_its_keys_sta
     measurement = RunSpec(backend="pytorch", nodes=2)
     assert "training" not in measurement.model_dump()
     assert "training" not in json.loads(measurement.model_dump_json())
-    assert Point(measurement, "").id != Point(spec(), "").id
+    assert StudyPoint(measurement, "").id != StudyPoint(spec(), "").id
     assert RunSpec.model_validate_json(spec().model_dump_json()) == spec()
 
 

@@ -9,12 +9,10 @@ from harness.analysis import traffic
 from harness.analysis.io_overhead import IoOverhead, input_wait
 from harness.core.statistics import Summary
 from harness.launch.slurm import JobState
-from harness.records.measurement import AnyRecord, Record
-from harness.records.training import TrainingRecord
-from harness.report.text import training
+from harness.records.measurement import Record
 from harness.report.text.plans import counts, describe
 from harness.report.text.table import table
-from harness.running.batch import Standing
+from harness.running.collect import RunStatus
 
 if TYPE_CHECKING:
     from harness.running import campaign
@@ -101,26 +99,20 @@ def io_overhead(cost: IoOverhead, synthetic: Record, path: str) -> str:
     )
 
 
-def outcome(record: AnyRecord) -> str:
-    """What a record has found, in a few words; nothing if that is nothing."""
-    if isinstance(record, TrainingRecord):
-        return training.outcome(record)
-    return f"{record.derived.img_per_s.mean:.2f} img/s" if isinstance(record, Record) and record.derived else ""
-
-
-def standings(runs: Sequence[Standing]) -> str:
+def runs(runs: Sequence[RunStatus]) -> str:
     """How far runs on a cluster are, as a table."""
-    units = dict.fromkeys(one.run.unit for one in runs)
+    units = dict.fromkeys(each.run.kind.UNIT for each in runs)
     rows: list[tuple[str, ...]] = [("run", "state", "/".join(units), "jobs", "")]
-    for one in runs:
-        jobs = ", ".join(f"{state.id} {state.state}" for state in one.states)
-        state = one.record.status if one.record else one.state
-        result = outcome(one.record) if one.record and not one.record.problem else one.reason
-        rows.append((one.run.folder.name, state, f"{one.done}/{one.run.planned}", jobs, result))
+    for each in runs:
+        record = each.record
+        jobs = ", ".join(f"{job.id} {job.state}" for job in each.jobs)
+        result = each.run.kind.outcome(record) if record and not record.problem else each.reason
+        state = record.status if record else each.state
+        rows.append((each.run.folder.name, state, f"{each.done}/{each.planned}", jobs, result))
     return table(rows, right={2})
 
 
-def study(points: Sequence[campaign.Standing]) -> str:
+def study(points: Sequence[campaign.PointStatus]) -> str:
     """How far the points of a study are, as a table, and how many are how far."""
     rows: list[tuple[str, ...]] = [("point", "state", "repeats", "jobs", "img/s", "± 95 % CI", "")]
     for point in points:
@@ -131,7 +123,7 @@ def study(points: Sequence[campaign.Standing]) -> str:
         gone = "" if point.in_file else "not in the file any more"
         remarks = "; ".join(filter(None, (point.reason, best, gone)))
         repeats = f"{point.repeats}/{point.entry.spec['repeats']}"
-        rows.append((point.label, point.phase, repeats, _jobs(point.jobs), throughput, interval, remarks))
+        rows.append((point.label, point.state, repeats, _jobs(point.jobs), throughput, interval, remarks))
     return f"{table(rows, right={2, 4, 5})}\n\n{counts(points)}"
 
 
@@ -143,7 +135,7 @@ def _jobs(states: Sequence[JobState]) -> str:
     return ", ".join(f"{state} {' '.join(ids)}".strip() for state, ids in by_state.items())
 
 
-def of_study(points: Sequence[campaign.Standing]) -> str:
+def of_study(points: Sequence[campaign.PointStatus]) -> str:
     """What a study has found: the table of its numbers, the best numbers of parameter servers, and what has no number."""
     parts = []
     if records := [point.record for point in points if point.record and point.record.derived]:
@@ -152,7 +144,7 @@ def of_study(points: Sequence[campaign.Standing]) -> str:
         lines = [f"  {point.label}  {point.img_per_s:.2f} img/s, best of {point.tried}" for point in best]
         parts.append("\n".join(["the best numbers of parameter servers:", *lines]))
     if without := [point for point in points if point.img_per_s is None]:
-        rows = [(f"  {point.label}", point.phase, point.reason) for point in without]
+        rows = [(f"  {point.label}", point.state, point.reason) for point in without]
         parts.append(table([("  no number", "state", "reason"), *rows]))
     return "\n\n".join([*parts, counts(points)])
 

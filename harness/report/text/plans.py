@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from harness.core.plan import Process
 from harness.core.spec import SYNTHETIC, RunSpec
 from harness.core.text import plural
-from harness.launch.script import Job, Step
+from harness.launch.script import BatchJob, Step
 from harness.report.text.table import table
-from harness.running.run import Prepared
+from harness.running.prepare import Prepared
 
 if TYPE_CHECKING:
     from harness.running import campaign
@@ -78,9 +78,9 @@ def submitted(jobs: Sequence[tuple[Path, str]], by_hand: bool) -> str:
     return "\n".join([*lines, "harness status, harness collect and harness cancel take its run directories"])
 
 
-def study(points: Sequence[campaign.Standing], jobs: Sequence[Job], lanes: int, script: str) -> str:
+def study(points: Sequence[campaign.PointStatus], jobs: Sequence[BatchJob], lanes: int, script: str) -> str:
     """What a study would do: its points, the jobs in their lanes, the first job's script."""
-    parts = [table([("point", "state"), *((one.label, one.phase) for one in points)]), counts(points)]
+    parts = [table([("point", "state"), *((point.label, point.state) for point in points)]), counts(points)]
     if jobs:
         rows = [
             (str(number % lanes + 1), job.name, str(job.nodes), _repeats(job.steps)) for number, job in enumerate(jobs)
@@ -91,10 +91,10 @@ def study(points: Sequence[campaign.Standing], jobs: Sequence[Job], lanes: int, 
     return "\n\n".join(parts)
 
 
-def counts(points: Sequence[campaign.Standing]) -> str:
+def counts(points: Sequence[campaign.PointStatus]) -> str:
     """``12 points: 8 completed, 3 queued, 1 failed``."""
-    phases = [point.phase for point in points]
-    of_each = ", ".join(f"{phases.count(phase)} {phase}" for phase in dict.fromkeys(phases))
+    states = [point.state for point in points]
+    of_each = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
     return f"{plural(len(points), 'point')}: {of_each}"
 
 

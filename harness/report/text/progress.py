@@ -11,18 +11,17 @@ from harness.launch.slurm import JobState, SlurmSilent
 from harness.launch.watch import PHASES, Progress
 from harness.records.measurement import AnyRecord
 from harness.report.text import training
-from harness.report.text.outcomes import outcome
-from harness.running.run import AnyRun, Run
-from harness.running.training import TrainingRun
+from harness.running.kinds import kind_of
+from harness.running.run import Listener, Run
 
 
-class RunLine(ProgressLine):
+class RunLine(ProgressLine, Listener):
     """Hears of runs, and shows the latest."""
 
     _phase_since = ("", 0.0)
     _epochs = 0  # that have their line
 
-    def progress(self, run: AnyRun, repeat: int, progress: Progress) -> None:
+    def progress(self, run: Run, repeat: int, progress: Progress) -> None:
         """Show the progress of one repeat. The epochs of a training keep a line each."""
         for epoch in progress.epochs[self._epochs :]:
             self.keep(training.epoch(epoch))
@@ -33,10 +32,10 @@ class RunLine(ProgressLine):
         if not self.due():
             return
         since_s = time.monotonic() - self._phase_since[1]
-        if isinstance(run, TrainingRun) and progress.phase == "training":
+        if progress.phase == "training":
             self.show(training.under_way(run, progress, since_s))
         else:
-            which = f"repeat {repeat}/{run.spec.repeats}  " if isinstance(run, Run) else ""
+            which = f"repeat {repeat}/{run.spec.repeats}  " if run.spec.repeats > 1 else ""
             self.show(f"{run.spec.backend} × {run.spec.nodes}  {which}{_phase(run.spec, progress, since_s)}")
 
     def queue(self, states: Sequence[JobState]) -> None:
@@ -55,7 +54,7 @@ class RunLine(ProgressLine):
 
     def recorded(self, record: AnyRecord) -> None:
         """Say that a run has ended."""
-        result = outcome(record)
+        result = kind_of(record.spec).outcome(record)
         self.keep(f"{record.id} {record.status}{f': {result}' if result else ''}")
 
 

@@ -10,7 +10,8 @@ from harness.core.text import duration, plural
 from harness.launch.watch import Progress
 from harness.records.training import LABELS, TrainingRecord
 from harness.report.text.plans import describe
-from harness.running.training import TrainingRun
+from harness.running.run import Run
+from harness.running.train import epochs_before, training_of
 
 
 def summary(record: TrainingRecord, path: Path) -> str:
@@ -37,16 +38,6 @@ def summary(record: TrainingRecord, path: Path) -> str:
     return "\n".join(lines)
 
 
-def outcome(record: TrainingRecord) -> str:
-    """The same in a few words."""
-    if record.reached:
-        reached = record.reached
-        return f"{LABELS[reached.metric]} {reached.target:.4g} after {duration(reached.time_s)}"
-    if record.best_top1 is not None:
-        return f"top-1 {record.best_top1:.4g} after {plural(record.epochs[-1].epoch, 'epoch')}"
-    return ""
-
-
 def epoch(facts: dict[str, Any]) -> str:
     """One epoch in one line, from rank 0's report."""
     accuracy = ""
@@ -58,24 +49,24 @@ def epoch(facts: dict[str, Any]) -> str:
     )
 
 
-def under_way(run: TrainingRun, progress: Progress, since_s: float) -> str:
+def under_way(run: Run, progress: Progress, since_s: float) -> str:
     """Which epoch a training is in, and how long the rest may take; ``since_s`` seconds ago the last epoch ended."""
-    done, planned = len(run.before) + len(progress.epochs), run.training.epochs
+    training, before = training_of(run.spec), epochs_before(run.folder)
+    done, planned = len(before) + len(progress.epochs), training.epochs
     ranks = f"{progress.phases['training']}/{progress.processes} ranks"
     text = f"{run.spec.backend} × {run.spec.nodes}  epoch {min(done + 1, planned)}/{planned} on {ranks}"
     text += f": {duration(since_s)}"
     if not progress.epochs:
         return text
-    before_s = run.before[-1].elapsed_s if run.before else 0.0
+    before_s = before[-1].elapsed_s if before else 0.0
     usual_s = (progress.epochs[-1]["elapsed_s"] - before_s) / len(progress.epochs)
     left_s = max(usual_s * (planned - done) - since_s, 0.0)
-    most = "at most " if run.training.until else ""
+    most = "at most " if training.until else ""
     return f"{text}, about {min(since_s / usual_s, 0.99):.0%}; {most}{duration(left_s)} left"
 
 
 def _schedule(spec: RunSpec) -> str:
-    training = spec.training
-    assert training
+    training = training_of(spec)
     peak = spec.learning_rate * spec.global_batch / training.reference_batch
     falls = ", ".join(map(str, training.decay_epochs))
     return (

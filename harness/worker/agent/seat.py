@@ -23,10 +23,9 @@ from typing import Dict, List, Optional, Tuple
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import bootstrap  # noqa: F401
 
-from harness.worker.agent.seating import Hosts, host_file, seated, write_json
+from harness.worker.agent.seating import SUBMISSION, Hosts, host_file, hosts_needed, seated, write_json
 
 NOT_MEASURED = 3
-RECORDS = ("record.json", "training.json")  # of a measurement, of a training
 
 
 def _main() -> int:
@@ -51,7 +50,8 @@ def _main() -> int:
 
 def _not_to_be_measured(run_dir: Path, repeat_dir: Path) -> str:
     """Why this repeat is left out, "" if it is not. Another job may have it: somebody may submit a script twice."""
-    if any((run_dir / name).exists() for name in RECORDS):
+    submission = json.loads((run_dir / SUBMISSION).read_text())
+    if (run_dir / submission.get("record", "record.json")).exists():
         return "the run has its record already"
     job = _job()
     there = Hosts.read(repeat_dir)
@@ -100,7 +100,7 @@ def _seat(run_dir: Path, repeat_dir: Path, pattern: str) -> bool:
         if requeued or earlier == repeat_dir:
             _set_aside(run_dir, earlier, hosts)
     plan = json.loads((run_dir / "plan.json").read_text())
-    needed = 1 + max(process["node"] for process in plan["processes"])
+    needed = hosts_needed(plan)
     names = _allocated()
     if len(names) < needed:
         raise SystemExit(f"the plan needs {needed} nodes, the job has {len(names)}")

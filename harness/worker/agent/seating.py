@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
 
+SUBMISSION = "submission.json"  # of a run directory: its jobs, and what its record is called
+
 
 @dataclass(frozen=True)
 class Hosts:
@@ -54,6 +56,12 @@ def seated(plan: Dict[str, Any], hosts: Optional[Hosts]) -> Dict[str, Any]:
         name, address = hosts.nodes[process["node"]]
         processes.append({**process, "host": name, "address": address})
     return {**plan, "processes": processes}
+
+
+def hosts_needed(plan: Dict[str, Any]) -> int:
+    """How many hosts a plan takes."""
+    nodes: List[int] = [process["node"] for process in plan["processes"]]
+    return 1 + max(nodes)
 
 
 def host_file(plan: Dict[str, Any]) -> str:

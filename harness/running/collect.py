@@ -13,55 +13,52 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from harness.core.backend import backend
 from harness.core.plan import LaunchPlan
 from harness.core.spec import RunSpec
 from harness.core.validation import checked
-from harness.errors import HarnessError, InvalidInput, RunFailed
+from harness.errors import HarnessError, Interrupted, InvalidInput, RunFailed
 from harness.launch import failure, slurm
 from harness.launch.slurm import JobState, SlurmSilent
-from harness.launch.watch import Progress, Watch
+from harness.launch.watch import Watch
 from harness.records.measurement import AnyRecord
-from harness.running.run import AnyRun, Prepared, Run, now
-from harness.running.submission import SUBMISSION, Submission, known_jobs
-from harness.running.training import TrainingRun
-from harness.worker.agent.seating import Hosts, seated
+from harness.running.prepare import Prepared
+from harness.running.run import Listener, Run, now
+from harness.running.submit import Submission, known_jobs
+from harness.worker.agent.seating import SUBMISSION, Hosts, seated
 
 LOOK_S = 1.0  # between looks at the run directory
 ASK_S = (2.0, 15.0)  # between questions to Slurm: at first, later
 FILES_PER_LOOK = 100  # more processes are looked at less often
 SETTLE_S = 10.0
-MAY_SETTLE = ("COMPLETED", "FAILED", "UNKNOWN")  # what ended the others, Slurm has told
+MAY_SETTLE = ("COMPLETED", "FAILED", "UNKNOWN")  # of what ended the others, Slurm knows
 LOG_LINES = 12
 
 State = Literal["recorded", "not submitted", "queued", "running", "ended"]
 
 
-class GoesOn(HarnessError):
-    """The user left while jobs are queued or running. They go on; the message says how to come back."""
-
-    exit_code = 130
-
-
 # --- follow ------------------------------------------------------------------------------------------------------------
 
 
-def find(paths: Sequence[Path]) -> list[Path]:
-    """The run directories of batch jobs at or below ``paths``. Raises InvalidInput for a path where there is none."""
-    found: list[Path] = []
+def find(paths: Sequence[Path]) -> list[Run]:
+    """The runs of batch jobs at or below ``paths``, as they were submitted.
+
+    Raises InvalidInput for a path where there is none.
+    """
+    folders: list[Path] = []
     for path in paths:
         if not path.exists():
             raise InvalidInput(f"{path}: no such file or folder")
         below = sorted(file.parent for file in path.rglob(SUBMISSION))
         if not below:
             raise InvalidInput(f"{path}: no run of a batch job at or below it")
-        found += below
-    return found
+        folders += below
+    return [reopen(folder) for folder in folders]
 
 
-def reopen(folder: Path) -> AnyRun:
+def reopen(folder: Path) -> Run:
     """The run of a run directory, as it was submitted. Raises InvalidInput for what is none."""
     submission = Submission.read(folder)
     try:
@@ -69,55 +66,68 @@ def reopen(folder: Path) -> AnyRun:
         plan = LaunchPlan.from_dict(json.loads((folder / "plan.json").read_text()))
     except (OSError, ValueError, TypeError) as error:
         raise InvalidInput(f"{folder}: not a run directory: {error}") from None
-    prepared = Prepared(spec, backend(spec.backend), plan, folder.absolute())
-    kind = TrainingRun if spec.training else Run
-    return kind(prepared, site=submission.site, started=submission.started)
+    prepared = Prepared(spec, backend(spec.backend), plan, folder.absolute(), plan.processes[0].argv[0])
+    return Run(prepared, submission.site, submission.started)
 
 
 @dataclass(frozen=True)
-class Standing:
-    """How far a run is. ``states`` are those of its jobs, ``done`` counts the repeats or epochs that have ended."""
+class RunStatus:
+    """How far a run is. ``jobs`` are the states of its jobs, ``done`` counts the kind's units that have ended."""
 
-    run: AnyRun
+    run: Run
     state: State
     done: int
-    states: tuple[JobState, ...]
+    jobs: tuple[JobState, ...]
     record: AnyRecord | None = None
+
+    @property
+    def planned(self) -> int:
+        return self.run.kind.planned(self.run.spec)
 
     @property
     def reason(self) -> str:
         """Why a job waits, or why there is no number."""
         if self.record:
-            return (self.record.reason or "").splitlines()[0] if self.record.reason else ""
-        return "; ".join(dict.fromkeys(state.reason for state in self.states if state.reason and not state.ended))
+            return (self.record.reason or "").partition("\n")[0]
+        return "; ".join(dict.fromkeys(job.reason for job in self.jobs if job.reason and not job.ended))
+
+    def as_dict(self) -> dict[str, Any]:
+        """For scripts."""
+        return {
+            "run": str(self.run.folder),
+            "state": self.state,
+            "status": self.record.status if self.record else None,
+            self.run.kind.UNIT: self.done,
+            "of": self.planned,
+            "jobs": {job.id: job.state for job in self.jobs} or known_jobs(self.run.folder),
+            "reason": self.reason,
+        }
 
 
-def standings(runs: Sequence[AnyRun]) -> list[Standing]:
+def status(runs: Sequence[Run]) -> list[RunStatus]:
     """How far the runs are, with one question to Slurm for all of them. Raises SlurmSilent when it does not answer."""
-    records = {run.folder: run.read() for run in runs if run.record_file.exists()}
-    ids = {run.folder: known_jobs(run.folder) for run in runs}
-    wanted = {job for run in runs if run.folder not in records for job in ids[run.folder]}
-    states = slurm.states(wanted)
-    return [_standing(run, [states[job] for job in ids[run.folder] if job in states], records) for run in runs]
+    records = {run.folder: run.kind.read(run.folder) for run in runs if run.record_file.exists()}
+    ids = {run.folder: known_jobs(run.folder) for run in runs if run.folder not in records}
+    known = slurm.states({job for jobs in ids.values() for job in jobs})
+
+    def of(run: Run) -> RunStatus:
+        done = run.kind.done(run.prepared)
+        if run.folder in records:
+            return RunStatus(run, "recorded", done, (), records[run.folder])
+        jobs = tuple(known[job] for job in ids[run.folder] if job in known)
+        state: State = "ended" if jobs else "not submitted"
+        if any(job.running for job in jobs):
+            state = "running"
+        elif any(job.queued for job in jobs):
+            state = "queued"
+        return RunStatus(run, state, done, jobs)
+
+    return [of(run) for run in runs]
 
 
-def _standing(run: AnyRun, states: Sequence[JobState], records: Mapping[Path, AnyRecord]) -> Standing:
-    done = run.done()
-    if run.folder in records:
-        return Standing(run, "recorded", done, (), records[run.folder])
-    state: State
-    if not states:
-        state = "not submitted"
-    elif any(one.running for one in states):
-        state = "running"
-    else:
-        state = "queued" if any(one.queued for one in states) else "ended"
-    return Standing(run, state, done, tuple(states))
-
-
-def cancel(runs: Sequence[AnyRun]) -> list[str]:
+def cancel(runs: Sequence[Run]) -> list[str]:
     """Cancel the jobs of runs that have no record yet; returns their ids. Raises SlurmSilent when Slurm does not answer."""
-    ids = [state.id for one in standings(runs) for state in one.states if not state.ended]
+    ids = [job.id for each in status(runs) for job in each.jobs if not job.ended]
     slurm.cancel(ids)
     return ids
 
@@ -125,45 +135,46 @@ def cancel(runs: Sequence[AnyRun]) -> list[str]:
 # --- collect -----------------------------------------------------------------------------------------------------------
 
 
-def collect(run: AnyRun, states: Collection[JobState]) -> AnyRecord | None:
+def collect(run: Run, jobs: Collection[JobState]) -> AnyRecord | None:
     """Write the record of a run from its run directory. None while a job that it needs is still queued or running.
 
     Raises RunFailed when the record cannot be written.
     """
-    of_job = {state.id: state for state in states}
-    jobs_of = {repeat: job for job, repeats in Submission.read(run.folder).jobs for repeat in repeats}
-    run.forget()
+    known = {job.id: job for job in jobs}
+    submitted = {repeat: job for job, repeats in Submission.read(run.folder).jobs for repeat in repeats}
+    run = Run(run.prepared, run.site, run.started)
     for number in range(1, run.spec.repeats + 1):
-        hosts = Hosts.read(_repeat_dir(run, number))
-        state = of_job.get((hosts and hosts.job) or jobs_of.get(number, ""))
+        repeat_dir = _repeat_dir(run, number)
+        hosts = Hosts.read(repeat_dir)
+        job = known.get((hosts and hosts.job) or submitted.get(number, ""))
         watch = _watch(run, number)
         if not _complete(watch):
-            if state is None or not state.ended:
+            if job is None or not job.ended:
                 return None
-            watch, hosts = _settled(run, number, watch, state), Hosts.read(_repeat_dir(run, number))
+            watch, hosts = _settled(run, number, watch, job), Hosts.read(repeat_dir)
         try:
             if not _complete(watch):
-                assert state
-                raise _why(run, number, watch, hosts, state)
-            run.take(number, watch, hosts.started if hosts else run.started, _ended(watch.repeat_dir), hosts)
+                assert job
+                raise _why(run, number, watch, hosts, job)
+            run.judge(number, watch, hosts.started if hosts else run.started, _ended(repeat_dir), hosts)
         except (HarnessError, KeyboardInterrupt) as error:
             return run.finish(error)
     return run.finish()
 
 
-def collect_all(runs: Sequence[AnyRun]) -> list[Standing]:
+def collect_all(runs: Sequence[Run]) -> list[RunStatus]:
     """Make every record that can be made, and say how far the runs are. Raises SlurmSilent when Slurm does not answer."""
-    for one in standings(runs):
-        if one.state != "recorded" and one.states:
-            collect(one.run, one.states)
-    return standings(runs)
+    for each in status(runs):
+        if each.state != "recorded" and each.jobs:
+            collect(each.run, each.jobs)
+    return status(runs)
 
 
-def _repeat_dir(run: AnyRun, number: int) -> Path:
+def _repeat_dir(run: Run, number: int) -> Path:
     return run.folder / f"repeat-{number}"
 
 
-def _watch(run: AnyRun, number: int) -> Watch:
+def _watch(run: Run, number: int) -> Watch:
     """What the processes of a repeat have reported so far."""
     plan, hosts = run.prepared.plan, Hosts.read(_repeat_dir(run, number))
     watch = Watch(LaunchPlan.from_dict(seated(plan.as_dict(), hosts)) if hosts else plan, _repeat_dir(run, number))
@@ -171,11 +182,11 @@ def _watch(run: AnyRun, number: int) -> Watch:
     return watch
 
 
-def _settled(run: AnyRun, number: int, watch: Watch, state: JobState) -> Watch:
+def _settled(run: Run, number: int, watch: Watch, job: JobState) -> Watch:
     """Look again for a while: a parallel file system takes its time to show what was written elsewhere."""
     deadline = time.monotonic() + SETTLE_S
     while (
-        state.state in MAY_SETTLE
+        job.state in MAY_SETTLE
         and not _complete(watch)
         and failure.from_exit_events(watch, run.spec.timeout_s) is None
         and time.monotonic() < deadline
@@ -195,8 +206,8 @@ def _ended(repeat_dir: Path) -> str:
     return now()
 
 
-def _why(run: AnyRun, number: int, watch: Watch, hosts: Hosts | None, state: JobState) -> BaseException:
-    """What is told of a repeat that a job has left incomplete: its processes' own words, unless Slurm knows better."""
+def _why(run: Run, number: int, watch: Watch, hosts: Hosts | None, state: JobState) -> BaseException:
+    """Why a job has left a repeat incomplete: in its processes' own words, unless Slurm knows better."""
     where = f"repeat {number}"
     job = f"job {state.id}"
     if state.state in slurm.CANCELLED:
@@ -206,58 +217,51 @@ def _why(run: AnyRun, number: int, watch: Watch, hosts: Hosts | None, state: Job
     if state.state == "TIMEOUT":
         return RunFailed(f"{job} reached its time limit in {where}")
     dead = slurm.dead_nodes([name for name, _ in hosts.nodes]) if hosts else []
-    silent = [followed for followed in watch.followed if "exit" not in followed.events]
-    lost = [followed.process for followed in silent if followed.process.host in dead]
+    silent = [followed.process for followed in watch.followed if "exit" not in followed.events]
+    lost = [process for process in silent if process.host in dead]
     if lost or state.state == "NODE_FAIL":
         names = ", ".join(f"{process.role} rank {process.rank} on {process.host}" for process in lost) or state.nodes
         return RunFailed(f"a node died in {where} of {job} (Slurm says {state.state}): it held {names}")
-    told = failure.from_exit_events(watch, run.spec.timeout_s)
-    if told is not None:
-        return RunFailed(f"repeat {number} of {job}: {told}")
+    if error := failure.from_exit_events(watch, run.spec.timeout_s):
+        return RunFailed(f"repeat {number} of {job}: {error}")
     end = f"Slurm says {state.state}" + (f", {state.reason}" if state.reason else "")
     if state.state == "UNKNOWN":
         end = "Slurm no longer knows it"
-    lines = [f"{job} has ended ({end}), and {where} is not complete{_full(run.folder)}"]
-    lines += [f"    {line}" for line in _job_output(run.folder, state.id)]
-    return RunFailed("\n".join(lines))
-
-
-def _full(folder: Path) -> str:
-    return f"; the file system of {folder} is full" if shutil.disk_usage(folder).free < 4096 else ""
-
-
-def _job_output(folder: Path, job: str) -> list[str]:
+    full = f"; the file system of {run.folder} is full" if shutil.disk_usage(run.folder).free < 4096 else ""
+    lines = [f"{job} has ended ({end}), and {where} is not complete{full}"]
     with suppress(OSError):
-        text = (folder / f"slurm-{job}.out").read_text(errors="replace")
-        return text.rstrip().splitlines()[-LOG_LINES:]
-    return []
+        output = (run.folder / f"slurm-{state.id}.out").read_text(errors="replace")
+        lines += [f"    {line}" for line in output.rstrip().splitlines()[-LOG_LINES:]]
+    return RunFailed("\n".join(lines))
 
 
 # --- wait --------------------------------------------------------------------------------------------------------------
 
 
-class Listener(Protocol):
-    """Hears how the waiting goes."""
-
-    def queue(self, states: Sequence[JobState]) -> None:
-        """Nothing runs; these jobs wait."""
-
-    def progress(self, run: AnyRun, repeat: int, progress: Progress) -> None:
-        """A repeat is being measured."""
-
-    def silence(self, error: SlurmSilent) -> None:
-        """Slurm does not answer; it is asked again."""
-
-    def recorded(self, record: AnyRecord) -> None:
-        """A run has its record."""
-
-
-def wait(runs: Sequence[AnyRun], listener: Listener) -> list[AnyRecord]:
+def wait(runs: Sequence[Run], listener: Listener, study: str | None = None) -> list[AnyRecord]:
     """Wait until every run has its record, and return them in the order of ``runs``.
 
-    Jobs that can never start are cancelled. Raises RunFailed when a record cannot be written. An interruption leaves the
-    jobs alone.
+    Jobs that can never start are cancelled. ``study`` is what commands call the study that the runs belong to, if any.
+    Raises RunFailed when a record cannot be written. An interruption leaves the jobs alone and raises Interrupted, which
+    says how to come back.
     """
+    try:
+        return _wait(runs, listener)
+    except KeyboardInterrupt as interruption:
+        ids = list(dict.fromkeys(job for run in runs for job in known_jobs(run.folder)))
+        jobs = f"the jobs ({', '.join(ids)})" if len(ids) < 20 else f"its {len(ids)} jobs"
+        which = f"study {{}} {study}" if study else "{} " + " ".join(str(run.folder) for run in runs)
+        commands = [f"    harness {which.format(verb)}" for verb in ("status", "collect", "cancel")]
+        goes_on = f"{reason(interruption)}; {jobs} go on and nothing is lost"
+        raise Interrupted("\n".join([goes_on, *commands])) from None
+
+
+def reason(interruption: KeyboardInterrupt) -> str:
+    """What has interrupted a command: a signal's name, where it is known."""
+    return str(interruption) or "interrupted"
+
+
+def _wait(runs: Sequence[Run], listener: Listener) -> list[AnyRecord]:
     records: dict[Path, AnyRecord] = {}
     states: dict[str, JobState] = {}
     ids: dict[Path, list[str]] = {}
@@ -279,9 +283,9 @@ def wait(runs: Sequence[AnyRun], listener: Listener) -> list[AnyRecord]:
             own = [states[job] for job in ids[run.folder] if job in states]
             if own and _to_be_collected(own) and (record := collect(run, own)):
                 records[run.folder] = record
-                if len(runs) > 1:  # of a single run everything is told at the end
+                if len(runs) > 1:  # of a single run all is shown at the end
                     listener.recorded(record)
-        looks.tell(open_runs, states, listener)
+        looks.look(open_runs, states, listener)
         if len(records) < len(runs):
             time.sleep(looks.pause_s)
     return [records[run.folder] for run in runs]
@@ -300,14 +304,11 @@ def _to_be_collected(states: Sequence[JobState]) -> bool:
     )
 
 
-def _finished_meanwhile(
-    runs: Sequence[AnyRun], ids: Mapping[Path, Sequence[str]], states: Mapping[str, JobState]
-) -> bool:
+def _finished_meanwhile(runs: Sequence[Run], ids: Mapping[Path, Sequence[str]], states: Mapping[str, JobState]) -> bool:
     """A run whose job counts as running has measured its last repeat: time to ask Slurm again."""
     running = {job for job, state in states.items() if not state.ended}
     return any(
-        (run.folder / f"repeat-{run.spec.repeats}" / "ended.json").exists() and running & set(ids[run.folder])
-        for run in runs
+        (_repeat_dir(run, run.spec.repeats) / "ended.json").exists() and running & set(ids[run.folder]) for run in runs
     )
 
 
@@ -318,9 +319,9 @@ class _Looks:
         self._watch: Watch | None = None
         self.pause_s = LOOK_S
 
-    def tell(self, runs: Sequence[AnyRun], states: Mapping[str, JobState], listener: Listener) -> None:
-        """Tell the listener how far it is, or which jobs wait."""
-        run, number = next(_measuring(runs), (None, 0))
+    def look(self, runs: Sequence[Run], states: Mapping[str, JobState], listener: Listener) -> None:
+        """Let the listener hear how far it is, or which jobs wait."""
+        run, number = next(_under_way(runs), (None, 0))
         if run is None:
             listener.queue([state for state in states.values() if not state.ended])
             return
@@ -332,23 +333,10 @@ class _Looks:
         listener.progress(run, number, self._watch.poll())
 
 
-def _measuring(runs: Sequence[AnyRun]) -> Iterator[tuple[AnyRun, int]]:
+def _under_way(runs: Sequence[Run]) -> Iterator[tuple[Run, int]]:
     """Runs with the repeat that is being measured."""
     for run in runs:
         for number in range(1, run.spec.repeats + 1):
             repeat_dir = _repeat_dir(run, number)
             if (repeat_dir / "hosts.json").exists() and not (repeat_dir / "ended.json").exists():
                 yield run, number
-
-
-def as_json(standing: Standing) -> dict[str, Any]:
-    """A standing for scripts."""
-    return {
-        "run": str(standing.run.folder),
-        "state": standing.state,
-        "status": standing.record.status if standing.record else None,
-        standing.run.unit: standing.done,
-        "of": standing.run.planned,
-        "jobs": {state.id: state.state for state in standing.states} or known_jobs(standing.run.folder),
-        "reason": standing.reason,
-    }
