@@ -89,7 +89,8 @@ class Process:
 class LaunchPlan:
     """All processes of one repeat, workers first and by rank, and the backend's details (see ``Arrangement``).
 
-    ``world_size`` counts the worker processes. With ``mpi`` they are the ranks of one MPI world.
+    ``world_size`` counts the worker processes. With ``mpi`` they are the ranks of one MPI world. ``model`` is the folder of
+    a model that another package announces: workers do not see that package.
     """
 
     backend: str
@@ -99,10 +100,14 @@ class LaunchPlan:
     processes: tuple[Process, ...]
     details: Mapping[str, Any] = field(default_factory=dict)
     schema: str = SCHEMA
+    model: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """The plan as plain dictionaries, lists and numbers."""
-        return asdict(self)
+        fields = asdict(self)
+        if self.model is None:
+            del fields["model"]
+        return fields
 
     def to_json(self) -> str:
         """The text of ``plan.json``."""
@@ -230,6 +235,7 @@ def launch_plan(
         mpi=arrangement.mpi,
         processes=tuple(seated(index, seat) for index, seat in enumerate(seats)),
         details=arrangement.details,
+        model=models.announced_folder(spec.model),
     )
 
 

@@ -33,6 +33,8 @@ class Job:
         spec = json.loads((run_dir / "spec.json").read_text())
         hosts = Hosts.read(run_dir / f"repeat-{repeat}")
         plan = seated(json.loads((run_dir / "plan.json").read_text()), hosts)
+        if "model" in plan:
+            models.announce(spec["model"], plan["model"])
         return cls(run_dir, repeat, spec, plan, plan["processes"][number])
 
     @property

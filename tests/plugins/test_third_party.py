@@ -1,10 +1,11 @@
-"""A backend that comes in a package of its own, installed as a stranger would: tests/plugins/tiny_backend."""
+"""A backend and a model in packages of their own (tiny_backend, tiny_model), installed as a stranger would."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,6 @@ from harness.datasets.make import make
 from harness.records import measurement
 from tests.conftest import Harness
 
-PACKAGE = Path(__file__).with_name("tiny_backend")
 MODEL = models.specification("resnet50")
 STEPS = 6
 RUN = ["run", "--backend", "tiny", "--env", sys.executable, "--nodes", "2", "--batch-size", "2", "--image-size", "32"]
@@ -24,10 +24,20 @@ RUN += ["--warmup", "2", "--steps", str(STEPS - 2), "--repeats", "1"]
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The variables of a user who has installed the package beside harness."""
-    site = tmp_path_factory.mktemp("site")
+    return having(package("tiny_backend", tmp_path_factory))
+
+
+@pytest.fixture(scope="module")
+def with_model(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    return having(package("tiny_model", tmp_path_factory))
+
+
+def package(name: str, folders: pytest.TempPathFactory) -> Path:
+    """The folder that a package of this folder is installed in."""
+    site = folders.mktemp("site")
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
-    subprocess.run([*pip, "--target", site, PACKAGE], check=True)
-    return having(site)
+    subprocess.run([*pip, "--target", site, Path(__file__).with_name(name)], check=True)
+    return site
 
 
 def having(*folders: Path) -> dict[str, str]:
@@ -110,3 +120,79 @@ def test_its_environment_is_built_like_every_other(harness: Harness, installed: 
     assert done.code == 0, done.stderr
     packages = set(done.json["software"]["packages"])
     assert "numpy" in packages and "harness-bench" not in packages
+
+
+TINY_CNN = [
+    "--model",
+    "tiny-cnn",
+    "--nodes",
+    "2",
+    "--batch-size",
+    "4",
+    "--warmup",
+    "1",
+    "--steps",
+    "3",
+    "--repeats",
+    "1",
+]
+
+
+def test_an_installed_model_is_listed_and_is_in_the_plan(
+    harness: Harness, with_model: dict[str, str], tmp_path: Path
+) -> None:
+    assert "\ntiny_cnn " in harness("list", "models", **with_model).stdout
+    assert "\ntiny_cnn " not in harness("list", "models").stdout
+    plan = ["run", "--backend", "parameter_server", "--ps", "2", *TINY_CNN, "--dry-run", "--json"]
+    shown = harness(*plan, **with_model).json["plan"]
+    assert Path(shown["model"]).name == "tiny_model" and Path(shown["model"]).parent == Path(
+        with_model["PYTHONPATH"].split(":")[0]
+    )
+    assert [piece[0] for piece in shown["details"]["pieces"]] == [
+        "conv.conv.kernel",
+        "conv.conv.bias",
+        "dense.kernel",
+        "dense.bias",
+    ]
+    refused = harness(*plan)
+    assert (refused.code, refused.stdout, refused.stderr.count("\n")) == (2, "", 1)
+    assert "unknown model 'tiny_cnn'" in refused.stderr
+
+
+def losses(harness: Harness, backend: str, variables: dict[str, str]) -> list[float]:
+    done = harness("run", "--backend", backend, *TINY_CNN, "--json", **variables)
+    assert done.code == 0, done.stderr
+    assert done.json["spec"]["model"] == "tiny_cnn" and "tiny-model" not in done.json["software"]["packages"]
+    found: list[float] = done.json["repeats"][0]["ranks"][0]["evidence"]["losses"]
+    return found
+
+
+def test_an_installed_model_trains_in_environments_that_lack_its_package(
+    harness: Harness, with_model: dict[str, str], environment: Callable[[str], Path]
+) -> None:
+    environment("pytorch")
+    assert len(losses(harness, "pytorch", with_model)) == 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["multi_worker_mirrored", "parameter_server", "caffe2"])
+def test_the_definition_of_an_installed_model_agrees_with_what_other_frameworks_build_from_its_architecture(
+    harness: Harness, with_model: dict[str, str], environment: Callable[[str], Path], backend: str
+) -> None:
+    environment("pytorch")
+    environment(backend)
+    assert losses(harness, backend, with_model) == pytest.approx(losses(harness, "pytorch", with_model), rel=1e-5)
+
+
+def test_a_model_that_does_not_load_is_named(harness: Harness, tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    (site / "broken-1.dist-info").mkdir(parents=True)
+    (site / "broken-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1\n")
+    (site / "broken-1.dist-info" / "entry_points.txt").write_text("[harness.models]\nbroken = broken\n")
+    refused = harness("run", "--backend", "pytorch", "--model", "broken", "--dry-run", **having(site))
+    assert (refused.code, refused.stdout, refused.stderr.count("\n")) == (2, "", 1)
+    assert "model 'broken' does not load: ModuleNotFoundError: No module named 'broken'" in refused.stderr
+    assert harness("run", "--backend", "pytorch", "--dry-run", **having(site)).code == 0
+    listed = harness("list", "models", **having(site))
+    assert (listed.code, listed.stderr) == (0, "")
+    assert "model 'broken' does not load" in listed.stdout and "\nresnet50 " in listed.stdout

@@ -33,7 +33,11 @@ def models() -> str:
 
     lines = []
     for name in models.names():
-        model = models.specification(name)
+        try:
+            model = models.specification(name)
+        except models.UnknownModel as error:  # another package announces it and is broken
+            lines.append(f"{name:12} {error}")
+            continue
         largest = max(model.tensors, key=lambda tensor: tensor.elements)
         lines.append(
             f"{name:12} {model.parameters / 1e6:6.2f} M parameters  "
