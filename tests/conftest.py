@@ -20,6 +20,7 @@ import pytest
 
 from harness import cli, environments
 from harness.core.backend import backend
+from harness.datasets import make
 
 ROOT = Path(__file__).parent.parent
 # Until something must have happened that a test waits for. A machine that builds somebody else's project at the same time
@@ -166,6 +167,13 @@ def environment() -> Callable[..., Path]:
         return environments.python(wanted)
 
     return python
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> Path:
+    """Sixteen JPEGs in ImageNet's layout."""
+    make.make(tmp_path / "images", 16, 2, (64, 48), seed=1)
+    return tmp_path / "images"
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Fixtures of the fault tests: a run to disturb, and a small image set."""
+"""Fixtures of the fault tests: a run to disturb; what a failing test leaves is removed."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness.datasets import make
 from tests.faults.running import Run
+from tests.parity.conftest import Way
 
 Begin = Callable[..., Run]
 
@@ -20,8 +20,8 @@ def begin(tmp_path: Path, environment: Callable[..., Path]) -> Iterator[Begin]:
     """Start a run of ``BACKEND [FRAMEWORK [TRANSPORT]]`` on two nodes. What a failing test leaves is removed."""
     runs: list[Run] = []
 
-    def start(way: str, *arguments: str, **how: object) -> Run:
-        backend, *chosen = way.split()
+    def start(way: Way | str, *arguments: str, **how: object) -> Run:
+        backend, *chosen = str(way).replace(":", " ").split()
         environment(backend, *chosen[:1])
         options = [word for pair in zip(("--framework", "--transport"), chosen, strict=False) for word in pair]
         runs.append(Run(tmp_path, "--backend", backend, *options, "--nodes", "2", *arguments, **how))  # type: ignore[arg-type]
@@ -35,10 +35,3 @@ def begin(tmp_path: Path, environment: Callable[..., Path]) -> Iterator[Begin]:
                     process.kill()
             run.process.kill()
             run.process.communicate()
-
-
-@pytest.fixture
-def images(tmp_path: Path) -> Path:
-    """Sixteen JPEGs in ImageNet's layout."""
-    make.make(tmp_path / "images", 16, 2, (64, 48), seed=1)
-    return tmp_path / "images"

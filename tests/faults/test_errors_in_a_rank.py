@@ -14,28 +14,17 @@ import pytest
 
 from tests.conftest import ROOT, Harness
 from tests.faults.conftest import Begin
+from tests.faults.matrix import each
 from tests.faults.running import LONG, TINY
+from tests.parity.conftest import Way
 from tests.shards import write_shard
 
 
-@pytest.mark.parametrize(
-    "backend",
-    [
-        "pytorch",
-        pytest.param("parameter_server", marks=pytest.mark.slow),
-        pytest.param("pytorch torch mpi", marks=pytest.mark.slow),
-        pytest.param("distributed_replicated", marks=pytest.mark.slow),
-        pytest.param("multi_worker_mirrored", marks=pytest.mark.slow),
-        pytest.param("horovod torch gloo", marks=pytest.mark.slow),
-        pytest.param("horovod tensorflow mpi", marks=pytest.mark.slow),
-        pytest.param("caffe2 caffe2 gloo", marks=pytest.mark.slow),
-        pytest.param("caffe2 caffe2 mpi", marks=pytest.mark.slow),
-    ],
-)
-def test_a_corrupted_image_fails_the_run_and_is_named(begin: Begin, images: Path, backend: str) -> None:
+@each("way", ("local",), "bad image")
+def test_a_corrupted_image_fails_the_run_and_is_named(begin: Begin, images: Path, way: Way) -> None:
     (bad,) = images.glob("train/n00000002/*_3.JPEG")
     bad.write_bytes(b"\xff\xd8 this was an image once")
-    run = begin(backend, "--data", str(images), "--warmup", "1", "--steps", LONG)
+    run = begin(way, "--data", str(images), "--warmup", "1", "--steps", LONG)
     run.pid("worker-0"), run.pid("worker-1")
     run.end().failed_saying(" failed: BadImage: bad image", str(bad), "worker rank ", " on node")
 
@@ -56,24 +45,9 @@ def test_a_label_that_the_model_does_not_have_fails_the_run_and_the_record_is_na
     )
 
 
-@pytest.mark.parametrize(
-    "backend",
-    [
-        "pytorch",
-        pytest.param("parameter_server", marks=pytest.mark.slow),
-        "pytorch torch mpi",
-        pytest.param("distributed_replicated", marks=pytest.mark.slow),
-        pytest.param("multi_worker_mirrored", marks=pytest.mark.slow),
-        "horovod torch mpi",
-        pytest.param("horovod torch gloo", marks=pytest.mark.slow),
-        pytest.param("horovod tensorflow mpi", marks=pytest.mark.slow),
-        pytest.param("horovod tensorflow gloo", marks=pytest.mark.slow),
-        pytest.param("caffe2 caffe2 gloo", marks=pytest.mark.slow),
-        pytest.param("caffe2 caffe2 mpi", marks=pytest.mark.slow),
-    ],
-)
-def test_a_training_that_diverges_gives_no_number(begin: Begin, backend: str) -> None:
-    run = begin(backend, "--learning-rate", "1e30", "--warmup", "2", "--steps", "3").end()
+@each("way", ("local",), "divergence")
+def test_a_training_that_diverges_gives_no_number(begin: Begin, way: Way) -> None:
+    run = begin(way, "--learning-rate", "1e30", "--warmup", "2", "--steps", "3").end()
     run.failed_saying("repeat 1 does not count: finite: ")
     assert "ranks [0, 1]" in run.record["reason"]
 

@@ -7,87 +7,38 @@ import signal
 import pytest
 
 from tests.faults.conftest import Begin
+from tests.faults.matrix import each
 from tests.faults.running import LONG
+from tests.parity.conftest import Way
 
-slow = pytest.mark.slow
 MANY_WARMUP_STEPS = ["--warmup", LONG, "--steps", "3"]
 MANY_STEPS = ["--warmup", "1", "--steps", LONG]
 FEW_STEPS = ["--warmup", "1", "--steps", "3"]
+HERE = ("local",)
 
 
-@pytest.mark.parametrize(
-    ("backend", "victim"),
-    [
-        ("pytorch", "worker-1"),
-        pytest.param("parameter_server", "ps-0", marks=slow),
-        pytest.param("multi_worker_mirrored", "worker-0", marks=slow),
-        pytest.param("horovod tensorflow mpi", "worker-0", marks=slow),
-        pytest.param("horovod torch gloo", "worker-0", marks=slow),
-        pytest.param("caffe2 caffe2 mpi", "worker-0", marks=slow),
-    ],
-)
-def test_a_process_killed_in_warm_up_fails_the_run_and_is_named(begin: Begin, backend: str, victim: str) -> None:
-    """One of each kind: a step of the warm-up is a step of the window, in which every backend loses every process."""
-    run = begin(backend, *MANY_WARMUP_STEPS)
-    for worker in ("worker-0", "worker-1"):
-        run.reaches(worker, "warmup")
+@each("way, victim", HERE, "joining")
+def test_a_process_killed_before_it_joins_fails_the_run_and_is_named(begin: Begin, way: Way, victim: str) -> None:
+    run = begin(way, *FEW_STEPS)
     run.send(victim, signal.SIGKILL)
-    run.end().failed_saying(f"{named(victim)} was killed by SIGKILL", last_phase(victim, "warmup"))
+    run.end().failed_saying(f"{named(victim)} was killed by SIGKILL (last phase: started)")
 
 
-@pytest.mark.parametrize(
-    ("backend", "victim"),
-    [
-        ("parameter_server", "ps-0"),
-        pytest.param("parameter_server", "worker-0", marks=slow),
-        pytest.param("parameter_server", "worker-1", marks=slow),
-        pytest.param("pytorch", "worker-0", marks=slow),
-        pytest.param("pytorch", "worker-1", marks=slow),
-        ("pytorch torch mpi", "worker-1"),
-        pytest.param("pytorch torch mpi", "worker-0", marks=slow),
-        pytest.param("distributed_replicated", "worker-1", marks=slow),
-        ("distributed_replicated", "ps-0"),
-        pytest.param("distributed_replicated", "worker-0", marks=slow),
-        pytest.param("multi_worker_mirrored", "worker-1", marks=slow),
-        pytest.param("multi_worker_mirrored", "worker-0", marks=slow),
-        pytest.param("horovod tensorflow mpi", "worker-1", marks=slow),
-        pytest.param("horovod tensorflow gloo", "worker-0", marks=slow),
-        pytest.param("horovod torch mpi", "worker-0", marks=slow),
-        ("horovod torch gloo", "worker-1"),
-        pytest.param("horovod torch gloo", "worker-0", marks=slow),
-        ("caffe2 caffe2 gloo", "worker-1"),
-        pytest.param("caffe2 caffe2 gloo", "worker-0", marks=slow),
-        pytest.param("caffe2 caffe2 mpi", "worker-1", marks=slow),
-    ],
-)
-def test_a_process_killed_in_the_window_fails_the_run_and_is_named(begin: Begin, backend: str, victim: str) -> None:
-    run = begin(backend, *MANY_STEPS)
+@each("way, fault, victim", HERE, "warmup", "window")
+def test_a_process_killed_while_all_take_steps_fails_the_run_and_is_named(
+    begin: Begin, way: Way, fault: str, victim: str
+) -> None:
+    run = begin(way, *(MANY_WARMUP_STEPS if fault == "warmup" else MANY_STEPS))
     for worker in ("worker-0", "worker-1"):
-        run.reaches(worker, "window")
+        run.reaches(worker, fault)
     run.send(victim, signal.SIGKILL)
-    run.end().failed_saying(f"{named(victim)} was killed by SIGKILL", last_phase(victim, "window"))
+    run.end().failed_saying(f"{named(victim)} was killed by SIGKILL", last_phase(victim, fault))
 
 
-@pytest.mark.parametrize(
-    ("backend", "victim"),
-    [
-        ("pytorch", "worker-0"),
-        pytest.param("pytorch", "worker-1", marks=slow),
-        pytest.param("parameter_server", "worker-0", marks=slow),
-        pytest.param("parameter_server", "worker-1", marks=slow),
-        pytest.param("parameter_server", "ps-0", marks=slow),
-        pytest.param("pytorch torch mpi", "worker-1", marks=slow),
-        pytest.param("distributed_replicated", "ps-0", marks=slow),
-        pytest.param("multi_worker_mirrored", "worker-1", marks=slow),
-        pytest.param("horovod tensorflow gloo", "worker-1", marks=slow),
-        pytest.param("horovod torch mpi", "worker-1", marks=slow),
-        pytest.param("caffe2 caffe2 gloo", "worker-0", marks=slow),
-        pytest.param("caffe2 caffe2 mpi", "worker-1", marks=slow),
-    ],
-)
-def test_a_process_killed_while_closing_fails_the_run_and_is_named(begin: Begin, backend: str, victim: str) -> None:
+@each("way, victim", HERE, "closing")
+def test_a_process_killed_while_closing_fails_the_run_and_is_named(begin: Begin, way: Way, victim: str) -> None:
     """All times are taken by then, and are not used. A stopped worker keeps the others from leaving before the kill."""
-    run = begin(backend, *FEW_STEPS)
+    run = begin(way, *FEW_STEPS)
     stopped = victim if victim.startswith("worker") else "worker-0"
     run.pid(victim)
     run.reaches(stopped, "measured")
@@ -98,26 +49,6 @@ def test_a_process_killed_while_closing_fails_the_run_and_is_named(begin: Begin,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "backend",
-    [
-        "parameter_server",
-        "distributed_replicated",
-        "multi_worker_mirrored",
-        "pytorch torch mpi",
-        "horovod tensorflow gloo",
-        "horovod torch mpi",
-        "caffe2 caffe2 gloo",
-        "caffe2 caffe2 mpi",
-    ],
-)
-def test_a_process_killed_before_it_joins_fails_the_run_and_is_named(begin: Begin, backend: str) -> None:
-    run = begin(backend, *FEW_STEPS)
-    run.send("worker-1", signal.SIGKILL)
-    run.end().failed_saying("worker rank 1 on node1 was killed by SIGKILL (last phase: started)")
-
-
-@slow
 @pytest.mark.parametrize("backend", ["pytorch torch mpi", "caffe2 caffe2 mpi"])
 def test_shared_memory_of_mpi_is_gone_with_its_ranks(begin: Begin, backend: str) -> None:
     """Ranks of one node talk through files in /dev/shm, which outlive processes unless somebody removes them."""
