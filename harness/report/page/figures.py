@@ -75,13 +75,23 @@ class Style:
     shade: bool = False
 
 
+class Spot(NamedTuple):
+    """A point of a series; ``low`` and ``high`` are the ends of its bar, NaN where there is none."""
+
+    x: float | str
+    y: float
+    low: float = math.nan
+    high: float = math.nan
+    hover: tuple[str, ...] = ()
+    starred: bool = False
+
+
 @dataclass(frozen=True)
 class Series:
     """``low`` and ``high`` are the ends of bars (NaN where there is none), ``hover`` lines of text for each point.
 
     Columns stand at whole numbers, one apart; spans lie at such heights. A series without ``facets`` is shown with whatever
-    else is. ``starred`` points are the best ones. ``width`` is that of
-    bars of a ``spread``, in points.
+    else is. ``starred`` points are the best ones. ``width`` is that of bars of a ``spread``, in points.
     """
 
     name: str
@@ -96,6 +106,23 @@ class Series:
     group: str = ""
     starred: tuple[bool, ...] = ()
     width: float = 1.0
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        kind: Kind,
+        spots: Iterable[Spot],
+        style: Style,
+        facets: Facets | None,
+        group: str = "",
+        width: float = 1.0,
+    ) -> Series:
+        """The series through ``spots``."""
+        x, y, low, high, hover, starred = zip(*spots, strict=True)
+        low, high = (() if all(map(math.isnan, ends)) else ends for ends in (low, high))
+        hover, starred = (values if any(values) else () for values in (hover, starred))
+        return cls(name, kind, x, y, style, facets, low, high, hover, group, starred, width)
 
 
 @dataclass(frozen=True)

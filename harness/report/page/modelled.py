@@ -39,8 +39,13 @@ class Size:
 
     @property
     def workers(self) -> int:
-        """Their number."""
         return self.prediction.workers
+
+    @property
+    def error(self) -> float:
+        """Of a measured size: predicted over measured, minus 1."""
+        assert self.point is not None
+        return self.prediction.img_per_s / self.point.img_per_s - 1
 
 
 @dataclass(frozen=True)
@@ -66,7 +71,6 @@ class Explained:
 
     @property
     def name(self) -> str:
-        """That of the group."""
         return self.fit.group.name
 
     @property
