@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from harness import __version__
 from harness.analysis import history
 from harness.analysis import verdict as verdicts
+from harness.core.text import plural
 from harness.report.page import curve_figures, lines, model_figures, modelled, provenance, run_figures, tables
 from harness.report.page.document import Page
 from harness.report.page.figures import Figure, Mark
@@ -30,7 +31,6 @@ def page(frame: pandas.DataFrame, sources: Sequence[str], made: str, title: str 
 
     ``made`` says when. Reads the records whose step times are shown; raises InvalidInput for one that cannot be read.
     """
-    found = sections(frame)
     facets = tables.run_facets(frame)
     counts = Counter(facets)
     without = Counter(one for one, status in zip(facets, frame["status"], strict=True) if status != "completed")
@@ -38,7 +38,7 @@ def page(frame: pandas.DataFrame, sources: Sequence[str], made: str, title: str 
         title=title or f"Training throughput on {_systems(frame)}",
         lead=lead(frame),
         facts=facts(frame, sources, made),
-        sections=tuple(found),
+        sections=tuple(sections(frame)),
         runs={one: (count, without[one]) for one, count in counts.items()},
     )
 
@@ -67,7 +67,7 @@ def sections(frame: pandas.DataFrame) -> list[Section]:
         run_figures.steps(line, workers, source, run_figures.read_steps(Path(source)))
         for line, workers, source in run_figures.chosen(drawn)
     ]
-    found = [
+    every = [
         _nothing(frame) if completed.empty else _verdict(completed),
         _section(
             "throughput",
@@ -123,7 +123,7 @@ def sections(frame: pandas.DataFrame) -> list[Section]:
         _section("without-number", "Runs without a number", "", [], tables.without_number(frame)),
         _section("runs", "All runs", "", [], tables.all_runs(frame)),
     ]
-    return [one for one in found if one.answer or one.paragraphs or one.figures or one.tables]
+    return [one for one in every if one.answer or one.paragraphs or one.figures or one.tables]
 
 
 def _section(name: str, title: str, text: str, figures: Sequence[Figure], *made: Table, more: str = "") -> Section:
@@ -162,8 +162,8 @@ def _nothing(frame: pandas.DataFrame) -> Section:
 
 def _verdict(completed: pandas.DataFrame) -> Section:
     """The answer to the question that the suite is for. It is about all results of the page, whatever is filtered."""
-    found = verdicts.verdict(completed)
-    said, table = report.sentences(found), tables.comparison(found)
+    verdict = verdicts.verdict(completed)
+    said, table = report.sentences(verdict), tables.comparison(verdict)
     lists = {
         "Each toolkit": said.findings,
         "An indication only, not like for like": said.indications,
@@ -197,14 +197,12 @@ def lead(frame: pandas.DataFrame) -> str:
     """What was measured, in a sentence."""
     measured = frame[frame["origin"] == "measured"]
     rows = measured if len(measured) else frame
-    models = ", ".join(sorted(rows["model"].unique()))
-    backends = sorted(rows["backend"].unique())
-    sizes = sorted(rows["workers"].unique().tolist())
-    span = f"{sizes[0]:,}" if len(sizes) == 1 else f"{sizes[0]:,} to {sizes[-1]:,}"
-    verb = "measured" if len(measured) else "published"
+    models, systems, backends = (", ".join(sorted(rows[name].unique())) for name in ("model", "system", "backend"))
+    least, most = int(rows["workers"].min()), int(rows["workers"].max())
+    span = f"{least:,} to {most:,} workers" if least < most else plural(most, "worker")
     return (
-        f"{models} on {', '.join(sorted(rows['system'].unique()))}: {len(backends)} backend{'s' * (len(backends) != 1)} "
-        f"({', '.join(backends)}) {verb} on {span} worker{'s' * (sizes[-1] != 1)}."
+        f"{models} on {systems}: {plural(rows['backend'].nunique(), 'backend')} ({backends}) "
+        f"{'measured' if len(measured) else 'published'} on {span}."
     )
 
 

@@ -10,7 +10,7 @@ import base64
 import hashlib
 import importlib.util
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -82,12 +82,11 @@ def write(text: str, path: Path) -> None:
 
 def data(page: Page) -> dict[str, Any]:
     """What the page's script works on. Facets are told once; everything else refers to them by number."""
+    figures = [figure for section in page.sections for figure in section.figures]
+    tables = [table for section in page.sections for table in section.tables]
     known = dict.fromkeys(page.runs)
-    for section in page.sections:
-        for figure in section.figures:
-            known |= dict.fromkeys(one.facets for one in figure.series if one.facets)
-        for table in section.tables:
-            known |= dict.fromkeys(facets for facets in table.facets if facets)
+    known |= dict.fromkeys(one.facets for figure in figures for one in figure.series if one.facets)
+    known |= dict.fromkeys(facets for table in tables for facets in table.facets if facets)
     numbers = {facets: number for number, facets in enumerate(known)}
     return {
         "facets": [{"name": name, "title": TITLES[name]} for name in Facets._fields],
@@ -99,10 +98,9 @@ def data(page: Page) -> dict[str, Any]:
                 "traces": [trace | {"facets": numbers.get(trace["facets"], -1)} for trace in plotly.traces(figure)],
                 "layout": plotly.layout(figure),
             }
-            for section in page.sections
-            for figure in section.figures
+            for figure in figures
         },
-        "tables": {table.name: _columns(table, numbers) for section in page.sections for table in section.tables},
+        "tables": {table.name: _columns(table, numbers) for table in tables},
         "themes": {"light": _colours(palette.LIGHT), "dark": _colours(palette.DARK)},
     }
 
@@ -115,8 +113,9 @@ def embedded(document: Any) -> str:
 
 def _columns(table: Table, numbers: Mapping[Facets, int]) -> dict[str, Any]:
     """A table by columns; text that repeats is told once."""
+    by_column = zip(*table.rows, strict=True) if table.rows else ((),) * len(table.columns)
     columns = []
-    for column, cells in zip(table.columns, _transposed(table), strict=True):
+    for column, cells in zip(table.columns, by_column, strict=True):
         made: dict[str, Any] = {"name": column.name, "kind": column.kind}
         if column.kind in ("text", "date"):
             words = {word: number for number, word in enumerate(dict.fromkeys(cells))}
@@ -124,12 +123,7 @@ def _columns(table: Table, numbers: Mapping[Facets, int]) -> dict[str, Any]:
         else:
             made["cells"] = [None if cell is None or cell != cell else _short(cell) for cell in cells]
         columns.append(made)
-    facets = [-1 if one is None else numbers[one] for one in table.facets] or [-1] * len(table.rows)
-    return {"columns": columns, "facets": facets}
-
-
-def _transposed(table: Table) -> Sequence[Sequence[Any]]:
-    return list(zip(*table.rows, strict=True)) if table.rows else [()] * len(table.columns)
+    return {"columns": columns, "facets": [-1 if one is None else numbers[one] for one in table.facets]}
 
 
 def _short(number: Any) -> Any:

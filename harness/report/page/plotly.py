@@ -73,7 +73,6 @@ def _axis(axis: Axis) -> dict[str, Any]:
 
 
 def _trace(one: Series, in_legend: bool) -> dict[str, Any]:
-    colour = colour_name(one.style)
     made: dict[str, Any] = {
         "type": "scatter",
         "name": text(one.name),
@@ -88,54 +87,41 @@ def _trace(one: Series, in_legend: bool) -> dict[str, Any]:
         made["group"] = text(one.group)
     if one.hover:
         made |= {"hovertext": [hover(lines) for lines in one.hover], "hoverinfo": "text"}
+    return made | _drawn(one, colour_name(one.style))
+
+
+def _drawn(one: Series, colour: str) -> dict[str, Any]:
+    """What is special of each kind."""
     match one.kind:
         case "ideal":
             line = {"color": "@muted", "width": 1, "dash": "dash"}
-            return made | {"mode": "lines", "line": line, "legendgroup": "ideal", "legendrank": 2000, "opacity": 0.7}
+            return {"mode": "lines", "line": line, "legendgroup": "ideal", "legendrank": 2000, "opacity": 0.7}
         case "spread":
             bars = _bars(one, colour) | {"thickness": one.width, "width": 0}
             # The bars need a point, which is as wide as they are; the legend shows it.
             point = {"color": colour, "symbol": "line-ns", "size": 1, "line": {"color": colour, "width": one.width}}
-            return made | {"mode": "markers", "marker": point, "error_y": bars}
+            return {"mode": "markers", "marker": point, "error_y": bars}
         case "accent":
-            return made | {"mode": "markers", "marker": _marker(one, colour)}
+            return {"mode": "markers", "marker": _marker(one, colour)}
         case "line":
-            return made | {"mode": "lines", "line": {"color": colour, "width": 2, "dash": one.style.dash}}
+            return {"mode": "lines", "line": {"color": colour, "width": 2, "dash": one.style.dash}}
         case "band":
             there_and_back = {"x": [*one.x, *reversed(one.x)], "y": _numbers([*one.high, *reversed(one.low)])}
-            return (
-                made
-                | there_and_back
-                | {"mode": "lines", "fill": "toself", "opacity": 0.5, "legendgroup": "band"}
-                | _no_line(colour)
-            )
+            area = {"mode": "lines", "fill": "toself", "opacity": 0.5, "line": {"color": colour, "width": 0}}
+            return there_and_back | area | {"legendgroup": "band"}
         case "column":
-            return made | _column(one, colour)
+            base = one.low or [0.0] * len(one.y)
+            heights = _numbers([y - low for y, low in zip(one.y, base, strict=True)])
+            return {"type": "bar", "base": _numbers(base), "y": heights, "width": COLUMN, "marker": {"color": colour}}
         case "span":
-            return made | _span(one, colour)
+            lengths = [high - low for low, high in zip(one.low, one.high, strict=True)]
+            # What follows each other is told apart by a thin gap.
+            marker = {"color": colour, "line": {"color": "@paper", "width": 0.4}}
+            lying = {"type": "bar", "orientation": "h", "base": _numbers(one.low), "x": _numbers(lengths)}
+            return lying | {"width": SPAN, "marker": marker}
     line = {"color": colour, "width": 1.4 if one.style.hollow else 2, "dash": one.style.dash}
-    made |= {"mode": "lines+markers", "line": line, "marker": _marker(one, colour)}
-    if any(not math.isnan(value) for value in one.low):
-        made["error_y"] = _bars(one, colour) | {"thickness": 1.3, "width": 4}
-    return made
-
-
-def _no_line(colour: str) -> dict[str, Any]:
-    return {"line": {"color": colour, "width": 0}}
-
-
-def _column(one: Series, colour: str) -> dict[str, Any]:
-    base = one.low or [0.0] * len(one.y)
-    heights = [y - low for y, low in zip(one.y, base, strict=True)]
-    return {"type": "bar", "base": _numbers(base), "y": _numbers(heights), "width": COLUMN, "marker": {"color": colour}}
-
-
-def _span(one: Series, colour: str) -> dict[str, Any]:
-    lengths = [high - low for low, high in zip(one.low, one.high, strict=True)]
-    # What follows each other is told apart by a thin gap.
-    marker = {"color": colour, "line": {"color": "@paper", "width": 0.4}}
-    lying = {"type": "bar", "orientation": "h", "base": _numbers(one.low), "x": _numbers(lengths)}
-    return lying | {"width": SPAN, "marker": marker}
+    bars = {"error_y": _bars(one, colour) | {"thickness": 1.3, "width": 4}} if one.low else {}
+    return {"mode": "lines+markers", "line": line, "marker": _marker(one, colour)} | bars
 
 
 def _marker(one: Series, colour: str) -> dict[str, Any]:

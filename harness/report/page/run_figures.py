@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from harness.analysis.history import FEWEST
 from harness.errors import InvalidInput
 from harness.report.page import provenance
-from harness.report.page.figures import Axis, Facets, Figure, Mark, Series, Style, panel_name, slug
+from harness.report.page.figures import Axis, Facets, Figure, Mark, Series, Spot, Style, panel_name, slug
 from harness.report.page.lines import Line
 from harness.report.page.provenance import Runs
 
@@ -37,17 +38,21 @@ class RankSteps:
     percentiles_ms: tuple[float, ...]  # PERCENTILES
     longest_ms: float
 
+    @property
+    def median_ms(self) -> float:
+        return self.percentiles_ms[2]
+
 
 def chosen(lines: Sequence[Line]) -> list[tuple[Line, int, str]]:
     """Whose step times are shown: of each measured curve the largest size's best run, at most ``SHOWN_RECORDS``.
 
     As lines with the number of workers and the record's file, the largest runs first.
     """
-    found = []
-    for line in lines:
-        if not line.published and line.curve.points:
-            point = line.curve.points[-1]
-            found.append((line, point.workers, point.best.sources[-1]))
+    found = [
+        (line, line.curve.points[-1].workers, line.curve.points[-1].best.sources[-1])
+        for line in lines
+        if not line.published and line.curve.points
+    ]
     # A run may belong to a curve of weak and to one of strong scaling.
     once = {source: (line, workers, source) for line, workers, source in reversed(found)}
     return sorted(once.values(), key=lambda one: (-one[1], one[0].full_name, one[2]))[:SHOWN_RECORDS]
@@ -84,69 +89,41 @@ def read_steps(path: Path) -> list[RankSteps]:
 def steps(line: Line, workers: int, source: str, ranks: Sequence[RankSteps]) -> Figure:
     """The distribution of the step time of each rank of one run: median, middle half, middle 98 %, and stragglers."""
     shown = _sample(ranks)
-    typical = _median([one.percentiles_ms[2] for one in ranks])
-    slow = [one for one in shown if one.percentiles_ms[2] > STRAGGLER * typical]
+    typical = statistics.median(one.median_ms for one in ranks)
+    slow = [one for one in shown if one.median_ms > STRAGGLER * typical]
     room = max(1.0, min(12.0, 560 / len(shown)))  # points of width for each rank
-    what = f"{line.name}, {workers:,} workers, {line.system}, {panel_name(*line.panel)}"
-    left_out = (
-        f" {len(shown):,} of {len(ranks):,} ranks: the slowest and every few others." if len(shown) < len(ranks) else ""
-    )
     usual = Style(0, "circle")
+
+    def spread(name: str, low: int, high: int, width: float) -> Series:
+        spots = [Spot(one.rank, one.median_ms, one.percentiles_ms[low], one.percentiles_ms[high]) for one in shown]
+        return Series.of(name, "spread", spots, usual, line.facets, width=width)
+
+    def medians(name: str, its: Sequence[RankSteps], style: Style) -> Series:
+        spots = [Spot(one.rank, one.median_ms, hover=(*_rank(one, typical), source)) for one in its]
+        return Series.of(name, "accent", spots, style, line.facets)
+
+    series = [
+        spread("1st to 99th percentile", 0, 4, max(0.8, room / 6)),
+        spread("middle half", 1, 3, room * 0.7),
+        medians("median", shown, Style(7, "circle")),
+    ]
+    if slow:
+        above = f"median over {STRAGGLER - 1:.0%} above that of all ranks"
+        series.append(medians(above, slow, Style(1, "diamond")))
+    what = f"{line.name}, {workers:,} workers, {line.system}, {panel_name(*line.panel)}"
+    some = f" {len(shown):,} of {len(ranks):,} ranks: the slowest and every few others."
     return Figure(
         name=slug("steps", what, Path(source).parent.name[-8:]),
         title=f"Step times, {what}",
         choice=what,
         x=Axis("rank", "linear", "count"),
         y=Axis("step time (ms)", "linear", "ms"),
-        series=(
-            _spread("1st to 99th percentile", shown, (0, 4), usual, line.facets, max(0.8, room / 6)),
-            _spread("middle half", shown, (1, 3), usual, line.facets, room * 0.7),
-            Series(
-                name="median",
-                kind="accent",
-                x=tuple(one.rank for one in shown),
-                y=tuple(one.percentiles_ms[2] for one in shown),
-                style=Style(7, "circle"),
-                facets=line.facets,
-                hover=tuple((*_told(one, typical), source) for one in shown),
-            ),
-            *(
-                [
-                    Series(
-                        name=f"median over {STRAGGLER - 1:.0%} above that of all ranks",
-                        kind="accent",
-                        x=tuple(one.rank for one in slow),
-                        y=tuple(one.percentiles_ms[2] for one in slow),
-                        style=Style(1, "diamond"),
-                        facets=line.facets,
-                        hover=tuple((*_told(one, typical), source) for one in slow),
-                    )
-                ]
-                if slow
-                else []
-            ),
-        ),
-        note=f"All repeats of {Path(source).parent.name}.{left_out}",
+        series=tuple(series),
+        note=f"All repeats of {Path(source).parent.name}.{some if len(shown) < len(ranks) else ''}",
     )
 
 
-def _spread(
-    name: str, ranks: Sequence[RankSteps], ends: tuple[int, int], style: Style, facets: Facets, width: float
-) -> Series:
-    return Series(
-        name=name,
-        kind="spread",
-        x=tuple(one.rank for one in ranks),
-        y=tuple(one.percentiles_ms[2] for one in ranks),
-        style=style,
-        facets=facets,
-        low=tuple(one.percentiles_ms[ends[0]] for one in ranks),
-        high=tuple(one.percentiles_ms[ends[1]] for one in ranks),
-        width=width,
-    )
-
-
-def _told(one: RankSteps, typical: float) -> tuple[str, ...]:
+def _rank(one: RankSteps, typical: float) -> tuple[str, ...]:
     low, _, median, _, high = one.percentiles_ms
     return (
         f"rank {one.rank} on {', '.join(one.hosts)}",
@@ -159,16 +136,11 @@ def _sample(ranks: Sequence[RankSteps]) -> list[RankSteps]:
     """At most ``SHOWN_RANKS``: an eighth are the slowest, the others evenly spaced."""
     if len(ranks) <= SHOWN_RANKS:
         return list(ranks)
-    slowest = sorted(ranks, key=lambda one: -one.percentiles_ms[2])[: SHOWN_RANKS // 8]
+    slowest = sorted(ranks, key=lambda one: -one.median_ms)[: SHOWN_RANKS // 8]
     others = [one for one in ranks if one not in slowest]
     count = SHOWN_RANKS - len(slowest)
     spaced = [others[number * len(others) // count] for number in range(count)]
     return sorted([*slowest, *spaced], key=lambda one: one.rank)
-
-
-def _median(values: Sequence[float]) -> float:
-    ordered = sorted(values)
-    return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
 
 
 def history(
@@ -199,8 +171,11 @@ def _history(number: int, every: Sequence[int], frame: pandas.DataFrame, runs: R
     rows = every[-SHOWN_HISTORY_RUNS:]
     first = frame.iloc[rows[0]]
     facets = Facets(**{name: (str(first[name]),) for name in Facets._fields})
-    means = [float(runs.columns["img_per_s"][row]) for row in rows]
-    widths = [float(runs.columns["ci95"][row]) for row in rows]
+    columns = runs.columns
+    spots = []
+    for row in rows:
+        mean, half = float(columns["img_per_s"][row]), float(columns["ci95"][row])
+        spots.append(Spot(columns["started"][row][:19], mean, mean - half, mean + half, provenance.of_run(runs, row)))
     contender = " ".join(filter(None, (first["backend"], first["framework"], first["transport"])))
     parts = [contender, f"{first['workers']:,} workers", f"{first['ps']} ps" if first["ps"] else ""]
     parts += [f"batch {first['batch_size']} per device", first["system"], panel_name(first["model"], first["data"])]
@@ -211,19 +186,7 @@ def _history(number: int, every: Sequence[int], frame: pandas.DataFrame, runs: R
         choice=f"{what} ({len(every):,} runs)",
         x=Axis("", "date", "date"),
         y=Axis("img/s", "linear", "img_per_s"),
-        series=(
-            Series(
-                name="mean of a run, 95 % CI of its repeats",
-                kind="curve",
-                x=tuple(runs.columns["started"][row][:19] for row in rows),
-                y=tuple(means),
-                style=Style(0, "circle"),
-                facets=facets,
-                low=tuple(mean - width for mean, width in zip(means, widths, strict=True)),
-                high=tuple(mean + width for mean, width in zip(means, widths, strict=True)),
-                hover=tuple(provenance.of_run(runs, row) for row in rows),
-            ),
-        ),
+        series=(Series.of("mean of a run, 95 % CI of its repeats", "curve", spots, Style(0, "circle"), facets),),
         note=f"The latest {len(rows):,} of {len(every):,} runs." if len(rows) < len(every) else "",
-        marks=tuple(mark for mark in marks if str(mark.x) >= runs.columns["started"][rows[0]][:19]),
+        marks=tuple(mark for mark in marks if str(mark.x) >= columns["started"][rows[0]][:19]),
     )

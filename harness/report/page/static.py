@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -86,22 +87,9 @@ def height_in(figure: Figure) -> float:
 def draw(figure: Figure, axes: Axes) -> None:
     """Draw ``figure`` into ``axes``, with a legend that names the system above its curves, and ideal lines once, last."""
     axes.set_title(figure.title, loc="left", fontsize=10, fontweight="bold", wrap=True)
-    several = len({one.group for one in figure.series if one.kind != "ideal"}) > 1
-    entries: list[tuple[Any, str]] = []
-    ideal: list[tuple[Any, str]] = []
-    group = ""
-    for one in figure.series:
-        if one.kind == "ideal":
-            ideal = [(_ideal(one, axes), "ideal")]
-            continue
-        if several and one.group != group:
-            group = one.group
-            entries.append((_nothing(axes), group))
-        drawn = _series(one, axes)
-        if one.kind not in TOLD_ONCE or one.name not in [name for _, name in entries]:
-            entries.append((drawn, one.name))
+    handles = [(one, _series(one, axes)) for one in figure.series]
     for mark in figure.marks:
-        x: Any = _dates([mark.x])[0] if figure.x.scale == "date" else mark.x
+        x: Any = datetime.fromisoformat(str(mark.x)) if figure.x.scale == "date" else mark.x
         axes.axvline(x, color=LIGHT.accent, linewidth=1, linestyle="--")
         axes.annotate(
             mark.text, (x, 1), xycoords=("data", "axes fraction"), color=LIGHT.accent, ha="center", va="bottom"
@@ -116,34 +104,41 @@ def draw(figure: Figure, axes: Axes) -> None:
     if figure.x.scale == "date":
         for label in axes.get_xticklabels():
             label.set(rotation=30, ha="right")
-    handles, labels = zip(*entries, *ideal, strict=True)
+    _legend(handles, axes)
+
+
+def _legend(drawn: Sequence[tuple[Series, Any]], axes: Axes) -> None:
+    """The names of what was drawn, below those of their groups if there are several; ideal lines have one entry."""
+    groups = list(dict.fromkeys(one.group for one, _ in drawn if one.kind != "ideal"))
+    entries: list[tuple[Any, str]] = []
+    group = ""
+    for one, handle in drawn:
+        if one.kind == "ideal":
+            continue
+        if len(groups) > 1 and one.group != group:
+            group = one.group
+            entries.append((axes.plot([], [], " ")[0], group))
+        if one.kind not in TOLD_ONCE or one.name not in [name for _, name in entries]:
+            entries.append((handle, one.name))
+    entries += [(handle, "ideal") for one, handle in drawn if one.kind == "ideal"][-1:]
+    handles, labels = zip(*entries, strict=True)
     legend = axes.legend(
         handles, labels, loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, fontsize=8, handlelength=2.6
     )
-    groups = {one.group for one in figure.series if several}
     for text in legend.get_texts():
-        if text.get_text() in groups:
+        if len(groups) > 1 and text.get_text() in groups:
             text.set_fontweight("bold")
-
-
-def _nothing(axes: Axes) -> Any:
-    """What stands in a legend before the name of a group."""
-    return axes.plot([], [], " ")[0]
-
-
-def _ideal(one: Series, axes: Axes) -> Any:
-    return axes.plot(one.x, one.y, color=LIGHT.muted, linewidth=0.8, linestyle=DASHES["dash"], zorder=1)[0]
 
 
 def _series(one: Series, axes: Axes) -> Any:
     """Draw one series; what is returned stands for it in the legend."""
-    x = _dates(one.x) if one.x and isinstance(one.x[0], str) else one.x
-    colour = _colour(one.style)
-    marker = MARKERS[one.style.marker]
-    face = "white" if one.style.hollow else colour
+    x: Any = [datetime.fromisoformat(value) if isinstance(value, str) else value for value in one.x]
+    style, colour = one.style, _colour(one.style)
     match one.kind:
+        case "ideal":
+            return axes.plot(x, one.y, color=LIGHT.muted, linewidth=0.8, linestyle=DASHES["dash"], zorder=1)[0]
         case "line":
-            return axes.plot(x, one.y, color=colour, linestyle=DASHES[one.style.dash], linewidth=1.4)[0]
+            return axes.plot(x, one.y, color=colour, linestyle=DASHES[style.dash], linewidth=1.4)[0]
         case "band":
             return axes.fill_between(x, one.low, one.high, color=colour, alpha=0.25, linewidth=0)
         case "column":
@@ -153,38 +148,27 @@ def _series(one: Series, axes: Axes) -> Any:
         case "span":
             lengths = [high - low for low, high in zip(one.low, one.high, strict=True)]
             return axes.barh(one.y, lengths, left=one.low, height=SPAN, color=colour, edgecolor="white", linewidth=0.2)
-    if one.kind == "spread":
-        return axes.errorbar(x, one.y, _bars(one), fmt="none", ecolor=colour, elinewidth=one.width * 0.75)
-    line = "none" if one.kind == "accent" else DASHES[one.style.dash]
-    size = 3.5 if one.kind == "accent" else 5
+        case "spread":
+            return axes.errorbar(x, one.y, _bars(one), fmt="none", ecolor=colour, elinewidth=one.width * 0.75)
     drawn = axes.errorbar(
         x,
         one.y,
         _bars(one) if one.low else None,
         color=colour,
-        linestyle=line,
-        linewidth=1.0 if one.style.hollow else 1.4,
-        marker=marker,
-        markersize=size,
-        markerfacecolor=face,
+        linestyle="none" if one.kind == "accent" else DASHES[style.dash],
+        linewidth=1.0 if style.hollow else 1.4,
+        marker=MARKERS[style.marker],
+        markersize=3.5 if one.kind == "accent" else 5,
+        markerfacecolor="white" if style.hollow else colour,
         markeredgewidth=0.9,
         capsize=2,
         elinewidth=0.9,
         zorder=3,
     )
-    best = [number for number, starred in enumerate(one.starred) if starred]
+    best = [(at, y) for at, y, starred in zip(x, one.y, one.starred, strict=False) if starred]
     if best:
-        axes.plot(
-            [x[number] for number in best],
-            [one.y[number] for number in best],
-            marker="*",
-            markersize=15,
-            linestyle="none",
-            color=colour,
-            markeredgecolor="white",
-            markeredgewidth=0.6,
-            zorder=4,
-        )
+        star: Any = {"marker": "*", "markersize": 15, "markeredgecolor": "white", "markeredgewidth": 0.6}
+        axes.plot(*zip(*best, strict=True), linestyle="none", color=colour, zorder=4, **star)
     return drawn
 
 
@@ -215,9 +199,3 @@ def _colour(style: Style) -> str:
     if style.colour is None:
         return LIGHT.grey
     return (LIGHT.shades if style.shade else LIGHT.colours)[style.colour]
-
-
-def _dates(values: Sequence[Any]) -> list[Any]:
-    from datetime import datetime
-
-    return [datetime.fromisoformat(value) for value in values]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from harness.analysis.scaling import Interval, Overhead
 from harness.analysis.verdict import Verdict
@@ -27,10 +27,21 @@ LISTED_RUNS = 20_000  # a page that holds more opens slowly
 
 Kind = Literal["text", "count", "img_per_s", "share", "ratio", "date"]
 Cell = str | int | float | None
+# Columns that do not hold text, by their names. The ends of an interval are of the kind of the column before them.
+KINDS: dict[str, Kind] = {
+    **dict.fromkeys(
+        ("workers", "nodes", "PS", "batch per device", "best of", "PS best of", "repeats", "runs"), "count"
+    ),
+    **dict.fromkeys(("img/s", "± 95 % CI", "synthetic img/s", "files img/s", "PS img/s"), "img_per_s"),
+    **dict.fromkeys(("efficiency", "PS efficiency", "of the best", "overhead", "MAPE", "worst"), "share"),
+    **dict.fromkeys(("ratio of efficiencies", "ratio of img/s", "numbers", "χ²", "p", "value"), "ratio"),
+    **dict.fromkeys(("date", "started"), "date"),
+}
+CI = ("95 % CI from", "to")
+POINT = ("system", "model", "data", "backend", "workers", "nodes")
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(NamedTuple):
     """A column of a table. Cells of a kind other than text are numbers (dates: ISO text), None where there is none."""
 
     name: str
@@ -49,6 +60,26 @@ class Table:
     note: str = ""
     folded: bool = False
 
+    @classmethod
+    def of(cls, name: str, title: str, names: Iterable[str], rows: Sequence[Row], note: str = "") -> Table:
+        """The table with columns of these ``names``."""
+        return cls(name, title, _columns(names), tuple(cells for _, cells in rows), tuple(own for own, _ in rows), note)
+
+
+Row = tuple[Facets | None, tuple[Cell, ...]]
+
+
+def _columns(names: Iterable[str]) -> tuple[Column, ...]:
+    columns: list[Column] = []
+    for name in names:
+        end = name == "to" or name.endswith(" from")
+        columns.append(Column(name, columns[-1].kind if end else KINDS.get(name, "text")))
+    return tuple(columns)
+
+
+def _numbers(value: float, ends: Interval | None) -> tuple[Cell, Cell, Cell]:
+    return None if math.isnan(value) else value, *(ends or (None, None))
+
 
 @dataclass(frozen=True)
 class Section:
@@ -63,276 +94,184 @@ class Section:
     lists: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
-_WHAT = (
-    *(Column("system"), Column("model"), Column("data"), Column("backend"), Column("workers", "count")),
-    Column("nodes", "count"),
-)
+# --- points of curves -----------------------------------------------------------------------------
+
+
+def _point(line: Line, workers: int, nodes: int) -> tuple[Cell, ...]:
+    return (line.system, *line.panel, line.name, workers, nodes or None)
 
 
 def points(lines: Sequence[Line], runs: Runs) -> Table:
     """Every point of every curve."""
-    columns = (
-        *_WHAT,
-        Column("configuration"),
-        *_with_interval("img/s", "img_per_s"),
-        *_with_interval("efficiency", "share"),
-        *(Column("best of", "count"), Column("repeats", "count"), Column("runs", "count")),
-        *(Column("scaling"), Column("date", "date"), Column("run or source")),
-    )
-    rows, facets = [], []
+    names = [*POINT, "configuration", "img/s", *CI, "efficiency", *CI]
+    names += ["best of", "repeats", "runs", "scaling", "date", "run or source"]
+    rows: list[Row] = []
     for line in lines:
         for point in line.curve.points:
             best = point.best
-            rows.append(
-                (
-                    *_what(line, point.workers, point.nodes),
-                    provenance.configuration(best, runs),
-                    *_numbers(point.img_per_s, point.interval),
-                    *_numbers(point.efficiency, point.efficiency_interval),
-                    len(point.tried),
-                    len(best.sample.values) or None,
-                    len(best.sources),
-                    line.curve.scaling,
-                    (runs.seen(best.sources, "started") or [None])[-1],
-                    _run(best.sources[-1]),
-                )
+            path = Path(best.sources[-1])
+            cells = (
+                *_point(line, point.workers, point.nodes),
+                provenance.configuration(best, runs),
+                *_numbers(point.img_per_s, point.interval),
+                *_numbers(point.efficiency, point.efficiency_interval),
+                *(len(point.tried), len(best.sample.values) or None, len(best.sources)),
+                line.curve.scaling,
+                (runs.seen(best.sources, "started") or [None])[-1],
+                path.parent.name
+                if path.name == FILE_NAME
+                else best.sources[-1],  # a run's folder is named after its id
             )
-            facets.append(line.facets)
-    return Table("points", "Points of the curves", columns, tuple(rows), tuple(facets))
+            rows.append((line.facets, cells))
+    return Table.of("points", "Points of the curves", names, rows)
 
 
 def ps_search(lines: Sequence[Line], runs: Runs) -> Table:
     """Every configuration with parameter servers at the sizes where several were tried."""
-    columns = (
-        *_WHAT,
-        *(Column("PS", "count"), Column("options")),
-        *(Column("img/s", "img_per_s"), Column("of the best", "share"), Column("repeats", "count"), Column("rank")),
-    )
-    rows, facets = [], []
+    names = (*POINT, "PS", "options", "img/s", "of the best", "repeats", "rank")
+    rows: list[Row] = []
     for line in lines:
         for point in line.curve.points if line.curve.scaling == "weak" else ():
             if len(point.tried) < 2 or not any(one.ps for one in point.tried):
                 continue
             ordered = sorted(point.tried, key=lambda one: -one.sample.mean)
             for number, one in enumerate(ordered, start=1):
-                share = one.sample.mean / point.img_per_s
-                place = f"best of {len(ordered)}" if number == 1 else f"{number} of {len(ordered)}"
-                rows.append(
-                    (
-                        *_what(line, point.workers, point.nodes),
-                        *(one.ps, provenance.options(one, runs)),
-                        *(one.sample.mean, share, len(one.sample.values) or None, place),
-                    )
+                cells = (
+                    *_point(line, point.workers, point.nodes),
+                    *(one.ps, provenance.options(one, runs)),
+                    *(one.sample.mean, one.sample.mean / point.img_per_s, len(one.sample.values) or None),
+                    f"best of {len(ordered)}" if number == 1 else f"{number} of {len(ordered)}",
                 )
-                facets.append(line.facets)
-    return Table("ps-search", "Search for the number of parameter servers", columns, tuple(rows), tuple(facets))
+                rows.append((line.facets, cells))
+    return Table.of("ps-search", "Search for the number of parameter servers", names, rows)
 
 
-def io_overheads(found: Sequence[tuple[Line, Sequence[Overhead]]]) -> Table:
+def io_overheads(pairs: Sequence[tuple[Line, Sequence[Overhead]]]) -> Table:
     """What reading image files costs at each size."""
-    columns = (
-        *_WHAT,
-        *(Column("synthetic img/s", "img_per_s"), Column("files img/s", "img_per_s")),
-        *_with_interval("overhead", "share"),
-    )
-    rows, facets = [], []
-    for line, overheads in found:
+    rows: list[Row] = []
+    for line, overheads in pairs:
         for one in overheads:
-            rows.append(
-                (
-                    *_what(line, one.workers, one.synthetic.nodes),
-                    *(one.synthetic.img_per_s, one.real.img_per_s),
-                    *_numbers(one.overhead, one.interval),
-                )
-            )
-            facets.append(line.facets)
-    return Table("io-overheads", "I/O overhead", columns, tuple(rows), tuple(facets))
+            where = _point(line, one.workers, one.synthetic.nodes)
+            both = one.synthetic.img_per_s, one.real.img_per_s
+            rows.append((line.facets, (*where, *both, *_numbers(one.overhead, one.interval))))
+    names = (*POINT, "synthetic img/s", "files img/s", "overhead", *CI)
+    return Table.of("io-overheads", "I/O overhead", names, rows)
 
 
-_RUN_COLUMNS = {
-    "started": Column("started", "date"),
-    "status": Column("status"),
-    "origin": Column("origin"),
-    "system": Column("system"),
-    "model": Column("model"),
-    "data": Column("data"),
-    "backend": Column("backend"),
-    "framework": Column("framework"),
-    "transport": Column("transport"),
-    "workers": Column("workers", "count"),
-    "ps": Column("PS", "count"),
-    "batch_size": Column("batch per device", "count"),
-    "img_per_s": Column("img/s", "img_per_s"),
-    "ci95": Column("± 95 % CI", "img_per_s"),
-    "software": Column("software"),
-    "source": Column("source"),
-}
-_FAILED_COLUMNS = ("started", "status", "system", "model", "data", "backend", "framework", "transport", "workers", "ps")
+# --- runs -----------------------------------------------------------------------------------------
+
+_LABELS = {"ps": "PS", "batch_size": "batch per device", "img_per_s": "img/s", "ci95": "± 95 % CI"}
+_FAILED = ("started", "status", "system", "model", "data", "backend", "framework", "transport", "workers", "ps")
+_ALL = (
+    *("started", "status", "origin", "system", "model", "data", "backend", "framework", "transport", "workers", "ps"),
+    *("batch_size", "img_per_s", "ci95", "software", "source"),
+)
 
 
 def without_number(frame: pandas.DataFrame) -> Table:
     """The runs that have no number, with their reasons, the latest first."""
-    found = frame[frame["status"] != "completed"]
-    columns = (*(_RUN_COLUMNS[name] for name in _FAILED_COLUMNS), Column("reason"), Column("source"))
-    rows = _rows(found, (*_FAILED_COLUMNS, "reason", "source"))
-    return Table(
-        "without-number",
-        "Runs without a number",
-        columns,
-        rows,
-        run_facets(found)[::-1][:LISTED_RUNS],
-        _left_out(found),
-    )
+    failed = frame[frame["status"] != "completed"]
+    return _latest("without-number", "Runs without a number", failed, (*_FAILED, "reason", "source"))
 
 
 def all_runs(frame: pandas.DataFrame) -> Table:
     """Every run, the latest first."""
-    rows = _rows(frame, tuple(_RUN_COLUMNS))
-    columns, facets = tuple(_RUN_COLUMNS.values()), run_facets(frame)[::-1]
-    return Table("runs", "All runs", columns, rows, facets[:LISTED_RUNS], _left_out(frame), folded=True)
+    return _latest("runs", "All runs", frame, _ALL, folded=True)
+
+
+def _latest(name: str, title: str, frame: pandas.DataFrame, names: Sequence[str], folded: bool = False) -> Table:
+    latest = frame.iloc[::-1][:LISTED_RUNS]
+    rows = tuple(zip(*(latest[column].tolist() for column in names), strict=True))
+    note = f"The latest {LISTED_RUNS:,} of {len(frame):,} runs." if len(frame) > LISTED_RUNS else ""
+    columns = _columns(_LABELS.get(column, column) for column in names)
+    return Table(name, title, columns, rows, run_facets(latest), note, folded)
 
 
 def run_facets(frame: pandas.DataFrame) -> tuple[Facets, ...]:
     """The facets of each run of ``frame``, in its order. Equal ones are the same object."""
-    known: dict[tuple[str, ...], Facets] = {}
-    found = []
-    for values in zip(*(frame[name].tolist() for name in Facets._fields), strict=True):
-        if values not in known:
-            known[values] = Facets(*((value,) for value in values))
-        found.append(known[values])
-    return tuple(found)
+    values = list(zip(*(frame[name].tolist() for name in Facets._fields), strict=True))
+    known = {each: Facets(*((value,) for value in each)) for each in dict.fromkeys(values)}
+    return tuple(known[each] for each in values)
 
 
-def _left_out(frame: pandas.DataFrame) -> str:
-    return f"The latest {LISTED_RUNS:,} of {len(frame):,} runs." if len(frame) > LISTED_RUNS else ""
+# --- the scaling model ----------------------------------------------------------------------------
 
 
-def _rows(frame: pandas.DataFrame, names: Sequence[str]) -> tuple[tuple[Cell, ...], ...]:
-    latest = frame.iloc[::-1][:LISTED_RUNS]
-    lists: list[list[Any]] = [latest[name].tolist() for name in names]
-    return tuple(zip(*lists, strict=True))
-
-
-def _run(source: str) -> str:
-    """A run's folder, which has its id for a name, or the publication."""
-    return Path(source).parent.name if Path(source).name == FILE_NAME else source
-
-
-def _what(line: Line, workers: int, nodes: int) -> tuple[Cell, ...]:
-    return (line.system, *line.panel, line.name, workers, nodes or None)
-
-
-def fits(found: Sequence[Explained]) -> Table:
+def fits(groups: Sequence[Explained]) -> Table:
     """How close the scaling model comes to what was measured, for each fitted group and backend."""
-    columns = (
-        *(Column("system"), Column("software"), Column("backend"), Column("transport")),
-        *(Column("runs", "count"), Column("numbers", "ratio"), Column("MAPE", "share")),
-        *(Column("worst", "share"), Column("at")),
-        *(Column("χ²", "ratio"), Column("p", "ratio"), Column("contradicted")),
-    )
-    rows: list[tuple[Cell, ...]] = []
-    facets = []
-    for one in found:
-        key = one.fit.group.key
-        observations = informative(one.fit.group.observations)
-        for backend in sorted({each.backend for each in observations}):
-            mine = [number for number, each in enumerate(observations) if each.backend == backend]
-            worst = max(mine, key=lambda number: abs(one.fit.errors[number]))
-            rows.append(
-                (
-                    *(key.system, key.software, backend, key.transport, len(mine), one.fit.fitted),
-                    mean_error([one.fit.errors[number] for number in mine]),
-                    *(one.fit.errors[worst], observations[worst].label),
-                    *(one.fit.misfit.chi2, one.fit.misfit.p_value, "yes" if one.fit.misfit.contradicts else "no"),
-                )
+    names = ("system", "software", "backend", "transport", "runs", "numbers", "MAPE", "worst", "at", "χ²", "p")
+    rows: list[Row] = []
+    for group in groups:
+        fit, key = group.fit, group.fit.group.key
+        pairs = list(zip(fit.errors, informative(fit.group.observations), strict=True))
+        for backend in sorted({run.backend for _, run in pairs}):
+            own = [pair for pair in pairs if pair[1].backend == backend]
+            error, worst = max(own, key=lambda pair: abs(pair[0]))
+            cells = (
+                *(key.system, key.software, backend, key.transport, len(own), fit.fitted),
+                *(mean_error([error for error, _ in own]), error, worst.label),
+                *(fit.misfit.chi2, fit.misfit.p_value, "yes" if fit.misfit.contradicts else "no"),
             )
-            facets.append(one.facets._replace(backend=(backend,)))
+            rows.append((group.facets._replace(backend=(backend,)), cells))
     note = (
         "Errors are predicted over measured throughput, minus 1; MAPE is the mean of their sizes. Numbers: how many the "
         "runs of the whole group determine; χ² is that of the group, with measurement errors alone. "
         f"Of more than {MOST_FITTED} configurations only the best at each size are fitted. Runs of one configuration count "
         "as one. `harness fit` leaves out one run after the other as well."
     )
-    return Table("model-fits", "How well the model fits", columns, tuple(rows), tuple(facets), note)
+    return Table.of("model-fits", "How well the model fits", (*names, "contradicted"), rows, note)
 
 
-def parameters(found: Sequence[Explained]) -> Table:
+def parameters(groups: Sequence[Explained]) -> Table:
     """The parameters of each fitted group, with their intervals and where they come from."""
-    columns = (
-        *(Column("system"), Column("mechanism"), Column("transport"), Column("parameter")),
-        *(
-            Column("value", "ratio"),
-            Column(f"{100 * LEVEL:.0f} % from", "ratio"),
-            Column("to", "ratio"),
-            Column("unit"),
-        ),
-        *(Column("obtained"), Column("software")),
-    )
+    names = ["system", "mechanism", "transport", "parameter", "value", f"{100 * LEVEL:.0f} % from", "to"]
     meanings: dict[str, str] = {}
-    rows: list[tuple[Cell, ...]] = []
-    facets = []
-    for one in found:
-        group, p = one.fit.group, one.fit.parameters
-        who = group.key.system, group.key.mechanism, group.key.transport
-        its: list[tuple[Cell, ...]] = [
-            (
-                *(each.quantity.name.replace("_", " "), each.value * each.quantity.scale),
-                *(each.low * each.quantity.scale, each.high * each.quantity.scale),
-                *(each.quantity.unit, each.how),
-            )
-            for each in one.fit.estimates
-        ]
-        meanings |= {each.quantity.name.replace("_", " "): each.quantity.meaning for each in one.fit.estimates}
-        share, share_how = one.fit.problems[0].share.typical, "assumed" if group.forward_share is None else "measured"
-        its.append(("forward share of compute", share, None, None, "", share_how))
-        for work, step_s in one.fit.singles.items():
-            run = next(each for each in group.observations if each.work == work)
-            its.append((f"step of one worker, {run.model}", step_s, None, None, "s", "fitted; nobody measured it"))
+    rows: list[Row] = []
+    for each in groups:
+        fit, key = each.fit, each.fit.group.key
+        its: list[tuple[Cell, ...]] = []
+        for one in fit.estimates:
+            quantity, name = one.quantity, one.quantity.name.replace("_", " ")
+            meanings[name] = quantity.meaning
+            scaled = (value * quantity.scale for value in (one.value, one.low, one.high))
+            its.append((name, *scaled, quantity.unit, one.how))
+        how = "assumed" if fit.group.forward_share is None else "measured"
+        its.append(("forward share of compute", fit.problems[0].share.typical, None, None, "", how))
+        for work, step_s in fit.singles.items():
+            model = next(run.model for run in fit.group.observations if run.work == work)
+            its.append((f"step of one worker, {model}", step_s, None, None, "s", "fitted; nobody measured it"))
         its += [
-            (f"{' + '.join(each.names)}", each.value, each.low, each.high, "s", "only the sum is identified")
-            for each in one.fit.sums
+            (" + ".join(sum_.names), sum_.value, sum_.low, sum_.high, "s", "only the sum is identified")
+            for sum_ in fit.sums
         ]
-        if group.key.mechanism == "allreduce":
-            how = "the better of ring and tree" if len(one.fit.chances) > 1 else "as this transport does"
-            its.append((f"summed {p.summed}", None, None, None, "", how))
-        rows += [(*who, *each, group.key.software) for each in its]
-        facets += [one.facets] * len(its)
+        if key.mechanism == "allreduce":
+            how = "the better of ring and tree" if len(fit.chances) > 1 else "as this transport does"
+            its.append((f"summed {fit.parameters.summed}", None, None, None, "", how))
+        rows += [(each.facets, (key.system, key.mechanism, key.transport, *cells, key.software)) for cells in its]
     note = f"{'; '.join(f'{name}: {meaning}' for name, meaning in meanings.items())}."
-    return Table("model-parameters", "Parameters of the model", columns, tuple(rows), tuple(facets), note)
+    names += ["unit", "obtained", "software"]
+    return Table.of("model-parameters", "Parameters of the model", names, rows, note)
 
 
-def comparison(found: Verdict) -> Table:
+# --- the verdict ----------------------------------------------------------------------------------
+
+
+def comparison(verdict: Verdict) -> Table:
     """Each toolkit beside the best of the parameter servers, at every size that both have."""
-    columns = (
-        *(Column("toolkit"), Column("where"), Column("workers", "count")),
-        *(*_with_interval("ratio of efficiencies", "ratio"), Column("differs")),
-        *(Column("efficiency", "share"), Column("PS efficiency", "share")),
-        *(Column("img/s", "img_per_s"), Column("PS img/s", "img_per_s"), Column("PS best of", "count")),
-        *_with_interval("ratio of img/s", "ratio"),
-    )
-    rows: list[tuple[Cell, ...]] = []
-    for one in (*found.comparisons, *found.controls):
+    names = ["toolkit", "where", "workers", "ratio of efficiencies", *CI, "differs", "efficiency", "PS efficiency"]
+    names += ["img/s", "PS img/s", "PS best of", "ratio of img/s", *CI]
+    rows: list[Row] = []
+    for one in (*verdict.comparisons, *verdict.controls):
         facets = one.facets
-        who = contender(facets), f"{facets['system']}, {facets['model']}, {facets['data']}"
         for size in one.sizes:
             servers = size.servers
-            rows.append(
-                (
-                    *(*who, size.workers),
-                    *_numbers(size.efficiency_ratio, size.efficiency_interval),
-                    mark(size, size.workers == one.base),
-                    *(size.toolkit.efficiency, servers.efficiency, size.toolkit.img_per_s, servers.img_per_s),
-                    None if facets["origin"] == "published" else len(servers.tried),
-                    *_numbers(size.throughput_ratio, size.throughput_interval),
-                )
+            cells = (
+                *(contender(facets), f"{facets['system']}, {facets['model']}, {facets['data']}", size.workers),
+                *_numbers(size.efficiency_ratio, size.efficiency_interval),
+                mark(size, size.workers == one.base),
+                *(size.toolkit.efficiency, servers.efficiency, size.toolkit.img_per_s, servers.img_per_s),
+                None if facets["origin"] == "published" else len(servers.tried),
+                *_numbers(size.throughput_ratio, size.throughput_interval),
             )
-    return Table("verdict", "The comparison", columns, tuple(rows))
-
-
-def _with_interval(name: str, kind: Kind) -> tuple[Column, Column, Column]:
-    return Column(name, kind), Column("95 % CI from", kind), Column("to", kind)
-
-
-def _numbers(value: float, ends: Interval | None) -> tuple[Cell, Cell, Cell]:
-    low, high = ends or (None, None)
-    return None if math.isnan(value) else value, low, high
+            rows.append((None, cells))
+    return Table.of("verdict", "The comparison", names, rows)
