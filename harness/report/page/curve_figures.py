@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from harness.analysis import scaling
-from harness.analysis.scaling import Configuration, Overhead, Point
+from harness.analysis.scaling import Configuration, CurvePoint, Overhead
 from harness.core.text import plural
 from harness.report.page import provenance
 from harness.report.page.figures import (
@@ -105,7 +105,7 @@ def ps_sweeps(lines: Sequence[Line], runs: Runs) -> list[Figure]:
     return distinct(figures)
 
 
-def _ps_sweep(line: Line, points: Sequence[Point], runs: Runs) -> Figure:
+def _ps_sweep(line: Line, points: Sequence[CurvePoint], runs: Runs) -> Figure:
     series = []
     for number, point in enumerate(points):
         shade = round(number * (len(LIGHT.shades) - 1) / max(1, len(points) - 1))
@@ -124,7 +124,7 @@ def _ps_sweep(line: Line, points: Sequence[Point], runs: Runs) -> Figure:
     )
 
 
-def _tried(line: Line, point: Point, one: Configuration, runs: Runs) -> Spot:
+def _tried(line: Line, point: CurvePoint, one: Configuration, runs: Runs) -> Spot:
     ends = scaling.best_interval([one.sample])
     hover = (
         f"{line.name}, {point.workers:,} workers, {line.system}",
