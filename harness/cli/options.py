@@ -124,31 +124,11 @@ def field_options(model: type[BaseModel], metavars: Mapping[str, str]) -> list[c
     return [_option(name, info, metavar=metavars.get(name)) for name, info in model.model_fields.items()]
 
 
-def spec_fields(given: Mapping[str, Any], names: Iterable[str]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """What the command line says of a spec: the fields of RunSpec, and by name the own options of the backends ``names``.
-
-    Raises InvalidInput for an option that none of them has.
-    """
-    owners = backends.option_owners()
-    options: dict[str, dict[str, Any]] = {name.replace("-", "_"): {} for name in names}
-    for name, value in given.items():
-        if name not in owners or value is None:
-            continue
-        having = options.keys() & set(owners[name])
-        if not having:
-            raise InvalidInput(
-                f"{option_name(name)} is an option of {', '.join(owners[name])}, not of {', '.join(sorted(options))}"
-            )
-        for backend in having:
-            options[backend][name] = value
-    return {name: value for name, value in given.items() if name in RunSpec.model_fields and value is not None}, options
-
-
 def spec_of(given: Mapping[str, Any], **more: Any) -> RunSpec:
     """The spec of a run of one backend; ``more`` fields are the command's. Raises InvalidInput."""
     if given["backend"] is None:
         raise InvalidInput("--backend is required; see `harness list backends`")
-    own, options = spec_fields(given, [given["backend"]])
+    own, options = backends.spec_fields(given, [given["backend"]])
     (chosen,) = options.values()
     return RunSpec.validated(**{**more, **own, "options": chosen})
 

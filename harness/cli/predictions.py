@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.cli.common import AS_JSON, RESULTS, reading
-from harness.cli.options import GroupedCommand, grouped, spec_fields, spec_options
+from harness.cli.options import GroupedCommand, grouped, spec_options
 from harness.core.spec import MOST_WORKERS
 from harness.errors import InvalidInput
 
@@ -206,7 +206,9 @@ def what_of(given: dict[str, Any]) -> tuple[What, str | None]:
 
     if given["backend"] is None:
         raise InvalidInput("--backend is required; see `harness list backends`")
-    fields, own = spec_fields({name: value for name, value in given.items() if name != "ps"}, [given["backend"]])
+    fields, own = backends.spec_fields(
+        {name: value for name, value in given.items() if name != "ps"}, [given["backend"]]
+    )
     backend = backends.backend(given["backend"])
     if backend.exchange is None:
         raise InvalidInput(f"--backend {backend.name}: does not say what it exchanges, so nothing can be predicted")

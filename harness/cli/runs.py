@@ -19,7 +19,6 @@ from harness.cli.options import (
     grouped,
     run_options,
     site_options,
-    spec_fields,
     spec_of,
     spec_options,
     where_of,
@@ -83,7 +82,7 @@ def _compare(**given: Any) -> None:
     names = None if backends is None else list_of("--backends", backends, backend.names())
     place = where_of(given).place()
     chosen = contenders(names, place.device(given["device"] or "auto"))
-    fields, options = spec_fields(given, [contender.backend.name for contender in chosen])
+    fields, options = backend.spec_fields(given, [contender.backend.name for contender in chosen])
     outcome = carried_out(compared(chosen, sizes, fields, options), place, given)
     records = [record for record in outcome.records if isinstance(record, Record)]
     if not records:

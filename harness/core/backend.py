@@ -8,7 +8,7 @@ through the entry point group ``harness.backends``.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -19,6 +19,7 @@ from typing import Any, Literal
 from harness.core.exchange import Exchange
 from harness.core.parts import part
 from harness.core.spec import Options, RunSpec
+from harness.core.validation import option_name
 from harness.environments import EnvironmentSpec, Variant
 from harness.errors import InvalidInput
 
@@ -156,6 +157,26 @@ def _load(name: str) -> Backend:
     if not isinstance(found, Backend):
         raise InvalidInput(f"backend '{name}' is announced as {found!r}, which is no harness.backend.Backend")
     return found
+
+
+def spec_fields(given: Mapping[str, Any], names: Iterable[str]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """Split what somebody wants into the fields of RunSpec and, by name, the own options of the backends ``names``.
+
+    Fields that are None count as left out. Raises InvalidInput for an option that none of these backends has.
+    """
+    owners = option_owners()
+    options: dict[str, dict[str, Any]] = {name.replace("-", "_"): {} for name in names}
+    for name, value in given.items():
+        if name not in owners or value is None:
+            continue
+        having = options.keys() & set(owners[name])
+        if not having:
+            raise InvalidInput(
+                f"{option_name(name)} is an option of {', '.join(owners[name])}, not of {', '.join(sorted(options))}"
+            )
+        for owner in having:
+            options[owner][name] = value
+    return {name: value for name, value in given.items() if name in RunSpec.model_fields and value is not None}, options
 
 
 @cache
