@@ -9,10 +9,10 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 
+import click
 import numpy as np
 from PIL import Image
 from sklearn.datasets import load_digits
@@ -23,40 +23,28 @@ QUALITY = 95
 VALIDATION_IMAGES = 360
 
 
-def write(folder: Path, seed: int) -> dict[str, int]:
-    """Write both parts below the new ``folder``; returns how many images each has. Raises OSError."""
+@click.command()
+@click.argument("dst", type=click.Path(path_type=Path, exists=False))
+@click.option("--seed", default=1, help="which images are kept for validation")
+def main(dst: Path, seed: int) -> None:
+    """Write scikit-learn's handwritten digits to the new folder DST."""
+    if dst.exists():
+        sys.exit(f"{dst} is there already; name a new folder")
     digits = load_digits()
-    splits = train_test_split(
+    train, validation, train_labels, validation_labels = train_test_split(
         digits.images, digits.target, test_size=VALIDATION_IMAGES, stratify=digits.target, random_state=seed
     )
-    train, validation, train_labels, validation_labels = splits
-    for part, images, labels in (("train", train, train_labels), ("val", validation, validation_labels)):
-        for label in range(10):
-            (folder / part / str(label)).mkdir(parents=True)
-        for number, (image, label) in enumerate(zip(images, labels, strict=True)):
-            _enlarged(image).save(folder / part / str(label) / f"{number:04}.JPEG", quality=QUALITY)
-    return {"train": len(train), "val": len(validation)}
-
-
-def _enlarged(image: np.ndarray) -> Image.Image:
-    """A digit of 8 × 8 floats from 0 to 16 as RGB."""
-    grey = Image.fromarray((image * 255 / 16).round().astype(np.uint8))
-    return grey.resize((SIDE, SIDE), Image.Resampling.BICUBIC).convert("RGB")
-
-
-def main() -> None:
-    """The command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("dst", type=Path, help="folder to make")
-    parser.add_argument("--seed", type=int, default=1, help="which images are kept for validation")
-    arguments = parser.parse_args()
-    if arguments.dst.exists():
-        sys.exit(f"{arguments.dst} is there already; name a new folder")
     try:
-        written = write(arguments.dst, arguments.seed)
+        for part, images, labels in (("train", train, train_labels), ("val", validation, validation_labels)):
+            for label in range(10):
+                (dst / part / str(label)).mkdir(parents=True)
+            for number, (image, label) in enumerate(zip(images, labels, strict=True)):
+                grey = Image.fromarray((image * 255 / 16).round().astype(np.uint8))  # from floats between 0 and 16
+                large = grey.resize((SIDE, SIDE), Image.Resampling.BICUBIC).convert("RGB")
+                large.save(dst / part / str(label) / f"{number:04}.JPEG", quality=QUALITY)
     except OSError as error:
         sys.exit(f"cannot write {error.filename}: {error.strerror}")
-    print(f"{written['train']} images in {arguments.dst}/train, {written['val']} in {arguments.dst}/val")
+    click.echo(f"{len(train)} images in {dst}/train, {len(validation)} in {dst}/val")
 
 
 if __name__ == "__main__":

@@ -15,16 +15,15 @@ second condition keeps noise that hides everything from counting as equality. Bo
 
 from __future__ import annotations
 
-import argparse
 import json
-import statistics
 import subprocess
 import sys
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import click
 import numpy as np
-from scipy.stats import f, t
+import pandas as pd
+from scipy.stats import f_oneway, t
 
 from harness.core.contenders import contenders
 from harness.errors import InvalidInput
@@ -40,104 +39,85 @@ WAYS = (
 MARGIN = 0.03  # of the validation images; of 360 digits, 11
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """The test's outcome. ``largest`` is how far the way furthest from the mean of all is from it, at most (95 %).
+def judged(accuracies: np.ndarray) -> dict[str, bool | float]:
+    """The verdict on top-1 of ways × seeds, two of each at least.
 
-    ``noise`` is the standard deviation between seeds.
+    ``largest`` is how far the way furthest from the mean of all is from it, at most (95 %). ``noise`` is the standard
+    deviation between seeds.
     """
-
-    same: bool
-    p_value: float
-    largest: float
-    noise: float
-    margin: float = MARGIN
-
-
-def judged(accuracies: np.ndarray) -> Verdict:
-    """The verdict on top-1 of ways × seeds, two of each at least."""
     ways, seeds = accuracies.shape
-    of_way = accuracies.mean(axis=1) - accuracies.mean()
-    freedom = ways * (seeds - 1)
-    variance = float(accuracies.var(axis=1, ddof=1).mean())
-    between = seeds * float((of_way**2).sum()) / (ways - 1)
-    p_value = float(f.sf(between / variance, ways - 1, freedom)) if variance else float(between == 0)
-    error = np.sqrt(variance * (1 - 1 / ways) / seeds)
-    largest = float(np.abs(of_way).max() + t.ppf(1 - 0.025 / ways, freedom) * error)
-    return Verdict(bool(p_value >= 0.05 and largest <= MARGIN), p_value, largest, float(np.sqrt(variance)))
+    noise = float(np.sqrt(accuracies.var(axis=1, ddof=1).mean()))
+    p_value = float(np.nan_to_num(f_oneway(*accuracies).pvalue, nan=1.0))  # not a number where all are equal
+    error = noise * np.sqrt((1 - 1 / ways) / seeds)
+    furthest = np.abs(accuracies.mean(axis=1) - accuracies.mean()).max()
+    largest = float(furthest + t.ppf(1 - 0.025 / ways, ways * (seeds - 1)) * error)
+    same = p_value >= 0.05 and largest <= MARGIN
+    return {"same": same, "p_value": p_value, "largest": largest, "noise": noise, "margin": MARGIN}
 
 
-def trained(data: Path, output: Path, way: str, workers: int, seed: int) -> training.TrainingRecord:
-    """The record of one training, made now unless it is there. Ends the program when the training fails."""
+def top1(data: Path, output: Path, way: str, workers: int, seed: int) -> float:
+    """After the last epoch of one training, done now unless its record is there. Ends the program when it fails."""
     folder = output / f"{way.replace(':', '-')}-{workers}-{seed}"
-    for file in folder.glob(f"*/{training.FILE_NAME}"):
-        record = training.read(file)
-        if record.status == "completed":
-            return record
-    (one,) = contenders([way], "cpu")
-    chosen = ["--framework", one.framework] if one.framework else []
-    chosen += ["--transport", one.transport] if one.transport else []
-    argv = ["train", "--backend", one.backend.name, *chosen, "--nodes", str(workers), "--seed", str(seed), *SCHEDULE]
-    argv += ["--batch-size", str(GLOBAL_BATCH // workers), "--threads", "1", "--model", "mnist_cnn"]
-    argv += ["--data", str(data), "--output", str(folder), "--json"]
-    done = subprocess.run([sys.executable, "-m", "harness", *argv], capture_output=True, text=True)
-    if done.returncode:
-        sys.exit(f"{way}, {workers} workers, seed {seed}: {done.stderr}")
-    return training.TrainingRecord.model_validate_json(done.stdout)
+    records = [training.read(file) for file in folder.glob(f"*/{training.FILE_NAME}")]
+    record = next((record for record in records if record.status == "completed"), None)
+    if record is None:
+        (contender,) = contenders([way], "cpu")
+        argv = ["train", "--backend", contender.backend.name, "--nodes", str(workers), "--seed", str(seed), *SCHEDULE]
+        argv += ["--framework", contender.framework] if contender.framework else []
+        argv += ["--transport", contender.transport] if contender.transport else []
+        argv += ["--batch-size", str(GLOBAL_BATCH // workers), "--threads", "1", "--model", "mnist_cnn"]
+        argv += ["--data", str(data), "--output", str(folder), "--json"]
+        done = subprocess.run([sys.executable, "-m", "harness", *argv], capture_output=True, text=True)
+        if done.returncode:
+            sys.exit(f"{way}, {workers} workers, seed {seed}: {done.stderr}")
+        record = training.TrainingRecord.model_validate_json(done.stdout)
+    reached = record.epochs[-1].top1
+    assert reached is not None
+    return reached
 
 
-def main() -> None:
-    """The command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("data", type=Path, help="what examples/digits.py has written")
-    parser.add_argument("output", type=Path, help="folder for the run directories and learning.json")
-    parser.add_argument("--backends", default=WAYS, help="BACKEND[:FRAMEWORK][:TRANSPORT],…")
-    parser.add_argument("--workers", default="1,2,4", help="numbers of workers, divisors of 32")
-    parser.add_argument("--seeds", type=int, default=3, help="how many seeds, 2 or more")
-    given = parser.parse_args()
-    ways, sizes = given.backends.split(","), [int(size) for size in given.workers.split(",")]
-    seeds = range(1, given.seeds + 1)
-    if given.seeds < 2 or len(ways) * len(sizes) < 2 or any(GLOBAL_BATCH % size for size in sizes):
-        parser.error("give at least two seeds and two ways, and numbers of workers that divide 32")
-    found: dict[tuple[str, int], list[float]] = {}
+@click.command()
+@click.argument("data", type=click.Path(path_type=Path))
+@click.argument("output", type=click.Path(path_type=Path))
+@click.option("--backends", default=WAYS, help="BACKEND[:FRAMEWORK][:TRANSPORT],…")
+@click.option("--workers", default="1,2,4", help="numbers of workers, divisors of 32")
+@click.option("--seeds", type=click.IntRange(2), default=3, help="how many seeds")
+def main(data: Path, output: Path, backends: str, workers: str, seeds: int) -> None:
+    """Train on DATA, which examples/digits.py has written; run directories and learning.json go to OUTPUT."""
+    ways, sizes = backends.split(","), [int(size) for size in workers.split(",")]
+    if len(ways) * len(sizes) < 2 or any(GLOBAL_BATCH % size for size in sizes):
+        raise click.UsageError("give at least two ways, and numbers of workers that divide 32")
     try:
         contenders(ways, "cpu")  # complaints come before the first training
-        for seed in seeds:
-            for way in ways:
-                for size in sizes:
-                    top1 = trained(given.data, given.output, way, size, seed).epochs[-1].top1
-                    assert top1 is not None
-                    found.setdefault((way, size), []).append(top1)
-                    print(f"seed {seed}  {way}  {size} workers  top-1 {top1:.4f}", file=sys.stderr, flush=True)
     except InvalidInput as error:
-        sys.exit(str(error))
-    verdict = judged(np.array(list(found.values())))
+        raise click.UsageError(str(error)) from None
+    results = pd.DataFrame(index=pd.MultiIndex.from_product([ways, sizes], names=["way", "workers"]))
+    for seed in range(1, seeds + 1):
+        for way, size in results.index:
+            results.loc[(way, size), seed] = top1(data, output, way, size, seed)
+            click.echo(f"seed {seed}  {way}  {size} workers  top-1 {results.loc[(way, size), seed]:.4f}", err=True)
+    verdict = judged(results.to_numpy())
     document = {
         "schedule": SCHEDULE,
         "global_batch": GLOBAL_BATCH,
-        "seeds": list(seeds),
-        "top1": [{"way": way, "workers": size, "values": values} for (way, size), values in found.items()],
-        "verdict": asdict(verdict),
+        "seeds": list(results.columns),
+        "top1": [
+            {"way": way, "workers": size, "values": list(values)}
+            for (way, size), values in zip(results.index, results.to_numpy(), strict=True)
+        ],
+        "verdict": verdict,
     }
-    (given.output / "learning.json").write_text(json.dumps(document, indent=1) + "\n")
-    print(shown(found, ways, sizes))
-    outcome = "the same within noise" if verdict.same else "not shown to be the same"
-    print(
-        f"\n{outcome}: p = {verdict.p_value:.3f} (F test), no way more than {verdict.largest:.2%} from the mean of all "
-        f"(95 %, margin {MARGIN:.0%}); another seed makes {verdict.noise:.2%}"
+    (output / "learning.json").write_text(json.dumps(document, indent=1) + "\n")
+    cells = (100 * results).apply(lambda values: f"{values.mean():.2f} ± {values.std():.2f}", axis=1).unstack()
+    rows = [[way, *cells.loc[way, sizes]] for way in ways]
+    head = ["top-1 in %, ± stdev over seeds", *(f"{size} workers" for size in sizes)]
+    click.echo(table([head, *rows], right=range(1, len(head))))
+    outcome = "the same within noise" if verdict["same"] else "not shown to be the same"
+    click.echo(
+        f"\n{outcome}: p = {verdict['p_value']:.3f} (F test), no way more than {verdict['largest']:.2%} from the mean of "
+        f"all (95 %, margin {MARGIN:.0%}); another seed makes {verdict['noise']:.2%}"
     )
-    sys.exit(0 if verdict.same else 1)
-
-
-def shown(found: dict[tuple[str, int], list[float]], ways: list[str], sizes: list[int]) -> str:
-    """Top-1, mean ± standard deviation over the seeds, as a table."""
-    rows = [("top-1 in %, ± stdev over seeds", *(f"{size} workers" for size in sizes))]
-    for way in ways:
-        cells = [found[way, size] for size in sizes]
-        rows.append(
-            (way, *(f"{100 * statistics.mean(cell):.2f} ± {100 * statistics.stdev(cell):.2f}" for cell in cells))
-        )
-    return table(rows, right=set(range(1, len(sizes) + 1)))
+    sys.exit(0 if verdict["same"] else 1)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from harness.datasets import convert, manifest, pool, sources
 from harness.datasets.photograph import first_sight, photograph
 from harness.worker.inputs import tfrecord
 from harness.worker.inputs.errors import DataError
+from harness.worker.inputs.index import ImageIndex
 from harness.worker.inputs.page_cache import Extent
 from harness.worker.inputs.shards import NAME, ShardIndex, name_of, offsets_file
 
@@ -94,7 +95,7 @@ class Subject:
 
     folder: Path
     shards: Mapping[str, manifest.Shard | None]
-    images: Mapping[str, sources.SourceImages]
+    images: Mapping[str, ImageIndex]
     manifest: manifest.Manifest | None
     classes: int
     decode: bool
@@ -265,7 +266,7 @@ def _chunks(subject: Subject) -> Iterator[list[tuple[str, Extent]]]:
         prefix = os.path.relpath(images.root, subject.folder.absolute())
         for begin in range(0, len(images), CHUNK):
             yield [
-                (os.path.normpath(os.path.join(prefix, images.names[number])), images.extent(number))  # noqa: PTH118
+                (os.path.normpath(os.path.join(prefix, images.paths[number])), images.extent(number))  # noqa: PTH118
                 for number in range(begin, min(begin + CHUNK, len(images)))
             ]
 

@@ -100,7 +100,7 @@ class Plan:
         texts = ["", *(self.texts.get(name, "") for name in self.source.classes)]
         for shard, name in enumerate(self.names(split)):
             numbers = ((number, images.labels[number]) for number in order[shard::shards])
-            yield name, [Item(images.names[at], images.extent(at), label, texts[label]) for at, label in numbers]
+            yield name, [Item(images.paths[at], images.extent(at), label, texts[label]) for at, label in numbers]
 
 
 def plan(source: Source, shards: int, validation_shards: int | None, seed: int, texts: Mapping[str, str]) -> Plan:

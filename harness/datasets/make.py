@@ -1,11 +1,7 @@
-"""A small image set in ImageNet's layout, made from nothing: for tests and for sites without ImageNet.
-
-Controller side: NumPy and Pillow.
-"""
+"""A small image set in ImageNet's layout, made from nothing: for tests and for sites without ImageNet."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -18,30 +14,21 @@ GRAIN = 16.0  # standard deviation of the pixel noise, in 0–255: what makes a 
 QUALITY = 90
 
 
-def make(
-    path: str | Path,
-    images: int,
-    classes: int,
-    size: tuple[int, int],
-    seed: int,
-    progress: Callable[[int], None] | None = None,
-) -> int:
+def make(path: Path, images: int, classes: int, size: tuple[int, int], seed: int) -> int:
     """Write ``path/train/n00000001/n00000001_0.JPEG`` and so on; returns the bytes written.
 
     ``size`` is (width, height) in pixels; images are spread evenly over the classes. A class has its own colours in its
     own places, so a network can learn it. The pixels follow from the arguments; the bytes also from Pillow's encoder.
-    ``progress`` hears the number of images written so far, after each. Raises DataError for counts and sizes that make
-    no data set, and when ``path`` is a file or a folder that is not empty.
+    Raises DataError for counts and sizes that make no data set, and when ``path`` is a file or a folder that is not empty.
     """
-    root = Path(path)
     if not 1 <= classes <= images:
         raise DataError(f"{images} images in {classes} classes: there must be a class, and an image for every class")
     if min(size) < 1:
         raise DataError(f"an image of {size[0]} × {size[1]} pixels has no pixel")
-    if root.exists() and not root.is_dir():
-        raise DataError(f"{root} is a file; name a folder to make")
-    if root.exists() and any(root.iterdir()):
-        raise DataError(f"{root} is not empty; name a new folder, or empty this one")
+    if path.exists() and not path.is_dir():
+        raise DataError(f"{path} is a file; name a folder to make")
+    if path.exists() and any(path.iterdir()):
+        raise DataError(f"{path} is not empty; name a new folder, or empty this one")
 
     width, height = size
     # Drawing noise costs more than encoding it: one sheet is drawn, and every image wears another part of it.
@@ -50,22 +37,17 @@ def make(
     for number in range(images):
         position, place = number % classes, number // classes
         name = f"n{position + 1:08}"
-        file = root / "train" / name / f"{name}_{place}.JPEG"
+        file = path / "train" / name / f"{name}_{place}.JPEG"
         file.parent.mkdir(parents=True, exist_ok=True)
         random = np.random.default_rng([seed, position, 1 + place])
-        field = _enlarge(_field(np.random.default_rng([seed, position, 0])) // 2 + _field(random) // 2, size)
+        field = _field(np.random.default_rng([seed, position, 0])) // 2 + _field(random) // 2
+        colours = np.asarray(Image.fromarray(field).resize(size, Image.Resampling.BICUBIC), np.int16)
         top, left = random.integers(0, [height + 1, width + 1])
-        pixels = field + sheet[top : top + height, left : left + width]
+        pixels = colours + sheet[top : top + height, left : left + width]
         Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(file, quality=QUALITY)
         written += file.stat().st_size
-        if progress:
-            progress(number + 1)
     return written
 
 
 def _field(random: np.random.Generator) -> np.ndarray:
     return random.integers(0, 256, (GRID, GRID, 3), np.uint8)
-
-
-def _enlarge(field: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    return np.asarray(Image.fromarray(field).resize(size, Image.Resampling.BICUBIC), np.int16)

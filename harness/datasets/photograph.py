@@ -1,7 +1,4 @@
-"""An image file as shards hold it: decoded once to prove that it can be, re-encoded where it is no plain JPEG.
-
-Controller side: Pillow.
-"""
+"""An image file as shards hold it: decoded once to prove that it can be, re-encoded where it is no plain JPEG."""
 
 from __future__ import annotations
 
@@ -10,12 +7,10 @@ from typing import NamedTuple
 
 from PIL import Image, UnidentifiedImageError
 
-FORMATS = ("JPEG", "PNG")  # what the pipelines read; ImageNet holds a PNG that is named .JPEG
+from harness.worker.inputs.jpeg import END, FORMATS, JPEG, PADDING, PNG
+
 PLAIN = ("RGB", "L")  # a grey JPEG stays: every decoder that is asked for three channels repeats the one it has
 QUALITY = 100  # as the TensorFlow world's converter for ImageNet has it
-
-JPEG, JPEG_END, PADDING = b"\xff\xd8\xff", b"\xff\xd9", 4096  # bytes that may follow the marker of the end
-PNG = b"\x89PNG\r\n\x1a\n"
 
 
 class Photograph(NamedTuple):
@@ -52,11 +47,11 @@ def photograph(contents: bytes) -> Photograph:
 
 
 def first_sight(contents: bytes) -> str | None:
-    """What is wrong with an image as far as its first and last bytes tell."""
+    """What is wrong with an image as far as its first and last bytes show."""
     if not contents:
         return "the image is empty"
     if contents.startswith(PNG):
         return None
     if not contents.startswith(JPEG):
         return "the image is neither JPEG nor PNG"
-    return None if JPEG_END in contents[-PADDING:] else "the image is truncated: it has no end marker"
+    return None if END in contents[-PADDING:] else "the image is truncated: it has no end marker"

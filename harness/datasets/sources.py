@@ -18,6 +18,7 @@ from pathlib import Path
 from harness.datasets import pool
 from harness.worker.inputs import index
 from harness.worker.inputs.errors import DataError
+from harness.worker.inputs.index import ImageIndex
 from harness.worker.inputs.page_cache import Extent
 
 TRAIN, VALIDATION = "train", "validation"
@@ -30,27 +31,14 @@ LAYOUT = (
 
 
 @dataclass(frozen=True)
-class SourceImages:
-    """The images of a split, ordered by class and file name.
+class TarImages(ImageIndex):
+    """The images in the tar file ``root``: each is ``lengths`` bytes of it from ``offsets``."""
 
-    ``names`` are ``<class>/<file>``, ``labels`` are 1…C. The bytes of an image are those of the file ``root/<name>``; or,
-    where there are ``offsets``, ``lengths`` bytes of the file ``root`` from there.
-    """
-
-    root: str
-    names: Sequence[str]
-    labels: Sequence[int]
-    offsets: Sequence[int] = ()
-    lengths: Sequence[int] = ()
-
-    def __len__(self) -> int:
-        return len(self.names)
+    offsets: Sequence[int]
+    lengths: Sequence[int]
 
     def extent(self, image: int) -> Extent:
-        """Where the bytes of an image are, given its number."""
-        if self.offsets:
-            return Extent(self.root, self.offsets[image], self.lengths[image])
-        return Extent(os.path.join(self.root, self.names[image]))  # noqa: PTH118 - a million times
+        return Extent(self.root, self.offsets[image], self.lengths[image])
 
 
 def read(extent: Extent) -> bytes:
@@ -69,14 +57,14 @@ class Source:
 
     path: str
     classes: Sequence[str]
-    splits: Mapping[str, SourceImages]
+    splits: Mapping[str, ImageIndex]
 
     def digest(self) -> str:
         """The SHA-256 of the names and labels of all images: the same for folders and for tar files of them."""
         digest = hashlib.sha256()
         for split, images in self.splits.items():
             digest.update(f"{split} {len(images)}\n".encode())
-            for name, label in zip(images.names, images.labels, strict=True):
+            for name, label in zip(images.paths, images.labels, strict=True):
                 digest.update(f"{label}\t{name}\n".encode(errors="surrogateescape"))
         return digest.hexdigest()
 
@@ -100,7 +88,7 @@ def find(
         training = _training(training_tar, processes, progress) if training_tar.is_file() else _folder(path)
         if not validation_tar.is_file():
             return _with_validation_folder(path, training)
-        classes = _classes(training.names)
+        classes = _classes(training.paths)
         return _source(path, classes, training, _validation(validation_tar, validation_labels, classes))
     except (tarfile.TarError, EOFError) as error:
         raise DataError(f"a tar file in {path} is damaged or cut short: {error}") from None
@@ -113,30 +101,29 @@ def folders(path: Path) -> Source:
     return _with_validation_folder(path, _folder(path))
 
 
-def _source(path: Path, classes: Sequence[str], training: SourceImages, validation: SourceImages | None) -> Source:
+def _source(path: Path, classes: Sequence[str], training: ImageIndex, validation: ImageIndex | None) -> Source:
     splits = {TRAIN: training} if validation is None else {TRAIN: training, VALIDATION: validation}
     return Source(str(path.absolute()), classes, splits)
 
 
-def _folder(path: Path) -> SourceImages:
+def _folder(path: Path) -> ImageIndex:
     try:
-        images = index.scan(path, sys.maxsize)
+        return index.scan(path, sys.maxsize)
     except DataError as error:
         raise DataError(f"{str(error).partition(';')[0]}; {LAYOUT}") from None
-    return SourceImages(images.root, images.paths, images.labels)
 
 
-def _with_validation_folder(path: Path, training: SourceImages) -> Source:
+def _with_validation_folder(path: Path, training: ImageIndex) -> Source:
     """With the images beside those for training. A folder of classes alone has none."""
-    classes = _classes(training.names)
+    classes = _classes(training.paths)
     there = [path / name for name in index.VALIDATION if (path / name).is_dir()]
     if not there or not ((path / TRAIN).is_dir() or (path / TRAIN_TAR).is_file()):
         return _source(path, classes, training, None)
     if len(there) > 1:
         raise DataError(f"{there[0]} and {there[1]} are both there; only one can hold the validation images")
     images = _folder(there[0])
-    labels = _labels([_class(name) for name in images.names], classes, there[0])
-    return _source(path, classes, training, SourceImages(images.root, images.names, labels))
+    labels = _labels([_class(name) for name in images.paths], classes, there[0])
+    return _source(path, classes, training, ImageIndex(images.root, images.paths, labels))
 
 
 def _class(name: str) -> str:
@@ -161,7 +148,7 @@ def _labels(names: Sequence[str], classes: Sequence[str], where: Path) -> Sequen
 Member = tuple[str, int, int]  # an image in a tar file: its name, its first byte and its bytes
 
 
-def _training(tar: Path, processes: int, progress: Callable[[int, int], None]) -> SourceImages:
+def _training(tar: Path, processes: int, progress: Callable[[int, int], None]) -> ImageIndex:
     inner = [
         (Path(member.name).stem, member.offset_data, member.offset_data + member.size)
         for member in _members(str(tar))
@@ -175,7 +162,7 @@ def _training(tar: Path, processes: int, progress: Callable[[int, int], None]) -
     return _located(tar, images, _classes([name for name, _, _ in images]))
 
 
-def _validation(tar: Path, labels: Path | None, classes: Sequence[str]) -> SourceImages:
+def _validation(tar: Path, labels: Path | None, classes: Sequence[str]) -> ImageIndex:
     if labels is None:
         raise DataError(
             f"{tar} does not say which class its images are of: give --validation-labels FILE with one class per line in "
@@ -189,10 +176,10 @@ def _validation(tar: Path, labels: Path | None, classes: Sequence[str]) -> Sourc
     return _located(tar, members, classes)  # type: ignore[arg-type]
 
 
-def _located(tar: Path, images: Sequence[Member], classes: Sequence[str]) -> SourceImages:
+def _located(tar: Path, images: Sequence[Member], classes: Sequence[str]) -> ImageIndex:
     names, offsets, lengths = zip(*sorted(images, key=lambda image: image[0].split("/")), strict=True)  # as in folders
     labels = _labels([_class(name) for name in names], classes, tar)
-    return SourceImages(str(tar.absolute()), names, labels, array("q", offsets), array("q", lengths))
+    return TarImages(str(tar.absolute()), names, labels, array("q", offsets), array("q", lengths))
 
 
 def _listed(path: str, inner: tuple[str, int, int]) -> list[Member]:

@@ -1,4 +1,4 @@
-"""The sizes of JPEGs, from their first bytes. NumPy; Python 3.9.
+"""How image files begin and end, and the sizes of JPEGs, from their first bytes. NumPy; Python 3.9.
 
 A JPEG is a sequence of segments, most of them a marker (two bytes), the length of what follows (two bytes, itself included)
 and the contents; that of the frame holds the image's size (ITU-T T.81, B.1.1 and B.2.2).
@@ -8,6 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
+FORMATS = ("JPEG", "PNG")  # that are read, as Pillow calls them; ImageNet holds a PNG that is named .JPEG
+JPEG, PNG = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n"  # how they begin
+END = b"\xff\xd9"  # the marker that ends a JPEG
+PADDING = 4096  # bytes that may follow it
 HEAD = 4096  # bytes in which photographs have their frame, unless a thumbnail comes before it
 
 _IMAGE = (0xFF, 0xD8)  # begins one

@@ -20,7 +20,7 @@ from harness.worker.inputs.errors import DataError
 
 GROUP = 256  # images, or a little less, that are shuffled among themselves
 
-_CHUNKS, _IMAGES = 0x63686E6B, 0x696D6773  # tell the numbers of the two shuffles apart
+_CHUNKS, _IMAGES = 0x63686E6B, 0x696D6773  # each shuffle has numbers of its own
 
 
 class Chunked(Protocol):
@@ -97,12 +97,6 @@ def places(images: np.ndarray, epoch: int, seed: int) -> np.ndarray:
     return np.argsort(uniform(_IMAGES, seed, epoch, images), kind="stable")
 
 
-def shuffled(images: np.ndarray, epoch: int, seed: int) -> np.ndarray:
-    """The images of a group in the order in which they are trained on."""
-    found: np.ndarray = images[places(images, epoch, seed)]
-    return found
-
-
 def reached(count: int, rank: int, world: int, done: int) -> Tuple[int, int]:
     """Where a rank is that has read ``done`` of ``count`` images since the first epoch: the epoch, and how many of it."""
     begin, end = share(count, rank, world)
@@ -120,23 +114,28 @@ def beyond(pieces: np.ndarray, chunk: int, done: int) -> Tuple[np.ndarray, int]:
     return pieces[passed * each :], done - int(ends[passed - 1] if passed else 0)
 
 
-def groups(images: Chunked, rank: int, world: int, seed: int, first_epoch: int = 0) -> Iterator[Tuple[int, np.ndarray]]:
-    """What a rank reads together, without end: an epoch, and pieces int64 [k, 2] of chunks in it."""
-    chunks, pieces_each = images.chunks(), GROUP // images.chunk
-    for epoch in itertools.count(first_epoch):
-        pieces = epoch_pieces(chunks, rank, world, epoch, seed)
-        for first in range(0, len(pieces), pieces_each):
-            yield epoch, pieces[first : first + pieces_each]
+def groups(
+    index: Chunked, rank: int, world: int, seed: int, done: int = 0
+) -> Iterator[Tuple[int, np.ndarray, np.ndarray]]:
+    """What a rank reads together, without end, but for the first ``done`` images that it would read.
 
-
-def order(images: Chunked, rank: int, world: int, seed: int, done: int = 0) -> Iterator[Tuple[int, int]]:
-    """Every (epoch, image number) that a rank reads after the first ``done``, in order, without end."""
-    count = int(images.chunks()[-1, 1])
+    An epoch, pieces int64 [k, 2] of chunks in it, and the numbers of their images in the order in which they are trained
+    on. Raises DataError when there are fewer images than ranks.
+    """
+    chunks, pieces_each = index.chunks(), GROUP // index.chunk
+    count = int(chunks[-1, 1])
     check_world(count, world)
-    first_epoch, skipped = reached(count, rank, world, done)
-    positions = (
-        (epoch, image)
-        for epoch, pieces in groups(images, rank, world, seed, first_epoch)
-        for image in shuffled(images_of(pieces), epoch, seed).tolist()
-    )
-    return itertools.islice(positions, skipped, None)
+    first_epoch, done = reached(count, rank, world, done)
+    for epoch in itertools.count(first_epoch):
+        pieces, skipped = beyond(epoch_pieces(chunks, rank, world, epoch, seed), index.chunk, done)
+        for first in range(0, len(pieces), pieces_each):
+            group = pieces[first : first + pieces_each]
+            images = images_of(group)
+            yield epoch, group, images[places(images, epoch, seed)][skipped:]
+            skipped = 0
+        done = 0
+
+
+def order(index: Chunked, rank: int, world: int, seed: int, done: int = 0) -> Iterator[Tuple[int, int]]:
+    """Every (epoch, image number) that a rank reads after the first ``done``, in order, without end."""
+    return ((epoch, image) for epoch, _, images in groups(index, rank, world, seed, done) for image in images.tolist())

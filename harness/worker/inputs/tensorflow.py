@@ -18,13 +18,10 @@ from harness.worker.inputs import augmentation, jpeg, order, records, tfrecord
 from harness.worker.inputs.augmentation import MEAN, RATIOS, STD
 from harness.worker.inputs.errors import BadImage
 from harness.worker.inputs.index import ImageIndex, Index
+from harness.worker.inputs.jpeg import END, JPEG, PADDING, PNG
 from harness.worker.inputs.records import ENCODED, LABEL
 from harness.worker.inputs.shards import CHUNK, ShardIndex
 
-JPEG = b"\xff\xd8\xff"
-PNG = b"\x89PNG\r\n\x1a\n"
-END = b"\xff\xd9"  # the marker that ends a JPEG
-PADDING = 4096  # bytes that may follow it
 GROUPS_AHEAD = 2  # that are read while the images of another are decoded
 READS = order.GROUP // CHUNK  # at once, of runs of records or of files
 

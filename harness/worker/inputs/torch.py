@@ -24,10 +24,9 @@ from harness.worker.inputs import augmentation, order, records
 from harness.worker.inputs.augmentation import MEAN, STD
 from harness.worker.inputs.errors import BadImage
 from harness.worker.inputs.index import ImageIndex, Index
+from harness.worker.inputs.jpeg import FORMATS
 from harness.worker.inputs.page_cache import Extent
 from harness.worker.parent import end_with_parent
-
-FORMATS = ("JPEG", "PNG")  # ImageNet holds a PNG that is named .JPEG; TensorFlow's pipeline takes the same two
 
 Batches = Iterator[Tuple[torch.Tensor, torch.Tensor]]
 
@@ -91,19 +90,16 @@ def evaluation(
 
 
 def _endless(index: Index, rank: int, world: int, batch_size: int, seed: int, done: int) -> Iterator[BatchRequest]:
-    first_epoch, skipped = order.reached(len(index), rank, world, done)
-    groups = order.groups(index, rank, world, seed, first_epoch)
-    epoch, pieces = next(groups)
+    groups = order.groups(index, rank, world, seed, done)
+    epoch, pieces, images = next(groups)
     ahead, positions = _runs(index, pieces), []
-    for next_epoch, next_pieces in groups:
-        ahead += _runs(index, next_pieces)
-        images = order.shuffled(order.images_of(pieces), epoch, seed)
-        positions += [(epoch, image) for image in images[skipped:].tolist()]
-        skipped = max(skipped - len(images), 0)
+    for following in groups:
+        ahead += _runs(index, following[1])
+        positions += [(epoch, image) for image in images.tolist()]
         while len(positions) >= batch_size:
             yield _request(index, positions[:batch_size], ahead)
             positions, ahead = positions[batch_size:], []
-        epoch, pieces = next_epoch, next_pieces
+        epoch, pieces, images = following
 
 
 def _runs(index: Index, pieces: np.ndarray) -> List[Extent]:
