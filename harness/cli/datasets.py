@@ -81,11 +81,11 @@ def data_convert(
 
     processes = processes or _cores()
     classes, images = CountLine("classes listed", enabled=not quiet), CountLine("images", enabled=not quiet)
-    with signals_interrupt(), _problems(source):
+    with signals_interrupt(), _problems(target):
         try:
-            found = sources.find(source, validation_labels, processes, classes.count)
-            texts = sources.class_texts(class_names, found.classes) if class_names else {}
-            plan = convert.plan(found, shards, validation_shards, seed, texts)
+            there = sources.find(source, validation_labels, processes, classes.count)
+            texts = sources.class_texts(class_names, there.classes) if class_names else {}
+            plan = convert.plan(there, shards, validation_shards, seed, texts)
             manifest = convert.convert(plan, target, processes, skip_bad, images.count)
         except KeyboardInterrupt:
             raise Interrupted(

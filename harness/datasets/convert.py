@@ -127,8 +127,8 @@ def convert(
     """Write the shards of ``plan`` that are not in ``folder`` yet, then the offsets of records and the manifest.
 
     ``progress`` hears how many images are done, and of how many. Raises InvalidInput when the folder holds anything but
-    this conversion, or another process works on it; RunFailed when images are bad (unless ``skip_bad``), or files cannot
-    be read or written. Whatever happens, also KeyboardInterrupt, finished shards stay and nothing else has a shard's name.
+    this conversion, or another process works on it; RunFailed when images are bad (unless ``skip_bad``), or cannot be read;
+    OSError. Whatever happens, also KeyboardInterrupt, finished shards stay and nothing else has a shard's name.
     """
     with _journal(plan, folder) as (journal, finished):
         for left in folder.glob(PARTIAL):
@@ -159,15 +159,12 @@ def convert(
                 f"{len(bad)} of {plural(of, 'image')} cannot be converted: {named}{more}. Mend them, or leave them out "
                 f"with --skip-bad; the shards without them are finished and stay"
             )
-        try:
-            return _conclude(plan, folder, finished)
-        except OSError as error:
-            raise RunFailed(f"cannot write {error.filename or folder}: {error.strerror}") from None
+        return _conclude(plan, folder, finished)
 
 
 @contextmanager
 def _journal(plan: Plan, folder: Path) -> Iterator[tuple[IO[str], dict[str, Written]]]:
-    """The journal, locked, and what it says is finished. Raises InvalidInput, and RunFailed when it cannot be written."""
+    """The journal, locked, and what it says is finished. Raises InvalidInput, OSError."""
     file = folder / JOURNAL
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -176,8 +173,6 @@ def _journal(plan: Plan, folder: Path) -> Iterator[tuple[IO[str], dict[str, Writ
         journal = file.open("a+")
     except (FileExistsError, NotADirectoryError):
         raise InvalidInput(f"{folder} is not a folder; name a new one") from None
-    except OSError as error:
-        raise RunFailed(f"cannot write {error.filename or folder}: {error.strerror}") from None
     with journal:
         try:
             fcntl.flock(journal, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -203,13 +198,9 @@ def _journal(plan: Plan, folder: Path) -> Iterator[tuple[IO[str], dict[str, Writ
 
 
 def _append(journal: IO[str], line: object) -> None:
-    """Raises RunFailed when there is no room."""
-    try:
-        journal.write(json.dumps(line, separators=(",", ":")) + "\n")
-        journal.flush()
-        os.fsync(journal.fileno())
-    except OSError as error:
-        raise RunFailed(f"cannot write {journal.name}: {error.strerror}") from None
+    journal.write(json.dumps(line, separators=(",", ":")) + "\n")
+    journal.flush()
+    os.fsync(journal.fileno())
 
 
 def _conclude(plan: Plan, folder: Path, finished: Mapping[str, Written]) -> Manifest:
