@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all."""
+"""Files that are there whole or not at all. Workers use this too: standard library only; Python 3.9."""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.core.plan import Node
+from harness.core.text import plural
 from harness.errors import InvalidInput
 
 WORD = re.compile(r"[A-Za-z0-9._:@][A-Za-z0-9._:@-]*")
@@ -29,8 +30,8 @@ class HostFile:
     def first(self, count: int) -> tuple[Node, ...]:
         """The first ``count`` machines. Raises InvalidInput when there are fewer."""
         if len(self.nodes) < count:
-            listed = f"{len(self.nodes)} machine{'s' * (len(self.nodes) != 1)}"
-            raise InvalidInput(f"--hosts {self.path} lists {listed}, the run needs {count}")
+            machines = plural(len(self.nodes), "machine")
+            raise InvalidInput(f"--hosts {self.path} lists {machines}, the run needs {count}")
         return self.nodes[:count]
 
 

@@ -13,7 +13,7 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from itertools import takewhile
 from pathlib import Path
@@ -23,13 +23,13 @@ import psutil
 from harness.core.plan import LAST_PORT, Allocation, LaunchPlan, Node, Process
 from harness.errors import InvalidInput, RunFailed
 from harness.launch import failure, pmi
+from harness.launch.supervision import begun, supervise
 from harness.launch.watch import Progress, Watch
+from harness.worker import parent
 from harness.worker.network import listen
 
 ADDRESS = "127.0.0.1"
-POLL_S = 0.5  # each look costs the machine that is being measured a little
 GRACE_S = 3.0  # between asking a process to end and killing it
-CLOSING_S = 60.0  # for servers and stragglers to leave once the first worker has left
 GPU = re.compile(r"\d+|(GPU|MIG)-[\w/-]+")  # what CUDA_VISIBLE_DEVICES may name: a number, a UUID, a MIG instance
 PORTS = range(20000, 30000)  # below the ephemeral ports that the kernel hands out
 
@@ -69,90 +69,63 @@ def local_gpus() -> list[str]:
     return list(takewhile(GPU.fullmatch, names))  # as CUDA does: the first name that is wrong hides those after it
 
 
-class LocalLauncher:
-    """Runs one repeat of a plan after another."""
+def run(
+    plan: LaunchPlan, run_dir: Path, repeat: int, timeout_s: float, on_progress: Callable[[Progress], None]
+) -> Watch:
+    """Run one repeat of a plan to its end. Returns its events.
 
-    def __init__(self, plan: LaunchPlan, run_dir: Path, timeout_s: float) -> None:
-        self._plan = plan
-        self._run_dir = run_dir
-        self._timeout_s = timeout_s
+    Raises RunFailed naming the process, its host and the last lines of its log when a process fails or hangs; by then
+    no process is left. Whatever else interrupts it (Ctrl-C among others) leaves no process either.
+    """
+    watch = begun(plan, run_dir, repeat)
+    running: dict[int, subprocess.Popen[bytes]] = {}
+    world = pmi.world(plan)
 
-    def run(self, repeat: int, on_progress: Callable[[Progress], None]) -> Watch:
-        """Run one repeat to its end. Returns its events.
-
-        Raises RunFailed naming the process, its host and the last lines of its log when a process fails or hangs; by then
-        no process is left. Whatever else interrupts it (Ctrl-C among others) leaves no process either.
-        """
-        repeat_dir = self._run_dir / f"repeat-{repeat}"
-        for folder in ("events", "logs"):
-            (repeat_dir / folder).mkdir(parents=True, exist_ok=True)
-        watch = Watch(self._plan, repeat_dir)
-        running: dict[int, subprocess.Popen[bytes]] = {}
-        world = pmi.world(self._plan)
-        try:
-            for process in self._plan.processes:
-                running[process.index] = self._start(process, repeat, repeat_dir, world)
-            self._supervise(watch, running, on_progress)
-        finally:
-            _end(list(running.values()))
-            if world:
-                world.close()
+    def failed(exits: Mapping[int, int]) -> RunFailed:
         watch.poll()
-        return watch
+        return failure.exit_failure(watch, exits)
 
-    def _start(
-        self, process: Process, repeat: int, repeat_dir: Path, world: pmi.World | None
-    ) -> subprocess.Popen[bytes]:
-        env = {**os.environ, **process.env, "HARNESS_LAUNCHER_PID": str(os.getpid())}
-        with ExitStack() as stack:
-            log = stack.enter_context((repeat_dir / "logs" / f"{process.name}.log").open("wb"))
-            inherited: tuple[int, ...] = ()
-            if world and process.role == "worker":
-                variables, end = world.member(process.rank)
-                env |= variables
-                inherited = (stack.enter_context(end).fileno(),)
-            try:
-                return subprocess.Popen(
-                    [*process.argv, "--repeat", str(repeat)],
-                    env=env,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                    pass_fds=inherited,
-                )
-            except OSError as error:
-                where = f"{process.role} rank {process.rank} on {process.host}"
-                raise RunFailed(f"{where} cannot be started: {process.argv[0]}: {error.strerror}") from None
-
-    def _supervise(
-        self, watch: Watch, running: dict[int, subprocess.Popen[bytes]], on_progress: Callable[[Progress], None]
-    ) -> None:
-        began = time.monotonic()
-        first_left: float | None = None
-        waiting = dict(running)
-        while waiting:
-            exits = {index: code for index, popen in waiting.items() if (code := popen.poll()) is not None}
-            if any(exits.values()):
-                watch.poll()
-                raise failure.exit_failure(watch, exits)
-            waiting = {index: popen for index, popen in waiting.items() if index not in exits}
-            if exits and first_left is None:
-                first_left = time.monotonic()
-            on_progress(watch.poll())
-            now = time.monotonic()
-            if now - began > self._timeout_s:
-                raise _hang(watch, waiting, f"no end after {self._timeout_s:g} s (--timeout)")
-            if first_left is not None and now - first_left > CLOSING_S:
-                raise _hang(watch, waiting, f"still there {CLOSING_S:g} s after the first process had left")
-            if waiting:
-                time.sleep(POLL_S)
-
-
-def _hang(watch: Watch, waiting: dict[int, subprocess.Popen[bytes]], what: str) -> RunFailed:
+    try:
+        for process in plan.processes:
+            running[process.index] = _started(process, repeat, watch.repeat_dir, world)
+        supervise(
+            watch,
+            lambda index: running[index].poll(),
+            failed,
+            on_progress,
+            timeout_s,
+            is_stopped=lambda index: _is_stopped(running[index].pid),
+        )
+    finally:
+        _end(list(running.values()))
+        if world:
+            world.close()
     watch.poll()
-    stopped = [index for index, popen in waiting.items() if _is_stopped(popen.pid)]
-    return failure.hang(watch, waiting, stopped, what)
+    return watch
+
+
+def _started(process: Process, repeat: int, repeat_dir: Path, world: pmi.MpiWorld | None) -> subprocess.Popen[bytes]:
+    env = {**os.environ, **process.env, parent.LAUNCHER: str(os.getpid())}
+    with ExitStack() as stack:
+        log = stack.enter_context((repeat_dir / "logs" / f"{process.name}.log").open("wb"))
+        inherited: tuple[int, ...] = ()
+        if world and process.role == "worker":
+            variables, end = world.member(process.rank)
+            env |= variables
+            inherited = (stack.enter_context(end).fileno(),)
+        try:
+            return subprocess.Popen(
+                [*process.argv, "--repeat", str(repeat)],
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                pass_fds=inherited,
+            )
+        except OSError as error:
+            where = f"{process.role} rank {process.rank} on {process.host}"
+            raise RunFailed(f"{where} cannot be started: {process.argv[0]}: {error.strerror}") from None
 
 
 def _end(processes: list[subprocess.Popen[bytes]]) -> None:

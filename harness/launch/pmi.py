@@ -32,7 +32,7 @@ class _Member:
 
 
 @dataclass
-class World:
+class MpiWorld:
     """One MPI world of ``size`` ranks. ``member`` before a rank is started, ``close`` when all have ended.
 
     ``name`` is that of its one key-value space. No other world may have it: MPICH names shared memory after it.
@@ -141,9 +141,9 @@ class World:
                 return f"cmd={command}_result rc=-1 msg=unknown_command"
 
 
-def world(plan: LaunchPlan) -> World | None:
+def world(plan: LaunchPlan) -> MpiWorld | None:
     """The MPI world of a plan's workers, None for a plan without one."""
-    return World(plan.world_size, process_mapping(plan)) if plan.mpi else None
+    return MpiWorld(plan.world_size, process_mapping(plan)) if plan.mpi else None
 
 
 def process_mapping(plan: LaunchPlan) -> str | None:

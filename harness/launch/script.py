@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal
 
 from harness.core.parts import part
 from harness.errors import InvalidInput
-from harness.launch.local import CLOSING_S
+from harness.launch.supervision import CLOSING_S
 
 if TYPE_CHECKING:
     import jinja2

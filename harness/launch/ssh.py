@@ -12,24 +12,24 @@ import os
 import re
 import resource
 import secrets
-import selectors
 import shlex
 import signal
 import socket
 import subprocess
 import tempfile
+import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from harness.core.plan import LaunchPlan
 from harness.errors import InvalidInput, RunFailed
 from harness.launch import failure, pmi
-from harness.launch.local import CLOSING_S
+from harness.launch.supervision import begun, supervise
 from harness.launch.watch import Followed, Progress, Watch
 from harness.worker.agent.channel import CHUNK, FILES, nonce_file
 
@@ -54,7 +54,6 @@ OPTIONS = (
 MPI_ENV = {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp"}
 
 SSH_FAILED = 255
-POLL_S = 0.5  # each look at 512 processes costs this machine a little
 ALIVE_S = 5.0  # between signs of life to the tasks
 GRACE_S = 8.0  # for tasks to end their processes (3 s for those that do not want to) and to say so
 SETTLE_S = 1.5  # after the first failure, for its cause to be heard: tasks look at their processes every 0.5 s
@@ -91,17 +90,8 @@ def _cores(chosen: tuple[str, ...], host: str) -> int:
 
 def command(process_argv: Sequence[str], run_dir: Path, repeat: int, index: int, target: Site) -> str:
     """The command line of a task, for the shell that sshd hands it to."""
-    task = [
-        process_argv[0],
-        str(TASK),
-        "--channel",
-        "--run",
-        str(run_dir),
-        "--repeat",
-        str(repeat),
-        "--index",
-        str(index),
-    ]
+    numbers = ("--repeat", str(repeat), "--index", str(index))
+    task = [process_argv[0], str(TASK), "--channel", "--run", str(run_dir), *numbers]
     exported = [f"{name}={value}" for name, value in target.env_vars]
     argv = [*(["env", *exported] if exported else []), *task]
     first = [*target.prepare_cmds, *(f"module load {shlex.quote(module)}" for module in target.modules)]
@@ -110,93 +100,105 @@ def command(process_argv: Sequence[str], run_dir: Path, repeat: int, index: int,
     return shlex.join(argv)
 
 
-class SshLauncher:
-    """Runs one repeat of a plan after another."""
+def run(
+    plan: LaunchPlan,
+    run_dir: Path,
+    repeat: int,
+    timeout_s: float,
+    on_progress: Callable[[Progress], None],
+    site: Site,
+) -> Watch:
+    """Run one repeat of a plan to its end. Returns its events.
 
-    def __init__(self, plan: LaunchPlan, run_dir: Path, timeout_s: float, target: Site) -> None:
-        self._plan = plan
-        self._run_dir = run_dir
-        self._timeout_s = timeout_s
-        self._target = target
-
-    def run(self, repeat: int, on_progress: Callable[[Progress], None]) -> Watch:
-        """Run one repeat to its end. Returns its events.
-
-        Raises RunFailed naming the process, its host and the last lines of its log when a process fails or hangs, or its
-        host is out of reach. Whatever interrupts it (Ctrl-C among others), every task is told to end, and its end awaited.
-        """
-        repeat_dir = self._run_dir / f"repeat-{repeat}"
-        for folder in ("events", "logs"):
-            (repeat_dir / folder).mkdir(parents=True, exist_ok=True)
-        nonce = secrets.token_hex(8)
-        (repeat_dir / nonce_file(nonce)).touch()
-        files = {name: path for name in FILES if (path := self._run_dir / name).exists()}
-        opening = _message(
-            files={name: path.read_bytes().decode("latin-1") for name, path in files.items()}, nonce=nonce
+    Raises RunFailed naming the process, its host and the last lines of its log when a process fails or hangs, or its
+    host is out of reach. Whatever interrupts it (Ctrl-C among others), every task is asked to end, and its end awaited.
+    """
+    watch = begun(plan, run_dir, repeat)
+    nonce = secrets.token_hex(8)
+    ours = watch.repeat_dir / nonce_file(nonce)
+    ours.touch()
+    files = {name: path.read_bytes().decode("latin-1") for name in FILES if (path := run_dir / name).exists()}
+    opening = _message(files=files, nonce=nonce)
+    world = pmi.world(plan)
+    _allow_files(5 * len(plan.processes) + 100)
+    connections: list[Connection] = []
+    try:
+        for followed in watch.followed:
+            process = followed.process
+            remote = command(process.argv, run_dir, repeat, process.index, site)
+            argv = ["ssh", *options(site), "--", process.host, remote]
+            connections.append(Connection(argv, followed, watch.repeat_dir, opening, world))
+        supervise(
+            watch,
+            lambda index: connections[index].code,
+            lambda codes: _failure(watch, connections, timeout_s),
+            on_progress,
+            timeout_s,
+            LATE_S,
         )
-        watch = Watch(self._plan, repeat_dir)
-        world = pmi.world(self._plan)
-        _allow_files(5 * len(self._plan.processes) + 100)
-        with selectors.DefaultSelector() as selector:
-            lines: list[Line] = []
-            try:
-                for followed in watch.followed:
-                    process = followed.process
-                    remote = command(process.argv, self._run_dir, repeat, process.index, self._target)
-                    argv = ["ssh", *options(self._target), "--", process.host, remote]
-                    lines.append(Line(argv, followed, repeat_dir, selector))
-                    lines[-1].send(opening)
-                    lines[-1].start(world)
-                _supervise(watch, lines, selector, on_progress, self._timeout_s)
-            finally:
-                try:
-                    _end(lines, selector)
-                finally:
-                    for line in lines:
-                        line.close()
-                    if world:
-                        world.close()
-                    (repeat_dir / nonce_file(nonce)).unlink(missing_ok=True)
-        watch.poll()
-        return watch
+    finally:
+        try:
+            _end(connections)
+        finally:
+            if world:
+                world.close()
+            for connection in connections:
+                connection.close()
+            ours.unlink(missing_ok=True)
+    watch.poll()
+    return watch
 
 
-class Line:
-    """One ssh with the task at its other end."""
+class Connection:
+    """One ssh with the task at its other end. A thread each writes to it, reads from it, and hears its MPI world."""
 
-    def __init__(self, argv: list[str], followed: Followed, repeat_dir: Path, selector: selectors.BaseSelector) -> None:
+    def __init__(
+        self, argv: list[str], followed: Followed, repeat_dir: Path, opening: bytes, world: pmi.MpiWorld | None
+    ) -> None:
+        process = followed.process
         self.followed = followed
         self.heard = False
         self.problem: str | None = None
-        process = followed.process
         self._log = repeat_dir / "logs" / f"{process.name}.log"
         self._files = {
             "log": self._log,
             "events": followed.path,
             "parameters": repeat_dir / f"parameters-{process.rank}.npz",
         }
-        self._selector = selector
-        self._outgoing: deque[memoryview] = deque()
-        self._unread = bytearray()
+        self._cannot_write: OSError | None = None
+        self._outgoing: SimpleQueue[bytes | None] = SimpleQueue()
         self._pmi: socket.socket | None = None
         self._noted = 0
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
         self._popen = subprocess.Popen(
-            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, bufsize=0, start_new_session=True
+            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, start_new_session=True
         )
-        assert self._popen.stdin and self._popen.stdout
-        self._stdin, self._stdout = self._popen.stdin, self._popen.stdout
-        os.set_blocking(self._stdin.fileno(), False)
-        selector.register(self._stdout, selectors.EVENT_READ, self._read)
+        self._outgoing.put(opening)
+        start: dict[str, Any] = {}
+        if world and process.role == "worker":
+            variables, self._pmi = world.member(process.rank)
+            start = {**variables, "shared_memory": world.shared_memory_names}
+            threading.Thread(target=self._relay, args=[self._pmi], daemon=True).start()
+        self._outgoing.put(_message(start=start))
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        threading.Thread(target=self._write, daemon=True).start()
 
     @property
     def code(self) -> int | None:
-        """ssh's exit code, once it has ended and all that it brought was taken in."""
-        return self._popen.poll() if self._stdout.closed else None
+        """ssh's exit code, once it has ended and all that it brought is kept. Raises OSError if it cannot be."""
+        if self._cannot_write:
+            raise self._cannot_write
+        return None if self.is_open else self._popen.returncode
+
+    @property
+    def is_open(self) -> bool:
+        """Something may still come."""
+        return self._reader.is_alive() or self._popen.poll() is None
 
     @property
     def exit(self) -> dict[str, Any]:
-        """How the process ended, as its task has told; empty while it has not."""
+        """How the process ended, as its task has reported; empty while it has not."""
         return self.followed.events.get("exit", {})
 
     @property
@@ -204,30 +206,9 @@ class Line:
         """What ssh, the shell or Python has complained of, in one line."""
         return _words(self._complaints())
 
-    def start(self, world: pmi.World | None) -> None:
-        """Let the task start its process, as a rank of ``world`` if it is one."""
-        process, start = self.followed.process, {}
-        if world and process.role == "worker":
-            variables, self._pmi = world.member(process.rank)
-            start = {**variables, "shared_memory": world.shared_memory_names}
-            self._selector.register(self._pmi, selectors.EVENT_READ, self._relay)
-        self.send(_message(start=start))
-
-    def send(self, message: bytes) -> None:
-        """Send bytes, now or as soon as ssh takes them."""
-        if self._stdin.closed:
-            return
-        if not self._outgoing:
-            self._selector.register(self._stdin, selectors.EVENT_WRITE, self._write)
-        self._outgoing.append(memoryview(message))
-
     def hang_up(self) -> None:
         """Tell the task that nobody is interested any more."""
-        if not self._stdin.closed:
-            if self._outgoing:
-                self._selector.unregister(self._stdin)
-                self._outgoing.clear()
-            self._stdin.close()
+        self._outgoing.put(None)
 
     def kill(self) -> None:
         """End ssh itself."""
@@ -236,13 +217,10 @@ class Line:
         self._popen.wait()
 
     def close(self) -> None:
-        """Let go of everything."""
-        self.hang_up()
-        self._end_of_output()
+        """Take in the last words of an ssh that has ended, and let go of everything."""
+        self._reader.join(1.0)
         self.note()
         self._errors.close()
-        if self._pmi:
-            self._pmi.close()
 
     def note(self) -> None:
         """Append what ssh has complained of to the process's log."""
@@ -256,41 +234,41 @@ class Line:
         return self._errors.read().decode(errors="replace")
 
     def _write(self) -> None:
-        try:
-            written = os.write(self._stdin.fileno(), self._outgoing[0])
-        except BlockingIOError:
-            return
-        except OSError:  # ssh has ended; its exit code tells more
-            self.hang_up()
-            return
-        self._outgoing[0] = self._outgoing[0][written:]
-        if not self._outgoing[0]:
-            self._outgoing.popleft()
-            if not self._outgoing:
-                self._selector.unregister(self._stdin)
+        """Pass messages on, and while there are none a sign of life from time to time."""
+        assert self._popen.stdin
+        with suppress(OSError), self._popen.stdin as stdin:  # when ssh has ended, its exit code tells more
+            while True:
+                try:
+                    message = self._outgoing.get(timeout=ALIVE_S)
+                except Empty:
+                    message = b"\n"
+                if message is None:
+                    return
+                stdin.write(message)
+                stdin.flush()
 
     def _read(self) -> None:
-        said = os.read(self._stdout.fileno(), CHUNK)
-        if not said:
-            self._end_of_output()
-            return
-        self._unread += said
-        if b"\n" in said:
-            *whole, self._unread = self._unread.split(b"\n")
-            for line in whole:
-                self._take(bytes(line))
+        assert self._popen.stdout
+        try:
+            with self._popen.stdout as stdout:
+                for line in stdout:
+                    if line.endswith(b"\n"):  # not cut off by the end of ssh
+                        self._take(line)
+        except OSError as error:
+            self._cannot_write = error
 
     def _take(self, line: bytes) -> None:
         message = _parsed(line)
         if message is None:  # a shell's greeting
-            self._append("log", line + b"\n")
+            self._append("log", line)
             return
         self.heard = True
         for name in self._files:
             if name in message:
                 self._append(name, message[name].encode("latin-1"))
         if "pmi" in message and self._pmi:
-            self._pmi.sendall(message["pmi"].encode("latin-1"))
+            with suppress(OSError):  # the world has ended
+                self._pmi.sendall(message["pmi"].encode("latin-1"))
         if "exit" in message:
             self.followed.events["exit"] = message["exit"]
         self.problem = message.get("problem", self.problem)
@@ -299,128 +277,69 @@ class Line:
         with self._files[name].open("ab") as file:
             file.write(new)
 
-    def _relay(self) -> None:
-        """What the server side of PMI says to this rank."""
-        assert self._pmi
-        said = self._pmi.recv(CHUNK)
-        if said:
-            self.send(_message(pmi=said.decode("latin-1")))
-        else:
-            self._selector.unregister(self._pmi)
-
-    def _end_of_output(self) -> None:
-        if not self._stdout.closed:
-            self._selector.unregister(self._stdout)
-            self._stdout.close()
-            if self._pmi and self._pmi in self._selector.get_map():
-                self._selector.unregister(self._pmi)
+    def _relay(self, pmi_socket: socket.socket) -> None:
+        """What the server side of PMI says to this rank, until the world is closed."""
+        with suppress(OSError), pmi_socket:
+            while said := pmi_socket.recv(CHUNK):
+                self._outgoing.put(_message(pmi=said.decode("latin-1")))
 
 
-def _supervise(
-    watch: Watch,
-    lines: list[Line],
-    selector: selectors.BaseSelector,
-    on_progress: Callable[[Progress], None],
-    timeout_s: float,
-) -> None:
-    began = spoke = time.monotonic()
-    first_left: float | None = None
-    waiting = lines
-    while waiting:
-        _pass_on(selector, POLL_S)
-        codes = [line.code for line in waiting]
-        if any(codes):
-            raise _failure(watch, lines, selector, timeout_s)
-        waiting = [line for line, code in zip(waiting, codes, strict=True) if code is None]
-        now = time.monotonic()
-        if first_left is None and len(waiting) < len(lines):
-            first_left = now
-        if now - spoke > ALIVE_S:
-            spoke = now
-            for line in waiting:
-                line.send(b"\n")
-        on_progress(watch.poll())
-        left = [line.followed.process.index for line in waiting]
-        if now - began > timeout_s + LATE_S:
-            raise failure.hang(watch, left, [], f"no end after {timeout_s:g} s (--timeout)")
-        if first_left is not None and now - first_left > CLOSING_S:
-            raise failure.hang(watch, left, [], f"still there {CLOSING_S:g} s after the first process had left")
-
-
-def _pass_on(selector: selectors.BaseSelector, seconds: float) -> None:
-    """Carry messages for some time, or until an ssh closes its output."""
-    deadline = time.monotonic() + seconds
-    while (left := deadline - time.monotonic()) > 0:
-        if not (before := len(selector.get_map())):
-            time.sleep(min(left, 0.05))  # only their exit codes are left to wait for
-            return
-        for key, _ in selector.select(left):
-            if key.fd in selector.get_map():  # not let go of by the one before it
-                key.data()
-        if len(selector.get_map()) < before:
-            return
-
-
-def _failure(watch: Watch, lines: list[Line], selector: selectors.BaseSelector, timeout_s: float) -> RunFailed:
+def _failure(watch: Watch, connections: list[Connection], timeout_s: float) -> RunFailed:
     """The error of a repeat in which an ssh has ended with another code than 0; its cause may be heard a little later."""
     began = time.monotonic()
     settle_s = SETTLE_S
-    while time.monotonic() - began < settle_s and any(line.code is None for line in lines):
-        _pass_on(selector, 0.1)
-        if any(line.exit.get("how") == "timeout" for line in lines):
+    while time.monotonic() - began < settle_s and any(connection.code is None for connection in connections):
+        time.sleep(0.1)
+        if any(connection.exit.get("how") == "timeout" for connection in connections):
             settle_s = SETTLE_TIMEOUT_S
     watch.poll()
-    failed = [line for line in lines if line.code]
-    for line in failed:
-        line.note()
+    failed = [connection for connection in connections if connection.code]
+    for connection in failed:
+        connection.note()
     # A machine that is gone comes first: what happens to the processes of the others is a consequence.
-    for line in failed:
-        if what := _trouble(line):
-            return failure.failure(watch, line.followed, what)
-    line = failed[0]
-    how = (
-        f"was told to end on its machine: {line.exit['asked']}"
-        if "asked" in line.exit
-        else f"exited with code {line.code}"
-    )
-    return failure.from_exit_events(watch, timeout_s) or failure.failure(watch, line.followed, how)
+    for connection in failed:
+        if what := _trouble(connection):
+            return failure.failure(watch, connection.followed, what)
+    first = failed[0]
+    asked = first.exit.get("asked")
+    how = f"was asked to end on its machine: {asked}" if asked else f"exited with code {first.code}"
+    return failure.from_exit_events(watch, timeout_s) or failure.failure(watch, first.followed, how)
 
 
-def _trouble(line: Line) -> str | None:
+def _trouble(connection: Connection) -> str | None:
     """What kept ssh from bringing news of how the process ended; None when there were such news."""
-    process = line.followed.process
-    if line.exit:
+    process, code = connection.followed.process, connection.code
+    if connection.exit:
         return None
-    if line.problem:
-        return f"cannot be started: {line.problem}"
-    assert line.code
-    if line.code == SSH_FAILED or line.code < 0:
-        words = line.words if line.code > 0 else f"ssh was killed by {signal.Signals(-line.code).name}"
-        state = f"connection to {process.host} lost" if line.heard else "no connection"
+    if connection.problem:
+        return f"cannot be started: {connection.problem}"
+    assert code
+    if code == SSH_FAILED or code < 0:
+        words = connection.words if code > 0 else f"ssh was killed by {signal.Signals(-code).name}"
+        state = f"connection to {process.host} lost" if connection.heard else "no connection"
         return f"is out of reach: {state}: {words}"
-    if not line.heard:
-        program = str(TASK) if "can't open file" in line.words else process.argv[0]
-        if line.code in (126, 127) or program == str(TASK):
-            return (
-                f"cannot be started: {program} is not there on {process.host}: harness and its environments must be at the "
-                "same paths on every machine"
-            )
-    return f"exited with code {line.code}: {line.words}"
+    no_task = "can't open file" in connection.words
+    if not connection.heard and (no_task or code in (126, 127)):
+        return (
+            f"cannot be started: {TASK if no_task else process.argv[0]} is not there on {process.host}: "
+            "harness and its environments must be at the same paths on every machine"
+        )
+    return f"exited with code {code}: {connection.words}"
 
 
-def _end(lines: list[Line], selector: selectors.BaseSelector) -> None:
+def _end(connections: list[Connection]) -> None:
     """Let every task end its process, and wait a little for that. What does not answer is cut off, with the same effect."""
     try:
-        for line in lines:
-            line.hang_up()
-            if not line.heard:
-                line.kill()  # it may still be connecting
+        for connection in connections:
+            connection.hang_up()
+            if not connection.heard:
+                connection.kill()  # it may still be connecting
         deadline = time.monotonic() + GRACE_S
-        while time.monotonic() < deadline and any(line.code is None for line in lines):
-            _pass_on(selector, 0.1)
+        while time.monotonic() < deadline and any(connection.is_open for connection in connections):
+            time.sleep(0.1)
     finally:
-        for line in lines:
-            line.kill()
+        for connection in connections:
+            connection.kill()
 
 
 def _message(**fields: Any) -> bytes:

@@ -80,13 +80,11 @@ class Run:
     def repeat(self, number: int, on_progress: Callable[[Progress], None]) -> None:
         """Do it once, in fresh processes. Raises RunFailed when a process fails, hangs, or a check does not pass."""
         plan, site, started = self.prepared.plan, self.prepared.site, now()
-        launcher: local.LocalLauncher | ssh.SshLauncher
-        if site is not None and site.scheduler == "ssh":
-            launcher = ssh.SshLauncher(plan, self.folder, self.spec.timeout_s, site)
-        else:
-            launcher = local.LocalLauncher(plan, self.folder, self.spec.timeout_s)
         try:
-            watch = launcher.run(number, on_progress)
+            if site is not None and site.scheduler == "ssh":
+                watch = ssh.run(plan, self.folder, number, self.spec.timeout_s, on_progress, site)
+            else:
+                watch = local.run(plan, self.folder, number, self.spec.timeout_s, on_progress)
         except OSError as error:
             raise self._cannot_write(error) from None
         self.judge(number, watch, started, now())

@@ -7,7 +7,6 @@ A file holds every parameter and batch-norm statistic by its canonical name and 
 from __future__ import annotations
 
 import json
-import os
 import socket
 import zipfile
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any, Dict, List, Mapping, Tuple, Union
 
 import numpy as np
 
+from harness.files import whole_file
 from harness.models.specification import ModelSpecification
 from harness.worker.sgd import Sgd, velocity
 
@@ -31,12 +31,8 @@ def write(folder: Path, values: Mapping[str, np.ndarray], epochs: Epochs) -> Pat
     """Write a checkpoint into ``folder``, whole or not at all, and remove all but the last ``KEPT``. Raises OSError."""
     folder.mkdir(exist_ok=True)
     path = folder / f"epoch-{epochs[-1]['epoch']:04}.npz"
-    temporary = folder / f".{path.name}"
-    with temporary.open("wb") as file:
+    with whole_file(path) as file:
         np.savez(file, **{HISTORY: np.array(json.dumps(epochs))}, **values)  # type: ignore[arg-type]
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
     # By the number, not by the text: epoch-10000 comes after epoch-9999.
     for old in sorted(folder.glob("epoch-*.npz"), key=lambda found: int(found.stem[6:]))[:-KEPT]:
         old.unlink()

@@ -6,10 +6,8 @@ It runs in the backend's environment, where ``harness`` is not installed (see ``
 from __future__ import annotations
 
 import argparse
-import ctypes
 import importlib.util
 import os
-import signal
 import sys
 import traceback
 from contextlib import suppress
@@ -26,13 +24,7 @@ if TYPE_CHECKING:
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import bootstrap  # noqa: F401
 
-
-def _end_with_parent() -> None:
-    """Ask Linux to kill this process when the launcher dies, however it dies."""
-    pr_set_pdeathsig = 1
-    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
-    if os.getppid() != int(os.environ["HARNESS_LAUNCHER_PID"]):
-        sys.exit("the launcher is gone")
+from harness.worker.parent import end_with_launcher
 
 
 def _run(run_dir: Path, repeat: int, index: int) -> int:
@@ -144,8 +136,7 @@ def _main() -> int:
     parser.add_argument("--repeat", type=int, required=True)
     parser.add_argument("--index", type=int, required=True)
     arguments = parser.parse_args()
-    if "HARNESS_LAUNCHER_PID" in os.environ:
-        _end_with_parent()
+    end_with_launcher()
     code = _run(arguments.run, arguments.repeat, arguments.index)
     with suppress(OSError):
         sys.stdout.flush()

@@ -177,7 +177,8 @@ def test_mpi_starts_through_ssh_and_talks_between_the_machines(apart: Site) -> N
 
 
 def test_a_machine_is_asked_for_its_cores(site: Site) -> None:
-    ask = "from harness import site; from harness.launch import ssh; print(ssh.cores(site.find('./site.toml'), 'public-1'))"
+    imports = "from harness.sites import site; from harness.launch import ssh"
+    ask = f"{imports}; print(ssh.cores(site.find('./site.toml'), 'public-1'))"
     where = ["env", "--chdir", str(site.folder), f"PYTHONPATH={ROOT}", sys.executable, "-c", ask]
     assert 1 <= int(site.cluster.run(*where).succeeded().stdout) <= (os.cpu_count() or 1)
 

@@ -40,6 +40,6 @@ def test_every_worker_gets_its_gpu_under_the_name_that_it_has(monkeypatch: pytes
     chosen = backends.backend("pytorch")
     allocation = local.allocation(nodes=2, processes=2, port=None)
     spec = complete(with_options(RunSpec(backend="pytorch", nodes=2), chosen), chosen, allocation)
-    plan = launch_plan(spec, chosen, allocation, Interpreter("python"), "run")
+    plan = launch_plan(spec, chosen, chosen.seats(spec), allocation, Interpreter("python"), "run")
     assert spec.device == "cuda"
     assert [process.env["CUDA_VISIBLE_DEVICES"] for process in plan.processes] == visible.split(",")

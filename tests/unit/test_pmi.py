@@ -17,7 +17,7 @@ from harness.core.backend import backend
 from harness.core.plan import Allocation, Interpreter, LaunchPlan, Node, complete, launch_plan, with_options
 from harness.core.spec import RunSpec
 from harness.launch.local import MPI_ENV
-from harness.launch.pmi import World, process_mapping, world
+from harness.launch.pmi import MpiWorld, process_mapping, world
 
 ANSWERS_WITHIN_S = 10.0
 SILENCE_S = 0.3  # long enough for an answer that must not come
@@ -26,7 +26,7 @@ SILENCE_S = 0.3  # long enough for an answer that must not come
 class Talker:
     """A rank's side of the conversation, as an MPI library holds it: over the file descriptor that it was given."""
 
-    def __init__(self, joined: World, rank: int) -> None:
+    def __init__(self, joined: MpiWorld, rank: int) -> None:
         self.variables, self.socket = joined.member(rank)
         self.socket.settimeout(ANSWERS_WITHIN_S)
         self._lines = self.socket.makefile("r")
@@ -56,13 +56,13 @@ class Talker:
 
 
 @pytest.fixture
-def joined() -> Iterator[Callable[..., tuple[World, list[Talker]]]]:
+def joined() -> Iterator[Callable[..., tuple[MpiWorld, list[Talker]]]]:
     """A world and the conversations of its ranks."""
-    worlds: list[World] = []
+    worlds: list[MpiWorld] = []
     talkers: list[Talker] = []
 
-    def join(size: int, mapping: str | None = None) -> tuple[World, list[Talker]]:
-        worlds.append(World(size, mapping))
+    def join(size: int, mapping: str | None = None) -> tuple[MpiWorld, list[Talker]]:
+        worlds.append(MpiWorld(size, mapping))
         talkers.extend(Talker(worlds[-1], rank) for rank in range(size))
         return worlds[-1], talkers[-size:]
 
@@ -182,7 +182,7 @@ def test_a_rank_that_vanishes_at_a_barrier_does_not_stop_the_server(joined: Any)
 
 def test_closing_ends_the_thread_and_the_conversations() -> None:
     before = threading.active_count()
-    opened = World(2, None)
+    opened = MpiWorld(2, None)
     rank = Talker(opened, 0)
     rank.say("cmd=barrier_in")
     opened.close()
@@ -200,7 +200,7 @@ def planned(nodes: int, per_node: int, transport: str = "mpi") -> LaunchPlan:
     hosts = tuple(Node(f"node{i}", "127.0.0.1") for i in range(nodes))
     allocation = Allocation(hosts, cores_per_node=per_node, base_port=20000)
     full = complete(with_options(spec, chosen), chosen, allocation)
-    return launch_plan(full, chosen, allocation, Interpreter("/env/bin/python"), "/run")
+    return launch_plan(full, chosen, chosen.seats(full), allocation, Interpreter("/env/bin/python"), "/run")
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ input()
 """
 
 
-def started(opened: World, python: Path, code: str = ALLREDUCE) -> list[subprocess.Popen[str]]:
+def started(opened: MpiWorld, python: Path, code: str = ALLREDUCE) -> list[subprocess.Popen[str]]:
     """The ranks of a world, as the launcher starts them."""
     ranks = []
     for rank in range(opened.size):
@@ -268,7 +268,7 @@ def test_the_real_mpich_finds_its_world_and_sums_over_it(
 ) -> None:
     """Two worlds at a time: they must not meet, neither on the network nor in shared memory."""
     python, size = environment("pytorch"), nodes * per_node
-    worlds = [World(size, process_mapping(planned(nodes, per_node))) for _ in range(2)]
+    worlds = [MpiWorld(size, process_mapping(planned(nodes, per_node))) for _ in range(2)]
     ranks = [started(opened, python) for opened in worlds]
     try:
         said = [[rank.communicate(timeout=120)[0].strip() for rank in of_world] for of_world in ranks]
@@ -285,7 +285,7 @@ def test_the_real_mpich_finds_its_world_and_sums_over_it(
 
 def test_shared_memory_of_killed_ranks_is_removed(environment: Callable[..., Path]) -> None:
     """MPICH's own files in /dev/shm outlive its processes."""
-    opened = World(2, process_mapping(planned(1, 2)))
+    opened = MpiWorld(2, process_mapping(planned(1, 2)))
     ranks = started(opened, environment("pytorch"), WAIT)
     try:
         assert [rank.stdout and rank.stdout.readline() for rank in ranks] == ["2\n", "2\n"]

@@ -19,6 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Dict, Iterable, List, Optional
 
+from harness.files import whole_file
 from harness.worker.network import interface_of
 
 FILES = ("spec.json", "plan.json", "images.index", "validation.index")
@@ -206,6 +207,5 @@ def _write(path: Path, content: bytes) -> None:
     with suppress(FileNotFoundError):
         if path.read_bytes() == content:
             return
-    temporary = path.with_name(f".{path.name}-{os.getpid()}")
-    temporary.write_bytes(content)
-    temporary.replace(path)
+    with whole_file(path) as file:
+        file.write(content)

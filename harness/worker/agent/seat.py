@@ -23,7 +23,8 @@ from typing import Dict, List, Optional, Tuple
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import bootstrap  # noqa: F401
 
-from harness.worker.agent.seating import SUBMISSION, Hosts, host_file, hosts_needed, seated, write_json
+from harness.files import write_atomically
+from harness.worker.agent.seating import SUBMISSION, Hosts, host_file, hosts_needed, seated
 
 NOT_MEASURED = 3
 
@@ -85,7 +86,7 @@ def _end(repeat_dir: Path, code: int) -> None:
     """Note how the repeat ended, unless another job has taken it over."""
     hosts = Hosts.read(repeat_dir)
     if hosts is not None and (hosts.job, hosts.restart) == _job():
-        write_json(repeat_dir / "ended.json", {"code": code, "ended": _now()})
+        write_atomically(repeat_dir / "ended.json", json.dumps({"code": code, "ended": _now()}))
 
 
 def _seat(run_dir: Path, repeat_dir: Path, pattern: str) -> bool:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
 
+from harness.files import write_atomically
+
 SUBMISSION = "submission.json"  # of a run directory: its jobs, and what its record is called
 
 
@@ -28,7 +30,7 @@ class Hosts:
 
     def write(self, repeat_dir: Path) -> None:
         """Write ``hosts.json``, whole or not at all."""
-        write_json(repeat_dir / "hosts.json", vars(self))
+        write_atomically(repeat_dir / "hosts.json", json.dumps(vars(self)))
 
     @classmethod
     def read(cls, repeat_dir: Path) -> Optional[Hosts]:
@@ -38,13 +40,6 @@ class Hosts:
         except FileNotFoundError:
             return None
         return cls(**{**fields, "nodes": [(name, address) for name, address in fields["nodes"]]})
-
-
-def write_json(path: Path, content: Dict[str, Any]) -> None:
-    """Write a file, whole or not at all."""
-    temporary = path.with_name(f".{path.name}")
-    temporary.write_text(json.dumps(content))
-    temporary.replace(path)
 
 
 def seated(plan: Dict[str, Any], hosts: Optional[Hosts]) -> Dict[str, Any]:

@@ -26,6 +26,7 @@ from typing import Any, Callable, Dict, List, Optional
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import bootstrap  # noqa: F401
 
+from harness.worker import parent
 from harness.worker.agent.channel import Channel, Ended
 from harness.worker.agent.seating import Hosts, seated
 from harness.worker.events import Events
@@ -154,7 +155,7 @@ def _attend(
 
 def _environment(process: Dict[str, Any]) -> Dict[str, str]:
     """The plan's variables over this host's. A batch system may have handed out other GPUs than the first ones."""
-    env = {**os.environ, **process["env"], "HARNESS_LAUNCHER_PID": str(os.getpid())}
+    env = {**os.environ, **process["env"], parent.LAUNCHER: str(os.getpid())}
     allocated = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
     planned = process["env"].get("CUDA_VISIBLE_DEVICES", "").split(",")
     numbers = [int(name) for name in planned if name.isdigit()]  # a planned GPU with a name of its own stays as it is
