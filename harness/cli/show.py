@@ -11,7 +11,7 @@ from harness.cli.common import AS_JSON, not_empty
 from harness.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from harness.sites.trial import Trial
+    from harness.launch.trial import Trial
 
 
 @click.group("list")
@@ -88,8 +88,8 @@ def site_check(names: tuple[str, ...], offline: bool, as_json: bool) -> None:
 
     Slurm is asked with `sbatch --test-only`: nothing is submitted.
     """
+    from harness.launch import trial as site_trial
     from harness.sites import site
-    from harness.sites import trial as site_trial
 
     found, reports = 0, []
     for file in site.checked_files(names):

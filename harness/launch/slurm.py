@@ -26,6 +26,8 @@ QUEUED = frozenset(
 )
 RUNNING = frozenset({"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING"})
 CANCELLED = frozenset({"CANCELLED", "PREEMPTED", "REVOKED"})
+PASSED_ON = re.compile(r"^(?:(?:sbatch|scancel|sinfo|squeue|srun|allocation failure|error|fatal): )+")
+HELP = re.compile(r"^Try .*--help")
 NEVER = "NEVER"  # our own word for a job that we cancelled because it could not start
 # A job that waits for one of these waits for ever.
 HOPELESS = frozenset(
@@ -92,12 +94,12 @@ def submit(script: Path, after: Sequence[str] = ()) -> str:
     Raises JobRefused with sbatch's own words, SlurmSilent when it does not answer, InvalidInput when there is no sbatch.
     """
     dependency = [f"--dependency=afterany:{':'.join(after)}"] if after else []
-    done = _ask("sbatch", "--parsable", *dependency, str(script))
+    done = ask("sbatch", "--parsable", *dependency, str(script))
     if done.returncode != 0:
-        words = _words(done.stderr)
-        if _no_answer(words):
-            raise SlurmSilent(f"sbatch: {words}")
-        raise JobRefused(script, words)
+        complaint = words(done.stderr)
+        if _no_answer(complaint):
+            raise SlurmSilent(f"sbatch: {complaint}")
+        raise JobRefused(script, complaint)
     return done.stdout.strip().splitlines()[-1].partition(";")[0]
 
 
@@ -117,53 +119,48 @@ def cancel(ids: Collection[str]) -> None:
     """Cancel jobs; those that have ended already do not matter. Raises SlurmSilent when the controller does not answer."""
     if not ids:
         return
-    done = _ask("scancel", *sorted(ids))
-    if done.returncode != 0 and _no_answer(words := _words(done.stderr)):
-        raise SlurmSilent(f"scancel: {words}")
+    done = ask("scancel", *sorted(ids))
+    if done.returncode != 0 and _no_answer(complaint := words(done.stderr)):
+        raise SlurmSilent(f"scancel: {complaint}")
 
 
 def dead_nodes(names: Collection[str]) -> list[str]:
     """Those of the nodes that Slurm calls down; none when it does not say."""
     try:
-        done = _ask("sinfo", "-h", "-N", "-n", ",".join(names), "-o", "%N %t")
+        done = ask("sinfo", "-h", "-N", "-n", ",".join(names), "-o", "%N %t")
     except HarnessError:
         return []
     rows = [line.split() for line in done.stdout.splitlines()]
     return sorted({row[0] for row in rows if len(row) == 2 and row[1].startswith(("down", "fail"))})
 
 
-def asked_about(target: Site) -> Site:
-    """``target`` with what its profile leaves open and Slurm, where it is at hand, knows of the partition's smallest node:
+def asked_about(site: Site) -> Site:
+    """``site`` with what its profile leaves open and Slurm, where it is at hand, knows of the partition's smallest node:
     physical cores, and the longest time limit in seconds.
     """
-    if (target.cores_per_node and target.time_limit_s) or not shutil.which("sinfo"):
-        return target
-    try:
-        done = _ask("sinfo", "-h", *_partition(target), "-o", "%X %Y %l")
-    except SlurmSilent:
-        return target
-    rows = re.findall(r"^(\d+)\+? (\d+)\+? (\S+)$", done.stdout, re.MULTILINE)
+    if site.cores_per_node and site.time_limit_s:
+        return site
+    rows = re.findall(r"^(\d+)\+? (\d+)\+? (\S+)$", _of_partition(site, "%X %Y %l"), re.MULTILINE)
     cores = min((int(sockets) * int(per_socket) for sockets, per_socket, _ in rows), default=None)
     limit_s = max((limit for _, _, text in rows if (limit := _limit_s(text))), default=None)
-    return replace(target, cores_per_node=target.cores_per_node or cores, time_limit_s=target.time_limit_s or limit_s)
+    return replace(site, cores_per_node=site.cores_per_node or cores, time_limit_s=site.time_limit_s or limit_s)
 
 
-def nodes(target: Site) -> int | None:
-    """How many nodes the partition of ``target`` has, in whatever state; None if Slurm is not at hand or does not say."""
-    if not shutil.which("sinfo"):
-        return None
-    try:
-        done = _ask("sinfo", "-h", *_partition(target), "-o", "%D")
-    except SlurmSilent:
-        return None
-    counts = [int(line) for line in done.stdout.split() if line.isdigit()]
+def nodes(site: Site) -> int | None:
+    """How many nodes the partition of ``site`` has, in whatever state; None if Slurm is not at hand or does not say."""
+    counts = [int(line) for line in _of_partition(site, "%D").split() if line.isdigit()]
     return sum(counts) if counts else None
 
 
-def _partition(target: Site) -> list[str]:
-    """The options that say which partition a site's jobs go to."""
-    wanted = [option for option in target.access if option.startswith(("--partition", "-p"))]
-    return [word for option in wanted for word in shlex.split(option)]
+def _of_partition(site: Site, form: str) -> str:
+    """What sinfo says of the partition that a site's jobs go to; nothing if Slurm is not at hand or does not answer."""
+    if not shutil.which("sinfo"):
+        return ""
+    partition = [option for option in site.access if option.startswith(("--partition", "-p"))]
+    try:
+        return ask("sinfo", "-h", *(word for option in partition for word in shlex.split(option)), "-o", form).stdout
+    except SlurmSilent:
+        return ""
 
 
 def _limit_s(text: str) -> float | None:
@@ -176,9 +173,9 @@ def _limit_s(text: str) -> float | None:
 
 
 def _queue(*whose: str) -> dict[str, JobState]:
-    done = _ask("squeue", *whose, "-h", "--states=all", "-o", "%i|%T|%r|%N|%S")
+    done = ask("squeue", *whose, "-h", "--states=all", "-o", "%i|%T|%r|%N|%S")
     if done.returncode != 0 and "Invalid job id" not in done.stderr:
-        raise SlurmSilent(f"squeue: {_words(done.stderr)}")
+        raise SlurmSilent(f"squeue: {words(done.stderr)}")
     return {state.id: state for state in map(_from_queue, done.stdout.splitlines()) if state}
 
 
@@ -193,7 +190,7 @@ def _from_queue(line: str) -> JobState | None:
 def _accounted(ids: Sequence[str]) -> dict[str, JobState]:
     if not shutil.which("sacct"):
         return {}
-    done = _ask("sacct", "-n", "-P", "-X", "-D", "-j", ",".join(ids), "-o", "JobID,State,Reason,NodeList")
+    done = ask("sacct", "-n", "-P", "-X", "-D", "-j", ",".join(ids), "-o", "JobID,State,Reason,NodeList")
     if done.returncode != 0:
         return {}  # this site keeps no accounts
     found = {}
@@ -208,9 +205,10 @@ def _none(reason: str) -> str:
     return "" if reason in ("None", "(null)", "") else reason
 
 
-def _ask(*argv: str) -> subprocess.CompletedProcess[str]:
+def ask(*argv: str, text: str = "") -> subprocess.CompletedProcess[str]:
+    """Run a command of Slurm's, with ``text`` to read. Raises SlurmSilent, InvalidInput if it is not on PATH."""
     try:
-        return subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=ANSWER_S)
+        return subprocess.run(argv, input=text, capture_output=True, text=True, timeout=ANSWER_S)
     except FileNotFoundError:
         raise InvalidInput(
             f"{argv[0]} is not on PATH: run this where Slurm is, or use --dry-run to see the job script"
@@ -219,11 +217,11 @@ def _ask(*argv: str) -> subprocess.CompletedProcess[str]:
         raise SlurmSilent(f"{argv[0]}: no answer in {ANSWER_S} s") from None
 
 
-def _words(stderr: str) -> str:
-    """Slurm's complaint in one line."""
-    lines = [re.sub(r"^(sbatch|squeue|scancel|sinfo): (error: )?", "", line) for line in stderr.strip().splitlines()]
-    return "; ".join(dict.fromkeys(line for line in lines if line)) or "no reason given"
+def words(stderr: str) -> str:
+    """Slurm's complaint in one line, without the names of those who passed it on."""
+    lines = [PASSED_ON.sub("", line.strip()) for line in stderr.splitlines()]
+    return "; ".join(dict.fromkeys(line for line in lines if line and not HELP.match(line))) or "no reason given"
 
 
-def _no_answer(words: str) -> bool:
-    return bool(re.search(r"[Uu]nable to contact slurm|timed? ?out|Connection refused|Socket timed out", words))
+def _no_answer(complaint: str) -> bool:
+    return bool(re.search(r"[Uu]nable to contact slurm|timed? ?out|Connection refused|Socket timed out", complaint))

@@ -6,18 +6,15 @@ import re
 import shlex
 import shutil
 import socket
-import subprocess
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
+from harness.errors import HarnessError
+from harness.launch import slurm
 from harness.sites.file import Mistake, Partition, SiteFile, System, listed
 
-ANSWERS_WITHIN_S = 60
 SCRIPT = "#!/bin/sh\ntrue\n"
 TEST = ("sbatch", "--test-only", "--job-name=harness-site-check", "--nodes=1", "--time=1", "--output=/dev/null")
-PREFIX = re.compile(r"^(?:sbatch|srun|allocation failure|error|fatal): ")
-HELP = re.compile(r"^Try .*--help")
 PLUGIN = re.compile(r"^\s*(?:srun: )?(\w+)\s*$", re.ASCII | re.MULTILINE)
 VERSIONED = re.compile(r"versions available:\s*(.+)$", re.MULTILINE)
 
@@ -50,7 +47,8 @@ def _trial(file: SiteFile, field: str, system: System, partition: Partition, off
         return Trial(name, "not tried against Slurm: this host is not one of its hostnames")
     if silence := _no_controller():
         return Trial(name, f"not tried against Slurm, whose controller does not answer: {silence}")
-    refusal = _submission_refused(partition)
+    access = [word for option in partition.access for word in shlex.split(option)]
+    refusal = _complaint(*TEST, *access, text=SCRIPT)
     mistakes = []
     if refusal:
         options = " ".join(partition.access) or "a job without options"
@@ -69,46 +67,25 @@ def _is_here(system: System) -> bool:
 @cache
 def _no_controller() -> str:
     """Why Slurm's controller does not answer; nothing if it does. What it refuses is only then the profile's fault."""
-    done = _asked(("sinfo", "--noheader", "--format=%P"))
-    if isinstance(done, str):
-        return done
-    return _said(done.stderr)[-1] if done.returncode else ""
+    return _complaint("sinfo", "--noheader", "--format=%P")
 
 
-def _submission_refused(partition: Partition) -> str:
-    """Why Slurm would refuse a job of one node and a minute; nothing if it would not."""
-    options = [word for option in partition.access for word in shlex.split(option)]
-    done = _asked((*TEST, *options), SCRIPT)
-    if isinstance(done, str):
-        return done
-    return "; ".join(_said(done.stderr)) if done.returncode else ""
+def _complaint(*argv: str, text: str = "") -> str:
+    """What a command of Slurm's has to complain of; nothing if it ends well."""
+    try:
+        done = slurm.ask(*argv, text=text)
+    except HarnessError as error:
+        return str(error)
+    return slurm.words(done.stderr) if done.returncode else ""
 
 
 @cache
 def _mpi_plugins() -> list[str]:
     """The values that srun knows for --mpi; none if it does not say."""
-    done = _asked(("srun", "--mpi=list"))
-    if isinstance(done, str) or done.returncode:
+    try:
+        done = slurm.ask("srun", "--mpi=list")
+    except HarnessError:
         return []
-    said = done.stdout + done.stderr  # older versions write to stderr
+    said = "" if done.returncode else done.stdout + done.stderr  # older versions write to stderr
     versions = [word for line in VERSIONED.findall(said) for word in re.split(r"[,\s]+", line.strip())]
     return list(dict.fromkeys([*PLUGIN.findall(said), *versions]))
-
-
-def _asked(argv: Sequence[str], text: str = "") -> subprocess.CompletedProcess[str] | str:
-    try:
-        return subprocess.run(argv, input=text, capture_output=True, text=True, timeout=ANSWERS_WITHIN_S, check=False)
-    except subprocess.TimeoutExpired:
-        return f"{argv[0]} did not answer within {ANSWERS_WITHIN_S} s"
-    except OSError as error:
-        return f"{argv[0]}: {error.strerror}"
-
-
-def _said(text: str) -> list[str]:
-    """The lines of an error message, without the names of those who passed it on. Never empty."""
-    lines = []
-    for line in text.splitlines():
-        while (shorter := PREFIX.sub("", line.strip())) != line:
-            line = shorter
-        lines.append(line)
-    return list(dict.fromkeys(line for line in lines if line and not HELP.match(line))) or ["no reason given"]
