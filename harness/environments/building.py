@@ -103,7 +103,7 @@ def _fill(
     """Make the virtual environment in its final place (it cannot be moved later) and mark it complete."""
     began = time.monotonic()
     content = key(spec)  # now: the hook's source may be edited while the compiler runs
-    environ = isolated(os.environ) | {"PYTHONUNBUFFERED": "1", "PIP_USER": "0"} | dict(spec.build_env)
+    environ = isolated(os.environ) | {"PYTHONUNBUFFERED": "1", "PIP_USER": "0"}
     inside = folder / "bin" / "python"
 
     def run(*argv: str | Path, env: Mapping[str, str] | None = None) -> None:

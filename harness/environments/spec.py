@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -13,7 +13,7 @@ Variant = Literal["cpu", "cuda"]
 
 
 class RunCommand(Protocol):
-    """Runs a command of a build, with ``env`` added to the build's environment variables.
+    """Runs a command of a build, with ``env`` added to the environment variables.
 
     Its output goes to the log, its failure raises ``BuildFailed``, and Ctrl-C ends all its processes.
     """
@@ -38,7 +38,6 @@ class EnvironmentSpec:
     requirements: Path
     imports: tuple[str, ...]
     python: str | None = None
-    build_env: Mapping[str, str] = field(default_factory=dict)
     post_build: Callable[[Path, RunCommand], str | None] | None = None
     tools: tuple[str, ...] = ()
     framework: str | None = None

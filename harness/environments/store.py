@@ -94,7 +94,7 @@ def lacking(spec: EnvironmentSpec) -> list[str]:
 
 def lacking_tools(spec: EnvironmentSpec) -> list[str]:
     """The programs that building the environment takes and that are not on PATH."""
-    return [tool for tool in spec.tools if not shutil.which(tool, path=spec.build_env.get("PATH"))]
+    return [tool for tool in spec.tools if not shutil.which(tool)]
 
 
 def key(spec: EnvironmentSpec) -> str:
@@ -105,7 +105,7 @@ def key(spec: EnvironmentSpec) -> str:
     hook = spec.post_build and [spec.post_build.__name__, inspect.getsource(sys.modules[spec.post_build.__module__])]
     version = spec.python or platform.python_version()
     content = [RECIPE, sys.platform, platform.machine(), version, _lines(spec.requirements)]
-    content += [sorted(spec.build_env.items()), hook]
+    content += [[], hook]  # the empty list keeps the keys of environments that are built already
     if spec.sources:  # only then, so that environments without any keep the key that they were built with
         content.append([[source.name, _text(source)] for source in spec.sources])
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
