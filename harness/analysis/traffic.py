@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import mean
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -35,9 +35,10 @@ def of_workers(repeats: Sequence[Repeat], steps: int) -> WorkerTraffic | None:
     seen = [rank.network for repeat in repeats for rank in repeat.ranks if rank.network]
     if not seen:
         return None
-    interfaces = {interface for one in seen for interface in one.interfaces}
     return WorkerTraffic(
-        mean(one.sent for one in seen) / steps, mean(one.received for one in seen) / steps, tuple(sorted(interfaces))
+        sent=fmean(network.sent for network in seen) / steps,
+        received=fmean(network.received for network in seen) / steps,
+        interfaces=tuple(sorted({interface for network in seen for interface in network.interfaces})),
     )
 
 
@@ -53,8 +54,8 @@ def of_servers(record: Record) -> list[ServerTraffic]:
     return [
         ServerTraffic(
             ps=server["ps"],
-            sent=mean(servers[server["ps"]][0] for servers in counted) / steps,
-            received=mean(servers[server["ps"]][1] for servers in counted) / steps,
+            sent=fmean(servers[server["ps"]][0] for servers in counted) / steps,
+            received=fmean(servers[server["ps"]][1] for servers in counted) / steps,
             planned=server["bytes"] * workers,
         )
         for server in record.plan["details"]["servers"]

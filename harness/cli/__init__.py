@@ -90,6 +90,7 @@ COMMANDS = {
         "verdict": ("answers.verdict", "Say whether MPI-based toolkits scale better than servers"),
         "report": ("reports.report", "Write results as one interactive page, or as figures"),
         "export": ("exports.export_", "Write results for other tools"),
+        "check": ("check.check", "Verify records in full"),
     },
     "Comparing with before": {
         "compare": ("regressions.compare", "Say whether anything in NEW is slower than in OLD"),

@@ -14,7 +14,7 @@ from harness.core.progress import ProgressLine
 from harness.errors import InvalidInput, RunFailed
 
 if TYPE_CHECKING:
-    from harness.records.measurement import AnyRecord
+    from harness.records.record import AnyRecord
 
 RESULTS = click.argument("sources", nargs=-1, required=True, metavar="RESULTS...")
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="print JSON for scripts")

@@ -12,7 +12,7 @@ from harness.cli.common import RESULTS, not_empty, path_of, reading
 from harness.files import whole_file
 
 if TYPE_CHECKING:
-    from harness.records.measurement import Status
+    from harness.records.record import Status
 
 
 @click.command("export")

@@ -54,7 +54,7 @@ def _train(**given: Any) -> None:
     for record, run in zip(outcome.records, outcome.prepared, strict=False):
         assert isinstance(record, TrainingRecord)
         if record.status == "completed":
-            file = run.run_dir / kind_of(spec).RECORD_FILE
+            file = run.run_dir / kind_of(spec).RECORD.file_name
             click.echo(record.to_json() if given["as_json"] else text.summary(record, file))
         if record.problem:
             error, way = failed(record, run.run_dir), kind_of(spec).continuation(run.run_dir)

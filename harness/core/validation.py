@@ -35,7 +35,7 @@ def mistake(error: ValidationError) -> tuple[str, str]:
     reason = _reason(first["msg"])
     if first["type"] == "string_pattern_mismatch":
         reason = "must be letters, digits, '.', '_' and '-', and not begin with '.'"
-    self_explaining = first["type"] == "value_error" or isinstance(first["input"], dict | list)
+    self_explaining = first["type"] in ("value_error", "json_invalid") or isinstance(first["input"], dict | list)
     return path, reason if self_explaining else f"{reason}, not {first['input']!r}"
 
 

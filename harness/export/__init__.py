@@ -10,7 +10,7 @@ from harness import results
 from harness.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from harness.records.measurement import Status
+    from harness.records.record import Status
 
 Format = Literal["mlperf", "conbench", "csv", "parquet", "json"]
 FORMATS: tuple[Format, ...] = get_args(Format)

@@ -1,6 +1,6 @@
 """Judging a repeat: what must hold for its times to count. Pure: facts in, checks out.
 
-It happens twice: when a repeat has ended, and whenever its record is read.
+It happens when a repeat has ended, and again whenever its record is verified.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Check(Frozen):
     detail: str
 
 
-class Traffic(Frozen):
+class RankTraffic(Frozen):
     """Bytes that a process moved over TCP within the window, and the interfaces that carried them."""
 
     sent: int
@@ -50,7 +50,7 @@ class Rank(Frozen):
     finished_s: float = Field(gt=0)
     window_s: float = Field(gt=0)
     input_wait_s: list[float] = []
-    network: Traffic | None = None
+    network: RankTraffic | None = None
     servers: list[tuple[int, int]] = []
     evidence: dict[str, Any]
 
@@ -78,7 +78,7 @@ class Epoch(Frozen):
     img_per_s: float = Field(gt=0)
 
 
-class Trained(Frozen):
+class TrainedRank(Frozen):
     """What one worker says at the end of a training: how many steps it made in this run, and its evidence."""
 
     rank: int
@@ -107,7 +107,7 @@ def judge(spec: RunSpec, ranks: Sequence[Rank], world_size: int, expected_update
     ]
 
 
-def judge_training(ranks: Sequence[Trained], world_size: int, steps: int, expected_updates: int) -> list[Check]:
+def judge_training(ranks: Sequence[TrainedRank], world_size: int, steps: int, expected_updates: int) -> list[Check]:
     """All checks of a training of ``steps`` steps, as ``judge`` has them of a repeat."""
     made = sorted({rank.steps for rank in ranks})
     return [
@@ -116,7 +116,7 @@ def judge_training(ranks: Sequence[Trained], world_size: int, steps: int, expect
     ]
 
 
-def _alike(ranks: Sequence[Rank] | Sequence[Trained], world_size: int, expected_updates: int) -> list[Check]:
+def _alike(ranks: Sequence[Rank] | Sequence[TrainedRank], world_size: int, expected_updates: int) -> list[Check]:
     """That every rank was there, and that all did the same training."""
     evidence = [rank.evidence for rank in ranks]
     present = sorted(rank.rank for rank in ranks)

@@ -1,24 +1,24 @@
 """The record of a training: every epoch that was measured, and the time to the accuracy that was wanted.
 
-What ``records/measurement.py`` says holds here too: the epochs are the result, what is derived from
-them is checked against them whenever a record is read, and a training that is not ``completed`` has no time to accuracy.
-The file has a name of its own, so that it never gets into a table of img/s.
+What ``records/measurement.py`` says holds here too: the epochs are the result, what is derived from them is checked against
+them, and a training that is not ``completed`` has no time to accuracy. The file has a name of its own, so that it never
+gets into a table of img/s.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
-from pathlib import Path
-from typing import Any, Literal, Self
+from typing import ClassVar, Literal
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import Field
 
 from harness.core.spec import Accuracy, RunSpec, Training
-from harness.files import write_atomically
-from harness.records.checks import Check, Epoch, Frozen, Trained, judge_training
-from harness.records.measurement import Status, planned_devices, read_as
+from harness.core.text import plural
+from harness.records.checks import Check, Epoch, Frozen, TrainedRank, judge_training
+from harness.records.record import AnyRecord, judged_again
 
 FILE_NAME = "training.json"
 LABELS = {"top1": "top-1", "top5": "top-5"}
@@ -55,38 +55,25 @@ class Figures(Frozen):
     img_per_s: float | None = None
 
 
-class TrainingRecord(Figures):
-    """One training. Times of day are ISO 8601 in UTC.
+class TrainingRecord(AnyRecord, Figures):
+    """One training.
 
     ``epochs`` has those before a resumed checkpoint too. ``training_images`` and ``validation_images`` are counts.
     """
 
+    file_name: ClassVar[str] = FILE_NAME
+
     schema_: Literal["harness.training/1"] = Field(alias="schema")
-    id: str
-    status: Status
-    reason: str | None
-    spec: RunSpec
-    plan: dict[str, Any]
     training_images: int
     validation_images: int
-    expected_updates: int
-    ranks: list[Trained]
+    ranks: list[TrainedRank]
     checks: list[Check]
     epochs: list[Epoch]
     resumed: Resumed | None
     checkpoints: list[str]
-    machine: dict[str, Any]
-    software: dict[str, Any]
-    variables: dict[str, str]
-    harness: dict[str, str | None]
-    started: str
-    ended: str
-    site: str | None = None
     job: str | None = None
     restart: int = 0
     nodes: list[str] = Field(default_factory=list)
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, populate_by_name=True)
 
     @property
     def problem(self) -> str | None:
@@ -98,7 +85,7 @@ class TrainingRecord(Figures):
         best = max(self.epochs, key=lambda epoch: getattr(epoch, metric) or 0.0)
         return (
             f"{LABELS[metric]} reached {getattr(best, metric):.4g} (epoch {best.epoch}), "
-            f"not {training.until.value:.4g} in {training.epochs} epoch{'s' * (training.epochs != 1)}"
+            f"not {training.until.value:.4g} in {plural(training.epochs, 'epoch')}"
         )
 
     @property
@@ -106,40 +93,29 @@ class TrainingRecord(Figures):
         """Those that this run has trained."""
         return own_epochs(self.epochs, self.resumed)
 
-    def to_json(self) -> str:
-        """The record in one line."""
-        return self.model_dump_json(by_alias=True)
+    @property
+    def figures(self) -> Figures:
+        return Figures(**{name: getattr(self, name) for name in Figures.model_fields})
 
-    @model_validator(mode="after")
-    def _accuracy_is_earned(self) -> Self:
+    def verify(self) -> None:
+        """Raises ValueError if the record claims what does not follow from what it holds."""
         if self.spec.training is None:
             raise ValueError("the spec is that of a measurement")
         _check_order(self.epochs)
-        if self.status != "completed":
-            if self._figures() != Figures():
-                raise ValueError(f"a training that is {self.status} has no figures")
-            return self
-        if self.reason is not None:
-            raise ValueError("a completed training has no reason for failure")
-        if planned_devices(self.plan) != self.spec.workers:
-            raise ValueError(f"the plan does not drive the {self.spec.workers} devices of the spec")
+        super().verify()
+
+    def has_figures(self) -> bool:
+        return self.figures != Figures()
+
+    def verify_figures(self) -> None:
+        assert self.spec.training
         self._check_epochs(self.spec.training)
         steps = sum(epoch.steps for epoch in self.own_epochs)
-        try:
-            # Not the verdicts that were written down, but what the evidence says.
-            judged = judge_training(self.ranks, self.plan["world_size"], steps, self.expected_updates)
-        except (LookupError, TypeError, ValueError):
-            raise ValueError("the training lacks evidence") from None
-        if [check.name for check in judged] != [check.name for check in self.checks]:
-            raise ValueError("the training does not hold every check")
-        if failed := [check.name for check in [*judged, *self.checks] if not check.passed]:
-            raise ValueError(f"the training does not pass {', '.join(dict.fromkeys(failed))}")
-        if derive(self.spec, self.epochs, self.resumed) != self._figures():
+        # Not the verdicts that were written down, but what the evidence says.
+        again = partial(judge_training, self.ranks, self.plan["world_size"], steps, self.expected_updates)
+        judged_again("the training", self.checks, again)
+        if derive(self.spec, self.epochs, self.resumed) != self.figures:
             raise ValueError("the figures do not follow from the epochs")
-        return self
-
-    def _figures(self) -> Figures:
-        return Figures(**{name: getattr(self, name) for name in Figures.model_fields})
 
     def _check_epochs(self, training: Training) -> None:
         """That the epochs are all that a training of this spec has, and of its size."""
@@ -207,13 +183,3 @@ def derive(spec: RunSpec, epochs: Sequence[Epoch], resumed: Resumed | None) -> F
         best_top5=max((epoch.top5 for epoch in epochs if epoch.top5 is not None), default=None),
         img_per_s=sum(epoch.steps for epoch in own) * spec.global_batch / (epochs[-1].train_s - before_s),
     )
-
-
-def write(record: TrainingRecord, folder: Path) -> Path:
-    """Write ``training.json`` into ``folder``, whole or not at all. Raises OSError (a full disk, say)."""
-    return write_atomically(folder / FILE_NAME, record.model_dump_json(by_alias=True, indent=1) + "\n")
-
-
-def read(path: Path) -> TrainingRecord:
-    """Read and verify a ``training.json``, or that of a folder. Raises InvalidInput with one line."""
-    return read_as(TrainingRecord, path / FILE_NAME if path.is_dir() else path)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from harness import environments
 from harness.files import whole_file
 from harness.records import measurement
+from harness.records.record import search
 from harness.results.columns import COLUMNS, as_backends_say, frame
 from harness.results.rows import row
 
@@ -43,7 +44,7 @@ def rows(root: Path, progress: Progress = lambda done, of: None) -> pandas.DataF
     """
     import pandas
 
-    files = sorted(measurement.search(root))
+    files = sorted(search(root, (measurement.FILE_NAME,)))
     state = pandas.DataFrame(files, columns=STATE).astype({"source": "str", "size": "int64", "mtime_ns": "int64"})
     kept = _read(root)
     if kept is not None:

@@ -17,6 +17,7 @@ _LABELS = {"tensorflow": "TensorFlow", "torch": "PyTorch", "caffe2": "Caffe2"}
 _BROUGHT_BY = {"caffe2": "torch"}  # a framework that is no package of its own, and the package that has it
 # Variables that differ from job to job, and say nothing about the machine.
 _PER_JOB = re.compile(r"SLURM_JOB_ID|PMIX?_\w+")
+_sorted_json = json.JSONEncoder(sort_keys=True).encode  # json.dumps would make a new encoder each time
 
 
 def row(record: Record, source: Path | str) -> dict[str, Any]:
@@ -47,12 +48,12 @@ def row(record: Record, source: Path | str) -> dict[str, Any]:
         "threads": spec.threads,
         "warmup_steps": spec.warmup_steps,
         "steps": spec.steps,
-        "options": json.dumps({key: value for key, value in sorted(spec.options.items()) if key != "ps"}),
+        "options": _sorted_json({key: value for key, value in spec.options.items() if key != "ps"}),
         # Equal texts for equal measurements.
-        "spec": json.dumps(spec.model_dump(exclude=_IRRELEVANT), sort_keys=True),
+        "spec": _sorted_json(spec.model_dump(exclude=_IRRELEVANT)),
         "started": record.started,
         "ended": record.ended,
-        "environment": json.dumps(_environment(record), sort_keys=True),
+        "environment": _sorted_json(_environment(record)),
     }
     if record.derived is None:
         return common

@@ -22,7 +22,7 @@ from harness.results import baselines, cache, published
 if TYPE_CHECKING:
     import pandas
 
-    from harness.records.measurement import Status
+    from harness.records.record import Status
 
 REFERENCE = "reference"
 
@@ -51,19 +51,25 @@ def load(
 def _rows(source: str, progress: cache.Progress) -> pandas.DataFrame:
     if source == REFERENCE or source.startswith(f"{REFERENCE}:"):
         return published.frame(published.select(source.removeprefix(REFERENCE).removeprefix(":")))
+    path = place(source)
+    if path.suffix == ".csv":
+        return published.frame(published.read(path))
+    return cache.rows(path, progress)
+
+
+def place(source: str) -> Path:
+    """The file or folder that a source names. Raises InvalidInput if there is none."""
     path = Path(source)
     try:
         exists = path.exists()
     except OSError as error:  # such as a name that is too long
         raise InvalidInput(f"{source[:60]}…: {error.strerror}") from None
-    if exists and path.suffix == ".csv":
-        return published.frame(published.read(path))
-    folder = path if exists else baselines.find(source)
-    if folder is None:
+    saved = path if exists else baselines.find(source)
+    if saved is None:
         raise InvalidInput(
             f"{source}: no such file or folder, and no baseline of that name (see `harness baseline list`)"
         )
-    return cache.rows(folder, progress)
+    return saved
 
 
 def expanded(frame: pandas.DataFrame) -> pandas.DataFrame:

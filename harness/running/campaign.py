@@ -223,7 +223,7 @@ class Campaign:
         noted = self.notes.points
         ids = {point.id for point in self.points}
         folders = [self.folder / noted[key].runs[-1] for key in ids if key in noted and noted[key].runs]
-        recorded = sum((folder / measure.RECORD_FILE).exists() for folder in folders)
+        recorded = sum((folder / measure.RECORD.file_name).exists() for folder in folders)
         return f"{recorded} of {len(ids)} points  "
 
     def collect(self) -> None:
@@ -385,10 +385,10 @@ def _here(point: PointStatus, folder: Path | None, at_work: bool) -> PointStatus
     """How far a point is that is measured on this machine, in ``folder`` if it was begun."""
     if folder is None:
         return replace(point, reason=point.entry.refused)
-    if not (folder / measure.RECORD_FILE).exists():
+    if not (folder / measure.RECORD.file_name).exists():
         begun = len(list(folder.glob("repeat-*")))
         return replace(point, state="running" if at_work else "unfinished", repeats=begun)
-    record = measure.read(folder)
+    record = measure.RECORD.read(folder)
     reason = (record.reason or "").partition("\n")[0]
     return replace(point, state=record.status, repeats=len(record.repeats), record=record, reason=reason)
 

@@ -23,7 +23,7 @@ from harness.errors import HarnessError, Interrupted, InvalidInput, RunFailed
 from harness.launch import failure, slurm
 from harness.launch.slurm import JobState, SlurmSilent
 from harness.launch.watch import Watch
-from harness.records.measurement import AnyRecord
+from harness.records.record import AnyRecord
 from harness.running.prepare import Prepared
 from harness.running.run import Listener, Run, now
 from harness.running.submit import Submission, known_jobs
@@ -106,7 +106,7 @@ class RunStatus:
 
 def status(runs: Sequence[Run]) -> list[RunStatus]:
     """How far the runs are, with one question to Slurm for all of them. Raises SlurmSilent when it does not answer."""
-    records = {run.folder: run.kind.read(run.folder) for run in runs if run.record_file.exists()}
+    records = {run.folder: run.kind.RECORD.read(run.folder) for run in runs if run.record_file.exists()}
     ids = {run.folder: known_jobs(run.folder) for run in runs if run.folder not in records}
     known = slurm.states({job for jobs in ids.values() for job in jobs})
 

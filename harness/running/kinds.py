@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from harness.core.spec import RunSpec
 from harness.launch.watch import Watch
-from harness.records.measurement import AnyRecord
+from harness.records.record import AnyRecord
 from harness.running import measure, train
 from harness.running.prepare import Prepared
 from harness.worker.agent.seating import Hosts
@@ -20,8 +20,11 @@ from harness.worker.agent.seating import Hosts
 class Kind(Protocol):
     """What a module has to define to be a kind of work."""
 
-    RECORD_FILE: str  # what its record is called in the run directory
     UNIT: str  # what its progress is counted in
+
+    @property
+    def RECORD(self) -> type[AnyRecord]:
+        """The model of its record."""
 
     def wanted(self, spec: RunSpec) -> bool:
         """Whether ``spec`` asks for this kind of work."""
@@ -51,12 +54,6 @@ class Kind(Protocol):
 
     def record(self, prepared: Prepared, judged: list[Any], complete: bool, facts: dict[str, Any]) -> AnyRecord:
         """The record of what was judged; with its figures if it is ``complete``. ``facts`` are fields of every record."""
-
-    def write(self, record: Any, folder: Path) -> Path:
-        """Write its record into the run directory. Raises OSError."""
-
-    def read(self, path: Path) -> AnyRecord:
-        """The record in a run directory. Raises InvalidInput."""
 
     def outcome(self, record: Any) -> str:
         """What a record has found, in a few words; nothing if that is nothing."""

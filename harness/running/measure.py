@@ -21,10 +21,8 @@ from harness.worker.inputs.errors import DataError
 if TYPE_CHECKING:
     from harness.worker.inputs import index
 
-RECORD_FILE = measurement.FILE_NAME
+RECORD = Record
 UNIT = "repeats"
-read = measurement.read
-write = measurement.write
 
 
 def wanted(spec: RunSpec) -> bool:

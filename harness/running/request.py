@@ -16,7 +16,7 @@ from typing import Any
 from harness.core.contenders import Contender
 from harness.core.spec import RunSpec
 from harness.errors import Interrupted
-from harness.records.measurement import AnyRecord
+from harness.records.record import AnyRecord
 from harness.running import collect, submit
 from harness.running.prepare import Place, Prepared
 from harness.running.run import Listener, Run, checked, execute

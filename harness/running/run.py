@@ -17,7 +17,7 @@ from harness.files import write_atomically
 from harness.launch import local, ssh
 from harness.launch.slurm import JobState, SlurmSilent
 from harness.launch.watch import Progress, Watch
-from harness.records.measurement import AnyRecord
+from harness.records.record import AnyRecord
 from harness.running.evidence import surroundings
 from harness.running.kinds import Kind, kind_of
 from harness.running.prepare import Prepared
@@ -54,7 +54,7 @@ class Run:
 
     @property
     def record_file(self) -> Path:
-        return self.folder / self.kind.RECORD_FILE
+        return self.folder / self.kind.RECORD.file_name
 
     def begin(self) -> None:
         """Write the run directory. Raises InvalidInput or RunFailed; then no run directory is left."""
@@ -120,7 +120,7 @@ class Run:
         }
         record = self.kind.record(self.prepared, self.judged, error is None, facts)
         try:
-            self.kind.write(record, self.folder)
+            record.write(self.folder)
         except OSError as problem:
             raise self._cannot_write(problem, error) from None
         return record

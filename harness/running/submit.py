@@ -29,7 +29,7 @@ class Submission:
 
     site: str
     started: str
-    record: str = measure.RECORD_FILE
+    record: str = measure.RECORD.file_name
     jobs: list[tuple[str, list[int]]] = field(default_factory=list)
 
     def write(self, folder: Path) -> None:
@@ -114,7 +114,7 @@ def begin(runs: Sequence[Run]) -> None:
     for number, run in enumerate(runs):
         try:
             run.begin()
-            Submission(run.site or "", run.started, run.kind.RECORD_FILE).write(run.folder)
+            Submission(run.site or "", run.started, run.kind.RECORD.file_name).write(run.folder)
         except BaseException:
             for begun in runs[: number + 1]:
                 shutil.rmtree(begun.folder, ignore_errors=True)

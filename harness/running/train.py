@@ -16,8 +16,7 @@ from harness.core.text import duration, plural
 from harness.errors import InvalidInput
 from harness.files import write_atomically
 from harness.launch.watch import Followed, Watch
-from harness.records import training as training_record
-from harness.records.checks import Check, Epoch, Trained, judge_training
+from harness.records.checks import Check, Epoch, TrainedRank, judge_training
 from harness.records.training import LABELS, Figures, Resumed, TrainingRecord, derive, meets
 from harness.running import measure
 from harness.running.evidence import allotted, content, reported
@@ -30,10 +29,8 @@ from harness.worker.sgd import Sgd
 if TYPE_CHECKING:
     from harness.worker.inputs import index
 
-RECORD_FILE = training_record.FILE_NAME
+RECORD = TrainingRecord
 UNIT = "epochs"
-read = training_record.read
-write = training_record.write
 EARLIER = "earlier-epochs.json"  # those before the checkpoint, which may be gone when the record is made
 Epochs = TypeAdapter(list[Epoch])
 
@@ -50,7 +47,7 @@ class Inputs(NamedTuple):
 class Judged:
     """What the workers of a training say at its end."""
 
-    ranks: list[Trained]
+    ranks: list[TrainedRank]
     checks: list[Check]
     hosts: Hosts | None
 
@@ -104,10 +101,10 @@ def judge(prepared: Prepared, number: int, watch: Watch, started: str, ended: st
     return Judged(ranks, judge_training(ranks, prepared.plan.world_size, steps, updates), hosts)
 
 
-def _trained(worker: Followed) -> Trained:
+def _trained(worker: Followed) -> TrainedRank:
     started, trained, evidence, _ = reported(worker, "started", "trained", "evidence", "closed")
     evidence.pop("losses", None)
-    return Trained(rank=worker.process.rank, host=started["host"], steps=trained["steps"], evidence=evidence)
+    return TrainedRank(rank=worker.process.rank, host=started["host"], steps=trained["steps"], evidence=evidence)
 
 
 def record(prepared: Prepared, judged: list[Judged], complete: bool, facts: dict[str, Any]) -> TrainingRecord:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
@@ -10,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from harness.cli.check import problem
 from harness.errors import InvalidInput
 from harness.records import measurement
+from harness.records.record import sealed
 from tests.faults.running import Run
 
 Json = dict[str, Any]
@@ -87,6 +90,18 @@ def test_an_edited_record_is_refused_in_one_line(completed: Json, tmp_path: Path
     with pytest.raises(InvalidInput, match=r"record\.json: not a valid record: .") as refused:
         read(tmp_path, edited)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("edit", EDITS.values(), ids=EDITS.keys())
+def test_an_edited_record_that_somebody_has_sealed_again_is_found_by_check(
+    completed: Json, tmp_path: Path, edit: Edit
+) -> None:
+    edited = deepcopy(completed)
+    del edited["seal"]
+    edit(edited)
+    file = tmp_path / "record.json"
+    file.write_bytes(sealed(json.dumps(edited).removesuffix("}").encode()))
+    assert re.fullmatch(r".*record\.json: not a valid record: .+", problem(str(file)))
 
 
 FAILURES: dict[str, Edit] = {

@@ -8,8 +8,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from harness.records import measurement as records
-from harness.records.measurement import Record
+from harness.records.measurement import FILE_NAME, Record
+from harness.records.record import sealed
 from tests import made
 
 SETUPS: tuple[tuple[str, int, dict[str, Any]], ...] = (
@@ -23,11 +23,21 @@ SETUPS: tuple[tuple[str, int, dict[str, Any]], ...] = (
 )
 
 
-def save(folder: Path, count: int, *, steps: int = 1, repeats: int = 2, speeds: int = 20, prefix: str = "run") -> Path:
+def save(
+    folder: Path,
+    count: int,
+    *,
+    steps: int = 1,
+    repeats: int = 2,
+    speeds: int = 20,
+    prefix: str = "run",
+    seals: bool = True,
+) -> Path:
     """Write ``count`` records below ``folder``, which is returned: setups in turn, a run every 10 minutes.
 
     There are ``speeds`` different throughputs of each setup, by chance. A record is made, and checked, once for each;
-    all its copies are valid, too, as no figure is changed. Ids begin with ``prefix``.
+    all its copies are valid, too, as no figure is changed. Ids begin with ``prefix``. Without ``seals`` they are like the
+    records that were written before there were seals.
     """
     texts = [_template(setup, speed, steps, repeats) for speed in range(speeds) for setup in SETUPS]
     folder.mkdir(parents=True, exist_ok=True)
@@ -40,7 +50,7 @@ def save(folder: Path, count: int, *, steps: int = 1, repeats: int = 2, speeds: 
         run = folder / f"{number // 1000:03}" / name
         run.mkdir(parents=True)
         text = f"{before}{name}{between}{started.isoformat(timespec='milliseconds')}{after}"
-        (run / records.FILE_NAME).write_text(text)
+        (run / FILE_NAME).write_bytes(sealed(text.encode()) if seals else text.encode() + b"}")
     return folder
 
 
@@ -51,6 +61,6 @@ def _template(setup: tuple[str, int, dict[str, Any]], speed: int, steps: int, re
     record: Record = made.record(backend, nodes, images, steps=steps, **options)
     fields = record.model_dump(by_alias=True) | {"id": "«id»", "started": "«started»"}
     # The id comes first in what is written, the start near the end.
-    before, rest = json.dumps(fields).replace("\\u00ab", "«").replace("\\u00bb", "»").split("«id»")
+    before, rest = json.dumps(fields).removesuffix("}").replace("\\u00ab", "«").replace("\\u00bb", "»").split("«id»")
     between, after = rest.split("«started»")
     return before, between, after

@@ -15,7 +15,6 @@ from harness import results
 from harness.core.backend import backend
 from harness.core.spec import OTHER_TRAINING
 from harness.errors import InvalidInput
-from harness.records import measurement
 from harness.results import cache as kept_rows
 from harness.results import columns
 from tests import made
@@ -80,7 +79,7 @@ def test_a_record_that_is_gone_has_no_row(runs: Path) -> None:
 def test_a_record_that_was_replaced_is_read_again(runs: Path) -> None:
     frame, _ = rows(runs)
     file = Path(frame["source"].iloc[0])
-    measurement.write(made.record(nodes=1, img_per_s=(50.0, 50.0)), file.parent)
+    made.record(nodes=1, img_per_s=(50.0, 50.0)).write(file.parent)
     again, read = rows(runs)
     assert (again["img_per_s"].iloc[0], read) == (50.0, 1)
     assert again["img_per_s"].iloc[1:].tolist() == frame["img_per_s"].iloc[1:].tolist()
@@ -121,13 +120,13 @@ def test_a_changed_record_does_not_keep_its_old_row_when_reading_stops_before_it
     frame, _ = rows(runs)
     files = [Path(file) for file in frame["source"]]
     good = files[2].read_text()
-    measurement.write(made.record(nodes=1, img_per_s=(50.0, 50.0)), files[0].parent)
+    made.record(nodes=1, img_per_s=(50.0, 50.0)).write(files[0].parent)
     files[1].write_text("{}")
     files[2].write_text(good + "\n")
     with pytest.raises(InvalidInput):
         rows(runs)
-    measurement.write(made.record(nodes=2, img_per_s=(60.0, 60.0)), files[1].parent)
-    measurement.write(made.record(nodes=4, img_per_s=(70.0, 70.0)), files[2].parent)
+    made.record(nodes=2, img_per_s=(60.0, 60.0)).write(files[1].parent)
+    made.record(nodes=4, img_per_s=(70.0, 70.0)).write(files[2].parent)
     again, read = rows(runs)
     assert again["img_per_s"].tolist() == [50.0, 60.0, 70.0]
     assert read == 2  # the first was kept

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from harness.analysis.io_overhead import input_wait, io_overhead
-from harness.records import measurement as records
 from harness.records.measurement import Record
 from harness.worker.inputs import page_cache
 from tests.made import record
@@ -84,7 +83,7 @@ def test_without_waits_nothing_is_said_of_them() -> None:
 
 def test_a_records_waits_survive_being_written(tmp_path: Path) -> None:
     made = waiting(record(img_per_s=[80.0], data="/d"), [[0.1, 0.2, 0.3, 0.4]])
-    assert records.read(records.write(made, tmp_path)).repeats[0].ranks[0].input_wait_s == [0.1, 0.2, 0.3, 0.4]
+    assert Record.read(made.write(tmp_path)).repeats[0].ranks[0].input_wait_s == [0.1, 0.2, 0.3, 0.4]
 
 
 # --- the page cache ----------------------------------------------------------------------------------------------------

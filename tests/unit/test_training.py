@@ -16,8 +16,7 @@ from harness import models
 from harness.core.spec import RunSpec, Training, usual_decays
 from harness.core.validation import checked
 from harness.errors import InvalidInput
-from harness.records import training as training_record
-from harness.records.checks import Epoch, Trained, judge_training
+from harness.records.checks import Epoch, TrainedRank, judge_training
 from harness.records.training import Resumed, TrainingRecord, derive
 from harness.running.study import StudyPoint
 from harness.running.train import earlier, find_checkpoint, validation_images
@@ -63,7 +62,7 @@ def record(wanted: RunSpec, epochs: list[Epoch], resumed: Resumed | None = None)
     """A completed training; its own epochs are those after the checkpoint."""
     steps = STEPS * (len(epochs) - (resumed.epochs if resumed else 0))
     evidence = {"digest": "d", "finite": True, "changed": True, "loss": 0.5, "updates": steps, "world_size": WORKERS}
-    ranks = [Trained(rank=rank, host=f"nid{rank}", steps=steps, evidence=evidence) for rank in range(WORKERS)]
+    ranks = [TrainedRank(rank=rank, host=f"nid{rank}", steps=steps, evidence=evidence) for rank in range(WORKERS)]
     workers = [{"role": "worker", "devices": 1, "rank": rank} for rank in range(WORKERS)]
     return TrainingRecord(
         schema="harness.training/1",
@@ -216,8 +215,8 @@ def test_time_to_accuracy_is_that_of_the_first_epoch_with_the_accuracy(tmp_path:
     assert made.reached and made.problem is None
     assert (made.reached.epoch, made.reached.steps, made.reached.time_s, made.reached.train_s) == (2, 8, 6.0, 4.0)
     assert (made.time_to_accuracy_s, made.best_top1, made.img_per_s) == (6.0, 0.75, 64.0)
-    training_record.write(made, tmp_path)
-    assert training_record.read(tmp_path) == made
+    made.write(tmp_path)
+    assert TrainingRecord.read(tmp_path) == made
 
 
 def test_a_training_that_stays_below_says_how_far_it_came() -> None:
@@ -274,7 +273,7 @@ def test_a_record_that_was_tampered_with_is_refused(
     changed = copy.deepcopy(document)
     change(changed)
     assert changed != document
-    file = tmp_path / training_record.FILE_NAME
+    file = tmp_path / TrainingRecord.file_name
     file.write_text(json.dumps(changed))
     with pytest.raises(InvalidInput, match=complaint):
-        training_record.read(file)
+        TrainingRecord.read(file)

@@ -9,7 +9,7 @@ from harness.core.progress import ProgressLine
 from harness.core.spec import RunSpec
 from harness.launch.slurm import JobState, SlurmSilent
 from harness.launch.watch import PHASES, Progress
-from harness.records.measurement import AnyRecord
+from harness.records.record import AnyRecord
 from harness.report.text import training
 from harness.running.kinds import kind_of
 from harness.running.run import Listener, Run

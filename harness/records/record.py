@@ -1,0 +1,181 @@
+"""What the records of all kinds of work have in common: who, what, when and where; being verified, sealed, written, read.
+
+A record is verified when it is made, and sealed when it is written: its last line has the SHA-256 of all that stands before
+it. Whoever reads it believes the seal, which costs a tenth of verifying the record again. A record whose seal does not fit,
+because somebody has edited it, or that has none, because it is older than seals, is verified again; and so is everything by
+`harness check`, as a seal keeps nobody from computing another one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, ClassVar, Literal, NamedTuple, Self
+
+from pydantic import ConfigDict, Field, ValidationError, ValidationInfo, model_validator
+
+from harness.core.spec import RunSpec
+from harness.core.validation import mistake
+from harness.errors import InvalidInput
+from harness.files import write_atomically
+from harness.records.checks import Check, Frozen
+
+Status = Literal["completed", "failed", "interrupted"]
+
+_SEALED = "the record is as it was when it was verified"  # as the context of Pydantic's validation
+_SEAL = b',\n "seal": "%s"\n}\n'  # follows the text whose digest it holds
+_SEAL_BYTES = len(_SEAL % bytes(64))
+
+
+class AnyRecord(Frozen):
+    """What every record holds. Times are ISO 8601 in UTC. ``seal`` is in files only."""
+
+    file_name: ClassVar[str]
+
+    schema_: str = Field(alias="schema")
+    id: str
+    status: Status
+    reason: str | None
+    spec: RunSpec
+    plan: dict[str, Any]
+    expected_updates: int
+    machine: dict[str, Any]
+    software: dict[str, Any]
+    variables: dict[str, str]
+    harness: dict[str, str | None]
+    started: str
+    ended: str
+    site: str | None = None
+    seal: str | None = Field(None, exclude=True, repr=False)
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    @property
+    def problem(self) -> str | None:
+        """Why a command that wanted this has failed; None if it got what it wanted."""
+        return self.reason
+
+    def to_json(self) -> str:
+        """The record in one line."""
+        return self.model_dump_json(by_alias=True)
+
+    def write(self, folder: Path) -> Path:
+        """Write the record into ``folder``, whole or not at all. Raises OSError (a full disk, say)."""
+        self.verify()
+        content = self.model_dump_json(by_alias=True, indent=1).removesuffix("\n}")
+        return write_atomically(folder / self.file_name, sealed(content.encode()).decode())
+
+    @classmethod
+    def read(cls, path: Path, believing_seals: bool = True) -> Self:
+        """Read one record (its file, or the folder that holds it). Raises InvalidInput with one line.
+
+        It is verified if there is no seal that fits. Without ``believing_seals`` it is in any case, and a seal has to fit.
+        """
+        file = path / cls.file_name if path.is_dir() else path
+        try:
+            data = file.read_bytes()
+        except OSError as error:
+            raise InvalidInput(f"{file}: {error.strerror}") from None
+        content = data[:-_SEAL_BYTES]
+        fits = data == sealed(content)
+        try:
+            if believing_seals and fits:
+                return cls.model_validate_json(content + b"\n}", context=_SEALED)
+            record = cls.model_validate_json(data)
+        except ValidationError as error:
+            reason = ": ".join(part for part in mistake(error) if part)
+            raise InvalidInput(f"{file}: not a valid record: {reason}") from None
+        if record.seal and not fits and not believing_seals:
+            raise InvalidInput(
+                f"{file}: not a valid record: it has changed since it was written: its seal does not fit"
+            )
+        return record
+
+    @model_validator(mode="after")
+    def _verified(self, info: ValidationInfo) -> Self:
+        if info.context != _SEALED:
+            self.verify()
+        return self
+
+    def verify(self) -> None:
+        """Raises ValueError if the record claims what does not follow from what it holds."""
+        if self.status != "completed":
+            if self.has_figures():
+                raise ValueError(f"a run that is {self.status} has no figures")
+            return
+        if self.reason is not None:
+            raise ValueError("a completed run has no reason for failure")
+        if planned_devices(self.plan) != self.spec.workers:
+            raise ValueError(f"the plan does not drive the {self.spec.workers} devices of the spec")
+        self.verify_figures()
+
+    def has_figures(self) -> bool:
+        """Whether there is anything that only a completed record may have."""
+        raise NotImplementedError
+
+    def verify_figures(self) -> None:
+        """Raises ValueError if a completed record lacks something, or its figures do not follow from the raw ones."""
+        raise NotImplementedError
+
+
+def sealed(content: bytes) -> bytes:
+    """A record's JSON, given without its last brace, with the seal as its last field."""
+    return content + _SEAL % hashlib.sha256(content).hexdigest().encode()
+
+
+def judged_again(name: str, recorded: Sequence[Check], judge: Callable[[], list[Check]]) -> None:
+    """Raises ValueError unless the evidence passes every check now, and did when it was recorded."""
+    try:
+        judged = judge()
+    except (LookupError, TypeError, ValueError):
+        raise ValueError(f"{name} lacks evidence") from None
+    if [check.name for check in judged] != [check.name for check in recorded]:
+        raise ValueError(f"{name} does not hold every check")
+    if failed := [check.name for check in [*judged, *recorded] if not check.passed]:
+        raise ValueError(f"{name} does not pass {', '.join(dict.fromkeys(failed))}")
+
+
+def planned_devices(plan: dict[str, Any]) -> int | None:
+    """The devices that a plan's workers drive, None for a plan that makes no sense."""
+    try:
+        devices = [process["devices"] for process in plan["processes"] if process["role"] == "worker"]
+        return sum(devices) if len(devices) == plan["world_size"] else None
+    except (LookupError, TypeError):
+        return None
+
+
+class RecordFile(NamedTuple):
+    """A record's file, and what tells whether it has changed since it was read. 100,000 Paths would cost a second."""
+
+    path: str
+    size: int
+    mtime_ns: int
+
+
+def search(path: Path, names: Sequence[str]) -> Iterator[RecordFile]:
+    """The files at or below ``path`` with one of these ``names``, in no particular order.
+
+    Folders below one with a record are a run's own and are not looked at, nor are hidden ones: results of 100,000 runs are
+    found in about a second. Raises InvalidInput for a path that does not exist.
+    """
+    try:
+        if not path.is_dir():
+            status = path.stat()
+            yield RecordFile(str(path), status.st_size, status.st_mtime_ns)
+            return
+    except OSError as error:
+        raise InvalidInput(f"{path}: {error.strerror}") from None
+    folders = [str(path)]
+    while folders:
+        folder = folders.pop()
+        for file in (f"{folder}/{name}" for name in names):
+            with suppress(OSError):
+                status = os.stat(file)  # noqa: PTH116 (a Path costs more than the call)
+                yield RecordFile(file, status.st_size, status.st_mtime_ns)
+                break
+        else:
+            with suppress(OSError), os.scandir(folder) as entries:  # a folder may be gone, or closed to us
+                folders += [entry.path for entry in entries if not entry.name.startswith(".") and entry.is_dir()]

@@ -1,0 +1,153 @@
+"""Seals: what harness has written is believed at once, everything else is verified; `harness check` verifies all of it."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness import results
+from harness.cli.check import problem
+from harness.errors import InvalidInput
+from harness.records import measurement
+from harness.records.record import AnyRecord, sealed, search
+from harness.records.training import TrainingRecord
+from tests import made
+from tests.conftest import Harness
+from tests.unit import many, test_training
+
+
+def edited(file: Path, old: str, new: str) -> Path:
+    text = file.read_text()
+    assert text.count(old) == 1
+    file.write_text(text.replace(old, new))
+    return file
+
+
+def forged(file: Path) -> Path:
+    """The file with a seal that fits what it holds now."""
+    content, _, _ = file.read_bytes().rpartition(b',\n "seal"')
+    file.write_bytes(sealed(content))
+    return file
+
+
+def training() -> TrainingRecord:
+    epochs = [test_training.epoch(number, 0.2 * number) for number in range(1, 4)]
+    return test_training.record(test_training.spec(epochs=3), epochs)
+
+
+@pytest.mark.parametrize("record", [made.record(nodes=2), made.record(status="failed"), training()])
+def test_what_is_written_is_sealed_and_reads_as_it_was(tmp_path: Path, record: AnyRecord) -> None:
+    file = record.write(tmp_path)
+    assert '"seal": ' in file.read_text().splitlines()[-2]
+    assert type(record).read(tmp_path) == type(record).read(file) == record
+    assert problem(str(file)) == ""
+
+
+def test_a_record_with_a_seal_that_fits_is_not_verified_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = made.record()
+    file = record.write(tmp_path)
+    verified = []
+    monkeypatch.setattr(measurement.Record, "verify", lambda self: verified.append(self.id))
+    assert measurement.read(file) == record and not verified
+    problem(str(file))
+    assert verified == [record.id]
+
+
+def test_an_edit_makes_the_seal_void_and_is_refused(tmp_path: Path) -> None:
+    file = edited(made.record().write(tmp_path), '"mean": 100.0', '"mean": 900.0')
+    with pytest.raises(InvalidInput, match="the derived figures do not follow from the raw times"):
+        measurement.read(file)
+    assert measurement.read(forged(file)).derived.img_per_s.mean == 900.0  # the limit of what reading notices
+    assert problem(str(file)) == f"{file}: not a valid record: the derived figures do not follow from the raw times"
+
+
+def test_a_change_that_no_figure_depends_on_is_found_by_check(tmp_path: Path) -> None:
+    file = edited(made.record().write(tmp_path), '"kernel": "5.3.18"', '"kernel": "6.1.0"')
+    assert measurement.read(file).machine["kernel"] == "6.1.0"
+    assert problem(str(file)).endswith("it has changed since it was written: its seal does not fit")
+
+
+def test_figures_of_another_formula_are_refused_whatever_their_seal(tmp_path: Path) -> None:
+    file = forged(edited(made.record().write(tmp_path), '"img_per_s/1: ', '"img_per_s/0: '))
+    with pytest.raises(InvalidInput, match=r"derived\.formula: must be 'img_per_s/1"):
+        measurement.read(file)
+
+
+def test_a_record_that_is_older_than_seals_is_verified_when_it_is_read(tmp_path: Path) -> None:
+    made.save(tmp_path, [made.record()])
+    (file,) = tmp_path.glob("*/record.json")
+    assert "seal" not in file.read_text() and measurement.read(file).derived and problem(str(file)) == ""
+    edited(file, '"mean":100.0', '"mean":900.0')
+    with pytest.raises(InvalidInput, match="the derived figures do not follow"):
+        measurement.read(file)
+
+
+def test_a_record_that_claims_too_much_cannot_be_written(tmp_path: Path) -> None:
+    better = made.record().model_copy(update={"derived": made.record(img_per_s=(900.0,) * 3).derived})
+    with pytest.raises(ValueError, match="do not follow from the raw times"):
+        better.write(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_check_names_every_record_that_cannot_be_believed(harness: Harness, tmp_path: Path) -> None:
+    for number in range(3):
+        (tmp_path / f"runs/{number}").mkdir(parents=True)
+        made.record().write(tmp_path / f"runs/{number}")
+    (tmp_path / "runs/training").mkdir()
+    training().write(tmp_path / "runs/training")
+    fine = harness("check", "runs").succeeded()
+    assert fine.stdout == "4 records: every figure follows from its raw times, and every check passes\n"
+    forged(edited(tmp_path / "runs/1/record.json", '"mean": 100.0', '"mean": 900.0'))
+    edited(tmp_path / "runs/training/training.json", '"best_top1": ', '"best_top1": 0.9, "was": ')
+    harness("table", "runs").succeeded()
+    bad = harness("check", "runs")
+    assert (bad.code, bad.stderr) == (1, "harness: 2 of 4 records cannot be believed\n")
+    first, second = bad.stdout.splitlines()
+    assert first == "runs/1/record.json: not a valid record: the derived figures do not follow from the raw times"
+    assert second.startswith("runs/training/training.json: not a valid record: was: unknown field")
+
+
+@pytest.mark.parametrize(
+    ("source", "complaint"), [("nowhere", "nowhere: no such file or folder"), ("empty", "empty: no record")]
+)
+def test_nothing_to_check_is_a_mistake_of_the_request(
+    harness: Harness, tmp_path: Path, source: str, complaint: str
+) -> None:
+    (tmp_path / "empty").mkdir()
+    refused = harness("check", source)
+    assert refused.code == 2 and refused.stderr.startswith(f"harness: {complaint}")
+
+
+# --- what it is good for --------------------------------------------------------------------------
+
+
+def cpu_s(*acts: Callable[[], object]) -> list[float]:
+    """Seconds of the processor that each takes, in turn; the best of ten, as the machine may be doing other things."""
+    best = [math.inf] * len(acts)
+    for _ in range(10):
+        for number, act in enumerate(acts):
+            started = time.process_time()
+            act()
+            best[number] = min(best[number], time.process_time() - started)
+    return best
+
+
+def test_verifying_takes_three_times_as_long_as_reading_and_ten_times_as_long_as_loading_rows_that_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ratios in one run, with room for a busy machine: on an idle one they are 6 and 20."""
+    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "cache"))
+    folder = many.save(tmp_path / "runs", 1000)
+    files = [Path(file.path) for file in search(folder, ["record.json"])][:200]
+    results.load([folder])
+    verifying_s, reading_s, loading_s = cpu_s(
+        lambda: [measurement.Record.read(file, believing_seals=False) for file in files],
+        lambda: [measurement.read(file) for file in files],
+        lambda: results.load([folder]),
+    )
+    print(f"verifying {verifying_s / reading_s:.1f} × reading, {5 * verifying_s / loading_s:.1f} × loading")
+    assert verifying_s > 3 * reading_s and 5 * verifying_s > 10 * loading_s
