@@ -59,20 +59,6 @@ def dump(module: nn.Module, specification: ModelSpecification) -> Dict[str, np.n
     return {tensor.name: canonical_copy(held) for tensor, held in _pairs(module, specification)}
 
 
-def gradients(module: nn.Module, specification: ModelSpecification) -> Dict[str, np.ndarray]:
-    """Copies of the gradients of all trainable tensors, float32 in canonical layout.
-
-    Raises ``ValueError`` as ``load`` does, and for a tensor that no gradient has reached.
-    """
-    found = {}
-    for tensor, held in _pairs(module, specification):
-        if held.requires_grad:
-            if held.grad is None:
-                raise ValueError(f"{tensor.name}: no gradient")
-            found[tensor.name] = canonical_copy(held.grad)
-    return found
-
-
 def torch_name(name: str) -> str:
     """The name of a tensor within a PyTorch module, from its canonical name."""
     path, last = name.rsplit(".", 1)

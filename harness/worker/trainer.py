@@ -11,7 +11,7 @@ from typing import Any, Dict, List, Mapping, Protocol, Sequence, Tuple, runtime_
 
 import numpy as np
 
-from harness.worker.clock import Clock, HostClock
+from harness.worker.clock import Clock
 from harness.worker.evaluation import Evaluation
 
 
@@ -42,7 +42,7 @@ class Trainer(Protocol):
     What is written out here suits a backend without servers whose steps have ended when ``step`` returns.
     """
 
-    clock: Clock = HostClock()
+    clock: Clock = Clock()
 
     def setup(self) -> None:
         """Join the others, build the model, load the initial weights, open the data."""

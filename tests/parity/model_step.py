@@ -67,15 +67,19 @@ def torch_step(name: str, images: np.ndarray, labels: np.ndarray, values: Arrays
     output = unit[LAYER.name](batch).permute(0, 2, 3, 1)
     output.mul(torch.from_numpy(directions(output.shape))).sum().backward()
 
+    def gradients(of: torch.nn.Module, by: ModelSpecification) -> Arrays:
+        trained = torch_weights.trained(of, by).items()
+        return {tensor: torch_weights.canonical_copy(held.grad) for tensor, held in trained}
+
     canonical = {torch_weights.torch_name(tensor.name): tensor.name for tensor in specification.tensors}
     return {
         "logits": logits.numpy(),
         "loss": loss_of(logits).numpy(),
         "evaluated": evaluated.numpy(),
         "order": np.array([canonical[key] for key, held in module.named_parameters() if held.requires_grad]),
-        **prefixed("gradient", torch_weights.gradients(module, specification)),
+        **prefixed("gradient", gradients(module, specification)),
         **prefixed("moved", {tensor.name: after[tensor.name] for tensor in specification.statistics}),
-        **prefixed("layer", torch_weights.gradients(unit, layer)),
+        **prefixed("layer", gradients(unit, layer)),
     }
 
 

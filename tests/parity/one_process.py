@@ -37,7 +37,8 @@ def torch_gradients(model: str, batches: list[Any]) -> Any:
             nchw = torch.from_numpy(images).permute(0, 3, 1, 2)
             loss = cross_entropy(module(nchw), torch.from_numpy(labels))
             loss.backward()
-            yield float(loss), torch_weights.gradients(module, specification)
+            trained = torch_weights.trained(module, specification).items()
+            yield float(loss), {name: torch_weights.canonical_copy(held.grad) for name, held in trained}
 
     return gradients
 

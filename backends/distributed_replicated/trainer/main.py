@@ -16,43 +16,38 @@ import tensorflow as tf
 
 from harness import models
 from harness.backends.parameter_server.trainer.cluster import (
-    Assignment,
+    FirstValue,
+    Setter,
     new_variable,
     on_server,
     serve,
     token_queues,
 )
-from harness.backends.parameter_server.trainer.pieces import Piece, Pieces
+from harness.backends.parameter_server.trainer.pieces import Piece
 from harness.backends.parameter_server.trainer.tower import device, host
-from harness.backends.parameter_server.trainer.worker import ServerWorker
+from harness.backends.parameter_server.trainer.worker import ServerTrainer
 from harness.models.initial import initial_values
 from harness.worker.frameworks.tensorflow import Tensors
-from harness.worker.job import Job
 
 __all__ = ["create", "serve"]
 
 
-def create(job: Job) -> ServerWorker:
-    return ServerWorker(job, SendAndCopyBack)
-
-
-class SendAndCopyBack:
+class SendAndCopyBack(ServerTrainer):
     """The parameters live on every device, and once more on the servers."""
 
-    def __init__(self, job: Job, pieces: Pieces) -> None:
-        self._job, self._pieces = job, pieces
+    def build_parameters(self) -> List[FirstValue]:
+        job = self._job
         specification = models.specification(job.spec["model"])
         values = initial_values(specification, job.spec["seed"])
-        self.copies: List[Dict[str, Any]] = []
         for number in range(job.devices):
             with tf.device(device(job, number)):
                 copy = {t.name: new_variable(f"device{number}/{t.name}", t.shape) for t in specification.tensors}
-            self.copies.append(copy)
-        self.assignments = [Assignment(copy[name], values[name]) for copy in self.copies for name in copy]
+            self._copies.append(copy)
+        return [(Setter(copy[name]), values[name]) for copy in self._copies for name in copy]
 
     def tensors(self, number: int) -> Tensors:
         """The device's own copies."""
-        return {name: variable.read_value() for name, variable in self.copies[number].items()}
+        return {name: variable.read_value() for name, variable in self._copies[number].items()}
 
     def exchange(self, gradients: Tensors) -> Any:
         """Send the gradients, and assign each variable when its new value has come back."""
@@ -76,6 +71,9 @@ class SendAndCopyBack:
                 fresh[key] = tf.identity(value)
         with tf.device(host(job)):
             whole = self._pieces.whole(fresh)
-        assigned = [copy[name].assign(whole[name], read_value=False) for copy in self.copies for name in copy]
+        assigned = [copy[name].assign(whole[name], read_value=False) for copy in self._copies for name in copy]
         counted = [self._pieces.count_update(applied)] if job.rank == 0 else []
         return tf.group(*assigned, *released, *counted)
+
+
+create = SendAndCopyBack

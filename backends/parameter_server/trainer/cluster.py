@@ -155,29 +155,14 @@ class Setter:
             self.placeholder = v1.placeholder(variable.dtype, variable.shape)
             self.op = variable.assign(self.placeholder, read_value=False)
 
-    @property
-    def elements(self) -> int:
-        """How many numbers the variable holds."""
-        return int(self.variable.shape.num_elements())
 
-
-class Assignment(Setter):
-    """A variable and the NumPy value it starts with."""
-
-    def __init__(self, variable: Any, value: np.ndarray) -> None:
-        super().__init__(variable)
-        self.value = value
+FirstValue = Tuple[Setter, np.ndarray]  # what a variable starts with
 
 
 def set_all(session: Any, values: Sequence[Tuple[Setter, np.ndarray]]) -> None:
     """Give variables values of as many elements."""
     feeds = {setter.placeholder: value.reshape(setter.variable.shape) for setter, value in values}
     session.run([setter.op for setter, _ in values], feeds)
-
-
-def assign_all(session: Any, assignments: List[Assignment]) -> None:
-    """Give variables their first values."""
-    set_all(session, [(assignment, assignment.value) for assignment in assignments])
 
 
 def new_variable(name: str, shape: Any, dtype: tf.DType = tf.float32, initial: str = "zeros") -> Any:

@@ -20,7 +20,7 @@ v1 = tf.compat.v1
 
 
 class ServerLearner(Learner):
-    """The base of trainers with parameter servers. ``_session`` is set once the graph is complete."""
+    """Trains to an accuracy. The trainer sets ``_session`` once the graph is complete."""
 
     _session: Any
 
@@ -99,7 +99,7 @@ class ServerLearner(Learner):
             set_all(self._session, [(setter, values[name]) for name, setter in setters.items() if name in values])
         for (name, begin), setter in self._on_servers.items():
             if name in values:
-                end = begin + setter.elements
+                end = begin + setter.variable.shape.num_elements()
                 set_all(self._session, [(setter, values[name].reshape(-1)[begin:end])])
 
     def _classified(self) -> Iterator[Tuple[np.ndarray, np.ndarray]]:

@@ -17,35 +17,28 @@ from typing import Any, Dict, List
 
 import tensorflow as tf
 
-from harness.backends.parameter_server.trainer.cluster import Assignment, on_server, serve, token_queues
-from harness.backends.parameter_server.trainer.pieces import Piece, Pieces
+from harness.backends.parameter_server.trainer.cluster import FirstValue, on_server, serve, token_queues
+from harness.backends.parameter_server.trainer.pieces import Piece
 from harness.backends.parameter_server.trainer.tower import host
-from harness.backends.parameter_server.trainer.worker import ServerWorker
+from harness.backends.parameter_server.trainer.worker import ServerTrainer
 from harness.worker.frameworks.tensorflow import Tensors
-from harness.worker.job import Job
 
 __all__ = ["create", "serve"]
 
 
-def create(job: Job) -> ServerWorker:
-    return ServerWorker(job, PullAndPush)
-
-
-class PullAndPush:
+class PullAndPush(ServerTrainer):
     """The parameters live on the servers alone."""
 
-    def __init__(self, job: Job, pieces: Pieces) -> None:
-        self._job, self._pieces = job, pieces
-        self.copies: List[Dict[str, Any]] = []
-        self.assignments: List[Assignment] = []
+    def build_parameters(self) -> List[FirstValue]:
         # Read once and to the host: the runtime then moves each variable to this worker once per step, whatever the number
         # of its devices.
-        with tf.device(host(job)):
-            pulled = {key: tf.identity(value) for key, value in pieces.reads().items()}
-            self._pulled = pieces.whole(pulled)
+        with tf.device(host(self._job)):
+            pulled = {key: tf.identity(value) for key, value in self._pieces.reads().items()}
+            self._pulled = self._pieces.whole(pulled)
+        return []
 
     def tensors(self, number: int) -> Tensors:
-        """The pulled values, for every device the same."""
+        """The pulled values, the same for every device."""
         return self._pulled
 
     def exchange(self, gradients: Tensors) -> Any:
@@ -83,6 +76,9 @@ class PullAndPush:
             return after
         queues = token_queues("barrier", list(range(job.world_size)))
         with tf.control_dependencies([after]), on_server(0):
-            given = [queue.enqueue(True) for rank, queue in enumerate(queues) if rank != job.rank]
-        with tf.control_dependencies(given):
+            tokens = [queue.enqueue(True) for rank, queue in enumerate(queues) if rank != job.rank]
+        with tf.control_dependencies(tokens):
             return queues[job.rank].dequeue_many(job.world_size - 1)
+
+
+create = PullAndPush

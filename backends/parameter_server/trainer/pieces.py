@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from harness import models
-from harness.backends.parameter_server.trainer.cluster import Assignment, new_variable, on_server
+from harness.backends.parameter_server.trainer.cluster import FirstValue, Setter, new_variable, on_server
 from harness.backends.parameter_server.trainer.tower import host
 from harness.models.initial import initial_values
 from harness.worker.frameworks.tensorflow import Tensors, descend
@@ -99,11 +99,11 @@ class Pieces:
         with tf.control_dependencies([tf.group(*after)]), on_server(0):
             return self.updates.assign_add(1, read_value=False)
 
-    def initial(self) -> List[Assignment]:
+    def initial(self) -> List[FirstValue]:
         """The one initialisation of all frameworks, cut as the servers hold it. For worker 0."""
         values = initial_values(models.specification(self._job.spec["model"]), self._job.spec["seed"])
         return [
-            Assignment(self.variables[name, begin], values[name].reshape(-1)[begin:end])
+            (Setter(self.variables[name, begin]), values[name].reshape(-1)[begin:end])
             for name, bounds in self._bounds.items()
             for begin, end in bounds
         ]

@@ -7,7 +7,7 @@ from typing import Any, List, Tuple
 import tensorflow as tf
 
 from harness import models
-from harness.backends.parameter_server.trainer.cluster import Assignment, new_variable
+from harness.backends.parameter_server.trainer.cluster import FirstValue, Setter, new_variable
 from harness.worker.frameworks.tensorflow import Tensors, image_files, loss, synthetic
 from harness.worker.job import Job
 
@@ -17,7 +17,7 @@ v1 = tf.compat.v1
 class Tower:
     """Device ``number`` of this worker computes with ``tensors`` (by name): ``loss``, ``gradients`` and ``after`` them.
 
-    ``initialisers`` and ``assignments`` have to be run before the first step. ``waited`` is how long the images were waited
+    ``initialisers`` are run, and ``first_values`` set, before the first step. ``waited`` is how long the images were waited
     for, in seconds (float64 []), None where they are resident. ``statistics`` are the variables of its batch norms' moving
     averages, by name.
     """
@@ -26,7 +26,7 @@ class Tower:
         self._job = job
         specification = models.specification(job.spec["model"])
         self.initialisers: List[Any] = []
-        self.assignments: List[Assignment] = []
+        self.first_values: List[FirstValue] = []
         self.waited: Any = None
         with tf.device(device(job, number)):
             self.statistics = {
@@ -44,20 +44,20 @@ class Tower:
         """One batch, resident on the device: variables, so that no step copies it and no graph pass folds it."""
         images, labels = synthetic(self._job, number)
         held = [
-            Assignment(new_variable(f"device{number}/synthetic/images", images.shape), images),
-            Assignment(new_variable(f"device{number}/synthetic/labels", labels.shape, tf.int64), labels),
+            new_variable(f"device{number}/synthetic/images", images.shape),
+            new_variable(f"device{number}/synthetic/labels", labels.shape, tf.int64),
         ]
-        self.assignments += held
-        return held[0].variable.read_value(), held[1].variable.read_value()
+        self.first_values += [(Setter(variable), value) for variable, value in zip(held, (images, labels))]
+        return held[0].read_value(), held[1].read_value()
 
     def _image_files(self, number: int) -> Tuple[Any, Any]:
         with tf.device(host(self._job)):
             iterator = v1.data.make_initializable_iterator(image_files(self._job, number))
-            asked = tf.timestamp()
-            with tf.control_dependencies([asked]):
+            began = tf.timestamp()
+            with tf.control_dependencies([began]):
                 images, labels = iterator.get_next()
             with tf.control_dependencies([images, labels]):
-                self.waited = tf.timestamp() - asked
+                self.waited = tf.timestamp() - began
         self.initialisers.append(iterator.initializer)
         return images, labels
 

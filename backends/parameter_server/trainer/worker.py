@@ -1,17 +1,17 @@
 """One worker of a backend with parameter servers: a graph, a session with all servers, and the devices of its node.
 
-Between-graph replication on TensorFlow's graph-mode runtime. What the devices compute with, and what becomes of the
-gradients, is the backend's: a ``Strategy``.
+Between-graph replication on TensorFlow's graph-mode runtime. A backend says what the devices compute with, and what becomes
+of the gradients.
 """
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Protocol, Tuple
+from typing import Any, Dict, List, Tuple
 
 import numpy as np
 import tensorflow as tf
 
-from harness.backends.parameter_server.trainer.cluster import Assignment, Gate, assign_all, start_server, worker_session
+from harness.backends.parameter_server.trainer.cluster import FirstValue, Gate, set_all, start_server, worker_session
 from harness.backends.parameter_server.trainer.learning import ServerLearner
 from harness.backends.parameter_server.trainer.pieces import Pieces
 from harness.backends.parameter_server.trainer.tower import Tower, device, sum_on_host
@@ -22,27 +22,29 @@ from harness.worker.trainer import State
 v1 = tf.compat.v1
 
 
-class Strategy(Protocol):
-    """Builds its part of the graph. ``copies`` are variables of this worker that hold parameters, by device."""
+class ServerTrainer(ServerLearner):
+    """The base of trainers with parameter servers. A step has ended, on every device, when ``session.run`` returns.
 
-    copies: List[Dict[str, Any]]
-    assignments: List[Assignment]
+    ``_copies`` are variables of this worker that hold parameters, by device, if it has any.
+    """
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        self._world_size = 0  # what the last barrier counted
+        self._waited: List[float] = []
+        self._copies: List[Dict[str, Any]] = []
+
+    def build_parameters(self) -> List[FirstValue]:
+        """Add to the graph what the devices compute with. Returns the first values of this worker's own variables."""
+        raise NotImplementedError
 
     def tensors(self, number: int) -> Tensors:
         """What device ``number`` computes with, by name: whole tensors, each read once per step."""
+        raise NotImplementedError
 
     def exchange(self, gradients: Tensors) -> Any:
         """The operation that ends when this worker may start its next step. ``gradients``: the sum of its devices'."""
-
-
-class ServerWorker(ServerLearner):
-    """The trainer of one worker. A step has ended, on every device, when ``session.run`` returns."""
-
-    def __init__(self, job: Job, strategy: Callable[[Job, Pieces], Strategy]) -> None:
-        super().__init__(job)
-        self._strategy_of = strategy
-        self._world_size = 0  # what the last barrier counted
-        self._waited: List[float] = []
+        raise NotImplementedError
 
     def setup(self) -> None:
         """Start the server, build the graph, initialise (worker 0: the variables on the servers) and meet the others."""
@@ -51,17 +53,17 @@ class ServerWorker(ServerLearner):
         server = start_server(job)
         with tf.Graph().as_default() as graph:
             v1.set_random_seed(job.spec["seed"])
-            local, assignments = self._build()
+            initialisers, first_values = self._build()
             of_servers = self._pieces.initial() if job.rank == 0 else []
         graph.finalize()
         self._session = worker_session(job, server, graph)
-        self._session.run(local)
-        assign_all(self._session, assignments)
+        self._session.run(initialisers)
+        set_all(self._session, first_values)
         if job.rank == 0:
             self._session.run(
                 [variable.initializer for variable in (self._pieces.updates, *self._pieces.velocities.values())]
             )
-            assign_all(self._session, of_servers)
+            set_all(self._session, of_servers)
         self.barrier()
         self._train = self._session.make_callable([self._loss, self._waits, self._step])
 
@@ -82,7 +84,7 @@ class ServerWorker(ServerLearner):
 
     def state(self) -> State:
         """The parameters as they are on the servers, and the number of updates counted there."""
-        held, copies, updates = self._session.run([self._held, self._copies, self._updates])
+        held, copies, updates = self._session.run([self._held, self._read_copies, self._updates])
         for number, copy in enumerate(copies):
             if differing := [name for name in held if not np.array_equal(copy[name], held[name], equal_nan=True)]:
                 raise RuntimeError(f"device {number} and the parameter servers differ in {', '.join(differing[:3])} …")
@@ -102,21 +104,21 @@ class ServerWorker(ServerLearner):
         """Release the parameter servers."""
         self._gate.leave(self._session)
 
-    def _build(self) -> Tuple[List[Any], List[Assignment]]:
-        """Build the graph. Returns the local initialisers, then the assignments that follow them."""
+    def _build(self) -> Tuple[List[Any], List[FirstValue]]:
+        """Build the graph. Returns this worker's initialisers, then the first values to set after them."""
         job = self._job
         self._pieces = Pieces(job)
-        strategy = self._strategy_of(job, self._pieces)
-        towers = [Tower(job, number, strategy.tensors(number)) for number in range(job.devices)]
-        exchanged = strategy.exchange(sum_on_host(job, towers))
+        first_values = self.build_parameters()
+        towers = [Tower(job, number, self.tensors(number)) for number in range(job.devices)]
+        exchanged = self.exchange(sum_on_host(job, towers))
         self._step = tf.group(exchanged, *[operation for tower in towers for operation in tower.after])
         self._loss = tf.add_n([tower.loss for tower in towers]) / len(towers)
         self._waits = [tower.waited for tower in towers if tower.waited is not None]
         self._held = self._pieces.whole(self._pieces.reads())
         self._updates = self._pieces.updates.read_value()
-        self._copies = [{name: held.read_value() for name, held in copy.items()} for copy in strategy.copies]
+        self._read_copies = [{name: held.read_value() for name, held in copy.items()} for copy in self._copies]
         self._gate = Gate(job)
         if job.training:
-            self._build_learning(self._pieces, towers, strategy.tensors(0), strategy.copies)
+            self._build_learning(self._pieces, towers, self.tensors(0), self._copies)
         initialisers = [initialiser for tower in towers for initialiser in tower.initialisers]
-        return initialisers, strategy.assignments + [held for tower in towers for held in tower.assignments]
+        return initialisers, first_values + [first for tower in towers for first in tower.first_values]

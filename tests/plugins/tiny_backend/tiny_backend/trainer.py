@@ -2,10 +2,10 @@
 
 It moves the parameters of the model that was asked for, from the initial values of all backends, and every worker's images
 pull at them. But it descends a bowl and not the model's loss: a real backend lets its framework compute loss and gradients
-(see harness/frameworks). All else is as it has to be.
+(see harness/worker/frameworks). Everything else is as it has to be.
 
 Workers load this file alone, on the Python of the backend's environment: it imports the standard library, the framework,
-and of harness what runs beside a framework (harness.worker, harness.models, harness.inputs). Python 3.9.
+and of harness what runs beside a framework (harness.worker, harness.models). Python 3.9.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ import numpy as np
 
 from harness import models
 from harness.models.initial import initial_values
-from harness.worker.clock import HostClock
 from harness.worker.job import Job
 from harness.worker.network import listen
-from harness.worker.trainer import State
+from harness.worker.trainer import State, Trainer
 
 
 def create(job: Job) -> TinyTrainer:
@@ -28,14 +27,13 @@ def create(job: Job) -> TinyTrainer:
     return TinyTrainer(job)
 
 
-class TinyTrainer:
-    """One rank: one process, one device."""
+class TinyTrainer(Trainer):
+    """One rank: one process, one device. NumPy has finished when it returns, so that there is nothing to synchronize."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
         self._losses: list[float] = []
         self._world_size = 0
-        self.clock = HostClock()  # NumPy has finished when it returns
 
     def setup(self) -> None:
         """Join the others, load the initial weights, open the data."""
@@ -54,16 +52,9 @@ class TinyTrainer:
         self._losses.append(float(gradient @ gradient) / (2 * steepness * gradient.size))
         self._parameters -= rate * self._world.sum(gradient) / self._job.world_size
 
-    def synchronize(self) -> None:
-        """Nothing to wait for: a step has ended when ``step`` returns."""
-
     def barrier(self) -> None:
         """Wait for all workers; the sum of a one from each says how many there are."""
         self._world_size = int(self._world.sum(np.ones(1, np.float32))[0])
-
-    def server_bytes(self) -> list[tuple[int, int]]:
-        """There are no parameter servers."""
-        return []
 
     def state(self) -> State:
         """What was seen, never what was asked for: the world's size, what carried the gradients."""
