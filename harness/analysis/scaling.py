@@ -433,14 +433,6 @@ def repeats_for(choices: Sequence[Choice], width: float, most: int = 1000) -> in
     return None
 
 
-def ratio_interval(over: Sequence[Sample], under: Sequence[Sample], level: float = LEVEL) -> Interval | None:
-    """The interval of the product of the means ``over`` divided by that of the means ``under``, which nobody chose.
-
-    None if the spread of one of them is not known.
-    """
-    return ratio([[one] for one in over], [[one] for one in under]).interval(level)
-
-
 def holm(
     probabilities: Sequence[float | None], weights: Sequence[float] | None = None, level: float = LEVEL
 ) -> list[bool]:

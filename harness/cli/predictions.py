@@ -16,9 +16,8 @@ from harness.core.spec import MOST_WORKERS
 from harness.errors import InvalidInput
 
 if TYPE_CHECKING:
-    import pandas
-
-    from harness.predict.forecast import Basis, Prediction, What
+    from harness.predict.basis import Start
+    from harness.predict.forecast import Basis, What
 
 MOST_LEFT_OUT = 40  # leaving out one of more runs after the other takes minutes
 PREDICTED = ("backend", "model", "devices_per_node", "batch_size", "image_size", "transport", "device")
@@ -53,56 +52,34 @@ def _rate(context: click.Context, option: click.Parameter, text: str | None) -> 
     return float(match[1]) * _PREFIXES[prefix] / (1 if match[3] == "B" else 8)
 
 
+def _option(name: str, metavar: str, explained: str, **more: Any) -> click.Option:
+    return click.Option(name.split(), metavar=metavar, help=explained, **more)
+
+
 def _forward_share() -> click.Option:
-    return click.Option(
-        ["--forward-share"],
-        type=click.FloatRange(0.05, 0.95),
-        metavar="SHARE",
-        help="of a step's compute, as `harness split` measures it  [default: 0.30 on GPUs, 0.37 on CPUs]",
-    )
+    explained = "of a step's compute, as `harness split` measures it  [default: 0.30 on GPUs, 0.37 on CPUs]"
+    return _option("--forward-share", "SHARE", explained, type=click.FloatRange(0.05, 0.95))
 
 
 def _from_options() -> list[click.Option]:
-    return grouped(
-        [
-            click.Option(["--site"], metavar="NAME", help="start from what was published about a site: daint, cori"),
-            click.Option(
-                ["--from", "sources"],
-                metavar="RESULTS",
-                multiple=True,
-                help="start from these results; may be given several times",
-            ),
-            click.Option(
-                ["--single"],
-                type=click.FloatRange(min=0, min_open=True),
-                callback=_finite,
-                metavar="IMG_PER_S",
-                help="what one worker trains alone",
-            ),
-            _forward_share(),
-            click.Option(
-                ["--throughput"],
-                type=click.FloatRange(min=0, min_open=True),
-                callback=_finite,
-                metavar="GB/S",
-                help="what a node sends and receives; with --single instead of results",
-            ),
-            click.Option(
-                ["--network"],
-                callback=_rate,
-                metavar="RATE",
-                help="the network's line rate, such as 9.5GB/s or 25Gbit/s; with --single instead of results",
-            ),
-            click.Option(
-                ["--overhead"],
-                type=click.FloatRange(min=0),
-                callback=_finite,
-                metavar="MS",
-                help="of a step of several workers; with --throughput or --network",
-            ),
-        ],
-        "What to start from",
-    )
+    positive = {"type": click.FloatRange(min=0, min_open=True), "callback": _finite}
+    instead = "with --single instead of results"
+    options = [
+        _option("--site", "NAME", "start from what was published about a site: daint, cori"),
+        _option("--from sources", "RESULTS", "start from these results; may be given several times", multiple=True),
+        _option("--single", "IMG_PER_S", "what one worker trains alone", **positive),
+        _forward_share(),
+        _option("--throughput", "GB/S", f"what a node sends and receives; {instead}", **positive),
+        _option(
+            "--network", "RATE", f"the network's line rate, such as 9.5GB/s or 25Gbit/s; {instead}", callback=_rate
+        ),
+        _option(
+            *("--overhead", "MS", "of a step of several workers; with --throughput or --network"),
+            type=click.FloatRange(min=0),
+            callback=_finite,
+        ),
+    ]
+    return grouped(options, "What to start from")
 
 
 def _predict(**given: Any) -> None:
@@ -117,37 +94,33 @@ def _predict(**given: Any) -> None:
     sizes = sizes_of(given["nodes"])
     if max(sizes) * what.devices_per_node > MOST_WORKERS:
         raise InvalidInput(f"--nodes {given['nodes']}: at most {MOST_WORKERS} workers")
-    ps = given["ps"] or "best"
-    if not what.has_servers:
-        if given["ps"]:
-            raise InvalidInput(f"--ps {ps}: {what.backend} has no parameter servers")
-        found = [forecast.at(what, basis, size, 0) for size in sizes]
-    elif ps == "best":
+    if not what.has_servers or given["ps"] in (None, "best"):
+        _no_servers(given["ps"], what)
         found = forecast.best(what, basis, sizes)
-    elif ps == "all":
+    elif given["ps"] == "all":
         _every(what, basis, sizes, given["as_json"])
         return
     else:
-        found = _chosen(what, basis, sizes, ps)
+        counts = sizes_of(given["ps"], "--ps", "best, all or numbers such as 4, 1,2,4 or 1..128")
+        most = {size: what.most_servers(size) for size in sizes}
+        found = [forecast.at(what, basis, size, ps) for size in sizes for ps in counts if ps <= most[size]]
+        if not found:
+            raise InvalidInput(
+                f"--ps {given['ps']}: at most {most[max(sizes)]} servers have a place and a piece to hold"
+            )
     tell = prediction.predictions_as_json if given["as_json"] else prediction.predictions
     click.echo(tell(what, basis, found))
 
 
-def _chosen(what: What, basis: Basis, sizes: list[int], text: str) -> list[Prediction]:
-    from harness.predict import forecast
-
-    counts = sizes_of(text, "--ps", "best, all or numbers such as 4, 1,2,4 or 1..128")
-    found = [forecast.at(what, basis, size, ps) for size in sizes for ps in counts if ps <= what.most_servers(size)]
-    if not found:
-        raise InvalidInput(
-            f"--ps {text}: at most {what.most_servers(max(sizes))} servers have a place and a piece to hold"
-        )
-    return found
+def _no_servers(text: str | None, what: What) -> None:
+    if text and not what.has_servers:
+        raise InvalidInput(f"--ps {text}: {what.backend} has no parameter servers")
 
 
 def _every(what: What, basis: Basis, sizes: list[int], as_json: bool) -> None:
     """Every possible number of servers at every size: too many for a table with intervals, so plain columns."""
     import numpy as np
+    import pandas
 
     from harness.predict import forecast
 
@@ -157,93 +130,40 @@ def _every(what: What, basis: Basis, sizes: list[int], as_json: bool) -> None:
         rows = [[None if np.isnan(rate) else round(float(rate), 2) for rate in row] for row in rates]
         click.echo(json.dumps({"nodes": sizes, "ps": counts, "img_per_s": rows, "made_from": list(basis.told)}))
         return
-    lines = ["nodes,ps,img_per_s"]
-    for column, size in enumerate(sizes):
-        known = ~np.isnan(rates[:, column])
-        lines += [
-            f"{size},{ps},{rate:.1f}" for ps, rate in zip(np.asarray(counts)[known], rates[known, column], strict=True)
-        ]
-    click.echo("\n".join(lines))
+    table = pandas.DataFrame(rates.T, index=pandas.Index(sizes, name="nodes"), columns=pandas.Index(counts, name="ps"))
+    click.echo(table.stack().dropna().to_csv(header=["img_per_s"], float_format="%.1f"), nl=False)
 
 
 def _asked(given: dict[str, Any]) -> tuple[What, Basis]:
     """What is to be predicted, and from what. Raises InvalidInput."""
-    from harness.predict.basis import basis, checked_transport, from_little
-    from harness.predict.parameters import FORWARD_SHARE
-
-    what, device = what_of(given)
-    options = [name for name in ("throughput", "network") if given[name] is not None]
-    if options:
-        if len(options) > 1:
-            raise InvalidInput("--throughput: instead of --network; give one of them")
-        if given["single"] is None:
-            raise InvalidInput(f"--{options[0]}: needs --single, too: what one worker trains alone, in img/s")
-        if given["site"] or given["sources"]:
-            raise InvalidInput(f"--{options[0]}: instead of --site and --from, which say it themselves")
-        checked_transport(what, given["transport"])
-        return what, from_little(
-            what,
-            given["single"],
-            given["forward_share"] or FORWARD_SHARE[device or "cuda"],
-            given["transport"],
-            line_rate=given["network"],
-            throughput=None if given["throughput"] is None else given["throughput"] * 1e9,
-            overhead=None if given["overhead"] is None else given["overhead"] / 1e3,
-        )
-    if given["overhead"] is not None:
-        raise InvalidInput("--overhead: only with --throughput or --network; results say it themselves")
-    start = (given["transport"], given["single"], given["forward_share"])
-    return what, basis(_results(given), what, *start, device=device)
-
-
-def what_of(given: dict[str, Any]) -> tuple[What, str | None]:
-    """What the options say is to be predicted, and on which kind of device, if said. Raises InvalidInput as a run does."""
+    from harness import results
     from harness.core import backend as backends
     from harness.core.spec import RunSpec
-    from harness.core.validation import checked
-    from harness.predict.forecast import What
-    from harness.results.columns import other_training
+    from harness.predict import basis, forecast
 
     if given["backend"] is None:
         raise InvalidInput("--backend is required; see `harness list backends`")
     fields, own = backends.spec_fields(
         {name: value for name, value in given.items() if name != "ps"}, [given["backend"]]
     )
-    backend = backends.backend(given["backend"])
-    if backend.exchange is None:
-        raise InvalidInput(f"--backend {backend.name}: does not say what it exchanges, so nothing can be predicted")
-    options = checked(backend.options, own[backend.name]).model_dump()
     fields = {name: value for name, value in fields.items() if name in PREDICTED}
-    spec = RunSpec.validated(**fields)
-    if other := other_training(backend, options):
-        raise InvalidInput(
-            f"--backend {backend.name} with {other}: the law is about synchronous steps of 32 bit gradients"
-        )
-    what = What(
-        backend=backend.name,
-        model=spec.model,
-        batch_size=spec.batch_size,
-        image_size=spec.image_size,
-        devices_per_node=spec.devices_per_node,
-        options=json.dumps({name: value for name, value in options.items() if name != "ps"}, sort_keys=True),
-    )
-    if spec.device not in ("auto", *backend.devices):
-        raise InvalidInput(f"--device {spec.device}: {backend.name} supports {', '.join(backend.devices)}")
-    return what, spec.device if spec.device != "auto" else (backend.devices[0] if len(backend.devices) == 1 else None)
+    what = forecast.described(RunSpec.validated(**fields, options=next(iter(own.values()))))
+    sources = given["sources"]
+    load = (lambda: results.load(sources, progress=reading())) if sources else None
+    return what, basis.chosen(what, _start(given), given["site"], load)
 
 
-def _results(given: dict[str, Any]) -> pandas.DataFrame:
-    from harness import results
-    from harness.predict.basis import of_site
+def _start(given: dict[str, Any]) -> Start:
+    from harness.predict.basis import Start
 
-    if given["sources"] and given["site"]:
-        raise InvalidInput("--site: instead of --from; for both give --from reference, too")
-    if given["sources"]:
-        return results.load(given["sources"], progress=reading())
-    if given["site"]:
-        return of_site(given["site"])
-    raise InvalidInput(
-        "nothing to start from: give --site NAME, --from RESULTS, or --single with --network or --throughput"
+    return Start(
+        transport=given["transport"],
+        device=given["device"] or "auto",
+        single=given["single"],
+        forward_share=given["forward_share"],
+        throughput=None if given["throughput"] is None else given["throughput"] * 1e9,
+        line_rate=given["network"],
+        overhead=None if given["overhead"] is None else given["overhead"] / 1e3,
     )
 
 
@@ -350,8 +270,7 @@ def _explain(**given: Any) -> None:
 def _one_ps(text: str | None, what: What, nodes: int) -> int | None:
     if text is None or text == "best":
         return None
-    if not what.has_servers:
-        raise InvalidInput(f"--ps {text}: {what.backend} has no parameter servers")
+    _no_servers(text, what)
     counts = sizes_of(text, "--ps", "best or one number")
     if len(counts) != 1 or counts[0] > what.most_servers(nodes):
         raise InvalidInput(f"--ps {text}: must be one number, at most {what.most_servers(nodes)} on {nodes} nodes")
@@ -359,54 +278,20 @@ def _one_ps(text: str | None, what: What, nodes: int) -> int | None:
 
 
 def _explain_record(given: dict[str, Any]) -> None:
-    from harness import results
-    from harness.analysis import traffic
     from harness.predict import explain as explaining
-    from harness.predict.basis import basis
-    from harness.predict.forecast import What
-    from harness.predict.observations import step_of
-    from harness.records.measurement import FILE_NAME, read
+    from harness.records.measurement import FILE_NAME
     from harness.report.text import prediction
 
     describing = ("nodes", "ps", "backend", "site", "throughput", "network")
-    if told := next((name for name in describing if given[name] is not None), None):
-        raise InvalidInput(f"--{told}: RECORD says it; give one of them")
+    if option := next((name for name in describing if given[name] is not None), None):
+        raise InvalidInput(f"--{option}: RECORD says it; give one of them")
     path = Path(given["record"])
     path = path / FILE_NAME if path.is_dir() else path
-    record = read(path)
-    if record.derived is None:
-        raise InvalidInput(f"{path}: this run has no number: {record.reason}")
-    frame = results.load([path])
-    # Python's numbers, not NumPy's.
-    row: dict[str, Any] = {str(name): value for name, value in frame.to_dict("records")[0].items()}
-    what = What(
-        row["backend"],
-        row["model"],
-        row["batch_size"],
-        row["image_size"] or None,
-        row["devices_per_node"],
-        row["options"],
-    )
-    around = list(given["sources"]) or [str(path.resolve().parent.parent)]
-    beside = results.load([str(path), *around], progress=reading())
-    for name in ("system", "device", "software"):  # another one's single worker would say nothing
-        beside = beside[beside[name] == row[name]]
-    one = explaining.explain(
-        what,
-        basis(beside, what, row["transport"], given["single"], given["forward_share"], strict=given["single"] is None),
-        row["nodes"],
-        row["ps"],
-    )
-    counted = [
-        f"measured: PS {each.ps} sent {explaining.size(each.sent)} and received {explaining.size(each.received)} per step; "
-        f"planned {explaining.size(each.planned)} each way"
-        for each in sorted(traffic.of_servers(record), key=lambda each: -each.sent)[:1]
-    ]
-    measured = step_of(row)
+    one, step_s, counted = explaining.explain_record(path, given["sources"], _start(given), reading())
     if given["as_json"]:
-        click.echo(json.dumps(one.as_dict() | {"measured_step_s": measured}))
+        click.echo(json.dumps(one.as_dict() | {"measured_step_s": step_s}))
     else:
-        click.echo(prediction.explanation(one, measured, counted))
+        click.echo(prediction.explanation(one, step_s, counted))
 
 
 explain = GroupedCommand(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from harness.core import backend as backends
@@ -12,7 +12,7 @@ from harness.predict import fitting, parameters
 from harness.predict.fitting import Fit
 from harness.predict.forecast import Basis, What
 from harness.predict.observations import Observation, ObservationGroup, groups
-from harness.predict.parameters import Network, Parameters
+from harness.predict.parameters import FORWARD_SHARE, Network, Parameters
 from harness.predict.problem import quantities, structures
 
 if TYPE_CHECKING:
@@ -40,49 +40,88 @@ def of_site(name: str) -> pandas.DataFrame:
     return frame[frame["system"] == known.system]
 
 
-def checked_transport(what: What, transport: str | None) -> None:
-    """Raises InvalidInput if the backend does not have it."""
-    backend = backends.backend(what.backend)
-    if transport not in (None, *backend.transports, *backend.cuda_transports):
-        raise InvalidInput(f"--transport {transport}: {what.backend} has {', '.join(backend.transports)}")
+@dataclass(frozen=True)
+class Start:
+    """What somebody says of where predictions start, beside results or in place of them.
 
-
-def from_little(
-    what: What,
-    single: float,
-    forward_share: float,
-    transport: str | None = None,
-    line_rate: float | None = None,
-    throughput: float | None = None,
-    overhead: float | None = None,
-) -> Basis:
-    """From a single worker's throughput (img/s), and the network's line rate or what a node sends over it (bytes/s).
-
-    ``overhead`` of a step (s) is taken as given if it is; all else is what is known beforehand, and so are the intervals.
+    ``single`` is what one worker trains alone (img/s), ``forward_share`` that of its step's compute. ``throughput`` is what
+    a node sends, ``line_rate`` that of the network (bytes/s), ``overhead`` that of a step of several workers (s).
     """
-    transport = transport or backends.backend(what.backend).transports[0]
+
+    transport: str | None = None
+    device: str = "auto"
+    single: float | None = None
+    forward_share: float | None = None
+    throughput: float | None = None
+    line_rate: float | None = None
+    overhead: float | None = None
+
+
+def chosen(what: What, start: Start, site: str | None, load: Callable[[], pandas.DataFrame] | None) -> Basis:
+    """The basis of a prediction: from results that ``load`` gives, from what was published of ``site``, or from ``start``.
+
+    Raises InvalidInput where that is too little, or says the same twice.
+    """
+    networks = {"--throughput": start.throughput, "--network": start.line_rate}
+    told = [option for option, value in networks.items() if value is not None]
+    if len(told) > 1:
+        raise InvalidInput("--throughput: instead of --network; give one of them")
+    if told:
+        if start.single is None:
+            raise InvalidInput(f"{told[0]}: needs --single, too: what one worker trains alone, in img/s")
+        if site or load:
+            raise InvalidInput(f"{told[0]}: instead of --site and --from, which say it themselves")
+        return from_little(what, start)
+    if start.overhead is not None:
+        raise InvalidInput("--overhead: only with --throughput or --network; results say it themselves")
+    if site and load:
+        raise InvalidInput("--site: instead of --from; for both give --from reference, too")
+    if load:
+        frame = load()
+    elif site:
+        frame = of_site(site)
+    else:
+        raise InvalidInput(
+            "nothing to start from: give --site NAME, --from RESULTS, or --single with --network or --throughput"
+        )
+    return basis(frame, what, start.transport, start.single, start.forward_share, device=_device(what, start))
+
+
+def _device(what: What, start: Start) -> str | None:
+    """The kind of device that one worker computes on; None where the backend leaves it open."""
+    devices = backends.backend(what.backend).devices
+    return start.device if start.device != "auto" else devices[0] if len(devices) == 1 else None
+
+
+def from_little(what: What, start: Start) -> Basis:
+    """From a single worker's throughput, and the network's line rate or what a node sends over it.
+
+    An overhead is taken as given if it is; all else is what is known beforehand, and so are the intervals.
+    """
+    assert start.single is not None
+    transport = start.transport or backends.backend(what.backend).transports[0]
+    forward_share = start.forward_share or FORWARD_SHARE[_device(what, start) or "cuda"]
     possible = structures(what.has_servers, transport)
-    known = Network(line_rate=line_rate).throughput(transport)
-    fixed: dict[str, float] = {} if throughput is None else {"throughput": throughput}
-    if overhead is not None:
-        fixed |= {"overhead": overhead, "replica_overhead": overhead}
+    known = Network(line_rate=start.line_rate).throughput(transport)
+    fixed: dict[str, float] = {}
+    if start.throughput is not None:
+        fixed["throughput"] = start.throughput
+        network = f"a node sends {start.throughput / 1e9:g} GB/s"
+    else:
+        network = f"line rate {(start.line_rate or 0) / 1e9:g} GB/s"
+    if start.overhead is not None:
+        fixed |= {"overhead": start.overhead, "replica_overhead": start.overhead}
+        network += f", {start.overhead * 1e3:g} ms of overhead"
     typical: dict[str, Any] = {q.name: q.prior.at(0.0) for q in quantities(known, what.has_servers)} | fixed
-    typical |= possible[0]
-    given = (
-        f"a node sends {throughput / 1e9:g} GB/s"
-        if throughput is not None
-        else f"line rate {(line_rate or 0) / 1e9:g} GB/s"
-    )
-    more = f", {overhead * 1e3:g} ms of overhead" if overhead is not None else ""
-    single_s = what.batch_size / single
+    single_s = what.batch_size / start.single
     return Basis(
-        parameters=Parameters(forward_share=forward_share, **typical),
+        parameters=Parameters(forward_share=forward_share, **typical | dict(possible[0])),
         single_s=single_s,
         draws=fitting.beforehand(known, forward_share, possible, fixed),
         single_draws=single_s,
         told=(
-            f"one worker: {single:g} img/s, as given",
-            f"network: {given}{more}, as given; nothing was measured on several nodes, so all else is assumed",
+            f"one worker: {start.single:g} img/s, as given",
+            f"network: {network}, as given; nothing was measured on several nodes, so all else is assumed",
         ),
     )
 
@@ -108,7 +147,6 @@ def basis(
     if single is not None:
         found = [_told_single(group, what, single) for group in found]
     mechanism = "servers" if what.has_servers else "allreduce"
-    checked_transport(what, transport)
     suitable = [one for one in found if one.key.mechanism == mechanism and transport in (None, one.key.transport)]
     suitable = [one for one in suitable if any(each.nodes > 1 for each in one.observations)]
     if not suitable:

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
+from harness import results
+from harness.analysis import traffic
 from harness.core.exchange import ServerExchange
+from harness.errors import InvalidInput
+from harness.predict.basis import Start, basis
 from harness.predict.forecast import Basis, Bound, Prediction, What, at, best, held
 from harness.predict.law import COMPUTE, WORKER
+from harness.predict.observations import step_of
 from harness.predict.profile import profile
+from harness.records.measurement import read
 
 HELPS = 1.02  # an alternative is worth a word if it gives 2 % more
 SLICE = "1MiB"
@@ -66,6 +74,34 @@ def explain(what: What, basis: Basis, nodes: int, ps: int | None = None) -> Expl
         if json.loads(what.options).get("placement") != "partitioned":
             alternatives.append(("partitioning tensors to 1 MiB slices", best(partitioned(what), basis, [nodes])[0]))
     return Explanation(what, basis, prediction, tuple(alternatives))
+
+
+def explain_record(
+    path: Path, sources: Sequence[str], start: Start, progress: Callable[[int, int], None]
+) -> tuple[Explanation, float, list[str]]:
+    """Of the run in the record at ``path``: the explanation, its measured step (s), and what its fullest server sent.
+
+    ``sources`` are results beside it, by default those of its folder. Raises InvalidInput for a run without a number.
+    """
+    record = read(path)
+    if record.derived is None:
+        raise InvalidInput(f"{path}: this run has no number: {record.reason}")
+    # Python's numbers, not NumPy's.
+    row: dict[str, Any] = {str(name): value for name, value in results.load([path]).to_dict("records")[0].items()}
+    size_of_images = row["image_size"] or None
+    what = What(
+        row["backend"], row["model"], row["batch_size"], size_of_images, row["devices_per_node"], row["options"]
+    )
+    beside = results.load([str(path), *(sources or [str(path.resolve().parent.parent)])], progress=progress)
+    for name in ("system", "device", "software"):  # another one's single worker would say nothing
+        beside = beside[beside[name] == row[name]]
+    begin = basis(beside, what, row["transport"], start.single, start.forward_share, strict=start.single is None)
+    counted = [
+        f"measured: PS {server.ps} sent {size(server.sent)} and received {size(server.received)} per step; "
+        f"planned {size(server.planned)} each way"
+        for server in sorted(traffic.of_servers(record), key=lambda server: -server.sent)[:1]
+    ]
+    return explain(what, begin, row["nodes"], row["ps"]), step_of(row), counted
 
 
 def partitioned(what: What) -> What:

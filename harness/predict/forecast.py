@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -12,12 +13,16 @@ import numpy as np
 from harness.core import backend as backends
 from harness.core.exchange import ServerExchange
 from harness.core.placement import bytes_per_server
+from harness.core.spec import RunSpec
+from harness.core.validation import checked
+from harness.errors import InvalidInput
 from harness.predict.fitting import Draws, middle
 from harness.predict.law import COMPUTE, WORKER, Cost, Law, Phase
 from harness.predict.observations import law_for, of_2017, way_of
 from harness.predict.parameters import Parameters
 from harness.predict.profile import Floats, profile
 from harness.predict.sampling import SEED
+from harness.results.columns import other_training
 
 Pass = Literal["forward", "backward"]
 
@@ -70,6 +75,24 @@ class What:
         exchange = self.law(1).exchange
         assert isinstance(exchange, ServerExchange)
         return min(nodes, len(exchange.pieces)) if exchange.shared_nodes else len(exchange.pieces)
+
+
+def described(spec: RunSpec) -> What:
+    """What a run of ``spec`` would be, at any size. Raises InvalidInput for one of which the law says nothing."""
+    backend = backends.backend(spec.backend)
+    if backend.exchange is None:
+        raise InvalidInput(f"--backend {backend.name}: does not say what it exchanges, so nothing can be predicted")
+    options = checked(backend.options, spec.options).model_dump()
+    if other := other_training(backend, options):
+        raise InvalidInput(
+            f"--backend {backend.name} with {other}: the law is about synchronous steps of 32 bit gradients"
+        )
+    if spec.device not in ("auto", *backend.devices):
+        raise InvalidInput(f"--device {spec.device}: {backend.name} supports {', '.join(backend.devices)}")
+    if spec.transport not in (None, *backend.transports, *backend.cuda_transports):
+        raise InvalidInput(f"--transport {spec.transport}: {backend.name} has {', '.join(backend.transports)}")
+    own = json.dumps({name: value for name, value in options.items() if name != "ps"}, sort_keys=True)
+    return What(backend.name, spec.model, spec.batch_size, spec.image_size, spec.devices_per_node, own)
 
 
 @dataclass(frozen=True)

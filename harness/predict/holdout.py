@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-import operator
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from harness.errors import InvalidInput
 from harness.predict.fitting import Fit, fit
 from harness.predict.observations import Observation, ObservationGroup, informative
 
 FIELDS = ("nodes", "workers", "ps")
-_COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
-    ">=": operator.ge,
-    "<=": operator.le,
-    ">": operator.gt,
-    "<": operator.lt,
-    "=": operator.eq,
-    "==": operator.eq,
-    "!=": operator.ne,
-}
 
 
 @dataclass(frozen=True)
@@ -45,32 +33,31 @@ class HeldOut:
         return sum(low <= step_s <= high for (_, low, high), step_s in intervals)
 
 
-def condition(text: str) -> Callable[[Observation], bool]:
-    """Whether an observation is to be held out; of several conditions, separated by commas, all must be true.
+def condition(text: str) -> str:
+    """Which observations are to be held out, as a query of a DataFrame with ``FIELDS``; commas mean "and".
 
     Raises InvalidInput for what is no condition.
     """
-    parts = []
-    for part in text.split(","):
-        match = re.fullmatch(r"\s*(\w+)\s*(>=|<=|==|!=|>|<|=)\s*(\d+)\s*", part)
-        if not match or match[1] not in FIELDS:
-            raise InvalidInput(
-                f"--hold-out '{text}': must be conditions such as nodes>=64 or workers>32,ps=116, on {', '.join(FIELDS)}"
-            )
-        parts.append((match[1], _COMPARISONS[match[2]], int(match[3])))
-    return lambda one: all(compare(getattr(one, field), value) for field, compare, value in parts)
+    parts = [re.fullmatch(r"\s*(\w+)\s*(>=|<=|==|!=|>|<|=)\s*(\d+)\s*", part) for part in text.split(",")]
+    if not all(part and part[1] in FIELDS for part in parts):
+        raise InvalidInput(
+            f"--hold-out '{text}': must be conditions such as nodes>=64 or workers>32,ps=116, on {', '.join(FIELDS)}"
+        )
+    return " and ".join(f"{part[1]} {'==' if part[2] == '=' else part[2]} {part[3]}" for part in parts if part)
 
 
-def parted(
-    group: ObservationGroup, unseen: Callable[[Observation], bool]
-) -> tuple[tuple[Observation, ...], tuple[Observation, ...]] | None:
+def parted(group: ObservationGroup, unseen: str) -> tuple[tuple[Observation, ...], tuple[Observation, ...]] | None:
     """The observations of ``group`` to fit and those to test with; None if there are none of one kind."""
-    left = tuple(one for one in group.observations if not unseen(one))
-    tests = tuple(one for one in informative(group.observations) if unseen(one))
+    import pandas
+
+    table = pandas.DataFrame([[getattr(one, name) for name in FIELDS] for one in group.observations], columns=FIELDS)
+    hidden = set(table.query(unseen).index)
+    left = tuple(one for number, one in enumerate(group.observations) if number not in hidden)
+    tests = tuple(informative([one for number, one in enumerate(group.observations) if number in hidden]))
     return (left, tests) if tests and informative(left) else None
 
 
-def hold_out(group: ObservationGroup, unseen: Callable[[Observation], bool]) -> HeldOut | None:
+def hold_out(group: ObservationGroup, unseen: str) -> HeldOut | None:
     """The fit of ``group`` without some of its observations; None if that leaves none to fit or none to test."""
     parts = parted(group, unseen)
     return parts and HeldOut(fit(group, parts[0]), *parts)
