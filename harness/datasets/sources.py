@@ -18,7 +18,7 @@ from pathlib import Path
 from harness.datasets import pool
 from harness.worker.inputs import index
 from harness.worker.inputs.errors import DataError
-from harness.worker.inputs.index import ImageIndex
+from harness.worker.inputs.index import ImageIndex, class_of
 from harness.worker.inputs.page_cache import Extent
 
 TRAIN, VALIDATION = "train", "validation"
@@ -121,17 +121,11 @@ def _with_validation_folder(path: Path, training: ImageIndex) -> Source:
         return _source(path, classes, training, None)
     if len(there) > 1:
         raise DataError(f"{there[0]} and {there[1]} are both there; only one can hold the validation images")
-    images = _folder(there[0])
-    labels = _labels([_class(name) for name in images.paths], classes, there[0])
-    return _source(path, classes, training, ImageIndex(images.root, images.paths, labels))
-
-
-def _class(name: str) -> str:
-    return name.partition("/")[0]
+    return _source(path, classes, training, index.labelled_as(training, _folder(there[0])))
 
 
 def _classes(names: Sequence[str]) -> list[str]:
-    return sorted({_class(name) for name in names})
+    return sorted(set(map(class_of, names)))
 
 
 def _labels(names: Sequence[str], classes: Sequence[str], where: Path) -> Sequence[int]:
@@ -178,7 +172,7 @@ def _validation(tar: Path, labels: Path | None, classes: Sequence[str]) -> Image
 
 def _located(tar: Path, images: Sequence[Member], classes: Sequence[str]) -> ImageIndex:
     names, offsets, lengths = zip(*sorted(images, key=lambda image: image[0].split("/")), strict=True)  # as in folders
-    labels = _labels([_class(name) for name in names], classes, tar)
+    labels = _labels([*map(class_of, names)], classes, tar)
     return TarImages(str(tar.absolute()), names, labels, array("q", offsets), array("q", lengths))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -176,30 +176,18 @@ def validation_images(spec: RunSpec, training: index.Index) -> index.Index:
     try:
         data_set = (path / "train").is_dir() or shards.there_are(path)
         found = index.find(path, "validation", classes) if data_set else index.scan(path, classes)
+        if isinstance(found, index.ImageIndex) and isinstance(training, index.ImageIndex):
+            return index.labelled_as(training, found)
     except DataError as error:
         raise InvalidInput(f"--validation: {error}") from None
     except OSError as error:
         raise InvalidInput(f"--validation {path}: {error.strerror}") from None
-    if isinstance(found, index.ImageIndex) and isinstance(training, index.ImageIndex):
-        return _labelled_as(training, found)
     if type(found) is not type(training):
         raise InvalidInput(
             f"--validation {path}: training and validation images must both be in folders, whose names are those of the "
             "classes, or both in TFRecord shards"
         )
     return found
-
-
-def _labelled_as(training: index.ImageIndex, found: index.ImageIndex) -> index.ImageIndex:
-    """``found`` with its classes' labels in ``training``. Raises InvalidInput for a class that is not there."""
-    labels = dict(zip(map(_class, training.paths), training.labels, strict=True))
-    if unknown := sorted({name for name in map(_class, found.paths) if name not in labels}):
-        raise InvalidInput(f"--validation: {found.root}/{unknown[0]} is a class that {training.root} does not have")
-    return replace(found, labels=[labels[_class(name)] for name in found.paths])
-
-
-def _class(path: str) -> str:
-    return path.partition("/")[0]
 
 
 def checkpoints(folder: Path) -> list[Path]:

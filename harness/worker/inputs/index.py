@@ -9,9 +9,9 @@ from __future__ import annotations
 import itertools
 import os
 from array import array
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Dict, List, Sequence, Union
+from typing import List, Sequence, Union
 
 import numpy as np
 
@@ -74,10 +74,20 @@ def find(path: Union[str, Path], split: str, num_classes: int = 1001) -> Index:
         raise DataError(
             f"no validation images in {root}; expected PATH/train/<class>/*.JPEG and PATH/val/<class>/*.JPEG"
         )
-    classes, images = _listed(root / "train", num_classes), _listed(validation, num_classes)
-    if unknown := sorted(set(images) - set(classes)):
-        raise DataError(f"{validation / unknown[0]} is a class that {root / 'train'} does not have")
-    return _index(validation, {name: images.get(name, []) for name in classes})
+    return labelled_as(_listed(root / "train", num_classes), _listed(validation, num_classes))
+
+
+def labelled_as(training: ImageIndex, images: ImageIndex) -> ImageIndex:
+    """``images`` with the labels of their classes in ``training``. Raises DataError for a class that is not there."""
+    labels = dict(zip(map(class_of, training.paths), training.labels))
+    if unknown := sorted({name for name in map(class_of, images.paths) if name not in labels}):
+        raise DataError(f"{images.root}/{unknown[0]} is a class that {training.root} does not have")
+    return replace(images, labels=array("i", [labels[class_of(path)] for path in images.paths]))
+
+
+def class_of(path: str) -> str:
+    """The class of an image, given its path relative to the root."""
+    return path.partition("/")[0]
 
 
 def scan(path: Union[str, Path], num_classes: int = 1001) -> ImageIndex:
@@ -88,9 +98,7 @@ def scan(path: Union[str, Path], num_classes: int = 1001) -> ImageIndex:
     than ``num_classes - 1`` classes.
     """
     root = _folder(path)
-    if (root / "train").is_dir():
-        root = root / "train"
-    return _index(root, _listed(root, num_classes))
+    return _listed(root / "train" if (root / "train").is_dir() else root, num_classes)
 
 
 def _folder(path: Union[str, Path]) -> Path:
@@ -100,8 +108,7 @@ def _folder(path: Union[str, Path]) -> Path:
     return root
 
 
-def _listed(root: Path, num_classes: int) -> Dict[str, List[str]]:
-    """The images of each class that has any, both sorted by name."""
+def _listed(root: Path, num_classes: int) -> ImageIndex:
     try:
         folders = _names(root, folders=True)
         classes = {name: images for name in folders if (images := _names(root / name, folders=False))}
@@ -116,10 +123,6 @@ def _listed(root: Path, num_classes: int) -> Dict[str, List[str]]:
             f"{root} holds {len(classes)} classes, but a model of {num_classes} classes takes {num_classes - 1} "
             f"(class 0 is the background)"
         )
-    return classes
-
-
-def _index(root: Path, classes: Dict[str, List[str]]) -> ImageIndex:
     return ImageIndex(
         root=str(root),
         paths=[f"{name}/{image}" for name, images in classes.items() for image in images],

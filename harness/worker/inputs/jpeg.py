@@ -21,21 +21,21 @@ _FRAME_BYTES = 9  # marker, length, precision, height, width
 
 
 def sizes(heads: np.ndarray) -> np.ndarray:
-    """Heights and widths int64 [n, 2] of images whose first bytes are ``heads`` uint8 [n, HEAD]; 0 where they do not tell.
+    """Heights and widths int64 [n, 2] of images whose first bytes are ``heads`` uint8 [n, HEAD]; 0 where they do not say.
 
     All are looked at in step, segment by segment.
     """
-    found = np.zeros((len(heads), 2), np.int64)
+    result = np.zeros((len(heads), 2), np.int64)
     rows = np.flatnonzero((heads[:, : len(_IMAGE)] == _IMAGE).all(1))
     at = np.full(len(rows), len(_IMAGE))
     while True:
         inside = at + _FRAME_BYTES <= heads.shape[1]
         rows, at = rows[inside], at[inside]
         if not len(rows):
-            return found
+            return result
         segment = heads[rows[:, None], at[:, None] + np.arange(_FRAME_BYTES)].astype(np.int64)
         numbers = segment[:, 1:-1] << 8 | segment[:, 2:]  # two bytes each, beginning at every byte but the first
         marker = np.where(segment[:, 0] == 0xFF, segment[:, 1], 0)
         frame, skipped = np.isin(marker, _FRAMES), np.isin(marker, _SKIPPED)
-        found[rows[frame]] = numbers[frame][:, [4, 6]]
+        result[rows[frame]] = numbers[frame][:, [4, 6]]
         rows, at = rows[skipped], at[skipped] + 2 + numbers[skipped, 1]
