@@ -1,4 +1,4 @@
-"""Checkpoints of a training: one npz file after an epoch, which any backend can go on from. NumPy only; Python 3.9.
+"""Checkpoints of a training: one npz file after an epoch, from which any backend can go on. NumPy only; Python 3.9.
 
 A file holds every parameter and batch-norm statistic by its canonical name and layout, with momentum the velocities
 (``velocity/NAME``), and as ``history`` the JSON of all epochs so far. Nothing in it is pickled.
@@ -24,7 +24,7 @@ Epochs = List[Dict[str, Any]]
 
 
 class BadCheckpoint(ValueError):
-    """A checkpoint cannot be gone on from. The message is one line that names the file."""
+    """Training cannot go on from a checkpoint. The message is one line that names the file."""
 
 
 def write(folder: Path, values: Mapping[str, np.ndarray], epochs: Epochs) -> Path:

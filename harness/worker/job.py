@@ -7,7 +7,7 @@ import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Tuple
 
 import numpy as np
 
@@ -64,18 +64,16 @@ class Job:
 
     @property
     def image_index(self) -> Path:
-        """The list of images the controller has written, when the run reads real ones."""
+        """The list of images that the controller has written, when the run reads real ones."""
         return self.run_dir / "images.index"
 
     @property
-    def training(self) -> Optional[Dict[str, Any]]:
-        """How to train to an accuracy; None when img/s are measured."""
-        found: Optional[Dict[str, Any]] = self.spec.get("training")
-        return found
+    def training(self) -> Any:
+        """How to train to an accuracy (a dictionary); None when img/s are measured."""
+        return self.spec.get("training")
 
     @property
     def real_data(self) -> bool:
-        """True when the run reads images from files."""
         return bool(self.spec["data"] != "synthetic")
 
     @property
@@ -84,6 +82,10 @@ class Job:
         if self.training is None or self.training["resume"] is None:
             return 0
         return len(checkpoint.history(self.training["resume"]))
+
+    @property
+    def num_classes(self) -> int:
+        return models.specification(self.spec["model"]).num_classes
 
     def steps_per_epoch(self, images: int) -> int:
         """Steps in which all ``images`` are read; the last one is filled with images of the next epoch."""
@@ -98,7 +100,7 @@ class Job:
             "world": self.world_size * self.devices,
             "batch_size": self.spec["batch_size"],
             "image_size": self.spec["image_size"],
-            "num_classes": models.specification(self.spec["model"]).num_classes,
+            "num_classes": self.num_classes,
             "seed": self.spec["seed"],
             "done": self.epochs_before * self.steps_per_epoch(len(images)) * self.spec["batch_size"],
         }
@@ -111,7 +113,7 @@ class Job:
             "world": self.world_size,
             "batch_size": self.spec["batch_size"],
             "image_size": self.spec["image_size"],
-            "num_classes": models.specification(self.spec["model"]).num_classes,
+            "num_classes": self.num_classes,
         }
 
     def cache_images(self) -> Dict[str, Any]:
@@ -121,11 +123,11 @@ class Job:
         """
         wanted = self.spec["data_cache"]
         extents = [extent for device in range(self.devices) for extent in self._extents(device)]
-        found = page_cache.cached_share(extents)
-        if wanted == "as_found":
-            return {"data_cache": {"wanted": wanted, "found": found, "left": found}}
-        (page_cache.forget if wanted == "cold" else page_cache.fetch)(extents)
-        return {"data_cache": {"wanted": wanted, "found": found, "left": page_cache.cached_share(extents)}}
+        before = after = page_cache.cached_share(extents)
+        if wanted != "as_found":
+            (page_cache.forget if wanted == "cold" else page_cache.fetch)(extents)
+            after = page_cache.cached_share(extents)
+        return {"data_cache": {"wanted": wanted, "found": before, "left": after}}
 
     def _extents(self, device: int) -> Iterator[page_cache.Extent]:
         """Where the images are that a device of this process reads."""
@@ -137,9 +139,8 @@ class Job:
 
     def synthetic_batch(self, device: int = 0) -> Tuple[np.ndarray, np.ndarray]:
         """A device's synthetic batch, the same in every framework: images float32 [N, H, W, 3], labels int64 [N]."""
-        num_classes = models.specification(self.spec["model"]).num_classes
         spec, number = self.spec, self.rank * self.devices + device
-        return synthetic.batch(spec["seed"], number, spec["batch_size"], spec["image_size"], num_classes)
+        return synthetic.batch(spec["seed"], number, spec["batch_size"], spec["image_size"], self.num_classes)
 
     def processes(self, role: str) -> List[Dict[str, Any]]:
         """The plan's processes of one role, by rank."""

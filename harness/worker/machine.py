@@ -9,9 +9,9 @@ import socket
 import subprocess
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Dict, List, Mapping
 
-# What changes how fast or how a run goes. Anything else in the environment is nobody's business.
+# What changes how fast or how a run goes. Nothing else of the environment goes into a record.
 RELEVANT = re.compile(
     r"(OMP|KMP|GOMP|MKL|ONEDNN|DNNL|OPENBLAS|TF|XLA|TORCH|PYTORCH|GLOO|NCCL|CUDA|NVIDIA|HOROVOD|OMPI|OPAL|MPICH|PMIX?|"
     r"UCX|FI|MALLOC|GRPC)_\w+|LD_PRELOAD|LD_LIBRARY_PATH|LOADEDMODULES|SLURM_(JOB_ID|JOB_NUM_NODES|CLUSTER_NAME|"
@@ -59,15 +59,10 @@ def _cpu_model() -> str:
 
 
 def _gpus() -> List[Dict[str, str]]:
-    listing = _output("nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader")
-    keys = ("name", "driver", "memory")
-    return [dict(zip(keys, line.split(", "))) for line in (listing or "").splitlines()]
-
-
-def _output(*argv: str) -> Optional[str]:
-    """What a command prints, or ``None`` when it is missing, fails or takes more than 10 s."""
+    """Empty where ``nvidia-smi`` is missing, fails or takes more than 10 s."""
+    query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
     try:
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=10, check=True)
+        done = subprocess.run(query, capture_output=True, text=True, timeout=10, check=True)
     except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip()
+        return []
+    return [dict(zip(("name", "driver", "memory"), line.split(", "))) for line in done.stdout.strip().splitlines()]

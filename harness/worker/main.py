@@ -53,7 +53,7 @@ def _run(run_dir: Path, repeat: int, index: int) -> int:
         return 1
 
 
-# Trainers are never taken apart: TensorFlow's sessions and callables tell the servers about their end, and may wait for
+# Trainers are never taken apart: at their end TensorFlow's sessions and callables talk to the servers, and may wait for
 # ever for one that has gone. ``os._exit`` comes first.
 _kept: List[Any] = []
 

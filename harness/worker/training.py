@@ -1,8 +1,8 @@
-"""Training to an accuracy: epochs over all training images, each followed by a look at the validation images.
+"""Training to an accuracy: epochs over all training images, with evaluations on the validation images in between.
 
 The schedule is that of Goyal et al., "Accurate, Large Minibatch SGD: Training ImageNet in 1 Hour" (arXiv:1706.02677):
-the learning rate grows with the global batch, is reached by a gradual warm-up, and falls after certain epochs. Their
-batch norm, too: each worker normalises with its own batch, and only the moving averages are shared, before they are used.
+the learning rate grows with the global batch, is reached by a gradual warm-up, and falls after certain epochs. Batch norm
+is theirs, too: each worker normalises with its own batch, and only the moving averages are shared, before they are used.
 
 Every worker runs this loop and decides everything from numbers that are the same on all workers. Rank 0 reports.
 """
@@ -39,7 +39,7 @@ class Schedule:
 
     @classmethod
     def of(cls, spec: Mapping[str, Any], global_batch: int, steps_per_epoch: int) -> Schedule:
-        """As ``spec`` (the JSON of a run directory, with ``training``) asks for it; linear scaling happens here."""
+        """The schedule of ``spec`` (the JSON of a run directory, with ``training``); linear scaling happens here."""
         training = spec["training"]
         peak = spec["learning_rate"] * global_batch / training["reference_batch"]
         return cls(
@@ -59,9 +59,10 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Trained:
-    """How training ended. ``epochs`` are the reports of all epochs, those before a resumed checkpoint too; of rank 0.
+    """How training ended. Only rank 0 has ``epochs``: the reports of all epochs, also those before a resumed checkpoint.
 
-    ``steps`` were done by this process, in the epochs from ``first_epoch`` on. ``reached``: the accuracy that was wanted.
+    ``steps`` counts what this process did, in the epochs from ``first_epoch`` on. ``reached`` says whether the wanted
+    accuracy was.
     """
 
     epochs: Epochs
@@ -78,7 +79,6 @@ def train(trainer: Learner, job: Job, events: Events) -> Trained:
     reports or checkpoints cannot be written.
     """
     training, clock = job.training, trainer.clock
-    assert training
     images = len(index.read(job.image_index))
     global_batch = job.world_size * job.devices * job.spec["batch_size"]
     steps = job.steps_per_epoch(images)
@@ -110,7 +110,8 @@ def train(trainer: Learner, job: Job, events: Events) -> Trained:
         if evaluates or saves:
             _share_statistics(trainer, job.world_size)
         accuracy = _accuracy(trainer) if evaluates else _NOT_EVALUATED
-        reached = _reached(training["until"], accuracy)
+        until = training["until"]
+        reached = evaluates and until is not None and accuracy[until["metric"]] >= until["value"]
         epochs.append(
             {
                 "epoch": epoch,
@@ -124,7 +125,7 @@ def train(trainer: Learner, job: Job, events: Events) -> Trained:
                 "img_per_s": steps * global_batch / epoch_s,
             }
         )
-        if journal:  # at once, and before what may fail: nothing that was measured shall be lost
+        if journal:  # at once, and before what may fail, so that nothing that was measured is lost
             journal.emit("epoch", **epochs[-1])
             events.emit("epoch", **epochs[-1])
             if saves or reached:
@@ -141,7 +142,6 @@ _NOT_EVALUATED: Dict[str, Any] = {"top1": None, "top5": None, "validation_loss":
 
 def _resume(trainer: Learner, job: Job) -> Epochs:
     """Put a checkpoint's values in place, if there is one; the epochs before it."""
-    assert job.training
     path = job.training["resume"]
     if path is None:
         return []
@@ -193,7 +193,7 @@ def _share_statistics(trainer: Learner, workers: int) -> None:
 
 
 def _accuracy(trainer: Learner) -> Dict[str, Any]:
-    """Of the model on all validation images, the same on all workers: accuracies as fractions, the mean loss."""
+    """How well the model does on all validation images, the same on all workers: accuracies as fractions, the mean loss."""
     images, top1, top5, loss = trainer.total(trainer.evaluate())
     mean = loss / images
     return {
@@ -202,7 +202,3 @@ def _accuracy(trainer: Learner) -> Dict[str, Any]:
         "validation_loss": mean if math.isfinite(mean) else None,
         "images": int(images),
     }
-
-
-def _reached(until: Any, accuracy: Dict[str, Any]) -> bool:
-    return until is not None and accuracy[until["metric"]] is not None and accuracy[until["metric"]] >= until["value"]
