@@ -1,6 +1,6 @@
 """The layers of ``layers.py`` in Caffe2: operators for IDEEP (Intel's kernels, the fast ones of its CPU build), NCHW.
 
-The caller adds them within IDEEP's device scope. They are told the size of the images, because IDEEP's gradients of pools
+The caller adds them within IDEEP's device scope. They are given the size of the images, because IDEEP's gradients of pools
 ignore what Caffe2 works out by itself (global pooling, "SAME" padding), and fail.
 """
 

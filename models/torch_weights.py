@@ -5,14 +5,14 @@ A module's path equals the canonical name up to its last part, and kernels are s
 
 from __future__ import annotations
 
-from typing import Dict, Iterable, Iterator, Mapping, Tuple
+from typing import Any, Dict, Mapping, Tuple
 
 import numpy as np
 import torch
 from torch import nn
 
 from harness.models.channels_first import STORED, canonical, stored_shape
-from harness.models.specification import ModelSpecification, Tensor
+from harness.models.specification import ModelSpecification
 
 _LAST_PART = {
     "kernel": "weight",
@@ -25,27 +25,33 @@ _LAST_PART = {
 
 
 def load(module: nn.Module, specification: ModelSpecification, values: Mapping[str, np.ndarray]) -> None:
-    """Copy canonical float32 ``values``, one for every tensor and statistic of the specification, into ``module``.
+    """Copy canonical float32 ``values``, by the names of the specification's tensors and statistics, into ``module``.
 
-    Raises ``ValueError`` if a name is missing or left over in the values or the module, or if a shape differs.
+    Raises ``ValueError`` as ``held`` does, or if a value has another shape than the specification says.
     """
     everything = (*specification.tensors, *specification.statistics)
-    _same_names("values", (tensor.name for tensor in everything), values)
-    for tensor, held in _pairs(module, specification):
-        value = values[tensor.name]
-        if value.shape != tensor.shape:
-            raise ValueError(f"{tensor.name}: the value is {value.shape}, the specification says {tensor.shape}")
-        assign(held, value)
+    of_module = held(module, specification)
+    _same("values and specification", _shapes(values), {tensor.name: tensor.shape for tensor in everything})
+    for name, tensor in of_module.items():
+        assign(tensor, values[name])
 
 
 def held(module: nn.Module, specification: ModelSpecification) -> Dict[str, torch.Tensor]:
-    """What ``module`` holds for every tensor and statistic, by canonical name; raises as ``load`` does."""
-    return {tensor.name: held for tensor, held in _pairs(module, specification)}
+    """What ``module`` holds for every tensor and statistic, by canonical name; untrained parameters are left out.
+
+    Raises ``ValueError`` unless the module has exactly those tensors, in their shapes.
+    """
+    trained = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
+    of_module = {**trained, **dict(module.named_buffers())}
+    everything = (*specification.tensors, *specification.statistics)
+    wanted = {torch_name(tensor.name): stored_shape(tensor.shape) for tensor in everything}
+    _same("module and specification", _shapes(of_module), wanted)
+    return {tensor.name: of_module[torch_name(tensor.name)] for tensor in everything}
 
 
 def trained(module: nn.Module, specification: ModelSpecification) -> Dict[str, torch.Tensor]:
-    """The parameters that ``module`` trains, by canonical name, in creation order; raises as ``load`` does."""
-    return {tensor.name: held for tensor, held in _pairs(module, specification) if held.requires_grad}
+    """The parameters that ``module`` trains, by canonical name, in creation order; raises as ``held`` does."""
+    return {name: tensor for name, tensor in held(module, specification).items() if tensor.requires_grad}
 
 
 def assign(held: torch.Tensor, value: np.ndarray) -> None:
@@ -55,8 +61,8 @@ def assign(held: torch.Tensor, value: np.ndarray) -> None:
 
 
 def dump(module: nn.Module, specification: ModelSpecification) -> Dict[str, np.ndarray]:
-    """Copies of all tensors and statistics of ``module``, float32 in canonical layout; raises as ``load`` does."""
-    return {tensor.name: canonical_copy(held) for tensor, held in _pairs(module, specification)}
+    """Copies of all tensors and statistics of ``module``, float32 in canonical layout; raises as ``held`` does."""
+    return {name: canonical_copy(tensor) for name, tensor in held(module, specification).items()}
 
 
 def torch_name(name: str) -> str:
@@ -65,29 +71,15 @@ def torch_name(name: str) -> str:
     return f"{path}.{_LAST_PART[last]}"
 
 
-def _pairs(module: nn.Module, specification: ModelSpecification) -> Iterator[Tuple[Tensor, torch.Tensor]]:
-    """Every tensor and statistic with what ``module`` holds for it; untrained parameters are constants and left out."""
-    trained = {name: held for name, held in module.named_parameters() if held.requires_grad}
-    buffers = dict(module.named_buffers())
-    for kind, tensors, held in (
-        ("parameters", specification.tensors, trained),
-        ("buffers", specification.statistics, buffers),
-    ):
-        by_name = {torch_name(tensor.name): tensor for tensor in tensors}
-        _same_names(f"{kind} of the module", by_name, held)
-        for name, tensor in by_name.items():
-            shape = stored_shape(tensor.shape)
-            if tuple(held[name].shape) != shape:
-                raise ValueError(f"{tensor.name}: the module has {tuple(held[name].shape)}, not {shape}")
-            yield tensor, held[name]
-
-
 def canonical_copy(held: torch.Tensor) -> np.ndarray:
     """A copy of what a module, or its optimizer, holds for a tensor: float32 in canonical layout."""
     return canonical(held.detach().to("cpu", torch.float32).numpy())
 
 
-def _same_names(what: str, expected: Iterable[str], found: Iterable[str]) -> None:
-    expected, found = set(expected), set(found)
-    if expected != found:
-        raise ValueError(f"{what}: missing {sorted(expected - found)}, left over {sorted(found - expected)}")
+def _shapes(arrays: Mapping[str, Any]) -> Dict[str, Tuple[int, ...]]:
+    return {name: tuple(array.shape) for name, array in arrays.items()}
+
+
+def _same(what: str, ours: Dict[str, Tuple[int, ...]], wanted: Dict[str, Tuple[int, ...]]) -> None:
+    if ours != wanted:
+        raise ValueError(f"{what} differ in {sorted({name for name, _ in ours.items() ^ wanted.items()})}")

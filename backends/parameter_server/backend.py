@@ -115,7 +115,7 @@ def arrange(spec: RunSpec) -> Arrangement:
 
 def _expected_updates(spec: RunSpec) -> int:
     steps = spec.warmup_steps + spec.steps
-    return steps if spec.options["sync"] == "accumulate" else steps * spec.nodes
+    return steps if spec.options.get("sync", "accumulate") == "accumulate" else steps * spec.nodes
 
 
 def exchange(spec: RunSpec, pulls: Pulls, tokens: Tokens = "none") -> ServerExchange:

@@ -34,7 +34,7 @@ def write(folder: Path, values: Mapping[str, np.ndarray], epochs: Epochs) -> Pat
     with whole_file(path) as file:
         np.savez(file, **{HISTORY: np.array(json.dumps(epochs))}, **values)  # type: ignore[arg-type]
     # By the number, not by the text: epoch-10000 comes after epoch-9999.
-    for old in sorted(folder.glob("epoch-*.npz"), key=lambda found: int(found.stem[6:]))[:-KEPT]:
+    for old in sorted(folder.glob("epoch-*.npz"), key=lambda file: int(file.stem[6:]))[:-KEPT]:
         old.unlink()
     return path
 

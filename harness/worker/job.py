@@ -95,22 +95,20 @@ class Job:
         """Which images a device of this process reads: what every input pipeline of ``harness.worker.inputs`` takes."""
         images = index.read(self.image_index)
         return {
-            "index": images,
-            "rank": self.rank * self.devices + device,
-            "world": self.world_size * self.devices,
-            "batch_size": self.spec["batch_size"],
-            "image_size": self.spec["image_size"],
-            "num_classes": self.num_classes,
+            **self._share(images, self.rank * self.devices + device, self.world_size * self.devices),
             "seed": self.spec["seed"],
             "done": self.epochs_before * self.steps_per_epoch(len(images)) * self.spec["batch_size"],
         }
 
     def evaluating(self) -> Dict[str, Any]:
         """Which images this process evaluates, on its first device: what ``evaluation`` of ``worker.inputs`` takes."""
+        return self._share(index.read(self.run_dir / "validation.index"), self.rank, self.world_size)
+
+    def _share(self, images: Any, rank: int, world: int) -> Dict[str, Any]:
         return {
-            "index": index.read(self.run_dir / "validation.index"),
-            "rank": self.rank,
-            "world": self.world_size,
+            "index": images,
+            "rank": rank,
+            "world": world,
             "batch_size": self.spec["batch_size"],
             "image_size": self.spec["image_size"],
             "num_classes": self.num_classes,

@@ -48,8 +48,8 @@ def relevant_variables(environ: Mapping[str, str]) -> Dict[str, str]:
 
 def _system() -> str:
     release = Path("/etc/os-release")
-    found = re.findall(r'^PRETTY_NAME="?(.*?)"?$', release.read_text(), re.MULTILINE) if release.exists() else []
-    return found[0] if found else platform.system()
+    names = re.findall(r'^PRETTY_NAME="?(.*?)"?$', release.read_text(), re.MULTILINE) if release.exists() else []
+    return names[0] if names else platform.system()
 
 
 def _cpu_model() -> str:

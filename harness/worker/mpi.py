@@ -20,11 +20,11 @@ def library() -> Optional[Path]:
 
 def version() -> str:
     """The library's own name and version, for example ``MPICH 5.0.2``; ``no MPI library`` where none is loaded."""
-    found = library()
-    if found is None:
+    file = library()
+    if file is None:
         return "no MPI library"
     text, length = ctypes.create_string_buffer(LONGEST_VERSION), ctypes.c_int(0)
-    ctypes.CDLL(str(found)).MPI_Get_library_version(text, ctypes.byref(length))
+    ctypes.CDLL(str(file)).MPI_Get_library_version(text, ctypes.byref(length))
     first = text.value.decode(errors="replace").split("\n")[0].split(",")[0]
     return " ".join(first.replace("Version:", "").split())
 

@@ -9,7 +9,7 @@ import shutil
 import sys
 import time
 from pathlib import Path
-from typing import Any, Dict, List, Protocol, Sequence
+from typing import Any, Dict, List, Sequence
 
 import numpy as np
 from caffe2.python import core, dyndep, workspace
@@ -26,21 +26,37 @@ TAKEN_S = 1.0  # a sum is taken by a thread that may have to wait for a processo
 APPEARS_S = 120.0  # for the events of the first rank, which starts when the others do, to be seen by them
 
 
-class RankWorld(Protocol):
-    """How the nets of this rank reach those of the others."""
+class RankWorld:
+    """How the nets of this rank reach those of the others.
 
-    rendezvous: Dict[str, Any]  # what data_parallel_model wants to know
-    at_once: int  # allreduces that may be under way at the same time
-    details: Dict[str, Any]
+    ``rendezvous`` is what data_parallel_model wants to know, ``at_once`` how many allreduces may be under way at the same
+    time, and ``details`` go into the record.
+    """
+
+    at_once: int
+
+    def __init__(self, job: Job, store: Any, interface: str) -> None:
+        self.details: Dict[str, Any] = {}
+        self.rendezvous = {
+            "kv_handler": store,
+            "num_shards": job.world_size,
+            "shard_id": job.rank,
+            "engine": "GLOO",
+            "transport": "tcp",
+            "interface": interface,
+            "exit_nets": None,
+        }
 
     def adapt(self, net: Any) -> None:
         """Make the collective operators of ``net``, built for Gloo, those of this world, on arrays in host memory."""
+        raise NotImplementedError
 
     def transport(self) -> str:
         """What carries the gradients."""
+        raise NotImplementedError
 
     def close(self) -> None:
-        """Leave."""
+        raise NotImplementedError
 
 
 def join(job: Job) -> RankWorld:
@@ -88,19 +104,18 @@ class AllreduceNet:
         return summed
 
 
-class _Gloo:
+class _Gloo(RankWorld):
     at_once = 16  # Caffe2's own default, of which data_parallel_model's pool of threads for one device leaves 11
 
     def __init__(self, job: Job) -> None:
         self._interface = interface_of(job.process["address"])
         self._timeout_ms = int(job.spec["timeout_s"] * 1000)
-        self.details: Dict[str, Any] = {}
         _same_folder(job)
         self._folder = job.repeat_dir / FOLDER  # of this repeat alone: in an old one Gloo would wait for those who left
         self._folder.mkdir(exist_ok=True)
         store = core.CreateOperator("FileStoreHandlerCreate", [], [STORE], path=str(self._folder))
         workspace.RunOperatorOnce(store)
-        self.rendezvous = _rendezvous(job, STORE, interface=self._interface)
+        super().__init__(job, STORE, self._interface)
 
     def adapt(self, net: Any) -> None:
         for operator in _collectives(net):
@@ -122,7 +137,7 @@ class _Gloo:
             shutil.rmtree(self._folder, ignore_errors=True)
 
 
-class _Mpi:
+class _Mpi(RankWorld):
     at_once = 1  # Caffe2's operators hold a lock around MPI: with two orders on two ranks, they would wait for ever
 
     def __init__(self, job: Job) -> None:
@@ -135,7 +150,7 @@ class _Mpi:
             raise RuntimeError(
                 f"{mpi.version()} takes calls from one thread only, a dag calls from several: --net-type simple"
             )
-        self.rendezvous = _rendezvous(job, None, interface="")
+        super().__init__(job, None, "")
         self._library = _operators(options["mpi_operators"])
         if self._library:
             dyndep.InitOpsLibrary(str(self._library))
@@ -188,18 +203,6 @@ def _python(operator: Any, MPI: Any) -> Any:
         control_input=list(operator.control_input),
         device_option=HOST,
     )
-
-
-def _rendezvous(job: Job, store: Any, interface: str) -> Dict[str, Any]:
-    return {
-        "kv_handler": store,
-        "num_shards": job.world_size,
-        "shard_id": job.rank,
-        "engine": "GLOO",
-        "transport": "tcp",
-        "interface": interface,
-        "exit_nets": None,
-    }
 
 
 def _collectives(net: Any) -> List[Any]:

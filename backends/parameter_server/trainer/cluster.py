@@ -39,14 +39,14 @@ def serve(job: Job, ready: Callable[[], None]) -> None:
     """Be a parameter server until the workers release it (see ``Gate``), and say how many bytes it has moved when asked."""
     server = start_server(job)
     with tf.Graph().as_default() as graph:
-        heard = _queue(f"said_to_{job.rank}", job.rank, tf.int32).dequeue()
+        message = _queue(f"said_to_{job.rank}", job.rank, tf.int32).dequeue()
         counted = v1.placeholder(tf.int64, [2])
         answer = _queue(f"counted_by_{job.rank}", job.rank, tf.int64, [2]).enqueue(counted)
     leaving = job.world_size if job.rank == 0 else 1
     with v1.Session(server.target, graph=graph, config=_config(job, [f"/job:ps/task:{job.rank}"])) as session:
         ready()
         while leaving:
-            if session.run(heard) == LEAVE:
+            if session.run(message) == LEAVE:
                 leaving -= 1
             else:
                 session.run(answer, {counted: traffic.total() or UNKNOWN})
@@ -61,15 +61,11 @@ class Gate:
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        workers = job.world_size
         arrivals = _queue("arrivals", 0, tf.int32)
-        releases = [_queue(f"release_{rank}", 0, tf.int32) for rank in range(workers if job.rank == 0 else 0)]
-        own_release = releases[0] if job.rank == 0 else _queue(f"release_{job.rank}", 0, tf.int32)
         self._arrive = arrivals.enqueue(job.rank)
-        self._all_arrived = arrivals.dequeue_many(workers)
+        self._all_arrived = arrivals.dequeue_many(job.world_size)
         self._seen = v1.placeholder(tf.int32, [])
-        self._release = tf.group(*[queue.enqueue(self._seen) for queue in releases])
-        self._released = own_release.dequeue()
+        self._release, self._released = _to_all(job, "release", self._seen)
         servers = range(len(job.processes("ps")) if job.rank == 0 else 1)
         say = [_queue(f"said_to_{ps}", ps, tf.int32) for ps in servers]
         self._ask = [queue.enqueue(COUNT) for queue in say if job.rank == 0]
@@ -92,7 +88,7 @@ class Gate:
         return [] if UNKNOWN in counts else counts
 
     def leave(self, session: Any) -> None:
-        """Tell the parameter servers that this worker needs them no more. They end when all workers have said so.
+        """Say to the parameter servers that this worker needs them no more. They end when all workers have said so.
 
         A server takes its last farewell and is gone before it has answered. TensorFlow mostly calls that an error, and
         rarely waits for the answer for ever; so nobody here waits for it any longer than ``FAREWELL_S``.
@@ -112,14 +108,9 @@ class WorkerSums:
     def __init__(self, job: Job) -> None:
         self._job = job
         numbers = _queue("numbers", 0, tf.float64, None)
-        totals = [
-            _queue(f"total_{rank}", 0, tf.float64, None) for rank in range(job.world_size if job.rank == 0 else 0)
-        ]
-        own = totals[0] if job.rank == 0 else _queue(f"total_{job.rank}", 0, tf.float64, None)
         self._numbers = v1.placeholder(tf.float64, [None])
         self._give, self._take = numbers.enqueue(self._numbers), numbers.dequeue()
-        self._release = tf.group(*[queue.enqueue(self._numbers) for queue in totals])
-        self._released = own.dequeue()
+        self._release, self._released = _to_all(job, "total", self._numbers)
 
     def of(self, session: Any, numbers: Sequence[float]) -> List[float]:
         """The sums of as many numbers from each worker, the same for all of them."""
@@ -131,13 +122,21 @@ class WorkerSums:
         return sums
 
 
+def _to_all(job: Job, name: str, value: Any) -> Tuple[Any, Any]:
+    """Through server 0: the operation with which worker 0 gives ``value`` to all, and that with which each takes it."""
+    shape = () if value.shape.rank == 0 else None
+    ranks = range(job.world_size) if job.rank == 0 else [job.rank]
+    queues = [_queue(f"{name}_{rank}", 0, value.dtype, shape) for rank in ranks]
+    give = tf.group(*[queue.enqueue(value) for queue in queues if job.rank == 0])
+    return give, queues[0].dequeue()
+
+
 def _say(session: Any, farewell: Any) -> None:
     with suppress(tf.errors.UnavailableError):
         session.run(farewell)
 
 
 def on_server(ps: int) -> Any:
-    """Device scope of parameter server ``ps``."""
     return tf.device(f"/job:ps/task:{ps}/device:CPU:0")
 
 
@@ -174,7 +173,7 @@ def new_variable(name: str, shape: Any, dtype: tf.DType = tf.float32, initial: s
 
 
 def _queue(name: str, ps: int, dtype: tf.DType, shape: Optional[Sequence[int]] = ()) -> Any:
-    """``shape`` None: of any shape."""
+    """A queue of values of one shape or, with None, of any shape."""
     with on_server(ps):
         shapes = None if shape is None else [shape]
         return v1.FIFOQueue(-1, [dtype], shapes=shapes, shared_name=name, name=name)

@@ -39,8 +39,10 @@ class ServerLearner(Learner):
         self._sums = WorkerSums(self._job)
         self._rate = Setter(pieces.rate)
         statistics = [tower.statistics for tower in towers]
-        self._statistics = [{name: held.read_value() for name, held in one.items()} for one in statistics]
-        self._on_devices = [{name: Setter(held) for name, held in one.items()} for one in (*statistics, *copies)]
+        self._statistics = [{name: held.read_value() for name, held in of_device.items()} for of_device in statistics]
+        self._on_devices = [
+            {name: Setter(held) for name, held in of_device.items()} for of_device in (*statistics, *copies)
+        ]
         # A worker writes what is its own, worker 0 also what is on the servers.
         self._on_servers: Dict[Tuple[str, int], Setter] = {}
         if self._job.rank == 0:

@@ -39,15 +39,14 @@ class MpiHook:
         return future
 
     def barrier(self) -> None:
-        """Wait for all ranks."""
         self._world.Barrier()
 
     def total(self, numbers: Sequence[float]) -> List[float]:
         """The sums over all ranks of as many numbers from each."""
         summed = np.array(numbers, np.float64)
         self._world.Allreduce(MPI.IN_PLACE, summed, op=MPI.SUM)
-        found: List[float] = summed.tolist()
-        return found
+        sums: List[float] = summed.tolist()
+        return sums
 
     def details(self) -> Dict[str, Any]:
         """What decided how MPI was used."""

@@ -153,8 +153,8 @@ class Caffe2Trainer(Learner):
         workspace.FeedBlob(VALIDATION, images, IDEEP)
         with plain_errors():
             workspace.RunNet(self._inference)
-        found: np.ndarray = workspace.FetchBlob(self._classes)
-        return found
+        logits: np.ndarray = workspace.FetchBlob(self._classes)
+        return logits
 
     def _logits(self, net: Any, images: Any, training: bool) -> Any:
         """The blob of the logits that are added to ``net``, in the current name scope. The model's blobs are in its own."""

@@ -28,7 +28,7 @@ Lookup = Callable[[str], Any]
 
 
 def prepare(job: Job) -> None:
-    """Settings that must precede everything else. Raises RuntimeError without the GPU that was asked for."""
+    """Settings that must precede everything else. Raises RuntimeError where the GPU of the spec is missing."""
     if job.spec["device"] == "cuda" and not tf.config.list_physical_devices("GPU"):
         raise RuntimeError("--device cuda: this environment's TensorFlow sees no GPU")
     tf.config.experimental.enable_tensor_float_32_execution(job.spec["precision"] == "tf32")
@@ -41,8 +41,8 @@ def data_format(job: Job) -> str:
 
 def loss(job: Job, images: Any, labels: Any, tensors: Tensors, statistics: Lookup) -> Tuple[Any, Tensors]:
     """The mean loss of a batch (float32, images in ``data_format``), and the moving averages to assign after the step."""
-    found, new_statistics = logits(job, images, tensors, statistics)
-    return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=found)), new_statistics
+    outputs, new_statistics = logits(job, images, tensors, statistics)
+    return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=outputs)), new_statistics
 
 
 def logits(
@@ -55,10 +55,11 @@ def logits(
     if job.spec["precision"] == "amp":
         images = tf.cast(images, tf.bfloat16)
         tensors = {name: _computing(name, tensor) for name, tensor in tensors.items()}
-    found: Tuple[Any, Tensors] = models.definition(job.spec["model"], "tensorflow")(
+    build = models.definition(job.spec["model"], "tensorflow")
+    outputs, new_statistics = build(
         images, tensors.__getitem__, statistics, data_format=data_format(job), training=training
     )
-    return found
+    return outputs, new_statistics
 
 
 def descend(sgd: Sgd, name: str, variable: Any, gradient: Any, rate: Any, speed: Any = None) -> Any:
@@ -194,10 +195,10 @@ class TensorFlowTrainer(Learner):
         """The loss of ``batch``, or of the resident one. To be called in a traced function."""
         images, labels = batch or [held.read_value() for held in self._resident]
         tensors = {name: variable.read_value() for name, variable in self._tensors.items()}
-        found, new_statistics = loss(self._job, images, labels, tensors, lambda n: self._statistics[n].read_value())
+        mean, new_statistics = loss(self._job, images, labels, tensors, lambda n: self._statistics[n].read_value())
         for name, value in new_statistics.items():
             self._statistics[name].assign(value, read_value=False)
-        return found
+        return mean
 
     def apply(self, gradients: Sequence[Any]) -> None:
         """One step of SGD with the gradients of all variables, in creation order."""

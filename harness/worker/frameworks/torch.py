@@ -103,11 +103,11 @@ class TorchTrainer(Learner):
         batches = validation(**self._job.evaluating(), decoders=self._job.spec["data_threads"])
         self._module.eval()
         with torch.no_grad(), self._autocast:
-            found = evaluation(
+            classified = evaluation(
                 (self._module(images.to(self._device)).cpu().numpy(), labels.numpy()) for images, labels in batches
             )
         self._module.train()
-        return found
+        return classified
 
     def statistics(self) -> Dict[str, np.ndarray]:
         held = torch_weights.dump(self._module, self._specification)
