@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -42,46 +43,43 @@ _PHRASES: dict[Verdict, str] = {
 
 def terminal(comparison: ComparedResults, old: str, new: str, everything: bool = False) -> str:
     """For people: the verdict, the table (the worst first), what may explain it, what was not compared, the rule."""
-    quiet = [pair for pair in comparison.pairs if pair.verdict == "no significant change"]
-    hidden = 0 if everything or len(comparison.pairs) <= _LISTED else len(quiet)
-    shown = [pair for pair in comparison.pairs if not hidden or pair.verdict != "no significant change"]
+    pairs = comparison.pairs
+    shown = [pair for pair in pairs if pair.verdict != "no significant change"]
+    if everything or len(pairs) <= _LISTED:
+        shown = list(pairs)
     parts = [f"{verdict(comparison)}\n\n  OLD  {_side(old, comparison.old)}\n  NEW  {_side(new, comparison.new)}"]
     if shown:
         parts.append(table([_HEADINGS, *map(_row, shown)], right={2, 3, 4, 5, 6}))
-    if hidden:
+    if hidden := len(pairs) - len(shown):
         parts.append(f"and {plural(hidden, 'measurement')} without a significant change (--all shows them)")
-    parts.append("\n".join(_explanations(comparison)))
-    if comparison.notes:
-        parts.append("\n".join(_notes(comparison)))
-    if comparison.unpaired:
-        parts.append("\n".join(_not_compared(comparison.unpaired, everything)))
-    parts.append(rule(comparison.rule))
-    return "\n\n".join(parts)
+    remarks = _explanations(comparison), _notes(comparison), _not_compared(comparison.unpaired, everything)
+    return "\n\n".join([*parts, *("\n".join(lines) for lines in remarks if lines), rule(comparison.rule)])
 
 
 def verdict(comparison: ComparedResults) -> str:
     """One line: how many pairs there are, and what became of them, the worst first."""
     counts = comparison.counts
-    told = ", ".join(_PHRASES[one].format(counts[one]) for one in VERDICTS if counts.get(one))
+    became = ", ".join(_PHRASES[one].format(counts[one]) for one in VERDICTS if counts.get(one))
     answer = "SLOWER" if comparison.regressions else "not slower"
-    return f"{answer}: {plural(len(comparison.pairs), 'measurement')} compared, {told}"
+    return f"{answer}: {plural(len(comparison.pairs), 'measurement')} compared, {became}"
 
 
 def failure(comparison: ComparedResults) -> str:
     """One line about a comparison that fails: how many got slower, and the worst of them."""
     worst = comparison.regressions[0]
     slower, lost = comparison.counts.get("slower", 0), comparison.counts.get("no number", 0)
-    told = [f"{slower} of {plural(len(comparison.pairs), 'measurement')} got slower"] if slower else []
-    told += [f"{lost} {'has' if lost == 1 else 'have'} no number any more"] if lost else []
-    return f"{', '.join(told)}; the worst is {worst.label}: {_outcome(worst)}"
+    parts = [f"{slower} of {plural(len(comparison.pairs), 'measurement')} got slower"] if slower else []
+    parts += [f"{lost} {'has' if lost == 1 else 'have'} no number any more"] if lost else []
+    return f"{', '.join(parts)}; the worst is {worst.label}: {_outcome(worst)}"
 
 
 def rule(chosen: Rule) -> str:
     """How the comparison decided, for the reader of its table."""
+    threshold = f"{100 * chosen.threshold:g} %"
     return (
         f"slower (faster): one-sided p < {chosen.alpha:g} by {_TESTS[chosen.test]} on log(img/s) of the repeats, adjusted\n"
         f"for the number of measurements (Benjamini–Hochberg), and the 99 % CI of the change reaches "
-        f"−{_plain(chosen.threshold)} (+{_plain(chosen.threshold)});\nimg/s are geometric means of the repeats"
+        f"−{threshold} (+{threshold});\nimg/s are geometric means of the repeats"
     )
 
 
@@ -95,15 +93,19 @@ def as_json(comparison: ComparedResults, old: Sequence[str], new: Sequence[str])
         "new": {"sources": list(new), **dataclasses.asdict(comparison.new)},
         "counts": {one: comparison.counts.get(one, 0) for one in VERDICTS},
         "differences": list(map(vars, comparison.differences)),
-        "pairs": list(map(_pair_as_json, comparison.pairs)),
+        "pairs": list(map(_pair, comparison.pairs)),
         "not_compared": [vars(one) for one in comparison.unpaired],
         "notes": list(comparison.notes),
     }
     return json.dumps(document, indent=1, allow_nan=False)
 
 
-def _pair_as_json(pair: Pair) -> dict[str, Any]:
+def _pair(pair: Pair) -> dict[str, Any]:
     judgement = pair.judgement
+
+    def bounds(interval: Interval | None) -> list[float | None] | None:
+        return interval and [bound if math.isfinite(bound) else None for bound in interval]
+
     return {
         "label": pair.label,
         "verdict": judgement.verdict,
@@ -111,8 +113,8 @@ def _pair_as_json(pair: Pair) -> dict[str, Any]:
         "old": vars(pair.old),
         "new": vars(pair.new),
         "change": judgement.change,
-        "ci95": _finite(judgement.ci95),
-        "ci99": _finite(judgement.ci99),
+        "ci95": bounds(judgement.ci95),
+        "ci99": bounds(judgement.ci99),
         "p": judgement.p,
         "differences": list(map(vars, pair.differences)),
         "step_times": dict(zip(("old", "new"), map(vars, pair.steps), strict=True)) if pair.steps else None,
@@ -120,42 +122,40 @@ def _pair_as_json(pair: Pair) -> dict[str, Any]:
     }
 
 
-def _finite(interval: Interval | None) -> list[float | None] | None:
-    return interval and [bound if abs(bound) != float("inf") else None for bound in interval]
-
-
 def junit(comparison: ComparedResults, old: str, new: str) -> str:
     """For CI systems: JUnit XML, one test case per pair; what was not compared, or cannot be judged, is skipped."""
-    # In JUnit every case has a class; ours is the kind of measurement, so that backends are grouped.
-    suite = ElementTree.Element("testsuite", name=_legal(f"harness compare {old} {new}"))
-    for pair in comparison.pairs:
-        case = _case(suite, pair.label, pair.spec["backend"])
-        text = "\n".join(
-            [_outcome(pair), *pair.judgement.reason.split("\n")[1:], *_details(pair, comparison.differences)]
-        )
-        if pair.verdict in FAILING:
-            element = ElementTree.SubElement(case, "failure", message=_legal(_outcome(pair)), type=pair.verdict)
-            element.text = _legal(text)
-        elif pair.verdict == "cannot say":
-            ElementTree.SubElement(case, "skipped", message=_legal(_outcome(pair)))
-        else:
-            ElementTree.SubElement(case, "system-out").text = _legal(text)
-    for one in comparison.unpaired:
-        case = _case(suite, one.label, one.label.split()[0])
-        ElementTree.SubElement(case, "skipped", message=_legal(f"not compared: {one.why}"))
-    skipped = comparison.counts.get("cannot say", 0) + len(comparison.unpaired)
-    suite.set("tests", str(len(comparison.pairs) + len(comparison.unpaired)))
-    suite.set("failures", str(len(comparison.regressions)))
-    suite.set("errors", "0")
-    suite.set("skipped", str(skipped))
+    unpaired, undecided = comparison.unpaired, comparison.counts.get("cannot say", 0)
     root = ElementTree.Element("testsuites")
-    root.append(suite)
+    suite = ElementTree.SubElement(
+        root,
+        "testsuite",
+        name=_legal(f"harness compare {old} {new}"),
+        tests=str(len(comparison.pairs) + len(unpaired)),
+        failures=str(len(comparison.regressions)),
+        errors="0",
+        skipped=str(undecided + len(unpaired)),
+    )
+
+    def case(label: str, backend: str) -> ElementTree.Element:
+        # In JUnit every case has a class; ours is the kind of measurement, so that backends are grouped.
+        return ElementTree.SubElement(suite, "testcase", classname=_legal(f"harness.{backend}"), name=_legal(label))
+
+    for pair in comparison.pairs:
+        outcome = _legal(_outcome(pair))
+        of_pair = case(pair.label, pair.spec["backend"])
+        text = [_outcome(pair), *pair.judgement.reason.split("\n")[1:], *_details(pair, comparison.differences)]
+        if pair.verdict in FAILING:
+            element = ElementTree.SubElement(of_pair, "failure", message=outcome, type=pair.verdict)
+            element.text = _legal("\n".join(text))
+        elif pair.verdict == "cannot say":
+            ElementTree.SubElement(of_pair, "skipped", message=outcome)
+        else:
+            ElementTree.SubElement(of_pair, "system-out").text = _legal("\n".join(text))
+    for one in unpaired:
+        of_one = case(one.label, one.label.split()[0])
+        ElementTree.SubElement(of_one, "skipped", message=_legal(f"not compared: {one.why}"))
     ElementTree.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
-
-
-def _case(suite: ElementTree.Element, label: str, backend: str) -> ElementTree.Element:
-    return ElementTree.SubElement(suite, "testcase", classname=_legal(f"harness.{backend}"), name=_legal(label))
 
 
 # What XML 1.0 has no place for, not even escaped: most control characters, halves of surrogate pairs.
@@ -171,44 +171,49 @@ def github(comparison: ComparedResults) -> str:
 
     GitHub shows 10 of each kind per step, so that the worst come first.
     """
+    undecided = [pair for pair in comparison.pairs if pair.verdict == "cannot say"]
     lines = [
-        _command("error", f"{pair.label}: {pair.verdict}", [_outcome(pair), *_details(pair, comparison.differences)])
+        _command("error", f"{pair.label}: {pair.verdict}", _outcome(pair), *_details(pair, comparison.differences))
         for pair in comparison.regressions
     ]
-    lines += [
-        _command("warning", f"{pair.label}: cannot say", [_outcome(pair)])
-        for pair in comparison.pairs
-        if pair.verdict == "cannot say"
-    ]
-    lines += [_command("warning", f"{one.label}: not compared", [first_line(one.why)]) for one in comparison.unpaired]
-    lines.append(_command("notice", "harness compare", [verdict(comparison)]))
-    return "\n".join(lines)
+    lines += [_command("warning", f"{pair.label}: cannot say", _outcome(pair)) for pair in undecided]
+    lines += [_command("warning", f"{one.label}: not compared", first_line(one.why)) for one in comparison.unpaired]
+    return "\n".join([*lines, _command("notice", "harness compare", verdict(comparison))])
 
 
-def _command(kind: str, title: str, message: Sequence[str]) -> str:
+def _command(kind: str, title: str, *message: str) -> str:
     """One workflow command, escaped as GitHub's own toolkit does it (actions/toolkit, packages/core/src/command.ts)."""
-    text = _escaped("\n".join(message))
-    return f"::{kind} title={_escaped(title).replace(':', '%3A').replace(',', '%2C')}::{text}"
 
+    def escaped(text: str) -> str:
+        return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
-def _escaped(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    title = escaped(title).replace(":", "%3A").replace(",", "%2C")
+    return f"::{kind} title={title}::{escaped(chr(10).join(message))}"
 
 
 def markdown(comparison: ComparedResults, old: str, new: str) -> str:
     """For pull requests and job summaries."""
-    rows = [_HEADINGS, ("---", "---", "--:", "--:", "--:", "--:", "--:"), *map(_row, comparison.pairs)]
-    lines = [f"**{_cell(verdict(comparison))}**", ""]
-    lines += [f"- OLD {_cell(_side(old, comparison.old))}", f"- NEW {_cell(_side(new, comparison.new))}", ""]
-    lines += ["| " + " | ".join(map(_cell, row)) + " |" for row in rows]
-    told = [*_explanations(comparison), *_notes(comparison), *_not_compared(comparison.unpaired, everything=True)]
-    lines += ["", *(f"{'  ' * line.startswith('  ')}- {_cell(line.strip())}" for line in told)]
-    return "\n".join([*lines, "", _cell(rule(comparison.rule))]) + "\n"
+    remarks = [*_explanations(comparison), *_notes(comparison), *_not_compared(comparison.unpaired, everything=True)]
+    lines = [
+        f"**{_literally(verdict(comparison))}**",
+        "",
+        f"- OLD {_literally(_side(old, comparison.old))}",
+        f"- NEW {_literally(_side(new, comparison.new))}",
+        "",
+        f"| {' | '.join(_HEADINGS)} |",
+        "| --- | --- | --: | --: | --: | --: | --: |",
+        *(f"| {' | '.join(map(_literally, _row(pair)))} |" for pair in comparison.pairs),
+        "",
+        *(f"{'  ' * line.startswith('  ')}- {_literally(line.strip())}" for line in remarks),
+        "",
+        _literally(rule(comparison.rule)),
+    ]
+    return "\n".join(lines) + "\n"
 
 
-def _cell(text: str) -> str:
-    """Text that stays in its cell and is shown as it is."""
-    return re.sub(r"([\\`*_<>\[\]|])", r"\\\1", text).replace("\r", " ").replace("\n", " ") if text != "--:" else text
+def _literally(text: str) -> str:
+    """Text that Markdown shows as it is, in one line and within its cell."""
+    return re.sub(r"([\\`*_<>\[\]|])", r"\\\1", text).replace("\r", " ").replace("\n", " ")
 
 
 # --- the parts that they share --------------------------------------------------------------------
@@ -224,36 +229,24 @@ def _side(name: str, total: SideTotal) -> str:
 
 def _row(pair: Pair) -> tuple[str, ...]:
     judgement = pair.judgement
+    rates = ("" if rate is None else f"{rate:.2f}" for rate in (pair.old.img_per_s, pair.new.img_per_s))
     p = "" if judgement.p is None else "< 0.0001" if judgement.p < 1e-4 else f"{judgement.p:.4f}"
     change = "" if judgement.change is None else percent(judgement.change)
-    return (
-        pair.label,
-        pair.verdict,
-        _rate(pair.old.img_per_s),
-        _rate(pair.new.img_per_s),
-        change,
-        _ci(judgement.ci95),
-        p,
-    )
+    return (pair.label, pair.verdict, *rates, change, _ci(judgement.ci95), p)
 
 
 def _outcome(pair: Pair) -> str:
     """What became of a pair, in words; "no significant change" comes before any percentage."""
     judgement = pair.judgement
-    old, new = f"{_rate(pair.old.img_per_s)} img/s", f"{_rate(pair.new.img_per_s)} img/s"
+    _, _, old, new, change, ci95, p = _row(pair)
     if pair.verdict == "no number":
-        return f"had {old}, now has no number: {first_line(judgement.reason)}"
+        return f"had {old} img/s, now has no number: {first_line(judgement.reason)}"
     if judgement.change is None or judgement.p is None:
-        return f"cannot say: {judgement.reason} ({old}, now {new})"
-    repeats = f"{pair.old.repeats} and {plural(pair.new.repeats, 'repeat')}"
+        return f"cannot say: {judgement.reason} ({old} img/s, now {new} img/s)"
     return (
-        f"{pair.verdict}: {percent(judgement.change)} (95 % CI {_ci(judgement.ci95)}, p {_p(judgement.p)}), "
-        f"{old} → {new}, {repeats}"
+        f"{pair.verdict}: {change} (95 % CI {ci95}, p {p if p.startswith('<') else f'= {p}'}), "
+        f"{old} img/s → {new} img/s, {pair.old.repeats} and {plural(pair.new.repeats, 'repeat')}"
     )
-
-
-def _p(p: float) -> str:
-    return "< 0.0001" if p < 1e-4 else f"= {p:.4f}"
 
 
 def _details(pair: Pair, common: Sequence[Difference]) -> list[str]:
@@ -274,26 +267,20 @@ def _steps(pair: Pair) -> list[str]:
     if pair.steps is None:
         return []
     old, new = pair.steps
-
-    def ratio(name: str, one: float, other: float) -> str:
-        relative = f" ({percent(other / one - 1)})" if one else ""
-        return f"{name} {one * 1e3:.1f} → {other * 1e3:.1f} ms{relative}"
-
-    parts = [
-        ratio("p50", old.p50_s, new.p50_s),
-        ratio("p99", old.p99_s, new.p99_s),
-        ratio("jitter", old.jitter_s, new.jitter_s),
-    ]
+    parts = []
+    for name in ("p50", "p99", "jitter"):
+        before, after = getattr(old, f"{name}_s"), getattr(new, f"{name}_s")
+        relative = f" ({percent(after / before - 1)})" if before else ""
+        parts.append(f"{name} {before * 1e3:.1f} → {after * 1e3:.1f} ms{relative}")
     if abs(new.slowest_over_median / old.slowest_over_median - 1) > 0.01:
         parts.append(f"slowest rank {old.slowest_over_median:.2f} → {new.slowest_over_median:.2f} × the median rank")
     return [f"step time: {', '.join(parts)}"]
 
 
 def _explanations(comparison: ComparedResults) -> list[str]:
-    """What differs between OLD and NEW everywhere, then what differs besides where something changed."""
+    """What differs between OLD and NEW everywhere, then what differs in addition where something changed."""
     lines = []
-    moved = {_systems(pair) for pair in comparison.pairs if pair.old.systems != pair.new.systems}
-    if moved:
+    if moved := {_systems(pair) for pair in comparison.pairs if pair.old.systems != pair.new.systems}:
         lines.append(f"OLD and NEW are from different systems: {'; '.join(sorted(moved))}")
     changed = [pair for pair in comparison.pairs if pair.verdict in CHANGED]
     if not changed and not comparison.differences:
@@ -303,22 +290,19 @@ def _explanations(comparison: ComparedResults) -> list[str]:
     else:
         lines.append("between OLD and NEW nothing differs in every measurement alike")
     for pair in changed[:_LISTED]:
-        own = [*some_differences(pair.differences), *(f"  {line}" for line in _steps(pair))]
-        if not comparison.differences and not pair.differences:
-            own.insert(0, f"  {NOTHING}")
-        if pair.verdict == "no number":
-            own.insert(0, f"  {_outcome(pair)}")
-        if own:
-            lines += [f"{pair.label}:", *own]
+        own = [f"  {_outcome(pair)}"] if pair.verdict == "no number" else []
+        own += [f"  {NOTHING}"] if not comparison.differences and not pair.differences else []
+        own += [*some_differences(pair.differences), *(f"  {line}" for line in _steps(pair))]
+        lines += [f"{pair.label}:", *own] if own else []
     if len(changed) > _LISTED:
         lines.append(f"and {len(changed) - _LISTED} more that changed (--json tells what differs there)")
     return lines
 
 
-def some_differences(found: Sequence[Difference]) -> list[str]:
+def some_differences(differences: Sequence[Difference]) -> list[str]:
     """The most relevant differences, one indented line each."""
-    more = len(found) - _DIFFERENCES
-    lines = [f"  {one}" for one in found[:_DIFFERENCES]]
+    more = len(differences) - _DIFFERENCES
+    lines = [f"  {one}" for one in differences[:_DIFFERENCES]]
     return [*lines, f"  and {more} more (--json has all)"] if more > 0 else lines
 
 
@@ -326,20 +310,19 @@ def _notes(comparison: ComparedResults) -> list[str]:
     return [f"note: {first_line(note)}" for note in comparison.notes]
 
 
-def _not_compared(found: Sequence[Unpaired], everything: bool) -> list[str]:
+def _not_compared(unpaired: Sequence[Unpaired], everything: bool) -> list[str]:
     """One line for all that are alike: an upgrade that changes the core count concerns every measurement."""
-    if not found:
+    if not unpaired:
         return []
-    grouped: dict[tuple[str, str], list[Unpaired]] = {}
-    for one in found:
-        grouped.setdefault((one.side, one.why), []).append(one)
-    lines = [f"not compared: {plural(len(found), 'measurement')}"]
-    groups = list(grouped.items())
-    for (side, why), alike in groups if everything else groups[:_LISTED]:
-        which = alike[0].label if len(alike) == 1 else f"{len(alike)} such as {alike[0].label}"
+    labels: dict[tuple[str, str], list[str]] = {}
+    for one in unpaired:
+        labels.setdefault((one.side, one.why), []).append(one.label)
+    lines = [f"not compared: {plural(len(unpaired), 'measurement')}"]
+    for (side, why), alike in list(labels.items())[: None if everything else _LISTED]:
+        which = alike[0] if len(alike) == 1 else f"{len(alike)} such as {alike[0]}"
         lines.append(f"  {side}: {which}: {first_line(why)}")
-    if not everything and len(groups) > _LISTED:
-        lines.append(f"  and {len(groups) - _LISTED} more kinds (--all shows them)")
+    if len(lines) <= len(labels):
+        lines.append(f"  and {len(labels) - _LISTED} more kinds (--all shows them)")
     return lines
 
 
@@ -351,18 +334,8 @@ def first_line(text: str) -> str:
 
 def percent(change: float) -> str:
     """``−7.4 %``, with a typographic minus; ``+∞`` where there is no bound."""
-    if change == float("inf"):
-        return "+∞"
-    return f"{100 * change:+.1f} %".replace("-", "−")
-
-
-def _plain(share: float) -> str:
-    return f"{100 * share:g} %"
+    return "+∞" if change == math.inf else f"{100 * change:+.1f} %".replace("-", "−")
 
 
 def _ci(interval: Interval | None) -> str:
     return "" if interval is None else f"{percent(interval[0])} … {percent(interval[1])}"
-
-
-def _rate(img_per_s: float | None) -> str:
-    return "" if img_per_s is None else f"{img_per_s:.2f}"
