@@ -12,16 +12,11 @@ from harness.cli.common import AS_JSON, RESULTS, reading, share_of
 from harness.errors import HarnessError, InvalidInput
 
 if TYPE_CHECKING:
-    from harness.analysis.regression import ComparedResults
     from harness.analysis.two_samples import Test
 
 
 class GotSlower(HarnessError):
     """Something got slower, or has no number any more. Scripts rely on the exit code, 1."""
-
-
-def _file(name: str, what: str) -> click.Option:
-    return click.Option([name], metavar="FILE", type=click.Path(dir_okay=False, path_type=Path), help=what)
 
 
 def _compare(
@@ -59,27 +54,17 @@ def _compare(
         click.echo(report.github(found), err=as_json)
     for file, text in ((junit, report.junit), (markdown, report.markdown)):
         if file:
-            _write(file, text(found, old, new))
-    _conclude(found)
-
-
-def _conclude(found: ComparedResults) -> None:
-    """End with the exit code that scripts rely on."""
-    from harness.report.text import regression as report
-
+            try:
+                file.write_text(text(found, old, new), encoding="utf-8")
+            except OSError as error:
+                raise InvalidInput(f"{file}: {error.strerror}") from None
     if found.regressions:
         raise GotSlower(report.failure(found))
     if found.counts.get("cannot say", 0) == len(found.pairs):
         raise InvalidInput(f"nothing could be judged: {found.pairs[0].judgement.reason}")
 
 
-def _write(file: Path, text: str) -> None:
-    try:
-        file.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InvalidInput(f"{file}: {error.strerror}") from None
-
-
+FILE = click.Path(dir_okay=False, path_type=Path)
 compare = click.Command(
     "compare",
     params=[
@@ -108,8 +93,15 @@ compare = click.Command(
         ),
         click.Option(["--all", "everything"], is_flag=True, help="show every measurement in a long table"),
         click.Option(["--json", "as_json"], is_flag=True, help="print JSON for scripts instead of the table"),
-        _file("--junit", "write JUnit XML as well, for GitLab, Jenkins and others"),
-        _file("--markdown", "write a Markdown table as well, such as for $GITHUB_STEP_SUMMARY"),
+        click.Option(
+            ["--junit"], metavar="FILE", type=FILE, help="write JUnit XML as well, for GitLab, Jenkins and others"
+        ),
+        click.Option(
+            ["--markdown"],
+            metavar="FILE",
+            type=FILE,
+            help="write a Markdown table as well, such as for $GITHUB_STEP_SUMMARY",
+        ),
         click.Option(
             ["--github"], is_flag=True, help="print annotations for GitHub Actions as well (with --json: on stderr)"
         ),
@@ -168,22 +160,14 @@ def save(name: str, sources: tuple[str, ...], note: str, replace: bool, as_json:
 @AS_JSON
 def list_baselines(as_json: bool) -> None:
     """The baselines, with what they hold."""
-    from harness.core.text import minute
-    from harness.report.text.table import table
+    from harness.report.text import inventory
     from harness.results import baselines
 
-    found = baselines.all_saved()
+    saved = baselines.all_saved()
     if as_json:
-        click.echo(json.dumps([one.model_dump(by_alias=True) for one in found], indent=1))
-    elif not found:
-        click.echo(f"no baselines in {baselines.folder()}")
+        click.echo(json.dumps([one.model_dump(by_alias=True) for one in saved], indent=1))
     else:
-        rows = [("name", "records", "saved", "harness", "from", "note")]
-        rows += [
-            (one.name, str(one.records), minute(one.saved), one.harness, " ".join(one.sources), one.note)
-            for one in found
-        ]
-        click.echo(table(rows, right={1}))
+        click.echo(inventory.baselines(saved) if saved else f"no baselines in {baselines.folder()}")
 
 
 @baseline.command("show")

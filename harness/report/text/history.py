@@ -19,23 +19,19 @@ def terminal(history: History) -> str:
     """For people: the changes of each series, then what did not change, then what was too short to say."""
     changed = [one for one in history.series if one.changes]
     still = [one for one in history.series if not one.changes]
-    changes = sum(len(one.changes) for one in changed)
-    verdict = (
-        f"{plural(changes, 'change point')} in {len(changed)} of {_several(len(history.series))}"
-        if changed
-        else f"no change point in any of {_several(len(history.series))}"
-    )
-    parts = [verdict, *("\n".join(_changed(one)) for one in changed)]
+    changes, of = sum(len(one.changes) for one in changed), plural(len(history.series), "measurement")
+    in_some = f"{plural(changes, 'change point')} in {len(changed)} of {of}"
+    parts = [in_some if changed else f"no change point in any of {of}", *map(_changed, changed)]
     if still:
         rows = [("no change point", "system", "runs", "first", "last", "level, img/s")]
         rows += [(one.label, one.system, str(len(one.runs)), *_span(one), f"{one.level:.2f}") for one in still]
         parts.append(table(rows, right={2, 5}))
-    notes = []
-    if history.short:
-        notes.append(f"{_several(history.short)} with fewer than {FEWEST} runs, too few for a history")
+    notes = [f"of measurements that do not change {100 * LEVEL:g} % are said to have a change point"]
     if history.without_number:
-        notes.append(f"{plural(history.without_number, 'run')} without a number, left out")
-    notes.append(f"of measurements that do not change {100 * LEVEL:g} % are said to have a change point")
+        notes.insert(0, f"{plural(history.without_number, 'run')} without a number, left out")
+    if history.short:
+        short = plural(history.short, "measurement")
+        notes.insert(0, f"{short} with fewer than {FEWEST} runs, too few for a history")
     return "\n\n".join([*parts, "\n".join(notes)])
 
 
@@ -45,21 +41,17 @@ def as_json(history: History, sources: Sequence[str]) -> str:
     return json.dumps(document, indent=1, allow_nan=False)
 
 
-def _several(number: int) -> str:
-    return plural(number, "measurement")
-
-
 def _span(one: RunSeries) -> tuple[str, str]:
     return one.runs[0].started[:10], one.runs[-1].started[:10]
 
 
-def _changed(one: RunSeries) -> list[str]:
+def _changed(one: RunSeries) -> str:
     first, last = _span(one)
     lines = [
         f"{one.label} on {one.system or 'a machine without a name'}",
         f"  {len(one.runs)} runs, {first} to {last}; now {one.level:.2f} img/s",
     ]
-    return [*lines, *(line for change in one.changes for line in _change(change))]
+    return "\n".join([*lines, *(line for change in one.changes for line in _change(change))])
 
 
 def _change(change: Change) -> list[str]:
