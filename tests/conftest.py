@@ -236,7 +236,7 @@ def run_in_process(folder: Path, *arguments: str) -> Finished:
         for category in (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning):
             warnings.simplefilter("ignore", category)
         try:
-            code = cli.cli.main([*arguments], standalone_mode=False)
+            code = cli.cli.main([*arguments], prog_name="harness", standalone_mode=False)
         except (Exception, KeyboardInterrupt) as error:
             message, code = cli.complaint(error)
             print(f"harness: {message}", file=err)

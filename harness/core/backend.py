@@ -121,42 +121,40 @@ def backend(name: str) -> Backend:
     name = name.replace("-", "_")
     if name in _builtin():
         module = importlib.import_module(f"harness.backends.{name}.backend")
-        found = module.BACKEND
-    elif name in _announced():
-        found = _load(name)
-    else:
-        raise InvalidInput(f"unknown backend '{name}'; known backends are {', '.join(names())}")
-    assert isinstance(found, Backend)
-    return found
+        assert isinstance(module.BACKEND, Backend)
+        return module.BACKEND
+    if name in _announced():
+        return _load(name)
+    raise InvalidInput(f"unknown backend '{name}'; known backends are {', '.join(names())}")
 
 
 def working() -> list[Backend]:
     """All backends that load. One that another package announces may not; it must not take the others with it."""
-    found = []
+    loaded = []
     for name in names():
         with suppress(InvalidInput):
-            found.append(backend(name))
-    return found
+            loaded.append(backend(name))
+    return loaded
 
 
 def option_owners() -> dict[str, list[str]]:
     """Backend options by name, with the backends that have them."""
     owners: dict[str, list[str]] = {}
-    for one in working():
-        for field_name in one.options.model_fields:
-            owners.setdefault(field_name, []).append(one.name)
+    for owner in working():
+        for option in owner.options.model_fields:
+            owners.setdefault(option, []).append(owner.name)
     return owners
 
 
 def _load(name: str) -> Backend:
     try:
-        found = _announced()[name].load()
+        announced = _announced()[name].load()
     except Exception as error:  # whatever somebody else's module does when it is imported
         reason = " ".join(str(error).split())
         raise InvalidInput(f"backend '{name}' does not load: {type(error).__name__}: {reason}") from None
-    if not isinstance(found, Backend):
-        raise InvalidInput(f"backend '{name}' is announced as {found!r}, which is no harness.backend.Backend")
-    return found
+    if not isinstance(announced, Backend):
+        raise InvalidInput(f"backend '{name}' is announced as {announced!r}, which is no harness.backend.Backend")
+    return announced
 
 
 def spec_fields(given: Mapping[str, Any], names: Iterable[str]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:

@@ -38,11 +38,11 @@ def contenders(names: list[str] | None, device: str) -> list[Contender]:
             for framework in backend.frameworks
             for transport in backend.transports_on(device)
         ]
-    found = [_contender(name, device) for name in names]
-    for number, contender in enumerate(found):
-        if contender in found[:number]:
+    chosen = [_contender(name, device) for name in names]
+    for number, contender in enumerate(chosen):
+        if contender in chosen[:number]:
             raise InvalidInput(f"--backends: '{names[number]}' is there twice")
-    return found
+    return chosen
 
 
 def _contender(text: str, device: str) -> Contender:

@@ -88,13 +88,13 @@ class JobState:
         return self.queued and self.reason in HOPELESS
 
 
-def submit(script: Path, after: Sequence[str] = ()) -> str:
-    """Submit a script and return the job's id. With ``after`` it starts once those jobs have ended, however they did.
+def submit(script: Path, lane: str | None = None) -> str:
+    """Submit a script and return the job's id. Of the jobs of a ``lane``, which is their name, one runs at a time.
 
     Raises JobRefused with sbatch's own words, SlurmSilent when it does not answer, InvalidInput when there is no sbatch.
     """
-    dependency = [f"--dependency=afterany:{':'.join(after)}"] if after else []
-    done = ask("sbatch", "--parsable", *dependency, str(script))
+    options = ["--dependency=singleton", f"--job-name={lane}"] if lane else []
+    done = ask("sbatch", "--parsable", *options, str(script))
     if done.returncode != 0:
         complaint = words(done.stderr)
         if _no_answer(complaint):

@@ -11,12 +11,15 @@ import json
 import os
 import shutil
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Self
+
+from pydantic import BaseModel, Field, ValidationError
 
 from harness.errors import HarnessError, Interrupted, InvalidInput, RunFailed
 from harness.files import write_atomically
@@ -33,7 +36,6 @@ from harness.worker.agent.seating import SUBMISSION
 
 NOTES = "study.json"
 LOCK = "study.lock"
-SCHEMA = "harness.study/1"
 
 # "unfinished": whoever began it was killed before it was submitted, or before there was a record.
 PointState = Literal["new", "refused", "queued", "running", "ended", "unfinished", "completed", "failed", "interrupted"]
@@ -42,29 +44,26 @@ FAILED: frozenset[PointState] = frozenset({"failed", "interrupted"})
 UNDER_WAY: frozenset[PointState] = frozenset({"queued", "running", "ended"})
 
 
-@dataclass
-class Entry:
+class Entry(BaseModel):
     """A point in ``study.json``: its spec, its run directories' names (the last one counts), Slurm's refusal."""
 
     id: str
     spec: dict[str, Any]
-    runs: list[str] = field(default_factory=list)
+    runs: list[str] = []
     refused: str = ""
 
 
-@dataclass
-class StudyNotes:
-    """``study.json``: the site, the points by id, and in which lane every job was queued, in the order of submission."""
+class StudyNotes(BaseModel):
+    """``study.json``: the site, and the points in the order in which they were begun."""
 
+    schema_: Literal["harness.study/1"] = Field(alias="schema")
     site: str | None
-    points: dict[str, Entry] = field(default_factory=dict)
-    lanes: dict[str, int] = field(default_factory=dict)
+    points: list[Entry] = []
 
     def write(self, folder: Path) -> None:
         """Write it, whole or not at all. Raises RunFailed when it cannot be written."""
-        document = {"schema": SCHEMA, "site": self.site, "points": [asdict(entry) for entry in self.points.values()]}
         try:
-            write_atomically(folder / NOTES, json.dumps(document | {"lanes": self.lanes}, indent=1) + "\n")
+            write_atomically(folder / NOTES, self.model_dump_json(by_alias=True, indent=1) + "\n")
         except OSError as error:
             raise RunFailed(f"cannot write {folder / NOTES}: {error.strerror}") from None
 
@@ -72,15 +71,17 @@ class StudyNotes:
     def read(cls, folder: Path) -> StudyNotes | None:
         """What is noted, None for a study that has not begun. Raises InvalidInput for a file that makes no sense."""
         try:
-            document = json.loads((folder / NOTES).read_text())
-            entries = [Entry(**fields) for fields in document["points"]]
-            return cls(document["site"], {entry.id: entry for entry in entries}, dict(document["lanes"]))
+            return cls.model_validate_json((folder / NOTES).read_bytes())
         except FileNotFoundError:
             return None
         except OSError as error:
             raise InvalidInput(f"{folder / NOTES}: {error.strerror}") from None
-        except (ValueError, LookupError, TypeError):
+        except ValidationError:
             raise InvalidInput(f"{folder / NOTES}: not what harness writes") from None
+
+    @property
+    def by_id(self) -> dict[str, Entry]:
+        return {entry.id: entry for entry in self.points}
 
 
 @dataclass(frozen=True)
@@ -121,30 +122,6 @@ class PointStatus:
             "best_ps_of": self.tried,
             "reason": self.reason,
         }
-
-
-@dataclass
-class Lanes:
-    """Chains of jobs: each starts once the one before it in its lane has ended, so that each lane runs one at a time.
-
-    They are in Slurm's hands as soon as they are submitted; the controller may die.
-    """
-
-    jobs: list[list[str]]
-
-    @classmethod
-    def of(cls, number: int, active: Mapping[str, int]) -> Self:
-        """``number`` lanes with the jobs that are in them already, by id, in the order of submission."""
-        return cls([[job for job, lane in active.items() if lane == own] for own in range(number)])
-
-    @property
-    def next(self) -> int:
-        """The lane with the fewest jobs."""
-        return min(range(len(self.jobs)), key=lambda lane: len(self.jobs[lane]))
-
-    def before(self, lane: int) -> list[str]:
-        """The job that the next one in ``lane`` has to wait for, if any."""
-        return self.jobs[lane][-1:]
 
 
 @dataclass(frozen=True)
@@ -188,15 +165,16 @@ class Campaign:
             raise InvalidInput(
                 f"{folder}: this study was begun {_at(notes.site)}, not {_at(site)}; give another --output or --site"
             )
-        return cls(study, place, folder, study.points(place.device), notes or StudyNotes(site))
+        notes = notes or StudyNotes(schema="harness.study/1", site=site)
+        return cls(study, place, folder, study.points(place.device), notes)
 
     # --- what is done ---
 
     def status(self) -> list[PointStatus]:
         """How far every point is, with one question to Slurm for all. Raises SlurmSilent when it does not answer."""
-        noted, of_file = self.notes.points, [point.id for point in self.points]
-        entries = [noted.get(point.id) or Entry(point.id, point.spec.model_dump()) for point in self.points]
-        entries += [entry for key, entry in noted.items() if key not in of_file]
+        noted, of_file = self.notes.by_id, [point.id for point in self.points]
+        entries = [noted.get(point.id) or Entry(id=point.id, spec=point.spec.model_dump()) for point in self.points]
+        entries += [entry for entry in self.notes.points if entry.id not in of_file]
         folders = {entry.id: path for entry in entries if (path := self._current(entry))}
         runs = {key: collect.reopen(path) for key, path in folders.items() if (path / SUBMISSION).exists()}
         queued = dict(zip(runs, collect.status(list(runs.values())), strict=True))
@@ -220,10 +198,9 @@ class Campaign:
 
     def progress(self) -> str:
         """How many points of the file have their record, for a progress line."""
-        noted = self.notes.points
         ids = {point.id for point in self.points}
-        folders = [self.folder / noted[key].runs[-1] for key in ids if key in noted and noted[key].runs]
-        recorded = sum((folder / measure.RECORD.file_name).exists() for folder in folders)
+        runs = [entry.runs[-1] for entry in self.notes.points if entry.id in ids and entry.runs]
+        recorded = sum((self.folder / run / measure.RECORD.file_name).exists() for run in runs)
         return f"{recorded} of {len(ids)} points  "
 
     def collect(self) -> None:
@@ -232,8 +209,9 @@ class Campaign:
 
     def cancel(self) -> list[str]:
         """Cancel all jobs of the study that have not ended; returns their ids. Raises SlurmSilent."""
-        known = {job for point in self.status() if point.run for job in submit.known_jobs(point.run.folder)}
-        ids = [job for job, state in slurm.states(known | self.notes.lanes.keys()).items() if not state.ended]
+        folders = [self.folder / run for entry in self.notes.points for run in entry.runs]
+        known = {job for path in folders if (path / SUBMISSION).exists() for job in submit.known_jobs(path)}
+        ids = [job for job, state in slurm.states(known).items() if not state.ended]
         slurm.cancel(ids)
         return sorted(ids, key=lambda job: (len(job), job))
 
@@ -247,10 +225,8 @@ class Campaign:
         completed: dict[str, StudyPoint] = {}
         names = labels([point.spec.model_dump() for point in self.points])
         for point, label in zip(self.points, names, strict=True):
-            try:
+            with self.study.complaints(f"{point.table}: {label}"):
                 planned = place.prepare(point.spec)
-            except InvalidInput as error:
-                raise self.study.complain(f"{point.table}: {label}", str(error)) from None
             same = completed.setdefault(planned.spec.model_dump_json(), point)
             if same is not point:
                 tables = f"{same.table} and {point.table}" if same.table != point.table else f"{point.table} twice"
@@ -316,37 +292,33 @@ class Campaign:
     def _note(self, work: Sequence[Work]) -> None:
         """Write down, before anything is begun, which run directories are going to measure which points."""
         for point in work:
-            entry = self.notes.points.setdefault(point.entry.id, point.entry)
+            entry = point.entry
+            if entry.id not in self.notes.by_id:
+                self.notes.points.append(entry)
             entry.refused = ""
             entry.runs = [name for name in entry.runs if (self.folder / name).is_dir()]
             if point.run.folder.name not in entry.runs:
                 entry.runs.append(point.run.folder.name)
         self.notes.write(self.folder)
 
-    def _lanes(self, number: int) -> Lanes:
-        """The lanes with the jobs that are still queued or running. Raises SlurmSilent."""
-        states = slurm.states(self.notes.lanes.keys())
-        self.notes.lanes = {job: lane for job, lane in self.notes.lanes.items() if not states[job].ended}
-        return Lanes.of(number, self.notes.lanes)
-
     def _submit(self, work: Sequence[Work], max_jobs: int) -> None:
-        """Submit the jobs of ``work`` in lanes. A point whose job Slurm refuses is noted as refused; the others go on.
+        """Submit the jobs of ``work`` in lanes: at most ``max_jobs`` of the study run at once, whoever is there to see it.
 
+        A point whose job Slurm refuses is noted as refused; the others go on.
         Raises SlurmSilent when Slurm does not answer; what has been submitted by then is noted.
         """
-        jobs, lanes = self.jobs(work), self._lanes(max_jobs)
+        jobs, study = self.jobs(work), f"{self.study.name}-{zlib.crc32(str(self.folder).encode()):08x}"
         points = {point.run.folder: point for point in work}
         self._note(work)
         refused: set[Path] = set()
-        for job, text in jobs:
+        for number, (job, text) in enumerate(jobs):
             folders = {Path(step.run_dir) for step in job.steps}
             if folders <= refused:
                 continue
             submit.begin([points[path].run for path in folders if not (path / SUBMISSION).exists()])
-            lane = lanes.next
             script = submit.write_script(job, text)
             try:
-                number = submit.submit(job, script, lanes.before(lane))
+                submit.submit(job, script, f"{study}-{1 + number % max_jobs}")
             except slurm.JobRefused as error:
                 refused |= folders
                 for path in folders:
@@ -356,10 +328,6 @@ class Campaign:
                         points[path].entry.runs.remove(path.name)
                 if job.folder not in folders:
                     shutil.rmtree(job.folder, ignore_errors=True)
-                continue
-            lanes.jobs[lane].append(number)
-            self.notes.lanes[number] = lane
-            self.notes.write(self.folder)
         self.notes.write(self.folder)
 
 

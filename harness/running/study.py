@@ -12,6 +12,7 @@ import json
 import math
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -88,33 +89,42 @@ class Study:
         """An error about a place of this file."""
         return InvalidInput(f"{self.file}: {where}: {what}")
 
+    @contextmanager
+    def complaints(self, where: str) -> Iterator[None]:
+        """Whatever is refused meanwhile is an error about a place of this file."""
+        try:
+            yield
+        except InvalidInput as error:
+            raise self.complain(where, str(error).removeprefix("--backends ")) from None
+
     def _fields(self, where: str, table: Mapping[str, Any]) -> dict[str, list[Any]]:
         """The values of every field of a table, under the names that RunSpec and the backends have for them."""
         owners = backends.option_owners()
         known = {option_name(name)[2:].replace("-", "_"): name for name in [*RunSpec.model_fields, *owners]}
         known |= {name: name for name in known.values()}
         del known["options"], known["training"]
-        found: dict[str, list[Any]] = {}
+        fields: dict[str, list[Any]] = {}
         for written, value in table.items():
             name = known.get(written.replace("-", "_"))
             if name is None:
                 raise self.complain(f"{where}.{written}", "unknown field")
-            if name in found:
+            if name in fields:
                 raise self.complain(f"{where}.{written}", "is there twice")
             values = value if isinstance(value, list) else [value]
             if not values:
                 raise self.complain(f"{where}.{written}", "must not be an empty list")
-            if any(not isinstance(one, str | int | float) for one in values):
+            if any(not isinstance(each, str | int | float) for each in values):
                 raise self.complain(f"{where}.{written}", "must be a value or a list of values")
-            found[name] = values
-        return found
+            fields[name] = values
+        return fields
 
     def _expanded(
         self, where: str, fields: Mapping[str, list[Any]], table: Mapping[str, Any], device: Callable[[str], str]
     ) -> Iterator[StudyPoint]:
         if "backend" not in fields:
             raise self.complain(f"{where}.backend", "is required")
-        chosen = [(str(text), self._backend(where, str(text))) for text in fields["backend"]]
+        with self.complaints(f"{where}.backend"):
+            chosen = [(str(text), backends.backend(str(text).partition(":")[0])) for text in fields["backend"]]
         self._check_used(where, table, {backend.name for _, backend in chosen})
         for text, backend in chosen:
             # A field that this backend does not have must not multiply its points.
@@ -126,25 +136,11 @@ class Study:
             if (combinations := math.prod(map(len, axes.values()))) > MOST_POINTS:
                 raise self.complain(where, f"{combinations} combinations; at most {MOST_POINTS} make sense")
             for values in itertools.product(*axes.values()):
-                given = dict(zip(axes, values, strict=True))
-                qualified = given | self._qualifiers(where, text, given, device)
-                for point in self._searched(where, qualified, backend):
-                    yield StudyPoint(self._spec(where, point, backend), where)
-
-    def _backend(self, where: str, text: str) -> Backend:
-        try:
-            return backends.backend(text.partition(":")[0])
-        except InvalidInput as error:
-            raise self.complain(f"{where}.backend", str(error)) from None
-
-    def _qualifiers(
-        self, where: str, text: str, given: Mapping[str, Any], device: Callable[[str], str]
-    ) -> dict[str, str]:
-        try:
-            (contender,) = contenders([text], device(str(given.get("device", "auto"))))
-        except InvalidInput as error:
-            raise self.complain(f"{where}.backend", str(error).removeprefix("--backends ")) from None
-        return contender.fields
+                point = dict(zip(axes, values, strict=True))
+                with self.complaints(f"{where}.backend"):
+                    (contender,) = contenders([text], device(str(point.get("device", "auto"))))
+                for searched in self._searched(where, point | contender.fields, backend):
+                    yield StudyPoint(self._spec(where, searched, backend), where)
 
     def _check_used(self, where: str, fields: Mapping[str, Any], chosen: set[str]) -> None:
         for name, owners in backends.option_owners().items():
@@ -153,20 +149,19 @@ class Study:
                     f"{where}.{name}", f"an option of {', '.join(owners)}, not of {', '.join(sorted(chosen))}"
                 )
 
-    def _searched(self, where: str, given: dict[str, Any], backend: Backend) -> Iterator[dict[str, Any]]:
-        """``given``, or for ``ps = "search"`` one for every count that the backend allows (see ``ps_counts``)."""
-        if given.get("ps") != SEARCH:
-            yield given
+    def _searched(self, where: str, point: dict[str, Any], backend: Backend) -> Iterator[dict[str, Any]]:
+        """``point``, or for ``ps = "search"`` a point for every count that the backend allows (see ``ps_counts``)."""
+        if point.get("ps") != SEARCH:
+            yield point
             return
-        least = given | {"ps": 1}
-        counts = ps_counts(self._spec(where, least, backend).nodes)
-        allowed = [count for count in counts if _allowed(self._spec(where, given | {"ps": count}, backend), backend)]
+        counts = ps_counts(self._spec(where, point | {"ps": 1}, backend).nodes)
+        allowed = [count for count in counts if _allowed(self._spec(where, point | {"ps": count}, backend), backend)]
         # If nothing is allowed the reason is not the count; planning the point will tell it.
-        yield from ({**given, "ps": count} for count in allowed or [1])
+        yield from (point | {"ps": count} for count in allowed or [1])
 
-    def _spec(self, where: str, given: Mapping[str, Any], backend: Backend) -> RunSpec:
-        own = {name: value for name, value in given.items() if name in backend.options.model_fields}
-        fields = {name: value for name, value in given.items() if name not in own}
+    def _spec(self, where: str, point: Mapping[str, Any], backend: Backend) -> RunSpec:
+        own = {name: value for name, value in point.items() if name in backend.options.model_fields}
+        fields = {name: value for name, value in point.items() if name not in own}
         try:
             options = backend.options(**own)
             return RunSpec(**fields, options=options.model_dump())
@@ -217,9 +212,9 @@ def labels(specs: Sequence[Mapping[str, Any]]) -> list[str]:
 
     def label(spec: Mapping[str, Any]) -> str:
         fields = [name for name in spec if name == "nodes" or (name not in in_front and len(seen.get(name, ())) > 1)]
-        told = [f"{name}={spec[name]}" for name in fields if spec[name] is not None]
-        told += [f"{k}={v}" for k, v in spec["options"].items() if len(seen[f"{spec['backend']}.{k}"]) > 1]
-        return " ".join([":".join(str(spec[name]) for name in in_front if spec[name]), *told])
+        values = [f"{name}={spec[name]}" for name in fields if spec[name] is not None]
+        values += [f"{k}={v}" for k, v in spec["options"].items() if len(seen[f"{spec['backend']}.{k}"]) > 1]
+        return " ".join([":".join(str(spec[name]) for name in in_front if spec[name]), *values])
 
     return [label(spec) for spec in specs]
 

@@ -131,9 +131,9 @@ def write_script(job: BatchJob, text: str) -> Path:
         raise RunFailed(f"cannot write {error.filename or job.folder}: {error.strerror}") from None
 
 
-def submit(job: BatchJob, path: Path, after: Sequence[str] = ()) -> str:
+def submit(job: BatchJob, path: Path, lane: str | None = None) -> str:
     """Submit a job's script, and note its id in the run directories it measures. Raises as ``slurm.submit`` does."""
-    number = slurm.submit(path, after)
+    number = slurm.submit(path, lane)
     repeats: dict[Path, list[int]] = {}
     for step in job.steps:
         repeats.setdefault(Path(step.run_dir), []).append(step.repeat)

@@ -175,19 +175,19 @@ def validation_images(spec: RunSpec, training: index.Index) -> index.Index:
     classes = models.specification(spec.model).num_classes
     try:
         data_set = (path / "train").is_dir() or shards.there_are(path)
-        found = index.find(path, "validation", classes) if data_set else index.scan(path, classes)
-        if isinstance(found, index.ImageIndex) and isinstance(training, index.ImageIndex):
-            return index.labelled_as(training, found)
+        images = index.find(path, "validation", classes) if data_set else index.scan(path, classes)
+        if isinstance(images, index.ImageIndex) and isinstance(training, index.ImageIndex):
+            return index.labelled_as(training, images)
     except DataError as error:
         raise InvalidInput(f"--validation: {error}") from None
     except OSError as error:
         raise InvalidInput(f"--validation {path}: {error.strerror}") from None
-    if type(found) is not type(training):
+    if type(images) is not type(training):
         raise InvalidInput(
             f"--validation {path}: training and validation images must both be in folders, whose names are those of the "
             "classes, or both in TFRecord shards"
         )
-    return found
+    return images
 
 
 def checkpoints(folder: Path) -> list[Path]:
@@ -206,14 +206,14 @@ def find_checkpoint(path: Path) -> Path:
             raise InvalidInput(f"--resume {path}: no such file or folder")
         return path.absolute()
     # What a requeued job has left is below set-aside/.
-    found = checkpoints(path) or sorted(path.glob("set-aside/*/repeat-*/checkpoints/epoch-*.npz"), key=_epoch)
-    if not found:
+    there = checkpoints(path) or sorted(path.glob("set-aside/*/repeat-*/checkpoints/epoch-*.npz"), key=_epoch)
+    if not there:
         raise InvalidInput(f"--resume {path}: there is no checkpoint in it; its first epoch has not ended")
-    return found[-1].absolute()
+    return there[-1].absolute()
 
 
 def earlier(spec: RunSpec) -> list[Epoch]:
-    """The epochs before the checkpoint that a training shall go on from; none without one.
+    """The epochs before the checkpoint that a training goes on from; none without a checkpoint.
 
     Raises InvalidInput for a checkpoint that does not fit the spec, or leaves nothing to do.
     """
@@ -224,7 +224,7 @@ def earlier(spec: RunSpec) -> list[Epoch]:
 
     try:
         _, history = checkpoint.read(training.resume, models.specification(spec.model), Sgd.of(spec.model_dump()))
-        epochs = [Epoch(**one) for one in history]
+        epochs = [Epoch(**reported) for reported in history]
     except (checkpoint.BadCheckpoint, ValidationError) as error:
         raise InvalidInput(f"--resume: {error}") from None
     if len(epochs) >= training.epochs:

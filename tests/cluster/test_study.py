@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import re
 import signal
 import sys
 import time
@@ -165,22 +164,25 @@ def limit_jobs(cluster: VirtualCluster, most: int) -> None:
     cluster.run("sacctmgr", "-i", "modify", "user", "root", "set", f"MaxSubmitJobs={most}").succeeded()
 
 
-def dependencies(cluster: VirtualCluster) -> list[str]:
-    """What each job in the queue waits for, by job id; "" for nothing."""
-    lines = cluster.run("squeue", "-h", "-o", "%i %E").succeeded().stdout.splitlines()
-    rows = sorted((int(job), after) for job, after in (line.split() for line in lines))
-    first = rows[0][0]
-    return ["" if after == "(null)" else str(int(re.sub(r"\D", "", after)) - first) for _, after in rows]
+def lanes(cluster: VirtualCluster) -> list[int]:
+    """The lane of each job in the queue, in the order of submission: of the jobs of one name only one runs at a time."""
+    lines = cluster.run("squeue", "-h", "-o", "%i %j %E").succeeded().stdout.splitlines()
+    rows = sorted((int(job), name, after) for job, name, after in (line.split() for line in lines))
+    names = list(dict.fromkeys(name for _, name, _ in rows))
+    for lane in names:
+        _, *later = [after for _, name, after in rows if name == lane]
+        assert all(after.startswith("singleton(unfulfilled") for after in later), rows
+    return [names.index(name) for _, name, _ in rows]
 
 
 def test_jobs_wait_for_the_one_before_them_in_their_lane(closed: VirtualCluster, tmp_path: Path) -> None:
     trial = Studied(closed, tmp_path, "max_jobs = 2\n", '[[matrix]]\nbackend = "pytorch"\nnodes = [1, 2]\n')
     submitted = trial("run", "--no-wait", "--json")
     assert (submitted.code, states(submitted)) == (0, ["queued", "queued"]), submitted.stderr
-    assert dependencies(closed) == ["", "", "0", "1"]
+    assert lanes(closed) == [0, 1, 0, 1]
     trial.file.write_text(trial.file.read_text().replace("[1, 2]", "[1, 2]\ndata-threads = [1, 2]"))
     assert trial("run", "--no-wait", "--json").code == 0
-    assert len(dependencies(closed)) == 4 + 8
+    assert sorted(lanes(closed)) == [0] * 6 + [1] * 6
     elsewhere = closed.run(*trial.argv("status"), "--site", "generic-slurm")
     assert elsewhere.code == 2 and "was begun at virtual:normal, not at generic-slurm" in elsewhere.stderr
 
@@ -196,7 +198,7 @@ def test_points_that_slurm_refuses_are_tried_again_with_the_repeats_that_are_mis
     limit_jobs(closed, -1)
     second = trial("run", "--no-wait", "--json")
     assert (second.code, states(second)) == (0, ["queued", "queued"]), second.stderr
-    assert len(dependencies(closed)) == 4
+    assert len(lanes(closed)) == 4
     assert len(list((tmp_path / "runs" / "trial").glob("2*"))) == 2
 
 

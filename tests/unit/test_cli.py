@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import statistics
 import subprocess
@@ -9,8 +10,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import click
 import pytest
 
+from harness.cli import ALL, cli
 from tests.conftest import Harness
 
 # In place of seconds, which differ from machine to machine: so many times what Python takes to load the two libraries
@@ -83,3 +86,25 @@ def test_options_of_another_backend_are_refused_by_name(harness: Harness) -> Non
     done = harness("run", "--backend", "pytorch", "--ps", "2", "--dry-run")
     said = "harness: --ps is an option of distributed_replicated, parameter_server, not of pytorch\n"
     assert (done.code, done.stderr) == (2, said)
+
+
+def test_every_command_is_listed_with_a_line_that_fits_80_columns_without_being_loaded(harness: Harness) -> None:
+    code = "import sys; from harness.cli import cli; cli.main(['--help'], standalone_mode=False); print(*sys.modules)"
+    shown = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "COLUMNS": "80"}, capture_output=True, text=True, check=True
+    ).stdout
+    *lines, modules = shown.splitlines()
+    listed = {line.split()[0]: line for line in lines if line.startswith("  ")}
+    assert set(ALL) <= set(listed)
+    assert all(len(line) <= 80 and not line.endswith("...") for line in listed.values())
+    assert {name for name in modules.split() if name.startswith("harness.cli")} == {"harness.cli"}
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_command_is_where_the_table_says(name: str) -> None:
+    assert isinstance(cli.get_command(click.Context(cli), name), click.Command)
+
+
+def test_a_wrong_option_points_to_the_help_of_its_command(harness: Harness) -> None:
+    done = harness("run", "--nods", "3")
+    assert done.code == 2 and done.stderr.endswith("(see `harness run --help`)\n")

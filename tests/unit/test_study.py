@@ -17,7 +17,6 @@ from harness import models
 from harness.core.backend import backend
 from harness.core.contenders import contenders
 from harness.running import campaign, study
-from harness.running.campaign import Lanes
 from harness.running.study import StudyPoint, labels, ps_counts
 from tests.conftest import ROOT, Harness
 
@@ -204,11 +203,6 @@ def test_an_id_depends_on_the_spec_alone(tmp_path: Path) -> None:
     assert one.id == other.id != different.id
 
 
-def test_the_shortest_lane_is_next() -> None:
-    lanes = Lanes.of(3, {"1": 0, "2": 1, "3": 0})
-    assert (lanes.next, lanes.before(lanes.next), lanes.before(0)) == (2, [], ["3"])
-
-
 # --- a small study on this machine ---
 
 
@@ -275,7 +269,9 @@ def test_the_best_number_of_servers_is_marked(tmp_path: Path) -> None:
         img_per_s = property(lambda self: float(self.reason))  # type: ignore[assignment]
 
     found = [
-        Measured(campaign.Entry(str(ps), spec | {"options": {"ps": ps}}), "", True, "completed", reason=str(speed))
+        Measured(
+            campaign.Entry(id=str(ps), spec=spec | {"options": {"ps": ps}}), "", True, "completed", reason=str(speed)
+        )
         for ps, speed in ((1, 10), (2, 30), (4, 20))
     ]
     assert [one.tried for one in campaign.with_best(found)] == [0, 3, 0]

@@ -3,7 +3,7 @@
     python seat.py --run DIR --repeat K              writes repeat-K/hosts.json and repeat-K/hostfile
     python seat.py --run DIR --repeat K --ended 0    writes repeat-K/ended.json with srun's exit code
 
-Exits with code 3 when the repeat shall not be measured: the run has its record already, an earlier repeat of the job
+Exits with code 3 when the repeat must not be measured: the run has its record already, an earlier repeat of the job
 failed, or another job has measured it or is about it.
 """
 
@@ -92,7 +92,7 @@ def _end(repeat_dir: Path, code: int) -> None:
 def _seat(run_dir: Path, repeat_dir: Path, pattern: str) -> bool:
     """Give the repeat its folder and its hosts; False if another job was faster.
 
-    What a failed job left there, or this one before it was requeued, is set aside: it shall not be mixed with this.
+    What a failed job left there, or this one before it was requeued, is set aside: it must not be mixed with this.
     """
     job, restart = _job()
     for earlier in run_dir.glob("repeat-*"):
@@ -105,13 +105,13 @@ def _seat(run_dir: Path, repeat_dir: Path, pattern: str) -> bool:
     names = _allocated()
     if len(names) < needed:
         raise SystemExit(f"the plan needs {needed} nodes, the job has {len(names)}")
-    found = Hosts(list(zip(names, _addresses(names[:needed], pattern))), _now(), job, restart)
+    hosts = Hosts(list(zip(names, _addresses(names[:needed], pattern))), _now(), job, restart)
     # The folder appears with all that is in it, or not at all: of two jobs that begin at the same moment one gets it.
     ours = run_dir / f".{repeat_dir.name}-{job}.{restart}"
     for folder in ("events", "logs"):
         (ours / folder).mkdir(parents=True, exist_ok=True)
-    (ours / "hostfile").write_text(host_file(seated(plan, found)))
-    found.write(ours)
+    (ours / "hostfile").write_text(host_file(seated(plan, hosts)))
+    hosts.write(ours)
     try:
         ours.rename(repeat_dir)
     except OSError:
@@ -143,22 +143,22 @@ def _addresses(names: List[str], pattern: str) -> List[str]:
 
     A host's own name often means 127.0.1.1 to itself; then Slurm is asked. Raises SystemExit for an unknown name.
     """
-    found: Dict[str, str] = {}
+    addresses: Dict[str, str] = {}
     for name in names:
         wanted = pattern.replace("{host}", name)
         try:
-            found[name] = socket.gethostbyname(wanted)
+            addresses[name] = socket.gethostbyname(wanted)
         except OSError as error:
             raise SystemExit(
                 f"the address of {wanted} is not known here: {error} (see extras.address of the site)"
             ) from None
-    for name in [name for name, address in found.items() if address.startswith("127.") and len(names) > 1]:
+    for name in [name for name, address in addresses.items() if address.startswith("127.") and len(names) > 1]:
         shown = subprocess.run(["scontrol", "show", "node", "-o", name], stdout=subprocess.PIPE, check=True, text=True)
-        told = [word.partition("=")[2] for word in shown.stdout.split() if word.startswith("NodeAddr=")]
-        found[name] = socket.gethostbyname(told[0]) if told else found[name]
-        if found[name].startswith("127."):
-            raise SystemExit(f"{name} is known here only as {found[name]} (see extras.address of the site)")
-    return [found[name] for name in names]
+        known = [word.partition("=")[2] for word in shown.stdout.split() if word.startswith("NodeAddr=")]
+        addresses[name] = socket.gethostbyname(known[0]) if known else addresses[name]
+        if addresses[name].startswith("127."):
+            raise SystemExit(f"{name} is known here only as {addresses[name]} (see extras.address of the site)")
+    return [addresses[name] for name in names]
 
 
 def _now() -> str:

@@ -1,0 +1,112 @@
+"""A request is carried out without a command line: what is resolved once, what kinds of work there are, how it ends."""
+
+from __future__ import annotations
+
+import dataclasses
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.cli.common import signals_interrupt
+from harness.core import backend as backends
+from harness.core.contenders import contenders
+from harness.core.spec import RunSpec, Training
+from harness.errors import Interrupted, InvalidInput
+from harness.running import request as requests
+from harness.running import run as runs
+from harness.running.kinds import KINDS, kind_of
+from harness.running.prepare import Where
+from harness.running.request import Request, carry_out, compared
+from harness.running.run import Listener
+
+TRAINING = Training(epochs=1, validation="/data/val")
+
+
+def test_a_dry_run_gives_plans_and_scripts_and_touches_nothing(tmp_path: Path) -> None:
+    place = Where("daint:gpu", account="s123", output=tmp_path / "runs", dry_run=True).place()
+    outcome = carry_out(Request([RunSpec(backend="pytorch", nodes=2)], place))
+    assert [run.plan.nodes for run in outcome.prepared] == [2] and outcome.records == []
+    assert ["--account=s123" in script for script in outcome.scripts] == [True]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_processes_of_a_run_are_seated_and_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+
+    def counted(name: str) -> Any:
+        function = getattr(chosen, name)
+        return lambda spec: (calls.append(name), function(spec))[1]
+
+    chosen = backends.backend("parameter_server")
+    counting = dataclasses.replace(chosen, seats=counted("seats"), arrange=counted("arrange"))
+    monkeypatch.setattr("harness.running.prepare.backend", lambda name: counting)
+    Where("daint", dry_run=True).place().prepare(RunSpec(backend="parameter_server", nodes=4, options={"ps": 2}))
+    assert sorted(calls) == ["arrange", "seats"]
+
+
+def test_every_spec_is_one_kind_of_work_whose_record_has_a_file_of_its_own() -> None:
+    for spec in (RunSpec(backend="pytorch"), RunSpec(backend="pytorch", data="/data", repeats=1, training=TRAINING)):
+        assert [kind for kind in KINDS if kind.wanted(spec)] == [kind_of(spec)]
+    assert len({kind.RECORD.file_name for kind in KINDS}) == len(KINDS)
+
+
+def test_a_comparison_is_every_contender_at_every_size() -> None:
+    chosen = contenders(["horovod:torch:gloo", "pytorch"], "cpu")
+    specs = compared(chosen, [1, 2], {"steps": 3}, {"pytorch": {"bucket_mb": 1.0}})
+    assert [(spec.backend, spec.nodes, spec.transport) for spec in specs] == [
+        ("horovod", 1, "gloo"),
+        ("horovod", 2, "gloo"),
+        ("pytorch", 1, None),
+        ("pytorch", 2, None),
+    ]
+    assert {spec.steps for spec in specs} == {3} and specs[-1].options == {"bucket_mb": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("where", "complaint"),
+    [
+        (Where(environ="gnu"), "--environ gnu: environments belong to a site; give --site"),
+        (Where(account="s123"), "-J: there is no batch system without --site"),
+        (Where("ec2", time_limit="1h"), "--time-limit: there is no batch system at ec2"),
+        (Where("daint", time_limit="soon"), "--time-limit soon: "),
+        (Where("daint", hosts=Path("hosts")), "--hosts hosts: a host file is for sites that are reached with ssh"),
+    ],
+)
+def test_what_makes_no_sense_about_the_place_is_refused_in_one_line(where: Where, complaint: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        where.place()
+    assert str(refused.value).startswith(complaint)
+
+
+@pytest.mark.parametrize(("wait", "submit", "option"), [(False, True, "--no-wait"), (True, False, "--no-submit")])
+def test_jobs_are_refused_where_there_is_no_batch_system(wait: bool, submit: bool, option: str) -> None:
+    with pytest.raises(InvalidInput, match=f"{option}: there is no batch system without --site"):
+        carry_out(Request([RunSpec(backend="pytorch")], Where().place(), wait, submit))
+
+
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGHUP])
+def test_an_interruption_names_the_signal(monkeypatch: pytest.MonkeyPatch, sent: signal.Signals) -> None:
+    monkeypatch.setattr(requests, "execute", lambda *_: signal.raise_signal(sent))
+    with pytest.raises(Interrupted) as interrupted, signals_interrupt():
+        requests.execute_here([], Listener())
+    assert str(interrupted.value) == f"interrupted by {sent.name}; no process is left running"
+
+
+def test_an_interruption_without_a_name_is_called_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def pressed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(requests, "execute", pressed)
+    with pytest.raises(Interrupted, match=r"^interrupted; no process is left running\n    go on$"):
+        requests.execute_here([], Listener(), "    go on")
+
+
+def test_a_run_directory_that_cannot_be_made_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    place = Where(output=tmp_path / "file", dry_run=True).place()
+    prepared = place.prepare(RunSpec(backend="pytorch"))
+    with pytest.raises(InvalidInput, match=r"--output .*file: cannot make"):
+        runs.Run(prepared).begin()
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
