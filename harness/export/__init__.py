@@ -1,69 +1,105 @@
-"""Results in the formats of other tools: one small module for each kind of format, all of them write to a binary stream."""
+"""Results in the formats of other tools.
+
+An exporter is a function that writes results to a binary stream::
+
+    def write(export: Export, stream: IO[bytes]) -> None
+
+It raises InvalidInput, with one line, for what its format has no words for. A package announces its exporters as entry
+points of the group ``harness.exporters``; `harness export` then has a format of that name. harness announces those of
+Conbench and MLPerf itself; tables are always there.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Literal, get_args
+from typing import IO, TYPE_CHECKING
 
 from harness import results
 from harness.errors import InvalidInput
 
 if TYPE_CHECKING:
+    import pandas
+
     from harness.records.record import Status
 
-Format = Literal["mlperf", "conbench", "csv", "parquet", "json"]
-FORMATS: tuple[Format, ...] = get_args(Format)
-OF_SUFFIX: dict[str, Format] = {".csv": "csv", ".parquet": "parquet", ".json": "json"}
+GROUP = "harness.exporters"
+TABLES = ("csv", "json", "parquet")
 
 
-def chosen(wanted: Format | None, file: Path | None) -> Format:
-    """The format that was asked for, else the one that the file's suffix stands for. Raises InvalidInput."""
-    if wanted is None and file is None:
-        raise InvalidInput(f"--format is required without --output; one of {', '.join(FORMATS)}")
-    found = wanted or OF_SUFFIX.get(file.suffix.lower() if file else "")
-    if found is None:
-        raise InvalidInput(
-            f"--output {file}: --format is required, as only {', '.join(OF_SUFFIX)} say which one is meant"
-        )
-    if found == "parquet" and file is None:
-        raise InvalidInput("--format parquet: is not text; give --output FILE")
-    return found
+@dataclass(frozen=True)
+class Export:
+    """What is to be written: at least one result, with the columns of ``results.COLUMNS``.
+
+    ``file`` is None where it is printed. ``repository`` is where the commits in the records are, if that was said. An
+    exporter that takes long calls ``progress`` with how many results are done, and of how many.
+    """
+
+    results: pandas.DataFrame
+    file: Path | None = None
+    repository: str | None = None
+    progress: Callable[[int, int], None] = lambda done, of: None
+
+    def record_files(self, name: str) -> list[str]:
+        """The records of the results. Raises InvalidInput for published ones, of which format ``name`` has no records."""
+        published = self.results[self.results["origin"] == "published"]
+        if len(published):
+            raise InvalidInput(
+                f"--format {name}: is for records of runs; {published['source'].iloc[0]!r} is published "
+                "(csv, parquet and json take those too)"
+            )
+        return list(self.results["source"])
+
+
+def names() -> list[str]:
+    """The formats there are, sorted."""
+    return sorted(_announced())
+
+
+def chosen(name: str | None, file: Path | None) -> str:
+    """The format that was asked for, else the one that the file's suffix names. Raises InvalidInput."""
+    if name is None and file is None:
+        raise InvalidInput(f"--format is required without --output; one of {', '.join(names())}")
+    suffix = file.suffix.lower().removeprefix(".") if file else ""
+    if name is None and suffix not in names():
+        raise InvalidInput(f"--output {file}: --format is required, as the suffix names none of {', '.join(names())}")
+    return name or suffix
+
+
+def exporter(name: str) -> Callable[[Export, IO[bytes]], None]:
+    """The exporter for format ``name``. Raises InvalidInput for one that does not load."""
+    try:
+        write: Callable[[Export, IO[bytes]], None] = _announced()[name].load()
+    except Exception as error:  # whatever somebody else's module does when it is imported
+        reason = " ".join(str(error).split())
+        raise InvalidInput(f"--format {name}: does not load: {type(error).__name__}: {reason}") from None
+    return write
 
 
 def write(
     sources: Sequence[str],
-    wanted: Format,
+    name: str,
     stream: IO[bytes],
     status: Status | None = "completed",
+    file: Path | None = None,
     repository: str | None = None,
-    told: Callable[[int, int], None] = lambda done, of: None,
+    progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> int:
-    """Write the results in ``sources`` to ``stream``, and return how many there are.
+    """Write the results in ``sources`` in format ``name``, and return how many there are.
 
-    ``repository`` is for Conbench: where the commits in the records are. Raises InvalidInput as ``results.load`` does, and
-    for a source that the format has no words for.
+    Raises InvalidInput as ``results.load`` and exporters do, and if there are none.
     """
-    from harness.export import conbench, mlperf, tabular
-
-    if wanted == "conbench":
-        repository = conbench.checked_repository(repository)
-    frame = results.load(sources, status, told)
+    export = exporter(name)
+    frame = results.load(sources, status, progress)
     if frame.empty:
         which = "results" if status is None else "results that have a number (--all takes those without)"
         raise InvalidInput(f"{' '.join(sources)}: no {which}")
-    if wanted in ("mlperf", "conbench"):
-        published = frame[frame["origin"] == "published"]
-        if len(published):
-            raise InvalidInput(
-                f"--format {wanted}: is for records of runs; {published['source'].iloc[0]!r} is published "
-                "(csv, parquet and json take those too)"
-            )
-        paths = [Path(source) for source in frame["source"]]
-        if wanted == "mlperf":
-            mlperf.write(paths, stream, told)
-        else:
-            conbench.write(paths, str(repository), stream, told)
-    else:
-        {"csv": tabular.csv, "parquet": tabular.parquet, "json": tabular.json}[wanted](frame, stream)
+    export(Export(frame, file, repository, progress), stream)
     return len(frame)
+
+
+def _announced() -> dict[str, EntryPoint]:
+    tables = [EntryPoint(name, f"harness.export.tabular:{name}", GROUP) for name in TABLES]
+    return {point.name: point for point in [*entry_points(group=GROUP), *tables]}

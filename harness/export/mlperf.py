@@ -8,50 +8,54 @@ https://github.com/mlcommons/logging; ``tracked_stats`` with ``throughput`` in s
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import IO, Any
 
-from harness.records import measurement
+from harness.export import Export
 from harness.records.measurement import Record, Repeat
-from harness.results import cache
+from harness.results.cache import each
 
 POINT, START, END = "POINT_IN_TIME", "INTERVAL_START", "INTERVAL_END"
+Event = tuple[str, Any, dict[str, Any]]  # key, value, metadata
 
 
-def write(paths: Sequence[Path], stream: IO[bytes], told: Callable[[int, int], None] = lambda done, of: None) -> None:
-    """Write the lines of the records at ``paths``. ``told`` hears how many are done."""
-    for text in cache.each(_text, [str(path) for path in paths], told):
+def write(export: Export, stream: IO[bytes]) -> None:
+    """Write the lines of all records."""
+    for text in each(_text, export.record_files("mlperf"), export.progress):
         stream.write(text.encode())
 
 
-def _text(path: str) -> str:
-    return "".join(f"{line}\n" for line in lines(measurement.read(Path(path)), Path(path)))
+def _text(file: str) -> str:
+    return "".join(f"{line}\n" for line in lines(Record.read(Path(file)), file))
 
 
-def lines(found: Record, path: Path) -> list[str]:
-    """The lines of one record, whose file is ``path``.
+def lines(record: Record, file: str) -> list[str]:
+    """The lines of one record.
 
     ``run_start`` and ``run_stop`` are when a repeat was started and had ended, with the start of its processes and its
     warm-up; the throughput is that of the measured window alone. A record without a number is one run that was aborted.
     """
-    if found.derived is None:
-        aborted = {"status": "aborted", "reason": found.reason}
-        return _run(found, path, found.id, found.started, found.ended, [], aborted)
-    told = []
-    for repeat, img_per_s in zip(found.repeats, found.derived.img_per_s.values, strict=True):
-        name = f"{found.id}/repeat-{repeat.number}"
-        status = {"status": "success", "repeat": repeat.number}
-        told += _run(found, path, name, repeat.started, repeat.ended, [_stats(found, repeat, img_per_s)], status)
-    return told
-
-
-Event = tuple[str, Any, dict[str, Any]]  # key, value, metadata
+    if record.derived is None:
+        aborted = {"status": "aborted", "reason": record.reason}
+        return _run(record, file, record.id, (record.started, record.ended), [], aborted)
+    return [
+        line
+        for repeat, img_per_s in zip(record.repeats, record.derived.img_per_s.values, strict=True)
+        for line in _run(
+            record,
+            file,
+            f"{record.id}/repeat-{repeat.number}",
+            (repeat.started, repeat.ended),
+            [_stats(record, repeat, img_per_s)],
+            {"status": "success", "repeat": repeat.number},
+        )
+    ]
 
 
 def _run(
-    found: Record, path: Path, namespace: str, started: str, ended: str, seen: Sequence[Event], outcome: dict[str, Any]
+    record: Record, file: str, namespace: str, times: tuple[str, str], seen: Sequence[Event], outcome: dict[str, Any]
 ) -> list[str]:
     def line(time: str, kind: str, key: str, value: Any = None, metadata: dict[str, Any] | None = None) -> str:
         # ``file`` and ``lineno`` are for the place in the code that logs; here it is the record that says so.
@@ -61,31 +65,28 @@ def _run(
             "event_type": kind,
             "key": key,
             "value": value,
-            "metadata": {"file": str(path), "lineno": 0} | (metadata or {}),
+            "metadata": {"file": file, "lineno": 0} | (metadata or {}),
         }
         return f":::MLLOG {json.dumps(event)}"
 
+    started, ended = times
     return [
-        *(line(started, POINT, *event) for event in _configuration(found)),
+        *(line(started, POINT, *event) for event in _configuration(record)),
         line(started, START, "run_start"),
         *(line(ended, POINT, *event) for event in seen),
         line(ended, END, "run_stop", None, outcome),
     ]
 
 
-def _configuration(found: Record) -> list[Event]:
-    spec = found.spec
+def _configuration(record: Record) -> list[Event]:
+    spec = record.spec
     how = spec.model_dump(include={"backend", "framework", "transport", "device", "precision", "image_size", "data"})
+    accelerators = spec.devices_per_node if spec.device == "cuda" else 0  # CPUs are none; the metadata counts workers
     return [
         ("submission_benchmark", spec.model, how | {"options": spec.options}),
-        ("submission_platform", found.site or found.machine.get("host") or "", {}),
+        ("submission_platform", record.site or record.machine.get("host") or "", {}),
         ("number_of_nodes", spec.nodes, {}),
-        # CPUs are no accelerators; how many workers share a node is in the metadata.
-        (
-            "accelerators_per_node",
-            spec.devices_per_node if spec.device == "cuda" else 0,
-            {"devices_per_node": spec.devices_per_node},
-        ),
+        ("accelerators_per_node", accelerators, {"devices_per_node": spec.devices_per_node}),
         ("global_batch_size", spec.global_batch, {}),
         ("micro_batch_size", spec.batch_size, {}),
         ("opt_name", "sgd", {}),
@@ -94,6 +95,6 @@ def _configuration(found: Record) -> list[Event]:
     ]
 
 
-def _stats(found: Record, repeat: Repeat, img_per_s: float) -> Event:
+def _stats(record: Record, repeat: Repeat, img_per_s: float) -> Event:
     window_s = max(rank.window_s for rank in repeat.ranks)
-    return ("tracked_stats", {"throughput": img_per_s, "window_s": window_s}, {"step": found.spec.steps})
+    return ("tracked_stats", {"throughput": img_per_s, "window_s": window_s}, {"step": record.spec.steps})

@@ -6,50 +6,55 @@ import json as json_text
 from typing import IO, TYPE_CHECKING, Any
 
 from harness import results
+from harness.errors import InvalidInput
 
 if TYPE_CHECKING:
     import pandas
     import pyarrow
 
+    from harness.export import Export
+
 NESTED = ("spec", "environment")  # columns that hold JSON text
 
 
-def csv(frame: pandas.DataFrame, stream: IO[bytes]) -> None:
+def csv(export: Export, stream: IO[bytes]) -> None:
     """Write CSV (RFC 4180, UTF-8): text in quotes, nothing where there is no value, ``values`` as a JSON list."""
     import pyarrow
     import pyarrow.csv
 
-    table = _table(frame)
+    table = _table(export.results)
     # They are finite, so Python writes them as JSON does, and faster than json.
-    values = pyarrow.array([str(list(map(float, each))) for each in frame["values"]], pyarrow.string())
+    values = pyarrow.array([str(list(map(float, each))) for each in export.results["values"]], pyarrow.string())
     pyarrow.csv.write_csv(table.set_column(table.column_names.index("values"), "values", values), stream)
 
 
-def parquet(frame: pandas.DataFrame, stream: IO[bytes]) -> None:
+def parquet(export: Export, stream: IO[bytes]) -> None:
     """Write Parquet: every column with its type, ``values`` as lists of doubles."""
     import pyarrow.parquet
 
-    pyarrow.parquet.write_table(_table(frame), stream)
+    if export.file is None:
+        raise InvalidInput("--format parquet: is not text; give --output FILE")
+    pyarrow.parquet.write_table(_table(export.results), stream)
 
 
-def json(frame: pandas.DataFrame, stream: IO[bytes]) -> None:
+def json(export: Export, stream: IO[bytes]) -> None:
     """Write a JSON list of objects, one a line, null where there is no value; ``spec`` and ``environment`` are objects."""
-    table = _table(frame)
-    columns = [
-        _nested(table[name].to_pylist()) if name in NESTED else table[name].to_pylist() for name in table.schema.names
-    ]
-    lines = (json_text.dumps(dict(zip(table.schema.names, row, strict=True))) for row in zip(*columns, strict=True))
+    columns = {name: column.to_pylist() for name, column in _columns(export.results).items()}
+    for name in NESTED:
+        known = {text: json_text.loads(text) if text else None for text in set(columns[name])}  # most are equal
+        columns[name] = [known[text] for text in columns[name]]
+    lines = (json_text.dumps(dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True))
     stream.write(("[\n" + ",\n".join(lines) + "\n]\n").encode())
 
 
-def _nested(texts: list[str]) -> list[Any]:
-    """JSON texts as what they say, None for empty ones. Equal ones, which are most, are read once."""
-    known = {text: json_text.loads(text) if text else None for text in set(texts)}
-    return [known[text] for text in texts]
-
-
 def _table(frame: pandas.DataFrame) -> pyarrow.Table:
-    """The frame with the options in columns of their own, NaN as missing."""
+    import pyarrow
+
+    return pyarrow.table(_columns(frame))
+
+
+def _columns(frame: pandas.DataFrame) -> dict[str, Any]:
+    """The frame's columns as Arrow's arrays, the options in columns of their own, NaN as missing."""
     import pyarrow
 
     types = {
@@ -59,14 +64,12 @@ def _table(frame: pandas.DataFrame) -> pyarrow.Table:
         list: pyarrow.list_(pyarrow.float64()),
     }
     wide = results.expanded(frame)
-    return pyarrow.table(
-        {
-            name: pyarrow.array(wide[name], types[results.COLUMNS[name]], from_pandas=True)
-            if name in results.COLUMNS
-            else _option(wide[name])
-            for name in wide.columns
-        }
-    )
+    return {
+        name: pyarrow.array(wide[name], types[results.COLUMNS[name]], from_pandas=True)
+        if name in results.COLUMNS
+        else _option(wide[name])
+        for name in wide.columns
+    }
 
 
 def _option(values: pandas.Series) -> pyarrow.Array:

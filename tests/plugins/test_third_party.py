@@ -1,4 +1,4 @@
-"""A backend and a model in packages of their own (tiny_backend, tiny_model), installed as a stranger would."""
+"""A backend, a model and an exporter in packages of their own (tiny_…), installed as a stranger would."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 from harness import models
 from harness.datasets.make import make
 from harness.records import measurement
+from tests import made
 from tests.conftest import Harness
 
 MODEL = models.specification("resnet50")
@@ -196,3 +197,31 @@ def test_a_model_that_does_not_load_is_named(harness: Harness, tmp_path: Path) -
     listed = harness("list", "models", **having(site))
     assert (listed.code, listed.stderr) == (0, "")
     assert "model 'broken' does not load" in listed.stdout and "\nresnet50 " in listed.stdout
+
+
+# --- an exporter --------------------------------------------------------------------------------------------------------
+
+
+def test_an_installed_exporter_is_a_format_and_its_name_a_suffix(
+    harness: Harness, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    made.save(tmp_path / "runs", [made.record(img_per_s=(value,), day=value) for value in (50.0, 60.0)])
+    with_exporter = having(package("tiny_exporter", tmp_path_factory))
+    assert "|parquet|prom]" in harness("export", "--help", **with_exporter).stdout
+    expected = 'harness_img_per_s{backend="pytorch",workers="1"} 60.0\n'
+    assert harness("export", "runs", "--format", "prom", **with_exporter).succeeded().stdout == expected
+    harness("export", "runs", "-o", "out.prom", **with_exporter).succeeded()
+    assert (tmp_path / "out.prom").read_text() == expected
+    refused = harness("export", "runs", "--format", "prom")
+    assert (refused.code, refused.stdout, refused.stderr.count("\n")) == (2, "", 1)
+
+
+def test_an_exporter_that_does_not_load_is_named_and_leaves_the_others_alone(harness: Harness, tmp_path: Path) -> None:
+    made.save(tmp_path / "runs", [made.record()])
+    (tmp_path / "site" / "broken-1.dist-info").mkdir(parents=True)
+    points = tmp_path / "site" / "broken-1.dist-info" / "entry_points.txt"
+    points.write_text("[harness.exporters]\nbroken = a_module_that_is_not_there:write\n")
+    refused = harness("export", "runs", "--format", "broken", **having(tmp_path / "site"))
+    assert (refused.code, refused.stdout, refused.stderr.count("\n")) == (2, "", 1)
+    assert "--format broken: does not load: ModuleNotFoundError: No module named 'a_module" in refused.stderr
+    assert harness("export", "runs", "--format", "csv", **having(tmp_path / "site")).succeeded().stdout

@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 import tempfile
+import tomllib
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,24 @@ import pytest
 
 from harness import environments, export, results
 from harness.errors import InvalidInput
+from harness.export import tabular
 from harness.records.measurement import Record
 from tests import made
-from tests.conftest import Harness
+from tests.conftest import ROOT, Harness
 
 REPOSITORY = "https://github.com/org/repo"
 MLPERF_LOGGING = "mlperf-logging==4.1.68"
+
+
+@pytest.fixture(autouse=True)
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The entry points that this checkout declares, whatever was installed of it when."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    points = [f"{name} = {value}" for name, value in project["entry-points"][export.GROUP].items()]
+    folder = tmp_path / "installed" / "harness_declares-1.dist-info"
+    folder.mkdir(parents=True)
+    (folder / "entry_points.txt").write_text("\n".join([f"[{export.GROUP}]", *points]))
+    monkeypatch.syspath_prepend(str(folder.parent))
 
 
 @pytest.fixture
@@ -36,9 +49,10 @@ def runs(tmp_path: Path) -> Path:
     return made.save(tmp_path / "runs", records)
 
 
-def written(source: Path | str, wanted: export.Format, everything: bool = False, **more: Any) -> bytes:
+def written(source: Path | str, name: str, everything: bool = False, **more: Any) -> bytes:
     stream = io.BytesIO()
-    export.write([str(source)], wanted, stream, None if everything else "completed", **more)
+    status = None if everything else "completed"
+    export.write([str(source)], name, stream, status, Path(f"out.{name}"), **more)
     return stream.getvalue()
 
 
@@ -92,7 +106,7 @@ def test_an_option_called_like_a_column_gets_a_column_of_its_own(runs: Path) -> 
     assert wide["option_note"].isna().tolist() == [False, True, True]
     assert wide["note"].tolist() == ["", "", ""]
     stream = io.BytesIO()
-    importlib.import_module("harness.export.tabular").parquet(frame, stream)
+    tabular.parquet(export.Export(frame, Path("out.parquet")), stream)
     assert pandas.read_parquet(stream)["level"].fillna("").tolist() == ["3", '"high"', ""]  # of two kinds: as JSON text
 
 
@@ -106,16 +120,16 @@ def test_runs_without_a_number_are_exported_only_with_all(harness: Harness, runs
 def test_the_files_suffix_says_which_format_is_meant(harness: Harness, runs: Path, tmp_path: Path, suffix: str) -> None:
     done = harness("export", str(runs), "-o", f"out.{suffix}").succeeded()
     assert done.stdout == f"3 results: out.{suffix}\n"
-    assert (tmp_path / f"out.{suffix}").read_bytes() == written(runs, suffix)  # type: ignore[arg-type]
+    assert (tmp_path / f"out.{suffix}").read_bytes() == written(runs, suffix)
 
 
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ((), "--format is required without --output; one of mlperf, conbench, csv, parquet, json"),
+        ((), "--format is required without --output; one of conbench, csv, json, mlperf, parquet"),
         (
             ("-o", "out.xls"),
-            "--output out.xls: --format is required, as only .csv, .parquet, .json say which one is meant",
+            "--output out.xls: --format is required, as the suffix names none of conbench, csv, json, mlperf, parquet",
         ),
         (("--format", "parquet"), "--format parquet: is not text; give --output FILE"),
         (
@@ -141,7 +155,7 @@ def test_what_cannot_be_written_is_refused_in_one_line(
 
 
 @pytest.mark.parametrize("wanted", ["mlperf", "conbench"])
-def test_published_measurements_are_no_runs_for_formats_of_runs(wanted: export.Format) -> None:
+def test_published_measurements_are_no_runs_for_formats_of_runs(wanted: str) -> None:
     with pytest.raises(InvalidInput, match="is for records of runs; 'CSCS"):
         written("reference:daint", wanted, repository=REPOSITORY)
 
@@ -155,7 +169,7 @@ def test_a_file_stays_as_it_was_when_the_export_fails(harness: Harness, runs: Pa
     (tmp_path / "out.csv").write_text("kept")
     assert harness("export", str(runs), "nowhere", "-o", "out.csv").code == 2
     assert (tmp_path / "out.csv").read_text() == "kept"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.csv", "runs"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["installed", "out.csv", "runs"]
 
 
 # --- MLPerf ---------------------------------------------------------------------------------------

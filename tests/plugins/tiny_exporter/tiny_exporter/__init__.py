@@ -1,0 +1,15 @@
+"""An example of an exporter that comes in a package of its own: the newest img/s of each backend for Prometheus."""
+
+from __future__ import annotations
+
+from typing import IO
+
+from harness.export import Export
+
+
+def write(export: Export, stream: IO[bytes]) -> None:
+    """Write a line for each backend and number of workers; later results come later in ``export.results``."""
+    newest = export.results.drop_duplicates(["backend", "workers"], keep="last")
+    for row in newest.itertuples():
+        labels = f'backend="{row.backend}",workers="{row.workers}"'
+        stream.write(f"harness_img_per_s{{{labels}}} {row.img_per_s}\n".encode())
