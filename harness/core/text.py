@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import math
+from collections.abc import Iterable
 
 
 def interval(limits: tuple[float, float] | None, digits: int = 2, scale: float = 1.0) -> str:
@@ -35,3 +37,9 @@ def duration(seconds: float) -> str:
     if days:
         return f"{days} d {rest_h} h"
     return f"{hours} h {rest_min} min" if hours else f"{minutes} min {rest_s} s"
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """``did you mean …?``, or nothing if no known name is close."""
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f"did you mean {close[0]}?" if close else ""

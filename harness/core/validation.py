@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import typing
+from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
+from harness.core.text import did_you_mean
 from harness.errors import InvalidInput
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -24,23 +29,56 @@ def checked(model: type[Model], fields: dict[str, Any]) -> Model:
         raise InvalidInput(_option_mistake(error)) from None
 
 
-def mistake(error: ValidationError) -> tuple[str, str]:
-    """The path of the first wrong field of a file, such as ``matrix[0].nodes``, and what would be right."""
-    first = error.errors(include_url=False)[0]
-    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).lstrip(".")
-    if first["type"] == "extra_forbidden":
-        return path, "unknown field"
-    if first["type"] == "missing":
-        return path, "is required"
-    reason = _reason(first["msg"])
-    if first["type"] == "string_pattern_mismatch":
+def mistake(error: ValidationError, model: type[BaseModel] | None = None) -> tuple[str, str]:
+    """The first of ``mistakes``."""
+    return mistakes(error, model)[0]
+
+
+def mistakes(error: ValidationError, model: type[BaseModel] | None = None) -> list[tuple[str, str]]:
+    """The path of every wrong field of a file, such as ``matrix[0].nodes``, and what would be right.
+
+    With the ``model`` of the whole file an unknown field is compared with those that there are.
+    """
+    wrong = []
+    for detail in error.errors(include_url=False):
+        path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in detail["loc"])
+        wrong.append((path.lstrip("."), _reason(detail, model)))
+    return wrong
+
+
+def _reason(detail: ErrorDetails, model: type[BaseModel] | None) -> str:
+    kind, value = detail["type"], detail["input"]
+    if kind == "extra_forbidden":
+        fields = _fields(model, detail["loc"][:-1]) if model else []
+        return f"unknown field{f'; {instead}' if (instead := did_you_mean(str(detail['loc'][-1]), fields)) else ''}"
+    if kind == "missing":
+        return "is required"
+    reason = _words(detail["msg"])
+    if kind == "string_pattern_mismatch":
         reason = "must be letters, digits, '.', '_' and '-', and not begin with '.'"
-    self_explaining = first["type"] in ("value_error", "json_invalid") or isinstance(first["input"], dict | list)
-    return path, reason if self_explaining else f"{reason}, not {first['input']!r}"
+    return reason if kind == "value_error" or isinstance(value, dict | list) else f"{reason}, not {value!r}"
 
 
-def _reason(message: str) -> str:
-    return message.removeprefix("Value error, ").replace("Input should be", "must be")
+def _fields(model: type[BaseModel], place: Iterable[int | str]) -> list[str]:
+    """The fields of the table at ``place``."""
+    for part in place:
+        if isinstance(part, str):
+            model = next(_models(model.model_fields[part].annotation))
+    return list(model.model_fields)
+
+
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for inner in typing.get_args(annotation):
+        yield from _models(inner)
+
+
+def _words(message: str) -> str:
+    """Pydantic's complaint in the words of files: not of tuples, and not of this program's classes."""
+    message = re.sub(r"^\w+ should (?=be|have|match)", "must ", message.removeprefix("Value error, "))
+    message = re.sub(r"a valid (dictionary|object)( or instance of \w+)?", "a table", message)
+    return re.sub(r"a valid (tuple|list)", "a list", message)
 
 
 def _option_mistake(error: ValidationError) -> str:
@@ -50,7 +88,7 @@ def _option_mistake(error: ValidationError) -> str:
         return f"unknown field '{field}'"
     if first["type"] == "missing":
         return f"{option_name(field)} is required"
-    reason = _reason(first["msg"])
+    reason = _words(first["msg"])
     if not field:
         return reason
     if first["input"] == "":

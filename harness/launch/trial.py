@@ -11,7 +11,7 @@ from functools import cache
 
 from harness.errors import HarnessError
 from harness.launch import slurm
-from harness.sites.file import Mistake, Partition, SiteFile, System, listed
+from harness.sites.file import Mistake, Partition, SiteFile, System
 
 SCRIPT = "#!/bin/sh\ntrue\n"
 TEST = ("sbatch", "--test-only", "--job-name=harness-site-check", "--nodes=1", "--time=1", "--output=/dev/null")
@@ -54,7 +54,7 @@ def _trial(file: SiteFile, field: str, system: System, partition: Partition, off
         options = " ".join(partition.access) or "a job without options"
         mistakes.append(Mistake(str(file.path), f"{field}.access", f"Slurm refuses {options}: {refusal}"))
     if (known := _mpi_plugins()) and partition.extras.mpi not in known:
-        reason = f"srun has no MPI plugin '{partition.extras.mpi}'; it has {listed(known)}"
+        reason = f"srun has no MPI plugin '{partition.extras.mpi}'; it has {', '.join(known)}"
         mistakes.append(Mistake(str(file.path), f"{field}.extras.mpi", reason))
     return Trial(name, "" if mistakes else "Slurm takes its jobs", tuple(mistakes))
 

@@ -182,7 +182,7 @@ def read(file: Path) -> Study:
     try:
         return Study(file, StudyFile(**{"name": file.stem} | fields))
     except ValidationError as error:
-        path, reason = mistake(error)
+        path, reason = mistake(error, StudyFile)
         raise InvalidInput(f"{file}: {path}: {reason}") from None
 
 

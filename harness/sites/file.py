@@ -5,23 +5,22 @@ A file is checked in two passes: each value by itself (the models), then what th
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 import shlex
 import string
 import tomllib
-import typing
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationError
-from pydantic_core import ErrorDetails
 
 from harness.core.plan import LAST_PORT
+from harness.core.text import did_you_mean
+from harness.core.validation import mistakes
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 MODULE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+/:@%=~-]*")
@@ -168,18 +167,23 @@ class PartitionExtras(SiteTable):
     port: Annotated[int, Strict(), Field(ge=1, le=LAST_PORT)] | None = None
 
 
-class Partition(SiteTable):
-    """A part of a system with nodes that are all alike, and the way to get them."""
+class Layer(SiteTable):
+    """A table with a name that adds modules, variables and commands to what a run gets."""
 
     name: Name
+    modules: tuple[ModuleName, ...] = ()
+    env_vars: tuple[tuple[VariableName, Line], ...] = ()
+    prepare_cmds: tuple[Line, ...] = ()
+
+
+class Partition(Layer):
+    """A part of a system with nodes that are all alike, and the way to get them."""
+
     descr: Line = ""
     scheduler: Scheduler
     launcher: Launcher
     access: tuple[Option, ...] = ()
     environs: tuple[Name, ...] = ()
-    modules: tuple[ModuleName, ...] = ()
-    env_vars: tuple[tuple[VariableName, Line], ...] = ()
-    prepare_cmds: tuple[Line, ...] = ()
     time_limit: Annotated[str, AfterValidator(_time_limit)] | None = None
     max_jobs: Count | None = None
     resources: tuple[Resource, ...] = ()
@@ -189,16 +193,12 @@ class Partition(SiteTable):
     extras: PartitionExtras = PartitionExtras()
 
 
-class System(SiteTable):
+class System(Layer):
     """A cluster."""
 
-    name: Name
     descr: Line = ""
     hostnames: tuple[Annotated[Line, AfterValidator(_hostname)], ...] = ()
     modules_system: Literal["nomod", "tmod", "tmod31", "tmod32", "tmod4", "lmod"] = "nomod"
-    modules: tuple[ModuleName, ...] = ()
-    env_vars: tuple[tuple[VariableName, Line], ...] = ()
-    prepare_cmds: tuple[Line, ...] = ()
     prefix: Line | None = Field(default=None, min_length=1)
     partitions: Annotated[tuple[Partition, ...], NotEmpty]
 
@@ -210,13 +210,9 @@ class EnvironmentExtras(SiteTable):
     backends: tuple[Name, ...] = ()
 
 
-class Environment(SiteTable):
-    """Modules, variables and commands under a name, which partitions list in ``environs``."""
+class Environment(Layer):
+    """What partitions list in ``environs``."""
 
-    name: Name
-    modules: tuple[ModuleName, ...] = ()
-    env_vars: tuple[tuple[VariableName, Line], ...] = ()
-    prepare_cmds: tuple[Line, ...] = ()
     extras: EnvironmentExtras = EnvironmentExtras()
 
 
@@ -225,10 +221,6 @@ class SiteDescription(SiteTable):
 
     systems: Annotated[tuple[System, ...], NotEmpty]
     environments: tuple[Environment, ...] = ()
-
-    def environment(self, name: str) -> Environment | None:
-        """The environment of that name, if there is one."""
-        return next((environment for environment in self.environments if environment.name == name), None)
 
 
 # --- files -------------------------------------------------------------------------------------------------------------
@@ -286,11 +278,10 @@ def _read(path: Path, built_in: bool, state: tuple[int, ...]) -> SiteFile:
     try:
         description = SiteDescription.model_validate(raw)
     except ValidationError as error:
-        wrong = error.errors(include_url=False)
-        mistakes = tuple(Mistake(str(path), _field(detail["loc"]), _message(detail)) for detail in wrong)
-        return SiteFile(path, built_in, None, mistakes, claimed)
-    mistakes = tuple(Mistake(str(path), field, message) for field, message in _contradictions(description))
-    return SiteFile(path, built_in, None if mistakes else description, mistakes, claimed)
+        wrong = [Mistake(str(path), field, message) for field, message in mistakes(error, SiteDescription)]
+        return SiteFile(path, built_in, None, tuple(wrong), claimed)
+    wrong = [Mistake(str(path), field, message) for field, message in _contradictions(description)]
+    return SiteFile(path, built_in, None if wrong else description, tuple(wrong), claimed)
 
 
 class _Unreadable(Exception):
@@ -320,51 +311,6 @@ def _claimed(raw: Any) -> Iterator[str]:
     for system in systems if isinstance(systems, list) else ():
         if isinstance(system, dict) and isinstance(system.get("name"), str):
             yield system["name"]
-
-
-def _field(place: tuple[int | str, ...]) -> str:
-    """Where in the file: ``systems[0].partitions[1].launcher``."""
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).removeprefix(".")
-
-
-def _message(error: ErrorDetails) -> str:
-    """Pydantic's complaint in the words of this program, without the field."""
-    kind, value, name = error["type"], error["input"], str(error["loc"][-1]) if error["loc"] else ""
-    if kind == "extra_forbidden":
-        known = list(_table(error["loc"][:-1]).model_fields)
-        return f"unknown field; {suggestion(name, known) or 'must be one of ' + listed(known)}"
-    if kind == "value_error":
-        return str(error["ctx"]["error"])
-    if kind == "literal_error":
-        choices = str(error["ctx"]["expected"]).replace("'", "")
-        return f"'{value}' is not a {name.replace('_', ' ')}; must be {choices}"
-    if kind in ("greater_than_equal", "less_than_equal"):
-        bound = error["ctx"].get("ge", error["ctx"].get("le"))
-        return f"{value}: must be at {'least' if kind.startswith('greater') else 'most'} {bound}"
-    if kind == "missing":
-        return "must be a [NAME, VALUE] pair" if "env_vars" in error["loc"] else "is required"
-    if kind == "too_long" and "env_vars" in error["loc"]:
-        return "must be a [NAME, VALUE] pair"
-    if kind == "string_too_short":
-        return "must not be empty"
-    wanted = {"string_type": "a string", "int_type": "a whole number", "tuple_type": "a list"}
-    return f"must be {wanted.get(kind, 'a table')}, not {json.dumps(value, default=str)}"
-
-
-def _table(place: Iterable[int | str]) -> type[SiteTable]:
-    """The model of the table at ``place``."""
-    model: type[SiteTable] = SiteDescription
-    for part in place:
-        if isinstance(part, str):
-            model = next(_models(model.model_fields[part].annotation))
-    return model
-
-
-def _models(annotation: Any) -> Iterator[type[SiteTable]]:
-    if isinstance(annotation, type) and issubclass(annotation, SiteTable):
-        yield annotation
-    for inner in typing.get_args(annotation):
-        yield from _models(inner)
 
 
 def _contradictions(site: SiteDescription) -> Iterator[tuple[str, str]]:
@@ -403,11 +349,12 @@ def _in_partition(site: SiteDescription, system: System, partition: Partition) -
         yield "extras.hosts", "is for scheduler ssh"
     if right == "local" and partition.extras.launcher_options:
         yield "extras.launcher_options", "launcher local takes no options"
+    environments = {environment.name: environment for environment in site.environments}
     for i, name in enumerate(partition.environs):
-        environment = site.environment(name)
+        environment = environments.get(name)
         if environment is None:
-            known = [other.name for other in site.environments]
-            yield f"environs[{i}]", f"'{name}' is not in environments; {suggestion(name, known) or there_are(known)}"
+            known = list(environments)
+            yield f"environs[{i}]", f"'{name}' is not in environments; {did_you_mean(name, known) or there_are(known)}"
         elif environment.modules and system.modules_system == "nomod":
             yield f"environs[{i}]", f"'{name}' has modules: {_NO_MODULES}"
     if partition.modules and system.modules_system == "nomod":
@@ -424,17 +371,6 @@ def _in_processor(processor: Processor) -> Iterator[tuple[str, str]]:
         yield "processor.num_cpus", f"{cpus} is not num_sockets × num_cpus_per_socket"
 
 
-def suggestion(name: str, known: Iterable[str]) -> str:
-    """'did you mean …?', or nothing if no name is close."""
-    close = difflib.get_close_matches(name, list(known), n=1)
-    return f"did you mean {close[0]}?" if close else ""
-
-
 def there_are(known: list[str]) -> str:
     """What there is instead of something unknown."""
-    return f"there are {listed(known)}" if known else "there are none"
-
-
-def listed(names: Iterable[str]) -> str:
-    """Names in a sentence."""
-    return ", ".join(names)
+    return f"there are {', '.join(known)}" if known else "there are none"

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.core.text import did_you_mean
 from harness.errors import InvalidInput
 from harness.sites.file import (
     CONTROL,
@@ -29,9 +30,7 @@ from harness.sites.file import (
     SiteFile,
     System,
     duration_s,
-    listed,
     read,
-    suggestion,
     there_are,
 )
 
@@ -165,7 +164,7 @@ def find(name: str, environ: str | None = None, backend: str | None = None) -> S
     partitions = {partition.name: partition for partition in system.partitions}
     partition = system.partitions[0] if partition_name is None else partitions.get(partition_name)
     if partition is None:
-        raise InvalidInput(f"site {system.name} has no partition '{partition_name}'; it has {listed(partitions)}")
+        raise InvalidInput(f"site {system.name} has no partition '{partition_name}'; it has {', '.join(partitions)}")
     environment = _environment(file.description, f"{system.name}:{partition.name}", partition, environ, backend)
     return _merged(file.path, system, partition, environment)
 
@@ -192,8 +191,8 @@ def _file(name: str) -> tuple[SiteFile, str | None]:
     every = files()
     known = [site for file in every for site in file.names]
     also = [*(site.partition(":")[0] for site in known), *(file.path.stem for file in every), *known]
-    close = suggestion(name, also) or suggestion(system, also)
-    raise InvalidInput(f"unknown site '{name}'; {close + ' ' if close else ''}known sites are {listed(known)}")
+    close = did_you_mean(name, also) or did_you_mean(system, also)
+    raise InvalidInput(f"unknown site '{name}'; {close + ' ' if close else ''}known sites are {', '.join(known)}")
 
 
 def _meant(name: str, paths: list[Path], built_in: bool) -> SiteFile | None:
@@ -221,10 +220,10 @@ def _environment(
         return next(suited, None)
     chosen = next((environment for environment in every if environment.name == wanted), None)
     if chosen is None:
-        names = listed(environment.name for environment in every)
+        names = ", ".join(environment.name for environment in every)
         raise InvalidInput(f"--environ {wanted}: {name} has {names or 'no environments'}")
     if backend is not None and not _suits(chosen.extras, backend):
-        raise InvalidInput(f"--environ {wanted}: at {name} it is for {listed(chosen.extras.backends)}")
+        raise InvalidInput(f"--environ {wanted}: at {name} it is for {', '.join(chosen.extras.backends)}")
     return chosen
 
 
@@ -329,7 +328,7 @@ def _unknown_backends(file: SiteFile) -> Iterator[Mistake]:
         for b, name in enumerate(environment.extras.backends):
             if name.replace("-", "_") not in names():
                 field = f"environments[{e}].extras.backends[{b}]"
-                message = f"unknown backend '{name}'; {suggestion(name, names()) or there_are(names())}"
+                message = f"unknown backend '{name}'; {did_you_mean(name, names()) or there_are(names())}"
                 yield Mistake(str(file.path), field, message)
 
 

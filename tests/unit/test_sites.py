@@ -233,7 +233,7 @@ def test_a_broken_file_stops_only_those_who_want_it(write: Write) -> None:
     broken = write(MINE.replace('"srun"', '"srunn"'))
     replaced = write("[[systems]\n", "cori-knl.toml")
     assert site.find("alps").name == "alps:normal"
-    said = f"{broken}: systems[0].partitions[0].launcher: 'srunn' is not a launcher; must be local, srun or ssh"
+    said = f"{broken}: systems[0].partitions[0].launcher: must be 'local', 'srun' or 'ssh', not 'srunn'"
     with pytest.raises(InvalidInput) as raised:
         site.find("mine")
     assert str(raised.value) == f"{said} (and 1 more; see `harness site check {broken}`)"
@@ -246,12 +246,12 @@ def test_a_broken_file_stops_only_those_who_want_it(write: Write) -> None:
 
 GPU = "systems[0].partitions[0]"
 CASES = [
-    ('launcher = "srun"', 'launcher = "srunn"', "launcher", "'srunn' is not a launcher; must be local, srun or ssh"),
+    ('launcher = "srun"', 'launcher = "srunn"', "launcher", "must be 'local', 'srun' or 'ssh', not 'srunn'"),
     (
         'scheduler = "slurm"',
         'scheduler = "pbs"',
         "scheduler",
-        "'pbs' is not a scheduler; must be local, slurm, squeue or ssh",
+        "must be 'local', 'slurm', 'squeue' or 'ssh', not 'pbs'",
     ),
     ('launcher = "srun"', 'launcher = "ssh"', "launcher", "'ssh' does not go with scheduler 'slurm'; must be srun"),
     ("access =", "acces =", "acces", "unknown field; did you mean access?"),
@@ -292,7 +292,7 @@ CASES = [
         "env_vars[0][1]",
         "'a\\nb' holds a line break or another control character",
     ),
-    ('["LEVEL", "partition"]', '["LEVEL", 3]', "env_vars[0][1]", "must be a string, not 3"),
+    ('["LEVEL", "partition"]', '["LEVEL", 3]', "env_vars[0][1]", "must be a valid string, not 3"),
     (
         '"echo partition"',
         '"a\\r"',
@@ -307,8 +307,8 @@ CASES = [
         "resources[0].options[0]",
         "'--gres=gpu:{a.b}': {a.b} must be a name such as {num_gpus_per_node}",
     ),
-    ("num_cpus = 128", "num_cpus = 0", "processor.num_cpus", "0: must be at least 1"),
-    ("num_cpus = 128", 'num_cpus = "128"', "processor.num_cpus", 'must be a whole number, not "128"'),
+    ("num_cpus = 128", "num_cpus = 0", "processor.num_cpus", "must be greater than or equal to 1, not 0"),
+    ("num_cpus = 128", 'num_cpus = "128"', "processor.num_cpus", "must be a valid integer, not '128'"),
     ("num_cpus = 128", "num_cpus = 130", "processor.num_cpus", "130 is not num_sockets × num_cpus_per_socket"),
     (
         "port = 30000",
@@ -316,7 +316,7 @@ CASES = [
         "extras.prot",
         "unknown field; did you mean port?",
     ),
-    ("port = 30000", "port = 70000", "extras.port", "70000: must be at most 65535"),
+    ("port = 30000", "port = 70000", "extras.port", "must be less than or equal to 65535, not 70000"),
     ("port = 30000", 'hosts = "hosts.txt"', "extras.hosts", "is for scheduler ssh"),
     ("port = 30000", 'mpi = "pmi2; x"', "extras.mpi", "'pmi2; x' is not a value for srun's --mpi"),
     (
@@ -341,7 +341,7 @@ def test_a_problem_names_the_field_and_what_would_be_right(
     ("right", "wrong", "problem"),
     [
         ('"lmod"', '"nomod"', "systems[0].modules: modules cannot be loaded with modules_system 'nomod'; "),
-        ('"lmod"', '"spack"', "systems[0].modules_system: 'spack' is not a modules system; must be nomod, tmod, "),
+        ('"lmod"', '"spack"', "systems[0].modules_system: must be 'nomod', 'tmod', "),
         ("login\\d+", "login(", "systems[0].hostnames[0]: 'login(' is not a regular expression: "),
         ('name = "cpu"', 'name = "gpu"', "systems[0].partitions[1].name: 'gpu' is there twice"),
         ('name = "plain"', 'name = "tuned"', "environments[1].name: 'tuned' is there twice"),
@@ -361,8 +361,8 @@ def test_problems_of_systems_and_environments(write: Write, right: str, wrong: s
 def test_every_wrong_value_is_reported(write: Write) -> None:
     write(MINE.replace('"srun"', '"srunn"').replace("1h30m", "1x").replace('"cuda/12.4"', '"a b"'))
     assert [mistake.field for mistake in mistakes("mine")] == [
-        f"{GPU}.launcher",
         f"{GPU}.modules[0]",
+        f"{GPU}.launcher",
         f"{GPU}.time_limit",
         "systems[0].partitions[1].launcher",
     ]
@@ -375,7 +375,7 @@ def test_every_wrong_value_is_reported(write: Write) -> None:
         ("mine.toml", '[[systems]]\nname = "mine\n', ":2: "),
         ("mine.json", '{"systems":\n [,]}', ":2: Expecting value"),
         ("mine.toml", "", ": systems: is required"),
-        ("mine.json", "[]", ": must be a table, not []"),
+        ("mine.json", "[]", ": must be a table"),
         ("mine.toml", "systems = []", ": systems: must not be empty"),
         ("mine.toml", "systems = 3", ": systems: must be a list, not 3"),
         ("mine.toml", "systems = [3]", ": systems[0]: must be a table, not 3"),
@@ -414,7 +414,7 @@ def test_site_check_without_a_name_checks_all_and_fails_for_one(harness: Harness
     path = write(MINE.replace('"srun"', '"srunn"', 1))
     done = harness("site", "check", "--offline")
     assert done.code == 2 and done.stderr == "harness: 1 problem in site profiles\n"
-    said = f"{path}: {GPU}.launcher: 'srunn' is not a launcher; must be local, srun or ssh"
+    said = f"{path}: {GPU}.launcher: must be 'local', 'srun' or 'ssh', not 'srunn'"
     assert said in done.stdout.splitlines()
     assert any(line.startswith("ok  daint:gpu  ") for line in done.stdout.splitlines())
 
