@@ -14,10 +14,11 @@ from harness.report.page import assemble
 from tests import made
 from tests.browser import sample
 from tests.browser.conftest import Open, Opened, write
+from tests.conftest import Clock
 
 pytestmark = pytest.mark.browser
 
-OPENS_WITHIN_MS = 2000
+OPENS_WITHIN_S = 2.0
 HOSTILE = "</script><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\"><b>&amp;"
 
 THROUGHPUT = "#figure-throughput-inception3-synthetic"
@@ -270,10 +271,9 @@ def test_a_report_of_failed_runs_only_says_so_and_why(show: Open, tmp_path: Path
     assert shown.page.locator("figure").count() == 0 and shown.complaints == []
 
 
-@pytest.mark.alone
 @pytest.mark.slow
 def test_10_000_runs_are_ready_within_two_seconds_and_drawn_as_soon_as_plotly_has_started(
-    show: Open, tmp_path: Path
+    show: Open, clock: Clock, tmp_path: Path
 ) -> None:
     """Filters and tables work before Plotly starts, which takes longer than all the rest, and is not ours to shorten."""
     frame = sample.many(tmp_path, random.Random(2), 10_000)
@@ -281,5 +281,6 @@ def test_10_000_runs_are_ready_within_two_seconds_and_drawn_as_soon_as_plotly_ha
     opened = [show(file) for _ in range(3)]
     assert opened[0].page.locator("#count").inner_text() == "10,000 of 10,000 runs shown"
     marks = [one.evaluate("performance.getEntriesByType('mark').map((mark) => mark.startTime)") for one in opened]
-    assert statistics.median(ready for ready, _, _ in marks) < OPENS_WITHIN_MS
-    assert statistics.median(drawn - (plotly - ready) for ready, plotly, drawn in marks) < OPENS_WITHIN_MS
+    clock("opening", statistics.median(ready for ready, _, _ in marks) / 1000, OPENS_WITHIN_S)
+    without_plotly = statistics.median(drawn - (plotly - ready) for ready, plotly, drawn in marks)
+    clock("opening and drawing", without_plotly / 1000, OPENS_WITHIN_S)

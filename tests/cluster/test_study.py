@@ -6,7 +6,6 @@ import itertools
 import os
 import signal
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -107,10 +106,9 @@ def test_jobs_go_on_one_at_a_time_when_the_controller_is_killed(cluster: Virtual
     spans = trial.spans()
     assert all(ended <= started for (_, ended, _), (started, _, _) in itertools.pairwise(spans))
     assert [record.spec.nodes for _, _, record in spans] == [1, 2, 1, 2]  # the repeats take turns
-    began = time.monotonic()
     again = trial("run", "--json")
     assert (again.code, again.json) == (0, collected.json)
-    assert time.monotonic() - began < 60
+    assert trial.spans() == spans  # nothing was measured again
 
 
 def test_a_point_that_fails_does_not_stop_the_others_and_is_retried_when_asked(

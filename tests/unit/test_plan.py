@@ -116,13 +116,17 @@ def test_workers_of_a_node_share_its_cores() -> None:
     assert {process.env["OMP_NUM_THREADS"] for process in launch.processes} == {"4"}
 
 
-@pytest.mark.alone
-def test_512_nodes_and_116_servers_are_planned_in_under_a_second_and_grow_linearly() -> None:
-    began = time.perf_counter()
-    launch = plan(cluster(512), "parameter_server", {"ps": 116}, nodes=512, model="inception3")
-    text = launch.to_json()
-    assert time.perf_counter() - began < 1.0
-    half = plan(cluster(256), "parameter_server", {"ps": 58}, nodes=256, model="inception3").to_json()
+def test_a_plan_and_its_making_grow_linearly_up_to_512_nodes_and_116_servers() -> None:
+    """How long it takes in all is in test_cli.py."""
+
+    def planned(nodes: int, servers: int) -> tuple[float, LaunchPlan, str]:
+        began = time.process_time()
+        launch = plan(cluster(nodes), "parameter_server", {"ps": servers}, nodes=nodes, model="inception3")
+        return time.process_time() - began, launch, launch.to_json()
+
+    cpu_s, launch, text = min((planned(512, 116) for _ in range(3)), key=lambda made: made[0])
+    half_s, _, half = min((planned(256, 58) for _ in range(3)), key=lambda made: made[0])
+    assert cpu_s < 3 * half_s
     assert len(launch.processes) == 628
     assert len(text) < 2.2 * len(half)
     assert json.loads(text)["world_size"] == 512

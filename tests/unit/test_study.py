@@ -18,7 +18,7 @@ from harness.core.backend import backend
 from harness.core.contenders import contenders
 from harness.running import campaign, study
 from harness.running.study import StudyPoint, labels, ps_counts
-from tests.conftest import ROOT, Harness
+from tests.conftest import ROOT, Clock, Harness
 
 SCALING = ROOT / "studies" / "scaling.toml"
 # workers: the best count published, on Piz Daint and on EC2's p2.xlarge (CSCS internship report 2017, tables 1 and 2)
@@ -102,10 +102,10 @@ def test_the_search_keeps_to_what_the_model_can_be_cut_into(tmp_path: Path) -> N
     assert found == [count for count in ps_counts(256) if count <= pieces] != ps_counts(256)
 
 
-def test_scaling_is_planned_in_seconds(harness: Harness) -> None:
+def test_scaling_is_planned_in_seconds(harness: Harness, clock: Clock) -> None:
     began = time.perf_counter()
     shown = harness("study", "run", str(SCALING), "--site", "daint:gpu", "--dry-run", "--json")
-    assert time.perf_counter() - began < 10
+    clock("the plan of studies/scaling.toml", time.perf_counter() - began, 10.0)
     assert shown.code == 0, shown.stderr
     # per size 1, 2, 4, 8, 9, 10, 11 and 12 counts for two backends, and four backends without servers
     assert len(shown.json["points"]) == 2 * 57 + 4 * 8
