@@ -1,6 +1,27 @@
 """harness: a comparative benchmark suite for distributed training on HPC clusters.
 
-This module imports nothing, because workers load it inside every backend's environment (Python 3.9 and later).
+Its functions are those of ``harness.api``, loaded when they are first used: workers load this module inside every
+backend's environment (Python 3.9 and later), where nothing else is.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from harness.api import compare, load, plan, run, verdict
+
 __version__ = "0.1.0"
+__all__ = ["__version__", "compare", "load", "plan", "run", "verdict"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'harness' has no attribute '{name}'")
+    from harness import api
+
+    return getattr(api, name)
+
+
+def __dir__() -> list[str]:
+    return __all__

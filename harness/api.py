@@ -1,0 +1,144 @@
+"""harness from Python: the functions of ``import harness``, each what a command of the same name does.
+
+All raise ``harness.errors.InvalidInput`` with one line for a request that cannot work, before anything is begun, and
+``harness.errors.RunFailed`` for a run that has no number; its record and its logs are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas
+
+from harness.analysis import regression
+from harness.analysis import verdict as verdicts
+from harness.analysis.verdict import Verdict
+from harness.core import backend as backends
+from harness.core.plan import LaunchPlan
+from harness.core.spec import RunSpec
+from harness.errors import InvalidInput, RunFailed
+from harness.records.measurement import Record, Status
+from harness.results import sources
+from harness.running.prepare import Where
+from harness.running.request import Request, carry_out
+
+
+def run(
+    backend: str, *, nodes: int | Sequence[int] = 1, site: str | None = None, output: str | Path = "runs", **fields: Any
+) -> pandas.DataFrame:
+    """Measure one backend, on one number of nodes or on several with their repeats in turn: ``harness run``.
+
+    ``fields`` are the options of ``harness run`` with ``_`` for ``-``, such as ``model="resnet50"``, ``batch_size=8``,
+    ``transport="mpi"``, ``ps=2``. Those that say where are ``account``, ``environ``, ``time_limit``, ``hosts``, ``port``
+    and ``environment``. On a site with a batch system it waits for the jobs.
+
+    Returns one row per repeat: the columns ``backend``, ``framework``, ``transport``, ``model``, ``nodes``, ``workers``,
+    ``batch_size`` (per device), ``repeat`` (from 1), ``img_per_s``, ``started`` and ``ended`` (ISO 8601, UTC), and
+    ``record`` (the path of the record that holds it).
+    """
+    where, options = _where(site, output, fields)
+    sizes = [nodes] if isinstance(nodes, int) else list(nodes)
+    outcome = carry_out(Request([_spec(backend, size, options) for size in sizes], where.place()))
+    rows = []
+    for prepared, record in zip(outcome.prepared, outcome.records, strict=True):
+        if record.problem:
+            raise RunFailed(f"{backend}: {record.problem}\nno number; logs and record: {prepared.run_dir}")
+        assert isinstance(record, Record) and record.derived
+        spec = record.spec
+        for repeat, img_per_s in zip(record.repeats, record.derived.img_per_s.values, strict=True):
+            rows.append(
+                {
+                    "backend": spec.backend,
+                    "framework": spec.framework,
+                    "transport": spec.transport,
+                    "model": spec.model,
+                    "nodes": spec.nodes,
+                    "workers": spec.workers,
+                    "batch_size": spec.batch_size,
+                    "repeat": repeat.number,
+                    "img_per_s": img_per_s,
+                    "started": repeat.started,
+                    "ended": repeat.ended,
+                    "record": prepared.run_dir / "record.json",
+                }
+            )
+    return pandas.DataFrame(rows)
+
+
+def plan(backend: str, *, nodes: int = 1, site: str | None = None, **fields: Any) -> LaunchPlan:
+    """Every process that ``run`` would start, without starting any: ``harness run --dry-run``."""
+    where, options = _where(site, None, fields, dry_run=True)
+    return where.place().prepare(_spec(backend, nodes, options)).plan
+
+
+def load(*results: str | Path, status: Status | None = "completed") -> pandas.DataFrame:
+    """Results as a DataFrame with one row per run; ``docs/python.md`` lists the columns.
+
+    ``results`` are record files, folders, names of baselines, tables of published measurements, ``"reference"`` or
+    ``"reference:TEXT"``. Only runs with a number, unless ``status`` is None.
+    """
+    return sources.load(results, status)
+
+
+def compare(
+    old: str | Path | pandas.DataFrame, new: str | Path | pandas.DataFrame, *, threshold: float = regression.THRESHOLD
+) -> pandas.DataFrame:
+    """Did it get slower? ``harness compare``. ``old`` and ``new`` are results, or what ``load(..., status=None)`` returned.
+
+    Returns one row per pair of equal measurements, the worst first: ``measurement``, ``verdict`` (such as "slower"),
+    ``change`` (NEW / OLD − 1 of img/s) with its 95 % interval ``low`` and ``high``, the adjusted ``p``, ``old_img_per_s``,
+    ``new_img_per_s``, ``old_repeats``, ``new_repeats``, and ``reason`` where nothing could be judged.
+    """
+    before, after = (side if isinstance(side, pandas.DataFrame) else load(side, status=None) for side in (old, new))
+    found = regression.compare(before, after, regression.Rule(threshold=threshold))
+    rows = []
+    for pair in found.pairs:
+        judgement = pair.judgement
+        low, high = judgement.ci95 or (None, None)
+        rows.append(
+            {
+                "measurement": pair.label,
+                "verdict": judgement.verdict,
+                "change": judgement.change,
+                "low": low,
+                "high": high,
+                "p": judgement.p,
+                "old_img_per_s": pair.old.img_per_s,
+                "new_img_per_s": pair.new.img_per_s,
+                "old_repeats": pair.old.repeats,
+                "new_repeats": pair.new.repeats,
+                "reason": judgement.reason,
+            }
+        )
+    return pandas.DataFrame(rows)
+
+
+def verdict(*results: str | Path, margin: float = verdicts.MARGIN) -> Verdict:
+    """Do MPI-based toolkits scale better than parameter servers? ``harness verdict``.
+
+    The ``answer`` is a few words; ``comparisons`` hold each contender with its sizes, ratios and intervals. A ratio within
+    1 ± ``margin`` counts as no difference.
+    """
+    return verdicts.verdict(load(*results, status=None), margin)
+
+
+def _spec(backend: str, nodes: int, fields: dict[str, Any]) -> RunSpec:
+    known = {*RunSpec.model_fields, *backends.option_owners()} - {"options", "training"}
+    if unknown := [name for name in fields if name not in known]:
+        raise InvalidInput(f"unknown field '{unknown[0]}'; `harness run --help` lists the options")
+    own, options = backends.spec_fields(fields, [backend])
+    (chosen,) = options.values()
+    return RunSpec.validated(**{**own, "backend": backend, "nodes": nodes, "options": chosen})
+
+
+def _where(
+    site: str | None, output: str | Path | None, fields: dict[str, Any], dry_run: bool = False
+) -> tuple[Where, dict[str, Any]]:
+    """Where it runs, and the fields that say something else."""
+    names = ("environ", "account", "time_limit", "hosts", "port", "environment")
+    place = {name: fields[name] for name in names if name in fields}
+    place |= {name: Path(place[name]) for name in ("hosts", "environment") if place.get(name) is not None}
+    where = Where(site=site, output=None if output is None else Path(output), dry_run=dry_run, **place)
+    return where, {name: value for name, value in fields.items() if name not in names}
