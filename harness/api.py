@@ -19,7 +19,8 @@ from harness.core import backend as backends
 from harness.core.plan import LaunchPlan
 from harness.core.spec import RunSpec
 from harness.errors import InvalidInput, RunFailed
-from harness.records.measurement import Record, Status
+from harness.records.measurement import Record
+from harness.records.record import Status
 from harness.results import sources
 from harness.running.prepare import Where
 from harness.running.request import Request, carry_out

@@ -1,0 +1,121 @@
+"""harness from Python."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas
+import pytest
+
+import harness
+from harness import api
+from harness.errors import HarnessError, InvalidInput, RunFailed
+from harness.records import measurement
+from tests import made
+
+ROOT = Path(__file__).parents[2]
+TINY = {"model": "mnist_cnn", "batch_size": 2, "warmup_steps": 1, "steps": 2, "repeats": 2, "threads": 1}
+
+
+def test_the_face_has_every_function_and_loads_nothing_before_it_is_used() -> None:
+    functions = ("compare", "load", "plan", "predict", "run", "verdict")
+    assert [getattr(harness, name) for name in functions] == [getattr(api, name) for name in functions]
+    program = "import harness, sys; print('pandas' in sys.modules, 'harness.api' in sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert loaded.stdout.split() == ["False", "False"]
+    with pytest.raises(AttributeError, match="no attribute 'fly'"):
+        _ = harness.fly
+
+
+def test_the_package_says_that_it_is_typed() -> None:
+    assert (Path(harness.__file__).parent / "py.typed").exists()
+
+
+def test_a_run_is_a_row_per_repeat_with_the_path_of_its_record(
+    tmp_path: Path, environment: Callable[..., Path]
+) -> None:
+    environment("pytorch")
+    frame = harness.run("pytorch", nodes=[1, 2], output=tmp_path, **TINY)
+    assert list(frame["nodes"]) == [1, 1, 2, 2]
+    assert list(frame["repeat"]) == [1, 2, 1, 2]
+    for path, rows in frame.groupby("record"):
+        record = measurement.read(Path(path))
+        assert record.derived
+        assert list(rows["img_per_s"]) == record.derived.img_per_s.values
+        assert set(rows["workers"]) == {record.spec.workers}
+
+
+def test_a_run_without_a_number_raises_and_keeps_its_record(tmp_path: Path, environment: Callable[..., Path]) -> None:
+    environment("pytorch")
+    with pytest.raises(RunFailed, match=str(tmp_path)):
+        harness.run("pytorch", output=tmp_path, timeout_s=0.5, **TINY)
+    (record,) = tmp_path.glob("*/record.json")
+    assert measurement.read(record).status == "failed"
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"stepz": 3}, "unknown field 'stepz'"),
+        ({"steps": 0}, "--steps 0: must be"),
+        ({"ps": 2}, "--ps is an option of distributed_replicated, parameter_server, not of pytorch"),
+        ({"site": "nowhere"}, "unknown site 'nowhere'"),
+        ({"account": "s123"}, "there is no batch system"),
+    ],
+)
+def test_a_wrong_request_is_one_line_before_anything_is_begun(
+    tmp_path: Path, fields: dict[str, object], message: str
+) -> None:
+    with pytest.raises(InvalidInput, match=message) as refused:
+        harness.run("pytorch", output=tmp_path / "runs", **fields)
+    assert "\n" not in str(refused.value)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_plan_is_that_of_a_dry_run() -> None:
+    plan = harness.plan("parameter_server", nodes=8, ps=3, site="daint", model="inception3")
+    assert [process.role for process in plan.processes].count("ps") == 3
+    assert plan.world_size == 8
+
+
+def test_results_are_loaded_and_judged() -> None:
+    frame = harness.load("reference:daint")
+    assert {"workers", "img_per_s"} <= set(frame.columns)
+    assert harness.verdict("reference:daint").answer == "cannot say"
+
+
+def test_a_comparison_is_a_row_per_pair(tmp_path: Path) -> None:
+    for side, figures in (("old", [100.0, 101.0, 99.0]), ("new", [80.0, 81.0, 79.0])):
+        made.save(tmp_path / side, [made.record(img_per_s=figures)])
+    frame = harness.compare(tmp_path / "old", tmp_path / "new")
+    assert list(frame["verdict"]) == ["slower"]
+    assert frame["low"][0] < frame["change"][0] < frame["high"][0] < 0
+    again = harness.compare(harness.load(tmp_path / "old", status=None), harness.load(tmp_path / "new", status=None))
+    pandas.testing.assert_frame_equal(frame, again)
+
+
+def test_a_prediction_is_a_row_per_size() -> None:
+    frame = harness.predict("parameter_server", nodes=[1, 128], ps=116, site="daint", model="inception3")
+    assert list(frame["nodes"]) == [128]  # 116 servers have no place on one node
+    best = harness.predict("parameter_server", nodes=[1, 64], site="daint", model="inception3")
+    assert list(best["nodes"]) == [1, 64]
+    assert (best["low"] < best["img_per_s"]).all() and (best["img_per_s"] < best["high"]).all()
+    little = harness.predict("horovod", nodes=8, single=220.0, network=9.5e9)
+    assert little["img_per_s"][0] > 220.0
+    with pytest.raises(HarnessError, match="nothing to start from"):
+        harness.predict("horovod", nodes=8)
+
+
+def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment: Callable[..., Path]) -> None:
+    environment("pytorch")
+    monkeypatch.chdir(tmp_path)
+    notebook = json.loads((ROOT / "examples" / "harness.ipynb").read_text())
+    names: dict[str, object] = {}
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "code":
+            exec("".join(cell["source"]), names)
+    assert len(names["measured"]) == 6  # type: ignore[arg-type]
