@@ -24,11 +24,11 @@ from functools import cache
 import numpy as np
 
 from harness import results
-from harness.predict import fitting
-from harness.predict.fitting import fit
-from harness.predict.holdout import HeldOut, condition, hold_out
-from harness.predict.observations import UNPUBLISHED, Observation, ObservationGroup, groups
-from harness.predict.parameters import Parameters
+from harness.prediction import fitting
+from harness.prediction.fitting import fit
+from harness.prediction.holdout import HeldOut, condition, hold_out
+from harness.prediction.observations import UNPUBLISHED, Observation, ObservationGroup, groups
+from harness.prediction.parameters import Parameters
 from harness.report.text.table import table
 
 SYSTEMS = ("Piz Daint XC50 P100", "EC2 p2.xlarge K80", "EC2 p2.8xlarge K80")

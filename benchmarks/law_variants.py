@@ -17,14 +17,14 @@ from typing import Any
 from harness import results
 from harness.core.exchange import ServerExchange
 from harness.core.placement import Piece
-from harness.predict import parameters
-from harness.predict.fitting import fit, mean_error
-from harness.predict.holdout import HeldOut, condition, parted
-from harness.predict.law import Law, law
-from harness.predict.observations import ObservationGroup, groups
-from harness.predict.parameters import Parameters
-from harness.predict.problem import IN_NO_ORDER, ORDERED, Structure
-from harness.predict.profile import profile
+from harness.prediction import parameters
+from harness.prediction.fitting import fit, mean_error
+from harness.prediction.holdout import HeldOut, condition, parted
+from harness.prediction.law import Law, law
+from harness.prediction.observations import ObservationGroup, groups
+from harness.prediction.parameters import Parameters
+from harness.prediction.problem import IN_NO_ORDER, ORDERED, Structure
+from harness.prediction.profile import profile
 from harness.report.text.table import table
 
 SYSTEMS = ("Piz Daint XC50 P100", "EC2 p2.xlarge K80", "EC2 p2.8xlarge K80")

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from harness.api import compare, load, plan, run, verdict
+    from harness.api import compare, load, plan, predict, run, verdict
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "compare", "load", "plan", "run", "verdict"]
+__all__ = ["__version__", "compare", "load", "plan", "predict", "run", "verdict"]
 
 
 def __getattr__(name: str) -> Any:

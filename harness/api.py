@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pandas
 
@@ -19,6 +19,8 @@ from harness.core import backend as backends
 from harness.core.plan import LaunchPlan
 from harness.core.spec import RunSpec
 from harness.errors import InvalidInput, RunFailed
+from harness.prediction import forecast
+from harness.prediction.basis import Start, chosen
 from harness.records.measurement import Record
 from harness.records.record import Status
 from harness.results import sources
@@ -123,6 +125,42 @@ def verdict(*results: str | Path, margin: float = verdicts.MARGIN) -> Verdict:
     1 ± ``margin`` counts as no difference.
     """
     return verdicts.verdict(load(*results, status=None), margin)
+
+
+def predict(
+    backend: str,
+    *,
+    nodes: int | Sequence[int],
+    ps: int | Literal["best"] | None = None,
+    site: str | None = None,
+    results: Sequence[str | Path] | None = None,
+    single: float | None = None,
+    network: float | None = None,
+    throughput: float | None = None,
+    **fields: Any,
+) -> pandas.DataFrame:
+    """Predict throughput on so many ``nodes``: ``harness predict``.
+
+    Start from what was published about a ``site``, from ``results``, or from ``single`` (img/s of one worker) with the
+    ``network``'s line rate or the ``throughput`` of a node (bytes/s). ``ps`` is the number of parameter servers, by default
+    the best one. ``fields`` are ``model``, ``batch_size``, ``devices_per_node``, ``transport``, ``device`` and the
+    backend's own options.
+
+    Returns one row per size, without those on which ``ps`` servers have no place: ``nodes``, ``workers``, ``ps``,
+    ``step_s``, ``img_per_s`` with its 90 % interval ``low`` and ``high`` (NaN where nothing is known of the spread), and
+    ``efficiency``, relative to one worker.
+    """
+    sizes = [nodes] if isinstance(nodes, int) else list(nodes)
+    spec = _spec(backend, 1, fields)
+    what = forecast.described(spec)
+    start = Start(spec.transport, spec.device, single, throughput=throughput, line_rate=network)
+    basis = chosen(what, start, site, (lambda: load(*results)) if results else None)
+    if what.has_servers and isinstance(ps, int):
+        predictions = [forecast.at(what, basis, size, ps) for size in sizes if ps <= what.most_servers(size)]
+    else:
+        predictions = forecast.best(what, basis, sizes)
+    columns = ["nodes", "workers", "ps", "step_s", "img_per_s", "low", "high", "efficiency"]
+    return pandas.DataFrame([[getattr(one, name) for name in columns] for one in predictions], columns=columns)
 
 
 def _spec(backend: str, nodes: int, fields: dict[str, Any]) -> RunSpec:

@@ -16,8 +16,8 @@ from harness.core.spec import MOST_WORKERS
 from harness.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from harness.predict.basis import Start
-    from harness.predict.forecast import Basis, What
+    from harness.prediction.basis import Start
+    from harness.prediction.forecast import Basis, What
 
 MOST_LEFT_OUT = 40  # leaving out one of more runs after the other takes minutes
 PREDICTED = ("backend", "model", "devices_per_node", "batch_size", "image_size", "transport", "device")
@@ -87,7 +87,7 @@ def _predict(**given: Any) -> None:
 
     `harness predict --site daint --model inception3 --backend parameter_server --nodes 1..512 --ps best`
     """
-    from harness.predict import forecast
+    from harness.prediction import forecast
     from harness.report.text import prediction
 
     what, basis = _asked(given)
@@ -122,7 +122,7 @@ def _every(what: What, basis: Basis, sizes: list[int], as_json: bool) -> None:
     import numpy as np
     import pandas
 
-    from harness.predict import forecast
+    from harness.prediction import forecast
 
     counts, steps = forecast.sweep(what, basis, sizes)
     rates = np.where(np.isfinite(steps), np.asarray(sizes) * what.devices_per_node * what.batch_size / steps, np.nan)
@@ -139,7 +139,7 @@ def _asked(given: dict[str, Any]) -> tuple[What, Basis]:
     from harness import results
     from harness.core import backend as backends
     from harness.core.spec import RunSpec
-    from harness.predict import basis, forecast
+    from harness.prediction import basis, forecast
 
     if given["backend"] is None:
         raise InvalidInput("--backend is required; see `harness list backends`")
@@ -154,7 +154,7 @@ def _asked(given: dict[str, Any]) -> tuple[What, Basis]:
 
 
 def _start(given: dict[str, Any]) -> Start:
-    from harness.predict.basis import Start
+    from harness.prediction.basis import Start
 
     return Start(
         transport=given["transport"],
@@ -224,8 +224,8 @@ def fit(sources: tuple[str, ...], hold_out: str | None, data: str, forward_share
     that know nothing of networks, cross-validation, and parameters with intervals.
     """
     from harness import results
-    from harness.predict import fitting, holdout
-    from harness.predict.observations import groups, informative
+    from harness.prediction import fitting, holdout
+    from harness.prediction.observations import groups, informative
     from harness.report.text import prediction
 
     condition = holdout.condition(hold_out) if hold_out else None
@@ -253,7 +253,7 @@ def _explain(**given: Any) -> None:
 
     `harness explain --site daint --model inception3 --backend parameter_server --nodes 128 --ps 116`
     """
-    from harness.predict import explain as explaining
+    from harness.prediction import explain as explaining
     from harness.report.text import prediction
 
     if given["record"] is not None:
@@ -278,7 +278,7 @@ def _one_ps(text: str | None, what: What, nodes: int) -> int | None:
 
 
 def _explain_record(given: dict[str, Any]) -> None:
-    from harness.predict import explain as explaining
+    from harness.prediction import explain as explaining
     from harness.records.measurement import FILE_NAME
     from harness.report.text import prediction
 
@@ -316,7 +316,7 @@ def _split(**given: Any) -> None:
     `harness split --backend pytorch --model resnet50 --batch-size 64`
     """
     from harness.core.spec import RunSpec
-    from harness.predict import split as splitting
+    from harness.prediction import split as splitting
 
     fields = {name: value for name, value in given.items() if name in SPLIT and value is not None}
     spec = RunSpec.validated(**{"backend": "pytorch", "warmup_steps": 3, "steps": 20} | fields)

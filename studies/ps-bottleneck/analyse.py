@@ -42,9 +42,9 @@ from harness.core.spec import RunSpec
 from harness.core.text import interval, plural
 from harness.errors import HarnessError, InvalidInput
 from harness.files import write_atomically
-from harness.predict.law import law
-from harness.predict.parameters import FORWARD_SHARE, Parameters
-from harness.predict.profile import profile
+from harness.prediction.law import law
+from harness.prediction.parameters import FORWARD_SHARE, Parameters
+from harness.prediction.profile import profile
 from harness.report.page import static
 from harness.report.page.figures import Axis, Figure, Series, Style, decade_ticks, measured_ticks
 

@@ -31,13 +31,13 @@ from harness.core.text import plural
 from harness.errors import HarnessError, InvalidInput
 from harness.files import write_atomically
 from harness.models import specification
-from harness.predict import curves, fitting, forecast
-from harness.predict.basis import basis
-from harness.predict.explain import HELPS, explain, partitioned, seconds, sentences, size
-from harness.predict.fitting import Fit, mean_error
-from harness.predict.forecast import Basis, Prediction, What
-from harness.predict.holdout import HeldOut, condition, hold_out
-from harness.predict.observations import Observation, groups, informative
+from harness.prediction import curves, fitting, forecast
+from harness.prediction.basis import basis
+from harness.prediction.explain import HELPS, explain, partitioned, seconds, sentences, size
+from harness.prediction.fitting import Fit, mean_error
+from harness.prediction.forecast import Basis, Prediction, What
+from harness.prediction.holdout import HeldOut, condition, hold_out
+from harness.prediction.observations import Observation, groups, informative
 from harness.report.text import verdict as verdict_report
 
 ROOT = Path(__file__).parents[2]

@@ -45,7 +45,7 @@ def test_a_run_is_a_row_per_repeat_with_the_path_of_its_record(
     for path, rows in frame.groupby("record"):
         record = measurement.read(Path(path))
         assert record.derived
-        assert list(rows["img_per_s"]) == record.derived.img_per_s.values
+        assert tuple(rows["img_per_s"]) == record.derived.img_per_s.values
         assert set(rows["workers"]) == {record.spec.workers}
 
 
@@ -101,8 +101,8 @@ def test_a_comparison_is_a_row_per_pair(tmp_path: Path) -> None:
 def test_a_prediction_is_a_row_per_size() -> None:
     frame = harness.predict("parameter_server", nodes=[1, 128], ps=116, site="daint", model="inception3")
     assert list(frame["nodes"]) == [128]  # 116 servers have no place on one node
-    best = harness.predict("parameter_server", nodes=[1, 64], site="daint", model="inception3")
-    assert list(best["nodes"]) == [1, 64]
+    best = harness.predict("parameter_server", nodes=[8, 64], site="daint", model="inception3")
+    assert list(best["nodes"]) == [8, 64]
     assert (best["low"] < best["img_per_s"]).all() and (best["img_per_s"] < best["high"]).all()
     little = harness.predict("horovod", nodes=8, single=220.0, network=9.5e9)
     assert little["img_per_s"][0] > 220.0

@@ -17,15 +17,15 @@ import numpy as np
 import pytest
 
 from harness import results
-from harness.predict import curves, fitting, forecast, sampling
-from harness.predict.basis import basis, of_site
-from harness.predict.discrepancy import Discrepancy
-from harness.predict.explain import partitioned
-from harness.predict.fitting import Fit
-from harness.predict.forecast import What
-from harness.predict.holdout import HeldOut, condition, hold_out
-from harness.predict.observations import LEAST_ERROR, UNPUBLISHED, Observation, ObservationGroup, groups, informative
-from harness.predict.parameters import Parameters
+from harness.prediction import curves, fitting, forecast, sampling
+from harness.prediction.basis import basis, of_site
+from harness.prediction.discrepancy import Discrepancy
+from harness.prediction.explain import partitioned
+from harness.prediction.fitting import Fit
+from harness.prediction.forecast import What
+from harness.prediction.holdout import HeldOut, condition, hold_out
+from harness.prediction.observations import LEAST_ERROR, UNPUBLISHED, Observation, ObservationGroup, groups, informative
+from harness.prediction.parameters import Parameters
 from tests.conftest import ROOT, Clock
 
 DAINT, XLARGE, EIGHT = TF_2017 = ("Piz Daint XC50 P100", "EC2 p2.xlarge K80", "EC2 p2.8xlarge K80")

@@ -15,14 +15,14 @@ import pytest
 from harness.core.exchange import AllreduceExchange, ServerExchange
 from harness.core.placement import bytes_per_server, place
 from harness.models import specification
-from harness.predict import forecast
-from harness.predict.explain import partitioned as in_slices
-from harness.predict.forecast import Basis, What
-from harness.predict.law import Law
-from harness.predict.observations import law_for
-from harness.predict.parameters import Parameters
-from harness.predict.profile import Profile, profile
-from harness.predict.timeline import timeline
+from harness.prediction import forecast
+from harness.prediction.explain import partitioned as in_slices
+from harness.prediction.forecast import Basis, What
+from harness.prediction.law import Law
+from harness.prediction.observations import law_for
+from harness.prediction.parameters import Parameters
+from harness.prediction.profile import Profile, profile
+from harness.prediction.timeline import timeline
 
 STEP_S = 0.46
 DAINT_LIKE = Parameters(throughput=2.4e9, overhead=0.02, replica_overhead=0.01, message=1e-6, token=1e-6)

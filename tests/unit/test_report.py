@@ -18,7 +18,7 @@ from matplotlib.patches import Rectangle
 
 from harness import results
 from harness.core import contenders
-from harness.predict import observations
+from harness.prediction import observations
 from harness.records.measurement import Record
 from harness.report.page import (
     assemble,

@@ -12,11 +12,11 @@ import numpy as np
 from harness.core.exchange import ServerExchange
 from harness.core.placement import Piece
 from harness.core.text import plural
-from harness.predict.explain import partitioned, seconds, size
-from harness.predict.forecast import Bound, held
-from harness.predict.law import COMPUTE, WORKER
-from harness.predict.profile import profile
-from harness.predict.timeline import Kind, Span, Timeline, timeline
+from harness.prediction.explain import partitioned, seconds, size
+from harness.prediction.forecast import Bound, held
+from harness.prediction.law import COMPUTE, WORKER
+from harness.prediction.profile import profile
+from harness.prediction.timeline import Kind, Span, Timeline, timeline
 from harness.report.page import provenance
 from harness.report.page.curve_figures import distinct, workers_axis
 from harness.report.page.figures import Axis, Figure, Series, Spot, Style, decade_ticks, slug

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from harness.analysis.scaling import CurvePoint
 from harness.core.text import plural
-from harness.predict import fitting, forecast
-from harness.predict.explain import Explanation, partitioned, sentences
-from harness.predict.fitting import Fit
-from harness.predict.forecast import Basis, Prediction, What
-from harness.predict.observations import Observation, ObservationGroup, groups, work_of
+from harness.prediction import fitting, forecast
+from harness.prediction.explain import Explanation, partitioned, sentences
+from harness.prediction.fitting import Fit
+from harness.prediction.forecast import Basis, Prediction, What
+from harness.prediction.observations import Observation, ObservationGroup, groups, work_of
 from harness.report.page.figures import Facets
 from harness.report.page.lines import Line
 

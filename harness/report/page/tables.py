@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from harness.analysis.scaling import Interval, Overhead
 from harness.analysis.verdict import Verdict
-from harness.predict.fitting import LEVEL, mean_error
-from harness.predict.observations import informative
+from harness.prediction.fitting import LEVEL, mean_error
+from harness.prediction.observations import informative
 from harness.records.measurement import FILE_NAME
 from harness.report.page import provenance
 from harness.report.page.figures import Facets, Figure

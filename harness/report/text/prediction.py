@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harness.core.text import plural
-from harness.predict.curves import CURVES, LAW, beside
-from harness.predict.explain import Explanation, rate, seconds, sentences, size
-from harness.predict.fitting import LEVEL, Fit, mean_error
-from harness.predict.forecast import Basis, Prediction, What
-from harness.predict.holdout import HeldOut
-from harness.predict.law import COMPUTE
-from harness.predict.observations import Observation, informative
+from harness.prediction.curves import CURVES, LAW, beside
+from harness.prediction.explain import Explanation, rate, seconds, sentences, size
+from harness.prediction.fitting import LEVEL, Fit, mean_error
+from harness.prediction.forecast import Basis, Prediction, What
+from harness.prediction.holdout import HeldOut
+from harness.prediction.law import COMPUTE
+from harness.prediction.observations import Observation, informative
 from harness.report.text.table import table
 
 Fitted = tuple[Fit, tuple[float, ...], HeldOut | None]  # with the errors of leaving one out

@@ -28,8 +28,8 @@ import numpy as np
 
 from harness.core.exchange import AllreduceExchange, Exchange, ServerExchange
 from harness.core.placement import bytes_per_server
-from harness.predict.parameters import Parameters
-from harness.predict.profile import Floats, Integers, Profile, of_pieces
+from harness.prediction.parameters import Parameters
+from harness.prediction.profile import Floats, Integers, Profile, of_pieces
 
 WORKER = -1  # in place of a server's number: what binds is a worker's own endpoint
 COMPUTE = -2  # nothing of the network binds

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.predict.profile import Floats
+from harness.prediction.profile import Floats
 
 SEED = 2017
 POINTS = 4000  # of each population

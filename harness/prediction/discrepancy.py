@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.predict.profile import Floats
+from harness.prediction.profile import Floats
 
 SHARED = 0.5  # of two ways' variance
 # The scale beforehand is half of a t distribution: a law is good to a per cent per doubling, or wrong by much more.

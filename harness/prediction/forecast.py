@@ -16,12 +16,12 @@ from harness.core.placement import bytes_per_server
 from harness.core.spec import RunSpec
 from harness.core.validation import checked
 from harness.errors import InvalidInput
-from harness.predict.fitting import Draws, middle
-from harness.predict.law import COMPUTE, WORKER, Cost, Law, Phase
-from harness.predict.observations import law_for, of_2017, way_of
-from harness.predict.parameters import Parameters
-from harness.predict.profile import Floats, profile
-from harness.predict.sampling import SEED
+from harness.prediction.fitting import Draws, middle
+from harness.prediction.law import COMPUTE, WORKER, Cost, Law, Phase
+from harness.prediction.observations import law_for, of_2017, way_of
+from harness.prediction.parameters import Parameters
+from harness.prediction.profile import Floats, profile
+from harness.prediction.sampling import SEED
 from harness.results.columns import other_training
 
 Pass = Literal["forward", "backward"]

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from harness.core.exchange import AllreduceExchange
-from harness.predict.law import WORKER, Law
-from harness.predict.parameters import Parameters
-from harness.predict.profile import Floats, Profile, of_pieces
+from harness.prediction.law import WORKER, Law
+from harness.prediction.parameters import Parameters
+from harness.prediction.profile import Floats, Profile, of_pieces
 
 Kind = Literal["forward", "backward", "pull", "push", "allreduce", "overhead"]
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from harness.core import backend as backends
 from harness.errors import InvalidInput
-from harness.predict import fitting, parameters
-from harness.predict.fitting import Fit
-from harness.predict.forecast import Basis, What
-from harness.predict.observations import Observation, ObservationGroup, groups
-from harness.predict.parameters import FORWARD_SHARE, Network, Parameters
-from harness.predict.problem import quantities, structures
+from harness.prediction import fitting, parameters
+from harness.prediction.fitting import Fit
+from harness.prediction.forecast import Basis, What
+from harness.prediction.observations import Observation, ObservationGroup, groups
+from harness.prediction.parameters import FORWARD_SHARE, Network, Parameters
+from harness.prediction.problem import quantities, structures
 
 if TYPE_CHECKING:
     import pandas

@@ -13,9 +13,9 @@ from collections.abc import Callable, Hashable, Sequence
 
 import numpy as np
 
-from harness.predict.fitting import mean_error
-from harness.predict.observations import Observation
-from harness.predict.profile import Floats
+from harness.prediction.fitting import mean_error
+from harness.prediction.observations import Observation
+from harness.prediction.profile import Floats
 
 LAW = "the law"
 Terms = Callable[[Floats], tuple[Floats, ...]]

@@ -15,8 +15,8 @@ from harness.core import backend as backends
 from harness.core.exchange import ServerExchange
 from harness.core.spec import RunSpec
 from harness.errors import InvalidInput
-from harness.predict.law import Law, law
-from harness.predict.profile import profile
+from harness.prediction.law import Law, law
+from harness.prediction.profile import profile
 
 if TYPE_CHECKING:
     import pandas

@@ -13,11 +13,11 @@ from harness import results
 from harness.analysis import traffic
 from harness.core.exchange import ServerExchange
 from harness.errors import InvalidInput
-from harness.predict.basis import Start, basis
-from harness.predict.forecast import Basis, Bound, Prediction, What, at, best, held
-from harness.predict.law import COMPUTE, WORKER
-from harness.predict.observations import step_of
-from harness.predict.profile import profile
+from harness.prediction.basis import Start, basis
+from harness.prediction.forecast import Basis, Bound, Prediction, What, at, best, held
+from harness.prediction.law import COMPUTE, WORKER
+from harness.prediction.observations import step_of
+from harness.prediction.profile import profile
 from harness.records.measurement import read
 
 HELPS = 1.02  # an alternative is worth a word if it gives 2 % more

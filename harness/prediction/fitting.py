@@ -16,14 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from harness.predict import parameters as known
-from harness.predict.discrepancy import Continued, Discrepancy, scale_at
-from harness.predict.law import Law
-from harness.predict.observations import LEAST_ERROR, UNPUBLISHED, Observation, ObservationGroup, informative
-from harness.predict.parameters import Parameters, Prior, Quantity, Share
-from harness.predict.problem import FINISHED, FitProblem, Optimum, Structure, quantities, single_step, structures
-from harness.predict.profile import Floats
-from harness.predict.sampling import SEED, Population, sample
+from harness.prediction import parameters as known
+from harness.prediction.discrepancy import Continued, Discrepancy, scale_at
+from harness.prediction.law import Law
+from harness.prediction.observations import LEAST_ERROR, UNPUBLISHED, Observation, ObservationGroup, informative
+from harness.prediction.parameters import Parameters, Prior, Quantity, Share
+from harness.prediction.problem import FINISHED, FitProblem, Optimum, Structure, quantities, single_step, structures
+from harness.prediction.profile import Floats
+from harness.prediction.sampling import SEED, Population, sample
 
 DRAWN = 1000
 LEVEL = 0.9  # of the intervals of parameters and predictions

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from harness.errors import InvalidInput
-from harness.predict.fitting import Fit, fit
-from harness.predict.observations import Observation, ObservationGroup, informative
+from harness.prediction.fitting import Fit, fit
+from harness.prediction.observations import Observation, ObservationGroup, informative
 
 FIELDS = ("nodes", "workers", "ps")
 

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from harness.predict import parameters as known
-from harness.predict.discrepancy import Discrepancy, scale_at
-from harness.predict.law import Law
-from harness.predict.observations import UNPUBLISHED, Observation, ObservationGroup, informative
-from harness.predict.parameters import Parameters, Prior, Quantity, Share, network
-from harness.predict.profile import Floats
-from harness.predict.sampling import Population
+from harness.prediction import parameters as known
+from harness.prediction.discrepancy import Discrepancy, scale_at
+from harness.prediction.law import Law
+from harness.prediction.observations import UNPUBLISHED, Observation, ObservationGroup, informative
+from harness.prediction.parameters import Parameters, Prior, Quantity, Share, network
+from harness.prediction.profile import Floats
+from harness.prediction.sampling import Population
 
 STARTS = 15  # of least squares
 FINISHED, ROUGH, FINE = 3, 10, 100  # how many of them are followed to the end, and after how many calls each part ends
