@@ -14,7 +14,8 @@ import numpy as np
 from harness import models
 from harness.worker import checkpoint
 from harness.worker.agent.seating import Hosts, seated
-from harness.worker.inputs import index, order, page_cache, synthetic
+from harness.worker.inputs import index, page_cache, synthetic
+from harness.worker.inputs.reading import Reading
 
 
 @dataclass(frozen=True)
@@ -91,28 +92,28 @@ class Job:
         """Steps in which all ``images`` are read; the last one is filled with images of the next epoch."""
         return math.ceil(images / (self.world_size * self.devices * int(self.spec["batch_size"])))
 
-    def reading(self, device: int = 0) -> Dict[str, Any]:
-        """Which images a device of this process reads: what every input pipeline of ``harness.worker.inputs`` takes."""
+    def reading(self, device: int = 0) -> Reading:
+        """Which images a device of this process trains on."""
         images = index.read(self.image_index)
-        return {
-            **self._share(images, self.rank * self.devices + device, self.world_size * self.devices),
-            "seed": self.spec["seed"],
-            "done": self.epochs_before * self.steps_per_epoch(len(images)) * self.spec["batch_size"],
-        }
+        done = self.epochs_before * self.steps_per_epoch(len(images)) * self.spec["batch_size"]
+        rank, world = self.rank * self.devices + device, self.world_size * self.devices
+        return self._reading(images, rank, world, seed=self.spec["seed"], done=done)
 
-    def evaluating(self) -> Dict[str, Any]:
-        """Which images this process evaluates, on its first device: what ``evaluation`` of ``worker.inputs`` takes."""
-        return self._share(index.read(self.run_dir / "validation.index"), self.rank, self.world_size)
+    def evaluating(self) -> Reading:
+        """Which images this process evaluates, on its first device."""
+        return self._reading(index.read(self.run_dir / "validation.index"), self.rank, self.world_size)
 
-    def _share(self, images: Any, rank: int, world: int) -> Dict[str, Any]:
-        return {
-            "index": images,
-            "rank": rank,
-            "world": world,
-            "batch_size": self.spec["batch_size"],
-            "image_size": self.spec["image_size"],
-            "num_classes": self.num_classes,
-        }
+    def _reading(self, images: index.Index, rank: int, world: int, **training: int) -> Reading:
+        return Reading(
+            images,
+            rank,
+            world,
+            self.spec["batch_size"],
+            self.spec["image_size"],
+            self.spec["data_threads"],
+            self.num_classes,
+            **training,
+        )
 
     def cache_images(self) -> Dict[str, Any]:
         """Bring the page cache into the state of ``--data-cache`` for what this process will read.
@@ -129,11 +130,10 @@ class Job:
 
     def _extents(self, device: int) -> Iterator[page_cache.Extent]:
         """Where the images are that a device of this process reads."""
-        images, reading = index.read(self.image_index), self.reading(device)
+        reading = self.reading(device)
         count = (self.spec["warmup_steps"] + self.spec["steps"]) * self.spec["batch_size"]
-        positions = order.order(images, reading["rank"], reading["world"], reading["seed"], reading["done"])
-        first = {image for _, image in itertools.islice(positions, min(count, -(-len(images) // reading["world"])))}
-        return (images.extent(image) for image in sorted(first))
+        positions = itertools.islice(reading.positions(), min(count, reading.longest_share))
+        return (reading.index.extent(image) for image in sorted({image for _, image in positions}))
 
     def synthetic_batch(self, device: int = 0) -> Tuple[np.ndarray, np.ndarray]:
         """A device's synthetic batch, the same in every framework: images float32 [N, H, W, 3], labels int64 [N]."""

@@ -66,12 +66,13 @@ def processor_s() -> float:
 
 def _main() -> None:
     from harness.worker.inputs import index
+    from harness.worker.inputs.reading import Reading
 
     framework, arguments = sys.argv[1], json.loads(sys.argv[2])
     os.environ["TF_NUM_INTRAOP_THREADS"] = str(arguments["decoders"])
     pipeline = importlib.import_module(f"harness.worker.inputs.{framework}")
     images = index.read(arguments.pop("index"))
-    batches = pipeline.batches(images, rank=0, world=1, seed=1, **arguments)
+    batches = pipeline.batches(Reading(images, rank=0, world=1, seed=1, **arguments))
     # PyTorch's decoders have two batches each in hand, TensorFlow's prefetch two and decode another one.
     serve(iter(batches), arguments["batch_size"], ahead=2 * arguments["decoders"] + 2)
     os._exit(0)

@@ -2,7 +2,7 @@
 
     python input_stream.py torch|tensorflow < cases.json
 
-A case holds the arguments of ``batches`` with ``index`` as a file, the number of ``batches`` to read at most,
+A case holds the fields of a Reading with ``index`` as a file, the number of ``batches`` to read at most,
 and for some ``eager`` (TensorFlow only), ``evaluation``, and ``keep``, a file for all images. What was seen: per batch its
 labels and a digest of its pixels; of the last one shape, dtypes, range and means per channel; or the error; and what
 TensorFlow's ``find_bad_image`` finds in two epochs.
@@ -14,23 +14,23 @@ import hashlib
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from harness.worker.inputs.errors import DataError
-from harness.worker.inputs.index import Index, read
-from harness.worker.inputs.order import order
+from harness.worker.inputs.index import read
+from harness.worker.inputs.reading import Reading
 
 
-def torch_batches(index: Index, arguments: dict[str, Any]) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
+def torch_batches(reading: Reading, eager: bool) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
     import torch
 
-    from harness.worker.inputs.torch import batches, evaluation
+    from harness.worker.inputs.torch import batches
 
-    read = evaluation if arguments.pop("evaluation") else batches
-    for images, labels in read(index, **arguments):
+    for images, labels in batches(reading):
         layout = {
             "shape": list(images.shape),
             "dtypes": [str(images.dtype), str(labels.dtype)],
@@ -39,19 +39,18 @@ def torch_batches(index: Index, arguments: dict[str, Any]) -> Iterator[tuple[Any
         yield images.permute(0, 2, 3, 1).numpy(), labels.numpy(), layout
 
 
-def tensorflow_batches(index: Index, arguments: dict[str, Any]) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
+def tensorflow_batches(reading: Reading, eager: bool) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
     import tensorflow as tf
 
-    from harness.worker.inputs.tensorflow import batches, evaluation
+    from harness.worker.inputs.tensorflow import batches
 
-    arguments["decoders"] = max(arguments["decoders"], 1)
-    read = evaluation if arguments.pop("evaluation") else batches
-    if arguments.pop("eager", False):
-        for images, labels in read(index, **arguments):
+    reading = replace(reading, decoders=max(reading.decoders, 1))
+    if eager:
+        for images, labels in batches(reading):
             yield images.numpy(), labels.numpy(), tensorflow_layout(images, labels)
         return
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        iterator = tf.compat.v1.data.make_initializable_iterator(read(index, **arguments))
+        iterator = tf.compat.v1.data.make_initializable_iterator(batches(reading))
         images, labels = iterator.get_next()
         session.run(iterator.initializer)
         while True:
@@ -68,12 +67,12 @@ def tensorflow_layout(images: Any, labels: Any) -> dict[str, Any]:
 
 def see(framework: str, case: dict[str, Any]) -> dict[str, Any]:
     index, count, keep = read(case.pop("index")), case.pop("batches"), case.pop("keep", None)
-    seed, evaluation = case.pop("seed"), case.get("evaluation", False)
-    arguments = case | {"evaluation": evaluation} | ({} if evaluation else {"seed": seed})
-    stream = (torch_batches if framework == "torch" else tensorflow_batches)(index, arguments)
+    evaluation, eager = case.pop("evaluation", False), case.pop("eager", False)
     seen: dict[str, Any] = {"labels": [], "digests": []}
     kept = []
     try:
+        reading = Reading(index, **(case | ({"seed": None} if evaluation else {})))
+        stream = (torch_batches if framework == "torch" else tensorflow_batches)(reading, eager)
         for images, labels, layout in islice(stream, count):
             seen["labels"] += labels.tolist()
             seen["digests"].append(hashlib.sha256(np.ascontiguousarray(images).tobytes()).hexdigest())
@@ -90,8 +89,7 @@ def see(framework: str, case: dict[str, Any]) -> dict[str, Any]:
     if framework == "tensorflow" and not evaluation:
         from harness.worker.inputs.tensorflow import find_bad_image
 
-        positions = islice(order(index, case["rank"], case["world"], seed), 2 * len(index))
-        bad = find_bad_image(index, positions, seed, case.get("num_classes"))
+        bad = find_bad_image(reading, 2 * len(index))
         seen["found"] = bad and str(bad)
     return seen
 

@@ -125,10 +125,10 @@ class Caffe2Trainer(Learner):
         return self._losses[since:]
 
     def evaluate(self) -> Evaluation:
-        from harness.worker.inputs.torch import evaluation as validation
+        from harness.worker.inputs.torch import batches
 
-        batches = validation(**self._job.evaluating(), decoders=self._job.spec["data_threads"])
-        return evaluation((self._infer(images.contiguous().numpy()), labels.numpy()) for images, labels in batches)
+        validation = batches(self._job.evaluating())
+        return evaluation((self._infer(images.contiguous().numpy()), labels.numpy()) for images, labels in validation)
 
     def statistics(self) -> Dict[str, np.ndarray]:
         held = caffe2_weights.fetch(self._specification, self._scope)
@@ -201,7 +201,7 @@ class Caffe2Trainer(Learner):
         if self._job.real_data:
             from harness.worker.inputs.torch import batches  # the package that brings Caffe2 brings PyTorch
 
-            stream = Waited(batches(**self._job.reading(), decoders=self._job.spec["data_threads"]))
+            stream = Waited(batches(self._job.reading()))
             self._waited = stream.seconds
             return ((images.contiguous().numpy(), labels.int().numpy()) for images, labels in stream)
         images, labels = self._job.synthetic_batch()

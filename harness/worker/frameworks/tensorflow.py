@@ -16,13 +16,14 @@ import tensorflow as tf
 from harness import models
 from harness.models.initial import initial_values
 from harness.worker.evaluation import Evaluation, evaluation
-from harness.worker.inputs import order
+from harness.worker.inputs.order import GROUP
+from harness.worker.inputs.reading import Reading
 from harness.worker.job import Job
 from harness.worker.sgd import Sgd, velocity
 from harness.worker.trainer import Learner, State
 from harness.worker.waiting import Waited
 
-BATCHES_AHEAD, IMAGES_AHEAD = 16, 4 * order.GROUP  # that the input pipeline may be ahead of the training
+BATCHES_AHEAD, IMAGES_AHEAD = 16, 4 * GROUP  # that the input pipeline may be ahead of the training
 Tensors = Dict[str, Any]
 Lookup = Callable[[str], Any]
 
@@ -81,22 +82,20 @@ def synthetic(job: Job, device: int = 0) -> Tuple[np.ndarray, np.ndarray]:
 
 def image_files(job: Job, device: int = 0) -> Any:
     """A device's batches of real images, as a tf.data.Dataset in ``data_format``."""
-    from harness.worker.inputs.tensorflow import batches
-
-    return _formatted(job, batches(**job.reading(device), decoders=job.spec["data_threads"]))
+    return _formatted(job, job.reading(device))
 
 
 def validation_files(job: Job) -> Any:
     """A worker's batches of validation images, as a finite tf.data.Dataset in ``data_format``."""
-    from harness.worker.inputs.tensorflow import evaluation as validation
-
-    return _formatted(job, validation(**job.evaluating(), decoders=job.spec["data_threads"]))
+    return _formatted(job, job.evaluating())
 
 
-def _formatted(job: Job, batches: Any) -> Any:
+def _formatted(job: Job, reading: Reading) -> Any:
+    from harness.worker.inputs.tensorflow import batches
+
     if data_format(job) == "NHWC":
-        return batches
-    return batches.map(lambda images, labels: (tf.transpose(images, [0, 3, 1, 2]), labels))
+        return batches(reading)
+    return batches(reading).map(lambda images, labels: (tf.transpose(images, [0, 3, 1, 2]), labels))
 
 
 def addresses_seen(job: Job, role: str, devices: Iterable[str]) -> List[str]:
@@ -117,25 +116,18 @@ def bad_images_named(job: Job, evaluating: bool = False) -> Iterator[None]:
 
             for device in range(job.devices):
                 reading = job.evaluating() if evaluating else job.reading(device)
-                positions = (_evaluated if evaluating else _trained_on)(job, reading)
-                bad = find_bad_image(reading["index"], positions, job.spec["seed"], reading["num_classes"])
+                bad = find_bad_image(reading, None if evaluating else _read_so_far(job, reading))
                 if bad is not None:
                     raise bad from None
         raise
 
 
-def _trained_on(job: Job, reading: Dict[str, Any]) -> Iterator[Tuple[int, int]]:
-    """The epochs and images that a device may have read so far; in a training to an accuracy, those of an epoch."""
-    spec, images = job.spec, reading["index"]
+def _read_so_far(job: Job, reading: Reading) -> int:
+    """How many images a device may have read, at most; in a training to an accuracy, those of an epoch."""
+    spec = job.spec
     steps = spec["warmup_steps"] + spec["steps"]
-    read = order.longest_share(len(images), reading["world"]) if spec.get("training") else steps * spec["batch_size"]
-    positions = order.order(images, reading["rank"], reading["world"], spec["seed"], reading["done"])
-    return itertools.islice(positions, read + BATCHES_AHEAD * spec["batch_size"] + IMAGES_AHEAD)
-
-
-def _evaluated(job: Job, reading: Dict[str, Any]) -> Iterator[Tuple[int, int]]:
-    begin, end = order.share(len(reading["index"]), reading["rank"], reading["world"])
-    return ((0, image) for image in range(begin, end))
+    read = reading.longest_share if spec.get("training") else steps * spec["batch_size"]
+    return int(read + BATCHES_AHEAD * spec["batch_size"] + IMAGES_AHEAD)
 
 
 def _computing(name: str, tensor: Any) -> Any:

@@ -98,13 +98,13 @@ class TorchTrainer(Learner):
         return self._losses[since:]
 
     def evaluate(self) -> Evaluation:
-        from harness.worker.inputs.torch import evaluation as validation
+        from harness.worker.inputs.torch import batches
 
-        batches = validation(**self._job.evaluating(), decoders=self._job.spec["data_threads"])
+        validation = batches(self._job.evaluating())
         self._module.eval()
         with torch.no_grad(), self._autocast:
             classified = evaluation(
-                (self._module(images.to(self._device)).cpu().numpy(), labels.numpy()) for images, labels in batches
+                (self._module(images.to(self._device)).cpu().numpy(), labels.numpy()) for images, labels in validation
             )
         self._module.train()
         return classified
@@ -153,7 +153,7 @@ class TorchTrainer(Learner):
         if self._job.real_data:
             from harness.worker.inputs.torch import batches
 
-            stream = Waited(batches(**self._job.reading(), decoders=self._job.spec["data_threads"]))
+            stream = Waited(batches(self._job.reading()))
             self._waited = stream.seconds
             return ((images.to(self._device), labels.to(self._device)) for images, labels in stream)
         images, labels = self._job.synthetic_batch()

@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, Callable, Iterable, Optional, Tuple, Union
+from itertools import islice
+from typing import Any, Callable, Optional, Tuple, Union
 
 import numpy as np
 import tensorflow as tf
@@ -19,6 +20,7 @@ from harness.worker.inputs.augmentation import MEAN, RATIOS, STD
 from harness.worker.inputs.errors import BadImage
 from harness.worker.inputs.index import ImageIndex, Index
 from harness.worker.inputs.jpeg import END, JPEG, PADDING, PNG
+from harness.worker.inputs.reading import Reading
 from harness.worker.inputs.records import ENCODED, LABEL
 from harness.worker.inputs.shards import CHUNK, ShardIndex
 
@@ -29,34 +31,32 @@ Tensors = Tuple[Any, ...]
 Signature = Tuple[Tuple[Any, Any], ...]  # dtypes and shapes
 
 
-def batches(
-    index: Index,
-    rank: int,
-    world: int,
-    batch_size: int,
-    image_size: int,
-    seed: int,
-    decoders: int,
-    num_classes: Optional[int] = None,
-    done: int = 0,
-) -> tf.data.Dataset:
-    """A rank's batches without end: images float32 [N, H, W, 3], labels int64 [N], in static shapes.
+def batches(reading: Reading) -> tf.data.Dataset:
+    """Images float32 [N, H, W, 3] and labels int64 [N], in static shapes.
 
-    They go on after the first ``done`` images of the rank. ``decoders`` are threads; the order is that of
-    ``order.order``, and a crop depends on (seed, epoch, image) alone, so runs repeat. Raises DataError when there are
-    fewer images than ranks. In graph mode use ``tf.compat.v1.data.make_initializable_iterator``, and place it on the task
-    that built it: the shuffle is Python.
-
-    An image that cannot be read or decoded, or whose label is not below ``num_classes``, ends the iteration with a
-    tf.errors.OpError: see ``find_bad_image``.
+    The decoders are threads. In graph mode use ``tf.compat.v1.data.make_initializable_iterator``, and place it on the task
+    that built it: the shuffle is Python. A bad image ends the iteration with a tf.errors.OpError: see ``find_bad_image``.
     """
-    order.check_world(len(index), world)
-    source, chunks = _source(index, num_classes), index.chunks()
-    first_epoch, read = order.reached(len(index), rank, world, done)
+    index = reading.index
+    source = Files(index) if isinstance(index, ImageIndex) else Shards(index, reading.num_classes)
+    images = _to_evaluate(reading, source) if reading.seed is None else _to_train(reading, source, reading.seed)
+    options = tf.data.Options()
+    options.deterministic = True
+    options.threading.private_threadpool_size = reading.decoders
+    options.threading.max_intra_op_parallelism = 1  # images are enough to share out
+    options.experimental_optimization.map_and_batch_fusion = True  # images are written where the batch has them
+    # Nothing is ever dropped, but the shape becomes static.
+    return images.batch(reading.batch_size, drop_remainder=True).prefetch(2).with_options(options)
+
+
+def _to_train(reading: Reading, source: Source, seed: int) -> tf.data.Dataset:
+    index, rank, world = reading.index, reading.rank, reading.world
+    chunks = index.chunks()
+    first_epoch, done = order.reached(len(index), rank, world, reading.done)
 
     def to_read(epoch: int) -> Tuple[np.ndarray, int]:
         pieces = order.epoch_pieces(chunks, rank, world, epoch, seed)
-        return order.beyond(pieces, index.chunk, read if epoch == first_epoch else 0)
+        return order.beyond(pieces, index.chunk, done if epoch == first_epoch else 0)
 
     def described(epoch: int, pieces: np.ndarray) -> Tuple[np.ndarray, ...]:
         images = order.images_of(pieces)
@@ -71,48 +71,31 @@ def batches(
         return pieces.map(lambda pieces: describe(epoch, pieces))
 
     # Not prefetched: shuffling the second epoch would disturb the first steps, which are measured.
-    skipped = to_read(first_epoch)[1] if read else 0
-    epochs = tf.data.Dataset.range(first_epoch, 2**31)
-    images = _images(source, epochs.flat_map(groups), image_size, batch_size, decoders, skipped)
-    return _batched(images, batch_size, decoders)
+    skipped = to_read(first_epoch)[1] if done else 0
+    return _images(reading, source, tf.data.Dataset.range(first_epoch, 2**31).flat_map(groups), skipped)
 
 
-def evaluation(
-    index: Index,
-    rank: int,
-    world: int,
-    batch_size: int,
-    image_size: int,
-    decoders: int,
-    num_classes: Optional[int] = None,
-) -> tf.data.Dataset:
-    """A rank's share of all images, once, in order, cropped in the middle: batches as those of ``batches``.
-
-    Every rank has the same number of them: where its images end, labels are -1 and images are zero.
-    """
-    begin, end = order.share(len(index), rank, world)
-    padding = -(-order.longest_share(len(index), world) // batch_size) * batch_size - (end - begin)
-    source = _source(index, num_classes)
-    pieces = _python(lambda _: [order.cut(index.chunks(), begin, end)], PIECES)
+def _to_evaluate(reading: Reading, source: Source) -> tf.data.Dataset:
+    begin, end = reading.share
+    padding = -(-reading.longest_share // reading.batch_size) * reading.batch_size - (end - begin)
+    pieces = _python(lambda _: [order.cut(reading.index.chunks(), begin, end)], PIECES)
     groups = (
         tf.data.Dataset.range(1)
         .flat_map(lambda number: tf.data.Dataset.from_tensor_slices(*pieces(number)))
-        .batch(order.GROUP // index.chunk)
+        .batch(order.GROUP // reading.index.chunk)
         .map(_python(lambda pieces: source.described(pieces, slice(None)), source.signature))
     )
-    nothing = tf.data.Dataset.from_tensors((tf.zeros([image_size, image_size, 3]), tf.constant(-1, tf.int64)))
-    images = _images(source, groups, image_size, batch_size, decoders)
-    return _batched(images.concatenate(nothing.repeat(padding)), batch_size, decoders)
+    shape = [reading.image_size, reading.image_size, 3]
+    nothing = tf.data.Dataset.from_tensors((tf.zeros(shape), tf.constant(-1, tf.int64)))
+    return _images(reading, source, groups).concatenate(nothing.repeat(padding))
 
 
-def _images(
-    source: Source, groups: tf.data.Dataset, image_size: int, batch_size: int, decoders: int, skipped: int = 0
-) -> tf.data.Dataset:
+def _images(reading: Reading, source: Source, groups: tf.data.Dataset, skipped: int = 0) -> tf.data.Dataset:
     """Images one by one, of groups that are described by what ``source`` wants, and by what was drawn if it was.
 
     The first ``skipped`` are not decoded.
     """
-    described = len(source.signature)
+    described, image_size = len(source.signature), reading.image_size
 
     def read(*group: tf.Tensor) -> Tensors:
         (encoded, labels), drawn = source.read(*group[:described]), group[described:]
@@ -124,23 +107,13 @@ def _images(
         return decode(contents, window, ratio, image_size, *drawn), label
 
     # Many images wait for a thread: one that finds nothing to do looks for work, at some expense.
-    queued = max(decoders, min(batch_size, 16 * decoders))
+    queued = max(reading.decoders, min(reading.batch_size, 16 * reading.decoders))
     return (
         groups.map(read, num_parallel_calls=GROUPS_AHEAD)
         .flat_map(lambda *group: tf.data.Dataset.from_tensor_slices(group))
         .skip(skipped)
         .map(decoded, num_parallel_calls=queued)
     )
-
-
-def _batched(images: tf.data.Dataset, batch_size: int, decoders: int) -> tf.data.Dataset:
-    options = tf.data.Options()
-    options.deterministic = True
-    options.threading.private_threadpool_size = decoders
-    options.threading.max_intra_op_parallelism = 1  # images are enough to share out
-    options.experimental_optimization.map_and_batch_fusion = True  # images are written where the batch has them
-    # Nothing is ever dropped, but the shape becomes static.
-    return images.batch(batch_size, drop_remainder=True).prefetch(2).with_options(options)
 
 
 PIECES: Signature = ((tf.int64, [None, 2]),)
@@ -230,10 +203,6 @@ class Shards:
 
 
 Source = Union[Files, Shards]
-
-
-def _source(index: Index, num_classes: Optional[int]) -> Source:
-    return Files(index) if isinstance(index, ImageIndex) else Shards(index, num_classes)
 
 
 def _run(path: tf.Tensor, offset: tf.Tensor, size: tf.Tensor, count: tf.Tensor) -> tf.data.Dataset:
@@ -349,10 +318,8 @@ def _decode_and_crop(contents: tf.Tensor, window: tf.Tensor, ratio: int) -> tf.T
     return tf.io.decode_and_crop_jpeg(contents, window, channels=3, ratio=ratio, dct_method="INTEGER_ACCURATE")
 
 
-def find_bad_image(
-    index: Index, positions: Iterable[Tuple[int, int]], seed: int, num_classes: Optional[int] = None
-) -> Optional[BadImage]:
-    """The first image of these (epoch, image) that fails; None when all of them decode.
+def find_bad_image(reading: Reading, count: Optional[int]) -> Optional[BadImage]:
+    """The first image that fails among the first ``count`` that are read, or all; None when all of them decode.
 
     For a trainer whose session raised a tf.errors.OpError: operators do not say which image they were given. Reads and
     decodes them again, on the CPU; the pipeline reads ahead, so look some batches further than was trained.
@@ -365,9 +332,9 @@ def find_bad_image(
 
     def attempt(position: Tuple[int, int]) -> Optional[BadImage]:
         epoch, image = position
-        drawn, _ = augmentation.draws(seed, epoch, [image])
+        drawn, _ = augmentation.draws(reading.seed or 0, epoch, [image])
         try:
-            encoded, place = _encoded(index, image, num_classes)
+            encoded, place = _encoded(reading.index, image, reading.num_classes)
             session.run(pixels, {contents: encoded, crops: drawn[0]})
         except BadImage as bad:
             return bad
@@ -378,7 +345,7 @@ def find_bad_image(
         return None
 
     with session, ThreadPoolExecutor() as pool:
-        return next(filter(None, pool.map(attempt, positions)), None)
+        return next(filter(None, pool.map(attempt, islice(reading.positions(), count))), None)
 
 
 def _encoded(index: Index, image: int, num_classes: Optional[int]) -> Tuple[bytes, str]:

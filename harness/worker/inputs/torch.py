@@ -26,6 +26,7 @@ from harness.worker.inputs.errors import BadImage
 from harness.worker.inputs.index import ImageIndex, Index
 from harness.worker.inputs.jpeg import FORMATS
 from harness.worker.inputs.page_cache import Extent
+from harness.worker.inputs.reading import Reading
 from harness.worker.parent import end_with_parent
 
 Batches = Iterator[Tuple[torch.Tensor, torch.Tensor]]
@@ -44,53 +45,40 @@ class BatchRequest(NamedTuple):
     ahead: List[Extent]
 
 
-def batches(
-    index: Index,
-    rank: int,
-    world: int,
-    batch_size: int,
-    image_size: int,
-    seed: int,
-    decoders: int,
-    num_classes: Optional[int] = None,
-    done: int = 0,
-) -> Batches:
-    """A rank's batches without end: images float32 [N, 3, H, W] in channels_last memory, labels int64 [N].
+def batches(reading: Reading) -> Batches:
+    """Images float32 [N, 3, H, W] in channels_last memory, and labels int64 [N].
 
-    They go on after the first ``done`` images of the rank. ``decoders`` are processes, and start at once; with 0 the
-    caller decodes. A crop depends on (seed, epoch, image), never on the rank or the decoder, so runs repeat. Raises
-    DataError when there are fewer images than ranks, and BadImage from ``next`` at the first batch that holds an image
-    which cannot be read or decoded, or whose label is not below ``num_classes``.
+    The decoders are processes, and start at once; with none of them the caller decodes. Raises BadImage from ``next`` at
+    the first batch that holds a bad image.
     """
-    order.check_world(len(index), world)
-    requests = _endless(index, rank, world, batch_size, seed, done)
-    return _decoded(requests, Decoder(batch_size, image_size, seed, num_classes), decoders)
+    decoder = Decoder(reading.batch_size, reading.image_size, reading.seed, reading.num_classes)
+    requests = _to_evaluate(reading) if reading.seed is None else _to_train(reading, reading.seed)
+    processes: Dict[str, Any] = {}
+    if reading.decoders:
+        context = get_context("forkserver")
+        # Import the slow packages once, not once per process. Not this module: before Python 3.13 a fork server does not
+        # run the main module first, which is what makes this package importable.
+        context.set_forkserver_preload(["torch", "PIL.Image"])
+        processes = {"num_workers": reading.decoders, "prefetch_factor": 2, "multiprocessing_context": context}
+        # PyTorch's own watchdog looks at the fork server, which would outlive a trainer that was killed.
+        processes["worker_init_fn"] = _begin
+    # A request is a batch already, so the loader makes none.
+    return map(_channels_last, DataLoader(decoder, sampler=requests, batch_size=None, **processes))
 
 
-def evaluation(
-    index: Index,
-    rank: int,
-    world: int,
-    batch_size: int,
-    image_size: int,
-    decoders: int,
-    num_classes: Optional[int] = None,
-) -> Batches:
-    """A rank's share of all images, once, in order, cropped in the middle: batches as those of ``batches``.
-
-    Every rank has the same number of them: where its images end, labels are -1 and images are zero. Raises BadImage as
-    ``batches`` does.
-    """
-    begin, end = order.share(len(index), rank, world)
-    requests = (
-        _request(index, [(0, image) for image in range(first, min(first + batch_size, end))], [])
-        for first in range(begin, begin + order.longest_share(len(index), world), batch_size)
-    )
-    return _decoded(requests, Decoder(batch_size, image_size, None, num_classes), decoders)
+def _begin(_: int) -> None:
+    end_with_parent()
 
 
-def _endless(index: Index, rank: int, world: int, batch_size: int, seed: int, done: int) -> Iterator[BatchRequest]:
-    groups = order.groups(index, rank, world, seed, done)
+def _to_evaluate(reading: Reading) -> Iterator[BatchRequest]:
+    begin, end = reading.share
+    for first in range(begin, begin + reading.longest_share, reading.batch_size):
+        yield _request(reading.index, [(0, image) for image in range(first, min(first + reading.batch_size, end))], [])
+
+
+def _to_train(reading: Reading, seed: int) -> Iterator[BatchRequest]:
+    index, batch_size = reading.index, reading.batch_size
+    groups = order.groups(index, reading.rank, reading.world, seed, reading.done)
     epoch, pieces, images = next(groups)
     ahead, positions = _runs(index, pieces), []
     for following in groups:
@@ -111,24 +99,6 @@ def _request(index: Index, positions: Sequence[Tuple[int, int]], ahead: List[Ext
     epochs, images = [epoch for epoch, _ in positions], [image for _, image in positions]
     labels = [index.labels[image] for image in images] if isinstance(index, ImageIndex) else []
     return BatchRequest([index.extent(image) for image in images], labels, epochs, images, ahead)
-
-
-def _decoded(requests: Iterator[BatchRequest], decoder: Decoder, decoders: int) -> Batches:
-    processes: Dict[str, Any] = {}
-    if decoders:
-        context = get_context("forkserver")
-        # Import the slow packages once, not once per process. Not this module: before Python 3.13 a fork server does not
-        # run the main module first, which is what makes this package importable.
-        context.set_forkserver_preload(["torch", "PIL.Image"])
-        processes = {"num_workers": decoders, "prefetch_factor": 2, "multiprocessing_context": context}
-        # PyTorch's own watchdog looks at the fork server, which would outlive a trainer that was killed.
-        processes["worker_init_fn"] = _begin
-    # A request is a batch already, so the loader makes none.
-    return map(_channels_last, DataLoader(decoder, sampler=requests, batch_size=None, **processes))
-
-
-def _begin(_: int) -> None:
-    end_with_parent()
 
 
 def _channels_last(batch: Union[BadImage, List[torch.Tensor]]) -> Tuple[torch.Tensor, torch.Tensor]:
