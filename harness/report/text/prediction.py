@@ -17,31 +17,35 @@ from harness.prediction.law import COMPUTE
 from harness.prediction.observations import Observation, informative
 from harness.report.text.table import table
 
+_Cells = tuple[str, ...]
+_GROUP = ("system", "software", "mechanism")
 Fitted = tuple[Fit, tuple[float, ...], HeldOut | None]  # with the errors of leaving one out
 
 
-def predictions(what: What, basis: Basis, found: Sequence[Prediction]) -> str:
+def predictions(what: What, basis: Basis, sizes: Sequence[Prediction]) -> str:
     """A line for each size and number of servers, with what each was made from."""
-    servers = what.has_servers
-    header = ["nodes", "workers", *(["ps"] if servers else []), "img/s", f"{LEVEL:.0%} interval", "efficiency", "step"]
-    rows = [[*header, "waits for"]]
-    for one in found:
+    rows: list[_Cells] = [
+        ("nodes", "workers", "ps", "img/s", f"{LEVEL:.0%} interval", "efficiency", "step", "waits for")
+    ]
+    for one in sizes:
         interval = "" if math.isnan(one.low) else f"{one.low:,.0f} – {one.high:,.0f}"
+        counts = (f"{number:,}" for number in (one.nodes, one.workers, one.ps))
         rows.append(
-            [
-                *(f"{one.nodes:,}", f"{one.workers:,}", *([f"{one.ps:,}"] if servers else [])),
-                *(f"{one.img_per_s:,.0f}", interval, f"{one.efficiency:.1%}", seconds(one.step_s)),
-                waits_for(one),
-            ]
+            (*counts, f"{one.img_per_s:,.0f}", interval, f"{one.efficiency:.1%}", seconds(one.step_s), waits_for(one))
         )
-    right = set(range(len(header)))
     title = f"{what.backend}, {what.model}, {what.batch_size} images per device and step"
-    told = [f"  {line}" for line in basis.told]
-    return "\n".join([*_warning(basis), title, "", table(rows, right), "", "made from", *told])
+    shown = rows if what.has_servers else [row[:2] + row[3:] for row in rows]
+    return "\n".join(
+        [*_warning(basis), title, "", table(shown, right=range(len(shown[0]) - 1)), "", *_made_from(basis)]
+    )
 
 
 def _warning(basis: Basis) -> list[str]:
     return [f"MISFIT: {basis.warning}"] if basis.warning else []
+
+
+def _made_from(basis: Basis) -> list[str]:
+    return ["made from", *(f"  {line}" for line in basis.told)]
 
 
 def waits_for(one: Prediction) -> str:
@@ -63,96 +67,89 @@ def explanation(one: Explanation, measured_s: float | None = None, counted: Sequ
     title += f"{rate(prediction.img_per_s)} predicted, {seconds(prediction.step_s)} per step"
     if measured_s is not None:
         title += f"; measured {seconds(measured_s)} ({measured_s / prediction.step_s - 1:+.1%})"
-    said = [f"  {line}" for line in sentences(one)]
-    return "\n".join(
-        [
-            *_warning(one.basis),
-            *(title, *said, *(f"  {line}" for line in counted), "", "made from"),
-            *map("  {}".format, one.basis.told),
-        ]
-    )
+    lines = [f"  {line}" for line in (*sentences(one), *counted)]
+    return "\n".join([*_warning(one.basis), title, *lines, "", *_made_from(one.basis)])
 
 
-def fits(found: Sequence[Fitted], left_out: Sequence[str]) -> str:
+def fits(fitted: Sequence[Fitted], left_out: Sequence[str]) -> str:
     """Which fits the measurements contradict; how well the law does, group by group, beside curves that know nothing of
     networks; and the parameters.
     """
-    tests = any(one[2] is not None for one in found)
     # What the law was chosen on was never held out, whatever is left out of a fit.
-    kept = {"selected on" if fit.group.selected_on else "held out" for fit, _, unseen in found if unseen}
+    kept = {"selected on" if fit.group.selected_on else "held out" for fit, _, unseen in fitted if unseen}
     name = " / ".join(sorted(kept))
-    header = ["system", "software", "mechanism", "runs", "numbers", "MAPE", "worst", "at", "χ²", "p", "left one out"]
-    rows = [[*header, *([name, "their MAPE", "worst", "at", "in 90 %"] if tests else [])]]
-    rows += [_accuracy(fit, alone, unseen, tests) for fit, alone, unseen in found]
-    said = [f"MISFIT: {fit.group.name}: {fit.misfit.told}" for fit, _, _ in found if fit.misfit.contradicts]
-    said += [*([""] if said else []), table(rows, {3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 15}), ""]
-    curves = [_beside(fit, unseen, tests) for fit, _, unseen in found]
-    header = ["system", "software", "mechanism", LAW, *CURVES, "least"]
-    header += [LAW, *CURVES, "least"] if tests else []
-    said += [f"MAPE beside that of curves that know nothing of networks{f', then on runs {name}' * tests}", ""]
-    said += [table([header, *curves], {3, 4, 5, 6, 8, 9, 10, 11}), ""]
-    for fit, _, _ in found:
-        said += [fit.group.name, *(f"  {line}" for line in parameters(fit)), ""]
-    every = [error for _, _, unseen in found if unseen for error in unseen.errors]
-    if every:
-        worst = max(every, key=abs)
-        inside = sum(unseen.covered for _, _, unseen in found if unseen)
-        said.append(
-            f"{name[0].upper()}{name[1:]}: {plural(len(every), 'run')}, MAPE {mean_error(every):.1%}, worst {worst:+.1%}, "
-            f"{inside} of them in their intervals."
+    misfits = [f"MISFIT: {fit.group.name}: {fit.misfit.told}" for fit, _, _ in fitted if fit.misfit.contradicts]
+    accuracy: list[_Cells] = [(*_GROUP, "runs", "numbers", "MAPE", "worst", "at", "χ²", "p", "left one out")]
+    accuracy += [_accuracy(fit, alone) for fit, alone, _ in fitted]
+    curves: list[_Cells] = [
+        (*_GROUP, LAW, *CURVES, "least"),
+        *((*_group(fit), *_ranked(_means(fit))) for fit, _, _ in fitted),
+    ]
+    if kept:
+        unseen_rows: list[_Cells] = [
+            (name, "their MAPE", "worst", "at", "in 90 %"),
+            *(_unseen(unseen) for _, _, unseen in fitted),
+        ]
+        accuracy = [first + second for first, second in zip(accuracy, unseen_rows, strict=True)]
+        means = [beside(one.errors, one.seen, one.unseen) if one else {} for _, _, one in fitted]
+        ranked: list[_Cells] = [(LAW, *CURVES, "least"), *map(_ranked, means)]
+        curves = [first + second for first, second in zip(curves, ranked, strict=True)]
+    lines = [*misfits, ""] if misfits else []
+    lines += [table(accuracy, {3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 15}), ""]
+    lines += [f"MAPE beside that of curves that know nothing of networks{f', then on runs {name}' if kept else ''}", ""]
+    lines += [table(curves, {3, 4, 5, 6, 8, 9, 10, 11}), ""]
+    for fit, _, _ in fitted:
+        lines += [fit.group.name, *(f"  {line}" for line in parameters(fit)), ""]
+    tests = [unseen for _, _, unseen in fitted if unseen]
+    if errors := [error for unseen in tests for error in unseen.errors]:
+        worst, inside = max(errors, key=abs), sum(unseen.covered for unseen in tests)
+        lines.append(
+            f"{name[0].upper()}{name[1:]}: {plural(len(errors), 'run')}, MAPE {mean_error(errors):.1%}, "
+            f"worst {worst:+.1%}, {inside} of them in their intervals."
         )
     if "selected on" in kept:
-        said.append("Selected on: left out of the fit, but the law was chosen with these measurements in sight.")
-    said.append("Errors are predicted over measured throughput, minus 1. Intervals hold 90 %.")
-    said.append("Numbers: how many the runs determine. χ²: of the runs, with measurement errors alone.")
-    said += [f"left out: {one}" for one in left_out]
-    return "\n".join(said)
+        lines.append("Selected on: left out of the fit, but the law was chosen with these measurements in sight.")
+    lines.append("Errors are predicted over measured throughput, minus 1. Intervals hold 90 %.")
+    lines.append("Numbers: how many the runs determine. χ²: of the runs, with measurement errors alone.")
+    return "\n".join([*lines, *(f"left out: {reason}" for reason in left_out)])
 
 
-def _accuracy(fit: Fit, alone: Sequence[float], held: HeldOut | None, wide: bool) -> list[str]:
-    key, misfit = fit.group.key, fit.misfit
-    these = list(zip(informative(fit.group.observations), fit.errors, strict=True))
-    line = [key.system, key.software, _mechanism(fit), str(len(these)), f"{fit.fitted:.1f}", *_mean_and_worst(these)]
-    line += [f"{misfit.chi2:.1f}", "–" if misfit.p_value is None else f"{misfit.p_value:.2g}"]
-    line.append(f"{mean_error(alone):.1%}" if alone else "–")
-    if wide and held:
-        unseen = list(zip(held.unseen, held.errors, strict=True))
-        line += [str(len(unseen)), *_mean_and_worst(unseen), f"{held.covered} of {len(unseen)}"]
-    return line + ["–"] * (5 * wide + 11 - len(line))
-
-
-def _mechanism(fit: Fit) -> str:
-    return fit.group.key.mechanism + (f" over {fit.group.key.transport}" if fit.group.key.transport else "")
-
-
-def _beside(fit: Fit, held: HeldOut | None, wide: bool) -> list[str]:
-    """The law's mean error and those of the curves, and which is the least; then the same for runs that were left out."""
+def _group(fit: Fit) -> _Cells:
     key = fit.group.key
-    line = [key.system, key.software, _mechanism(fit)]
-    line += _ranked(_means(fit))
-    if wide:
-        line += _ranked(beside(held.errors, held.seen, held.unseen) if held else {})
-    return line
+    return key.system, key.software, key.mechanism + (f" over {key.transport}" if key.transport else "")
+
+
+def _accuracy(fit: Fit, alone: Sequence[float]) -> _Cells:
+    runs, misfit = informative(fit.group.observations), fit.misfit
+    p = "–" if misfit.p_value is None else f"{misfit.p_value:.2g}"
+    left_one_out = f"{mean_error(alone):.1%}" if alone else "–"
+    errors = _mean_and_worst(fit.errors, runs)
+    return (*_group(fit), str(len(runs)), f"{fit.fitted:.1f}", *errors, f"{misfit.chi2:.1f}", p, left_one_out)
+
+
+def _unseen(held: HeldOut | None) -> _Cells:
+    if held is None:
+        return ("–",) * 5
+    count = len(held.unseen)
+    return str(count), *_mean_and_worst(held.errors, held.unseen), f"{held.covered} of {count}"
+
+
+def _mean_and_worst(errors: Sequence[float], runs: Sequence[Observation]) -> _Cells:
+    error, worst = max(zip(errors, runs, strict=True), key=lambda pair: abs(pair[0]))
+    at = f"{worst.workers:,} workers" + (f", {worst.ps} ps" if worst.ps else "")
+    return f"{mean_error(errors):.1%}", f"{error:+.1%}", at
 
 
 def _means(fit: Fit) -> dict[str, float]:
+    """The law's mean error and those of the curves."""
     runs = fit.group.observations
     return beside(fit.errors, runs, informative(runs))
 
 
-def _ranked(means: Mapping[str, float]) -> list[str]:
+def _ranked(means: Mapping[str, float]) -> _Cells:
     """Mean errors, and the name of the smallest."""
-    shown = [f"{means[name]:.1%}" if name in means else "–" for name in (LAW, *CURVES)]
-    return [*shown, min(means, key=lambda name: means[name]) if len(means) > 1 else "–"]
-
-
-def _mean_and_worst(errors: Sequence[tuple[Observation, float]]) -> tuple[str, str, str]:
-    worst, error = max(errors, key=lambda one: abs(one[1]))
-    return f"{mean_error([one for _, one in errors]):.1%}", f"{error:+.1%}", _size(worst)
-
-
-def _size(one: Observation) -> str:
-    return f"{one.workers:,} workers" + (f", {one.ps} ps" if one.ps else "")
+    shown = (f"{means[name]:.1%}" if name in means else "–" for name in (LAW, *CURVES))
+    return *shown, min(means, key=lambda name: means[name]) if len(means) > 1 else "–"
 
 
 def parameters(fit: Fit) -> list[str]:
@@ -173,7 +170,11 @@ def parameters(fit: Fit) -> list[str]:
         lines.append("only efficiencies were published: a single worker's step counts as 1 s in GB/s and ms")
     how = "assumed; see docs/scaling-model.md" if fit.group.forward_share is None else "as given"
     lines.append(f"forward share of compute: {fit.problems[0].share.typical:g} ({how})")
-    lines += _structure(fit)
+    if len(fit.chances) > 1:
+        either = f"with probability {fit.chances[0]:.0%}, else"
+        servers = f"parameters are pulled in the order of their use: {either} in none"
+        ring = f"gradients are summed around a ring: {either} along a tree"
+        lines.append(servers if fit.group.key.mechanism == "servers" else ring)
     for work, step_s in fit.singles.items():
         run = next(one for one in fit.group.observations if one.work == work)
         lines.append(f"one worker, {run.model}: {seconds(step_s)} per step ({run.batch / step_s:,.4g} img/s; fitted)")
@@ -184,16 +185,6 @@ def parameters(fit: Fit) -> list[str]:
     if p.tree and p.switch_nodes > 1:
         lines.append(f"levels of the tree within {p.switch_nodes} nodes are taken to be free")
     return lines
-
-
-def _structure(fit: Fit) -> list[str]:
-    """What the law leaves open, and with what probability it is one or the other."""
-    if len(fit.chances) == 1:
-        return []
-    first = fit.chances[0]
-    if fit.group.key.mechanism == "servers":
-        return [f"parameters are pulled in the order of their use: with probability {first:.0%}, else in none"]
-    return [f"gradients are summed around a ring: with probability {first:.0%}, else along a tree"]
 
 
 def fits_as_json(found: Sequence[Fitted], left_out: Sequence[str]) -> str:
