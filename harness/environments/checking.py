@@ -66,16 +66,16 @@ _PROBE_MARK = "harness-probe:"  # frameworks print to stdout too
 _PROBE = f"""
 import importlib, platform, re, sys, json
 from importlib.metadata import distributions
-def tell(kind, value):
+def report(kind, value):
     print("{_PROBE_MARK}" + json.dumps([kind, value]), flush=True)
-tell("python", platform.python_version())
+report("python", platform.python_version())
 names = ((d.metadata["Name"], d.version) for d in distributions())
-tell("installed", {{re.sub("[-_.]+", "-", name).lower(): version for name, version in names if name}})
+report("installed", {{re.sub("[-_.]+", "-", name).lower(): version for name, version in names if name}})
 for module in sys.argv[1:]:
     try:
-        tell("imported", {{module: str(getattr(importlib.import_module(module), "__version__", ""))}})
+        report("imported", {{module: str(getattr(importlib.import_module(module), "__version__", ""))}})
     except BaseException as error:
-        tell("failed", {{module: " ".join((type(error).__name__ + ": " + str(error)).split())}})
+        report("failed", {{module: " ".join((type(error).__name__ + ": " + str(error)).split())}})
 """
 
 

@@ -46,21 +46,21 @@ _MOST_WORDS = 12
 
 
 def describe(line: str, before: str | None = None) -> str | None:
-    """What a line of pip's output means to somebody who waits, None if nothing. ``before`` is what was said last."""
+    """What a line of pip's output means to somebody who waits, None if nothing. ``before`` is the last such news."""
     line = line.strip()
     if line.startswith("Installing collected packages:"):
         return f"installing {line.count(',') + 1} packages"
     if done := _PERCENT.match(line):  # a package's make does not say which package it compiles: pip said it before
         what = before.partition(":")[0] if before and before.startswith("compiling") else "compiling"
         return f"{what}: {done['percent']} %"
-    return next((text.format(**found.groupdict()) for news, text in _NEWS if (found := news.match(line))), None)
+    return next((text.format(**match.groupdict()) for news, text in _NEWS if (match := news.match(line))), None)
 
 
 def reason(output: Sequence[str], version: str) -> str:
     """Why a build command failed, in a line: the last error that it printed, put in context where we know more."""
     errors = [line[len("ERROR:") :].strip() for line in output if line.lower().startswith("error:")]
     error = errors[-1] if errors else "; ".join([line for line in output if line][-2:])
-    if broken := next((found for line in output if (found := _WHEEL_FAILED.match(line))), None):
+    if broken := next(filter(None, map(_WHEEL_FAILED.match, output)), None):
         error = f"{broken['name']} does not compile"
     hints = (hint for symptom, hint in _HINTS if any(symptom in line for line in output))
     return next(hints, "{error}").format(error=error, version=version)

@@ -73,7 +73,7 @@ def _candidates(wanted: str) -> list[Path]:
 def _newest_first(folder: Path, pattern: str) -> list[Path]:
     """The programs in the prefixes in a folder, by the numbers in the prefixes' names."""
     return sorted(
-        folder.glob(pattern), key=lambda found: list(map(int, re.findall(r"\d+", found.parts[-3]))), reverse=True
+        folder.glob(pattern), key=lambda program: list(map(int, re.findall(r"\d+", program.parts[-3]))), reverse=True
     )
 
 
@@ -89,7 +89,7 @@ def _uv() -> Path:
 
 
 def _conda() -> Path:
-    """Where conda, mamba and their kin note the prefix of every environment that a user makes."""
+    """Where conda, mamba and the like note the prefix of every environment that a user makes."""
     return Path.home() / ".conda" / "environments.txt"
 
 

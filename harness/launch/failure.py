@@ -27,7 +27,7 @@ def exit_failure(watch: Watch, exits: Mapping[int, int]) -> RunFailed:
 
 
 def hang(watch: Watch, waiting: Collection[int], stopped: Collection[int], what: str) -> RunFailed:
-    """Name the process that is furthest behind; a stopped one is told apart from a waiting one."""
+    """Name the process that is furthest behind; a stopped process is distinguished from a waiting one."""
     last = min(
         (watch.followed[index] for index in stopped or waiting),
         key=lambda followed: (followed.process.role == "ps", PHASES.index(followed.phase)),
@@ -45,7 +45,7 @@ def failure(watch: Watch, culprit: Followed, what: str) -> RunFailed:
 
 
 def from_exit_events(watch: Watch, timeout_s: float) -> RunFailed | None:
-    """The error that the ``exit`` events of tasks (see ``worker/task.py``) tell of, None if they tell of none.
+    """The error that the ``exit`` events of tasks report (see ``worker/agent/task.py``), None if they report none.
 
     Tasks that the launcher ended, once another had failed, are no culprits.
     """

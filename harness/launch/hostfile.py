@@ -3,7 +3,7 @@
     # NAME                    ADDRESS (default: NAME without user@)
     ubuntu@ec2-54-1-2-3       10.0.0.11
 
-NAME is what ssh is given, ADDRESS where the machine's processes listen and how those of other machines reach them.
+NAME is what ssh gets, ADDRESS where the machine's processes listen and how those of other machines reach them.
 """
 
 from __future__ import annotations

@@ -33,8 +33,8 @@ GRACE_S = 3.0  # between asking a process to end and killing it
 GPU = re.compile(r"\d+|(GPU|MIG)-[\w/-]+")  # what CUDA_VISIBLE_DEVICES may name: a number, a UUID, a MIG instance
 PORTS = range(20000, 30000)  # below the ephemeral ports that the kernel hands out
 
-# MPI's ranks on different "nodes" talk TCP over the loopback interface, as every other transport does here. MPICH is told
-# to use libfabric for it: with UCX's TCP an allreduce of 16 MB between two ranks took 1.5 s here, with libfabric's 16 ms.
+# MPI's ranks on different "nodes" talk TCP over the loopback interface, as every other transport does here. MPICH uses
+# libfabric for it: with UCX's TCP an allreduce of 16 MB between two ranks took 1.5 s here, with libfabric's 16 ms.
 MPI_ENV = {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp", "FI_TCP_IFACE": "lo"}
 
 
@@ -42,7 +42,7 @@ def allocation(nodes: int, processes: int, port: int | None) -> Allocation:
     """``nodes`` nodes on this machine, which share its cores and split its GPUs.
 
     ``port`` is the first of ``processes`` ports; without one, free ports are looked for.
-    Raises InvalidInput when the given ports are in use.
+    Raises InvalidInput when ``port`` or one after it is in use.
     """
     cores = len(os.sched_getaffinity(0))
     gpus = local_gpus()

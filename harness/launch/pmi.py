@@ -91,14 +91,14 @@ class MpiWorld:
 
     def _hear(self, member: _Member) -> None:
         try:
-            heard = member.socket.recv(65536)
+            received = member.socket.recv(65536)
         except OSError:
-            heard = b""
-        if not heard:
+            received = b""
+        if not received:
             self._selector.unregister(member.socket)
             member.socket.close()
             return
-        *lines, member.unread = (member.unread + heard).split(b"\n")
+        *lines, member.unread = (member.unread + received).split(b"\n")
         for line in lines:
             answer = self._answer(member, line.decode(errors="replace"))
             if answer:

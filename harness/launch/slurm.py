@@ -1,7 +1,7 @@
 """Slurm as a client: submit a job, ask what became of it, cancel it.
 
 ``squeue`` knows the jobs of the last minutes; ``sacct``, where the site has accounting, all of them. What neither knows is
-``UNKNOWN``, and then the run directory has to tell.
+``UNKNOWN``, and then the run directory has to say it.
 """
 
 from __future__ import annotations
@@ -107,12 +107,12 @@ def states(ids: Collection[str]) -> dict[str, JobState]:
     """The state of every job in ``ids``. Raises SlurmSilent when the controller does not answer."""
     if not ids:
         return {}
-    found = _queue("--me")
-    if missing := sorted(set(ids) - found.keys()):
-        found |= _accounted(missing)
-    if missing := sorted(set(ids) - found.keys()):  # somebody else's, perhaps
-        found |= _queue("-j", ",".join(missing))
-    return {job: found.get(job, JobState(job, "UNKNOWN")) for job in ids}
+    known = _queue("--me")
+    if missing := sorted(set(ids) - known.keys()):
+        known |= _accounted(missing)
+    if missing := sorted(set(ids) - known.keys()):  # somebody else's, perhaps
+        known |= _queue("-j", ",".join(missing))
+    return {job: known.get(job, JobState(job, "UNKNOWN")) for job in ids}
 
 
 def cancel(ids: Collection[str]) -> None:
@@ -193,12 +193,12 @@ def _accounted(ids: Sequence[str]) -> dict[str, JobState]:
     done = ask("sacct", "-n", "-P", "-X", "-D", "-j", ",".join(ids), "-o", "JobID,State,Reason,NodeList")
     if done.returncode != 0:
         return {}  # this site keeps no accounts
-    found = {}
+    known = {}
     for line in done.stdout.splitlines():  # of a requeued job the last line is the last start
         job, state, reason, nodes = line.split("|")
         # "CANCELLED by 1000"
-        found[job] = JobState(job, state.split()[0] if state else "UNKNOWN", _none(reason), nodes)
-    return found
+        known[job] = JobState(job, state.split()[0] if state else "UNKNOWN", _none(reason), nodes)
+    return known
 
 
 def _none(reason: str) -> str:

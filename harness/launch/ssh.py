@@ -50,7 +50,7 @@ OPTIONS = (
     "-oForwardAgent=no",
     "-oForwardX11=no",
 )
-# Between hosts MPI talks TCP. MPICH is told to use libfabric for it, which is much faster at that than UCX (see local.py).
+# Between hosts MPI talks TCP. MPICH uses libfabric for it, which is much faster at that than UCX (see local.py).
 MPI_ENV = {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp"}
 
 SSH_FAILED = 255
@@ -62,39 +62,39 @@ SETTLE_TIMEOUT_S = 20.0
 LATE_S = 30.0  # tasks mind --timeout themselves; this much later they are not expected to any more
 
 
-def options(target: Site) -> list[str]:
+def options(site: Site) -> list[str]:
     """What stands between ``ssh`` and the machine's name."""
-    return [*(word for option in target.extras.launcher_options for word in shlex.split(option)), *OPTIONS]
+    return [*(word for option in site.extras.launcher_options for word in shlex.split(option)), *OPTIONS]
 
 
-def mpi_env(target: Site) -> dict[str, str]:
-    """What MPI is told, unless the profile tells it something else."""
-    own = dict(target.env_vars)
+def mpi_env(site: Site) -> dict[str, str]:
+    """MPI's settings, except those that the profile makes."""
+    own = dict(site.env_vars)
     return {name: value for name, value in MPI_ENV.items() if name not in own}
 
 
-def cores(target: Site, host: str) -> int:
+def cores(site: Site, host: str) -> int:
     """Physical cores of a machine. Raises InvalidInput when it cannot be asked."""
-    return _cores(tuple(options(target)), host)
+    return _cores(tuple(options(site)), host)
 
 
 @cache  # several runs of one command use the same machines
 def _cores(chosen: tuple[str, ...], host: str) -> int:
     argv = ["ssh", *chosen, "--", host, "lscpu -p=CORE,SOCKET,NODE"]
     done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-    found = set(re.findall(r"^\d*,\d*,\d*$", done.stdout, re.MULTILINE))
-    if done.returncode == 0 and found:
-        return len(found)
+    cores = set(re.findall(r"^\d*,\d*,\d*$", done.stdout, re.MULTILINE))
+    if done.returncode == 0 and cores:
+        return len(cores)
     raise InvalidInput(f"cannot ask {host} how many cores it has: {_words(done.stderr) or 'no lscpu'}; give --threads")
 
 
-def command(process_argv: Sequence[str], run_dir: Path, repeat: int, index: int, target: Site) -> str:
+def command(process_argv: Sequence[str], run_dir: Path, repeat: int, index: int, site: Site) -> str:
     """The command line of a task, for the shell that sshd hands it to."""
     numbers = ("--repeat", str(repeat), "--index", str(index))
     task = [process_argv[0], str(TASK), "--channel", "--run", str(run_dir), *numbers]
-    exported = [f"{name}={value}" for name, value in target.env_vars]
+    exported = [f"{name}={value}" for name, value in site.env_vars]
     argv = [*(["env", *exported] if exported else []), *task]
-    first = [*target.prepare_cmds, *(f"module load {shlex.quote(module)}" for module in target.modules)]
+    first = [*site.prepare_cmds, *(f"module load {shlex.quote(module)}" for module in site.modules)]
     if first:  # in the order of a batch job
         argv = ["bash", "-lc", "\n".join(["set -o errexit", *first, 'exec "$@"']), "bash", *argv]
     return shlex.join(argv)

@@ -86,6 +86,6 @@ def _mpi_plugins() -> list[str]:
         done = slurm.ask("srun", "--mpi=list")
     except HarnessError:
         return []
-    said = "" if done.returncode else done.stdout + done.stderr  # older versions write to stderr
-    versions = [word for line in VERSIONED.findall(said) for word in re.split(r"[,\s]+", line.strip())]
-    return list(dict.fromkeys([*PLUGIN.findall(said), *versions]))
+    answer = "" if done.returncode else done.stdout + done.stderr  # older versions write to stderr
+    versions = [word for line in VERSIONED.findall(answer) for word in re.split(r"[,\s]+", line.strip())]
+    return list(dict.fromkeys([*PLUGIN.findall(answer), *versions]))

@@ -61,7 +61,7 @@ class Progress:
     """How far a repeat is, for display.
 
     ``step_s`` is the slowest worker's warm-up step in seconds (0: not known yet), ``epochs`` are those of a training as
-    rank 0 tells of them (see ``judge.Epoch``).
+    rank 0 reports them (see ``harness.records``).
     """
 
     phases: Counter[str]

@@ -306,7 +306,7 @@ def _parsed(path: Path) -> Any:
 
 
 def _claimed(raw: Any) -> Iterator[str]:
-    """The names of a file's systems, as far as they can be told without it being right."""
+    """The names of a file's systems, as far as they are readable in a file that may be wrong."""
     systems = raw.get("systems") if isinstance(raw, dict) else None
     for system in systems if isinstance(systems, list) else ():
         if isinstance(system, dict) and isinstance(system.get("name"), str):

@@ -196,11 +196,10 @@ def _file(name: str) -> tuple[SiteFile, str | None]:
 
 
 def _meant(name: str, paths: list[Path], built_in: bool) -> SiteFile | None:
-    """The file that ``name`` means by one of its systems, else by its own name. Reads no more files than it must."""
-    by_stem = sorted(paths, key=lambda path: path.stem != name)
-    candidates = (read(path, built_in) for path in by_stem)
-    named = next((file for file in candidates if name in _systems(file)), None)
-    return named or next((read(path, built_in) for path in by_stem if path.stem == name), None)
+    """The file that ``name`` means by its own name, else by one of its systems. Reads no more files than it must."""
+    by_name = [path for path in paths if path.stem == name]
+    files = (read(path, built_in) for path in by_name or paths)
+    return next((file for file in files if by_name or name in _systems(file)), None)
 
 
 def _systems(file: SiteFile) -> frozenset[str]:

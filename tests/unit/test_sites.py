@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import InvalidInput
+from harness.sites import file as site_file
 from harness.sites import site
 from harness.sites.file import Mistake, duration_s
 from tests.conftest import Harness
@@ -442,3 +443,14 @@ def test_site_show_prints_the_merged_profile(harness: Harness, write: Write) -> 
     assert as_json["modules"] == ["base", "cuda/12.4"] and as_json["time_limit_s"] == 5400
     assert harness("site", "show", "mine:nothing").code == 2
     assert harness("site", "path", "mine").stdout == f"{site.user_folder()}/mine.toml\n"
+
+
+def test_planning_many_runs_reads_one_site_file_once(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    parsed = site_file._parsed
+    monkeypatch.setattr(site_file, "_parsed", lambda path: (read.append(path.name), parsed(path))[1])
+    site_file._read.cache_clear()
+    backends = "parameter_server,pytorch,horovod"
+    compared = ["compare-backends", "--backends", backends, "--nodes", "2,4", "--site", "daint-gpu", "--dry-run"]
+    assert harness(*compared).code == 0
+    assert read == ["daint-gpu.toml"]

@@ -52,15 +52,15 @@ class Channel:
         """Take the run directory from the controller, unless it is the controller's own. Raises Ended when that fails."""
         channel = cls(run_dir)
         channel.say(here=socket.gethostname())
-        given = channel._next()
+        run_files = channel._next()
         channel._start = channel._next()["start"]
-        channel.shared = (run_dir / f"repeat-{repeat}" / nonce_file(given["nonce"])).exists()
+        channel.shared = (run_dir / f"repeat-{repeat}" / nonce_file(run_files["nonce"])).exists()
         if not channel.shared:
             try:
                 run_dir.mkdir(parents=True, exist_ok=True)
                 for name in FILES:
-                    if name in given["files"]:
-                        _write(run_dir / name, given["files"][name].encode("latin-1"))
+                    if name in run_files["files"]:
+                        _write(run_dir / name, run_files["files"][name].encode("latin-1"))
             except OSError as error:
                 channel.say(problem=f"cannot write {error.filename or run_dir}: {error.strerror}")
                 raise Ended("nowhere to write") from None
@@ -134,11 +134,11 @@ class Channel:
         """What the process says to its MPI's process manager, in whatever pieces it comes."""
         assert self._pmi
         try:
-            said = self._pmi.recv(CHUNK)
+            answer = self._pmi.recv(CHUNK)
         except OSError:
-            said = b""
-        if said:
-            self.say(pmi=said.decode("latin-1"))
+            answer = b""
+        if answer:
+            self.say(pmi=answer.decode("latin-1"))
         else:
             selector.unregister(self._pmi)
 
@@ -156,12 +156,12 @@ class Channel:
         return self._messages.pop(0)
 
     def _receive(self) -> None:
-        heard = os.read(0, CHUNK)
-        if not heard:
+        received = os.read(0, CHUNK)
+        if not received:
             raise Ended("the controller is gone")
         signal.alarm(SILENCE_S)
-        self._unread += heard
-        if b"\n" in heard:
+        self._unread += received
+        if b"\n" in received:
             *lines, self._unread = self._unread.split(b"\n")
             self._messages += [json.loads(line) for line in lines if line]
 

@@ -32,7 +32,7 @@ from harness.worker.agent.seating import Hosts, seated
 from harness.worker.events import Events
 
 GRACE_S = 3.0  # between asking a process to end and killing it
-SAME_MOMENT_S = 0.5  # a batch system signals the task and its process; either may be told first
+SAME_MOMENT_S = 0.5  # a batch system signals the task and its process; either may get it first
 TIMED_OUT = 124  # as coreutils' timeout
 ASKING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM)  # the last: the channel has been silent
 
