@@ -56,7 +56,8 @@ def _reason(detail: ErrorDetails, model: type[BaseModel] | None) -> str:
     reason = _words(detail["msg"])
     if kind == "string_pattern_mismatch":
         reason = "must be letters, digits, '.', '_' and '-', and not begin with '.'"
-    return reason if kind == "value_error" or isinstance(value, dict | list) else f"{reason}, not {value!r}"
+    self_explaining = kind in ("value_error", "json_invalid") or isinstance(value, dict | list)
+    return reason if self_explaining else f"{reason}, not {value!r}"
 
 
 def _fields(model: type[BaseModel], place: Iterable[int | str]) -> list[str]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from harness.core.validation import mistake
 from harness.errors import InvalidInput
 from harness.results import columns
 
@@ -49,13 +50,8 @@ class Row(BaseModel):
         """What distributed the training. Where a table does not say, servers tell which it was, else the toolkit."""
         return "parameter_server" if self.num_ps else self.named
 
-    def figures(self) -> dict[str, Any]:
-        """What the kind of table says besides, by the names of ``columns.COLUMNS``."""
-        raise NotImplementedError
-
     def result(self) -> dict[str, Any]:
         """The row as a result, by the names of ``columns.COLUMNS``."""
-        ps = self.num_ps or 0
         return {
             "origin": "published",
             "source": self.source,
@@ -66,11 +62,10 @@ class Row(BaseModel):
             "framework": "" if self.named == self.backend else self.named,
             "software": self.framework,
             "model": self.model,
-            "ps": ps,
+            "ps": self.num_ps,
             "options": "{}",
             "note": self.note,
             "environment": "{}",
-            **self.figures(),
         }
 
 
@@ -88,12 +83,10 @@ class Throughput(Row):
 
     @property
     def backend(self) -> str:
-        """The strategy, which these tables name."""
         return self.strategy
 
-    def figures(self) -> dict[str, Any]:
-        """The throughput and how it was measured."""
-        return {
+    def result(self) -> dict[str, Any]:
+        return super().result() | {
             "transport": self.transport,
             "nodes": -(-self.devices // self.devices_per_node),
             "devices_per_node": min(self.devices_per_node, self.devices),
@@ -112,9 +105,8 @@ class Efficiency(Row):
     scaling_efficiency: float = Field(gt=0, le=1.5)
     base: Count = None
 
-    def figures(self) -> dict[str, Any]:
-        """The efficiency; what the data were is not said."""
-        return {
+    def result(self) -> dict[str, Any]:
+        return super().result() | {
             "workers": self.workers,
             "published_efficiency": self.scaling_efficiency,
             "published_base": self.base,
@@ -163,9 +155,8 @@ def _row(path: Path, kind: type[Row], number: int, fields: dict[str, Any]) -> Ro
     try:
         return kind(**fields)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        reason = first["msg"].replace("Input should be", "must be").replace("String should", "must")
-        raise InvalidInput(f"{path}: line {number}: {first['loc'][0]} {first['input']!r}: {reason}") from None
+        field, reason = mistake(error)
+        raise InvalidInput(f"{path}: line {number}: {field} {reason}") from None
 
 
 def select(text: str = "") -> list[Row]:
@@ -202,11 +193,10 @@ class PublishedTable:
 
 def groups(rows: Sequence[Row]) -> list[PublishedTable]:
     """What ``rows`` are about, in their order."""
-    found: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    tables: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for row in rows:
-        result = row.result()
         what = "img/s" if isinstance(row, Throughput) else "efficiency"
-        found.setdefault((row.system, row.framework, row.model, row.source, what), []).append(result)
+        tables.setdefault((row.system, row.framework, row.model, row.source, what), []).append(row.result())
     return [
         PublishedTable(
             system=system,
@@ -219,5 +209,5 @@ def groups(rows: Sequence[Row]) -> list[PublishedTable]:
             workers=sorted({result["workers"] for result in alike}),
             rows=len(alike),
         )
-        for (system, software, model, source, what), alike in found.items()
+        for (system, software, model, source, what), alike in tables.items()
     ]

@@ -11,6 +11,10 @@ from harness.analysis import traffic
 from harness.core.spec import SYNTHETIC, RunSpec
 from harness.records.measurement import Record
 
+_AS_IN_SPEC = (
+    *("backend", "framework", "transport", "model", "nodes", "devices_per_node", "workers", "batch_size"),
+    *("image_size", "device", "precision", "threads", "warmup_steps", "steps"),
+)
 # Fields of a spec that change neither what is measured nor how.
 _IRRELEVANT = {"repeats", "timeout_s", "straggler_limit", "save_parameters"}
 _LABELS = {"tensorflow": "TensorFlow", "torch": "PyTorch", "caffe2": "Caffe2"}
@@ -23,7 +27,7 @@ _sorted_json = json.JSONEncoder(sort_keys=True).encode  # json.dumps would make 
 def row(record: Record, source: Path | str) -> dict[str, Any]:
     """A record as a row, without what depends on the backends that are installed (see ``columns.as_backends_say``)."""
     spec = record.spec
-    common = {
+    common = {name: getattr(spec, name) for name in _AS_IN_SPEC} | {
         "origin": "measured",
         "source": str(source),
         "id": record.id,
@@ -31,26 +35,11 @@ def row(record: Record, source: Path | str) -> dict[str, Any]:
         "reason": record.reason,
         "system": record.site or record.machine.get("host") or "",
         "processor": _processor(record),
-        "backend": spec.backend,
-        "framework": spec.framework,
         "software": _software(record),
-        "transport": spec.transport,
-        "model": spec.model,
-        "nodes": spec.nodes,
-        "devices_per_node": spec.devices_per_node,
-        "workers": spec.workers,
         "ps": int(spec.options.get("ps", 0)),
-        "batch_size": spec.batch_size,
-        "image_size": spec.image_size,
         "data": _data(spec),
-        "device": spec.device,
-        "precision": spec.precision,
-        "threads": spec.threads,
-        "warmup_steps": spec.warmup_steps,
-        "steps": spec.steps,
         "options": _sorted_json({key: value for key, value in spec.options.items() if key != "ps"}),
-        # Equal texts for equal measurements.
-        "spec": _sorted_json(spec.model_dump(exclude=_IRRELEVANT)),
+        "spec": _sorted_json(spec.model_dump(exclude=_IRRELEVANT)),  # equal texts for equal measurements
         "started": record.started,
         "ended": record.ended,
         "environment": _sorted_json(_environment(record)),

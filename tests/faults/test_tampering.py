@@ -124,5 +124,6 @@ def test_a_failed_run_does_not_become_a_result_by_its_status(completed: Json, tm
 @pytest.mark.parametrize("cut", [0, 1, 100, -2])
 def test_a_record_that_is_cut_short_is_refused(completed: Json, tmp_path: Path, cut: int) -> None:
     (tmp_path / "record.json").write_text(json.dumps(completed)[:cut])
-    with pytest.raises(InvalidInput, match="not a valid record"):
+    with pytest.raises(InvalidInput, match="not a valid record: Invalid JSON") as refused:
         measurement.read(tmp_path)
+    assert len(str(refused.value)) < 300  # it does not quote the file
