@@ -49,7 +49,7 @@ CHOICE = cover(EVERY, QUICK)
 
 def each(names: str, launchers: tuple[str, ...], *faults: str) -> pytest.MarkDecorator:
     """Parametrise a test with the combinations of some launchers and faults; ``names`` are those that it takes."""
-    marks = {values: [pytest.mark.exhaustive] for values in EVERY}
+    marks = {values: [pytest.mark.slow, pytest.mark.exhaustive] for values in EVERY}
     marks |= {values: [pytest.mark.slow] for values in CHOICE}
     marks |= {values: [] for values in QUICK}
     wanted = names.split(", ")

@@ -32,6 +32,7 @@ def in_the_window(run: Run) -> Run:
         pytest.param("multi_worker_mirrored", signal.SIGTERM, marks=pytest.mark.slow),
         pytest.param("horovod tensorflow gloo", signal.SIGTERM, marks=pytest.mark.slow),
         pytest.param("horovod torch mpi", signal.SIGINT, marks=pytest.mark.slow),
+        pytest.param("horovod torch gloo", signal.SIGHUP, marks=pytest.mark.slow),
         pytest.param("caffe2 caffe2 gloo", signal.SIGINT, marks=pytest.mark.slow),
         pytest.param("caffe2 caffe2 mpi", signal.SIGTERM, marks=pytest.mark.slow),
     ],

@@ -71,6 +71,24 @@ def test_the_controller_imports_no_framework_and_answers_without_pandas() -> Non
     assert not {"torch", "tensorflow", "pandas", "scipy"} & set(loaded)
 
 
+LOAD_EACH = """
+import importlib, os, pkgutil
+import click, pandas, pydantic  # once for all
+import harness.cli
+for module in pkgutil.iter_modules(harness.cli.__path__, "harness.cli."):
+    if not os.fork():
+        importlib.import_module(module.name)
+        os._exit(0)
+    assert os.wait()[1] == 0, module.name
+"""
+
+
+def test_the_module_of_every_command_loads_by_itself() -> None:
+    """Commands that are tried in the process of the tests find modules loaded that others have needed."""
+    done = subprocess.run([sys.executable, "-c", LOAD_EACH], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_list_shows_what_there_is(harness: Harness) -> None:
     backends = harness("list", "backends").stdout
     builtin = {"caffe2", "distributed_replicated", "horovod", "multi_worker_mirrored", "parameter_server", "pytorch"}
