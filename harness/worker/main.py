@@ -11,6 +11,7 @@ import os
 import sys
 import traceback
 from contextlib import suppress
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, List
@@ -82,9 +83,6 @@ def _work(job: Job, events: Events, trainer_module: ModuleType) -> None:
 
 
 def _measured(job: Job, events: Events, trainer: Trainer) -> State:
-    """Measure img/s."""
-    from dataclasses import asdict
-
     from harness.worker.loop import measure
 
     window = measure(
@@ -100,8 +98,6 @@ def _measured(job: Job, events: Events, trainer: Trainer) -> State:
 
 def _trained(job: Job, events: Events, trainer: Trainer) -> State:
     """Train to an accuracy. Of its losses and waits the state has the last epoch's; reports have the means of all."""
-    from dataclasses import asdict, replace
-
     from harness.worker.trainer import Learner
     from harness.worker.training import train
 

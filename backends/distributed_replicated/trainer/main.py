@@ -27,7 +27,7 @@ from harness.backends.parameter_server.trainer.pieces import Piece
 from harness.backends.parameter_server.trainer.tower import device, host
 from harness.backends.parameter_server.trainer.worker import ServerTrainer
 from harness.models.initial import initial_values
-from harness.worker.frameworks.tensorflow import Tensors
+from harness.worker.frameworks.tensorflow import Tensors, reads
 
 __all__ = ["create", "serve"]
 
@@ -47,7 +47,7 @@ class SendAndCopyBack(ServerTrainer):
 
     def tensors(self, number: int) -> Tensors:
         """The device's own copies."""
-        return {name: variable.read_value() for name, variable in self._copies[number].items()}
+        return reads(self._copies[number])
 
     def exchange(self, gradients: Tensors) -> Any:
         """Send the gradients, and assign each variable when its new value has come back."""

@@ -11,7 +11,7 @@ from harness.backends.parameter_server.trainer.cluster import Setter, WorkerSums
 from harness.backends.parameter_server.trainer.pieces import Pieces
 from harness.backends.parameter_server.trainer.tower import Tower, device, host
 from harness.worker.evaluation import Evaluation, evaluation
-from harness.worker.frameworks.tensorflow import Tensors, bad_images_named, logits, validation_files
+from harness.worker.frameworks.tensorflow import Tensors, bad_images_named, logits, reads, validation_files
 from harness.worker.job import Job
 from harness.worker.sgd import velocity
 from harness.worker.trainer import Learner
@@ -39,7 +39,7 @@ class ServerLearner(Learner):
         self._sums = WorkerSums(self._job)
         self._rate = Setter(pieces.rate)
         statistics = [tower.statistics for tower in towers]
-        self._statistics = [{name: held.read_value() for name, held in of_device.items()} for of_device in statistics]
+        self._statistics = [reads(of_device) for of_device in statistics]
         self._on_devices = [
             {name: Setter(held) for name, held in of_device.items()} for of_device in (*statistics, *copies)
         ]
@@ -48,9 +48,9 @@ class ServerLearner(Learner):
         if self._job.rank == 0:
             speeds = {(velocity(name), begin): held for (name, begin), held in pieces.velocities.items()}
             self._on_servers = {key: Setter(held) for key, held in {**pieces.variables, **speeds}.items()}
-        self._saved = pieces.whole(pieces.reads())
+        self._saved = pieces.whole(reads(pieces.variables))
         if pieces.velocities:
-            speeds_whole = pieces.whole(pieces.reads_of_velocities())
+            speeds_whole = pieces.whole(reads(pieces.velocities))
             self._saved.update({velocity(name): value for name, value in speeds_whole.items()})
         self._build_inference(pulled, copies, statistics[0])
 
@@ -68,9 +68,8 @@ class ServerLearner(Learner):
                 held = {name: new_variable(f"evaluation/{name}", value.shape) for name, value in pulled.items()}
                 refreshed = [held[name].assign(value, read_value=False) for name, value in pulled.items()]
                 self._begin = [batches.initializer, *refreshed]
-            tensors = {name: variable.read_value() for name, variable in held.items()}
-            averages = {name: variable.read_value() for name, variable in statistics.items()}
-            self._logits, _ = logits(job, images, tensors, averages.__getitem__, training=False)
+            averages = reads(statistics)
+            self._logits, _ = logits(job, images, reads(held), averages.__getitem__, training=False)
 
     def set_learning_rate(self, rate: float) -> None:
         """Worker 0's rate is that of the servers, where they sum up gradients."""

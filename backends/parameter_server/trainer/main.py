@@ -21,7 +21,7 @@ from harness.backends.parameter_server.trainer.cluster import FirstValue, on_ser
 from harness.backends.parameter_server.trainer.pieces import Piece
 from harness.backends.parameter_server.trainer.tower import host
 from harness.backends.parameter_server.trainer.worker import ServerTrainer
-from harness.worker.frameworks.tensorflow import Tensors
+from harness.worker.frameworks.tensorflow import Tensors, reads
 
 __all__ = ["create", "serve"]
 
@@ -33,7 +33,7 @@ class PullAndPush(ServerTrainer):
         # Read once and to the host: the runtime then moves each variable to this worker once per step, whatever the number
         # of its devices.
         with tf.device(host(self._job)):
-            pulled = {key: tf.identity(value) for key, value in self._pieces.reads().items()}
+            pulled = {key: tf.identity(value) for key, value in reads(self._pieces.variables).items()}
             self._pulled = self._pieces.whole(pulled)
         return []
 

@@ -51,14 +51,6 @@ class Pieces:
                 self.rate = new_variable("learning_rate", ())
                 self._rate = self.rate.read_value()
 
-    def reads(self) -> Dict[Piece, Any]:
-        """The pieces' values now."""
-        return {key: variable.read_value() for key, variable in self.variables.items()}
-
-    def reads_of_velocities(self) -> Dict[Piece, Any]:
-        """The velocities of the pieces now; none without momentum."""
-        return {key: variable.read_value() for key, variable in self.velocities.items()}
-
     def whole(self, values: Dict[Piece, Any]) -> Tensors:
         """Tensors by name, put together from the values of their pieces."""
         return {tensor.name: self._join(values, tensor.name, tensor.shape) for tensor in self._tensors}

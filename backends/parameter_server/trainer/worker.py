@@ -15,7 +15,7 @@ from harness.backends.parameter_server.trainer.cluster import FirstValue, Gate, 
 from harness.backends.parameter_server.trainer.learning import ServerLearner
 from harness.backends.parameter_server.trainer.pieces import Pieces
 from harness.backends.parameter_server.trainer.tower import Tower, device, sum_on_host
-from harness.worker.frameworks.tensorflow import Tensors, addresses_seen, bad_images_named, prepare
+from harness.worker.frameworks.tensorflow import Tensors, addresses_seen, bad_images_named, prepare, reads
 from harness.worker.job import Job
 from harness.worker.trainer import State
 
@@ -114,9 +114,9 @@ class ServerTrainer(ServerLearner):
         self._step = tf.group(exchanged, *[operation for tower in towers for operation in tower.after])
         self._loss = tf.add_n([tower.loss for tower in towers]) / len(towers)
         self._waits = [tower.waited for tower in towers if tower.waited is not None]
-        self._held = self._pieces.whole(self._pieces.reads())
+        self._held = self._pieces.whole(reads(self._pieces.variables))
         self._updates = self._pieces.updates.read_value()
-        self._read_copies = [{name: held.read_value() for name, held in copy.items()} for copy in self._copies]
+        self._read_copies = [reads(copy) for copy in self._copies]
         self._gate = Gate(job)
         if job.training:
             self._build_learning(self._pieces, towers, self.tensors(0), self._copies)

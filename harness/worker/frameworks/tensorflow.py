@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from contextlib import contextmanager
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Sequence, Tuple, TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -26,6 +26,7 @@ from harness.worker.waiting import Waited
 BATCHES_AHEAD, IMAGES_AHEAD = 16, 4 * GROUP  # that the input pipeline may be ahead of the training
 Tensors = Dict[str, Any]
 Lookup = Callable[[str], Any]
+Key = TypeVar("Key")
 
 
 def prepare(job: Job) -> None:
@@ -51,11 +52,15 @@ def logits(
 ) -> Tuple[Any, Tensors]:
     """The float32 logits of a batch in ``data_format``, and the moving averages to assign (none when not training).
 
-    With mixed precision the network computes in bfloat16, as TensorFlow knows no autocast outside Keras.
+    With mixed precision the network computes in bfloat16, as TensorFlow knows no autocast outside Keras; batch norm and
+    biases stay float32.
     """
     if job.spec["precision"] == "amp":
         images = tf.cast(images, tf.bfloat16)
-        tensors = {name: _computing(name, tensor) for name, tensor in tensors.items()}
+        tensors = {
+            name: tf.cast(tensor, tf.bfloat16) if name.endswith(".kernel") else tensor
+            for name, tensor in tensors.items()
+        }
     build = models.definition(job.spec["model"], "tensorflow")
     outputs, new_statistics = build(
         images, tensors.__getitem__, statistics, data_format=data_format(job), training=training
@@ -98,6 +103,11 @@ def _formatted(job: Job, reading: Reading) -> Any:
     return batches(reading).map(lambda images, labels: (tf.transpose(images, [0, 3, 1, 2]), labels))
 
 
+def reads(variables: Mapping[Key, Any]) -> Dict[Key, Any]:
+    """The variables' values now, by the same keys."""
+    return {name: variable.read_value() for name, variable in variables.items()}
+
+
 def addresses_seen(job: Job, role: str, devices: Iterable[str]) -> List[str]:
     """Addresses of the processes of a role among TensorFlow's names of devices, by rank."""
     tasks = {int(name.split("/task:")[1].split("/")[0]) for name in devices if f"/job:{role}/" in name}
@@ -128,11 +138,6 @@ def _read_so_far(job: Job, reading: Reading) -> int:
     steps = spec["warmup_steps"] + spec["steps"]
     read = reading.longest_share if spec.get("training") else steps * spec["batch_size"]
     return int(read + BATCHES_AHEAD * spec["batch_size"] + IMAGES_AHEAD)
-
-
-def _computing(name: str, tensor: Any) -> Any:
-    """A tensor as mixed precision computes with it: kernels in bfloat16, batch norm and biases in float32."""
-    return tf.cast(tensor, tf.bfloat16) if name.endswith(".kernel") else tensor
 
 
 class TensorFlowTrainer(Learner):
@@ -186,10 +191,10 @@ class TensorFlowTrainer(Learner):
     def loss(self, *batch: Any) -> Any:
         """The loss of ``batch``, or of the resident one. To be called in a traced function."""
         images, labels = batch or [held.read_value() for held in self._resident]
-        tensors = {name: variable.read_value() for name, variable in self._tensors.items()}
-        mean, new_statistics = loss(self._job, images, labels, tensors, lambda n: self._statistics[n].read_value())
-        for name, value in new_statistics.items():
-            self._statistics[name].assign(value, read_value=False)
+        statistics = self._statistics
+        mean, new = loss(self._job, images, labels, reads(self._tensors), lambda name: statistics[name].read_value())
+        for name, value in new.items():
+            statistics[name].assign(value, read_value=False)
         return mean
 
     def apply(self, gradients: Sequence[Any]) -> None:
@@ -230,16 +235,12 @@ class TensorFlowTrainer(Learner):
 
     def _logits(self, images: Any) -> Any:
         with tf.device(self._device):
-            tensors = {name: variable.read_value() for name, variable in self._tensors.items()}
-            statistics = {name: variable.read_value() for name, variable in self._statistics.items()}
-            return logits(self._job, images, tensors, statistics.__getitem__, training=False)[0]
+            statistics = reads(self._statistics)
+            return logits(self._job, images, reads(self._tensors), statistics.__getitem__, training=False)[0]
 
     def _held(self) -> Tensors:
-        return {
-            **self._tensors,
-            **self._statistics,
-            **{velocity(name): variable for name, variable in self._velocities.items()},
-        }
+        velocities = {velocity(name): variable for name, variable in self._velocities.items()}
+        return {**self._tensors, **self._statistics, **velocities}
 
     def _state(self, transport: str) -> State:
         """This rank's state, with what the backend knows of its transport."""
