@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,10 +106,6 @@ class Site:
         except KeyError as missing:
             raise InvalidInput(f"{self.name}: resource {name} needs a value for {missing.args[0]}") from None
 
-    def address(self, host: str) -> str:
-        """The name under which other nodes reach ``host``."""
-        return self.extras.address.replace("{host}", host)
-
     @property
     def output(self) -> Path | None:
         """The folder for run directories. Raises InvalidInput if its variables are not set here."""
@@ -120,7 +115,7 @@ class Site:
 
     @property
     def hosts(self) -> Path | None:
-        """The host file. Raises InvalidInput as ``output`` does."""
+        """The host file."""
         return self._path("hosts", self.extras.hosts)
 
     @property
@@ -335,12 +330,11 @@ def _ambiguous(file: SiteFile) -> Iterator[Mistake]:
     """A system of two files of the user's: which of them is meant depends on their names, and should not."""
     if file.path.parent != user_folder():
         return
-    others = [read(path) for path in _in_folder(user_folder()) if path != file.path]
-    counted = Counter(name for other in others for name in other.claimed)
+    others = [path for path in _in_folder(user_folder()) if path != file.path]
+    owners = {name: path for path in others for name in read(path).claimed}
     for s, system in enumerate(file.systems):
-        if counted[system.name]:
-            where = next(other.path for other in others if system.name in other.claimed)
-            yield Mistake(str(file.path), f"systems[{s}].name", f"'{system.name}' is also in {where}")
+        if owner := owners.get(system.name):
+            yield Mistake(str(file.path), f"systems[{s}].name", f"'{system.name}' is also in {owner}")
 
 
 def values(site: Site) -> Mapping[str, str]:

@@ -122,7 +122,8 @@ class Run:
         self._kept_everything_but_a_number("failed")
         for fragment in fragments:
             assert fragment in self.stderr and fragment in self.record["reason"], self.stderr
-        assert self.stderr.startswith(f"harness: {self.record['spec']['backend']}: ")
+        error = self.stderr[self.stderr.index("harness: ") :]  # after the lines on how far a run of minutes is
+        assert error.startswith(f"harness: {self.record['spec']['backend']}: ")
         assert self.stderr.rstrip().endswith(f"logs and record: {self.folder}")
         assert self.stderr.count("harness: ") == 1
 

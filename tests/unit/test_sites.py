@@ -138,7 +138,7 @@ def test_a_target_merges_system_partition_and_environment_in_that_order(write: W
     assert target.env_vars == (("LEVEL", "environment"), ("ONLY_SYSTEM", "1"))
     assert target.prepare_cmds == ("echo system", "echo partition", "echo environment")
     assert (target.time_limit_s, target.cores_per_node, target.gpus_per_node) == (5400, 64, 4)
-    assert target.address("nid00001") == "nid00001-hsn0"
+    assert target.extras.address == "{host}-hsn0"
     assert target.extras.port == 30000 and target.extras.mpi == "pmi2"
 
 
