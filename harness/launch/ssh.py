@@ -1,8 +1,9 @@
 """The ssh launcher: every process of the plan on a machine of the host file, which need not share a folder with this one.
 
-Each process has an ssh of its own, which starts a task (``worker/task.py --channel``) over there. The task's stdin and
-stdout are the only line between the two: the run directory goes out; events, logs and MPI's start-up talk come back; no
-port is opened for it. The task ends its process when the line breaks, be it by the controller, ssh, the network or sshd.
+Each process has an ssh of its own, which starts a task (``worker/agent/task.py --channel``) over there. The task's stdin
+and stdout are the only line between the two: the run directory goes out; events, logs and MPI's start-up talk come back;
+no port is opened for it. The task ends its process when the line breaks, be it by the controller, ssh, the network or
+sshd.
 """
 
 from __future__ import annotations
