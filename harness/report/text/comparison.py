@@ -49,18 +49,18 @@ def runs(frame: pandas.DataFrame, baseline: int | None = None) -> str:
     Efficiency is relative to the best configuration at the curve's smallest number of workers, or at ``baseline`` workers.
     Raises InvalidInput if no curve has that size.
     """
-    found = scaling.curves(with_number(frame, baseline), baseline=baseline or 0)
-    weak, strong = ([one for one in found if one.scaling == scaling_] for scaling_ in ("weak", "strong"))
-    told = [_runs(frame, _related(frame, weak, strong))]
+    curves = scaling.curves(with_number(frame, baseline), baseline=baseline or 0)
+    weak, strong = ([curve for curve in curves if curve.scaling == scaling_] for scaling_ in ("weak", "strong"))
+    parts = [_runs(frame, _related(frame, weak, strong))]
     if baseline is not None:
-        told.append("\n".join(_baselines(weak)))
+        parts.append("\n".join(["scaling efficiency is relative to:", *map(_baseline, weak)]))
     if strong:
-        told.append(_strong(strong))
+        parts.append(_strong(strong))
     if slow := int((frame["slowest_over_median"] > STRAGGLER).sum()):
-        told.append(
+        parts.append(
             f"{plural(slow, 'run')} with a rank slower than {STRAGGLER} × the median rank: see `harness table --stragglers`"
         )
-    return "\n\n".join(told)
+    return "\n\n".join(parts)
 
 
 def with_number(frame: pandas.DataFrame, baseline: int | None) -> pandas.DataFrame:
@@ -87,20 +87,17 @@ def _related(frame: pandas.DataFrame, weak: Sequence[Curve], strong: Sequence[Cu
     strong-scaling curve that are alone in weak scaling have no efficiency here.
     """
     strongly = {row for curve in strong for row in _rows(curve)}
-    found: dict[int, _Base] = {}
-    own: set[int] = set()
-    per_node = dict(zip(frame.index.tolist(), frame["devices_per_node"].tolist(), strict=True))
+    per_node = frame["devices_per_node"].to_dict()
+    related: dict[int, _Base] = {}
+    own: dict[int, _Base] = {}
     for curve in weak:
         if curve.baseline is None or (len(curve.points) == 1 and strongly.issuperset(_rows(curve))):
             continue
         base = set(curve.baseline.best.rows)
         for row in _rows(curve):
             mine = per_node[row] == curve.facets["devices_per_node"]
-            if row not in found or (mine and row not in own):
-                found[row] = (curve.baseline, row in base)
-            if mine:
-                own.add(row)
-    return found
+            (own if mine else related).setdefault(row, (curve.baseline, row in base))
+    return related | own
 
 
 def _rows(curve: Curve) -> list[int]:
@@ -171,45 +168,32 @@ def _figures(row: Mapping[Any, Any], base: _Base | None) -> tuple[str, str, str,
     return f"{row['img_per_s']:.2f}", interval_, sent, efficiency
 
 
-def _baselines(weak: Sequence[Curve]) -> list[str]:
-    """What efficiencies are relative to, one line for each curve."""
-    lines = ["scaling efficiency is relative to:"]
-    for curve in weak:
-        base = curve.baseline
-        what = f"no run on that many workers of {_title(curve)}" if base is None else ""
-        if base is not None:
-            of = f" (best of {len(base.tried)})" if len(base.tried) > 1 else ""
-            what = f"{plural(base.workers, 'worker')}, {base.img_per_s:.2f} img/s{of}, of {_title(curve)}"
-        lines.append(f"  {what}")
-    return lines
-
-
-def _title(curve: Curve) -> str:
+def _baseline(curve: Curve) -> str:
+    """What the efficiencies of a curve are relative to."""
+    base = curve.baseline
     names = ("backend", "software", "transport", "model", "data", "system")
-    batch = curve.facets.get("batch_size", 0)
-    told = [str(curve.facets[name]) for name in names if curve.facets.get(name)]
-    return ", ".join([*told, *([f"batch {batch} per device"] if batch else [])])
+    title = [str(curve.facets[name]) for name in names if curve.facets.get(name)]
+    if batch := curve.facets.get("batch_size", 0):
+        title.append(f"batch {batch} per device")
+    if base is None:
+        return f"  no run on that many workers of {', '.join(title)}"
+    best = f" (best of {len(base.tried)})" if len(base.tried) > 1 else ""
+    return f"  {plural(base.workers, 'worker')}, {base.img_per_s:.2f} img/s{best}, of {', '.join(title)}"
 
 
-def _strong(found: Sequence[Curve]) -> str:
+def _strong(curves: Sequence[Curve]) -> str:
     rows: list[tuple[str, ...]] = [
         ("backend", "software", "transport", "configuration", "workers", "img/s", "95 % CI", "speedup", "efficiency")
     ]
-    for curve in found:
+    for curve in curves:
         facets = curve.facets
+        who = tuple(str(facets[name]) for name in ("backend", "software", "transport"))
         what = f"{facets['model']} {facets['device']} global batch {facets['global_batch']}"
         for point in curve.points:
-            rows.append(
-                (
-                    *(str(facets[name]) for name in ("backend", "software", "transport")),
-                    " ".join(part for part in (what, point.best.label) if part),
-                    str(point.workers),
-                    f"{point.img_per_s:.2f}",
-                    interval(point.interval),
-                    "" if math.isnan(point.speedup) else f"{point.speedup:.2f}",
-                    percent(point.efficiency, None, 1) + (" (baseline)" if point is curve.baseline else ""),
-                )
-            )
+            speedup = "" if math.isnan(point.speedup) else f"{point.speedup:.2f}"
+            efficiency = percent(point.efficiency, None, 1) + (" (baseline)" if point is curve.baseline else "")
+            rate = f"{point.img_per_s:.2f}", interval(point.interval)
+            rows.append((*who, f"{what} {point.best.label}".rstrip(), str(point.workers), *rate, speedup, efficiency))
     return f"strong scaling (the global batch is constant):\n{table(rows, right={4, 5, 7})}"
 
 
@@ -278,9 +262,9 @@ def stragglers(frame: pandas.DataFrame) -> str:
         hosts = sorted({one.host for repeat in repeats for one in repeat.ranks if one.rank == row["slowest_rank"]})
         on.update(hosts)
         rows.append((row["id"], str(row["slowest_rank"]), ", ".join(hosts), f"{row['slowest_over_median']:.2f}"))
-    told = [f"runs with a rank slower than {STRAGGLER} × the median rank:", table(rows, right={1, 3})]
+    parts = [f"runs with a rank slower than {STRAGGLER} × the median rank:", table(rows, right={1, 3})]
     if len(slow) > _SHOWN:
-        told.append(f"and {plural(len(slow) - _SHOWN, 'run')} more, less slow")
+        parts.append(f"and {plural(len(slow) - _SHOWN, 'run')} more, less slow")
     if often := [f"{host} ({count} runs)" for host, count in on.most_common() if count > 1]:
-        told.append(f"slowest more than once: {', '.join(often)}")
-    return "\n".join(told)
+        parts.append(f"slowest more than once: {', '.join(often)}")
+    return "\n".join(parts)

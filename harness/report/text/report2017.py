@@ -33,19 +33,22 @@ def tables(frame: pandas.DataFrame, baseline: int | None = None) -> str:
     measured = with_number(frame, baseline)
     measured = measured[measured["training"] == ""]
     servers = measured["family"] == "parameter_servers"
-    found = [
+    curves = [
         *scaling.curves(measured[servers], by="family", baseline=baseline or 0),
         *scaling.curves(measured[~servers], by="contender", baseline=baseline or 0),
     ]
-    found = [one for one in found if one.scaling == "weak"]
+    weak = [curve for curve in curves if curve.scaling == "weak"]
     groups: dict[tuple[Any, ...], dict[str, Curve]] = defaultdict(dict)
-    for curve in found:
+    for curve in weak:
         key = tuple((name, value) for name, value in curve.facets.items() if name != "data")
         groups[key][curve.facets["data"]] = curve
-    pairs = [(key, pair) for key, group in groups.items() for pair in _pairs(group)]
-    overheads = {id(curve): {one.workers: one for one in several} for curve, several in scaling.io_overheads(found)}
-    told = [_table(dict(key), pair, overheads.get(id(pair.get("real")), {})) for key, pair in pairs]
-    return "\n\n".join(told) or "no run with a number and the usual training"
+    overheads = {id(curve): {one.workers: one for one in its} for curve, its in scaling.io_overheads(weak)}
+    tables = [
+        _table(dict(key), pair, overheads.get(id(pair.get("real")), {}))
+        for key, group in groups.items()
+        for pair in _pairs(group)
+    ]
+    return "\n\n".join(tables) or "no run with a number and the usual training"
 
 
 def _pairs(group: Mapping[str, Curve]) -> list[dict[str, Curve]]:
@@ -71,9 +74,9 @@ def _table(facets: Mapping[str, Any], pair: Mapping[str, Curve], overheads: Mapp
                 _both([str(point.best.ps or "") for point in points]),
                 "" if facets["origin"] == "published" else _both([str(len(point.tried)) for point in points]),
                 *(_throughput(one.get(workers)) for one in (synthetic, real)),
-                _speedup(points[0]),
+                "" if math.isnan(points[0].speedup) else f"{points[0].speedup:.2f}",
                 *(_efficiency(one.get(workers)) for one in (synthetic, real)),
-                _overhead(overheads.get(workers)),
+                percent(cost.overhead, cost.interval, 2) if (cost := overheads.get(workers)) else "",
             )
         )
     used = [column for column in range(len(rows[0])) if column == 0 or any(row[column] for row in rows[1:])]
@@ -121,13 +124,5 @@ def _throughput(point: CurvePoint | None) -> str:
     return f"{point.img_per_s:.2f} {interval(point.interval)}".rstrip()
 
 
-def _speedup(point: CurvePoint) -> str:
-    return "" if math.isnan(point.speedup) else f"{point.speedup:.2f}"
-
-
 def _efficiency(point: CurvePoint | None) -> str:
     return "" if point is None else percent(point.efficiency, point.efficiency_interval, 2)
-
-
-def _overhead(found: Overhead | None) -> str:
-    return "" if found is None else percent(found.overhead, found.interval, 2)
