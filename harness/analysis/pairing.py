@@ -55,7 +55,6 @@ class Results:
         return [row for rows in self.numbers[spec].values() for row in rows]
 
     def img_per_s(self, rows: Rows) -> NDArray[np.float64]:
-        """img/s of every repeat of these runs."""
         return self.values[rows[0]] if len(rows) == 1 else np.concatenate([self.values[row] for row in rows])
 
     def mean(self, rows: Rows) -> tuple[int, float | None]:
@@ -64,11 +63,9 @@ class Results:
         return repeats, math.exp(sum(self._log_sums[row] for row in rows) / repeats) if repeats else None
 
     def systems_of(self, rows: Rows) -> tuple[str, ...]:
-        """The systems that these runs ran on, sorted."""
         return tuple(sorted({self.systems[row] for row in rows}))
 
     def environments(self, rows: Rows) -> list[str]:
-        """The environments of these runs, as JSON, each once."""
         return sorted({self._environments[row] for row in rows})
 
     def steps(self, rows: Rows) -> NDArray[np.float64]:

@@ -120,7 +120,6 @@ class Pair:
 
     @property
     def verdict(self) -> Verdict:
-        """What the comparison says about this pair."""
         return self.judgement.verdict
 
 
@@ -148,7 +147,6 @@ class ComparedResults:
 
     @property
     def counts(self) -> Mapping[Verdict, int]:
-        """How many pairs have which verdict."""
         return Counter(pair.verdict for pair in self.pairs)
 
     @property

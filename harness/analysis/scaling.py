@@ -59,7 +59,7 @@ class Sample:
 
     @property
     def stdev(self) -> float | None:
-        """Sample standard deviation (img/s); None for fewer than two values."""
+        """In img/s; None for fewer than two values."""
         variance = self.relative_variance
         return None if variance is None else math.sqrt(variance) * self.mean
 
@@ -126,7 +126,6 @@ class CurvePoint:
 
     @property
     def samples(self) -> tuple[Sample, ...]:
-        """The samples that the best one was chosen from."""
         return tuple(one.sample for one in self.tried)
 
 
@@ -317,9 +316,8 @@ def best_interval(samples: Sequence[Sample], level: float = LEVEL) -> Interval |
         return None
     lower, upper = _quantiles(spread.freedom, len(samples), level)
     errors = [(one.mean, spread.deviation / math.sqrt(len(one.values))) for one in samples]
-    return max(mean * (1 - lower * error) for mean, error in errors), max(
-        mean * (1 + upper * error) for mean, error in errors
-    )
+    lowest = max(mean * (1 - lower * error) for mean, error in errors)
+    return lowest, max(mean * (1 + upper * error) for mean, error in errors)
 
 
 Choice = Sequence[Sample]

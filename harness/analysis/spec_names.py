@@ -46,5 +46,4 @@ def flat(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def shown(value: Any) -> str:
-    """A value of a spec for people."""
     return "none" if value is None else str(value)

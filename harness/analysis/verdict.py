@@ -19,6 +19,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Literal
 
 from harness.analysis import scaling
@@ -211,8 +212,7 @@ def _compared(
         indication = _indication(toolkit, every)
         return ComparedContender(toolkit.facets, "cannot say", "no counterpart", indication=indication)
     found = compared(toolkit, servers, margin)
-    common = [point.workers for point in toolkit.points if point.workers in {one.workers for one in servers.points}]
-    sides = [_of_best(one, common, frame) for one in (toolkit, servers)]
+    sides = [_of_best(one, _common(toolkit, servers), frame) for one in (toolkit, servers)]
     return replace(found, terms=_held(toolkit, *sides))
 
 
@@ -242,22 +242,16 @@ def _judged(
         return "cannot say", "no spread", None
     if len(judged) == len(sizes) - 1 and all(_within(one.efficiency_interval, margin) for one in judged):
         return "no difference", "", None
-    last = judged[-1].direction
-    apart: list[AtSize] = []
-    for one in reversed(judged):
-        if not last or one.direction != last:
-            break
-        apart.append(one)
-    told = {one.direction for one in judged if one.direction}
-    parts = None
-    if apart:
-        workers = [one.workers for one in sizes]
-        parts = (workers[workers.index(apart[-1].workers) - 1], apart[-1].workers)
-    if not told:
+    directions = {one.direction for one in judged if one.direction}
+    if not directions:
         return "cannot say", "too wide", None
-    if not last or len(told) > 1:
-        return "changes", "", parts
-    return ("better" if last == "better" else "worse"), "", parts
+    last = judged[-1].direction
+    parts = None
+    if last:
+        first_apart = list(takewhile(lambda one: one.direction == last, reversed(judged)))[-1].workers
+        workers = [one.workers for one in sizes]
+        parts = (workers[workers.index(first_apart) - 1], first_apart)
+    return "changes" if not last or len(directions) > 1 else last, "", parts
 
 
 def _within(interval: Interval | None, margin: float) -> bool:
@@ -363,12 +357,8 @@ def _indication(toolkit: Curve, every: Sequence[Curve]) -> Indication | None:
         sides = [(name, toolkit.facets[name], servers.facets[name]) for name in (*TERMS, "training")]
         return {name: (one, other) for name, one, other in sides if one != other}
 
-    def common(servers: Curve) -> list[int]:
-        theirs = {point.workers for point in servers.points}
-        return [point.workers for point in toolkit.points if point.workers in theirs]
-
-    nearest = min(every, key=lambda one: ("system" in differs(one), len(differs(one)), -len(common(one))))
-    sizes = common(nearest)
+    nearest = min(every, key=lambda one: ("system" in differs(one), len(differs(one)), -len(_common(toolkit, one))))
+    sizes = _common(toolkit, nearest)
     if len(sizes) < 2 or "system" in differs(nearest) or nearest.facets["training"]:
         return Indication(differs(nearest), nearest)
     efficiencies = []
@@ -376,6 +366,12 @@ def _indication(toolkit: Curve, every: Sequence[Curve]) -> Indication | None:
         at = {point.workers: point for point in curve.points}
         efficiencies.append(scaling.relative_to(at[sizes[-1]], at[sizes[0]]).efficiency)
     return Indication(differs(nearest), nearest, sizes[0], sizes[-1], *efficiencies)
+
+
+def _common(toolkit: Curve, servers: Curve) -> list[int]:
+    """The sizes that both curves have."""
+    theirs = {point.workers for point in servers.points}
+    return [point.workers for point in toolkit.points if point.workers in theirs]
 
 
 def _left_out(
@@ -386,28 +382,24 @@ def _left_out(
     servers: Sequence[Curve],
     compared_with: set[tuple[Any, ...]],
 ) -> list[LeftOut]:
-    told = [
+    def counted(runs: pandas.DataFrame, *columns: str) -> list[tuple[tuple[str, ...], int]]:
+        return sorted(Counter(zip(*(runs[name] for name in columns), strict=True)).items())
+
+    left_out = [
         LeftOut(runs, f"{backend} on {system}", f"{status}, so it has no number")
-        for (status, backend, system), runs in sorted(
-            Counter(
-                zip(
-                    *(frame.loc[frame["status"] != "completed", name] for name in ("status", "backend", "system")),
-                    strict=True,
-                )
-            ).items()
+        for (status, backend, system), runs in counted(
+            frame[frame["status"] != "completed"], "status", "backend", "system"
         )
     ]
-    only = completed[completed["img_per_s"].isna()]
-    for (backend, system), runs in sorted(Counter(zip(only["backend"], only["system"], strict=True)).items()):
-        told.append(LeftOut(runs, f"{backend} on {system}", "only an efficiency was published"))
-    other = usable[usable["training"] != ""]
-    for (backend, training), runs in sorted(Counter(zip(other["backend"], other["training"], strict=True)).items()):
-        told.append(LeftOut(runs, f"{backend} with {training}", "another training"))
+    for (backend, system), runs in counted(completed[completed["img_per_s"].isna()], "backend", "system"):
+        left_out.append(LeftOut(runs, f"{backend} on {system}", "only an efficiency was published"))
+    for (backend, training), runs in counted(usable[usable["training"] != ""], "backend", "training"):
+        left_out.append(LeftOut(runs, f"{backend} with {training}", "another training"))
     if strong:
-        told.append(LeftOut(strong, "toolkits with a constant global batch", "strong scaling is not judged"))
+        left_out.append(LeftOut(strong, "toolkits with a constant global batch", "strong scaling is not judged"))
     for curve in servers:
         if not curve.facets["training"] and _terms(curve) not in compared_with:
             facets = curve.facets
             what = f"parameter servers on {facets['system']}: {facets['model']}, {facets['data']} data"
-            told.append(LeftOut(len(_rows(curve.points)), what, "no toolkit was measured like that"))
-    return told
+            left_out.append(LeftOut(len(_rows(curve.points)), what, "no toolkit was measured like that"))
+    return left_out

@@ -1,7 +1,7 @@
 """What a step's exchange of parameters and gradients consists of: what the scaling model needs to know of a backend.
 
 There are two mechanisms, and a backend's ``exchange`` says which one is its own, with the real placement and the real
-buffers. Pure data; ``harness.predict`` turns it into time.
+buffers. Pure data; ``harness.prediction`` turns it into time.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from typing import Any
 from harness import results
 from harness.analysis import traffic
 from harness.core.exchange import ServerExchange
+from harness.core.text import plural
 from harness.errors import InvalidInput
 from harness.prediction.basis import Start, basis
 from harness.prediction.forecast import Basis, Bound, Prediction, What, at, best, held
@@ -46,7 +47,6 @@ class Explanation:
         return held(self.what, self.prediction.ps)[bound.server] if bound is not None and bound.server >= 0 else 0.0
 
     def as_dict(self) -> dict[str, object]:
-        """For JSON."""
         bound = self.binding
         return {
             "nodes": self.prediction.nodes,
@@ -143,8 +143,8 @@ def _binding(one: Explanation) -> str:
     spent = sum(each.seconds for each in prediction.bounds if each.server >= 0)
     twice = f", {seconds(spent)} for both," if both else ""
     return (
-        f"PS {bound.server} holds {bound.tensor} ({size(bound.tensor_bytes)}){also}: {remote:,} "
-        f"worker{'s' * (remote != 1)} {verb} {through} per step through {rate}{many} = "
+        f"PS {bound.server} holds {bound.tensor} ({size(bound.tensor_bytes)}){also}: {plural(remote, 'worker')} "
+        f"{verb} {through} per step through {rate}{many} = "
         f"{seconds(uses * one.held / float(one.basis.parameters.throughput))}{twice} {step}"
     )
 

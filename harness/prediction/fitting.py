@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from harness.core.text import plural
 from harness.prediction import parameters as known
 from harness.prediction.discrepancy import Continued, Discrepancy, scale_at
 from harness.prediction.law import Law
@@ -77,7 +78,6 @@ class Misfit:
 
     @property
     def contradicts(self) -> bool:
-        """Whether the measurements contradict the law."""
         return bool(self._reasons)
 
     @property
@@ -92,7 +92,10 @@ class Misfit:
     @property
     def chances(self) -> str:
         """``χ² 4.9 on 3.8 degrees of freedom, p = 0.27``."""
-        p_value = "too few runs for a p-value" if self.p_value is None else f"p = {_two_digits(self.p_value)}"
+        if self.p_value is None:
+            p_value = "too few runs for a p-value"
+        else:
+            p_value = f"p = {self.p_value:.2g}" if self.p_value >= 1e-4 else "p = less than 0.0001"
         return f"χ² {self.chi2:.1f} on {self.freedom:.1f} degrees of freedom, {p_value}"
 
     @property
@@ -157,13 +160,11 @@ class Fit:
 
     @cached_property
     def best(self) -> Optimum:
-        """The optimum for the likeliest structure."""
         problem, population = self._likeliest
         return problem.best(population)
 
     @cached_property
     def parameters(self) -> Parameters:
-        """The most probable ones."""
         return self._likeliest[0].parameters(self.best.scores).plain()
 
     @cached_property
@@ -173,13 +174,11 @@ class Fit:
 
     @cached_property
     def estimates(self) -> tuple[Estimate, ...]:
-        """Of all parameters, from the posterior distribution."""
         problem = self._likeliest[0]
         return tuple(_estimate(problem, q, getattr(self.draws.parameters, q.name)) for q in problem.quantities)
 
     @cached_property
     def sums(self) -> tuple[KnownSum, ...]:
-        """The times of which only the sum is known."""
         times = {q.name.replace("_", " "): getattr(self.draws.parameters, q.name) for q in self._overheads}
         for work, steps in self.single_draws.items():
             run = next(one for one in self.group.observations if one.work == work)
@@ -196,7 +195,6 @@ class Fit:
 
     @cached_property
     def misfit(self) -> Misfit:
-        """How far the measurements are from the law."""
         from scipy.special import chdtrc  # the χ² distribution's upper tail; scipy.stats takes half a second to import
 
         problem, population = self._likeliest
@@ -252,10 +250,6 @@ class Fit:
 def mean_error(errors: Sequence[float]) -> float:
     """The mean of the errors' sizes (MAPE, as a share)."""
     return sum(map(abs, errors)) / len(errors)
-
-
-def _two_digits(p_value: float) -> str:
-    return f"{p_value:.2g}" if p_value >= 1e-4 else "less than 0.0001"
 
 
 def fit(
@@ -346,6 +340,5 @@ def _estimate(problem: FitProblem, quantity: Quantity, drawn: Floats) -> Estimat
         told = np.log(drawn).std() < UNTOLD * np.log(prior.factor) and high < WIDE * low
     else:
         told = high - low < NARROW
-    runs = len(problem.observations)
-    how = f"fitted to {runs} run{'s' * (runs != 1)}" if told else "not identified; mostly assumed"
+    how = f"fitted to {plural(len(problem.observations), 'run')}" if told else "not identified; mostly assumed"
     return Estimate(quantity, value, low, high, bool(told), how)

@@ -68,7 +68,7 @@ class What:
     @property
     def has_servers(self) -> bool:
         """Whether a number of parameter servers has to be chosen."""
-        return "ps" in backends.backend(self.backend).options.model_fields
+        return isinstance(self.law(1).exchange, ServerExchange)
 
     def most_servers(self, nodes: int) -> int:
         """More servers would find no place, or nothing to hold."""
@@ -117,7 +117,6 @@ class Bound:
         return "network" if self.server == WORKER else f"PS {self.server}"
 
     def as_dict(self) -> dict[str, object]:
-        """For JSON."""
         return {
             "pass": self.which,
             "by": self.name,
@@ -186,7 +185,6 @@ def best(what: What, basis: Basis, nodes: Sequence[int], counts: Sequence[int] |
 
 
 def at(what: What, basis: Basis, nodes: int, ps: int) -> Prediction:
-    """The prediction for ``nodes`` nodes and ``ps`` servers."""
     law, workers = what.law(ps), nodes * what.devices_per_node
     images = workers * what.batch_size
     law_s = float(law.seconds(nodes, workers, basis.single_s, basis.parameters))
@@ -226,7 +224,6 @@ def _drawn(what: What, basis: Basis, nodes: int, ps: int, seed: int = SEED) -> F
 
 
 def bounds(what: What, basis: Basis, nodes: int, ps: int) -> Iterable[Bound]:
-    """What each pass waits for."""
     law = what.law(ps)
     forward_s = float(basis.parameters.forward_share) * basis.single_s
     if law.forward is not None:

@@ -79,7 +79,6 @@ class Queue:
             return self
 
     def chosen(self, which: Any) -> Queue:
-        """Some of the lines."""
         return Queue(*(getattr(self, part.name)[which] for part in fields(self)))
 
     def seconds(self, pass_s: Floats | float, cost: Cost, ordered: Any = 1.0, serial: Any = 0.0) -> Floats:
@@ -126,7 +125,6 @@ class Law:
         return self.parts(nodes, workers, step_s, parameters).total
 
     def parts(self, nodes: Any, workers: Any, step_s: Any, parameters: Parameters) -> Parts:
-        """What ``seconds`` adds up."""
         p = parameters
         nodes, workers, step_s, share, rate = np.broadcast_arrays(
             *(np.asarray(one, float) for one in (nodes, workers, step_s, p.forward_share, p.throughput))
@@ -174,7 +172,6 @@ class Law:
 
     @cached_property
     def _held(self) -> Floats:
-        """Bytes on each server."""
         assert isinstance(self.exchange, ServerExchange)
         return np.asarray(bytes_per_server(self.exchange.pieces, self.exchange.servers), float)
 
@@ -219,7 +216,6 @@ class Parts(NamedTuple):
 
     @property
     def total(self) -> Floats:
-        """Of the whole step."""
         total: Floats = self.forward + self.backward + self.overhead + self.barrier
         return total
 
@@ -234,7 +230,6 @@ def _end(phase: Phase | None, pass_s: Floats, served: Cost, own: Cost, ordered: 
 
 
 def law(exchange: Exchange, profile: Profile) -> Law:
-    """The law of ``exchange`` for a model with ``profile``."""
     if isinstance(exchange, AllreduceExchange):
         return _allreduce(exchange, profile)
     left, bytes_, server = of_pieces(profile, exchange.pieces)

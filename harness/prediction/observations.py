@@ -14,6 +14,7 @@ from harness import models
 from harness.core import backend as backends
 from harness.core.exchange import ServerExchange
 from harness.core.spec import RunSpec
+from harness.core.text import plural
 from harness.errors import InvalidInput
 from harness.prediction.law import Law, law
 from harness.prediction.profile import profile
@@ -88,11 +89,10 @@ class Observation:
     def label(self) -> str:
         """``parameter_server, 128 workers, 116 ps``."""
         servers = f", {self.ps} ps" if self.ps else ""
-        return f"{self.backend}, {self.workers:,} worker{'s' * (self.workers > 1)}{servers}"
+        return f"{self.backend}, {plural(self.workers, 'worker')}{servers}"
 
 
 def way_of(backend: str, model: str, law_: Law) -> tuple[str, str, int]:
-    """See ``Observation.way``."""
     pieces = law_.exchange.pieces if isinstance(law_.exchange, ServerExchange) else ()
     return backend, model, len(pieces)
 
@@ -154,8 +154,9 @@ def groups(
     for key in sorted(found):
         usual = _usual_spread(found[key])
         observations = [_observation(row, singles, usual) for row in found[key]]
-        made.append(ObservationGroup(key, tuple(_by_size(observations)), forward_share))
-    return made, [f"{count:,} run{'s' * (count > 1)}: {reason}" for reason, count in left_out.most_common()]
+        observations.sort(key=lambda one: (one.workers, one.backend, one.ps))
+        made.append(ObservationGroup(key, tuple(observations), forward_share))
+    return made, [f"{plural(count, 'run')}: {reason}" for reason, count in left_out.most_common()]
 
 
 def _one_unit(rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], Counter[str]]:
@@ -195,10 +196,6 @@ def _distinct(frame: pandas.DataFrame) -> list[dict[str, Any]]:
             values = images[start:end]
             row |= {"values": values, "img_per_s": float(values.mean()), "stdev": float(values.std(ddof=1))}
     return rows
-
-
-def _by_size(observations: list[Observation]) -> list[Observation]:
-    return sorted(observations, key=lambda one: (one.workers, one.backend, one.ps))
 
 
 def _unfit(row: dict[str, Any], data: str) -> str:

@@ -142,11 +142,9 @@ class Parameters:
 
     @property
     def summed(self) -> str:
-        """How gradients are summed, in words."""
         return "along a tree" if float(self.tree) > 0.5 else "around a ring"
 
     def plain(self) -> Parameters:
-        """With numbers in place of arrays of no dimension."""
         values: dict[str, Any] = {part.name: float(getattr(self, part.name)) for part in fields(self)}
         return Parameters(**values | {"switch_nodes": self.switch_nodes})
 

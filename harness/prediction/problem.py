@@ -90,7 +90,6 @@ class FitProblem:
         return replace(self.fixed, forward_share=self.share.at(scores[..., self.scale - 1]), **values)
 
     def singles(self, scores: Floats) -> dict[Hashable, Any]:
-        """The fitted single workers' steps."""
         return {
             work: prior.at(scores[..., self.scale + 1 + number])
             for number, (work, prior) in enumerate(self.unknown.items())

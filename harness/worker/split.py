@@ -50,7 +50,6 @@ def torch_passes(job: Any) -> Passes:
 
 
 def tensorflow_passes(job: Any) -> Passes:
-    """TensorFlow's, as traced functions."""
     import tensorflow as tf
 
     from harness.worker.frameworks.tensorflow import TensorFlowTrainer
@@ -99,7 +98,6 @@ def caffe2_passes(job: Any) -> Passes:
 
 
 def main() -> None:
-    """Measure what stdin asks for."""
     from harness.worker.job import Job
 
     spec = json.load(sys.stdin)

@@ -11,7 +11,7 @@ as many gradients. With throughput R for each direction of a node, and b the byt
 
     step = max(forward, b / R) + max(backward, b / R)
 
-for ``parameter_server``, whose workers first get all parameters and then send all gradients. ``harness.predict`` has the
+for ``parameter_server``, whose workers first get all parameters and then send all gradients. ``harness.prediction`` has the
 law in full: it adds what of the compute a transfer has to wait for, and the two machines of ``distributed_replicated``,
 which gets a parameter back as soon as its gradient is sent. R is fitted to some points, and predicts the others.
 """
@@ -246,7 +246,7 @@ def largest(points: Sequence[MeasuredPoint]) -> list[MeasuredPoint]:
 
 
 def by_law(spec: RunSpec, step_s: float, rate: float) -> float:
-    """What ``harness.predict`` says that a step takes: its law, with no parameter but the throughput ``rate``."""
+    """What ``harness.prediction`` says that a step takes: its law, with no parameter but the throughput ``rate``."""
     exchange = backends.backend(spec.backend).exchange
     assert exchange is not None
     parameters = Parameters(rate, forward_share=FORWARD_SHARE["cuda" if spec.device == "cuda" else "cpu"])

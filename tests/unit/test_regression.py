@@ -13,7 +13,7 @@ import pytest
 from scipy import stats
 
 from harness.analysis import differences, two_samples
-from harness.analysis.regression import ComparedResults, Rule, compare, judge
+from harness.analysis.regression import ALPHA, ComparedResults, Rule, compare, judge
 from harness.errors import InvalidInput
 from harness.records import measurement
 from harness.records.measurement import Record
@@ -23,6 +23,7 @@ from harness.results.columns import frame as frame_of
 from harness.results.rows import row
 from tests import made
 from tests.conftest import Finished, Harness, run_harness
+from tests.unit.simulated import draws, least, most
 
 FIVE = np.array([0.99, 0.995, 1.0, 1.005, 1.01])  # the spread of five repeats
 
@@ -52,34 +53,36 @@ def heavy_tailed(generator: np.random.Generator, shape: tuple[int, ...]) -> np.n
     return generator.standard_t(3, shape) / 3**0.5
 
 
-def share_slower(change: float, noise: float, kind: Callable[..., np.ndarray] = normal, pairs: int = 1) -> float:
-    """The share of comparisons of ``pairs`` pairs, 5 repeats a side, in which something is called slower.
-
-    Of 4,000 single pairs, so that chance moves the share by 0.3 %; of 1,000 comparisons of several.
-    """
+def slower(count: int, change: float, noise: float, kind: Callable[..., np.ndarray] = normal, pairs: int = 1) -> int:
+    """In how many of ``count`` comparisons of ``pairs`` pairs, 5 repeats a side, something is called slower."""
     generator = np.random.default_rng(20260101)
-    shape = (4000 if pairs == 1 else 1000, pairs, 5)
+    shape = (count, pairs, 5)
     old = 100 * np.exp(noise * kind(generator, shape))
     new = 100 * (1 + change) * np.exp(noise * kind(generator, shape))
     found = [
         any(one.verdict == "slower" for one in judge(before, after)) for before, after in zip(old, new, strict=True)
     ]
-    return float(np.mean(found))
+    return sum(found)
 
 
+@draws(4000)
 @pytest.mark.parametrize("kind", [normal, heavy_tailed])
 @pytest.mark.parametrize("noise", [0.01, 0.02, 0.05])
-def test_at_most_5_percent_of_unchanged_pairs_are_called_slower(noise: float, kind: Callable[..., np.ndarray]) -> None:
-    assert share_slower(0.0, noise, kind) <= 0.05
+def test_no_more_unchanged_pairs_are_called_slower_than_alpha(
+    noise: float, kind: Callable[..., np.ndarray], count: int
+) -> None:
+    assert slower(count, 0.0, noise, kind) <= most(ALPHA, count)
 
 
-def test_a_slowdown_of_5_percent_in_2_percent_of_noise_is_found_in_95_of_100_cases() -> None:
-    assert share_slower(-0.05, 0.02) >= 0.95
+@draws(4000)
+def test_a_slowdown_of_5_percent_in_2_percent_of_noise_is_found_in_96_of_100_cases(count: int) -> None:
+    assert slower(count, -0.05, 0.02) >= least(0.96, count)
 
 
+@draws(1000)
 @pytest.mark.parametrize("noise", [0.01, 0.02, 0.05])
-def test_at_most_5_percent_of_comparisons_of_50_unchanged_pairs_fail(noise: float) -> None:
-    assert share_slower(0.0, noise, pairs=50) <= 0.05
+def test_no_more_comparisons_of_50_unchanged_pairs_fail_than_alpha(noise: float, count: int) -> None:
+    assert slower(count, 0.0, noise, pairs=50) <= most(ALPHA, count)
 
 
 def test_the_threshold_excuses_a_slowdown_only_where_the_data_show_that_it_is_smaller() -> None:

@@ -14,10 +14,7 @@ from harness import results
 from harness.analysis import scaling
 from harness.analysis.scaling import Curve, Sample
 from tests.unit.made_rows import HOROVOD, frame, run
-
-TRIALS = 4000
-# Monte-Carlo error of a probability of 0.95 in so many trials, three standard deviations of it.
-TOLERANCE = 3 * math.sqrt(0.95 * 0.05 / TRIALS)
+from tests.unit.simulated import draws, least
 
 
 def sample(values: list[float]) -> Sample:
@@ -36,26 +33,30 @@ def only(rows: list[dict[str, Any]], **how: Any) -> Curve:
 # --- intervals ------------------------------------------------------------------------------------
 
 
+@draws(4000)
 @pytest.mark.parametrize("configurations", [1, 6, 12])
-def test_the_interval_of_the_best_of_equal_configurations_covers_the_true_throughput(configurations: int) -> None:
+def test_the_interval_of_the_best_of_equal_configurations_covers_the_true_throughput(
+    configurations: int, count: int
+) -> None:
     """The worst case for picking the best: all are equally good, and the luckiest one is picked."""
     chance = random.Random(configurations)
     covered = 0
-    for _ in range(TRIALS):
+    for _ in range(count):
         found = scaling.best_interval([repeats(chance, 100.0) for _ in range(configurations)])
         assert found
         covered += found[0] <= 100.0 <= found[1]
-    assert covered / TRIALS >= 0.95 - TOLERANCE
+    assert covered >= least(0.95, count)
 
 
-def test_the_interval_of_the_best_covers_also_when_one_is_truly_better() -> None:
+@draws(4000)
+def test_the_interval_of_the_best_covers_also_when_one_is_truly_better(count: int) -> None:
     chance = random.Random(7)
     covered = 0
-    for _ in range(TRIALS):
+    for _ in range(count):
         found = scaling.best_interval([repeats(chance, mean) for mean in (100.0, 99.0, 98.0, 90.0)])
         assert found
         covered += found[0] <= 100.0 <= found[1]
-    assert covered / TRIALS >= 0.95 - TOLERANCE
+    assert covered >= least(0.95, count)
 
 
 def test_of_one_configuration_it_is_students_interval() -> None:
@@ -73,19 +74,20 @@ def test_the_lower_limit_allows_for_the_choice_and_the_upper_one_needs_not() -> 
     assert chosen[1] == pytest.approx(100 + scipy.stats.t.ppf(0.975, 24) * deviation)
 
 
+@draws(4000)
 @pytest.mark.parametrize("configurations", [1, 6])
 @pytest.mark.parametrize("noise", [0.005, 0.05])
-def test_the_interval_of_a_ratio_covers_the_true_ratio(configurations: int, noise: float) -> None:
+def test_the_interval_of_a_ratio_covers_the_true_ratio(configurations: int, noise: float, count: int) -> None:
     """As in the verdict: the servers' throughput is the best of several at the larger size."""
     chance = random.Random(configurations)
     covered = 0
-    for _ in range(TRIALS):
+    for _ in range(count):
         over = [[repeats(chance, 900.0, noise)], [repeats(chance, 100.0, noise)]]
         under = [[repeats(chance, 120.0, noise)], [repeats(chance, 700.0, noise) for _ in range(configurations)]]
         found = scaling.ratio(over, under).interval()
         assert found
         covered += found[0] <= 900 * 100 / (120 * 700) <= found[1]
-    assert covered / TRIALS >= 0.95 - TOLERANCE
+    assert covered >= least(0.95, count)
 
 
 def test_without_a_choice_the_interval_of_a_ratio_is_welchs_on_logarithms() -> None:
