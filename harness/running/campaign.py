@@ -6,82 +6,34 @@ which run directories belong to which point. How far a point is, is never writte
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 import shutil
-import socket
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, Field, ValidationError
-
 from harness.errors import HarnessError, Interrupted, InvalidInput, RunFailed
-from harness.files import write_atomically
 from harness.launch import slurm
 from harness.launch.script import BatchJob
 from harness.launch.slurm import JobState
 from harness.records.measurement import Record
 from harness.running import collect, measure, submit
+from harness.running.notes import Entry, StudyNotes, is_locked, locked
 from harness.running.prepare import Place, Prepared
 from harness.running.request import execute_here
 from harness.running.run import Listener, Run, checked
 from harness.running.study import MAX_JOBS, Study, StudyPoint, labels
 from harness.worker.agent.seating import SUBMISSION
 
-NOTES = "study.json"
-LOCK = "study.lock"
-
 # "unfinished": whoever began it was killed before it was submitted, or before there was a record.
 PointState = Literal["new", "refused", "queued", "running", "ended", "unfinished", "completed", "failed", "interrupted"]
 TO_DO: frozenset[PointState] = frozenset({"new", "refused", "unfinished"})
 FAILED: frozenset[PointState] = frozenset({"failed", "interrupted"})
 UNDER_WAY: frozenset[PointState] = frozenset({"queued", "running", "ended"})
-
-
-class Entry(BaseModel):
-    """A point in ``study.json``: its spec, its run directories' names (the last one counts), Slurm's refusal."""
-
-    id: str
-    spec: dict[str, Any]
-    runs: list[str] = []
-    refused: str = ""
-
-
-class StudyNotes(BaseModel):
-    """``study.json``: the site, and the points in the order in which they were begun."""
-
-    schema_: Literal["harness.study/1"] = Field(alias="schema")
-    site: str | None
-    points: list[Entry] = []
-
-    def write(self, folder: Path) -> None:
-        """Write it, whole or not at all. Raises RunFailed when it cannot be written."""
-        try:
-            write_atomically(folder / NOTES, self.model_dump_json(by_alias=True, indent=1) + "\n")
-        except OSError as error:
-            raise RunFailed(f"cannot write {folder / NOTES}: {error.strerror}") from None
-
-    @classmethod
-    def read(cls, folder: Path) -> StudyNotes | None:
-        """What is noted, None for a study that has not begun. Raises InvalidInput for a file that makes no sense."""
-        try:
-            return cls.model_validate_json((folder / NOTES).read_bytes())
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise InvalidInput(f"{folder / NOTES}: {error.strerror}") from None
-        except ValidationError:
-            raise InvalidInput(f"{folder / NOTES}: not what harness writes") from None
-
-    @property
-    def by_id(self) -> dict[str, Entry]:
-        return {entry.id: entry for entry in self.points}
 
 
 @dataclass(frozen=True)
@@ -150,7 +102,7 @@ class Campaign:
         """The study, for this process alone. Raises InvalidInput as ``of`` does, and while another process is at work."""
         campaign = cls.of(study, place)
         _ = campaign.prepared  # complaints come before there is a folder
-        with _locked(campaign.folder):
+        with locked(campaign.folder):
             campaign.notes = StudyNotes.read(campaign.folder) or campaign.notes
             campaign.mine = True
             yield campaign
@@ -178,7 +130,7 @@ class Campaign:
         folders = {entry.id: path for entry in entries if (path := self._current(entry))}
         runs = {key: collect.reopen(path) for key, path in folders.items() if (path / SUBMISSION).exists()}
         queued = dict(zip(runs, collect.status(list(runs.values())), strict=True))
-        at_work = not self.mine and _is_locked(self.folder)
+        at_work = not self.mine and is_locked(self.folder)
         points = []
         for entry, label in zip(entries, labels([entry.spec for entry in entries]), strict=True):
             point = PointStatus(entry, label, entry.id in of_file, "refused" if entry.refused else "new")
@@ -328,7 +280,7 @@ class Campaign:
                         points[path].entry.runs.remove(path.name)
                 if job.folder not in folders:
                     shutil.rmtree(job.folder, ignore_errors=True)
-        self.notes.write(self.folder)
+                self.notes.write(self.folder)
 
 
 def _at_site(point: PointStatus, status: collect.RunStatus) -> PointStatus:
@@ -399,41 +351,6 @@ def problem(points: Sequence[PointStatus], tried: int, called: str) -> HarnessEr
         again = f"`harness study run {called} --retry-failed` measures again"
         lines.append(f"{len(failed)} of {len(points)} points have failed; {again}")
     return RunFailed("\n".join(lines)) if lines else None
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Hold the study's lock. Raises InvalidInput when another process has it; it goes with that process."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        file = (folder / LOCK).open("a+")
-    except OSError as error:
-        raise InvalidInput(f"--output {folder.parent}: cannot write {error.filename}: {error.strerror}") from None
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            raise InvalidInput(
-                f"{folder}: another `harness study run` is at work on it: {file.read().strip()}"
-            ) from None
-        except OSError:
-            pass  # a parallel file system without locks
-        file.truncate(0)
-        file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
-        file.flush()
-        yield
-
-
-def _is_locked(folder: Path) -> bool:
-    with suppress(FileNotFoundError), (folder / LOCK).open() as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        except OSError:
-            return False
-    return False
 
 
 def _missing(run: Run) -> frozenset[int]:

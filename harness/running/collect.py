@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -107,22 +107,29 @@ class RunStatus:
 def status(runs: Sequence[Run]) -> list[RunStatus]:
     """How far the runs are, with one question to Slurm for all of them. Raises SlurmSilent when it does not answer."""
     records = {run.folder: run.kind.RECORD.read(run.folder) for run in runs if run.record_file.exists()}
-    ids = {run.folder: known_jobs(run.folder) for run in runs if run.folder not in records}
-    known = slurm.states({job for jobs in ids.values() for job in jobs})
+    jobs = _jobs([run for run in runs if run.folder not in records])
 
     def of(run: Run) -> RunStatus:
-        done = run.kind.done(run.prepared)
+        own = jobs.get(run.folder, [])
+        state: State = "ended"
         if run.folder in records:
-            return RunStatus(run, "recorded", done, (), records[run.folder])
-        jobs = tuple(known[job] for job in ids[run.folder] if job in known)
-        state: State = "ended" if jobs else "not submitted"
-        if any(job.running for job in jobs):
+            state = "recorded"
+        elif not own:
+            state = "not submitted"
+        elif any(job.running for job in own):
             state = "running"
-        elif any(job.queued for job in jobs):
+        elif any(job.queued for job in own):
             state = "queued"
-        return RunStatus(run, state, done, jobs)
+        return RunStatus(run, state, run.kind.done(run.prepared), tuple(own), records.get(run.folder))
 
     return [of(run) for run in runs]
+
+
+def _jobs(runs: Sequence[Run]) -> dict[Path, list[JobState]]:
+    """The jobs of each run, by its folder. Raises SlurmSilent when Slurm does not answer."""
+    ids = {run.folder: known_jobs(run.folder) for run in runs}
+    states = slurm.states({job for own in ids.values() for job in own})
+    return {folder: [states[job] for job in own if job in states] for folder, own in ids.items()}
 
 
 def cancel(runs: Sequence[Run]) -> list[str]:
@@ -263,80 +270,69 @@ def reason(interruption: KeyboardInterrupt) -> str:
 
 def _wait(runs: Sequence[Run], listener: Listener) -> list[AnyRecord]:
     records: dict[Path, AnyRecord] = {}
-    states: dict[str, JobState] = {}
-    ids: dict[Path, list[str]] = {}
-    looks = _Looks()
+    jobs: dict[Path, list[JobState]] = {}
+    watch: Watch | None = None  # of the repeat that is being measured: files that were read are not read again
     began, asked = time.monotonic(), 0.0
-    while len(records) < len(runs):
+    while True:
         open_runs = [run for run in runs if run.folder not in records]
         current = time.monotonic()
         pause_s = ASK_S[0] if current - began < 60 else ASK_S[1]
-        if current - asked > pause_s or _finished_meanwhile(open_runs, ids, states):
-            ids = {run.folder: known_jobs(run.folder) for run in open_runs}
+        if current - asked > pause_s or _finished_meanwhile(open_runs, jobs):
             try:
-                states = slurm.states({job for own in ids.values() for job in own})
+                jobs = _jobs(open_runs)
             except SlurmSilent as error:
                 listener.silence(error)
             asked = time.monotonic()
-            states |= _give_up([state for state in states.values() if state.hopeless])
+            _give_up(jobs)
         for run in open_runs:
-            own = [states[job] for job in ids[run.folder] if job in states]
+            own = jobs.get(run.folder, [])
             if own and _to_be_collected(own) and (record := collect(run, own)):
                 records[run.folder] = record
                 if len(runs) > 1:  # of a single run all is shown at the end
                     listener.recorded(record)
-        looks.look(open_runs, states, listener)
-        if len(records) < len(runs):
-            time.sleep(looks.pause_s)
-    return [records[run.folder] for run in runs]
-
-
-def _give_up(hopeless: Sequence[JobState]) -> dict[str, JobState]:
-    """Cancel jobs that could never start. Their reason is lost to Slurm by that, so it is kept here."""
-    slurm.cancel([state.id for state in hopeless])
-    return {state.id: replace(state, state=slurm.NEVER) for state in hopeless}
-
-
-def _to_be_collected(states: Sequence[JobState]) -> bool:
-    """Every job has ended, or a job that has ended leaves no hope for the number."""
-    return all(state.ended for state in states) or any(
-        state.ended and state.state not in ("COMPLETED", "UNKNOWN") for state in states
-    )
-
-
-def _finished_meanwhile(runs: Sequence[Run], ids: Mapping[Path, Sequence[str]], states: Mapping[str, JobState]) -> bool:
-    """A run whose job counts as running has measured its last repeat: time to ask Slurm again."""
-    running = {job for job, state in states.items() if not state.ended}
-    return any(
-        (_repeat_dir(run, run.spec.repeats) / "ended.json").exists() and running & set(ids[run.folder]) for run in runs
-    )
-
-
-class _Looks:
-    """Looks at the repeat that is being measured. Files that were read are not read again."""
-
-    def __init__(self) -> None:
-        self._watch: Watch | None = None
-        self.pause_s = LOOK_S
-
-    def look(self, runs: Sequence[Run], states: Mapping[str, JobState], listener: Listener) -> None:
-        """Let the listener hear how far it is, or which jobs wait."""
-        run, number = next(_under_way(runs), (None, 0))
-        if run is None:
-            listener.queue([state for state in states.values() if not state.ended])
-            return
-        repeat_dir = _repeat_dir(run, number)
-        if self._watch is None or self._watch.repeat_dir != repeat_dir:
-            self._watch = Watch(run.prepared.plan, repeat_dir)
+        if len(records) == len(runs):
+            return [records[run.folder] for run in runs]
+        if under_way := _under_way(open_runs):
+            run, number = under_way
+            if watch is None or watch.repeat_dir != _repeat_dir(run, number):
+                watch = Watch(run.prepared.plan, _repeat_dir(run, number))
+            listener.progress(run, number, watch.poll())
+        else:
+            waiting = {job.id: job for own in jobs.values() for job in own if not job.ended}
+            listener.queue(list(waiting.values()))
         # One file for each process is opened at each look, perhaps on a file system that all users share.
-        self.pause_s = LOOK_S * max(1.0, len(self._watch.followed) / FILES_PER_LOOK)
-        listener.progress(run, number, self._watch.poll())
+        time.sleep(LOOK_S * max(1.0, len(watch.followed) / FILES_PER_LOOK if watch else 0.0))
 
 
-def _under_way(runs: Sequence[Run]) -> Iterator[tuple[Run, int]]:
-    """Runs with the repeat that is being measured."""
+def _give_up(jobs: Mapping[Path, list[JobState]]) -> None:
+    """Cancel jobs that could never start. Their reason is lost to Slurm by that, so it is kept here."""
+    hopeless = {job.id for own in jobs.values() for job in own if job.hopeless}
+    slurm.cancel(hopeless)
+    for own in jobs.values():
+        own[:] = [replace(job, state=slurm.NEVER) if job.id in hopeless else job for job in own]
+
+
+def _to_be_collected(jobs: Sequence[JobState]) -> bool:
+    """Every job has ended, or a job that has ended leaves no hope for the number."""
+    return all(job.ended for job in jobs) or any(
+        job.ended and job.state not in ("COMPLETED", "UNKNOWN") for job in jobs
+    )
+
+
+def _finished_meanwhile(runs: Sequence[Run], jobs: Mapping[Path, Sequence[JobState]]) -> bool:
+    """A run whose job counts as running has measured its last repeat: time to ask Slurm again."""
+    return any(
+        (_repeat_dir(run, run.spec.repeats) / "ended.json").exists()
+        and not all(job.ended for job in jobs.get(run.folder, []))
+        for run in runs
+    )
+
+
+def _under_way(runs: Sequence[Run]) -> tuple[Run, int] | None:
+    """A run with the repeat of it that is being measured."""
     for run in runs:
         for number in range(1, run.spec.repeats + 1):
             repeat_dir = _repeat_dir(run, number)
             if (repeat_dir / "hosts.json").exists() and not (repeat_dir / "ended.json").exists():
-                yield run, number
+                return run, number
+    return None

@@ -17,6 +17,7 @@ from harness import models
 from harness.core.backend import backend
 from harness.core.contenders import contenders
 from harness.running import campaign, study
+from harness.running.notes import Entry
 from harness.running.study import StudyPoint, labels, ps_counts
 from tests.conftest import ROOT, Clock, Harness
 
@@ -269,9 +270,7 @@ def test_the_best_number_of_servers_is_marked(tmp_path: Path) -> None:
         img_per_s = property(lambda self: float(self.reason))  # type: ignore[assignment]
 
     found = [
-        Measured(
-            campaign.Entry(id=str(ps), spec=spec | {"options": {"ps": ps}}), "", True, "completed", reason=str(speed)
-        )
+        Measured(Entry(id=str(ps), spec=spec | {"options": {"ps": ps}}), "", True, "completed", reason=str(speed))
         for ps, speed in ((1, 10), (2, 30), (4, 20))
     ]
     assert [one.tried for one in campaign.with_best(found)] == [0, 3, 0]
