@@ -11,8 +11,7 @@ import shutil
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -94,6 +93,7 @@ class Campaign:
     folder: Path
     points: list[StudyPoint]
     notes: StudyNotes
+    prepared: dict[str, Prepared] = field(default_factory=dict)  # the plan of each point, by its id
     mine: bool = False
 
     @classmethod
@@ -101,7 +101,7 @@ class Campaign:
     def at_work(cls, study: Study, place: Place) -> Iterator[Self]:
         """The study, for this process alone. Raises InvalidInput as ``of`` does, and while another process is at work."""
         campaign = cls.of(study, place)
-        _ = campaign.prepared  # complaints come before there is a folder
+        campaign.prepare()  # what cannot run is refused before there is a folder
         with locked(campaign.folder):
             campaign.notes = StudyNotes.read(campaign.folder) or campaign.notes
             campaign.mine = True
@@ -169,11 +169,9 @@ class Campaign:
 
     # --- what is to be done ---
 
-    @cached_property
-    def prepared(self) -> dict[str, Prepared]:
-        """The plan of every point of the file. Raises InvalidInput for one that cannot run or is there twice."""
+    def prepare(self) -> None:
+        """Plan every point of the file. Raises InvalidInput for one that cannot run or is there twice."""
         place = replace(self.place, output=self.folder)
-        prepared: dict[str, Prepared] = {}
         completed: dict[str, StudyPoint] = {}
         names = labels([point.spec.model_dump() for point in self.points])
         for point, label in zip(self.points, names, strict=True):
@@ -183,14 +181,15 @@ class Campaign:
             if same is not point:
                 tables = f"{same.table} and {point.table}" if same.table != point.table else f"{point.table} twice"
                 raise self.study.complain(label, f"is in {tables}")
-            prepared[point.id] = planned
-        return prepared
+            self.prepared[point.id] = planned
 
     def work(self, retry_failed: bool, check: bool = True) -> list[Work]:
         """The points to be measured now. With ``check`` their environments and data are there.
 
         Writes nothing. Raises InvalidInput for the first point that cannot be measured, SlurmSilent.
         """
+        if not self.prepared:
+            self.prepare()
         wanted = TO_DO | FAILED if retry_failed else TO_DO
         points = [point for point in self.status() if point.in_file and point.state in wanted]
         return [self._work(point, self.prepared[point.entry.id], check) for point in points]

@@ -1,9 +1,12 @@
 """A request, and carrying it out: the one way from what is wanted, and where, to records.
 
-place = Where(site="daint", account="s123").place()
-spec = RunSpec.validated(backend="pytorch", nodes=2)
-outcome = carry_out(Request([spec], place))
-outcome.records, outcome.prepared[0].run_dir
+From Python, without a command line:
+
+    place = Where(site="daint", account="s123").place()
+    spec = RunSpec.validated(backend="pytorch", nodes=2)
+    outcome = carry_out(Request([spec], place))
+
+Then ``outcome.records`` and ``outcome.prepared[0].run_dir`` are there.
 """
 
 from __future__ import annotations
