@@ -87,12 +87,15 @@ def save(name: str, runs: pandas.DataFrame, sources: Sequence[str], note: str = 
     return baseline
 
 
+def names() -> list[str]:
+    """The names of the baselines, sorted."""
+    there = folder().iterdir() if folder().is_dir() else ()
+    return sorted(entry.name for entry in there if entry.is_dir() and not entry.name.startswith("."))
+
+
 def all_saved() -> list[Baseline]:
     """Every baseline, by name. Raises InvalidInput for one whose ``baseline.json`` does not make sense."""
-    if not folder().is_dir():
-        return []
-    names = sorted(entry.name for entry in folder().iterdir() if entry.is_dir() and not entry.name.startswith("."))
-    return [get(name) for name in names]
+    return [get(name) for name in names()]
 
 
 def get(name: str) -> Baseline:
@@ -121,8 +124,7 @@ def _existing(name: str) -> Path:
     _check_name(name)
     if saved := find(name):
         return saved
-    there = [entry.name for entry in folder().iterdir() if entry.is_dir()] if folder().is_dir() else []
-    known = ", ".join(sorted(other for other in there if not other.startswith("."))) or "none"
+    known = ", ".join(names()) or "none"
     raise InvalidInput(f"no baseline {name} in {folder()}; there {'is' if known == 'none' else 'are'} {known}")
 
 
@@ -146,9 +148,9 @@ def _install(baseline: Baseline, sources: dict[str, str]) -> None:
     """Write a baseline beside its place, then move it there. An old one is moved away first, and deleted last."""
     target = folder() / baseline.name
     target.parent.mkdir(parents=True, exist_ok=True)
-    made = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{baseline.name}-"))
-    try:
-        new, old = made / "new", made / "old"
+    prefix = f".{baseline.name}-"
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=prefix, ignore_cleanup_errors=True) as made:
+        new, old = Path(made) / "new", Path(made) / "old"
         for run, source in sources.items():
             (new / run).mkdir(parents=True)
             shutil.copyfile(source, new / run / measurement.FILE_NAME)
@@ -161,8 +163,6 @@ def _install(baseline: Baseline, sources: dict[str, str]) -> None:
             if old.exists():
                 old.rename(target)
             raise
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
 
 
 @contextmanager

@@ -83,15 +83,11 @@ def as_backends_say(frame: pandas.DataFrame) -> pandas.DataFrame:
 
     They are not kept with the rows: a backend may be installed, or change its mind, after a row was made.
     """
-    import pandas
-
     keys = list(zip(frame["backend"], frame["ps"], frame["options"], strict=True))
-    answers = {key: (family(key[0], key[1]), _training(key[0], json.loads(key[2]))) for key in set(keys)}
-    columns = {
-        name: pandas.Series([answers[key][position] for key in keys], index=frame.index, dtype="str")
-        for position, name in enumerate(("family", "training"))
-    }
-    return frame.assign(**columns)
+    families = {key: family(key[0], key[1]) for key in set(keys)}
+    trainings = {key: _training(key[0], json.loads(key[2])) for key in set(keys)}
+    said = frame.assign(family=[families[key] for key in keys], training=[trainings[key] for key in keys])
+    return said.astype({"family": "str", "training": "str"})
 
 
 def family(backend: str, ps: int) -> backends.Family:
