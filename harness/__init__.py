@@ -1,15 +1,13 @@
 """harness: a comparative benchmark suite for distributed training on HPC clusters.
 
 Its functions are those of ``harness.api``, loaded when they are first used: workers load this module inside every
-backend's environment (Python 3.9 and later), where nothing else is.
+backend's environment (Python 3.9 and later), where nothing else is. ``__init__.pyi`` tells type checkers about them.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from harness.api import compare, load, plan, predict, run, verdict
+import importlib
+from typing import Any
 
 __version__ = "0.1.0"
 __all__ = ["__version__", "compare", "load", "plan", "predict", "run", "verdict"]
@@ -18,9 +16,7 @@ __all__ = ["__version__", "compare", "load", "plan", "predict", "run", "verdict"
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'harness' has no attribute '{name}'")
-    from harness import api
-
-    return getattr(api, name)
+    return getattr(importlib.import_module("harness.api"), name)
 
 
 def __dir__() -> list[str]:
