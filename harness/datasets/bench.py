@@ -16,9 +16,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from harness import environments
 from harness.core.backend import working
 from harness.core.plan import KEEP_MEMORY
+from harness.environments import require, status
 from harness.errors import RunFailed
 from harness.worker.inputs import index
 
@@ -51,8 +51,8 @@ def summary(turns: Sequence[Turn]) -> dict[str, float]:
 def interpreter(framework: str) -> Path:
     """The Python of a built environment of a backend that runs on ``framework`` alone. Raises InvalidInput."""
     specs = [backend.environment(framework, "cpu") for backend in working() if backend.frameworks == (framework,)]
-    ready = next((spec for spec in specs if environments.status(spec) == "ready"), specs[0])
-    return environments.require(ready)
+    ready = next((spec for spec in specs if status(spec) == "ready"), specs[0])
+    return require(ready)
 
 
 def command(framework: str, index_file: Path, decoders: int, batch_size: int, image_size: int) -> list[str]:
