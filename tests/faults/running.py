@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -20,6 +21,8 @@ from tests.conftest import PATIENCE_S
 TINY = ["--model", "pointwise", "--batch-size", "2", "--image-size", "32", "--repeats", "1", "--threads", "1"]
 LONG = "100000"  # steps that no test waits for
 GONE_WITHIN_S = 30.0
+# In a pipe a run says once a minute how far it is, so that on a slow machine some such lines come before the error.
+PROGRESS = re.compile(r"^[^\n]+ × \d+  [^\n]+\n", re.MULTILINE)
 Value = TypeVar("Value")
 
 
@@ -90,7 +93,8 @@ class Run:
 
     def end(self) -> Run:
         """Wait for the controller; nothing of it may be left half a minute later."""
-        self.stdout, self.stderr = self.process.communicate(timeout=PATIENCE_S)
+        self.stdout, stderr = self.process.communicate(timeout=PATIENCE_S)
+        self.stderr = PROGRESS.sub("", stderr)
         self.code = self.process.returncode
         deadline = time.monotonic() + GONE_WITHIN_S
         while left := list(self._left()):
