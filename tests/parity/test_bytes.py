@@ -60,7 +60,7 @@ def each_server_moved_what_the_plan_says(record: Record, steps: int, servers: in
         assert received / steps == pytest.approx(held * workers, rel=TOLERANCE)
 
 
-@pytest.mark.parametrize("way", SERVERS, ids=str)
+@pytest.mark.parametrize("way", each(SERVERS), ids=str)
 def test_each_server_moves_what_the_plan_says_for_every_worker_and_step(
     two_workers: Callable[[Way], Record], way: Way
 ) -> None:
