@@ -15,7 +15,7 @@ SMALL := --nodes 1,2 --model resnet50 --batch-size 4 --image-size 64 --warmup 3 
 QUICK := --backends parameter_server,pytorch
 FULL  := --backends parameter_server,distributed_replicated,multi_worker_mirrored,horovod:tensorflow:mpi,horovod:torch:mpi,horovod:torch:gloo,pytorch:mpi,pytorch:gloo,caffe2:mpi,caffe2:gloo
 
-# Half of a machine with two cores is idle while one test runs: most wait for processes that start, for Slurm or for a time limit.
+# A machine with two cores is half idle while one test runs: most wait for processes that start, for Slurm or for a time limit.
 # Tests that are about time on the clock have the machine to themselves afterwards.
 SIDE_BY_SIDE := $(VENV)/bin/python -m pytest -n $(TESTERS)
 ONE_BY_ONE   := $(VENV)/bin/python -m pytest

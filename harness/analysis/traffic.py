@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from harness.records.measurement import Record, Repeat
-
-
-@dataclass(frozen=True)
-class WorkerTraffic:
-    """Bytes that a worker process sent and received over TCP per step, as means over workers and repeats."""
-
-    sent: float
-    received: float
-    interfaces: tuple[str, ...]
+    from harness.records.measurement import Record
 
 
 @dataclass(frozen=True)
@@ -28,18 +18,6 @@ class ServerTraffic:
     sent: float
     received: float
     planned: int
-
-
-def of_workers(repeats: Sequence[Repeat], steps: int) -> WorkerTraffic | None:
-    """What the workers moved in windows of ``steps`` steps; None where the kernel did not tell."""
-    seen = [rank.network for repeat in repeats for rank in repeat.ranks if rank.network]
-    if not seen:
-        return None
-    return WorkerTraffic(
-        sent=fmean(network.sent for network in seen) / steps,
-        received=fmean(network.received for network in seen) / steps,
-        interfaces=tuple(sorted({interface for network in seen for interface in network.interfaces})),
-    )
 
 
 def of_servers(record: Record) -> list[ServerTraffic]:

@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
-from typing import Any, ClassVar, Literal
+from pathlib import Path
+from statistics import fmean
+from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationError, field_validator
 
 from harness.core import statistics
 from harness.core.spec import RunSpec
 from harness.records.checks import Check, Frozen, Rank, judge
-from harness.records.record import AnyRecord, judged_again
+from harness.records.record import SEALED, AnyRecord, judged_again, unsealed
 
 FILE_NAME = "record.json"
+_REPEATS = b',\n "repeats": '
 
 
 class Repeat(Frozen):
@@ -35,12 +39,26 @@ class Repeat(Frozen):
     nodes: list[str] = Field(default_factory=list)
 
 
+class Seen(Frozen):
+    """What all ranks of all repeats report together: hosts, sorted; what carried the gradients, rank 0's first; the bytes
+    that a worker moved over TCP per step (means over workers and repeats; None where the kernel does not tell) and over
+    which interfaces.
+    """
+
+    hosts: tuple[str, ...]
+    transports: tuple[str, ...]
+    sent_bytes_per_step: float | None
+    received_bytes_per_step: float | None
+    interfaces: tuple[str, ...]
+
+
 class Derived(Frozen):
-    """Figures computed from the raw times."""
+    """Figures computed from the raw times. Records of before 2026-11-23 do not have ``seen``."""
 
     formula: str
     img_per_s: statistics.Summary
     step_times: statistics.StepTimes
+    seen: Seen | None = None
 
     @field_validator("formula")
     @classmethod
@@ -51,13 +69,28 @@ class Derived(Frozen):
 
 
 class Record(AnyRecord):
-    """One measurement."""
+    """One measurement. The raw times come last in the file: whoever needs the figures alone stops reading before them."""
 
     file_name: ClassVar[str] = FILE_NAME
 
     schema_: Literal["harness.record/1"] = Field(alias="schema")
-    repeats: list[Repeat]
     derived: Derived | None
+    repeats: list[Repeat]
+
+    @classmethod
+    def read_figures(cls, file: Path) -> Self:
+        """As ``read``, but without the repeats where a seal that fits vouches for the figures. Raises InvalidInput."""
+        with suppress(OSError, ValidationError):
+            content = unsealed(file.read_bytes())
+            head, found, _ = (content or b"").partition(_REPEATS)
+            if found and b'\n  "seen": {' in head:
+                return cls.model_validate_json(head + _REPEATS + b"[]\n}", context=SEALED)
+        return cls.read(file)
+
+    @property
+    def seen(self) -> Seen:
+        """What its ranks reported: as it says itself or, of an older one or a run without a number, by its repeats."""
+        return (self.derived and self.derived.seen) or seen_by(self.spec, self.repeats)
 
     def has_figures(self) -> bool:
         return self.derived is not None
@@ -74,7 +107,10 @@ class Record(AnyRecord):
             # Not the verdicts that were written down, but what the evidence says.
             again = partial(judge, self.spec, repeat.ranks, self.plan["world_size"], self.expected_updates)
             judged_again(f"repeat {repeat.number}", repeat.checks, again)
-        if not _alike(derive(self.spec, self.repeats).model_dump(), self.derived.model_dump()):
+        derived = derive(self.spec, self.repeats)
+        if self.derived.seen is None:
+            derived = derived.model_copy(update={"seen": None})
+        if not _alike(derived.model_dump(), self.derived.model_dump()):
             raise ValueError("the derived figures do not follow from the raw times")
 
 
@@ -105,4 +141,18 @@ def derive(spec: RunSpec, repeats: Sequence[Repeat]) -> Derived:
             [[rank.marks_s for rank in repeat.ranks] for repeat in repeats],
             [[rank.finished_s for rank in repeat.ranks] for repeat in repeats],
         ),
+        seen=seen_by(spec, repeats),
+    )
+
+
+def seen_by(spec: RunSpec, repeats: Sequence[Repeat]) -> Seen:
+    """What the ranks of ``repeats``, of ``spec.steps`` steps each, report together."""
+    ranks = [rank for repeat in repeats for rank in repeat.ranks]
+    moved = [rank.network for rank in ranks if rank.network]
+    return Seen(
+        hosts=tuple(sorted({rank.host for rank in ranks})),
+        transports=tuple(dict.fromkeys(rank.evidence["transport"] for rank in ranks)),
+        sent_bytes_per_step=fmean(network.sent for network in moved) / spec.steps if moved else None,
+        received_bytes_per_step=fmean(network.received for network in moved) / spec.steps if moved else None,
+        interfaces=tuple(sorted({interface for network in moved for interface in network.interfaces})),
     )

@@ -25,7 +25,7 @@ from harness.records.checks import Check, Frozen
 
 Status = Literal["completed", "failed", "interrupted"]
 
-_SEALED = "the record is as it was when it was verified"  # as the context of Pydantic's validation
+SEALED = "the record is as it was when it was verified"  # as the context of Pydantic's validation
 _SEAL = b',\n "seal": "%s"\n}\n'  # follows the text whose digest it holds
 _SEAL_BYTES = len(_SEAL % bytes(64))
 
@@ -79,16 +79,15 @@ class AnyRecord(Frozen):
             data = file.read_bytes()
         except OSError as error:
             raise InvalidInput(f"{file}: {error.strerror}") from None
-        content = data[:-_SEAL_BYTES]
-        fits = data == sealed(content)
+        content = unsealed(data)
         try:
-            if believing_seals and fits:
-                return cls.model_validate_json(content + b"\n}", context=_SEALED)
+            if believing_seals and content is not None:
+                return cls.model_validate_json(content + b"\n}", context=SEALED)
             record = cls.model_validate_json(data)
         except ValidationError as error:
             reason = ": ".join(part for part in mistake(error) if part)
             raise InvalidInput(f"{file}: not a valid record: {reason}") from None
-        if record.seal and not fits and not believing_seals:
+        if record.seal and content is None and not believing_seals:
             raise InvalidInput(
                 f"{file}: not a valid record: it has changed since it was written: its seal does not fit"
             )
@@ -96,7 +95,7 @@ class AnyRecord(Frozen):
 
     @model_validator(mode="after")
     def _verified(self, info: ValidationInfo) -> Self:
-        if info.context != _SEALED:
+        if info.context != SEALED:
             self.verify()
         return self
 
@@ -124,6 +123,12 @@ class AnyRecord(Frozen):
 def sealed(content: bytes) -> bytes:
     """A record's JSON, given without its last brace, with the seal as its last field."""
     return content + _SEAL % hashlib.sha256(content).hexdigest().encode()
+
+
+def unsealed(data: bytes) -> bytes | None:
+    """A record's JSON without its last brace and its seal; None if there is no seal that fits."""
+    content = data[:-_SEAL_BYTES]
+    return content if data == sealed(content) else None
 
 
 def judged_again(name: str, recorded: Sequence[Check], judge: Callable[[], list[Check]]) -> None:

@@ -86,7 +86,7 @@ def each(
 
 
 def _row(path: str) -> dict[str, Any]:
-    return row(measurement.read(Path(path)), path)
+    return row(measurement.Record.read_figures(Path(path)), path)
 
 
 # --- the file they are kept in --------------------------------------------------------------------

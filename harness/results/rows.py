@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-from harness.analysis import traffic
 from harness.core.spec import SYNTHETIC, RunSpec
 from harness.records.measurement import Record
 
@@ -46,8 +45,7 @@ def row(record: Record, source: Path | str) -> dict[str, Any]:
     }
     if record.derived is None:
         return common
-    throughput, steps = record.derived.img_per_s, record.derived.step_times
-    moved = traffic.of_workers(record.repeats, spec.steps)
+    throughput, steps, seen = record.derived.img_per_s, record.derived.step_times, record.seen
     return common | {
         "img_per_s": throughput.mean,
         "stdev": throughput.stdev,
@@ -58,9 +56,9 @@ def row(record: Record, source: Path | str) -> dict[str, Any]:
         "jitter_s": steps.jitter_s,
         "slowest_rank": steps.slowest_rank,
         "slowest_over_median": steps.slowest_over_median,
-        "transport_seen": record.repeats[0].ranks[0].evidence["transport"],
-        "sent_bytes_per_step": moved and moved.sent,
-        "received_bytes_per_step": moved and moved.received,
+        "transport_seen": seen.transports[0],
+        "sent_bytes_per_step": seen.sent_bytes_per_step,
+        "received_bytes_per_step": seen.received_bytes_per_step,
     }
 
 
@@ -95,13 +93,13 @@ def _environment(record: Record) -> dict[str, str]:
     machine = {key: value for key, value in record.machine.items() if key not in ("host", "gpus")}
     for gpu in (record.machine.get("gpus") or [])[:1]:
         machine |= {f"gpu {key}": value for key, value in gpu.items()}
-    ranks = [rank for repeat in record.repeats for rank in repeat.ranks]
+    seen = record.seen
     facts = {
         "site": record.site,
-        "nodes": ", ".join(sorted({rank.host for rank in ranks})),
+        "nodes": ", ".join(seen.hosts),
         "python": record.software.get("python"),
         "harness": f"{record.harness.get('version')} {record.harness.get('commit') or ''}".strip(),
-        "gradients": "; ".join(sorted({rank.evidence["transport"] for rank in ranks})),
+        "gradients": "; ".join(sorted(seen.transports)),
         **{f"package {name}": version for name, version in record.software.get("packages", {}).items()},
         **{f"machine {name}": value for name, value in machine.items()},
         **{f"variable {name}": value for name, value in record.variables.items() if not _PER_JOB.fullmatch(name)},

@@ -29,7 +29,7 @@ def test_a_corrupted_image_fails_the_run_and_is_named(begin: Begin, images: Path
     run.end().failed_saying(" failed: BadImage: bad image", str(bad), "worker rank ", " on node")
 
 
-@pytest.mark.parametrize("backend", ["parameter_server", pytest.param("pytorch", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("backend", ["pytorch", pytest.param("parameter_server", marks=pytest.mark.slow)])
 def test_a_label_that_the_model_does_not_have_fails_the_run_and_the_record_is_named(
     begin: Begin, images: Path, tmp_path: Path, backend: str
 ) -> None:

@@ -85,7 +85,7 @@ def test_an_accuracy_that_is_not_reached_is_told_with_exit_code_1_and_a_complete
     environment("pytorch")
     done = harness(*train("pytorch", 1, "--epochs", "1", "--until", "top1=0.999"))
     (folder,) = (tmp_path / "runs").iterdir()
-    record = training.read(folder)
+    record = training.TrainingRecord.read(folder)
     assert done.code == 1
     assert f"pytorch: {record.problem}" in done.stderr and "not 0.999 in 1 epoch" in done.stderr
     assert (record.status, record.reached, len(record.epochs)) == ("completed", None, 1)

@@ -50,7 +50,7 @@ def save(
         run = folder / f"{number // 1000:03}" / name
         run.mkdir(parents=True)
         text = f"{before}{name}{between}{started.isoformat(timespec='milliseconds')}{after}"
-        (run / FILE_NAME).write_bytes(sealed(text.encode()) if seals else text.encode() + b"}")
+        (run / FILE_NAME).write_bytes(sealed(text.encode()) if seals else text.encode() + b"\n}")
     return folder
 
 
@@ -61,6 +61,8 @@ def _template(setup: tuple[str, int, dict[str, Any]], speed: int, steps: int, re
     record: Record = made.record(backend, nodes, images, steps=steps, **options)
     fields = record.model_dump(by_alias=True) | {"id": "«id»", "started": "«started»"}
     # The id comes first in what is written, the start near the end.
-    before, rest = json.dumps(fields).removesuffix("}").replace("\\u00ab", "«").replace("\\u00bb", "»").split("«id»")
+    before, rest = (
+        json.dumps(fields, indent=1).removesuffix("\n}").replace("\\u00ab", "«").replace("\\u00bb", "»").split("«id»")
+    )
     between, after = rest.split("«started»")
     return before, between, after

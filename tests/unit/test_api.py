@@ -39,9 +39,9 @@ def test_a_run_is_a_row_per_repeat_with_the_path_of_its_record(
     tmp_path: Path, environment: Callable[..., Path]
 ) -> None:
     environment("pytorch")
-    frame = harness.run("pytorch", nodes=[1, 2], output=tmp_path, **TINY)
-    assert list(frame["nodes"]) == [1, 1, 2, 2]
-    assert list(frame["repeat"]) == [1, 2, 1, 2]
+    frame = harness.run("pytorch", nodes=[1, 2], output=tmp_path, **TINY | {"repeats": 1})
+    assert list(frame["nodes"]) == [1, 2]
+    assert list(frame["repeat"]) == [1, 1]
     for path, rows in frame.groupby("record"):
         record = measurement.read(Path(path))
         assert record.derived
@@ -110,9 +110,11 @@ def test_a_prediction_is_a_row_per_size() -> None:
         harness.predict("horovod", nodes=8)
 
 
+@pytest.mark.slow
 def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment: Callable[..., Path]) -> None:
     environment("pytorch")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OMP_WAIT_POLICY", "PASSIVE")  # other tests run beside this one
     notebook = json.loads((ROOT / "examples" / "harness.ipynb").read_text())
     names: dict[str, object] = {}
     for cell in notebook["cells"]:

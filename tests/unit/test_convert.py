@@ -614,7 +614,10 @@ def test_the_command_says_what_is_wrong_and_exits_with_1(harness: Harness, tmp_p
     assert (done.code, done.json["problems"], done.json["listed"][0]["file"]) == (1, 2, "train/a/3.JPEG")
 
 
-def test_a_terminal_sees_how_far_it_is(source: Path, tmp_path: Path) -> None:
+def test_a_terminal_sees_how_far_it_is_when_it_takes_longer_than_half_a_second(tmp_path: Path) -> None:
+    source = tmp_path / "set"
+    files(source, {f"train/a/{number}.JPEG": PHOTOGRAPH for number in range(4000)})
+
     def seen(*options: str) -> str:
         terminal, its_end = os.openpty()
         command = [sys.executable, "-m", "harness", "data", "check", str(source), *options]
@@ -627,7 +630,7 @@ def test_a_terminal_sees_how_far_it_is(source: Path, tmp_path: Path) -> None:
         finally:
             os.close(terminal)
 
-    assert f" of {len(TRAIN) + len(VALIDATION)} images" in seen()
+    assert " of 4,000 images" in seen()
     assert " of " not in seen("--quiet")
 
 

@@ -15,6 +15,7 @@ from harness.errors import InvalidInput
 from harness.records import measurement
 from harness.records.record import AnyRecord, sealed, search
 from harness.records.training import TrainingRecord
+from harness.results import rows
 from tests import made
 from tests.conftest import Harness
 from tests.unit import many, test_training
@@ -136,18 +137,39 @@ def cpu_s(*acts: Callable[[], object]) -> list[float]:
     return best
 
 
-def test_verifying_takes_three_times_as_long_as_reading_and_ten_times_as_long_as_loading_rows_that_are_kept(
+def test_figures_are_read_many_times_faster_than_a_record_is_verified(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ratios in one run, with room for a busy machine: on an idle one they are 6 and 20."""
+    """Ratios in one run, with room for a busy machine: on an idle one they are 6, 10 and 20."""
     monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "cache"))
     folder = many.save(tmp_path / "runs", 1000)
     files = [Path(file.path) for file in search(folder, ["record.json"])][:200]
     results.load([folder])
-    verifying_s, reading_s, loading_s = cpu_s(
+    verifying_s, reading_s, figures_s, loading_s = cpu_s(
         lambda: [measurement.Record.read(file, believing_seals=False) for file in files],
         lambda: [measurement.read(file) for file in files],
+        lambda: [measurement.Record.read_figures(file) for file in files],
         lambda: results.load([folder]),
     )
-    print(f"verifying {verifying_s / reading_s:.1f} × reading, {5 * verifying_s / loading_s:.1f} × loading")
-    assert verifying_s > 3 * reading_s and 5 * verifying_s > 10 * loading_s
+    ratios = [verifying_s / other for other in (reading_s, figures_s, loading_s / 5)]
+    assert ratios[0] > 3 and ratios[1] > 6 and ratios[2] > 10, ratios
+
+
+def test_figures_are_those_of_the_record_and_need_a_seal_that_fits(tmp_path: Path) -> None:
+    record = made.record(nodes=2)
+    file = record.write(tmp_path)
+    figures = measurement.Record.read_figures(file)
+    assert (figures.derived, figures.seen, figures.repeats) == (record.derived, record.seen, [])
+    assert rows.row(figures, file) == rows.row(record, file)
+    edited(file, '"mean": 100.0', '"mean": 900.0')
+    with pytest.raises(InvalidInput, match="the derived figures do not follow from the raw times"):
+        measurement.Record.read_figures(file)
+
+
+def test_a_record_that_does_not_say_what_was_seen_gives_the_same_row(tmp_path: Path) -> None:
+    record = made.record(nodes=2)
+    assert record.derived
+    older = record.model_copy(update={"derived": record.derived.model_copy(update={"seen": None})})
+    file = older.write(tmp_path)
+    assert rows.row(measurement.Record.read_figures(file), file) == rows.row(record, file)
+    assert problem(str(file)) == ""

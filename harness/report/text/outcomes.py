@@ -51,16 +51,16 @@ def _with_interval(values: Summary) -> str:
 
 
 def _traffic(record: Record) -> list[str]:
-    def both(moved: traffic.WorkerTraffic | traffic.ServerTraffic) -> str:
-        return f"{moved.sent / 1e6:.1f} MB sent and {moved.received / 1e6:.1f} MB received per step"
+    def both(sent: float, received: float) -> str:
+        return f"{sent / 1e6:.1f} MB sent and {received / 1e6:.1f} MB received per step"
 
-    lines = []
-    if moved := traffic.of_workers(record.repeats, record.spec.steps):
-        over = f", over {', '.join(moved.interfaces)}" if moved.interfaces else ""
-        lines.append(f"  traffic    {both(moved)} and worker{over}")
+    lines, seen = [], record.seen
+    if seen.sent_bytes_per_step is not None and seen.received_bytes_per_step is not None:
+        over = f", over {', '.join(seen.interfaces)}" if seen.interfaces else ""
+        lines.append(f"  traffic    {both(seen.sent_bytes_per_step, seen.received_bytes_per_step)} and worker{over}")
     for server in traffic.of_servers(record):
-        label = "servers" if server.ps == 0 else ""
-        lines.append(f"  {label:10} ps {server.ps}: {both(server)}, planned {server.planned / 1e6:.1f} MB each way")
+        label, moved = "servers" if server.ps == 0 else "", both(server.sent, server.received)
+        lines.append(f"  {label:10} ps {server.ps}: {moved}, planned {server.planned / 1e6:.1f} MB each way")
     return lines
 
 
