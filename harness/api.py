@@ -18,14 +18,14 @@ from harness.analysis.verdict import Verdict
 from harness.core import backend as backends
 from harness.core.plan import LaunchPlan
 from harness.core.spec import RunSpec
-from harness.errors import InvalidInput, RunFailed
+from harness.errors import InvalidInput
 from harness.prediction import forecast
 from harness.prediction.basis import Start, chosen
 from harness.records.measurement import Record
 from harness.records.record import Status
 from harness.results import sources
 from harness.running.prepare import Where
-from harness.running.request import Request, carry_out
+from harness.running.request import Request, carry_out, failed
 
 
 def run(
@@ -47,7 +47,7 @@ def run(
     rows = []
     for prepared, record in zip(outcome.prepared, outcome.records, strict=True):
         if record.problem:
-            raise RunFailed(f"{backend}: {record.problem}\nno number; logs and record: {prepared.run_dir}")
+            raise failed(record, prepared.run_dir)
         assert isinstance(record, Record) and record.derived
         spec = record.spec
         for repeat, img_per_s in zip(record.repeats, record.derived.img_per_s.values, strict=True):
@@ -167,9 +167,7 @@ def _spec(backend: str, nodes: int, fields: dict[str, Any]) -> RunSpec:
     known = {*RunSpec.model_fields, *backends.option_owners()} - {"options", "training"}
     if unknown := [name for name in fields if name not in known]:
         raise InvalidInput(f"unknown field '{unknown[0]}'; `harness run --help` lists the options")
-    own, options = backends.spec_fields(fields, [backend])
-    (chosen,) = options.values()
-    return RunSpec.validated(**{**own, "backend": backend, "nodes": nodes, "options": chosen})
+    return backends.spec_for(backend, {**fields, "nodes": nodes})
 
 
 def _where(

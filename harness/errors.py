@@ -1,6 +1,11 @@
 """The two ways a command can go wrong, each with the exit code that scripts rely on."""
 
 
+def error_in_one_line(error: BaseException) -> str:
+    """What somebody else's code has raised, for people: ``ModuleNotFoundError: No module named 'x'``."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+
+
 class HarnessError(Exception):
     """Base of all errors that a user sees as one line instead of a traceback."""
 

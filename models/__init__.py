@@ -19,7 +19,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional
 
-from harness.errors import InvalidInput
+from harness.errors import InvalidInput, error_in_one_line
 
 # Imported before the function below takes the name `specification`: a submodule imported later would replace it.
 from harness.models.specification import ModelSpecification, Tensor
@@ -106,5 +106,4 @@ def _specification_module(name: str) -> Any:
     except Exception as error:  # whatever somebody else's module does when it is imported
         if package in _builtin().values():
             raise
-        reason = " ".join(str(error).split())
-        raise UnknownModel(f"model {name!r} does not load: {type(error).__name__}: {reason}") from None
+        raise UnknownModel(f"model {name!r} does not load: {error_in_one_line(error)}") from None

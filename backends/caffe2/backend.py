@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from harness.backends.caffe2 import build
-from harness.core.backend import Arrangement, Backend
+from harness.core.backend import Backend
 from harness.core.exchange import AllreduceExchange
 from harness.core.spec import Options, RunSpec
 from harness.environments import EnvironmentSpec, Variant
@@ -26,10 +26,6 @@ class Caffe2Options(Options):
     mpi_operators: Literal["auto", "caffe2", "mpi4py"] = Field(
         "auto", description="who calls MPI: Caffe2's operators, if the environment could compile them, or mpi4py"
     )
-
-
-def _arrange(spec: RunSpec) -> Arrangement:
-    return Arrangement(mpi=spec.transport == "mpi")
 
 
 def _environment(framework: str, variant: Variant) -> EnvironmentSpec:
@@ -58,7 +54,6 @@ BACKEND = Backend(
     precisions=("fp32",),
     devices=("cpu",),
     options=Caffe2Options,
-    arrange=_arrange,
     environment=_environment,
     exchange=_exchange,
 )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from harness.core.backend import Arrangement, Backend
+from harness.core.backend import Backend
 from harness.core.exchange import MIB, AllreduceExchange
 from harness.core.spec import Options, RunSpec
 from harness.environments import EnvironmentSpec, Variant
@@ -19,10 +19,6 @@ class PyTorchOptions(Options):
 
     bucket_mb: float = Field(25.0, gt=0, le=1e6, description="size of a gradient bucket, in MiB")
     compile: bool = Field(False, description="compile the model with torch.compile (needs a C++ compiler)")
-
-
-def _arrange(spec: RunSpec) -> Arrangement:
-    return Arrangement(mpi=spec.transport == "mpi")
 
 
 def _environment(framework: str, variant: Variant) -> EnvironmentSpec:
@@ -45,7 +41,6 @@ BACKEND = Backend(
     cuda_transports=("nccl", "gloo"),  # the MPI hook averages in the hosts' memory
     precisions=("fp32", "tf32", "amp"),
     options=PyTorchOptions,
-    arrange=_arrange,
     environment=_environment,
     exchange=_exchange,
 )

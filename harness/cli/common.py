@@ -1,4 +1,4 @@
-"""What several commands share: arguments, how they are understood, being interrupted, what is said of a failure."""
+"""What several commands share: arguments, how they are understood, being interrupted."""
 
 from __future__ import annotations
 
@@ -6,15 +6,11 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from harness.core.progress import ProgressLine
-from harness.errors import InvalidInput, RunFailed
-
-if TYPE_CHECKING:
-    from harness.records.record import AnyRecord
+from harness.errors import InvalidInput
 
 RESULTS = click.argument("sources", nargs=-1, required=True, metavar="RESULTS...")
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="print JSON for scripts")
@@ -30,12 +26,6 @@ def not_empty(context: click.Context, option: click.Parameter, value: str | None
 def path_option(context: click.Context, option: click.Parameter, value: str | None) -> Path | None:
     """An option's text as a path."""
     return path_of(not_empty(context, option, value))
-
-
-def failed(record: AnyRecord, folder: Path) -> RunFailed:
-    """The error for a run that does not have what was wanted; ``folder`` is its run directory."""
-    number = "" if record.status == "completed" else "no number; "
-    return RunFailed(f"{record.spec.backend}: {record.problem}\n{number}logs and record: {folder}")
 
 
 @contextmanager

@@ -128,9 +128,7 @@ def spec_of(given: Mapping[str, Any], **more: Any) -> RunSpec:
     """The spec of a run of one backend; ``more`` fields are the command's. Raises InvalidInput."""
     if given["backend"] is None:
         raise InvalidInput("--backend is required; see `harness list backends`")
-    own, options = backends.spec_fields(given, [given["backend"]])
-    (chosen,) = options.values()
-    return RunSpec.validated(**{**more, **own, "options": chosen})
+    return backends.spec_for(given["backend"], given, **more)
 
 
 def _option(name: str, info: FieldInfo, *alike: FieldInfo, metavar: str | None = None) -> click.Option:

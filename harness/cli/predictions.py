@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.cli.common import AS_JSON, RESULTS, reading
-from harness.cli.options import GroupedCommand, grouped, spec_options
+from harness.cli.options import GroupedCommand, grouped, spec_of, spec_options
 from harness.core.spec import MOST_WORKERS
 from harness.errors import InvalidInput
 
@@ -137,17 +137,11 @@ def _every(what: What, basis: Basis, sizes: list[int], as_json: bool) -> None:
 def _asked(given: dict[str, Any]) -> tuple[What, Basis]:
     """What is to be predicted, and from what. Raises InvalidInput."""
     from harness import results
-    from harness.core import backend as backends
-    from harness.core.spec import RunSpec
     from harness.prediction import basis, forecast
 
-    if given["backend"] is None:
-        raise InvalidInput("--backend is required; see `harness list backends`")
-    fields, own = backends.spec_fields(
-        {name: value for name, value in given.items() if name != "ps"}, [given["backend"]]
-    )
-    fields = {name: value for name, value in fields.items() if name in PREDICTED}
-    what = forecast.described(RunSpec.validated(**fields, options=next(iter(own.values()))))
+    # --nodes and --ps are sizes here, of which there may be several.
+    spec = spec_of({name: value for name, value in given.items() if name not in ("nodes", "ps")})
+    what = forecast.described(spec)
     sources = given["sources"]
     load = (lambda: results.load(sources, progress=reading())) if sources else None
     return what, basis.chosen(what, _start(given), given["site"], load)

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from harness.analysis.io_overhead import io_overhead
-from harness.cli.common import AS_JSON, failed, list_of, signals_interrupt
+from harness.cli.common import AS_JSON, list_of, signals_interrupt
 from harness.cli.options import (
     GroupedCommand,
     flag,
@@ -32,7 +32,7 @@ from harness.report.text import outcomes, plans
 from harness.report.text.progress import RunLine
 from harness.running import collect as collecting
 from harness.running.prepare import Place
-from harness.running.request import Outcome, Request, carry_out, compared
+from harness.running.request import Outcome, Request, carry_out, compared, failed
 from harness.running.submit import known_jobs
 
 

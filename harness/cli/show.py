@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from harness.cli.common import AS_JSON, not_empty
+from harness.core.text import plural
 from harness.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ def site_check(names: tuple[str, ...], offline: bool, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(reports, indent=1))
     if found:
-        raise InvalidInput(f"{found} problem{'s' * (found > 1)} in site profiles")
+        raise InvalidInput(f"{plural(found, 'problem')} in site profiles")
 
 
 def _tried(trial: Trial) -> dict[str, str]:

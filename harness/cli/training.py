@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from harness.cli.common import failed, share_of
+from harness.cli.common import share_of
 from harness.cli.options import (
     GroupedCommand,
     field_options,
@@ -25,6 +25,7 @@ from harness.errors import InvalidInput
 from harness.records.training import TrainingRecord
 from harness.report.text import training as text
 from harness.running.kinds import kind_of
+from harness.running.request import failed
 from harness.running.train import find_checkpoint
 
 # Fields of RunSpec that say nothing about a training.

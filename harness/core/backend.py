@@ -1,8 +1,8 @@
 """What a backend tells the controller about itself, and how backends are found.
 
-A backend is a folder with a ``backend.py`` that defines ``BACKEND`` (this module's ``Backend``) and a ``trainer.py`` that
-runs beside the framework. Folders under ``harness/backends`` are found by themselves; other packages announce theirs
-through the entry point group ``harness.backends``.
+A backend is a folder with a ``backend.py`` that defines ``BACKEND`` (this module's ``Backend``), and a trainer that runs
+beside the framework (see ``Backend.trainer``). Folders under ``backends`` are found by themselves; other packages announce
+theirs through the entry point group ``harness.backends``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from harness.core.parts import part
 from harness.core.spec import Options, RunSpec
 from harness.core.validation import option_name
 from harness.environments import EnvironmentSpec, Variant
-from harness.errors import InvalidInput
+from harness.errors import InvalidInput, error_in_one_line
 
 Role = Literal["worker", "ps"]
 
@@ -65,7 +65,8 @@ class Backend:
     differ from those between CPUs. ``environment`` gives what a framework needs on a kind of device. ``family`` says on
     which side of a comparison the backend stands. ``exchange`` says what a step moves, for the scaling model; without it
     nothing is predicted. ``devices`` are those that it trains on. ``seats`` depends on what was asked for alone (nodes,
-    devices per node, options), ``arrange`` on the completed spec.
+    devices per node, options), ``arrange`` on the completed spec: by default workers over the transport "mpi" are an MPI
+    world.
     """
 
     name: str
@@ -77,7 +78,7 @@ class Backend:
     precisions: tuple[str, ...]
     environment: Callable[[str, Variant], EnvironmentSpec]
     seats: Callable[[RunSpec], tuple[Seat, ...]] = lambda spec: one_process_per_device(spec)
-    arrange: Callable[[RunSpec], Arrangement] = lambda spec: Arrangement()
+    arrange: Callable[[RunSpec], Arrangement] = lambda spec: Arrangement(mpi=spec.transport == "mpi")
     devices: tuple[Variant, ...] = ("cpu", "cuda")
     cuda_transports: tuple[str, ...] = ()
     options: type[Options] = Options
@@ -150,10 +151,9 @@ def _load(name: str) -> Backend:
     try:
         announced = _announced()[name].load()
     except Exception as error:  # whatever somebody else's module does when it is imported
-        reason = " ".join(str(error).split())
-        raise InvalidInput(f"backend '{name}' does not load: {type(error).__name__}: {reason}") from None
+        raise InvalidInput(f"backend '{name}' does not load: {error_in_one_line(error)}") from None
     if not isinstance(announced, Backend):
-        raise InvalidInput(f"backend '{name}' is announced as {announced!r}, which is no harness.backend.Backend")
+        raise InvalidInput(f"backend '{name}' is announced as {announced!r}, which is no harness.core.backend.Backend")
     return announced
 
 
@@ -175,6 +175,16 @@ def spec_fields(given: Mapping[str, Any], names: Iterable[str]) -> tuple[dict[st
         for owner in having:
             options[owner][name] = value
     return {name: value for name, value in given.items() if name in RunSpec.model_fields and value is not None}, options
+
+
+def spec_for(name: str, given: Mapping[str, Any], **more: Any) -> RunSpec:
+    """The spec of a run of the backend ``name``, of what somebody wants; ``more`` are fields that this may replace.
+
+    Raises InvalidInput.
+    """
+    fields, options = spec_fields(given, [name])
+    (own,) = options.values()
+    return RunSpec.validated(**{**more, **fields, "backend": name, "options": own})
 
 
 @cache

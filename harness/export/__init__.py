@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from harness import results
-from harness.errors import InvalidInput
+from harness.errors import InvalidInput, error_in_one_line
 
 if TYPE_CHECKING:
     import pandas
@@ -73,8 +73,7 @@ def exporter(name: str) -> Callable[[Export, IO[bytes]], None]:
     try:
         write: Callable[[Export, IO[bytes]], None] = _announced()[name].load()
     except Exception as error:  # whatever somebody else's module does when it is imported
-        reason = " ".join(str(error).split())
-        raise InvalidInput(f"--format {name}: does not load: {type(error).__name__}: {reason}") from None
+        raise InvalidInput(f"--format {name}: does not load: {error_in_one_line(error)}") from None
     return write
 
 

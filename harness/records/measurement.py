@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, field_validator
 
 from harness.core import statistics
 from harness.core.spec import RunSpec
 from harness.records.checks import Check, Frozen, Rank, judge
-from harness.records.record import SEALED, AnyRecord, judged_again, unsealed
+from harness.records.record import AnyRecord, content_of, judged_again, unsealed
 
 FILE_NAME = "record.json"
 _REPEATS = b',\n "repeats": '
@@ -80,12 +79,12 @@ class Record(AnyRecord):
     @classmethod
     def read_figures(cls, file: Path) -> Self:
         """As ``read``, but without the repeats where a seal that fits vouches for the figures. Raises InvalidInput."""
-        with suppress(OSError, ValidationError):
-            content = unsealed(file.read_bytes())
-            head, found, _ = (content or b"").partition(_REPEATS)
-            if found and b'\n  "seen": {' in head:
-                return cls.model_validate_json(head + _REPEATS + b"[]\n}", context=SEALED)
-        return cls.read(file)
+        data = content_of(file)
+        content = unsealed(data)
+        head, found, _ = (content or b"").partition(_REPEATS)
+        if found and b'\n  "seen": {' in head:
+            content = head + _REPEATS + b"[]"
+        return cls._read(file, data, content)
 
     @property
     def seen(self) -> Seen:

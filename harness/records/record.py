@@ -75,11 +75,12 @@ class AnyRecord(Frozen):
         It is verified if there is no seal that fits. Without ``believing_seals`` it is in any case, and a seal has to fit.
         """
         file = path / cls.file_name if path.is_dir() else path
-        try:
-            data = file.read_bytes()
-        except OSError as error:
-            raise InvalidInput(f"{file}: {error.strerror}") from None
-        content = unsealed(data)
+        data = content_of(file)
+        return cls._read(file, data, unsealed(data), believing_seals)
+
+    @classmethod
+    def _read(cls, file: Path, data: bytes, content: bytes | None, believing_seals: bool = True) -> Self:
+        """The record in ``file``, which holds ``data``: ``content`` and a seal that fits, if there is one."""
         try:
             if believing_seals and content is not None:
                 return cls.model_validate_json(content + b"\n}", context=SEALED)
@@ -123,6 +124,14 @@ class AnyRecord(Frozen):
 def sealed(content: bytes) -> bytes:
     """A record's JSON, given without its last brace, with the seal as its last field."""
     return content + _SEAL % hashlib.sha256(content).hexdigest().encode()
+
+
+def content_of(file: Path) -> bytes:
+    """All of a file. Raises InvalidInput with one line."""
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise InvalidInput(f"{file}: {error.strerror}") from None
 
 
 def unsealed(data: bytes) -> bytes | None:

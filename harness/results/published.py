@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from harness.core.parts import part
 from harness.core.validation import mistake
 from harness.errors import InvalidInput
 from harness.results import columns
@@ -21,7 +22,7 @@ from harness.results import columns
 if TYPE_CHECKING:
     import pandas
 
-FOLDER = Path(__file__).parents[1] / "reference"
+FOLDER = part("reference")
 
 Blank = BeforeValidator(lambda value: None if value == "" else value)
 Count = Annotated[Annotated[int, Field(ge=1)] | None, Blank]

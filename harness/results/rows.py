@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.core.spec import SYNTHETIC, RunSpec
-from harness.records.measurement import Record
+from harness.records.measurement import Record, Seen
 
 _AS_IN_SPEC = (
     *("backend", "framework", "transport", "model", "nodes", "devices_per_node", "workers", "batch_size"),
@@ -25,7 +25,7 @@ _sorted_json = json.JSONEncoder(sort_keys=True).encode  # json.dumps would make 
 
 def row(record: Record, source: Path | str) -> dict[str, Any]:
     """A record as a row, without what depends on the backends that are installed (see ``columns.as_backends_say``)."""
-    spec = record.spec
+    spec, seen = record.spec, record.seen
     common = {name: getattr(spec, name) for name in _AS_IN_SPEC} | {
         "origin": "measured",
         "source": str(source),
@@ -41,11 +41,11 @@ def row(record: Record, source: Path | str) -> dict[str, Any]:
         "spec": _sorted_json(spec.model_dump(exclude=_IRRELEVANT)),  # equal texts for equal measurements
         "started": record.started,
         "ended": record.ended,
-        "environment": _sorted_json(_environment(record)),
+        "environment": _sorted_json(_environment(record, seen)),
     }
     if record.derived is None:
         return common
-    throughput, steps, seen = record.derived.img_per_s, record.derived.step_times, record.seen
+    throughput, steps = record.derived.img_per_s, record.derived.step_times
     return common | {
         "img_per_s": throughput.mean,
         "stdev": throughput.stdev,
@@ -88,12 +88,11 @@ def _software(record: Record) -> str:
     return f"{text}, {backend.capitalize()} {packages[backend]}" if backend in packages else text
 
 
-def _environment(record: Record) -> dict[str, str]:
+def _environment(record: Record, seen: Seen) -> dict[str, str]:
     """What may explain a difference between two runs, flat: ``package torch``, ``machine kernel``, ``variable OMP_…``."""
     machine = {key: value for key, value in record.machine.items() if key not in ("host", "gpus")}
     for gpu in (record.machine.get("gpus") or [])[:1]:
         machine |= {f"gpu {key}": value for key, value in gpu.items()}
-    seen = record.seen
     facts = {
         "site": record.site,
         "nodes": ", ".join(seen.hosts),

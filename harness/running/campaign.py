@@ -124,7 +124,7 @@ class Campaign:
 
     def status(self) -> list[PointStatus]:
         """How far every point is, with one question to Slurm for all. Raises SlurmSilent when it does not answer."""
-        noted, of_file = self.notes.by_id, [point.id for point in self.points]
+        noted, of_file = self.notes.by_id, {point.id for point in self.points}
         entries = [noted.get(point.id) or Entry(id=point.id, spec=point.spec.model_dump()) for point in self.points]
         entries += [entry for entry in self.notes.points if entry.id not in of_file]
         folders = {entry.id: path for entry in entries if (path := self._current(entry))}
@@ -242,9 +242,10 @@ class Campaign:
 
     def _note(self, work: Sequence[Work]) -> None:
         """Write down, before anything is begun, which run directories are going to measure which points."""
+        noted = self.notes.by_id
         for point in work:
             entry = point.entry
-            if entry.id not in self.notes.by_id:
+            if entry.id not in noted:
                 self.notes.points.append(entry)
             entry.refused = ""
             entry.runs = [name for name in entry.runs if (self.folder / name).is_dir()]

@@ -190,11 +190,6 @@ class Prepared:
     python: str
     site: Site | None = None
 
-    @property
-    def queued(self) -> bool:
-        """It is a job of a batch system, carried out elsewhere and later."""
-        return self.site is not None and self.site.queued
-
     def check_environment(self) -> None:
         """Raise InvalidInput unless its environment is there, and complete if harness has built it."""
         wanted = _wanted(self.spec, self.backend)

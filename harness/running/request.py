@@ -18,7 +18,7 @@ from typing import Any
 
 from harness.core.contenders import Contender
 from harness.core.spec import RunSpec
-from harness.errors import Interrupted
+from harness.errors import Interrupted, RunFailed
 from harness.records.record import AnyRecord
 from harness.running import collect, submit
 from harness.running.prepare import Place, Prepared
@@ -68,6 +68,12 @@ def carry_out(request: Request, listener: Listener | None = None) -> Outcome:
     jobs = submit.send(runs, place.options, request.submit)
     records = collect.wait(runs, listener) if request.wait and request.submit else []
     return Outcome(prepared, records, jobs=jobs)
+
+
+def failed(record: AnyRecord, folder: Path) -> RunFailed:
+    """The error for a run that does not have what was wanted; ``folder`` is its run directory."""
+    number = "" if record.status == "completed" else "no number; "
+    return RunFailed(f"{record.spec.backend}: {record.problem}\n{number}logs and record: {folder}")
 
 
 def execute_here(runs: Sequence[Run], listener: Listener, advice: str = "") -> list[AnyRecord]:

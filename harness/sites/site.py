@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.core.parts import part
 from harness.core.text import did_you_mean
 from harness.errors import InvalidInput
 from harness.sites.file import (
@@ -33,7 +34,7 @@ from harness.sites.file import (
     there_are,
 )
 
-BUILT_IN = Path(__file__).parents[1] / "jobs" / "sites"
+BUILT_IN = part("jobs") / "sites"
 SUFFIXES = (".toml", ".json")
 
 

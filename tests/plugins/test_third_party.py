@@ -46,6 +46,15 @@ def having(*folders: Path) -> dict[str, str]:
     return {"PYTHONPATH": os.pathsep.join([*map(str, folders), *([before] if before else [])])}
 
 
+def announcing(folder: Path, group: str, point: str) -> Path:
+    """The folder of an installed package that announces something that is not there."""
+    facts = folder / "site" / "broken-1.dist-info"
+    facts.mkdir(parents=True)
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1\n")
+    (facts / "entry_points.txt").write_text(f"[{group}]\n{point}\n")
+    return folder / "site"
+
+
 def test_an_installed_backend_is_listed_and_shows_its_options(harness: Harness, installed: dict[str, str]) -> None:
     assert "\ntiny: an example" in harness("list", "backends", **installed).stdout
     assert "\ntiny: " not in harness("list", "backends").stdout
@@ -98,10 +107,7 @@ def test_its_words_about_a_wrong_request_are_one_line(harness: Harness, installe
 
 
 def test_a_backend_that_does_not_load_is_named_and_leaves_the_others_alone(harness: Harness, tmp_path: Path) -> None:
-    site = tmp_path / "site"
-    (site / "broken-1.dist-info").mkdir(parents=True)
-    (site / "broken-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1\n")
-    (site / "broken-1.dist-info" / "entry_points.txt").write_text("[harness.backends]\nbroken = broken:BACKEND\n")
+    site = announcing(tmp_path, "harness.backends", "broken = broken:BACKEND")
     (site / "broken.py").write_text("import a_module_that_is_not_there\n")
     listed = harness("list", "backends", **having(site))
     assert (listed.code, listed.stderr) == (0, "")
@@ -186,10 +192,7 @@ def test_the_definition_of_an_installed_model_agrees_with_what_other_frameworks_
 
 
 def test_a_model_that_does_not_load_is_named(harness: Harness, tmp_path: Path) -> None:
-    site = tmp_path / "site"
-    (site / "broken-1.dist-info").mkdir(parents=True)
-    (site / "broken-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1\n")
-    (site / "broken-1.dist-info" / "entry_points.txt").write_text("[harness.models]\nbroken = broken\n")
+    site = announcing(tmp_path, "harness.models", "broken = broken")
     refused = harness("run", "--backend", "pytorch", "--model", "broken", "--dry-run", **having(site))
     assert (refused.code, refused.stdout, refused.stderr.count("\n")) == (2, "", 1)
     assert "model 'broken' does not load: ModuleNotFoundError: No module named 'broken'" in refused.stderr
@@ -218,10 +221,8 @@ def test_an_installed_exporter_is_a_format_and_its_name_a_suffix(
 
 def test_an_exporter_that_does_not_load_is_named_and_leaves_the_others_alone(harness: Harness, tmp_path: Path) -> None:
     made.save(tmp_path / "runs", [made.record()])
-    (tmp_path / "site" / "broken-1.dist-info").mkdir(parents=True)
-    points = tmp_path / "site" / "broken-1.dist-info" / "entry_points.txt"
-    points.write_text("[harness.exporters]\nbroken = a_module_that_is_not_there:write\n")
-    refused = harness("export", "runs", "--format", "broken", **having(tmp_path / "site"))
+    site = announcing(tmp_path, "harness.exporters", "broken = a_module_that_is_not_there:write")
+    refused = harness("export", "runs", "--format", "broken", **having(site))
     assert (refused.code, refused.stdout, refused.stderr.count("\n")) == (2, "", 1)
     assert "--format broken: does not load: ModuleNotFoundError: No module named 'a_module" in refused.stderr
-    assert harness("export", "runs", "--format", "csv", **having(tmp_path / "site")).succeeded().stdout
+    assert harness("export", "runs", "--format", "csv", **having(site)).succeeded().stdout

@@ -100,6 +100,6 @@ def test_a_backend_that_does_not_load_is_listed_with_the_reason_and_harms_no_oth
     )
     found = {one.backend: one for one in readiness.survey()}
     assert found["broken"].lacks == ("backend 'broken' does not load: ImportError: No module named 'gone'",)
-    assert "is announced as 1, which is no harness.backend.Backend" in found["number"].lacks[0]
+    assert "is announced as 1, which is no harness.core.backend.Backend" in found["number"].lacks[0]
     assert dataclasses.asdict(found["pytorch"])["framework"] == "torch"
     assert "broken" not in [one.name for one in backends.working()]

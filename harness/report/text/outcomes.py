@@ -24,7 +24,6 @@ def summary(record: Record, path: str) -> str:
         return f"{record.status}: {record.reason}\nrecord: {path}"
     throughput, steps = record.derived.img_per_s, record.derived.step_times
     checks = record.repeats[0].checks
-    transports = sorted({rank.evidence["transport"] for repeat in record.repeats for rank in repeat.ranks})
     slower = 100 * (steps.slowest_over_median - 1)
     return "\n".join(
         [
@@ -32,7 +31,7 @@ def summary(record: Record, path: str) -> str:
             f"  img/s      {_with_interval(throughput)}",
             f"  step time  p50 {steps.p50_s * 1e3:.1f} ms, p99 {steps.p99_s * 1e3:.1f} ms, "
             f"jitter {steps.jitter_s * 1e3:.1f} ms; slowest rank {steps.slowest_rank} ({slower:+.1f} % of the median rank)",
-            f"  gradients  {'; '.join(transports)}",
+            f"  gradients  {'; '.join(sorted(record.seen.transports))}",
             *_traffic(record),
             *_input(record),
             f"  checks     {len(checks)} passed in each of {len(record.repeats)} repeats: "
