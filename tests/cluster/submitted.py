@@ -91,13 +91,26 @@ class Waiting:
         return str(json.loads((self.folder / "submission.json").read_text())["jobs"][0][0])
 
     def reaches(self, process: str, phase: str, repeat: int = 1) -> None:
-        """Wait until a process has reported a phase."""
+        """Wait until a process has reported a phase; a run that ends before it does, or keeps still, says why."""
 
         def reached() -> bool:
             files = self.user.output.glob(f"*/repeat-{repeat}/events/{process}.jsonl")
-            return any(f'"event": "{phase}"' in file.read_text() for file in files)
+            if any(f'"event": "{phase}"' in file.read_text() for file in files):
+                return True
+            assert self.process.poll() is None, f"ended before {process} reached {phase}: {self.process.communicate()}"
+            return False
 
-        wait_for(reached, f"{process} reaches {phase}")
+        try:
+            wait_for(reached, f"{process} reaches {phase}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self._state()}") from None
+
+    def _state(self) -> str:
+        """What Slurm, the processes and the logs say: the only witnesses once the cluster is gone."""
+        logs = [path for path in sorted(self.user.output.rglob("*")) if path.suffix in (".log", ".out", ".jsonl", ".json")]
+        tails = [f"{path}: {path.read_text(errors='replace')[-600:]}" for path in logs]
+        cluster = self.user.cluster
+        return "\n".join([cluster.queue(), str(cluster.states()), str(cluster.processes()), *tails])
 
     def pid(self, process: str, repeat: int = 1) -> str:
         """The process's number within its node."""
