@@ -107,7 +107,9 @@ class Waiting:
 
     def _state(self) -> str:
         """What Slurm, the processes and the logs say: the only witnesses once the cluster is gone."""
-        logs = [path for path in sorted(self.user.output.rglob("*")) if path.suffix in (".log", ".out", ".jsonl", ".json")]
+        logs = [
+            path for path in sorted(self.user.output.rglob("*")) if path.suffix in (".log", ".out", ".jsonl", ".json")
+        ]
         tails = [f"{path}: {path.read_text(errors='replace')[-600:]}" for path in logs]
         cluster = self.user.cluster
         return "\n".join([cluster.queue(), str(cluster.states()), str(cluster.processes()), *tails])
