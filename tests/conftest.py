@@ -21,6 +21,7 @@ import pytest
 from harness import cli, environments
 from harness.core.backend import backend
 from harness.datasets import make
+from harness.environments.building import build
 
 ROOT = Path(__file__).parent.parent
 # Until something must have happened that a test waits for. A machine that builds somebody else's project at the same time
@@ -163,7 +164,7 @@ def environment() -> Callable[..., Path]:
 
     def python(name: str, framework: str | None = None) -> Path:
         wanted = backend(name).environments("cpu", framework)[0]
-        environments.build(wanted, lambda line: print(line, file=sys.stderr))
+        build(wanted, lambda line: print(line, file=sys.stderr))
         return environments.python(wanted)
 
     return python

@@ -35,14 +35,15 @@ FRAMEWORK = click.option("--framework", metavar="NAME", help="for one of the bac
 )
 def env_build(backends: tuple[str, ...], variant: Variant, framework: str | None, where: Path | None) -> None:
     """Build the environments of each BACKEND, one for each of its frameworks, unless they are there already."""
-    from harness import environments
     from harness.core.backend import backend
+    from harness.environments.building import build
+    from harness.environments.pythons import given_python
 
     wanted = [environment for name in backends for environment in backend(name).environments(variant, framework)]
-    base = None if where is None else environments.given_python(where, wanted)
+    base = None if where is None else given_python(where, wanted)
     for environment in wanted:
         label = f"{environment.backend}{f' ({environment.framework})' if environment.framework else ''}"
-        folder = environments.build(
+        folder = build(
             environment,
             lambda line, label=label: click.echo(f"{label}: {line}", err=True),  # type: ignore[misc]
             base,
@@ -57,13 +58,14 @@ def env_build(backends: tuple[str, ...], variant: Variant, framework: str | None
 @FRAMEWORK
 def env_check(name: str, where: Path | None, variant: Variant, framework: str | None) -> None:
     """Import what BACKEND needs in its environment, and compare its packages with the pinned ones."""
-    from harness import environments
     from harness.core.backend import backend
+    from harness.environments.checking import check
+    from harness.environments.pythons import at
 
     # Of several frameworks a provided environment is for one: the first, unless it is named.
     every = backend(name).environments(variant, framework)
     for wanted in every if where is None else every[:1]:
-        report = environments.check(wanted, None if where is None else environments.at(where, wanted))
+        report = check(wanted, None if where is None else at(where, wanted))
         click.echo(f"{report.python}  Python {report.python_version}  checked in {report.seconds:.1f} s")
         for module, version in report.imported.items():
             click.echo(f"  {module} {version}")

@@ -5,55 +5,155 @@ changed pin gives a new environment, equal pins share one. It is ready only once
 written last: what a killed pip leaves behind is never mistaken for it.
 """
 
-from harness.environments.building import build
-from harness.environments.checking import CheckReport, check
-from harness.environments.pythons import BasePython, at, find_python, given_python
-from harness.environments.spec import (
-    BuildFailed,
-    EnvironmentMissing,
-    EnvironmentProblem,
-    EnvironmentSpec,
-    RunCommand,
-    Variant,
-)
-from harness.environments.store import (
-    build_command,
-    cache_folder,
-    lacking,
-    lacking_tools,
-    path,
-    pins,
-    python,
-    require,
-    status,
-)
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import os
+import platform
+import re
+import shutil
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+from harness.errors import InvalidInput
+
+RECIPE = 1  # raise it when the same pins are built differently, so that old environments are not reused
+PIN = re.compile(r"(?P<name>[\w.-]+)(\[[\w,-]+\])?==(?P<version>[\w.+!]+)")
+
+Variant = Literal["cpu", "cuda"]
+
+
+class RunCommand(Protocol):
+    """Runs a command of a build, with ``env`` added to the environment variables.
+
+    Its output goes to the log, its failure raises ``RunFailed``, and Ctrl-C ends all its processes.
+    """
+
+    def __call__(self, *argv: str | Path, env: Mapping[str, str] | None = None) -> None: ...
+
 
 # The text of a backend's build.py is part of its environments' keys. Those files keep this name: with another one,
 # everybody would have to compile Horovod again.
 Run = RunCommand
 
-__all__ = [
-    "BasePython",
-    "BuildFailed",
-    "CheckReport",
-    "EnvironmentMissing",
-    "EnvironmentProblem",
-    "EnvironmentSpec",
-    "Run",
-    "RunCommand",
-    "Variant",
-    "at",
-    "build",
-    "build_command",
-    "cache_folder",
-    "check",
-    "find_python",
-    "given_python",
-    "lacking",
-    "lacking_tools",
-    "path",
-    "pins",
-    "python",
-    "require",
-    "status",
-]
+
+@dataclass(frozen=True)
+class EnvironmentSpec:
+    """What a backend needs beside it.
+
+    ``requirements`` pins every package, also the indirect ones. ``imports`` must import; the first one names the
+    environment. ``python`` is a minor version such as "3.9", by default the controller's Python. ``post_build`` gets the
+    environment's folder and compiles what pip alone cannot; it may return a remark for people. The source of its module
+    is part of the environment's key, and so is the text of ``sources``, the files that it compiles. ``tools`` are the
+    programs that this takes and that no wheel brings, such as "g++". ``framework`` is named where a backend has an
+    environment for each of several.
+    """
+
+    backend: str
+    variant: Variant
+    requirements: Path
+    imports: tuple[str, ...]
+    python: str | None = None
+    post_build: Callable[[Path, RunCommand], str | None] | None = None
+    tools: tuple[str, ...] = ()
+    framework: str | None = None
+    sources: tuple[Path, ...] = ()
+
+
+class EnvironmentProblem(InvalidInput):
+    """An environment cannot be located, built or used; the message is one line that says what to do."""
+
+
+def cache_folder() -> Path:
+    """What can be made again: ``$HARNESS_CACHE``, else ``$XDG_CACHE_HOME/harness``, else ``~/.cache/harness``."""
+    if chosen := os.environ.get("HARNESS_CACHE"):
+        return Path(chosen).expanduser().absolute()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "harness"
+
+
+def path(spec: EnvironmentSpec) -> Path:
+    """The folder where the environment is or will be. Raises EnvironmentProblem if a file that decides it is unreadable."""
+    return cache_folder() / "environments" / f"{spec.imports[0].replace('.', '-')}-{spec.variant}-{key(spec)[:12]}"
+
+
+def python(spec: EnvironmentSpec) -> Path:
+    """The environment's Python, which exists once it is built."""
+    return path(spec) / "bin" / "python"
+
+
+def status(spec: EnvironmentSpec) -> Literal["ready", "missing", "partial", "broken"]:
+    """Whether the environment can be used, from its files alone (milliseconds; ``check`` imports).
+
+    "partial" is being built or was left by a build that died; "broken" was complete, but its Python is gone, for instance
+    because the one it was made from was removed.
+    """
+    try:
+        folder = path(spec)
+    except EnvironmentProblem:
+        return "missing"
+    if not (folder / "complete.json").is_file():
+        return "partial" if folder.is_dir() else "missing"
+    return "ready" if os.access(folder / "bin" / "python", os.X_OK) else "broken"
+
+
+def require(spec: EnvironmentSpec) -> Path:
+    """The Python of a ready environment. Raises EnvironmentProblem, which names the command that builds it."""
+    state = status(spec)
+    if state == "ready":
+        return python(spec)
+    what = {"missing": "is not built", "partial": "is half built", "broken": "no longer works"}[state]
+    whose = f"{spec.backend} with {spec.framework}" if spec.framework else spec.backend
+    raise EnvironmentProblem(f"the environment of {whose} {what}: run `{build_command(spec)}`")
+
+
+def build_command(spec: EnvironmentSpec) -> str:
+    """What a person types to build the environment."""
+    options = f" --framework {spec.framework}" if spec.framework else ""
+    options += "" if spec.variant == "cpu" else f" --variant {spec.variant}"
+    return f"harness env build {spec.backend}{options}"
+
+
+def lacking_tools(spec: EnvironmentSpec) -> list[str]:
+    """The programs that building the environment takes and that are not on PATH."""
+    return [tool for tool in spec.tools if not shutil.which(tool)]
+
+
+def key(spec: EnvironmentSpec) -> str:
+    """A hash of everything that decides what is in the environment.
+
+    Of a wanted Python the minor version decides, as wheels do: to look for an environment does not take that Python.
+    """
+    hook = spec.post_build and [spec.post_build.__name__, inspect.getsource(sys.modules[spec.post_build.__module__])]
+    version = spec.python or platform.python_version()
+    content = [RECIPE, sys.platform, platform.machine(), version, _lines(spec.requirements)]
+    content += [[], hook]  # the empty list keeps the keys of environments that are built already
+    if spec.sources:  # only then, so that environments without any keep the key that they were built with
+        content.append([[source.name, _text(source)] for source in spec.sources])
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+
+def pins(requirements: Path) -> dict[str, str]:
+    """The pinned version of every package, by normalised name. Raises EnvironmentProblem for a line without ``==``."""
+    versions = {}
+    for line in _lines(requirements):
+        if not (pin := PIN.fullmatch(line)):
+            raise EnvironmentProblem(f"{requirements}: not pinned as name==version: {line}")
+        versions[re.sub(r"[-_.]+", "-", pin["name"]).lower()] = pin["version"]
+    return versions
+
+
+def _lines(requirements: Path) -> list[str]:
+    lines = _text(requirements).splitlines()
+    return [stripped for line in lines if (stripped := re.sub(r"(^|\s)#.*", "", line).strip())]
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise EnvironmentProblem(f"cannot read {file}: {error.strerror}") from error

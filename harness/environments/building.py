@@ -15,13 +15,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TextIO
+from typing import IO
 
+from harness.environments import EnvironmentProblem, EnvironmentSpec, key, lacking_tools, path, pins, status
 from harness.environments.checking import ending, probe
 from harness.environments.pip_output import describe, last_words, reason
 from harness.environments.pythons import BasePython, find_python, isolated
-from harness.environments.spec import BuildFailed, EnvironmentProblem, EnvironmentSpec
-from harness.environments.store import key, lacking_tools, marker, path, pins, status
+from harness.errors import RunFailed
 from harness.files import write_atomically
 
 Progress = Callable[[str], None]
@@ -34,7 +34,7 @@ def build(spec: EnvironmentSpec, progress: Progress, base: BasePython | None = N
 
     If ``spec`` names a Python, ``base`` is the one to make it from, by default what ``find_python`` finds. Of several
     builders of one environment one builds and the others wait. pip's output is kept in ``<folder>.log``.
-    Raises BuildFailed (a line: what failed, why, the log; below it the compiler's words if it was compiling) or
+    Raises RunFailed (a line: what failed, why, the log; below it the compiler's words if it was compiling) or
     EnvironmentProblem; then only the log is left behind.
     """
     folder = path(spec)
@@ -60,13 +60,13 @@ def build(spec: EnvironmentSpec, progress: Progress, base: BasePython | None = N
                 return folder
             _remove(folder)
             try:
-                with _log(folder).open("w", encoding="utf-8") as log:
+                with folder.with_name(f"{folder.name}.log").open("w", encoding="utf-8") as log:
                     _fill(folder, spec, base, progress, log, descriptor)
             except BaseException:
                 _remove(folder)
                 raise
     except OSError as error:
-        raise BuildFailed(
+        raise RunFailed(
             f"{folder.name}: {error.strerror}: {error.filename or folder} (set HARNESS_CACHE to move it)"
         ) from error
     return folder
@@ -88,29 +88,25 @@ def lock(folder: Path, progress: Progress) -> Iterator[int]:
         yield file.fileno()
 
 
-def _log(folder: Path) -> Path:
-    return folder.with_name(f"{folder.name}.log")
-
-
 def _remove(folder: Path) -> None:
-    marker(folder).unlink(missing_ok=True)  # first: removing takes seconds, and may be killed as well
+    (folder / "complete.json").unlink(missing_ok=True)  # first: removing takes seconds, and may be killed as well
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def _fill(
-    folder: Path, spec: EnvironmentSpec, base: BasePython, progress: Progress, log: TextIO, descriptor: int
+    folder: Path, spec: EnvironmentSpec, base: BasePython, progress: Progress, log: IO[str], descriptor: int
 ) -> None:
     """Make the virtual environment in its final place (it cannot be moved later) and mark it complete."""
     began = time.monotonic()
     content = key(spec)  # now: the hook's source may be edited while the compiler runs
-    environ = isolated(os.environ) | {"PYTHONUNBUFFERED": "1", "PIP_USER": "0"}
+    environ = isolated() | {"PYTHONUNBUFFERED": "1", "PIP_USER": "0"}
     inside = folder / "bin" / "python"
 
     def run(*argv: str | Path, env: Mapping[str, str] | None = None) -> None:
         tail = _stream(argv, environ | dict(env or {}), log, descriptor, progress)
         if tail is not None:
-            what = f"{folder.name} (Python {base.version}): {reason(tail, base.version)} (log: {_log(folder)})"
-            raise BuildFailed("\n    ".join([what, *last_words(tail)]))
+            what = f"{folder.name} (Python {base.version}): {reason(tail, base.version)} (log: {log.name})"
+            raise RunFailed("\n    ".join([what, *last_words(tail)]))
 
     progress(f"creating {folder.name} with Python {base.version}")
     run(base.python, "-m", "venv", folder)
@@ -124,7 +120,7 @@ def _fill(
 
     facts, death = probe(inside, (), environ)
     if "installed" not in facts:
-        raise BuildFailed(f"{folder.name}: its Python does not run: {death} (log: {_log(folder)})")
+        raise RunFailed(f"{folder.name}: its Python does not run: {death} (log: {log.name})")
     seconds = round(time.monotonic() - began, 1)
     complete = {
         "key": content,
@@ -133,12 +129,12 @@ def _fill(
         "python": facts["python"],
         "versions": dict(sorted(facts["installed"].items())),
     }
-    write_atomically(marker(folder), json.dumps(complete, indent=1) + "\n")
+    write_atomically(folder / "complete.json", json.dumps(complete, indent=1) + "\n")
     progress(f"ready in {seconds:.0f} s")
 
 
 def _stream(
-    argv: Sequence[str | Path], environ: Mapping[str, str], log: TextIO, descriptor: int, progress: Progress
+    argv: Sequence[str | Path], environ: Mapping[str, str], log: IO[str], descriptor: int, progress: Progress
 ) -> list[str] | None:
     """Run a command with its output to the log; return the output if it failed. The command never outlives the call."""
     words = [str(word) for word in argv]

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.environments import EnvironmentSpec, pins, require
 from harness.environments.pythons import isolated
-from harness.environments.spec import EnvironmentSpec
-from harness.environments.store import pins, require
 
 CHECK_TIMEOUT_S = 600  # a cold import of TensorFlow from a busy parallel file system takes minutes
 
@@ -34,15 +33,13 @@ class CheckReport:
 def check(spec: EnvironmentSpec, provided: Path | None = None) -> CheckReport:
     """Import the modules and compare the packages with the pins, in the built environment or a Python from ``at``.
 
-    Raises EnvironmentMissing if there is neither. A failed import is reported, not raised.
+    Raises EnvironmentProblem if there is neither. A failed import is reported, not raised.
     """
     interpreter = provided or require(spec)
     began = time.monotonic()
     # What a site provides may be found through its modules' PYTHONPATH; what was built here must stand alone.
-    facts, death = probe(interpreter, spec.imports, dict(os.environ) if provided else isolated(os.environ))
-    installed: dict[str, str] = facts.get("installed", {})
-    imported: dict[str, str] = facts.get("imported", {})
-    failed: dict[str, str] = facts.get("failed", {})
+    facts, death = probe(interpreter, spec.imports, os.environ if provided else isolated())
+    installed, imported, failed = (facts.get(kind, {}) for kind in ("installed", "imported", "failed"))
     return CheckReport(
         python=interpreter,
         python_version=facts.get("python", ""),
@@ -87,18 +84,16 @@ def probe(interpreter: Path, modules: Sequence[str], environ: Mapping[str, str])
         answer = subprocess.run(
             argv, env=environ, cwd="/", capture_output=True, text=True, errors="replace", timeout=CHECK_TIMEOUT_S
         )
-        output, death = answer.stdout, ending(answer.returncode)
-    except subprocess.TimeoutExpired as expired:
-        output = expired.stdout.decode(errors="replace") if isinstance(expired.stdout, bytes) else expired.stdout or ""
-        death = f"no answer within {CHECK_TIMEOUT_S} s"
+    except subprocess.TimeoutExpired:
+        return {}, f"no answer within {CHECK_TIMEOUT_S} s"
     except OSError as error:
         return {}, f"Python does not start: {error.strerror}"
     facts: dict[str, Any] = {}
-    for line in output.splitlines():
+    for line in answer.stdout.splitlines():
         if line.startswith(_PROBE_MARK):
             kind, value = json.loads(line.removeprefix(_PROBE_MARK))
             facts[kind] = facts[kind] | value if kind in facts else value
-    return facts, death
+    return facts, ending(answer.returncode)
 
 
 def ending(code: int) -> str:

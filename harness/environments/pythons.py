@@ -7,11 +7,11 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.environments.spec import EnvironmentProblem, EnvironmentSpec
+from harness.environments import EnvironmentProblem, EnvironmentSpec, build_command, lacking_tools, status
 
 
 @dataclass(frozen=True)
@@ -21,13 +21,29 @@ class BasePython:
     python: Path
     version: str
 
+    def meets(self, wanted: str) -> bool:
+        """Whether it is of a minor version, such as "3.9"."""
+        return f"{self.version}.".startswith(f"{wanted}.")
+
+
+def lacking(spec: EnvironmentSpec) -> list[str]:
+    """What stands between this machine and the environment, in words; nothing when it is ready."""
+    state = status(spec)
+    if state == "ready":
+        return []
+    lacks = lacking_tools(spec)
+    if spec.python and not _first(spec.python):
+        lacks.append(f"Python {spec.python} to build with")
+    half = {"missing": "", "partial": ", which is half built", "broken": ", which no longer works"}[state]
+    return [*lacks, f"its environment{half} (`{build_command(spec)}`)"]
+
 
 def find_python(version: str) -> BasePython:
     """A Python of a minor version ("3.9") of this machine: on PATH, or one of pyenv's, uv's or conda's.
 
     Raises EnvironmentProblem, which says where there was none and how to get one.
     """
-    if base := first_that_runs(version):
+    if base := _first(version):
         return base
     tried = "".join(f"; {candidate} is there, but does not run as it" for candidate in _candidates(version))
     raise EnvironmentProblem(
@@ -37,44 +53,26 @@ def find_python(version: str) -> BasePython:
     )
 
 
-def first_that_runs(version: str) -> BasePython | None:
-    """What ``find_python`` finds, if anything."""
-    return _first(tuple(_candidates(version)), version)
-
-
-@functools.cache  # a shim of pyenv takes 0.2 s, and a list of backends asks for each kind of device
-def _first(candidates: Sequence[Path], wanted: str) -> BasePython | None:
+def _first(wanted: str) -> BasePython | None:
     """The first that runs and is of the wanted version: pyenv's shims are on PATH for every version, and run for one."""
-    for candidate in candidates:
-        if (version := _version(candidate, isolated(os.environ))) and _is(version, wanted):
-            return BasePython(candidate, version)
-    return None
-
-
-def _is(version: str, wanted: str) -> bool:
-    return f"{version}.".startswith(f"{wanted}.")
+    return next((base for base in _running(_candidates(wanted)) if base.meets(wanted)), None)
 
 
 def _candidates(wanted: str) -> list[Path]:
     """Where a Python of this version may be, in order: what a person put on PATH comes before what is found by folders."""
-    try:
-        conda = _conda().read_text(encoding="utf-8", errors="replace").split("\n")
-    except OSError:
-        conda = []
+    conda = _conda().read_text(encoding="utf-8", errors="replace").split("\n") if _conda().is_file() else []
     programs = [
         *(Path(folder).absolute() / f"python{wanted}" for folder in os.get_exec_path()),
-        *_newest_first(_pyenv(), f"{wanted}.*/bin/python{wanted}"),
-        *_newest_first(_uv(), f"cpython-{wanted}.*/bin/python{wanted}"),
+        *sorted(_pyenv().glob(f"{wanted}.*/bin/python{wanted}"), key=_numbers, reverse=True),
+        *sorted(_uv().glob(f"cpython-{wanted}.*/bin/python{wanted}"), key=_numbers, reverse=True),
         *(Path(prefix) / "bin" / f"python{wanted}" for prefix in conda if prefix),
     ]
     return [program for program in programs if os.access(program, os.X_OK)]
 
 
-def _newest_first(folder: Path, pattern: str) -> list[Path]:
-    """The programs in the prefixes in a folder, by the numbers in the prefixes' names."""
-    return sorted(
-        folder.glob(pattern), key=lambda program: list(map(int, re.findall(r"\d+", program.parts[-3]))), reverse=True
-    )
+def _numbers(program: Path) -> list[int]:
+    """The version of a Python, as the name of its prefix has it."""
+    return [int(number) for number in re.findall(r"\d+", program.parts[-3])]
 
 
 def _pyenv() -> Path:
@@ -98,9 +96,8 @@ def at(where: Path, spec: EnvironmentSpec) -> Path:
 
     ``where`` is a prefix (venv, conda), a Python, or one's name on PATH. Raises EnvironmentProblem if none runs there.
     """
-    for candidate in _candidates_at(where, "python", "python3"):
-        if _version(candidate, os.environ):
-            return candidate
+    for base in _running(_candidates_at(where, "python", "python3"), alone=False):
+        return base.python
     raise EnvironmentProblem(
         f"no Python that runs for {spec.backend} at {where}: give a venv, a conda prefix or a python"
     )
@@ -119,16 +116,9 @@ def given_python(where: Path, specs: Sequence[EnvironmentSpec]) -> BasePython:
     if len(wanted) > 1:
         raise EnvironmentProblem(f"--python {where}: {needs}: build them one by one")
     (version,) = wanted
-    try:
-        candidates = _candidates_at(where, f"python{version}", "python3", "python")
-    except OSError as error:
-        raise EnvironmentProblem(f"--python {where}: {error.strerror}") from error
-    # as the build will run it: without the PYTHONHOME of a module for another Python
-    environ = isolated(os.environ)
-    bases = [BasePython(candidate, runs) for candidate in candidates if (runs := _version(candidate, environ))]
-    for base in bases:
-        if _is(base.version, version):
-            return base
+    bases = list(_running(_candidates_at(where, f"python{version}", "python3", "python")))
+    if base := next((base for base in bases if base.meets(version)), None):
+        return base
     if bases:
         raise EnvironmentProblem(f"--python {where}: {bases[0].python} is Python {bases[0].version}, {needs}")
     raise EnvironmentProblem(f"--python {where}: no Python runs there, {needs}: give a python or its prefix")
@@ -144,11 +134,17 @@ def _candidates_at(where: Path, *names: str) -> list[Path]:
     return [candidate.absolute() for candidate in candidates]
 
 
-def _version(interpreter: Path, environ: Mapping[str, str]) -> str | None:
-    """The version of a Python ("3.11.7"), None if it does not run."""
-    if not os.access(interpreter, os.X_OK) or interpreter.is_dir():
-        return None
+def _running(candidates: Iterable[Path], alone: bool = True) -> Iterator[BasePython]:
+    """Those that run as Python 3; ``alone``: as a build runs them, without the PYTHONHOME of a module for another one."""
+    for candidate in candidates:
+        if version := _version(candidate, alone):
+            yield BasePython(candidate, version)
+
+
+@functools.cache  # a shim of pyenv takes 0.2 s, and a list of backends asks for each kind of device
+def _version(interpreter: Path, alone: bool) -> str | None:
     code = "import platform; print(platform.python_version())"
+    environ = isolated() if alone else None
     try:
         answer = subprocess.run([interpreter, "-c", code], env=environ, capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.TimeoutExpired):
@@ -156,7 +152,9 @@ def _version(interpreter: Path, environ: Mapping[str, str]) -> str | None:
     return answer.stdout.strip() if answer.returncode == 0 and answer.stdout.startswith("3.") else None
 
 
-def isolated(environ: Mapping[str, str]) -> dict[str, str]:
-    """Without what a site's modules and the user's folders add: pip would take those packages for installed ones."""
-    kept = {name: value for name, value in environ.items() if name not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")}
-    return kept | {"PYTHONNOUSERSITE": "1"}
+def isolated() -> dict[str, str]:
+    """The environment variables without what a site's modules and the user's folders add to Python's path: pip would take
+    those packages for installed ones.
+    """
+    added = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
+    return {name: value for name, value in os.environ.items() if name not in added} | {"PYTHONNOUSERSITE": "1"}

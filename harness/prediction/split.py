@@ -34,8 +34,8 @@ class ForwardShare:
 def measure(spec: RunSpec, python: Path | None = None) -> ForwardShare:
     """Measure ``spec`` on one device of this machine. ``python`` is that of an environment, by default the backend's.
 
-    Raises InvalidInput for a spec that this machine cannot run, EnvironmentMissing, and RunFailed with the last line that
-    the framework said.
+    Raises InvalidInput for a spec that this machine cannot run or whose environment is not built, and RunFailed with the
+    last line that the framework said.
     """
     if spec.steps < 2:
         raise InvalidInput(f"--steps {spec.steps}: at least 2 are needed for an interval")

@@ -15,6 +15,7 @@ from harness import environments
 from harness.core.backend import Backend, backend
 from harness.core.plan import Allocation, Interpreter, LaunchPlan, Node, complete, hosts_of, launch_plan, with_options
 from harness.core.spec import RunSpec
+from harness.environments import pythons
 from harness.errors import InvalidInput
 from harness.launch import hostfile, local, slurm, ssh
 from harness.launch.hostfile import HostFile
@@ -205,7 +206,7 @@ def _interpreter(spec: RunSpec, chosen: Backend, provided: Path | None) -> Inter
     wanted = _wanted(spec, chosen)
     try:
         if provided is not None:
-            return Interpreter(str(environments.at(provided, wanted)), isolated=False)
+            return Interpreter(str(pythons.at(provided, wanted)), isolated=False)
         return Interpreter(str(environments.python(wanted)))
     except OSError as error:
         raise InvalidInput(f"--env {provided}: {error.strerror}") from None

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from harness import environments
 from harness.core import backend as backends
 from harness.core.backend import Backend
 from harness.environments import EnvironmentSpec
+from harness.environments.pythons import lacking
 from harness.errors import InvalidInput
 from harness.launch.local import local_gpus
 
@@ -52,4 +52,4 @@ def _of(backend: Backend) -> list[Readiness]:
 
 def _lacks(wanted: EnvironmentSpec, device: str) -> list[str]:
     gpu = ["an NVIDIA GPU"] if device == "cuda" and not local_gpus() else []
-    return gpu + environments.lacking(wanted)
+    return gpu + lacking(wanted)

@@ -17,26 +17,21 @@ import pytest
 
 import harness.backends
 from harness import environments
-from harness.environments import (
-    BasePython,
-    BuildFailed,
-    CheckReport,
-    EnvironmentMissing,
-    EnvironmentProblem,
-    EnvironmentSpec,
-    RunCommand,
-    building,
-)
-from harness.environments.checking import matches
+from harness.environments import EnvironmentProblem, EnvironmentSpec, RunCommand
+from harness.environments.building import build, lock
+from harness.environments.checking import CheckReport, check, matches
 from harness.environments.pip_output import describe, last_words, reason
+from harness.environments.pythons import BasePython, at, find_python, given_python, lacking
+from harness.errors import RunFailed
 from tests.conftest import Clock, Harness
 
 BUILD = """
 import sys
 from pathlib import Path
-from harness import environments
-spec = environments.EnvironmentSpec("tiny", "cpu", Path(sys.argv[1]), ("six",))
-environments.build(spec, lambda line: print(line, flush=True))
+from harness.environments import EnvironmentSpec
+from harness.environments.building import build
+spec = EnvironmentSpec("tiny", "cpu", Path(sys.argv[1]), ("six",))
+build(spec, lambda line: print(line, flush=True))
 """
 
 
@@ -82,7 +77,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EnvironmentSpec]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HARNESS_CACHE", str(folder))
         spec = requiring(folder, "six==1.17.0")
-        environments.build(spec, print)
+        build(spec, print)
     yield spec
 
 
@@ -95,7 +90,7 @@ def ready(built: EnvironmentSpec, cache: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_built_environment_is_ready_and_checked(tiny: EnvironmentSpec) -> None:
     assert environments.status(tiny) == "missing"
     news: list[str] = []
-    folder = environments.build(tiny, news.append)
+    folder = build(tiny, news.append)
     assert environments.status(tiny) == "ready"
     assert environments.require(tiny) == environments.python(tiny) == folder / "bin" / "python"
     assert news[0].startswith("creating six-cpu-")
@@ -104,7 +99,7 @@ def test_built_environment_is_ready_and_checked(tiny: EnvironmentSpec) -> None:
     assert not any("WARNING" in line for line in news)
     marker = json.loads((folder / "complete.json").read_text())
     assert marker["versions"]["six"] == "1.17.0" and marker["build_s"] > 0
-    report = environments.check(tiny)
+    report = check(tiny)
     assert whole(report) and report.imported == {"six": "1.17.0"} and report.python_version == marker["python"]
 
 
@@ -112,7 +107,7 @@ def test_built_environment_is_ready_and_checked(tiny: EnvironmentSpec) -> None:
 def test_ready_environment_is_reused_at_once(ready: EnvironmentSpec, clock: Clock) -> None:
     news: list[str] = []
     began = time.monotonic()
-    assert environments.build(ready, news.append) == environments.path(ready)
+    assert build(ready, news.append) == environments.path(ready)
     clock("finding a ready environment", time.monotonic() - began, 1.0)
     assert not news
 
@@ -126,7 +121,7 @@ def test_site_packages_on_the_pythonpath_do_not_count_as_installed(
         "Metadata-Version: 2.1\nName: six\nVersion: 1.17.0\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"), prepend=":")
-    folder = environments.build(tiny, print)
+    folder = build(tiny, print)
     assert list(folder.glob("lib/*/site-packages/six.py"))
 
 
@@ -152,19 +147,19 @@ def test_different_environments_build_at_the_same_time(tiny: EnvironmentSpec, tm
 def test_environment_of_a_killed_build_is_partial_and_is_rebuilt(tiny: EnvironmentSpec) -> None:
     builder_stopped_inside_pip(tiny, signal.SIGKILL)
     assert environments.status(tiny) == "partial"
-    with pytest.raises(EnvironmentMissing, match="half built"):
+    with pytest.raises(EnvironmentProblem, match="half built"):
         environments.require(tiny)
-    environments.build(tiny, print)
-    assert whole(environments.check(tiny))
+    build(tiny, print)
+    assert whole(check(tiny))
 
 
 @pytest.mark.slow
 def test_lock_outlives_a_killed_harness_until_its_pip_has_ended(tiny: EnvironmentSpec) -> None:
     environments.path(tiny).parent.mkdir(parents=True)
-    with building.lock(environments.path(tiny), print) as lock:
-        left_behind = subprocess.Popen(["sleep", "1"], pass_fds=[lock])
+    with lock(environments.path(tiny), print) as descriptor:
+        left_behind = subprocess.Popen(["sleep", "1"], pass_fds=[descriptor])
     news: list[str] = []
-    environments.build(tiny, news.append)
+    build(tiny, news.append)
     assert left_behind.poll() == 0 and news[0].startswith("waiting")
 
 
@@ -178,8 +173,8 @@ def test_interrupted_build_leaves_no_environment_and_no_process(tiny: Environmen
 
 def test_wrong_pin_fails_with_the_pin_and_the_log_and_leaves_nothing(tmp_path: Path) -> None:
     spec = requiring(tmp_path, "six==99.0")
-    with pytest.raises(BuildFailed, match=r"No matching distribution found for six==99\.0 .*\.log\)$") as failure:
-        environments.build(spec, print)
+    with pytest.raises(RunFailed, match=r"No matching distribution found for six==99\.0 .*\.log\)$") as failure:
+        build(spec, print)
     assert "\n" not in str(failure.value)
     log = Path(str(failure.value).rpartition("log: ")[2].rstrip(")"))
     assert "six==99.0" in log.read_text()
@@ -193,8 +188,8 @@ def test_unreachable_index_is_named_as_the_reason(tmp_path: Path, monkeypatch: p
     for name, value in (own | {"PIP_INDEX_URL": "http://127.0.0.1:9", "PIP_RETRIES": "1"}).items():
         monkeypatch.setenv(name, value)
     news: list[str] = []
-    with pytest.raises(BuildFailed, match="the package index did not answer"):
-        environments.build(requiring(tmp_path, "six==1.17.0"), news.append)
+    with pytest.raises(RunFailed, match="the package index did not answer"):
+        build(requiring(tmp_path, "six==1.17.0"), news.append)
     assert "the package index does not answer, pip tries again" in news
 
 
@@ -210,15 +205,15 @@ def test_post_build_runs_in_the_environment_and_its_failure_is_a_failed_build(ti
 
     spec = replace(tiny, post_build=compile_nothing)
     assert environments.path(spec) != environments.path(tiny)
-    with pytest.raises(BuildFailed, match="no MPI"):
-        environments.build(spec, print)
+    with pytest.raises(RunFailed, match="no MPI"):
+        build(spec, print)
     assert environments.status(spec) == "missing"
 
 
 @pytest.mark.slow
 def test_what_post_build_remarks_reaches_people_and_the_log(tiny: EnvironmentSpec) -> None:
     news: list[str] = []
-    folder = environments.build(replace(tiny, post_build=lambda *_: "no compiler: built without MPI"), news.append)
+    folder = build(replace(tiny, post_build=lambda *_: "no compiler: built without MPI"), news.append)
     assert "no compiler: built without MPI" in news
     assert "\nno compiler: built without MPI\n" in folder.with_name(f"{folder.name}.log").read_text()
 
@@ -248,8 +243,8 @@ def compiling(folder: Path, files: Mapping[str, str]) -> EnvironmentSpec:
 @pytest.mark.slow
 def test_failed_compilation_ends_with_the_compilers_words(tmp_path: Path) -> None:
     news: list[str] = []
-    with pytest.raises(BuildFailed) as failure:
-        environments.build(compiling(tmp_path, CPP_PACKAGE), news.append)
+    with pytest.raises(RunFailed) as failure:
+        build(compiling(tmp_path, CPP_PACKAGE), news.append)
     first, *rest = str(failure.value).splitlines()
     assert re.fullmatch(r"six-cpu-\w+ \(Python .*\): answer does not compile \(log: .*\.log\)", first)
     assert len(rest) == 1 and re.match(r"    answer\.cc:1:\d+: error: .unknown. was not declared", rest[0])
@@ -259,8 +254,8 @@ def test_failed_compilation_ends_with_the_compilers_words(tmp_path: Path) -> Non
 @pytest.mark.slow
 def test_failed_setup_of_a_package_ends_with_what_it_said(tmp_path: Path) -> None:
     setup = "import os\nraise SystemExit('no MPI ' + 'x' * 500)"
-    with pytest.raises(BuildFailed) as failure:
-        environments.build(compiling(tmp_path, CPP_PACKAGE | {"setup.py": setup}), print)
+    with pytest.raises(RunFailed) as failure:
+        build(compiling(tmp_path, CPP_PACKAGE | {"setup.py": setup}), print)
     assert re.search(r"^    no MPI", str(failure.value), re.MULTILINE)
     assert all(len(line) < 320 for line in str(failure.value).splitlines()[1:])
 
@@ -298,18 +293,18 @@ def test_missing_tool_is_named_at_once_with_the_way_to_get_it(
     with pytest.raises(
         EnvironmentProblem, match=r"no-g\+\+ and nvcc .*apt install no-g\+\+ nvidia-cuda-toolkit"
     ) as refusal:
-        environments.build(spec, print)
+        build(spec, print)
     assert "\n" not in str(refusal.value) and not cache.exists()
 
 
 def test_ready_environment_needs_no_tools(ready: EnvironmentSpec) -> None:
-    assert environments.build(replace(ready, tools=("no-g++",)), print) == environments.path(ready)
+    assert build(replace(ready, tools=("no-g++",)), print) == environments.path(ready)
 
 
 def test_cache_that_cannot_be_written_fails_in_one_line(tiny: EnvironmentSpec, cache: Path) -> None:
     cache.write_text("a file where the folder should be")
-    with pytest.raises(BuildFailed, match=r"Not a directory.*HARNESS_CACHE"):
-        environments.build(tiny, print)
+    with pytest.raises(RunFailed, match=r"Not a directory.*HARNESS_CACHE"):
+        build(tiny, print)
 
 
 def test_comment_keeps_the_key_and_a_pin_changes_it(tmp_path: Path) -> None:
@@ -335,7 +330,7 @@ def test_text_of_what_is_compiled_is_part_of_the_key(tiny: EnvironmentSpec, tmp_
     assert environments.path(spec) != before
     (tmp_path / "operators.cc").unlink()
     with pytest.raises(EnvironmentProblem, match=r"cannot read .*operators\.cc: No such file"):
-        environments.build(spec, print)
+        build(spec, print)
 
 
 def test_backends_with_the_same_pins_share_an_environment(tiny: EnvironmentSpec) -> None:
@@ -343,15 +338,15 @@ def test_backends_with_the_same_pins_share_an_environment(tiny: EnvironmentSpec)
 
 
 def test_missing_environment_names_the_command_that_builds_it(tiny: EnvironmentSpec) -> None:
-    with pytest.raises(EnvironmentMissing, match=r"`harness env build tiny`$"):
+    with pytest.raises(EnvironmentProblem, match=r"`harness env build tiny`$"):
         environments.require(tiny)
-    with pytest.raises(EnvironmentMissing, match=r"`harness env build tiny --variant cuda`$"):
+    with pytest.raises(EnvironmentProblem, match=r"`harness env build tiny --variant cuda`$"):
         environments.require(replace(tiny, variant="cuda"))
 
 
 def test_missing_environment_names_its_framework_where_a_backend_has_several(tiny: EnvironmentSpec) -> None:
     with pytest.raises(
-        EnvironmentMissing, match=r"tiny with torch .*`harness env build tiny --framework torch --variant cuda`$"
+        EnvironmentProblem, match=r"tiny with torch .*`harness env build tiny --framework torch --variant cuda`$"
     ):
         environments.require(replace(tiny, framework="torch", variant="cuda"))
 
@@ -399,10 +394,10 @@ def test_python_is_looked_for_on_path_then_at_pyenv_uv_and_conda(bare: Path) -> 
         ("", "3.9.2"),
     ]:
         expected = BasePython(program(bare / place / "bin" / "python3.9", version), version)
-        assert environments.find_python("3.9") == expected
+        assert find_python("3.9") == expected
     program(bare / ".pyenv/versions/3.9.10" / "bin" / "python3.9", "3.9.10")
     (bare / "bin" / "python3.9").unlink()
-    assert environments.find_python("3.9").version == "3.9.18", "which is newer than 3.9.9 and 3.9.10"
+    assert find_python("3.9").version == "3.9.18", "which is newer than 3.9.9 and 3.9.10"
 
 
 @pytest.mark.parametrize(
@@ -413,38 +408,38 @@ def test_pythons_are_where_a_variable_of_their_tool_says(
 ) -> None:
     python = program(bare / "elsewhere" / folder / "bin" / "python3.9", "3.9.18")
     monkeypatch.setenv(variable, str(bare / "elsewhere"))
-    assert environments.find_python("3.9").python == python
+    assert find_python("3.9").python == python
 
 
 def test_uv_keeps_its_pythons_in_the_users_data(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     python = program(bare / "data/uv/python/cpython-3.9.25-linux-x86_64-gnu/bin/python3.9", "3.9.25")
     monkeypatch.setenv("XDG_DATA_HOME", str(bare / "data"))
-    assert environments.find_python("3.9").python == python
+    assert find_python("3.9").python == python
 
 
 def test_program_that_does_not_run_or_is_another_python_is_not_taken(bare: Path) -> None:
     shim = program(bare / "bin" / "python3.9", None)
     other = program(bare / ".pyenv/versions/3.9.18/bin/python3.9", "3.8.20")
     with pytest.raises(EnvironmentProblem) as refusal:
-        environments.find_python("3.9")
+        find_python("3.9")
     assert f"{shim} is there, but does not run as it; {other} is there" in str(refusal.value)
     python = program(bare / ".local/share/uv/python/cpython-3.9.25-linux/bin/python3.9", "3.9.25")
-    assert environments.find_python("3.9").python == python
+    assert find_python("3.9").python == python
 
 
 def test_module_of_another_python_is_not_in_the_way(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (bare / "bin").mkdir()
     (bare / "bin" / f"python{OWN}").symlink_to(sys.executable)
     monkeypatch.setenv("PYTHONHOME", "/nowhere")
-    assert environments.find_python(OWN) == BasePython(bare / "bin" / f"python{OWN}", platform.python_version())
+    assert find_python(OWN) == BasePython(bare / "bin" / f"python{OWN}", platform.python_version())
 
 
 def test_absent_python_is_one_line_with_where_and_how(tiny: EnvironmentSpec, bare: Path, cache: Path) -> None:
     spec = replace(tiny, python="3.9")
     assert environments.status(spec) == "missing"
-    assert environments.lacking(spec) == ["Python 3.9 to build with", "its environment (`harness env build tiny`)"]
+    assert lacking(spec) == ["Python 3.9 to build with", "its environment (`harness env build tiny`)"]
     with pytest.raises(EnvironmentProblem) as refusal:
-        environments.build(spec, print)
+        build(spec, print)
     assert all(
         word in str(refusal.value)
         for word in ("python3.9 on PATH", f"{bare}/.pyenv/versions", f"{bare}/.local/share/uv/python", "/.conda/")
@@ -455,7 +450,7 @@ def test_absent_python_is_one_line_with_where_and_how(tiny: EnvironmentSpec, bar
     )
     assert "\n" not in str(refusal.value) and not cache.exists()
     program(bare / "bin" / "python3.9", "3.9.2")
-    assert environments.lacking(spec) == ["its environment (`harness env build tiny`)"]
+    assert lacking(spec) == ["its environment (`harness env build tiny`)"]
 
 
 def test_given_python_is_a_program_its_name_or_its_prefix(tiny: EnvironmentSpec, bare: Path) -> None:
@@ -463,8 +458,8 @@ def test_given_python_is_a_program_its_name_or_its_prefix(tiny: EnvironmentSpec,
     program(bare / "prefix" / "bin" / "python3", "3.9.3")
     specs = [tiny, replace(tiny, backend="old", python="3.9")]
     for where in (python, Path("python3.9"), bare):
-        assert environments.given_python(where, specs) == BasePython(python, "3.9.2")
-    assert environments.given_python(bare / "prefix", specs).version == "3.9.3"
+        assert given_python(where, specs) == BasePython(python, "3.9.2")
+    assert given_python(bare / "prefix", specs).version == "3.9.3"
 
 
 @pytest.mark.parametrize(
@@ -472,7 +467,6 @@ def test_given_python_is_a_program_its_name_or_its_prefix(tiny: EnvironmentSpec,
     [
         ("bin/python3.9", r"/bin/python3\.9 is Python 3\.8\.20, old needs Python 3\.9$"),
         ("nowhere", r"no Python runs there, old needs Python 3\.9: "),
-        ("a" * 5000, "File name too long"),
     ],
 )
 def test_given_python_that_is_none_or_another_is_refused(
@@ -480,7 +474,7 @@ def test_given_python_that_is_none_or_another_is_refused(
 ) -> None:
     program(bare / "bin" / "python3.9", "3.8.20")
     with pytest.raises(EnvironmentProblem, match=said):
-        environments.given_python(bare / where, [replace(tiny, backend="old", python="3.9")])
+        given_python(bare / where, [replace(tiny, backend="old", python="3.9")])
 
 
 def test_one_python_is_not_given_for_environments_of_two_versions_or_of_none(tiny: EnvironmentSpec) -> None:
@@ -488,9 +482,9 @@ def test_one_python_is_not_given_for_environments_of_two_versions_or_of_none(tin
     with pytest.raises(
         EnvironmentProblem, match=r"old needs Python 3\.9 and older needs Python 3\.8: build them one by"
     ):
-        environments.given_python(Path(sys.executable), [tiny, old, older])
+        given_python(Path(sys.executable), [tiny, old, older])
     with pytest.raises(EnvironmentProblem, match="harness's own Python is the right one for tiny: leave it out"):
-        environments.given_python(Path(sys.executable), [tiny])
+        given_python(Path(sys.executable), [tiny])
 
 
 OWN = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -563,7 +557,7 @@ def test_environment_whose_python_is_gone_is_broken(ready: EnvironmentSpec) -> N
     link.rename(link.with_name("hidden"))
     try:
         assert environments.status(ready) == "broken"
-        with pytest.raises(EnvironmentMissing, match="no longer works"):
+        with pytest.raises(EnvironmentProblem, match="no longer works"):
             environments.require(ready)
     finally:
         link.with_name("hidden").rename(link)
@@ -576,7 +570,7 @@ def test_check_finds_failed_imports_crashes_and_other_versions(
     (tmp_path / "fatal.py").write_text("import os; os.kill(os.getpid(), 4)")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))  # as a site's modules do for an environment of theirs
     other = replace(requiring(tmp_path, "six==1.16.0\nabsent==1.0"), imports=("six", "bad", "fatal"))
-    report = environments.check(other, environments.python(ready))
+    report = check(other, environments.python(ready))
     assert not whole(report)
     assert report.imported == {"six": "1.17.0"}
     assert report.failed == {"bad": "ImportError: libmpi.so.40: cannot open", "fatal": "died from SIGILL"}
@@ -585,10 +579,10 @@ def test_check_finds_failed_imports_crashes_and_other_versions(
 
 def test_given_environment_is_a_prefix_or_a_python(ready: EnvironmentSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     inside = environments.python(ready)
-    assert environments.at(environments.path(ready), ready) == environments.at(inside, ready) == inside
+    assert at(environments.path(ready), ready) == at(inside, ready) == inside
     monkeypatch.setenv("PATH", str(inside.parent), prepend=os.pathsep)
-    assert environments.at(Path("python"), ready) == inside
-    assert whole(environments.check(ready, inside))
+    assert at(Path("python"), ready) == inside
+    assert whole(check(ready, inside))
 
 
 @pytest.mark.parametrize("where", ["nowhere", "empty", "text"])
@@ -596,7 +590,7 @@ def test_given_environment_without_a_python_is_a_problem(tiny: EnvironmentSpec, 
     (tmp_path / "empty").mkdir()
     (tmp_path / "text").write_text("not a program")
     with pytest.raises(EnvironmentProblem, match=f"no Python that runs for tiny at .*{where}"):
-        environments.at(tmp_path / where, tiny)
+        at(tmp_path / where, tiny)
 
 
 def test_local_label_meets_a_pin_without_one() -> None:
@@ -671,4 +665,4 @@ def test_every_requirement_of_the_project_is_pinned(requirements: Path) -> None:
 
 def test_unpinned_requirement_is_refused(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentProblem, match=r"not pinned as name==version: six>=1"):
-        environments.build(requiring(tmp_path, "six>=1"), print)
+        build(requiring(tmp_path, "six>=1"), print)

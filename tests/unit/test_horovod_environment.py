@@ -15,7 +15,7 @@ import pytest
 from harness import environments
 from harness.backends.horovod import build
 from harness.backends.horovod.environment import environment
-from harness.environments import EnvironmentMissing, EnvironmentProblem, EnvironmentSpec, Variant
+from harness.environments import EnvironmentProblem, EnvironmentSpec, Variant, building
 
 VARIANTS: tuple[Variant, ...] = ("cpu", "cuda")
 ALL = [environment(framework, variant) for framework, variant in itertools.product(("tensorflow", "torch"), VARIANTS)]
@@ -72,14 +72,14 @@ def test_framework_is_the_one_that_it_is_compared_with(spec: EnvironmentSpec) ->
 
 
 def test_missing_environment_names_the_framework_to_build() -> None:
-    with pytest.raises(EnvironmentMissing, match=r"`harness env build horovod --framework torch`$"):
+    with pytest.raises(EnvironmentProblem, match=r"`harness env build horovod --framework torch`$"):
         environments.require(environment("torch", "cpu"))
 
 
 def test_machine_without_a_compiler_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(EnvironmentProblem, match=r"g\+\+ and make must be on PATH.*apt install g\+\+ make"):
-        environments.build(environment("torch", "cpu"), print)
+        building.build(environment("torch", "cpu"), print)
 
 
 @each
