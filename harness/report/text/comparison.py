@@ -1,6 +1,6 @@
 """Results as a table with one line per run, the points of scaling curves for scripts, and stragglers.
 
-Pure but for ``stragglers``, which reads the records it names. Everything else is made from rows of ``results.load``.
+Made from rows of ``results.load``; ``stragglers`` reads the records of the runs that it shows as well.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,14 +32,8 @@ _SHOWN = 20  # stragglers
 # several versions, sizes and so on of one backend, framework and transport.
 _WHERE = {"system": "{}", "origin": "{}"}
 _HOW = {
-    "software": "{}",
-    "image_size": "{} px",
-    "batch_size": "batch {}",
-    "precision": "{}",
-    "threads": "threads={}",
-    "warmup_steps": "{} warm-up steps",
-    "steps": "{} steps",
-    "training": "{}",
+    **{"software": "{}", "image_size": "{} px", "batch_size": "batch {}", "precision": "{}", "threads": "threads={}"},
+    **{"warmup_steps": "{} warm-up steps", "steps": "{} steps", "training": "{}"},
 }
 
 
@@ -50,12 +44,12 @@ def runs(frame: pandas.DataFrame, baseline: int | None = None) -> str:
     Raises InvalidInput if no curve has that size.
     """
     curves = scaling.curves(with_number(frame, baseline), baseline=baseline or 0)
-    weak, strong = ([curve for curve in curves if curve.scaling == scaling_] for scaling_ in ("weak", "strong"))
-    parts = [_runs(frame, _related(frame, weak, strong))]
+    weak, strong = ([curve for curve in curves if curve.scaling == kind] for kind in ("weak", "strong"))
+    parts = [_runs(frame, _baselines(frame, weak, strong))]
     if baseline is not None:
         parts.append("\n".join(["scaling efficiency is relative to:", *map(_baseline, weak)]))
     if strong:
-        parts.append(_strong(strong))
+        parts.append(f"strong scaling (the global batch is constant):\n{_strong(strong)}")
     if slow := int((frame["slowest_over_median"] > STRAGGLER).sum()):
         parts.append(
             f"{plural(slow, 'run')} with a rank slower than {STRAGGLER} × the median rank: see `harness table --stragglers`"
@@ -68,9 +62,9 @@ def with_number(frame: pandas.DataFrame, baseline: int | None) -> pandas.DataFra
     completed = frame[frame["status"] == "completed"]
     sizes = set(completed.loc[completed["img_per_s"].notna(), "workers"])
     if baseline is not None and baseline not in sizes:
-        there = ", ".join(str(size) for size in sorted(sizes)) or "none"
+        measured = ", ".join(map(str, sorted(sizes))) or "none"
         raise InvalidInput(
-            f"--baseline {baseline}: no run on {plural(baseline, 'worker')} has a number; runs are on {there}"
+            f"--baseline {baseline}: no run on {plural(baseline, 'worker')} has a number; runs are on {measured}"
         )
     return completed
 
@@ -80,105 +74,80 @@ def with_number(frame: pandas.DataFrame, baseline: int | None) -> pandas.DataFra
 _Base = tuple[CurvePoint, bool]
 
 
-def _related(frame: pandas.DataFrame, weak: Sequence[Curve], strong: Sequence[Curve]) -> dict[int, _Base]:
+def _baselines(frame: pandas.DataFrame, weak: Sequence[Curve], strong: Sequence[Curve]) -> dict[int, _Base]:
     """For each row its weak-scaling curve's baseline, and whether it is one of the runs that make it.
 
     Runs on one node may begin several curves: then that of their own number of devices per node counts. Sizes of a
     strong-scaling curve that are alone in weak scaling have no efficiency here.
     """
-    strongly = {row for curve in strong for row in _rows(curve)}
+    in_strong = {row for curve in strong for row in _rows(curve)}
     per_node = frame["devices_per_node"].to_dict()
-    related: dict[int, _Base] = {}
-    own: dict[int, _Base] = {}
+    of_any_curve: dict[int, _Base] = {}
+    of_own_curve: dict[int, _Base] = {}
     for curve in weak:
-        if curve.baseline is None or (len(curve.points) == 1 and strongly.issuperset(_rows(curve))):
+        if curve.baseline is None or (len(curve.points) == 1 and in_strong.issuperset(_rows(curve))):
             continue
-        base = set(curve.baseline.best.rows)
+        base_rows = set(curve.baseline.best.rows)
         for row in _rows(curve):
-            mine = per_node[row] == curve.facets["devices_per_node"]
-            (own if mine else related).setdefault(row, (curve.baseline, row in base))
-    return related | own
+            own = per_node[row] == curve.facets["devices_per_node"]
+            (of_own_curve if own else of_any_curve).setdefault(row, (curve.baseline, row in base_rows))
+    return of_any_curve | of_own_curve
 
 
 def _rows(curve: Curve) -> list[int]:
-    return [row for point in curve.points for one in point.tried for row in one.rows]
+    return [row for point in curve.points for tried in point.tried for row in tried.rows]
 
 
 def _runs(frame: pandas.DataFrame, bases: Mapping[int, _Base]) -> str:
     several = frame.groupby(["backend", "framework", "transport"], dropna=False)[list(_HOW)].nunique().max()
     apart = {name: form for name, form in _WHERE.items() if frame[name].nunique() > 1}
     apart |= {name: form for name, form in _HOW.items() if several[name] > 1}
-    searched = set(frame.loc[frame["ps"] > 1, "backend"].unique())
-    options = {text: str(json.loads(text or "{}").get("sync", "")) for text in frame["options"].unique()}
+    searched = set(frame.loc[frame["ps"] > 1, "backend"])
+    sync = {text: str(json.loads(text or "{}").get("sync", "")) for text in frame["options"].unique()}
     lines = []
-    for position, row in _records(frame):
-        first = ["" if row["data"] == "synthetic" else "images", options[row["options"]]]
-        told = [form.format(row[name]) for name, form in apart.items() if row[name] not in ("", 0)]
-        configuration = (row["model"], row["device"], *first)
-        key = (row["backend"], row["framework"], row["transport"], *configuration)
-        servers = f"ps={row['ps']}" if row["backend"] in searched and row["ps"] else ""
-        who = (
-            *(row["backend"], row["framework"], row["transport"]),
-            " ".join(part for part in (*configuration, *told, servers) if part),
-            _nodes(row),
-        )
+    for run in frame.itertuples():
+        who = run.backend, run.framework, run.transport
+        what = run.model, run.device, "" if run.data == "synthetic" else "images", sync[run.options]
+        differing = {name: getattr(run, name) for name in apart}
+        shown = [apart[name].format(value) for name, value in differing.items() if value not in ("", 0)]
+        servers = f"ps={run.ps}" if run.backend in searched and run.ps else ""
+        nodes = str(run.nodes) if run.nodes else f"({plural(run.workers, 'worker')})"  # all that some publications say
+        if run.nodes and run.devices_per_node > 1:
+            nodes += f" × {run.workers // run.nodes}"
         # On one machine the usual number of threads changes with that of workers, which does not make it another curve.
-        order = (*key, *(row[name] for name in apart if name != "threads"))
-        order += (row["nodes"], row["workers"], row["ps"], row["threads"], position)
-        lines.append((order, (*who, *_figures(row, bases.get(position)))))
-    lines.sort(key=lambda line: line[0])
-    return table([HEADINGS, *(cells for _, cells in lines)], right={4, 5, 6, 7})
+        kind = *who, *what, *(value for name, value in differing.items() if name != "threads")
+        order = *kind, run.nodes, run.workers, run.ps, run.threads, run.Index
+        configuration = " ".join(filter(None, (*what, *shown, servers)))
+        lines.append((order, (*who, configuration, nodes, *_figures(run, bases.get(run.Index)))))
+    return table([HEADINGS, *(cells for _, cells in sorted(lines))], right={4, 5, 6, 7})
 
 
-# What a line is made of, besides what tells runs apart.
-_COLUMNS = (
-    *("status", "reason", "backend", "framework", "transport", "model", "device", "data", "options"),
-    *("nodes", "devices_per_node", "workers", "ps", "img_per_s", "ci95", "sent_bytes_per_step", "published_efficiency"),
-)
-
-
-def _records(frame: pandas.DataFrame) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Rows as dictionaries by column, a few times as fast as ``DataFrame.to_dict``."""
-    names = (*_COLUMNS, *_WHERE, *_HOW)
-    for position, values in zip(
-        frame.index.tolist(), zip(*(frame[name].tolist() for name in names), strict=True), strict=True
-    ):
-        yield position, dict(zip(names, values, strict=True))
-
-
-def _nodes(row: Mapping[Any, Any]) -> str:
-    if not row["nodes"]:
-        return f"({plural(row['workers'], 'worker')})"  # a publication that says no more
-    several = row["devices_per_node"] > 1
-    return str(row["nodes"]) + (f" × {row['workers'] // row['nodes']}" if several else "")
-
-
-def _figures(row: Mapping[Any, Any], base: _Base | None) -> tuple[str, str, str, str]:
-    if row["status"] != "completed":
-        return row["status"], "", "", (row["reason"].splitlines() or [""])[0]
-    if math.isnan(row["img_per_s"]):
-        return "", "", "", f"{100 * row['published_efficiency']:.1f} % (published)"
+def _figures(run: Any, base: _Base | None) -> tuple[str, str, str, str]:
+    if run.status != "completed":
+        return run.status, "", "", run.reason.split("\n")[0]
+    if math.isnan(run.img_per_s):
+        return "", "", "", f"{percent(run.published_efficiency, None, 1)} (published)"
     efficiency = ""
     if base is not None:
         point, is_base = base
-        value = scaling_efficiency(row["img_per_s"], row["workers"], point.img_per_s, point.workers)
-        efficiency = f"{100 * value:.1f} %" + (" (baseline)" if is_base else "")
-    interval_ = "" if math.isnan(row["ci95"]) else f"{row['ci95']:.2f}"
-    sent = "" if math.isnan(row["sent_bytes_per_step"]) else f"{row['sent_bytes_per_step'] / 1e6:.1f}"
-    return f"{row['img_per_s']:.2f}", interval_, sent, efficiency
+        share = scaling_efficiency(run.img_per_s, run.workers, point.img_per_s, point.workers)
+        efficiency = percent(share, None, 1) + (" (baseline)" if is_base else "")
+    spread = "" if math.isnan(run.ci95) else f"{run.ci95:.2f}"
+    sent = "" if math.isnan(run.sent_bytes_per_step) else f"{run.sent_bytes_per_step / 1e6:.1f}"
+    return f"{run.img_per_s:.2f}", spread, sent, efficiency
 
 
 def _baseline(curve: Curve) -> str:
     """What the efficiencies of a curve are relative to."""
-    base = curve.baseline
+    base, facets = curve.baseline, curve.facets
     names = ("backend", "software", "transport", "model", "data", "system")
-    title = [str(curve.facets[name]) for name in names if curve.facets.get(name)]
-    if batch := curve.facets.get("batch_size", 0):
-        title.append(f"batch {batch} per device")
+    parts = [str(facets[name]) for name in names if facets.get(name)]
+    parts += [f"batch {facets['batch_size']} per device"] if facets["batch_size"] else []
+    title = ", ".join(parts)
     if base is None:
-        return f"  no run on that many workers of {', '.join(title)}"
+        return f"  no run on that many workers of {title}"
     best = f" (best of {len(base.tried)})" if len(base.tried) > 1 else ""
-    return f"  {plural(base.workers, 'worker')}, {base.img_per_s:.2f} img/s{best}, of {', '.join(title)}"
+    return f"  {plural(base.workers, 'worker')}, {base.img_per_s:.2f} img/s{best}, of {title}"
 
 
 def _strong(curves: Sequence[Curve]) -> str:
@@ -187,14 +156,14 @@ def _strong(curves: Sequence[Curve]) -> str:
     ]
     for curve in curves:
         facets = curve.facets
-        who = tuple(str(facets[name]) for name in ("backend", "software", "transport"))
+        who = [str(facets[name]) for name in ("backend", "software", "transport")]
         what = f"{facets['model']} {facets['device']} global batch {facets['global_batch']}"
         for point in curve.points:
             speedup = "" if math.isnan(point.speedup) else f"{point.speedup:.2f}"
             efficiency = percent(point.efficiency, None, 1) + (" (baseline)" if point is curve.baseline else "")
             rate = f"{point.img_per_s:.2f}", interval(point.interval)
             rows.append((*who, f"{what} {point.best.label}".rstrip(), str(point.workers), *rate, speedup, efficiency))
-    return f"strong scaling (the global batch is constant):\n{table(rows, right={4, 5, 7})}"
+    return table(rows, right={4, 5, 7})
 
 
 # --- points for scripts ---------------------------------------------------------------------------
@@ -202,69 +171,62 @@ def _strong(curves: Sequence[Curve]) -> str:
 
 def points(frame: pandas.DataFrame, baseline: int | None = None) -> list[dict[str, Any]]:
     """The points of all curves, each with its curve's columns. A figure that is not known is None."""
-    return [
-        {
-            "scaling": curve.scaling,
-            **curve.facets,
-            **_point(point),
-            "baseline_workers": curve.baseline.workers if curve.baseline else None,
-            "baseline_img_per_s": curve.baseline.img_per_s if curve.baseline else None,
-        }
-        for curve in scaling.curves(with_number(frame, baseline), baseline=baseline or 0)
-        for point in curve.points
-    ]
+    document = []
+    for curve in scaling.curves(with_number(frame, baseline), baseline=baseline or 0):
+        for point in curve.points:
+            sample = point.best.sample
+            figures = {
+                "scaling": curve.scaling,
+                **curve.facets,
+                "workers": point.workers,
+                "nodes": point.nodes,
+                "img_per_s": point.img_per_s,
+                "img_per_s_ci95": point.interval,
+                "median": sample.median,
+                "stdev": sample.stdev,
+                "repeats": len(sample.values) or None,
+                "speedup": point.speedup,
+                "efficiency": point.efficiency,
+                "efficiency_ci95": point.efficiency_interval,
+                "best": _configuration(point.best),
+                "best_of": len(point.tried),
+                "tried": [_configuration(each) | _known({"img_per_s": each.sample.mean}) for each in point.tried],
+                "baseline_workers": curve.baseline.workers if curve.baseline else None,
+                "baseline_img_per_s": curve.baseline.img_per_s if curve.baseline else None,
+            }
+            document.append(_known(figures))
+    return document
 
 
-def _point(point: CurvePoint) -> dict[str, Any]:
-    sample = point.best.sample
-    return {
-        "workers": point.workers,
-        "nodes": point.nodes,
-        "img_per_s": _or_none(point.img_per_s),
-        "img_per_s_ci95": point.interval,
-        "median": sample.median,
-        "stdev": sample.stdev,
-        "repeats": len(sample.values) or None,
-        "speedup": _or_none(point.speedup),
-        "efficiency": _or_none(point.efficiency),
-        "efficiency_ci95": point.efficiency_interval,
-        "best": _configuration(point.best),
-        "best_of": len(point.tried),
-        "tried": [_configuration(one) | {"img_per_s": _or_none(one.sample.mean)} for one in point.tried],
-    }
+def _configuration(tried: Configuration) -> dict[str, Any]:
+    return {"backend": tried.backend, "ps": tried.ps, "options": dict(tried.options), "threads": tried.threads}
 
 
-def _configuration(one: Configuration) -> dict[str, Any]:
-    return {"backend": one.backend, "ps": one.ps, "options": dict(one.options), "threads": one.threads}
-
-
-def _or_none(value: float) -> float | None:
-    return None if math.isnan(value) else value
+def _known(figures: dict[str, Any]) -> dict[str, Any]:
+    """``figures`` with None for NaN, which JSON does not have."""
+    return {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in figures.items()}
 
 
 # --- stragglers -----------------------------------------------------------------------------------
 
 
 def stragglers(frame: pandas.DataFrame) -> str:
-    """Runs with a rank that is much slower than the median one, and hosts that such ranks were on more than once.
-
-    Reads the records of the runs that it shows, as rows do not hold hosts.
-    """
+    """Runs with a rank that is much slower than the median one, and hosts that such ranks were on more than once."""
     from harness.records import measurement
 
     slow = frame[frame["slowest_over_median"] > STRAGGLER].sort_values("slowest_over_median", ascending=False)
     if slow.empty:
         return f"no run has a rank slower than {STRAGGLER} × the median rank"
     rows: list[tuple[str, ...]] = [("run", "slowest rank", "host", "× the median rank")]
-    on: Counter[str] = Counter()
-    for row in slow.head(_SHOWN).to_dict("records"):
-        repeats = measurement.read(Path(row["source"])).repeats
-        hosts = sorted({one.host for repeat in repeats for one in repeat.ranks if one.rank == row["slowest_rank"]})
-        on.update(hosts)
-        rows.append((row["id"], str(row["slowest_rank"]), ", ".join(hosts), f"{row['slowest_over_median']:.2f}"))
+    runs_on: Counter[str] = Counter()
+    for run in slow.head(_SHOWN).itertuples():
+        ranks = (rank for repeat in measurement.read(Path(run.source)).repeats for rank in repeat.ranks)
+        hosts = sorted({rank.host for rank in ranks if rank.rank == run.slowest_rank})
+        runs_on.update(hosts)
+        rows.append((run.id, str(run.slowest_rank), ", ".join(hosts), f"{run.slowest_over_median:.2f}"))
     parts = [f"runs with a rank slower than {STRAGGLER} × the median rank:", table(rows, right={1, 3})]
     if len(slow) > _SHOWN:
         parts.append(f"and {plural(len(slow) - _SHOWN, 'run')} more, less slow")
-    if often := [f"{host} ({count} runs)" for host, count in on.most_common() if count > 1]:
+    if often := [f"{host} ({count} runs)" for host, count in runs_on.most_common() if count > 1]:
         parts.append(f"slowest more than once: {', '.join(often)}")
     return "\n".join(parts)

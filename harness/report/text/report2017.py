@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from harness.analysis import scaling
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     import pandas
 
 _DATA = ("synthetic", "real")
+_HEADINGS = (
+    *("workers", "method", "PS", "best of", "img/s synthetic", "img/s real", "speedup"),
+    *("efficiency synthetic", "efficiency real", "I/O overhead"),
+)
 
 
 def tables(frame: pandas.DataFrame, baseline: int | None = None) -> str:
@@ -38,82 +42,73 @@ def tables(frame: pandas.DataFrame, baseline: int | None = None) -> str:
         *scaling.curves(measured[~servers], by="contender", baseline=baseline or 0),
     ]
     weak = [curve for curve in curves if curve.scaling == "weak"]
+    overheads = {id(curve): {each.workers: each for each in costs} for curve, costs in scaling.io_overheads(weak)}
     groups: dict[tuple[Any, ...], dict[str, Curve]] = defaultdict(dict)
     for curve in weak:
-        key = tuple((name, value) for name, value in curve.facets.items() if name != "data")
-        groups[key][curve.facets["data"]] = curve
-    overheads = {id(curve): {one.workers: one for one in its} for curve, its in scaling.io_overheads(weak)}
-    tables = [
-        _table(dict(key), pair, overheads.get(id(pair.get("real")), {}))
-        for key, group in groups.items()
-        for pair in _pairs(group)
-    ]
+        groups[tuple(value for name, value in curve.facets.items() if name != "data")][curve.facets["data"]] = curve
+    tables = []
+    for group in groups.values():
+        # Synthetic data with each kind of real data that there is: one table for cold caches, one for warm ones.
+        synthetic = {data: curve for data, curve in group.items() if data == "synthetic"}
+        pairs = [synthetic | {"real": curve} for data, curve in group.items() if data != "synthetic"]
+        tables += [_table(pair, overheads.get(id(pair.get("real")), {})) for pair in pairs or [synthetic]]
     return "\n\n".join(tables) or "no run with a number and the usual training"
 
 
-def _pairs(group: Mapping[str, Curve]) -> list[dict[str, Curve]]:
-    """Synthetic data with each kind of real data that there is: one table for cold caches, one for warm ones."""
-    synthetic = {"synthetic": group["synthetic"]} if "synthetic" in group else {}
-    return [synthetic | {"real": group[kind]} for kind in group if kind != "synthetic"] or [synthetic]
-
-
-def _table(facets: Mapping[str, Any], pair: Mapping[str, Curve], overheads: Mapping[int, Overhead]) -> str:
-    synthetic, real = ({one.workers: one for one in pair[data].points} if data in pair else {} for data in _DATA)
-    rows: list[tuple[str, ...]] = [
-        (
-            *("workers", "method", "PS", "best of", "img/s synthetic", "img/s real", "speedup"),
-            *("efficiency synthetic", "efficiency real", "I/O overhead"),
-        )
-    ]
+def _table(pair: Mapping[str, Curve], overheads: Mapping[int, Overhead]) -> str:
+    synthetic, real = ({each.workers: each for each in pair[data].points} if data in pair else {} for data in _DATA)
+    rows = []
     for workers in sorted({*synthetic, *real}):
-        points = [point for point in (synthetic.get(workers), real.get(workers)) if point]
+        both = synthetic.get(workers), real.get(workers)
+        points = [point for point in both if point]
+        published = next(iter(pair.values())).facets["origin"] == "published"
+        cost = overheads.get(workers)
         rows.append(
             (
                 str(workers),
-                _both([point.best.backend for point in points]),
-                _both([str(point.best.ps or "") for point in points]),
-                "" if facets["origin"] == "published" else _both([str(len(point.tried)) for point in points]),
-                *(_throughput(one.get(workers)) for one in (synthetic, real)),
+                _both(point.best.backend for point in points),
+                _both(str(point.best.ps or "") for point in points),
+                "" if published else _both(str(len(point.tried)) for point in points),
+                *map(_throughput, both),
                 "" if math.isnan(points[0].speedup) else f"{points[0].speedup:.2f}",
-                *(_efficiency(one.get(workers)) for one in (synthetic, real)),
-                percent(cost.overhead, cost.interval, 2) if (cost := overheads.get(workers)) else "",
+                *("" if each is None else percent(each.efficiency, each.efficiency_interval, 2) for each in both),
+                percent(cost.overhead, cost.interval, 2) if cost else "",
             )
         )
-    used = [column for column in range(len(rows[0])) if column == 0 or any(row[column] for row in rows[1:])]
-    shown = [tuple(row[column] for column in used) for row in rows]
-    right = {position for position, column in enumerate(used) if column != 1}
-    return f"{_title(facets, pair)}\n{table(shown, right)}\n{_relative_to(pair)}"
+    used = [column for column in zip(_HEADINGS, *rows, strict=True) if any(column[1:])]
+    right = {number for number, column in enumerate(used) if column[0] != "method"}
+    return f"{_title(pair)}\n{table(list(zip(*used, strict=True)), right)}\n{_relative_to(pair)}"
 
 
-def _title(facets: Mapping[str, Any], pair: Mapping[str, Curve]) -> str:
+def _title(pair: Mapping[str, Curve]) -> str:
+    facets = next(iter(pair.values())).facets
     points = [point for curve in pair.values() for point in curve.points]
     software = " and ".join(sorted({point.best.software for point in points}))
-    over = "/".join(sorted({point.best.transport for point in points} - {""}))
-    who = facets.get("backend", "parameter servers")
+    transports = "/".join(sorted({point.best.transport for point in points} - {""}))
     per_node = facets["devices_per_node"]
-    parts = [
+    real = pair["real"].facets["data"] if "real" in pair else "real"
+    parts = (
         facets["system"],
         facets["model"],
-        f"{who} ({', '.join(part for part in (software, over) if part)})",
+        f"{facets.get('backend', 'parameter servers')} ({', '.join(filter(None, (software, transports)))})",
         f"batch {facets['batch_size']} per device" if facets["batch_size"] else "",
         f"{per_node} devices per node" if per_node > 1 else "",
         facets["precision"],
         f"{facets['steps']} steps" if facets["steps"] else "",
-        *([pair["real"].facets["data"]] if pair.get("real") and pair["real"].facets["data"] != "real" else []),
-    ]
-    return " · ".join(part for part in parts if part)
+        real if real != "real" else "",
+    )
+    return " · ".join(filter(None, parts))
 
 
 def _relative_to(pair: Mapping[str, Curve]) -> str:
-    told = [
-        f"{plural(base.workers, 'worker')} with {base.img_per_s:.2f} img/s ({data})"
-        for data in _DATA
-        if data in pair and (base := pair[data].baseline)
+    bases = [(data, pair[data].baseline) for data in _DATA if data in pair]
+    named = [
+        f"{plural(base.workers, 'worker')} with {base.img_per_s:.2f} img/s ({data})" for data, base in bases if base
     ]
-    return f"efficiency and speedup relative to {', '.join(told)}" if told else "no throughput to relate to"
+    return f"efficiency and speedup relative to {', '.join(named)}" if named else "no throughput to relate to"
 
 
-def _both(values: Sequence[str]) -> str:
+def _both(values: Iterable[str]) -> str:
     """The value with synthetic data, and that with real data if it is another."""
     return " / ".join(dict.fromkeys(values))
 
@@ -122,7 +117,3 @@ def _throughput(point: CurvePoint | None) -> str:
     if point is None or math.isnan(point.img_per_s):
         return ""
     return f"{point.img_per_s:.2f} {interval(point.interval)}".rstrip()
-
-
-def _efficiency(point: CurvePoint | None) -> str:
-    return "" if point is None else percent(point.efficiency, point.efficiency_interval, 2)

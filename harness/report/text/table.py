@@ -13,19 +13,14 @@ def table(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> str:
 
     On a terminal long cells are broken so that the table fits; anywhere else, lines are as long as they are.
     """
-    return _fitted(rows, right) if sys.stdout.isatty() and len(rows) <= FITTED_ROWS else plain(rows, right)
-
-
-def plain(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> str:
-    """A table for files."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-
-    def line(row: Sequence[str]) -> str:
-        cells = zip(row, widths, strict=True)
-        aligned = (cell.rjust(w) if n in right else cell.ljust(w) for n, (cell, w) in enumerate(cells))
-        return "  ".join(aligned).rstrip()
-
-    return "\n".join([line(rows[0]), "  ".join("─" * width for width in widths), *map(line, rows[1:])])
+    if sys.stdout.isatty() and len(rows) <= FITTED_ROWS:
+        return _fitted(rows, right)
+    columns = []
+    for number, cells in enumerate(zip(*rows, strict=True)):
+        width = max(map(len, cells))
+        aligned = [cell.rjust(width) if number in right else cell.ljust(width) for cell in cells]
+        columns.append([aligned[0], "─" * width, *aligned[1:]])
+    return "\n".join("  ".join(line).rstrip() for line in zip(*columns, strict=True))
 
 
 def _fitted(rows: Sequence[Sequence[str]], right: Collection[int]) -> str:
