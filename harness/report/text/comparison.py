@@ -105,6 +105,7 @@ def _runs(frame: pandas.DataFrame, bases: Mapping[int, _Base]) -> str:
     searched = set(frame.loc[frame["ps"] > 1, "backend"])
     sync = {text: str(json.loads(text or "{}").get("sync", "")) for text in frame["options"].unique()}
     lines = []
+    run: Any
     for run in frame.itertuples():
         who = run.backend, run.framework, run.transport
         what = run.model, run.device, "" if run.data == "synthetic" else "images", sync[run.options]
@@ -219,6 +220,7 @@ def stragglers(frame: pandas.DataFrame) -> str:
         return f"no run has a rank slower than {STRAGGLER} × the median rank"
     rows: list[tuple[str, ...]] = [("run", "slowest rank", "host", "× the median rank")]
     runs_on: Counter[str] = Counter()
+    run: Any
     for run in slow.head(_SHOWN).itertuples():
         ranks = (rank for repeat in measurement.read(Path(run.source)).repeats for rank in repeat.ranks)
         hosts = sorted({rank.host for rank in ranks if rank.rank == run.slowest_rank})

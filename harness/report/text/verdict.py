@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from harness.analysis.scaling import CurvePoint, Interval
+from harness.analysis.scaling import Interval
 from harness.analysis.verdict import AtSize, ComparedContender, Overall, Verdict
-from harness.core.text import interval, plural
+from harness.core.text import interval, percent, plural
 from harness.report.text.table import table
 
 QUESTION = "Do MPI-based toolkits scale better than parameter servers?"
@@ -21,16 +21,15 @@ _HEADINGS = (
     *("contender", "where", "workers", "img/s", "efficiency", "ps img/s", "ps efficiency", "best of"),
     *("efficiency ratio", "img/s ratio", ""),
 )
-_WORDS: dict[Overall, str] = {
-    "yes": "Yes.",
-    "no": "No.",
-    "some": "Some of them.",
-    "depends": "It depends on the size.",
-    "no difference": "No difference.",
-    "cannot say": "Cannot say.",
+# For each answer the word for it, and whose figures stand for all contenders: those of one with that answer.
+_ANSWERS: dict[Overall, tuple[str, str]] = {
+    "yes": ("Yes.", "better"),
+    "no": ("No.", "worse"),
+    "some": ("Some of them.", "better"),
+    "depends": ("It depends on the size.", "changes"),
+    "no difference": ("No difference.", "no difference"),
+    "cannot say": ("Cannot say.", ""),
 }
-# Whose figures stand for all contenders: those of one with this answer.
-_SHOWN: dict[Overall, str] = {"yes": "better", "some": "better", "depends": "changes", "no": "worse"}
 _COUNTED = {
     "better": "better",
     "worse": "worse",
@@ -63,15 +62,17 @@ class Sentences:
 
 
 def sentences(verdict: Verdict) -> Sentences:
-    margin, every = verdict.margin, (*verdict.comparisons, *verdict.controls)
+    margin, contenders = verdict.margin, (*verdict.comparisons, *verdict.controls)
+    terms = [one.terms.equal for one in contenders if one.terms]
+    equal = (", ".join(f"{_TERMS.get(name, name)} {value}" for name, value in each.items()) for each in terms)
     return Sentences(
         headline=_headline(verdict),
-        findings=tuple(_finding(one, margin) for one in every),
-        equal=tuple(dict.fromkeys(_equal(one.terms.equal) for one in every if one.terms)),
-        unequal=tuple(filter(None, map(_unequal, every))),
-        indications=tuple(filter(None, map(_indication, every))),
+        findings=tuple(_finding(one, margin) for one in contenders),
+        equal=tuple(dict.fromkeys(equal)),
+        unequal=tuple(filter(None, map(_unequal, contenders))),
+        indications=tuple(filter(None, map(_indication, contenders))),
         left_out=tuple(f"{plural(one.runs, 'run')} of {one.what}: {one.why}" for one in verdict.left_out),
-        would_decide=tuple(dict.fromkeys(filter(None, map(_would_decide, every)))),
+        would_decide=tuple(dict.fromkeys(_undecided(one, margin, "it")[1] for one in contenders if one.reason)),
     )
 
 
@@ -86,40 +87,34 @@ def text(verdict: Verdict) -> str:
         "left out:": said.left_out,
         "what would decide it:": said.would_decide,
     }
-    parts = [said.headline, "\n".join(map(_item, said.findings))]
+    parts = [said.headline, "\n".join(f"  - {finding}" for finding in said.findings)]
     parts += [table([_HEADINGS, *rows], right={2, 3, 4, 5, 6, 7})] if rows else []
-    parts += ["\n".join([title, *map(_item, items)]) for title, items in lists.items() if items]
+    parts += ["\n".join([title, *(f"  - {item}" for item in items)]) for title, items in lists.items() if items]
     return "\n\n".join(filter(None, parts))
-
-
-def _item(sentence: str) -> str:
-    return f"  - {sentence}"
 
 
 # --- the headline and the findings ----------------------------------------------------------------
 
 
 def _headline(verdict: Verdict) -> str:
-    word, compared = _WORDS[verdict.answer], verdict.comparisons
+    compared, (word, shown_answer) = verdict.comparisons, _ANSWERS[verdict.answer]
     if not compared:
         return (
             f"{word} There is no toolkit over MPI, Gloo or NCCL among these results to compare with parameter servers."
         )
-    answered = [one for one in compared if one.answer != "cannot say"]
-    if not answered:
-        reasons = dict.fromkeys(_why_not(one, verdict.margin, contender(one.facets)) for one in compared)
+    if verdict.answer == "cannot say":
+        reasons = dict.fromkeys(_undecided(one, verdict.margin, contender(one.facets))[0] for one in compared)
         return " ".join([word, *(f"{reason[0].upper()}{reason[1:]}." for reason in list(reasons)[:2])])
     # Of these the one at the largest size, and there the one that differs most.
-    wanted = _SHOWN.get(verdict.answer, "no difference")
     shown = max(
-        (one for one in answered if one.answer == wanted),
+        (one for one in compared if one.answer == shown_answer),
         key=lambda one: (one.judged[-1].workers, abs(math.log(one.judged[-1].efficiency_ratio))),
     )
     where = f"On {shown.facets['system']} ({shown.facets['model']}, {shown.facets['data']})"
     parts = [word, f"{where} {_claim(shown, verdict.margin)}."]
     if len(compared) > 1:
-        counts = {said: sum(one.answer == answer for one in compared) for answer, said in _COUNTED.items()}
-        listed = ", ".join(f"{count} {said}" for said, count in counts.items() if count)
+        counts = {words: sum(one.answer == answer for one in compared) for answer, words in _COUNTED.items()}
+        listed = ", ".join(f"{count} {words}" for words, count in counts.items() if count)
         parts.append(f"Of {len(compared)} contenders: {listed}.")
     return " ".join(parts)
 
@@ -129,7 +124,7 @@ def _finding(one: ComparedContender, margin: float) -> str:
     prefix = "Control: " if facets["family"] == "collectives" else ""
     where = f"on {facets['system']} ({facets['model']}, {facets['data']}, batch {facets['batch_size']} per device)"
     if one.answer == "cannot say":
-        return f"{prefix}{contender(facets)}, {where}: cannot say: {_why_not(one, margin, 'it')}."
+        return f"{prefix}{contender(facets)}, {where}: cannot say: {_undecided(one, margin, 'it')[0]}."
     last = one.sizes[-1]
     rate = f"At {_size(last)} it trains {_ratio(last.throughput_ratio, last.throughput_interval)} as many img/s"
     if unjudged := " and ".join(_size(size) for size in one.sizes[1:] if size.p is None):
@@ -139,114 +134,90 @@ def _finding(one: ComparedContender, margin: float) -> str:
 
 def _claim(one: ComparedContender, margin: float) -> str:
     """What was found for a contender with an answer, without where."""
-    name, last = contender(one.facets), one.judged[-1]
+    name, first, last = contender(one.facets), one.judged[0], one.judged[-1]
     keeps = (
         f"keeps {_ratio(last.efficiency_ratio, last.efficiency_interval)} the scaling efficiency of the best "
-        f"parameter-server configuration (best of {len(last.servers.tried)}) on {_size(last)}"
+        f"parameter-server configuration (best of {len(last.servers.tried)}) on {_size(last)}, "
+        f"relative to {_size(one.sizes[0])}"
     )
-    relative = f"relative to {_size(one.sizes[0])}"
     if one.answer == "no difference":
-        first = one.judged[0]
         sizes = f"at {_size(first)}" if first is last else f"at every size from {_size(first)} to {_size(last)}"
         return (
             f"{name} scales like parameter servers to within {100 * margin:g} %: {sizes} the interval of the ratio of "
-            f"efficiencies lies within {1 - margin:g} and {1 + margin:g}; it {keeps}, {relative}"
+            f"efficiencies lies within {1 - margin:g} and {1 + margin:g}; it {keeps}"
         )
-    if one.answer == "changes":
-        return f"{name} scales {_phases(one)}; it {keeps}, {relative}"
+    if one.answer == "changes":  # such as "worse up to 8 nodes, then better from 64 nodes on"
+        different = [size for size in one.judged if size.direction]
+        phases = [(direction, list(sizes)) for direction, sizes in groupby(different, key=lambda size: size.direction)]
+        parts = [f"{direction} up to {_size(sizes[-1])}" for direction, sizes in phases]
+        if different[-1] is last:
+            direction, sizes_of_phase = phases[-1]
+            parts[-1] = f"{direction} from {_size(sizes_of_phase[0])} on"
+        else:
+            parts.append("no difference can be told")
+        return f"{name} scales {', then '.join(parts)}; it {keeps}"
     assert one.parts
-    below, at = (next(size for size in one.sizes if size.workers == workers) for workers in one.parts)
+    below, above = (next(size for size in one.sizes if size.workers == workers) for workers in one.parts)
     number = str(below.workers) if below.workers == below.nodes else _size(below)
-    return f"{name} {keeps}, {relative}; they part between {number} and {_size(at)}"
+    return f"{name} {keeps}; they part between {number} and {_size(above)}"
 
 
-def _phases(one: ComparedContender) -> str:
-    """``worse up to 8 nodes, then better from 64 nodes on``."""
-    different = [size for size in one.judged if size.direction]
-    phases = [(direction, list(sizes)) for direction, sizes in groupby(different, key=lambda size: size.direction)]
-    until_the_end = different[-1] is one.judged[-1]
-    lines = [f"{direction} up to {_size(sizes[-1])}" for direction, sizes in phases]
-    if until_the_end:
-        direction, sizes = phases[-1]
-        lines[-1] = f"{direction} from {_size(sizes[0])} on"
-    else:
-        lines.append("no difference can be told")
-    return ", then ".join(lines)
-
-
-def _why_not(one: ComparedContender, margin: float, name: str) -> str:
-    """Why nothing can be said of a contender, called ``name`` in the sentence."""
+def _undecided(one: ComparedContender, margin: float, name: str) -> tuple[str, str]:
+    """Why nothing can be said of a contender, called ``name`` in the sentence, and what would decide it."""
+    facets, toolkit = one.facets, contender(one.facets)
     ratio = "its ratio of efficiencies" if name == "it" else f"{name}'s ratio of efficiencies"
     match one.reason:
-        case "one size" if not one.sizes:
-            return f"{name} and the parameter servers were not measured at a common size"
         case "one size":
-            return f"{name} and the parameter servers have only {_size(one.sizes[0])} in common"
+            common = f"have only {_size(one.sizes[0])} in common" if one.sizes else "were not measured at a common size"
+            wanted = f"{toolkit} and parameter servers on two or more common numbers of nodes"
+            return f"{name} and the parameter servers {common}", wanted
         case "other training":
-            return f"{name} was only measured with {one.facets['training']}, which is another training"
+            training = facets["training"]
+            return (
+                f"{name} was only measured with {training}, which is another training",
+                f"{toolkit} without {training}",
+            )
         case "no spread":
             last = one.sizes[-1]
-            kept = f"{100 * last.toolkit.efficiency:.1f} % against {100 * last.servers.efficiency:.1f} %"
-            published = one.facets["origin"] == "published"
-            why = "no repeats were published" if published else "there are no repeats"
+            kept = " against ".join(percent(side.efficiency, None, 1) for side in (last.toolkit, last.servers))
+            missing = "no repeats were published" if facets["origin"] == "published" else "there are no repeats"
+            sizes = ", ".join(str(size.workers) for size in one.sizes)
             return (
                 f"{ratio} is {last.efficiency_ratio:.3f} at {_size(last)} ({kept} relative to {_size(one.sizes[0])}), "
-                f"but {why}, so nobody knows whether that is more than chance"
+                f"but {missing}, so nobody knows whether that is more than chance",
+                f"at least 5 repeats of {toolkit} and of the parameter servers on {sizes} workers (`--repeats 5`)",
             )
         case "too wide":
-            widest = max(one.judged, key=_width)
+            widths = [high / low for low, high in (size.efficiency_interval or (1.0, 1.0) for size in one.judged)]
+            widest = one.judged[widths.index(max(widths))]
             had = min(len(point.best.sample.values) for size in one.judged for point in (size.toolkit, size.servers))
-            needed = f"; at the noise seen an interval of ± {100 * margin:g} % takes {one.repeats} repeats"
-            return (
+            why = (
                 f"{ratio} is {_ratio(widest.efficiency_ratio, widest.efficiency_interval)} at {_size(widest)}, which "
                 f"neither differs from 1 nor lies within 1 ± {100 * margin:g} %"
-                f"{needed if one.repeats and one.repeats > had else ''}"
             )
-        case _:
-            return f"no parameter servers were measured like {name}: {_nearest(one)}"
-
-
-def _width(size: AtSize) -> float:
-    assert size.efficiency_interval
-    return math.log(size.efficiency_interval[1] / size.efficiency_interval[0])
-
-
-def _nearest(one: ComparedContender) -> str:
-    if one.indication is None:
-        return "there are none among these results"
-    differs = one.indication.differs
-    if "system" in differs:
-        return f"there are none on {one.facets['system']}"
-    if list(differs) == ["training"]:
-        return f"they were only measured with {differs['training'][1]}, which is another training"
-    return f"the nearest ones differ in {_differing(differs)}"
-
-
-def _would_decide(one: ComparedContender) -> str:
-    name = contender(one.facets)
-    match one.reason:
-        case "no spread":
-            sizes = ", ".join(str(size.workers) for size in one.sizes)
-            return f"at least 5 repeats of {name} and of the parameter servers on {sizes} workers (`--repeats 5`)"
-        case "one size":
-            return f"{name} and parameter servers on two or more common numbers of nodes"
-        case "too wide":
+            if one.repeats and one.repeats > had:
+                why += f"; at the noise seen an interval of ± {100 * margin:g} % takes {one.repeats} repeats"
             repeats = f"about {one.telling} repeats" if one.telling else "more repeats, or less noise"
-            return f"{repeats} of {name} and of the parameter servers at each size, if the ratios stay as they are"
-        case "no counterpart":
-            terms = f"{one.facets['model']} on {one.facets['system']}"
-            return f"parameter servers measured like {name}: {terms}, {one.facets['data']} data, with repeats"
-        case "other training":
-            return f"{name} without {one.facets['training']}"
-        case _:
-            return ""
+            return why, (
+                f"{repeats} of {toolkit} and of the parameter servers at each size, if the ratios stay as they are"
+            )
+    differs = one.indication.differs if one.indication else None
+    if differs is None:
+        nearest = "there are none among these results"
+    elif "system" in differs:
+        nearest = f"there are none on {facets['system']}"
+    elif list(differs) == ["training"]:
+        nearest = f"they were only measured with {differs['training'][1]}, which is another training"
+    else:
+        nearest = f"the nearest ones differ in {_differing(differs)}"
+    wanted = f"{facets['model']} on {facets['system']}, {facets['data']} data, with repeats"
+    return (
+        f"no parameter servers were measured like {name}: {nearest}",
+        f"parameter servers measured like {toolkit}: {wanted}",
+    )
 
 
 # --- terms ----------------------------------------------------------------------------------------
-
-
-def _term(name: str) -> str:
-    return _TERMS.get(name, name)
 
 
 def _against(values: tuple[Any, Any]) -> str:
@@ -254,11 +225,7 @@ def _against(values: tuple[Any, Any]) -> str:
 
 
 def _differing(differs: Mapping[str, tuple[Any, Any]]) -> str:
-    return ", ".join(f"{_term(name)} ({_against(values)})" for name, values in differs.items())
-
-
-def _equal(terms: Mapping[str, str]) -> str:
-    return ", ".join(f"{_term(name)} {value}" for name, value in terms.items())
+    return ", ".join(f"{_TERMS.get(name, name)} ({_against(values)})" for name, values in differs.items())
 
 
 def _unequal(one: ComparedContender) -> str:
@@ -272,9 +239,9 @@ def _unequal(one: ComparedContender) -> str:
         elif name == "options":
             parts.append(f"each with its own options, tuned or not ({_against(values)})")
         elif name != "framework":  # its version says it
-            parts.append(f"{_term(name)}: {_against(values)}")
+            parts.append(f"{_TERMS.get(name, name)}: {_against(values)}")
     if one.terms.unknown:
-        parts.append(f"not known: {', '.join(map(_term, one.terms.unknown))}")
+        parts.append(f"not known: {', '.join(_TERMS.get(name, name) for name in one.terms.unknown)}")
     return f"{contender(one.facets)}: {'; '.join(parts)}" if parts else ""
 
 
@@ -282,11 +249,11 @@ def _indication(one: ComparedContender) -> str:
     nearest = one.indication
     if nearest is None or math.isnan(nearest.toolkit_efficiency):
         return ""
-    versions = sorted({point.best.software for point in nearest.servers.points})
+    versions = " and ".join(sorted({point.best.software for point in nearest.servers.points}))
     return (
-        f"{one.facets['model']} with {contender(one.facets)} keeps {100 * nearest.toolkit_efficiency:.1f} % at "
+        f"{one.facets['model']} with {contender(one.facets)} keeps {percent(nearest.toolkit_efficiency, None, 1)} at "
         f"{nearest.workers} workers relative to {nearest.base}, {nearest.servers.facets['model']} with parameter "
-        f"servers of {' and '.join(versions)} {100 * nearest.servers_efficiency:.1f} %. "
+        f"servers of {versions} {percent(nearest.servers_efficiency, None, 1)}. "
         f"Not like for like: {_differing(nearest.differs)}"
     )
 
@@ -320,32 +287,25 @@ def _ratio(value: float, limits: Interval | None) -> str:
 
 
 def _rows(one: ComparedContender) -> list[tuple[str, ...]]:
-    def ratio(value: float, limits: Interval | None) -> str:
-        return f"{value:.3f} {interval(limits, 3)}".rstrip()
-
     where = f"{one.facets['system']}, {one.facets['model']}, {one.facets['data']}"
     published = one.facets["origin"] == "published"  # a publication names its best one only
-    return [
-        (
-            *(contender(one.facets), where, str(size.workers)),
-            *(f"{size.toolkit.img_per_s:.2f}", f"{100 * size.toolkit.efficiency:.1f} %"),
-            *(f"{size.servers.img_per_s:.2f}", f"{100 * size.servers.efficiency:.1f} %"),
-            "" if published else str(len(size.servers.tried)),
-            ratio(size.efficiency_ratio, size.efficiency_interval) if size is not one.sizes[0] else "",
-            ratio(size.throughput_ratio, size.throughput_interval),
-            mark(size, size is one.sizes[0]),
-        )
-        for size in one.sizes
-    ]
+    rows: list[tuple[str, ...]] = []
+    for size in one.sizes:
+        first = size is one.sizes[0]
+        sides = ((f"{side.img_per_s:.2f}", percent(side.efficiency, None, 1)) for side in (size.toolkit, size.servers))
+        ratio = f"{size.efficiency_ratio:.3f} {interval(size.efficiency_interval, 3)}".rstrip()
+        throughputs = f"{size.throughput_ratio:.3f} {interval(size.throughput_interval, 3)}".rstrip()
+        best_of = "" if published else str(len(size.servers.tried))
+        figures = best_of, "" if first else ratio, throughputs, mark(size, first)
+        rows.append((contender(one.facets), where, str(size.workers), *next(sides), *next(sides), *figures))
+    return rows
 
 
 def mark(size: AtSize, first: bool) -> str:
     """How the toolkit differs at this size, in a word or two."""
     if first:
         return "(baseline)"
-    if size.p is None:
-        return "no repeats"
-    return size.direction or "not significant"
+    return "no repeats" if size.p is None else size.direction or "not significant"
 
 
 def as_json(verdict: Verdict) -> dict[str, Any]:
@@ -362,7 +322,6 @@ def as_json(verdict: Verdict) -> dict[str, Any]:
 
 
 def _comparison(one: ComparedContender, margin: float) -> dict[str, Any]:
-    terms, indication = one.terms, one.indication
     return {
         **one.facets,
         "contender": contender(one.facets),
@@ -373,37 +332,31 @@ def _comparison(one: ComparedContender, margin: float) -> dict[str, Any]:
         "parts_between_workers": one.parts,
         "repeats_for_margin": one.repeats,
         "repeats_to_tell": one.telling,
-        "sizes": [_at_size(size) for size in one.sizes],
-        "equal": dict(terms.equal) if terms else {},
-        "unequal": dict(terms.unequal) if terms else {},
-        "unknown": list(terms.unknown) if terms else [],
+        "sizes": [
+            {
+                "workers": size.workers,
+                "nodes": size.nodes,
+                **{
+                    name: {
+                        "img_per_s": side.img_per_s,
+                        "efficiency": side.efficiency,
+                        "backend": side.best.backend,
+                        "ps": side.best.ps,
+                        "best_of": len(side.tried),
+                        "repeats": len(side.best.sample.values) or None,
+                    }
+                    for name, side in (("toolkit", size.toolkit), ("parameter_servers", size.servers))
+                },
+                "efficiency_ratio": size.efficiency_ratio,
+                "efficiency_ratio_ci95": size.efficiency_interval,
+                "img_per_s_ratio": size.throughput_ratio,
+                "img_per_s_ratio_ci95": size.throughput_interval,
+                "p": size.p,
+                "significant": size.significant,
+            }
+            for size in one.sizes
+        ],
+        **(vars(one.terms) if one.terms else {"equal": {}, "unequal": {}, "unknown": []}),
         "indication": _indication(one) or None,
-        "differs": dict(indication.differs) if indication else {},
-    }
-
-
-def _at_size(one: AtSize) -> dict[str, Any]:
-    return {
-        "workers": one.workers,
-        "nodes": one.nodes,
-        "toolkit": _side(one.toolkit),
-        "parameter_servers": _side(one.servers),
-        "efficiency_ratio": one.efficiency_ratio,
-        "efficiency_ratio_ci95": one.efficiency_interval,
-        "img_per_s_ratio": one.throughput_ratio,
-        "img_per_s_ratio_ci95": one.throughput_interval,
-        "p": one.p,
-        "significant": one.significant,
-    }
-
-
-def _side(point: CurvePoint) -> dict[str, Any]:
-    best = point.best
-    return {
-        "img_per_s": point.img_per_s,
-        "efficiency": point.efficiency,
-        "backend": best.backend,
-        "ps": best.ps,
-        "best_of": len(point.tried),
-        "repeats": len(best.sample.values) or None,
+        "differs": one.indication.differs if one.indication else {},
     }
