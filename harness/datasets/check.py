@@ -22,9 +22,8 @@ from harness.datasets import convert, manifest, pool, sources
 from harness.datasets.photograph import first_sight, photograph
 from harness.worker.inputs import tfrecord
 from harness.worker.inputs.errors import DataError
-from harness.worker.inputs.index import ImageIndex
+from harness.worker.inputs.index import SHARD_NAME, ImageIndex, ShardIndex, name_of, offsets_file
 from harness.worker.inputs.page_cache import Extent
-from harness.worker.inputs.shards import NAME, ShardIndex, name_of, offsets_file
 
 LISTED = 100  # findings that are named
 CLASSES = 1000  # ImageNet's
@@ -112,7 +111,7 @@ def subject(path: Path, classes: int | None, decode: bool) -> Subject:
     shards: dict[str, manifest.Shard | None] = {}
     if known:
         shards = {shard.name: shard for split in known.splits.values() for shard in split.shards}
-    for name in sorted(file.name for file in path.iterdir() if NAME.fullmatch(file.name)):
+    for name in sorted(file.name for file in path.iterdir() if SHARD_NAME.fullmatch(file.name)):
         shards.setdefault(name, None)
     if known or shards:
         return Subject(path, shards, {}, known, classes or (len(known.classes) if known else CLASSES), decode)
@@ -169,7 +168,7 @@ def _missing(subject: Subject) -> Iterator[Finding]:
         yield Finding(manifest.FILE_NAME, None, reason)
     totals: dict[str, set[int]] = {}
     for name, known in subject.shards.items():
-        match = NAME.fullmatch(name)
+        match = SHARD_NAME.fullmatch(name)
         if match:
             totals.setdefault(match["split"], set()).add(int(match["of"]))
         if subject.manifest and known is None:
@@ -192,7 +191,7 @@ def _wrong_offsets(file: Path, lengths: Sequence[list[int]]) -> list[Finding]:
     """What is wrong with the file that says where records are."""
     counts = np.array([len(of_shard) for of_shard in lengths])
     records = np.array([length for of_shard in lengths for length in of_shard], np.int64)
-    expected = ShardIndex("", [], counts, records).arrays
+    expected = ShardIndex("", [], counts, records).places
     try:
         with np.load(file) as arrays:
             wrong = [name for name, values in expected.items() if not np.array_equal(arrays[name], values)]

@@ -36,8 +36,8 @@ from harness.errors import InvalidInput, RunFailed
 from harness.files import whole_file, write_atomically
 from harness.worker.inputs import tfrecord
 from harness.worker.inputs.errors import DataError
+from harness.worker.inputs.index import ShardIndex, name_of, offsets_file
 from harness.worker.inputs.page_cache import Extent
-from harness.worker.inputs.shards import ShardIndex, name_of, offsets_file
 
 JOURNAL = ".convert.jsonl"
 PARTIAL = ".*-of-*.*"  # shards that a process was writing when it was killed
@@ -211,7 +211,7 @@ def _conclude(plan: Plan, folder: Path, finished: Mapping[str, Written]) -> Mani
         counts = np.array([len(shard.lengths) for shard in shards], np.int64)
         lengths = np.array([length for shard in shards for length in shard.lengths], np.int64)
         with whole_file(folder / offsets_file(split)) as stream:
-            np.savez(stream, **ShardIndex(str(folder), plan.names(split), counts, lengths).arrays)  # type: ignore[arg-type]
+            np.savez(stream, **ShardIndex(str(folder), plan.names(split), counts, lengths).places)  # type: ignore[arg-type]
         splits[split] = manifest.ShardedSplit(
             images=len(lengths),
             bytes=sum(shard.bytes for shard in shards),

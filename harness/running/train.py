@@ -169,12 +169,12 @@ def validation_images(spec: RunSpec, training: index.Index) -> index.Index:
 
     Raises InvalidInput.
     """
-    from harness.worker.inputs import index, shards
+    from harness.worker.inputs import index
 
     path = Path(training_of(spec).validation)
     classes = models.specification(spec.model).num_classes
     try:
-        data_set = (path / "train").is_dir() or shards.there_are(path)
+        data_set = (path / "train").is_dir() or index.holds_shards(path)
         images = index.find(path, "validation", classes) if data_set else index.scan(path, classes)
         if isinstance(images, index.ImageIndex) and isinstance(training, index.ImageIndex):
             return index.labelled_as(training, images)

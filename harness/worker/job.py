@@ -14,8 +14,9 @@ import numpy as np
 from harness import models
 from harness.worker import checkpoint
 from harness.worker.agent.seating import Hosts, seated
-from harness.worker.inputs import index, page_cache, synthetic
-from harness.worker.inputs.reading import Reading
+from harness.worker.inputs import index, page_cache
+from harness.worker.inputs.numbers import synthetic_batch
+from harness.worker.inputs.order import Reading
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,7 @@ class Job:
     def synthetic_batch(self, device: int = 0) -> Tuple[np.ndarray, np.ndarray]:
         """A device's synthetic batch, the same in every framework: images float32 [N, H, W, 3], labels int64 [N]."""
         spec, number = self.spec, self.rank * self.devices + device
-        return synthetic.batch(spec["seed"], number, spec["batch_size"], spec["image_size"], self.num_classes)
+        return synthetic_batch(spec["seed"], number, spec["batch_size"], spec["image_size"], self.num_classes)
 
     def processes(self, role: str) -> List[Dict[str, Any]]:
         """The plan's processes of one role, by rank."""

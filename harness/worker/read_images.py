@@ -66,7 +66,7 @@ def processor_s() -> float:
 
 def _main() -> None:
     from harness.worker.inputs import index
-    from harness.worker.inputs.reading import Reading
+    from harness.worker.inputs.order import Reading
 
     framework, arguments = sys.argv[1], json.loads(sys.argv[2])
     os.environ["TF_NUM_INTRAOP_THREADS"] = str(arguments["decoders"])

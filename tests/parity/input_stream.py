@@ -22,7 +22,7 @@ import numpy as np
 
 from harness.worker.inputs.errors import DataError
 from harness.worker.inputs.index import read
-from harness.worker.inputs.reading import Reading
+from harness.worker.inputs.order import Reading
 
 
 def torch_batches(reading: Reading, eager: bool) -> Iterator[tuple[Any, Any, dict[str, Any]]]:

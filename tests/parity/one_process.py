@@ -14,7 +14,7 @@ import numpy as np
 
 from harness import models
 from harness.models.initial import initial_values
-from harness.worker.inputs import synthetic
+from harness.worker.inputs.numbers import synthetic_batch
 
 SEED = 1
 
@@ -106,7 +106,7 @@ GRADIENTS = {"torch": torch_gradients, "tensorflow": tensorflow_gradients, "caff
 
 def main(framework: str, model: str, workers: int, batch: int, size: int, steps: int, rate: float, out: str) -> None:
     specification = models.specification(model)
-    batches = [synthetic.batch(SEED, rank, batch, size, specification.num_classes) for rank in range(workers)]
+    batches = [synthetic_batch(SEED, rank, batch, size, specification.num_classes) for rank in range(workers)]
     gradients = GRADIENTS[framework](model, batches)
     parameters = initial_values(specification, SEED)
     losses = []

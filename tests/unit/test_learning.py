@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +16,8 @@ from harness.core.spec import RunSpec, Training
 from harness.errors import InvalidInput
 from harness.worker import checkpoint
 from harness.worker.evaluation import PADDING, evaluation
-from harness.worker.inputs import order
 from harness.worker.inputs.index import ImageIndex
+from harness.worker.inputs.order import Reading
 from harness.worker.training import Schedule
 
 STEPS = 10  # of an epoch
@@ -65,9 +66,10 @@ def test_a_model_that_tells_no_classes_apart_is_never_right() -> None:
 def test_a_rank_goes_on_with_the_image_after_those_that_it_has_read() -> None:
     images = ImageIndex("/data", [str(number) for number in range(23)], [1] * 23)
     for rank in range(3):
-        all_of_them = list(itertools.islice(order.order(images, rank, 3, seed=1), 40))
+        first = Reading(images, rank, 3, batch_size=4, image_size=8, decoders=0, seed=1)
+        all_of_them = list(itertools.islice(first.positions(), 40))
         for done in (0, 5, 8, 21):
-            rest = order.order(images, rank, 3, seed=1, done=done)
+            rest = replace(first, done=done).positions()
             assert list(itertools.islice(rest, 40 - done)) == all_of_them[done:]
 
 

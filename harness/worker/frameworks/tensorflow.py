@@ -16,8 +16,7 @@ import tensorflow as tf
 from harness import models
 from harness.models.initial import initial_values
 from harness.worker.evaluation import Evaluation, evaluation
-from harness.worker.inputs.order import GROUP
-from harness.worker.inputs.reading import Reading
+from harness.worker.inputs.order import GROUP, Reading
 from harness.worker.job import Job
 from harness.worker.sgd import Sgd, velocity
 from harness.worker.trainer import Learner, State

@@ -16,7 +16,7 @@ from typing import NamedTuple, Sequence, Tuple, Union
 
 import numpy as np
 
-from harness.worker.inputs.counter import uniform
+from harness.worker.inputs.numbers import uniform
 
 AREA = (0.08, 1.0)  # of the image
 ASPECT = (3 / 4, 4 / 3)  # width / height

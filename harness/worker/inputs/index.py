@@ -1,29 +1,32 @@
 """Which images there are: a folder of JPEGs for each class, or TFRecord shards. NumPy; Python 3.9.
 
 The controller looks once and writes what it found into the run directory, so that 512 ranks read one file instead of
-listing 1.28 million on the parallel file system.
+listing 1.28 million on the parallel file system. Shards are named as everyone who trains ImageNet with TensorFlow names
+them: ``train-00000-of-01024`` and so on, and ``validation-00000-of-00128``.
 """
 
 from __future__ import annotations
 
-import itertools
 import os
-from array import array
+import re
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import List, Sequence, Union
+from typing import Dict, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
-from harness.worker.inputs import order, shards
+from harness.worker.inputs import tfrecord
 from harness.worker.inputs.errors import DataError
 from harness.worker.inputs.page_cache import Extent
 
 SUFFIXES = (".jpeg", ".jpg")  # in any case
 LAYOUT = "expected PATH/<class>/*.JPEG, PATH/train/<class>/*.JPEG, or shards PATH/train-00000-of-00016 …"
 VALIDATION = ("val", "validation")  # folders
-MAGIC = "# harness image index 1"
-ZIP = b"PK\x03\x04"
+SHARD_NAME = re.compile(r"(?P<split>.+)-(?P<number>\d{5})-of-(?P<of>\d{5})")
+THREADS = 32  # that read records' headers: they wait for the file system, not for the processor
 
 
 @dataclass(frozen=True)
@@ -43,20 +46,98 @@ class ImageIndex:
     def __len__(self) -> int:
         return len(self.paths)
 
-    def path(self, image: int) -> str:
-        """The absolute path of an image, given its number."""
-        return os.path.join(self.root, self.paths[image])  # noqa: PTH118 - a million times per epoch
-
     def extent(self, image: int) -> Extent:
-        """The bytes of an image: all of its file."""
-        return Extent(self.path(image))
+        """Where an image is, given its number."""
+        return Extent(os.path.join(self.root, self.paths[image]))  # noqa: PTH118 - a million times per epoch
 
     def chunks(self) -> np.ndarray:
         """Every image by itself, int64 [m, 2]: see ``order``."""
-        return order.chunks(np.array([len(self)]), self.chunk)
+        numbers = np.arange(len(self) + 1)
+        return np.stack([numbers[:-1], numbers[1:]], 1)
+
+    def arrays(self) -> Dict[str, np.ndarray]:
+        paths = b"\0".join(map(os.fsencode, self.paths))
+        return {"paths": np.frombuffer(paths, np.uint8), "labels": np.array(self.labels, np.int32)}
 
 
-Index = Union[ImageIndex, shards.ShardIndex]
+@dataclass(frozen=True, eq=False)
+class ShardIndex:
+    """The records of a data set's shards, in order.
+
+    ``names`` are relative to ``root``; ``counts`` int64 [shards] are their records, ``lengths`` int64 [images] the bytes of
+    each record's data, from which follows where it is. Labels are in the records.
+    """
+
+    root: str
+    names: Sequence[str]
+    counts: np.ndarray
+    lengths: np.ndarray
+
+    chunk = 16  # records that are read one after the other: about 2 MB of photographs
+
+    @cached_property
+    def firsts(self) -> np.ndarray:
+        """The first image of each shard, and the number of images: int64 [shards + 1]."""
+        return np.concatenate([[0], np.cumsum(self.counts)])
+
+    @cached_property
+    def offsets(self) -> np.ndarray:
+        """Where in its shard each image's data begin, int64 [images]."""
+        begins = np.cumsum(self.lengths + tfrecord.OVERHEAD) - (self.lengths + tfrecord.OVERHEAD)
+        starts = np.append(begins, 0)[self.firsts[:-1]]  # an empty shard at the end has no first record
+        offsets: np.ndarray = begins - np.repeat(starts, self.counts) + tfrecord.HEADER.size
+        return offsets
+
+    @property
+    def places(self) -> Dict[str, np.ndarray]:
+        """What the file beside the shards holds."""
+        return {"counts": self.counts, "offsets": self.offsets, "lengths": self.lengths}
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def extent(self, image: int) -> Extent:
+        """Where the data of an image's record are, without the record's header."""
+        shard = int(np.searchsorted(self.firsts, image, side="right")) - 1
+        path = os.path.join(self.root, self.names[shard])  # noqa: PTH118 - a million times per epoch
+        return Extent(path, int(self.offsets[image]), int(self.lengths[image]))
+
+    def run(self, begin: int, end: int) -> Extent:
+        """Where a run of images of one shard is, from the data of the first to those of the last."""
+        first, last = self.extent(begin), self.extent(end - 1)
+        return Extent(first.path, first.offset, last.offset + last.length - first.offset)
+
+    def chunks(self) -> np.ndarray:
+        """Runs of records within one shard, int64 [m, 2]; a shard's last one may be shorter."""
+        firsts = self.firsts.tolist()
+        begins = np.concatenate([np.arange(*shard, self.chunk) for shard in zip(firsts, firsts[1:])])
+        return np.stack([begins, np.append(begins[1:], len(self))], 1)
+
+    def arrays(self) -> Dict[str, np.ndarray]:
+        lengths = self.lengths.astype(np.uint32 if self.lengths.max() < 2**32 else np.int64)
+        return {"names": np.array(self.names), "counts": self.counts, "lengths": lengths}
+
+
+Index = Union[ImageIndex, ShardIndex]
+
+
+def write(index: Index, file: Union[str, Path]) -> None:
+    """Write an index as an uncompressed archive of NumPy arrays."""
+    with Path(file).open("wb") as stream:  # given a name, NumPy would append .npz to it
+        np.savez(stream, root=np.array(index.root), **index.arrays())  # type: ignore[arg-type]
+
+
+def read(file: Union[str, Path]) -> Index:
+    """Read what ``write`` wrote. Raises DataError when it is something else, or cut short."""
+    try:
+        with np.load(file, allow_pickle=False) as held:
+            root = str(held["root"])
+            if "paths" in held:
+                paths = [os.fsdecode(path) for path in held["paths"].tobytes().split(b"\0")]
+                return ImageIndex(root, paths, held["labels"].tolist())
+            return ShardIndex(root, held["names"].tolist(), held["counts"], held["lengths"].astype(np.int64))
+    except (KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise DataError(f"{file} is no image index, or is cut short; write it again") from error
 
 
 def find(path: Union[str, Path], split: str, num_classes: int = 1001) -> Index:
@@ -65,8 +146,8 @@ def find(path: Union[str, Path], split: str, num_classes: int = 1001) -> Index:
     Raises DataError for whatever makes it unusable, the damaged shard by name; OSError.
     """
     root = _folder(path)
-    if shards.there_are(root):
-        return shards.find(root, split)
+    if holds_shards(root):
+        return _shards(root, split)
     if split == "train":
         return scan(root, num_classes)
     validation = next((root / name for name in VALIDATION if (root / name).is_dir()), None)
@@ -74,20 +155,10 @@ def find(path: Union[str, Path], split: str, num_classes: int = 1001) -> Index:
         raise DataError(
             f"no validation images in {root}; expected PATH/train/<class>/*.JPEG and PATH/val/<class>/*.JPEG"
         )
-    return labelled_as(_listed(root / "train", num_classes), _listed(validation, num_classes))
+    return labelled_as(scan(root, num_classes), scan(validation, num_classes))
 
 
-def labelled_as(training: ImageIndex, images: ImageIndex) -> ImageIndex:
-    """``images`` with the labels of their classes in ``training``. Raises DataError for a class that is not there."""
-    labels = dict(zip(map(class_of, training.paths), training.labels))
-    if unknown := sorted({name for name in map(class_of, images.paths) if name not in labels}):
-        raise DataError(f"{images.root}/{unknown[0]} is a class that {training.root} does not have")
-    return replace(images, labels=array("i", [labels[class_of(path)] for path in images.paths]))
-
-
-def class_of(path: str) -> str:
-    """The class of an image, given its path relative to the root."""
-    return path.partition("/")[0]
+# --- folders of images -------------------------------------------------------------------------------------------------
 
 
 def scan(path: Union[str, Path], num_classes: int = 1001) -> ImageIndex:
@@ -98,17 +169,7 @@ def scan(path: Union[str, Path], num_classes: int = 1001) -> ImageIndex:
     than ``num_classes - 1`` classes.
     """
     root = _folder(path)
-    return _listed(root / "train" if (root / "train").is_dir() else root, num_classes)
-
-
-def _folder(path: Union[str, Path]) -> Path:
-    root = Path(path).absolute()
-    if not root.is_dir():
-        raise DataError(f"{root} {'is not a folder' if root.exists() else 'does not exist'}; {LAYOUT}")
-    return root
-
-
-def _listed(root: Path, num_classes: int) -> ImageIndex:
+    root = root / "train" if (root / "train").is_dir() else root
     try:
         folders = _names(root, folders=True)
         classes = {name: images for name in folders if (images := _names(root / name, folders=False))}
@@ -126,8 +187,28 @@ def _listed(root: Path, num_classes: int) -> ImageIndex:
     return ImageIndex(
         root=str(root),
         paths=[f"{name}/{image}" for name, images in classes.items() for image in images],
-        labels=array("i", [label for label, images in enumerate(classes.values(), 1) for _ in images]),
+        labels=[label for label, images in enumerate(classes.values(), 1) for _ in images],
     )
+
+
+def labelled_as(training: ImageIndex, images: ImageIndex) -> ImageIndex:
+    """``images`` with the labels of their classes in ``training``. Raises DataError for a class that is not there."""
+    labels = dict(zip(map(class_of, training.paths), training.labels))
+    if unknown := sorted({name for name in map(class_of, images.paths) if name not in labels}):
+        raise DataError(f"{images.root}/{unknown[0]} is a class that {training.root} does not have")
+    return replace(images, labels=[labels[class_of(path)] for path in images.paths])
+
+
+def class_of(path: str) -> str:
+    """The class of an image, given its path relative to the root."""
+    return path.partition("/")[0]
+
+
+def _folder(path: Union[str, Path]) -> Path:
+    root = Path(path).absolute()
+    if not root.is_dir():
+        raise DataError(f"{root} {'is not a folder' if root.exists() else 'does not exist'}; {LAYOUT}")
+    return root
 
 
 def _names(folder: Path, folders: bool) -> List[str]:
@@ -142,39 +223,67 @@ def _names(folder: Path, folders: bool) -> List[str]:
         )
 
 
-def write(index: Index, file: Union[str, Path]) -> None:
-    """Write an index: of files as text, three header lines and ``label<TAB>relative path`` per image; of shards as arrays.
+# --- shards ------------------------------------------------------------------------------------------------------------
 
-    Raises DataError when a name holds a tab or a newline, which the text cannot express.
+
+def name_of(split: str, number: int, of: int) -> str:
+    """How a shard is called."""
+    return f"{split}-{number:05}-of-{of:05}"
+
+
+def offsets_file(split: str) -> str:
+    """The file beside a split's shards that says where their records are."""
+    return f"{split}.npz"
+
+
+def holds_shards(root: Path) -> bool:
+    """Whether a folder holds shards, of either split."""
+    matches = (SHARD_NAME.fullmatch(file.name) for file in root.iterdir())
+    return any(match["split"] in ("train", "validation") for match in matches if match)
+
+
+def _shards(root: Path, split: str) -> ShardIndex:
+    """The records of the shards of a split.
+
+    Their lengths come from ``SPLIT.npz`` beside them where that fits the files, else from their headers. Raises DataError
+    for a set with a shard too few or too many, BadShard for a damaged one; OSError.
     """
-    if isinstance(index, shards.ShardIndex):
-        shards.write(index, Path(file))
-        return
-    for name in itertools.chain([index.root], index.paths):
-        if "\n" in name or "\t" in name:
-            raise DataError(f"rename {name!r}: a tab or a newline in a file name cannot be indexed")
-    lines = [MAGIC, f"root\t{index.root}", f"images\t{len(index)}"]
-    lines += [f"{label}\t{path}" for label, path in zip(index.labels, index.paths)]
-    # surrogateescape carries names that are not UTF-8; newline="\n" leaves a carriage return in a name alone.
-    with Path(file).open("w", encoding="utf-8", errors="surrogateescape", newline="\n") as stream:
-        stream.write("\n".join(lines) + "\n")
+    matches = {file.name: SHARD_NAME.fullmatch(file.name) for file in root.iterdir()}
+    present = {name: int(match["of"]) for name, match in matches.items() if match and match["split"] == split}
+    if not present:
+        raise DataError(f"no {split} shards in {root}; expected {name_of(split, 0, 16)} and so on")
+    total = max(present.values())
+    names = [name_of(split, number, total) for number in range(total)]
+    if others := sorted(set(present) - set(names)):
+        raise DataError(
+            f"{root} holds {others[0]}, which is none of {split} shards 0 to {total - 1}; keep one set in a folder"
+        )
+    if missing := sorted(set(names) - set(present)):
+        raise DataError(f"{root} lacks {missing[0]}: {len(present)} of {total} shards are there")
+    sizes = np.array([(root / name).stat().st_size for name in names], np.int64)
+    counts, lengths = _known(root / offsets_file(split), sizes) or _scanned([str(root / name) for name in names])
+    if not len(lengths):
+        raise DataError(f"the {len(names)} {split} shards in {root} hold no record")
+    return ShardIndex(str(root), names, counts, lengths)
 
 
-def read(file: Union[str, Path]) -> Index:
-    """Read what ``write`` wrote. Raises DataError when the file is not an index, or is cut short."""
-    with Path(file).open("rb") as stream:
-        archive = stream.read(len(ZIP)) == ZIP
-    if archive:
-        return shards.read(Path(file))
-    with Path(file).open(encoding="utf-8", errors="surrogateescape", newline="\n") as text:
-        magic, *lines = text.read().split("\n")  # not splitlines(), which also splits at exotic characters
-    if magic != MAGIC:
-        raise DataError(f"{file} is not an image index: its first line is not {MAGIC!r}")
-    if len(lines) < 3 or len(lines) - 3 != int(lines[1].partition("\t")[2] or -1):  # root, images, …, after the last \n
-        raise DataError(f"{file} is cut short; write the index again")
-    labels, paths = array("i"), []
-    for line in lines[2:-1]:
-        label, _, path = line.partition("\t")
-        labels.append(int(label))
-        paths.append(path)
-    return ImageIndex(lines[0].partition("\t")[2], paths, labels)
+def _scanned(paths: Sequence[str]) -> Tuple[np.ndarray, np.ndarray]:
+    """How many records each shard has, and how long the data of each record are."""
+    with ThreadPoolExecutor(THREADS) as pool:
+        shards = list(pool.map(lambda path: [length for _, length in tfrecord.scan(path)], paths))
+    counts = np.array([len(lengths) for lengths in shards], np.int64)
+    return counts, np.array([length for lengths in shards for length in lengths], np.int64)
+
+
+def _known(file: Path, sizes: np.ndarray) -> Optional[Tuple[np.ndarray, np.ndarray]]:
+    """The same as the file beside the shards says it; None where it is not theirs."""
+    try:
+        with np.load(file, allow_pickle=False) as arrays:
+            counts, lengths = arrays["counts"].astype(np.int64), arrays["lengths"].astype(np.int64)
+    except (OSError, KeyError, ValueError, zipfile.BadZipFile):
+        return None
+    if len(counts) != len(sizes) or counts.sum() != len(lengths) or (counts < 0).any():
+        return None
+    ends = np.concatenate([[0], np.cumsum(lengths + tfrecord.OVERHEAD)])
+    firsts = np.concatenate([[0], np.cumsum(counts)])
+    return (counts, lengths) if (np.diff(ends[firsts]) == sizes).all() else None

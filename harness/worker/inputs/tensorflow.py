@@ -10,22 +10,22 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import islice
+from pathlib import Path
 from typing import Any, Callable, Optional, Tuple, Union
 
 import numpy as np
 import tensorflow as tf
 
-from harness.worker.inputs import augmentation, jpeg, order, records, tfrecord
+from harness.worker.inputs import augmentation, jpeg, tfrecord
 from harness.worker.inputs.augmentation import MEAN, RATIOS, STD
 from harness.worker.inputs.errors import BadImage
-from harness.worker.inputs.index import ImageIndex, Index
+from harness.worker.inputs.index import ImageIndex, Index, ShardIndex
 from harness.worker.inputs.jpeg import END, JPEG, PADDING, PNG
-from harness.worker.inputs.reading import Reading
-from harness.worker.inputs.records import ENCODED, LABEL
-from harness.worker.inputs.shards import CHUNK, ShardIndex
+from harness.worker.inputs.order import GROUP, Reading, images_of
+from harness.worker.inputs.tfrecord import ENCODED, LABEL
 
 GROUPS_AHEAD = 2  # that are read while the images of another are decoded
-READS = order.GROUP // CHUNK  # at once, of runs of records or of files
+READS = GROUP // ShardIndex.chunk  # at once, of runs of records or of files
 
 Tensors = Tuple[Any, ...]
 Signature = Tuple[Tuple[Any, Any], ...]  # dtypes and shapes
@@ -50,44 +50,35 @@ def batches(reading: Reading) -> tf.data.Dataset:
 
 
 def _to_train(reading: Reading, source: Source, seed: int) -> tf.data.Dataset:
-    index, rank, world = reading.index, reading.rank, reading.world
-    chunks = index.chunks()
-    first_epoch, done = order.reached(len(index), rank, world, reading.done)
-
-    def to_read(epoch: int) -> Tuple[np.ndarray, int]:
-        pieces = order.epoch_pieces(chunks, rank, world, epoch, seed)
-        return order.beyond(pieces, index.chunk, done if epoch == first_epoch else 0)
-
     def described(epoch: int, pieces: np.ndarray) -> Tuple[np.ndarray, ...]:
-        images = order.images_of(pieces)
-        places = order.places(images, epoch, seed)
+        images = images_of(pieces)
+        places = reading.places(images, epoch)
         return (*source.described(pieces, places), *augmentation.draws(seed, epoch, images[places]))
 
-    pieces_of = _python(lambda epoch: to_read(epoch)[:1], PIECES)
     describe = _python(described, source.signature + DRAWN)
 
     def groups(epoch: tf.Tensor) -> tf.data.Dataset:
-        pieces = tf.data.Dataset.from_tensor_slices(*pieces_of(epoch)).batch(order.GROUP // index.chunk)
-        return pieces.map(lambda pieces: describe(epoch, pieces))
+        return _groups(reading, epoch).map(lambda pieces: describe(epoch, pieces))
 
     # Not prefetched: shuffling the second epoch would disturb the first steps, which are measured.
-    skipped = to_read(first_epoch)[1] if done else 0
-    return _images(reading, source, tf.data.Dataset.range(first_epoch, 2**31).flat_map(groups), skipped)
+    skipped = reading.pieces(reading.first_epoch)[1] if reading.done else 0
+    return _images(reading, source, tf.data.Dataset.range(reading.first_epoch, 2**31).flat_map(groups), skipped)
 
 
 def _to_evaluate(reading: Reading, source: Source) -> tf.data.Dataset:
     begin, end = reading.share
     padding = -(-reading.longest_share // reading.batch_size) * reading.batch_size - (end - begin)
-    pieces = _python(lambda _: [order.cut(reading.index.chunks(), begin, end)], PIECES)
-    groups = (
-        tf.data.Dataset.range(1)
-        .flat_map(lambda number: tf.data.Dataset.from_tensor_slices(*pieces(number)))
-        .batch(order.GROUP // reading.index.chunk)
-        .map(_python(lambda pieces: source.described(pieces, slice(None)), source.signature))
-    )
+    describe = _python(lambda pieces: source.described(pieces, slice(None)), source.signature)
+    groups = tf.data.Dataset.range(1).flat_map(lambda epoch: _groups(reading, epoch)).map(describe)
     shape = [reading.image_size, reading.image_size, 3]
     nothing = tf.data.Dataset.from_tensors((tf.zeros(shape), tf.constant(-1, tf.int64)))
     return _images(reading, source, groups).concatenate(nothing.repeat(padding))
+
+
+def _groups(reading: Reading, epoch: tf.Tensor) -> tf.data.Dataset:
+    """What is read together in an epoch: pieces of chunks."""
+    pieces = _python(lambda epoch: reading.pieces(epoch)[:1], PIECES)
+    return tf.data.Dataset.from_tensor_slices(*pieces(epoch)).batch(reading.chunks_together)
 
 
 def _images(reading: Reading, source: Source, groups: tf.data.Dataset, skipped: int = 0) -> tf.data.Dataset:
@@ -148,14 +139,14 @@ class Files:
 
     def described(self, pieces: np.ndarray, places: Union[np.ndarray, slice]) -> Tuple[np.ndarray, ...]:
         """Paths and labels."""
-        images = order.images_of(pieces)[places].tolist()
-        paths = np.array([os.fsencode(self._index.path(image)) for image in images], object)
+        images = images_of(pieces)[places].tolist()
+        paths = np.array([os.fsencode(self._index.extent(image).path) for image in images], object)
         return paths, np.array([self._index.labels[image] for image in images], np.int64)
 
     def read(self, paths: tf.Tensor, labels: tf.Tensor) -> Tensors:
         """Encoded images and their labels."""
         files = tf.data.Dataset.from_tensor_slices(paths).map(tf.io.read_file, num_parallel_calls=READS)
-        return files.batch(order.GROUP).get_single_element(), labels
+        return files.batch(GROUP).get_single_element(), labels
 
 
 class Shards:
@@ -175,7 +166,7 @@ class Shards:
             np.array([run.offset - tfrecord.HEADER.size for run in runs], np.int64),
             np.array([run.length + tfrecord.OVERHEAD for run in runs], np.int64),
             counts,
-            self._index.lengths[order.images_of(pieces)],
+            self._index.lengths[images_of(pieces)],
             np.arange(counts.sum())[places],
         )
 
@@ -184,8 +175,8 @@ class Shards:
         *runs, lengths, places = described
         read = (
             tf.data.Dataset.from_tensor_slices(tuple(runs))
-            .interleave(_run, cycle_length=READS, block_length=CHUNK, num_parallel_calls=READS)
-            .batch(order.GROUP)
+            .interleave(_run, cycle_length=READS, block_length=ShardIndex.chunk, num_parallel_calls=READS)
+            .batch(GROUP)
             .get_single_element()
         )
         # A shard may have become shorter, or another, since it was indexed.
@@ -351,13 +342,10 @@ def find_bad_image(reading: Reading, count: Optional[int]) -> Optional[BadImage]
 def _encoded(index: Index, image: int, num_classes: Optional[int]) -> Tuple[bytes, str]:
     """An encoded image, and where it comes from, once more in Python. Raises BadImage."""
     extent = index.extent(image)
-    if isinstance(index, ImageIndex):
-        try:
-            with open(extent.path, "rb") as file:  # noqa: PTH123
-                return file.read(), extent.path
-        except OSError as error:
-            raise BadImage(extent.path, str(error.strerror)) from error
-    encoded, _, place = records.read(extent, num_classes)
-    if reason := records.damage(extent):
-        raise BadImage(place, reason)
-    return encoded, place
+    if isinstance(index, ShardIndex):
+        encoded, _, place = tfrecord.read_image(extent, num_classes, verified=True)
+        return encoded, place
+    try:
+        return Path(extent.path).read_bytes(), extent.path
+    except OSError as error:
+        raise BadImage(extent.path, str(error.strerror)) from error

@@ -1,4 +1,4 @@
-"""TFRecord files and the examples in them, without TensorFlow. Standard library only; Python 3.9.
+"""TFRecord files, the examples in them, and the images in these, without TensorFlow. Standard library only; Python 3.9.
 
 A file is a sequence of records: length (uint64), masked CRC-32C of the length, data, masked CRC-32C of the data, all little
 endian (tensorflow/core/lib/io/record_writer.h). The data are ``tf.train.Example`` messages
@@ -10,14 +10,19 @@ from __future__ import annotations
 import os
 import struct
 from array import array
-from typing import Any, Callable, Collection, Dict, Iterator, List, Optional, Sequence, Tuple, Union
+from contextlib import suppress
+from functools import lru_cache
+from typing import IO, Any, Callable, Collection, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
-from harness.worker.inputs.errors import DataError
+from harness.worker.inputs.errors import BadImage, DataError
+from harness.worker.inputs.page_cache import Extent
 
 HEADER = struct.Struct("<QI")  # length, checksum of the length
 LENGTH = struct.Struct("<Q")
 CHECKSUM = struct.Struct("<I")
 OVERHEAD = HEADER.size + CHECKSUM.size  # bytes of a record besides its data
+ENCODED, LABEL, FILENAME = "image/encoded", "image/class/label", "image/filename"  # features
+OPEN_FILES = 128  # of a process, which may usually have 1024
 
 Value = Union[Sequence[bytes], Sequence[float], Sequence[int]]
 Buffer = Union[bytes, memoryview]
@@ -104,9 +109,62 @@ def read(descriptor: int, path: str, offset: int, length: int, checksum: Checksu
     return data
 
 
+# --- images ------------------------------------------------------------------------------------------------------------
+
+
+def read_image(record: Extent, num_classes: Optional[int], verified: bool = False) -> Tuple[bytes, int, str]:
+    """The encoded image in a record, its label, and where it comes from: ``FILE at byte N (name)``.
+
+    Raises BadImage when there is none, or its label is not one of ``num_classes``. Unless they are to be ``verified``, the
+    checksum of the data is looked at only when something is wrong: in Python that takes longer than decoding an image.
+    """
+    begin = record.offset - HEADER.size
+    place = f"{record.path} at byte {begin}"
+    try:
+        file = _opened(record.path)
+        stored = os.pread(file.fileno(), HEADER.size + record.length, begin)
+        length = header_length(stored[: HEADER.size], record.path, begin)
+        if length != record.length:
+            raise ValueError(f"a record of {length} bytes, where one of {record.length} was when the run began")
+        if verified or len(stored) < HEADER.size + length:
+            read(file.fileno(), *record)
+        features = parse(memoryview(stored)[HEADER.size :], (ENCODED, LABEL, FILENAME))
+        if features.get(FILENAME) and isinstance(features[FILENAME][0], memoryview):
+            place += f" ({bytes(features[FILENAME][0]).decode(errors='replace')})"
+        for name, kind in ((ENCODED, memoryview), (LABEL, int)):
+            if not features.get(name) or not isinstance(features[name][0], kind):
+                raise ValueError(f"the record has no {name}")
+        encoded, label = bytes(features[ENCODED][0]), features[LABEL][0]
+        if num_classes is not None and not 0 <= label < num_classes:
+            raise ValueError(f"label {label}, but the model has {num_classes} classes")
+    except OSError as error:
+        raise BadImage(place, str(error.strerror)) from error
+    except BadShard as error:
+        raise BadImage(place, error.reason) from error
+    except ValueError as error:
+        if not verified:
+            return read_image(record, num_classes, verified=True)
+        raise BadImage(place, str(error)) from error
+    return encoded, label, place
+
+
+def will_need(run: Extent) -> None:
+    """Tell the kernel to read ahead, so that records in any order are still read in one go."""
+    with suppress(OSError):  # whoever reads the records will say what is wrong
+        file = _opened(run.path)
+        os.posix_fadvise(file.fileno(), run.offset, run.length, os.POSIX_FADV_WILLNEED)
+
+
+@lru_cache(OPEN_FILES)
+def _opened(path: str) -> IO[bytes]:
+    """The file. It is closed when it is forgotten and nobody holds it any more: so hold it while you read it."""
+    return open(path, "rb", buffering=0)  # noqa: PTH123
+
+
 # --- examples ----------------------------------------------------------------------------------------------------------
 
-_VARINT, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5  # wire types
+_VARINT, _BYTES = 0, 2  # wire types
+_FIXED = {1: 8, 5: 4}  # wire types with a size in bytes
 _BYTES_LIST, _FLOAT_LIST, _INT64_LIST = 1, 2, 3  # fields of a Feature
 
 
@@ -135,8 +193,8 @@ def parse(data: Buffer, names: Optional[Collection[str]] = None) -> Dict[str, Li
                     feature = _fields(entry, begin + size)
                     lists = (kind_and_list for _, content in feature for kind_and_list in _fields(content))
                     features[name] = [value for kind, values in lists for value in _values(kind, values)]
-    except (IndexError, TypeError, UnicodeDecodeError, struct.error) as error:
-        raise ValueError("not a tf.train.Example") from error
+    except (LookupError, TypeError, ValueError, struct.error) as error:
+        raise ValueError("the record is no tf.train.Example") from error
     return features
 
 
@@ -168,24 +226,19 @@ def _field(number: int, content: bytes) -> bytes:
 
 
 def _fields(message: Buffer, at: int = 0) -> Iterator[Tuple[int, Any]]:
-    """The fields of a message from byte ``at``: number and content; a varint's content is an int. Raises ValueError."""
+    """The fields of a message from byte ``at``: number and content; a varint's content is an int."""
     while at < len(message):
         key, at = _read_varint(message, at)
-        wire = key & 7
-        if wire == _VARINT:
+        content: Union[int, Buffer]
+        if key & 7 == _VARINT:
             content, at = _read_varint(message, at)
-            yield key >> 3, content
-            continue
-        if wire == _BYTES:
-            size, at = _read_varint(message, at)
-        elif wire in (_EIGHT, _FOUR):
-            size = 8 if wire == _EIGHT else 4
         else:
-            raise ValueError("not a tf.train.Example")
-        if at + size > len(message):
-            raise ValueError("not a tf.train.Example")
-        yield key >> 3, message[at : at + size]
-        at += size
+            size, at = _read_varint(message, at) if key & 7 == _BYTES else (_FIXED[key & 7], at)
+            content = message[at : at + size]
+            if len(content) < size:
+                raise ValueError("cut short")
+            at += size
+        yield key >> 3, content
 
 
 def _varint(number: int) -> bytes:

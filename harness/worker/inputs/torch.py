@@ -20,13 +20,13 @@ from PIL import Image, UnidentifiedImageError
 from torch.nn.functional import interpolate
 from torch.utils.data import DataLoader
 
-from harness.worker.inputs import augmentation, order, records
+from harness.worker.inputs import augmentation, tfrecord
 from harness.worker.inputs.augmentation import MEAN, STD
 from harness.worker.inputs.errors import BadImage
 from harness.worker.inputs.index import ImageIndex, Index
 from harness.worker.inputs.jpeg import FORMATS
+from harness.worker.inputs.order import Reading
 from harness.worker.inputs.page_cache import Extent
-from harness.worker.inputs.reading import Reading
 from harness.worker.parent import end_with_parent
 
 Batches = Iterator[Tuple[torch.Tensor, torch.Tensor]]
@@ -52,7 +52,7 @@ def batches(reading: Reading) -> Batches:
     the first batch that holds a bad image.
     """
     decoder = Decoder(reading.batch_size, reading.image_size, reading.seed, reading.num_classes)
-    requests = _to_evaluate(reading) if reading.seed is None else _to_train(reading, reading.seed)
+    requests = _to_evaluate(reading) if reading.seed is None else _to_train(reading)
     processes: Dict[str, Any] = {}
     if reading.decoders:
         context = get_context("forkserver")
@@ -70,15 +70,23 @@ def _begin(_: int) -> None:
     end_with_parent()
 
 
+def _channels_last(batch: Union[BadImage, List[torch.Tensor]]) -> Tuple[torch.Tensor, torch.Tensor]:
+    """The decoder's images seen as an NCHW tensor, without a copy."""
+    if isinstance(batch, BadImage):
+        raise batch
+    images, labels = batch
+    return images.permute(0, 3, 1, 2), labels
+
+
 def _to_evaluate(reading: Reading) -> Iterator[BatchRequest]:
     begin, end = reading.share
     for first in range(begin, begin + reading.longest_share, reading.batch_size):
         yield _request(reading.index, [(0, image) for image in range(first, min(first + reading.batch_size, end))], [])
 
 
-def _to_train(reading: Reading, seed: int) -> Iterator[BatchRequest]:
+def _to_train(reading: Reading) -> Iterator[BatchRequest]:
     index, batch_size = reading.index, reading.batch_size
-    groups = order.groups(index, reading.rank, reading.world, seed, reading.done)
+    groups = reading.groups()
     epoch, pieces, images = next(groups)
     ahead, positions = _runs(index, pieces), []
     for following in groups:
@@ -101,14 +109,6 @@ def _request(index: Index, positions: Sequence[Tuple[int, int]], ahead: List[Ext
     return BatchRequest([index.extent(image) for image in images], labels, epochs, images, ahead)
 
 
-def _channels_last(batch: Union[BadImage, List[torch.Tensor]]) -> Tuple[torch.Tensor, torch.Tensor]:
-    """The decoder's images seen as an NCHW tensor, without a copy."""
-    if isinstance(batch, BadImage):
-        raise batch
-    images, labels = batch
-    return images.permute(0, 3, 1, 2), labels
-
-
 class Decoder:
     """The loader's data set: its keys are requests, its items are batches. Without a ``seed`` it decodes for evaluation."""
 
@@ -126,7 +126,7 @@ class Decoder:
         batch; bytes would be four times less to pass on, but then the step waits for the arithmetic.
         """
         for run in request.ahead:
-            records.will_need(run)
+            tfrecord.will_need(run)
         count = len(request.images)
         # NumPy's memory is used again batch after batch. PyTorch's is aligned, and would be new pages for a while.
         images = torch.from_numpy(np.empty((self.batch_size, self.image_size, self.image_size, 3), np.float32))
@@ -139,19 +139,17 @@ class Decoder:
                 if request.labels:
                     pixels = decode(extent.path, extent.path, self.image_size, crops, flip)
                 else:
-                    encoded, labels[number], place = records.read(extent, self.num_classes)
-                    pixels = self._decoded(encoded, place, extent, crops, flip)
+                    encoded, labels[number], place = tfrecord.read_image(extent, self.num_classes)
+                    try:
+                        pixels = decode(BytesIO(encoded), place, self.image_size, crops, flip)
+                    except BadImage:  # the record's checksum may say why
+                        tfrecord.read_image(extent, self.num_classes, verified=True)
+                        raise
             except BadImage as bad:
                 return bad
             rows = images[number].view(self.image_size, -1)
             torch.sub(pixels.reshape(rows.shape), self.mean, out=rows).mul_(self.scale)
         return images, labels
-
-    def _decoded(self, encoded: bytes, place: str, record: Extent, crops: Any, flip: bool) -> torch.Tensor:
-        try:
-            return decode(BytesIO(encoded), place, self.image_size, crops, flip)
-        except BadImage as bad:
-            raise BadImage(bad.path, records.damage(record) or bad.reason) from bad
 
 
 def decode(
