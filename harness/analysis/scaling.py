@@ -18,7 +18,7 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -38,6 +38,12 @@ EQUAL = (
 CONTENDER = ("backend", "framework", "software", "transport")
 # Tuned at each size. Versions are never pooled, also where a family's best is asked for.
 TUNED = (*CONTENDER, "ps", "options", "threads")
+
+_COLUMNS = (
+    *(*EQUAL, *TUNED, "workers", "nodes", "devices_per_node", "batch_size", "global_batch"),
+    *("values", "img_per_s", "published_efficiency", "source", "row"),
+)
+_Row = dict[str, Any]
 
 Scaling = Literal["weak", "strong"]
 Interval = tuple[float, float]
@@ -136,7 +142,11 @@ class Curve:
     scaling: Scaling
     facets: Mapping[str, Any]
     points: tuple[CurvePoint, ...]
-    baseline: CurvePoint | None = field(default=None)
+
+    @property
+    def baseline(self) -> CurvePoint | None:
+        """What efficiencies are relative to; None where they are not."""
+        return next((point for point in self.points if point.base and point.base.workers == point.workers), None)
 
 
 def curves(frame: pandas.DataFrame, by: Literal["contender", "family"] = "contender", baseline: int = 0) -> list[Curve]:
@@ -147,114 +157,70 @@ def curves(frame: pandas.DataFrame, by: Literal["contender", "family"] = "conten
     default each curve's smallest. A curve that lacks it has no efficiencies.
     """
     facets = [*EQUAL, *(CONTENDER if by == "contender" else ())]
-    alike: dict[tuple[Any, ...], list[_Runs]] = defaultdict(list)
-    for runs in _pooled(frame):
-        alike[tuple(runs.key[name] for name in facets)].append(runs)
+    wide = frame.assign(row=frame.index, global_batch=frame["batch_size"] * frame["workers"])
+    columns = [wide[name].tolist() for name in _COLUMNS]
+    rows = [dict(zip(_COLUMNS, values, strict=True)) for values in zip(*columns, strict=True)]
     found: list[Curve] = []
-    for values in sorted(alike):
+    for values, alike in _by(facets, rows):
         equal = dict(zip(facets, values, strict=True))
-        for per_node, its in _by_devices_per_node(alike[values]):
+        several = {row["devices_per_node"] for row in alike if row["nodes"] > 1}
+        for per_node in sorted(several) or [max(row["devices_per_node"] for row in alike)]:
+            # Runs on one node with fewer devices are the beginning of every curve that goes on.
+            its = [
+                row
+                for row in alike
+                if row["devices_per_node"] == per_node or (row["nodes"] <= 1 and row["devices_per_node"] < per_node)
+            ]
             equal |= {"devices_per_node": per_node}
-            for batch_size, same in _by(its, lambda runs: runs.key["batch_size"]):
+            for (batch_size,), same in _by(["batch_size"], its):
                 found.append(_curve("weak", equal | {"batch_size": batch_size}, same, baseline))
-            for batch, same in _by(its, lambda runs: runs.key["batch_size"] * runs.key["workers"]):
-                if batch and len({runs.key["batch_size"] for runs in same}) > 1:
+            for (batch,), same in _by(["global_batch"], its):
+                if batch and len({row["batch_size"] for row in same}) > 1:
                     found.append(_curve("strong", equal | {"global_batch": batch}, same, baseline))
     return found
 
 
-@dataclass
-class _Runs:
-    """The runs of one configuration at one size. ``key`` holds the columns that are equal in all of them."""
-
-    key: dict[str, Any]
-    values: list[float]
-    means: list[float]
-    published: list[float]
-    sources: list[str]
-    rows: list[int]
-
-
-def _pooled(frame: pandas.DataFrame) -> list[_Runs]:
-    """The runs of a DataFrame by what is equal in them, with as few steps in Python for each run as can be."""
-    import numpy as np
-
-    if frame.empty:
-        return []
-    names = [*EQUAL, *TUNED, "workers", "nodes", "devices_per_node", "batch_size"]
-    group = frame.groupby(names, sort=False, dropna=False).ngroup().to_numpy()
-    order = np.argsort(group, kind="stable")
-    ends = np.cumsum(np.bincount(group)).tolist()
-    values = frame["values"].to_numpy()[order]
-    value_ends = [0, *np.cumsum([len(one) for one in values]).tolist()]
-    flat = np.concatenate([*values, []]).tolist()
-    means, published = (frame[name].to_numpy()[order].tolist() for name in ("img_per_s", "published_efficiency"))
-    sources, rows = frame["source"].to_numpy()[order].tolist(), frame.index.to_numpy()[order].tolist()
-    firsts = frame[names].iloc[order[[0, *ends[:-1]]]].to_dict("records")
-    return [
-        _Runs(
-            {str(name): value for name, value in key.items()},
-            flat[value_ends[start] : value_ends[end]],
-            *(column[start:end] for column in (means, published, sources, rows)),
-        )
-        for key, start, end in zip(firsts, [0, *ends[:-1]], ends, strict=True)
-    ]
-
-
-def _by(runs: Iterable[_Runs], what: Any) -> list[tuple[Any, list[_Runs]]]:
+def _by(names: Sequence[str], rows: Iterable[_Row]) -> list[tuple[tuple[Any, ...], list[_Row]]]:
+    """The rows that are alike in these columns, sorted. Groups are small and many, for which pandas takes long."""
     groups = defaultdict(list)
-    for one in runs:
-        groups[what(one)].append(one)
+    for row in rows:
+        groups[tuple(row[name] for name in names)].append(row)
     return sorted(groups.items(), key=lambda group: group[0])
 
 
-def _by_devices_per_node(runs: list[_Runs]) -> Iterable[tuple[int, list[_Runs]]]:
-    """Runs by devices per node. Those on one node with fewer devices are the beginning of every curve that goes on."""
-    several = {one.key["devices_per_node"] for one in runs if one.key["nodes"] > 1}
-    for size in sorted(several) or [max(one.key["devices_per_node"] for one in runs)]:
-        yield (
-            size,
-            [
-                one
-                for one in runs
-                if one.key["devices_per_node"] == size or (one.key["nodes"] <= 1 and one.key["devices_per_node"] < size)
-            ],
-        )
-
-
-def _curve(scaling: Scaling, facets: dict[str, Any], runs: list[_Runs], baseline: int) -> Curve:
-    points = [_point(same) for _, same in _by(runs, lambda one: one.key["workers"])]
+def _curve(scaling: Scaling, facets: dict[str, Any], rows: list[_Row], baseline: int) -> Curve:
+    points = [_point(same) for _, same in _by(["workers"], rows)]
     known = [point for point in points if not math.isnan(point.img_per_s)]
-    base = next((point for point in known if point.workers == (baseline or known[0].workers)), None)
-    related = tuple(relative_to(point, base) for point in points)
-    return Curve(scaling, facets, related, next((one for one in related if base and one.workers == base.workers), None))
+    base = next((point for point in known if baseline in (0, point.workers)), None)
+    return Curve(scaling, facets, tuple(relative_to(point, base) for point in points))
 
 
-def _point(runs: list[_Runs]) -> CurvePoint:
-    configurations = [_configuration(same) for _, same in _by(runs, lambda one: tuple(one.key[name] for name in TUNED))]
+def _point(rows: list[_Row]) -> CurvePoint:
+    configurations = [_configuration(same) for _, same in _by(TUNED, rows)]
     best = max(configurations, key=lambda one: (not math.isnan(one.sample.mean), one.sample.mean))
-    published = [value for one in runs for value in one.published if not math.isnan(value)]
     return CurvePoint(
-        workers=runs[0].key["workers"],
-        nodes=max(one.key["nodes"] for one in runs),
+        workers=rows[0]["workers"],
+        nodes=max(row["nodes"] for row in rows),
         best=best,
         tried=tuple(configurations),
         img_per_s=best.sample.mean,
-        efficiency=max(published, default=math.nan),
+        efficiency=max(
+            (row["published_efficiency"] for row in rows if not math.isnan(row["published_efficiency"])),
+            default=math.nan,
+        ),
     )
 
 
-def _configuration(runs: list[_Runs]) -> Configuration:
-    key = runs[0].key
-    values = tuple(value for one in runs for value in one.values)
+def _configuration(rows: list[_Row]) -> Configuration:
+    tuned = {name: rows[0][name] for name in TUNED}
+    values = tuple(float(value) for row in rows for value in row["values"])
     # A mean without its values, as publications have it, counts as it is.
-    means = values or [mean for one in runs for mean in one.means]
+    means = values or [row["img_per_s"] for row in rows]
     return Configuration(
-        **{name: key[name] for name in ("backend", "ps", "threads", "framework", "software", "transport")},
-        options=json.loads(key["options"] or "{}"),
+        **tuned | {"options": json.loads(tuned["options"] or "{}")},
         sample=Sample(sum(means) / len(means), values),
-        sources=tuple(source for one in runs for source in one.sources),
-        rows=tuple(row for one in runs for row in one.rows),
+        sources=tuple(row["source"] for row in rows),
+        rows=tuple(row["row"] for row in rows),
     )
 
 
@@ -265,11 +231,10 @@ def relative_to(point: CurvePoint, base: CurvePoint | None) -> CurvePoint:
     """
     if base is None or math.isnan(point.img_per_s):
         return point
-    efficiency = scaling_efficiency(point.img_per_s, point.workers, base.img_per_s, base.workers)
     return replace(
         point,
         speedup=point.img_per_s / base.img_per_s * base.workers,
-        efficiency=efficiency,
+        efficiency=scaling_efficiency(point.img_per_s, point.workers, base.img_per_s, base.workers),
         base=base,
     )
 
@@ -277,23 +242,16 @@ def relative_to(point: CurvePoint, base: CurvePoint | None) -> CurvePoint:
 # --- intervals ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Spread:
-    """One relative standard deviation for all samples of a choice, and its degrees of freedom."""
+def _spread(samples: Sequence[Sample]) -> tuple[float, int] | None:
+    """One relative standard deviation for all samples of a choice, and its degrees of freedom.
 
-    deviation: float
-    freedom: int
-
-
-def _spread(samples: Sequence[Sample]) -> _Spread | None:
-    """None if a sample has fewer than two values: then nothing is known of the chance it had to be the best."""
-    variances = [one.relative_variance for one in samples]
-    freedom = sum(len(one.values) - 1 for one in samples)
-    known = [variance for variance in variances if variance is not None]
-    if not known or len(known) < len(samples):
+    None if a sample has fewer than two values: then nothing is known of the chance it had to be the best.
+    """
+    freedoms = [len(one.values) - 1 for one in samples]
+    if not samples or min(freedoms) < 1:
         return None
-    squares = sum((len(one.values) - 1) * variance for one, variance in zip(samples, known, strict=True))
-    return _Spread(math.sqrt(squares / freedom), freedom)
+    squares = sum(freedom * (one.relative_variance or 0.0) for one, freedom in zip(samples, freedoms, strict=True))
+    return math.sqrt(squares / sum(freedoms)), sum(freedoms)
 
 
 @lru_cache(maxsize=4096)
@@ -314,8 +272,9 @@ def best_interval(samples: Sequence[Sample], level: float = LEVEL) -> Interval |
     spread = _spread(samples)
     if spread is None:
         return None
-    lower, upper = _quantiles(spread.freedom, len(samples), level)
-    errors = [(one.mean, spread.deviation / math.sqrt(len(one.values))) for one in samples]
+    deviation, freedom = spread
+    lower, upper = _quantiles(freedom, len(samples), level)
+    errors = [(one.mean, deviation / math.sqrt(len(one.values))) for one in samples]
     lowest = max(mean * (1 - lower * error) for mean, error in errors)
     return lowest, max(mean * (1 + upper * error) for mean, error in errors)
 
@@ -375,31 +334,19 @@ def ratio(over: Sequence[Choice], under: Sequence[Choice]) -> Ratio:
     )
     below: list[tuple[float, float]] = []
     above: list[tuple[float, float]] = []
-    for choice, inverse in [*((choice, False) for choice in over), *((choice, True) for choice in under)]:
-        found = _log_errors(choice)
-        if found is None:
-            return Ratio(value)
-        (down, up), freedom = found
-        below.append((up if inverse else down, freedom))
-        above.append((down if inverse else up, freedom))
+    for sides, choices in (((below, above), over), ((above, below), under)):
+        for choice in choices:
+            spread = _spread(choice)
+            if spread is None:
+                return Ratio(value)
+            deviation, freedom = spread
+            lower, upper = _quantiles(freedom, len(choice), LEVEL)
+            logs = [(math.log(one.mean), deviation / math.sqrt(len(one.values))) for one in choice]
+            best = max(log for log, _ in logs)
+            sides[0].append(((best - max(log - lower * error for log, error in logs)) / upper, freedom))
+            sides[1].append(((max(log + upper * error for log, error in logs) - best) / upper, freedom))
     (lower, lower_freedom), (upper, upper_freedom) = _added(below), _added(above)
     return Ratio(value, (lower, upper), (lower_freedom, upper_freedom))
-
-
-def _log_errors(choice: Choice) -> tuple[Interval, float] | None:
-    """Standard errors of the logarithm of the best throughput, downwards and upwards, and their degrees of freedom."""
-    spread = _spread(choice)
-    if spread is None:
-        return None
-    if len(choice) == 1:
-        error = spread.deviation / math.sqrt(len(choice[0].values))
-        return (error, error), spread.freedom
-    lower, upper = _quantiles(spread.freedom, len(choice), LEVEL)
-    logs = [(math.log(one.mean), spread.deviation / math.sqrt(len(one.values))) for one in choice]
-    best = max(log for log, _ in logs)
-    down = best - max(log - lower * error for log, error in logs)
-    up = max(log + upper * error for log, error in logs) - best
-    return (down / upper, up / upper), spread.freedom
 
 
 def _added(terms: Sequence[tuple[float, float]]) -> tuple[float, float]:
@@ -415,16 +362,15 @@ def repeats_for(choices: Sequence[Choice], width: float, most: int = 1000) -> in
 
     ``choices`` are those of a ratio. None where no spread is known, or ``most`` repeats are not enough.
     """
-    spreads = [_spread(choice) for choice in choices]
-    known = [(one, len(choice)) for one, choice in zip(spreads, choices, strict=True) if one is not None]
+    known = [(spread[0], len(choice)) for choice in choices if (spread := _spread(choice))]
     if len(known) < len(choices):
         return None
     for repeats in range(2, most + 1):
         terms = []
-        for spread, configurations in known:
+        for deviation, configurations in known:
             freedom = float(configurations * (repeats - 1))
             lower, upper = _quantiles(freedom, configurations, LEVEL)
-            terms.append((spread.deviation / math.sqrt(repeats) * lower / upper, freedom))
+            terms.append((deviation / math.sqrt(repeats) * lower / upper, freedom))
         error, freedom = _added(terms)
         if not error or _quantiles(freedom, 1, LEVEL)[1] * error <= width:
             return repeats
@@ -440,15 +386,13 @@ def holm(
     ones. None stands for a test that could not be made: it is not significant, and counts as one that was tried.
     """
     shares = list(weights or [1.0] * len(probabilities))
-    left = set(range(len(probabilities)))
-    significant = [False] * len(probabilities)
-    while left:
-        scaled = {one: (1.0 if (p := probabilities[one]) is None else p) / shares[one] for one in left}
-        first = min(scaled, key=lambda one: scaled[one])
-        if scaled[first] > (1 - level) / sum(shares[one] for one in left):
+    scaled = [(1.0 if p is None else p) / share for p, share in zip(probabilities, shares, strict=True)]
+    order = sorted(range(len(scaled)), key=lambda number: scaled[number])
+    significant = [False] * len(scaled)
+    for step, number in enumerate(order):
+        if scaled[number] > (1 - level) / sum(shares[other] for other in order[step:]):
             break
-        significant[first] = True
-        left.remove(first)
+        significant[number] = True
     return significant
 
 
@@ -466,32 +410,28 @@ class Overhead:
     interval: Interval | None
 
 
-def io_overheads(found: Sequence[Curve]) -> list[tuple[Curve, list[Overhead]]]:
+def io_overheads(curves: Sequence[Curve]) -> list[tuple[Curve, list[Overhead]]]:
     """For each weak-scaling curve on real data its overheads over the curve that is equal but for its synthetic data."""
-    told = []
-    weak = [one for one in found if one.scaling == "weak"]
-    synthetic = {_facets_but_data(one): one for one in weak if one.facets["data"] == "synthetic"}
+
+    def terms(curve: Curve) -> frozenset[tuple[str, Any]]:
+        return frozenset((name, value) for name, value in curve.facets.items() if name != "data")
+
+    weak = [curve for curve in curves if curve.scaling == "weak"]
+    synthetic = {
+        terms(curve): {point.workers: point for point in curve.points}
+        for curve in weak
+        if curve.facets["data"] == "synthetic"
+    }
+    pairs = []
     for curve in weak:
-        other = synthetic.get(_facets_but_data(curve))
-        if other is None or other is curve:
-            continue
-        without = {point.workers: point for point in other.points}
-        overheads = [_overhead(without[point.workers], point) for point in curve.points if point.workers in without]
+        without = synthetic.get(terms(curve), {}) if curve.facets["data"] != "synthetic" else {}
+        overheads = []
+        for real in curve.points:
+            if other := without.get(real.workers):
+                interval = ratio([real.samples], [other.samples]).interval()
+                lost = (other.img_per_s - real.img_per_s) / other.img_per_s
+                limits = interval and (1 - interval[1], 1 - interval[0])
+                overheads.append(Overhead(real.workers, other, real, lost, limits))
         if overheads:
-            told.append((curve, overheads))
-    return told
-
-
-def _facets_but_data(curve: Curve) -> frozenset[tuple[str, Any]]:
-    return frozenset((name, value) for name, value in curve.facets.items() if name != "data")
-
-
-def _overhead(synthetic: CurvePoint, real: CurvePoint) -> Overhead:
-    interval = ratio([real.samples], [synthetic.samples]).interval()
-    return Overhead(
-        workers=synthetic.workers,
-        synthetic=synthetic,
-        real=real,
-        overhead=(synthetic.img_per_s - real.img_per_s) / synthetic.img_per_s,
-        interval=interval and (1 - interval[1], 1 - interval[0]),
-    )
+            pairs.append((curve, overheads))
+    return pairs
