@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -145,74 +145,86 @@ class Verdict:
 def verdict(frame: pandas.DataFrame, margin: float = MARGIN) -> Verdict:
     """The answer from rows of ``results.load``, of any status. A ratio within 1 ± ``margin`` counts as no difference."""
     completed = frame[frame["status"] == "completed"]
-    usable = completed[completed["img_per_s"].notna()]
     # Every index label once, so that a configuration's rows are found again.
-    usable = usable.reset_index(drop=True)
-    same = usable["training"] == ""
-    servers = usable["family"] == "parameter_servers"
-    best = [one for one in scaling.curves(usable[servers], by="family") if one.scaling == "weak"]
-    offered = {_terms(one): one for one in best if not one.facets["training"]}
-    found = scaling.curves(usable[same & ~servers])
-    strong = {row for one in found if one.scaling == "strong" for row in _rows(one.points)}
+    usable = completed[completed["img_per_s"].notna()].reset_index(drop=True)
+    same, of_servers = usable["training"] == "", usable["family"] == "parameter_servers"
+    best = [curve for curve in scaling.curves(usable[of_servers], by="family") if curve.scaling == "weak"]
+    offered = {_terms(curve): curve for curve in best if not curve.facets["training"]}
+    curves = scaling.curves(usable[same & ~of_servers])
+    strong = {row for curve in curves if curve.scaling == "strong" for row in _rows(curve)}
     weak = [
-        one for one in found if one.scaling == "weak" and not (len(one.points) == 1 and _rows(one.points) <= strong)
+        curve for curve in curves if curve.scaling == "weak" and not (len(curve.points) == 1 and _rows(curve) <= strong)
     ]
-    used = {row for one in weak for row in _rows(one.points)}
-    described = usable[[*OTHERS, "started"]]
-    comparisons = [_compared(curve, offered.get(_terms(curve)), best, described, margin) for curve in weak]
-    known = {_contender(one) for one in weak}
-    for curve in scaling.curves(usable[~same & ~servers]):
+    comparisons = [_compared(curve, offered.get(_terms(curve)), best, usable, margin) for curve in weak]
+    known = {_contender(curve) for curve in weak}
+    for curve in scaling.curves(usable[~same & ~of_servers]):
         if curve.scaling == "weak" and _contender(curve) not in known:
             known.add(_contender(curve))
             comparisons.append(ComparedContender(curve.facets, "cannot say", "other training"))
     toolkits = tuple(one for one in comparisons if one.facets["family"] == "toolkit")
+
+    def counted(runs: pandas.DataFrame, *columns: str) -> Iterable[tuple[tuple[str, ...], int]]:
+        return runs.groupby(list(columns)).size().to_dict().items()  # type: ignore[return-value]
+
+    failed, unnumbered = frame[frame["status"] != "completed"], completed[completed["img_per_s"].isna()]
+    left_out = [
+        *(
+            LeftOut(runs, f"{backend} on {system}", f"{status}, so it has no number")
+            for (status, backend, system), runs in counted(failed, "status", "backend", "system")
+        ),
+        *(
+            LeftOut(runs, f"{backend} on {system}", "only an efficiency was published")
+            for (backend, system), runs in counted(unnumbered, "backend", "system")
+        ),
+        *(
+            LeftOut(runs, f"{backend} with {training}", "another training")
+            for (backend, training), runs in counted(usable[~same], "backend", "training")
+        ),
+    ]
+    if unjudged := strong.difference(*map(_rows, weak)):
+        why = "strong scaling is not judged"
+        left_out.append(LeftOut(len(unjudged), "toolkits with a constant global batch", why))
+    for terms, curve in offered.items():
+        if terms not in map(_terms, weak):
+            what = "parameter servers on {system}: {model}, {data} data".format(**curve.facets)
+            left_out.append(LeftOut(len(_rows(curve)), what, "no toolkit was measured like that"))
     return Verdict(
-        answer=_overall([one.answer for one in toolkits]),
+        answer=_overall({one.answer for one in toolkits} - {"cannot say"}),
         margin=margin,
         comparisons=toolkits,
         controls=tuple(one for one in comparisons if one.facets["family"] == "collectives"),
-        left_out=tuple(_left_out(frame, completed, usable, len(strong - used), best, {_terms(one) for one in weak})),
-    )
-
-
-def compared(toolkit: Curve, servers: Curve, margin: float = MARGIN) -> ComparedContender:
-    """One contender's weak-scaling curve against the parameter servers' best, whatever else they have in common."""
-    theirs = {point.workers: point for point in servers.points}
-    both = [(point, theirs[point.workers]) for point in toolkit.points if point.workers in theirs]
-    if len(both) < 2:
-        sizes = tuple(_at_size(*pair, *pair, first=True) for pair in both)
-        return ComparedContender(toolkit.facets, "cannot say", "one size", both[0][0].workers if both else 0, sizes)
-    base = both[0]
-    at = [_at_size(*pair, *base, first=pair is base) for pair in both]
-    judged = [number for number, one in enumerate(at) if one.p is not None]
-    others = len(judged) - 1
-    told = scaling.holm([at[number].p for number in judged], [1.0] * others + [max(1.0, others)] * bool(judged))
-    for number, significant in zip(judged, told, strict=True):
-        at[number] = replace(at[number], significant=significant)
-    sizes = tuple(at)
-    answer, reason, parts = _judged([at[number] for number in judged], sizes, margin)
-    wide = math.log(1 + margin)
-    apart = [abs(math.log(one.efficiency_ratio)) for one in at[1:]]
-    return ComparedContender(
-        facets=toolkit.facets,
-        answer=answer,
-        reason=reason,
-        base=base[0].workers,
-        sizes=sizes,
-        parts=parts,
-        repeats=_repeats(both, [wide] * len(apart)),
-        telling=_repeats(both, [max(one, wide - one) for one in apart]),
+        left_out=tuple(left_out),
     )
 
 
 def _compared(
     toolkit: Curve, servers: Curve | None, every: Sequence[Curve], frame: pandas.DataFrame, margin: float
 ) -> ComparedContender:
+    """One contender's weak-scaling curve against the parameter servers' best, whatever else they have in common."""
     if servers is None:
-        indication = _indication(toolkit, every)
-        return ComparedContender(toolkit.facets, "cannot say", "no counterpart", indication=indication)
-    found = compared(toolkit, servers, margin)
-    sides = [_of_best(one, _common(toolkit, servers), frame) for one in (toolkit, servers)]
+        return ComparedContender(toolkit.facets, "cannot say", "no counterpart", indication=_indication(toolkit, every))
+    both = _common(toolkit, servers)
+    at = [_at_size(*pair, *both[0], first=pair is both[0]) for pair in both]
+    # The runs of the best configurations at these sizes.
+    sides = [frame.loc[sorted(row for pair in both for row in pair[side].best.rows)] for side in (0, 1)]
+    judged = [number for number, size in enumerate(at) if size.p is not None]
+    others = len(judged) - 1
+    weights = [1.0] * others + [max(1.0, others)] * bool(judged)
+    for number, significant in zip(judged, scaling.holm([at[number].p for number in judged], weights), strict=True):
+        at[number] = replace(at[number], significant=significant)
+    found = ComparedContender(toolkit.facets, "cannot say", "one size", at[0].workers if at else 0, tuple(at))
+    if len(at) > 1:
+        answer, reason, parts = _judged([at[number] for number in judged], at, margin)
+        wide = math.log(1 + margin)
+        apart = [abs(math.log(size.efficiency_ratio)) for size in at[1:]]
+        found = replace(
+            found,
+            answer=answer,
+            reason=reason,
+            parts=parts,
+            repeats=_repeats(both, [wide] * len(apart)),
+            telling=_repeats(both, [max(distance, wide - distance) for distance in apart]),
+        )
     return replace(found, terms=_held(toolkit, *sides))
 
 
@@ -240,64 +252,60 @@ def _judged(
     """The answer, why there is none, and between which sizes they part."""
     if not judged:
         return "cannot say", "no spread", None
-    if len(judged) == len(sizes) - 1 and all(_within(one.efficiency_interval, margin) for one in judged):
+    intervals = [size.efficiency_interval for size in judged if size.efficiency_interval]
+    if len(judged) == len(sizes) - 1 and all(1 - margin <= low and high <= 1 + margin for low, high in intervals):
         return "no difference", "", None
-    directions = {one.direction for one in judged if one.direction}
+    directions = {size.direction for size in judged if size.direction}
     if not directions:
         return "cannot say", "too wide", None
     last = judged[-1].direction
-    parts = None
-    if last:
-        first_apart = list(takewhile(lambda one: one.direction == last, reversed(judged)))[-1].workers
-        workers = [one.workers for one in sizes]
-        parts = (workers[workers.index(first_apart) - 1], first_apart)
-    return "changes" if not last or len(directions) > 1 else last, "", parts
-
-
-def _within(interval: Interval | None, margin: float) -> bool:
-    return interval is not None and 1 - margin <= interval[0] and interval[1] <= 1 + margin
+    if not last:
+        return "changes", "", None
+    first_apart = list(takewhile(lambda size: size.direction == last, reversed(judged)))[-1].workers
+    below = max(size.workers for size in sizes if size.workers < first_apart)
+    return "changes" if len(directions) > 1 else last, "", (below, first_apart)
 
 
 def _repeats(both: Sequence[tuple[CurvePoint, CurvePoint]], widths: Sequence[float]) -> int | None:
     """The most repeats that any size needs for an interval as wide as its width, on logarithms."""
-    base = both[0]
     needed = [
-        scaling.repeats_for([point.samples for point in (*pair, *base)], width)
+        scaling.repeats_for([point.samples for point in (*pair, *both[0])], width)
         for pair, width in zip(both[1:], widths, strict=True)
     ]
-    known = [one for one in needed if one is not None]
+    known = [repeats for repeats in needed if repeats is not None]
     return max(known) if len(known) == len(needed) else None
 
 
-def _overall(answers: Sequence[Answer]) -> Overall:
-    told = {one for one in answers if one != "cannot say"}
-    if not told:
+def _overall(answers: set[Answer]) -> Overall:
+    if not answers:
         return "cannot say"
-    if "better" in told:
-        return "yes" if told == {"better"} else "some"
-    if "changes" in told:
+    if "better" in answers:
+        return "yes" if answers == {"better"} else "some"
+    if "changes" in answers:
         return "depends"
-    return "no" if "worse" in told else "no difference"
+    return "no" if "worse" in answers else "no difference"
 
 
 # --- what is equal, and what is not ---------------------------------------------------------------
 
 
 def _terms(curve: Curve) -> tuple[Any, ...]:
-    return tuple(curve.facets[name] for name in TERMS) if curve.scaling == "weak" else ()
+    """Of a weak-scaling curve."""
+    return tuple(curve.facets[name] for name in TERMS)
 
 
 def _contender(curve: Curve) -> tuple[Any, ...]:
-    return (*(curve.facets[name] for name in (*TERMS, *scaling.CONTENDER) if name in curve.facets),)
+    return (*_terms(curve), *(curve.facets[name] for name in scaling.CONTENDER))
 
 
-def _rows(points: Iterable[CurvePoint]) -> set[int]:
-    return {row for point in points for one in point.tried for row in one.rows}
+def _rows(curve: Curve) -> set[int]:
+    return {row for point in curve.points for one in point.tried for row in one.rows}
 
 
-def _of_best(curve: Curve, workers: Sequence[int], frame: pandas.DataFrame) -> pandas.DataFrame:
-    """The runs of a curve's best configurations at these sizes."""
-    return frame.loc[sorted(row for point in curve.points if point.workers in workers for row in point.best.rows)]
+def _common(toolkit: Curve, servers: Curve) -> list[tuple[CurvePoint, CurvePoint]]:
+    """The points of both curves at the sizes that both have."""
+    theirs = {point.workers: point for point in servers.points}
+    return [(point, theirs[point.workers]) for point in toolkit.points if point.workers in theirs]
 
 
 def _held(curve: Curve, toolkit: pandas.DataFrame, servers: pandas.DataFrame) -> Terms:
@@ -306,22 +314,26 @@ def _held(curve: Curve, toolkit: pandas.DataFrame, servers: pandas.DataFrame) ->
     unknown = [name for name in TERMS if name not in equal]
     unequal: dict[str, tuple[str, str]] = {}
     for name in OTHERS:
-        told = _named(name, toolkit), _named(name, servers)
-        if not any(told):
+        both = _named(name, toolkit), _named(name, servers)
+        if not any(both):
             unknown.append(name)
-        elif told[0] == told[1]:
-            equal[name] = told[0]
+        elif both[0] == both[1]:
+            equal[name] = both[0]
         else:
-            unequal[name] = told
-    if apart := _far_apart(toolkit, servers):
-        unequal["dates"] = apart
+            unequal[name] = both
+    spans = [(min(days), max(days)) for rows in (toolkit, servers) if (days := [day for day in rows["started"] if day])]
+    if len(spans) == 2:
+        apart = datetime.fromisoformat(max(spans)[0]) - datetime.fromisoformat(min(span[1] for span in spans))
+        if apart.days > FAR_APART_DAYS:
+            ours, theirs = (f"{first[:10]} to {last[:10]}" for first, last in spans)
+            unequal["dates"] = ours, theirs
     return Terms(equal, unequal, tuple(unknown))
 
 
 def _named(column: str, rows: pandas.DataFrame) -> str:
     values = sorted(rows[column].unique())
-    if column == "software":  # the framework's version; the toolkit's own is the contender's name
-        return ", ".join(sorted({framework_of(value) for value in values}))
+    if column == "software":  # ``TensorFlow 1.14, Horovod 0.16.4``: the toolkit's own version is the contender's name
+        return ", ".join(sorted({value.partition(", ")[0] for value in values}))
     if column != "options":
         return ", ".join(str(value) for value in values if value not in ("", 0))
     options: dict[str, set[str]] = defaultdict(set)
@@ -331,75 +343,20 @@ def _named(column: str, rows: pandas.DataFrame) -> str:
     return ", ".join(f"{name}={'|'.join(sorted(several))}" for name, several in sorted(options.items()))
 
 
-def framework_of(software: str) -> str:
-    """``TensorFlow 1.14`` of ``TensorFlow 1.14, Horovod 0.16.4``."""
-    return software.partition(", ")[0]
-
-
-def _far_apart(toolkit: pandas.DataFrame, servers: pandas.DataFrame) -> tuple[str, str] | None:
-    """When both sides were measured, if more than ``FAR_APART_DAYS`` lie between the one and the other."""
-    spans = [(min(days), max(days)) for rows in (toolkit, servers) if (days := sorted(filter(None, rows["started"])))]
-    if len(spans) < 2:
-        return None
-    (first, last), (other_first, other_last) = spans
-    later, earlier = max(first, other_first), min(last, other_last)
-    if (datetime.fromisoformat(later) - datetime.fromisoformat(earlier)).days <= FAR_APART_DAYS:
-        return None
-    return f"{first[:10]} to {last[:10]}", f"{other_first[:10]} to {other_last[:10]}"
-
-
 def _indication(toolkit: Curve, every: Sequence[Curve]) -> Indication | None:
     """The parameter servers that differ least: on the same system if there are any, then in the fewest terms."""
-    if not every:
-        return None
 
     def differs(servers: Curve) -> dict[str, tuple[Any, Any]]:
-        sides = [(name, toolkit.facets[name], servers.facets[name]) for name in (*TERMS, "training")]
-        return {name: (one, other) for name, one, other in sides if one != other}
+        sides = {name: (toolkit.facets[name], servers.facets[name]) for name in (*TERMS, "training")}
+        return {name: (ours, theirs) for name, (ours, theirs) in sides.items() if ours != theirs}
 
-    nearest = min(every, key=lambda one: ("system" in differs(one), len(differs(one)), -len(_common(toolkit, one))))
-    sizes = _common(toolkit, nearest)
-    if len(sizes) < 2 or "system" in differs(nearest) or nearest.facets["training"]:
+    if not every:
+        return None
+    nearest = min(
+        every, key=lambda curve: ("system" in differs(curve), len(differs(curve)), -len(_common(toolkit, curve)))
+    )
+    both = _common(toolkit, nearest)
+    if len(both) < 2 or "system" in differs(nearest) or nearest.facets["training"]:
         return Indication(differs(nearest), nearest)
-    efficiencies = []
-    for curve in (toolkit, nearest):
-        at = {point.workers: point for point in curve.points}
-        efficiencies.append(scaling.relative_to(at[sizes[-1]], at[sizes[0]]).efficiency)
-    return Indication(differs(nearest), nearest, sizes[0], sizes[-1], *efficiencies)
-
-
-def _common(toolkit: Curve, servers: Curve) -> list[int]:
-    """The sizes that both curves have."""
-    theirs = {point.workers for point in servers.points}
-    return [point.workers for point in toolkit.points if point.workers in theirs]
-
-
-def _left_out(
-    frame: pandas.DataFrame,
-    completed: pandas.DataFrame,
-    usable: pandas.DataFrame,
-    strong: int,
-    servers: Sequence[Curve],
-    compared_with: set[tuple[Any, ...]],
-) -> list[LeftOut]:
-    def counted(runs: pandas.DataFrame, *columns: str) -> list[tuple[tuple[str, ...], int]]:
-        return sorted(Counter(zip(*(runs[name] for name in columns), strict=True)).items())
-
-    left_out = [
-        LeftOut(runs, f"{backend} on {system}", f"{status}, so it has no number")
-        for (status, backend, system), runs in counted(
-            frame[frame["status"] != "completed"], "status", "backend", "system"
-        )
-    ]
-    for (backend, system), runs in counted(completed[completed["img_per_s"].isna()], "backend", "system"):
-        left_out.append(LeftOut(runs, f"{backend} on {system}", "only an efficiency was published"))
-    for (backend, training), runs in counted(usable[usable["training"] != ""], "backend", "training"):
-        left_out.append(LeftOut(runs, f"{backend} with {training}", "another training"))
-    if strong:
-        left_out.append(LeftOut(strong, "toolkits with a constant global batch", "strong scaling is not judged"))
-    for curve in servers:
-        if not curve.facets["training"] and _terms(curve) not in compared_with:
-            facets = curve.facets
-            what = f"parameter servers on {facets['system']}: {facets['model']}, {facets['data']} data"
-            left_out.append(LeftOut(len(_rows(curve.points)), what, "no toolkit was measured like that"))
-    return left_out
+    efficiencies = [scaling.relative_to(last, base).efficiency for base, last in zip(both[0], both[-1], strict=True)]
+    return Indication(differs(nearest), nearest, both[0][0].workers, both[-1][0].workers, *efficiencies)
