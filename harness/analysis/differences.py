@@ -1,17 +1,21 @@
-"""What differs between the environments of two groups of runs: the first suspects when their throughput does."""
+"""What tells specs apart, and what differs between the environments of two groups of runs."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from harness.core.text import plural
 
 NOTHING = "nothing that the records hold differs"
 _NAMES = 6  # nodes that are named; a run on 512 nodes has too many to read
 
-# Most relevant first: the hardware, what computes, what is below it, and what is next to it.
+# The first suspects when throughput differs: the hardware, what computes, what is below it, and what is next to it.
 _ORDER = [
     re.compile(pattern)
     for pattern in (
@@ -32,7 +36,11 @@ _ORDER = [
     )
 ]
 _PORT = re.compile(r"(?<=[\d\]]):\d+")
-_NODES = re.compile(r'"nodes": ("(?:[^"\\]|\\.)*")(?:, )?')
+# What every name of a spec says.
+_ALWAYS = ("backend", "framework", "transport", "model", "nodes", "devices_per_node")
+# What a spec gets from its machine unless told: an upgrade changes it without anybody's wish.
+_FROM_THE_MACHINE = {"threads", "data_threads", "data"}
+_COMPARED = 200  # specs without a partner for which the closest one is looked up, on either side
 
 
 @dataclass(frozen=True)
@@ -50,67 +58,105 @@ class Difference:
         return f"{self.name} {self.old or 'none'} → {self.new or 'none'}"
 
 
+def _shortened(names: str) -> str:
+    listed = names.split(", ")
+    more = len(listed) - _NAMES
+    return ", ".join(listed[:_NAMES]) + (f" and {more} more" if more > 0 else "")
+
+
 def environments(old: Sequence[str], new: Sequence[str]) -> tuple[Difference, ...]:
     """What differs between the environments (JSON, as in the column ``environment``) of two groups of runs.
 
     Most relevant first. For ``nodes`` only those are told that the other side did not use. A whole group of names that one
     side lacks, such as the packages of a run that failed before it could tell them, is not a difference but not known.
     """
-    (rest_old, before), (rest_new, after) = _nodes_apart(old), _nodes_apart(new)
-    found = _of_the_rest(rest_old, rest_new)
-    if not before or not after or before == after:
-        return found
-    return (*found, Difference("nodes", ", ".join(sorted(before - after)), ", ".join(sorted(after - before))))
-
-
-def _nodes_apart(texts: Sequence[str]) -> tuple[tuple[str, ...], frozenset[str]]:
-    """The environments without their nodes, and all the nodes: many runs have the former in common, few the latter."""
-    rests, nodes = set(), set[str]()
-    for text in texts:
-        if found := _NODES.search(text):
-            nodes.update(json.loads(found[1]).split(", "))
-            text = text[: found.start()] + text[found.end() :]
-        rests.add(text)
-    return tuple(sorted(rests)), frozenset(nodes)
-
-
-@lru_cache(maxsize=4096)
-def _of_the_rest(old: tuple[str, ...], new: tuple[str, ...]) -> tuple[Difference, ...]:
-    """What differs but the nodes."""
     before, after = _values(old), _values(new)
-    known = {_group(name) for name in before} & {_group(name) for name in after}
-    return tuple(
-        Difference(name, _joined(before.get(name)), _joined(after.get(name)))
-        for name in sorted(before.keys() | after.keys(), key=lambda name: (_rank(name), name))
-        if _group(name) in known and before.get(name) != after.get(name)
-    )
+    known = {name.split(" ")[0] for name in before} & {name.split(" ")[0] for name in after}  # "package torch"
+    differing = [
+        name
+        for name in {**before, **after}
+        if name.split(" ")[0] in known and before.get(name, set()) != after.get(name, set())
+    ]
+    differing.sort(key=lambda name: (next(n for n, pattern in enumerate(_ORDER) if pattern.fullmatch(name)), name))
+    found = [
+        Difference(name, ", ".join(sorted(before.get(name, ()))), ", ".join(sorted(after.get(name, ()))))
+        for name in differing
+        if name != "nodes"
+    ]
+    if "nodes" in differing:
+        here, there = ({node for names in side["nodes"] for node in names.split(", ")} for side in (before, after))
+        if here != there:
+            found.append(Difference("nodes", ", ".join(sorted(here - there)), ", ".join(sorted(there - here))))
+    return tuple(found)
 
 
 def _values(texts: Sequence[str]) -> dict[str, set[str]]:
     """Which values each name has in a group of runs."""
     values: dict[str, set[str]] = {}
-    for text in texts:
+    for text in dict.fromkeys(texts):
         for name, value in json.loads(text).items():
             # Every run finds free ports of its own.
             values.setdefault(name, set()).add(_PORT.sub("", value) if name == "gradients" else value)
     return values
 
 
-def _joined(values: set[str] | None) -> str:
-    return ", ".join(sorted(values or ()))
+def spec_names(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """A short name for each spec: what it is, its parameter servers, and whatever else tells it from the others.
+
+    A field that all specs have tells all of them apart, an option of one backend that backend's.
+    """
+    fields = {text: _flat(spec) for text, spec in specs.items()}
+    by_backend: dict[str, list[dict[str, Any]]] = {}
+    for spec in fields.values():
+        by_backend.setdefault(spec["backend"], []).append(spec)
+    own = {backend: _varying(alike) for backend, alike in by_backend.items()}
+    of_all = _varying(list(fields.values())) & {name for spec in specs.values() for name in spec}
+    names = {}
+    for text, spec in fields.items():
+        backend = spec["backend"]
+        nodes = plural(spec["nodes"], "node") + (
+            f" × {spec['devices_per_node']}" if spec["devices_per_node"] > 1 else ""
+        )
+        main = [backend, spec["framework"], spec["transport"], spec["model"], nodes]
+        telling = (own[backend] | of_all | {"ps"}) - {*_ALWAYS}
+        others = [f"{name}={_shown(spec[name])}" for name in by_backend[backend][0] if name in telling and name in spec]
+        names[text] = " ".join([*(str(part) for part in main if part), *others])
+    return names
 
 
-def _group(name: str) -> str:
-    """``package torch`` belongs to the packages; what has one word stands alone."""
-    return name.split(" ", 1)[0]
+def _varying(specs: Sequence[Mapping[str, Any]]) -> set[str]:
+    """The names that do not have the same value in all of ``specs``."""
+    names = {name for spec in specs for name in spec}
+    return {name for name in names if len({str(spec.get(name)) for spec in specs}) > 1}
 
 
-@lru_cache(maxsize=4096)
-def _rank(name: str) -> int:
-    return next(rank for rank, pattern in enumerate(_ORDER) if pattern.fullmatch(name))
+def _flat(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """A spec with the backend's own options beside its fields."""
+    return {**{name: value for name, value in spec.items() if name != "options"}, **spec["options"]}
 
 
-def _shortened(names: str) -> str:
-    listed = names.split(", ")
-    more = len(listed) - _NAMES
-    return ", ".join(listed[:_NAMES]) + (f" and {more} more" if more > 0 else "")
+def _shown(value: Any) -> str:
+    return "none" if value is None else str(value)
+
+
+def closest(specs: Sequence[str], others: Sequence[str]) -> dict[str, str]:
+    """How each spec (of the first ``_COMPARED``) differs from the most similar of ``others``: ``threads 12 → 16``.
+
+    A field that a spec gets from its machine counts less than one that somebody chose. Another backend is not similar.
+    """
+    if not specs or not others:
+        return {}
+    parsed = [_flat(json.loads(text)) for text in others]
+    names = sorted({name for spec in parsed for name in spec})
+    table = np.array([[str(spec.get(name)) for name in names] for spec in parsed])
+    weights = np.array([1 if name in _FROM_THE_MACHINE else 1000 if name == "backend" else 10 for name in names])
+    differences = {}
+    for text in specs[:_COMPARED]:
+        own = _flat(json.loads(text))
+        mine = np.array([str(own.get(name)) for name in names])
+        nearest = parsed[int(((table != mine) @ weights).argmin())]
+        if nearest["backend"] == own["backend"]:
+            changed = [name for name in {**own, **nearest} if str(own.get(name)) != str(nearest.get(name))]
+            pairs = [f"{name} {_shown(own.get(name))} → {_shown(nearest.get(name))}" for name in changed]
+            differences[text] = ", ".join(pairs)
+    return differences

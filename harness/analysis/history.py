@@ -24,14 +24,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.analysis import differences, two_samples
-from harness.analysis.differences import Difference
-from harness.analysis.spec_names import spec_names
+from harness.analysis import two_samples
+from harness.analysis.differences import Difference, environments, spec_names
 from harness.analysis.two_samples import Vector
 from harness.core.statistics import MAD_TO_STDEV
 from harness.core.text import plural
@@ -227,36 +226,27 @@ def find(frame: pandas.DataFrame) -> History:
 def series(completed: pandas.DataFrame) -> list[RunSeries]:
     """The histories of the specs and systems with enough runs in a DataFrame of runs that have a number."""
     completed = completed.sort_values(["started", "id"], kind="stable")
-    groups: dict[tuple[str, str], list[int]] = {}
-    for row, key in enumerate(zip(completed["spec"], completed["system"], strict=True)):
-        groups.setdefault(key, []).append(row)
-    chosen = {key: rows for key, rows in groups.items() if len(rows) >= FEWEST}
-    names = spec_names({spec: json.loads(spec) for spec, _ in chosen})
-    columns = {name: completed[name].tolist() for name in ("id", "started", "img_per_s", "environment")}
-    found = [_series(names[spec], system, spec, rows, columns) for (spec, system), rows in chosen.items()]
+    every = completed.groupby(["spec", "system"], sort=False)
+    groups = {(str(spec), str(system)): runs for (spec, system), runs in every if len(runs) >= FEWEST}
+    names = spec_names({spec: json.loads(spec) for spec, _ in groups})
+    found = [_series(names[spec], system, spec, runs) for (spec, system), runs in groups.items()]
     return sorted(found, key=lambda one: (not one.changes, one.label, one.system))
 
 
-def _series(label: str, system: str, spec: str, rows: Sequence[int], columns: dict[str, list[Any]]) -> RunSeries:
-    runs = tuple(PastRun(columns["id"][row], columns["started"][row], columns["img_per_s"][row]) for row in rows)
-    values = np.array([run.img_per_s for run in runs])
+def _series(label: str, system: str, spec: str, rows: pandas.DataFrame) -> RunSeries:
+    runs = [
+        PastRun(*row) for row in zip(*(rows[name].tolist() for name in ("id", "started", "img_per_s")), strict=True)
+    ]
+    values = rows["img_per_s"].to_numpy()
     bounds = [0, *change_points(values), len(values)]
     parts = [_clipped(np.log(values[start:end])) for start, end in pairwise(bounds)]
     levels = [float(np.exp(part.mean())) for part in parts]
     changes = []
     for number, at in enumerate(bounds[1:-1]):
         shifts = two_samples.welch([parts[number]], [parts[number + 1]])
-        low, high = (float(np.expm1(bound[0])) for bound in shifts.interval(0.95))
-        near = rows[max(bounds[number], at - _BESIDE) : at], rows[at : min(bounds[number + 2], at + _BESIDE)]
-        changes.append(
-            Change(
-                runs[at - 1],
-                runs[at],
-                levels[number],
-                levels[number + 1],
-                float(np.expm1(shifts.shift[0])),
-                (low, high),
-                differences.environments(*([columns["environment"][row] for row in side] for side in near)),
-            )
-        )
-    return RunSeries(label, system, spec, runs, levels[-1], tuple(changes))
+        change, low, high = (float(np.expm1(bound[0])) for bound in (shifts.shift, *shifts.interval(0.95)))
+        start, end = max(bounds[number], at - _BESIDE), min(bounds[number + 2], at + _BESIDE)
+        differing = environments(rows["environment"].iloc[start:at].tolist(), rows["environment"].iloc[at:end].tolist())
+        old, new = levels[number : number + 2]
+        changes.append(Change(runs[at - 1], runs[at], old, new, change, (low, high), differing))
+    return RunSeries(label, system, spec, tuple(runs), levels[-1], tuple(changes))

@@ -25,17 +25,16 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import starmap
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from harness.analysis import differences, pairing, two_samples
-from harness.analysis.differences import Difference
-from harness.analysis.pairing import Matched, Results, Rows, Unpaired
-from harness.analysis.spec_names import spec_names
+from harness.analysis import pairing, two_samples
+from harness.analysis.differences import Difference, environments, spec_names
+from harness.analysis.pairing import Results, Runs, Unpaired, systems
 from harness.analysis.two_samples import Test, Vector
 from harness.core.text import plural
 from harness.errors import InvalidInput
@@ -160,47 +159,35 @@ class ComparedResults:
 
 def judge(old: Samples, new: Samples, rule: Rule = _DEFAULT) -> list[Judgement]:
     """A judgement of each pair of a comparison, from the img/s of the repeats on either side (all above 0)."""
-    reasons = [_too_few(len(one), len(other), rule) for one, other in zip(old, new, strict=True)]
-    judged = [number for number, reason in enumerate(reasons) if not reason]
-    found = [Judgement("cannot say", reason) for reason in reasons]
+    judgements = []
+    judged = []
+    for number, sizes in enumerate(zip(map(len, old), map(len, new), strict=True)):
+        reason = ""
+        if min(sizes) < 2:
+            reason = "one repeat has no spread: 2 or more are needed on either side"
+        elif rule.test == "mann-whitney" and two_samples.least_p(*sizes) >= rule.alpha:
+            few, fewer = sizes
+            reason = f"the Mann–Whitney test cannot reach p < {rule.alpha:g} with {few} and {fewer} repeats"
+        else:
+            judged.append(number)
+        judgements.append(Judgement("cannot say", reason))
     if not judged:
-        return found
+        return judgements
     test = two_samples.welch if rule.test == "welch" else two_samples.mann_whitney
     shifts = test([np.log(old[number]) for number in judged], [np.log(new[number]) for number in judged])
-    slower, faster = (two_samples.benjamini_hochberg(p) for p in (shifts.p_lower, shifts.p_higher))
-    change = np.expm1(shifts.shift)
-    shown, deciding = (_back(shifts.interval(level)) for level in (SHOWN, DECIDING))
-    for position, number in enumerate(judged):
-        down = bool(slower[position] < rule.alpha)
-        up = bool(faster[position] < rule.alpha)
-        low, high = float(deciding[0][position]), float(deciding[1][position])
+    # From differences of logarithms to changes; what has no lower bound may have lost everything.
+    changes = (
+        np.expm1(column).tolist() for column in (shifts.shift, *shifts.interval(SHOWN), *shifts.interval(DECIDING))
+    )
+    adjusted = (two_samples.benjamini_hochberg(p).tolist() for p in (shifts.p_lower, shifts.p_higher))
+    for number, change, low95, high95, low, high, slower, faster in zip(judged, *changes, *adjusted, strict=True):
         verdict: Verdict = "no significant change"
-        if down:
+        if slower < rule.alpha:
             verdict = "slower" if low <= -rule.threshold else "significant, below the threshold"
-        elif up:
+        elif faster < rule.alpha:
             verdict = "faster" if high >= rule.threshold else "significant, below the threshold"
-        found[number] = Judgement(
-            verdict,
-            change=float(change[position]),
-            ci95=(float(shown[0][position]), float(shown[1][position])),
-            ci99=(low, high),
-            p=float(min(slower[position], faster[position])),
-        )
-    return found
-
-
-def _too_few(n_old: int, n_new: int, rule: Rule) -> str:
-    """Why a pair with so many repeats cannot be judged, "" if it can."""
-    if min(n_old, n_new) < 2:
-        return "one repeat has no spread: 2 or more are needed on either side"
-    if rule.test == "mann-whitney" and two_samples.least_p(n_old, n_new) >= rule.alpha:
-        return f"the Mann–Whitney test cannot reach p < {rule.alpha:g} with {n_old} and {n_new} repeats"
-    return ""
-
-
-def _back(interval: tuple[Vector, Vector]) -> tuple[Vector, Vector]:
-    """From differences of logarithms to changes; what has no lower bound may have lost everything."""
-    return np.expm1(interval[0]), np.expm1(interval[1])
+        judgements[number] = Judgement(verdict, "", change, (low95, high95), (low, high), min(slower, faster))
+    return judgements
 
 
 # --- the comparison of two DataFrames -------------------------------------------------------------
@@ -228,88 +215,83 @@ def compare(old: pandas.DataFrame, new: pandas.DataFrame, rule: Rule = _DEFAULT)
         verbs = ("is", "counts") if again.sum() == 1 else ("are", "count")
         notes.append(f"{plural(int(again.sum()), 'run')} of NEW {verbs[0]} also in OLD, and {verbs[1]} there only")
     before, after = Results(old), Results(new)
-    matched, lost = pairing.matched(before, after), pairing.lost(before, after)
-    if not matched and not lost:
-        raise InvalidInput(pairing.nothing_in_common(before, after))
-
-    judgements = judge(
-        [before.img_per_s(one.old) for one in matched], [after.img_per_s(one.new) for one in matched], rule
-    )
-    judgements += [Judgement("no number", after.reason(one.new)) for one in lost]
-    differing = [
-        differences.environments(before.environments(one.old), after.environments(one.new)) for one in [*matched, *lost]
+    matched = pairing.matched(before, after)
+    # What has a number in OLD and in NEW none, because the runs failed.
+    lost = [
+        (spec, before.of(spec), after.failed[spec])
+        for spec in before.numbers
+        if spec in after.failed and spec not in after.numbers
     ]
+    matches = [*matched, *lost]
+    if not matches:
+        raise InvalidInput(pairing.nothing_in_common(before, after))
+    old_values = [np.concatenate([run["values"] for run in runs]) for _, runs, _ in matched]
+    new_values = [np.concatenate([run["values"] for run in runs]) for _, _, runs in matched]
+    judgements = judge(old_values, new_values, rule)
+    judgements += [Judgement("no number", runs[-1]["reason"]) for _, _, runs in lost]
+    differing = [environments(*([run["environment"] for run in runs] for runs in match[1:])) for match in matches]
     # A run that failed early could not tell its environment, so it does not say what all have in common.
-    common = _common(differing[: len(matched)] or differing)
-    notes += _notes(rule, before, after, matched, judgements)
+    first, *others = differing[: len(matched)] or differing
+    common = tuple(difference for difference in first if all(difference in other for other in others))
+    specs = {spec: json.loads(spec) for spec, _, _ in matches}
+    names, times = spec_names(specs), Counter(spec for spec, _, _ in matches)
+    pairs = []
+    for (spec, here, there), judgement, found in zip(matches, judgements, differing, strict=True):
+        changed = judgement.verdict in CHANGED
+        pairs.append(
+            Pair(
+                names[spec] + (f" on {', '.join(systems(here))}" if times[spec] > 1 else ""),
+                specs[spec],
+                _side(here),
+                _side(there),
+                judgement,
+                tuple(difference for difference in found if changed and difference not in common),
+                (_steps(here), _steps(there)) if changed and judgement.verdict != "no number" else None,
+            )
+        )
+
+    def severity(pair: Pair) -> tuple[int, float]:
+        change = pair.judgement.change or 0.0
+        return VERDICTS.index(pair.verdict), -change if pair.verdict == "faster" else change
+
     return ComparedResults(
         rule,
         _total(before),
         _total(after),
-        tuple(sorted(_pairs(before, after, [*matched, *lost], judgements, differing, common), key=_severity)),
-        tuple(pairing.unpaired(before, after, [*matched, *lost])),
+        tuple(sorted(pairs, key=severity)),
+        tuple(pairing.unpaired(before, after, matches)),
         common,
-        tuple(notes),
+        (*notes, *_notes(rule, after, pairs)),
     )
 
 
-def _pairs(
-    before: Results,
-    after: Results,
-    matched: Sequence[Matched],
-    judgements: Sequence[Judgement],
-    differing: Sequence[tuple[Difference, ...]],
-    common: Sequence[Difference],
-) -> Iterator[Pair]:
-    specs = {text: json.loads(text) for text in dict.fromkeys(one.spec for one in matched)}
-    names = spec_names(specs)
-    several = {text for text, times in Counter(one.spec for one in matched).items() if times > 1}
-    for one, judgement, found in zip(matched, judgements, differing, strict=True):
-        old, new = _side(before, one.old), _side(after, one.new)
-        label = names[one.spec] + (f" on {', '.join(old.systems)}" if one.spec in several else "")
-        own: tuple[Difference, ...] = ()
-        steps = None
-        if judgement.verdict in CHANGED:
-            own = tuple(difference for difference in found if difference not in common)
-        if judgement.verdict in CHANGED and judgement.verdict != "no number":
-            steps = MeanStepTimes(*map(float, before.steps(one.old))), MeanStepTimes(*map(float, after.steps(one.new)))
-        yield Pair(label, specs[one.spec], old, new, judgement, own, steps)
+def _side(runs: Runs) -> Side:
+    values = np.concatenate([run["values"] for run in runs])
+    mean = float(np.exp(np.log(values).mean())) if len(values) else None
+    return Side(len(runs), len(values), mean, systems(runs))
 
 
-def _side(results: Results, rows: Rows) -> Side:
-    return Side(len(rows), *results.mean(rows), results.systems_of(rows))
+def _steps(runs: Runs) -> MeanStepTimes:
+    names = ("step_p50_s", "step_p99_s", "jitter_s", "slowest_over_median")
+    return MeanStepTimes(*(float(np.mean([run[name] for run in runs])) for name in names))
 
 
 def _total(results: Results) -> SideTotal:
-    numbers = [row for spec in results.numbers for row in results.rows(spec)]
-    repeats = sum(results.repeats[row] for row in numbers)
-    return SideTotal(len(numbers), repeats, results.records - len(numbers), tuple(sorted(set(results.systems))))
+    numbers = [run for spec in results.numbers for run in results.of(spec)]
+    repeats = sum(len(run["values"]) for run in numbers)
+    return SideTotal(len(numbers), repeats, len(results.runs) - len(numbers), systems(results.runs))
 
 
-def _common(differing: Sequence[tuple[Difference, ...]]) -> tuple[Difference, ...]:
-    """The differences that every pair has, in the order of the first."""
-    shared = set(differing[0]).intersection(*set(differing))
-    return tuple(one for one in differing[0] if one in shared)
-
-
-def _severity(pair: Pair) -> tuple[int, float]:
-    change = pair.judgement.change or 0.0
-    return VERDICTS.index(pair.verdict), -change if pair.verdict == "faster" else change
-
-
-def _notes(
-    rule: Rule, before: Results, after: Results, matched: Sequence[Matched], judgements: Sequence[Judgement]
-) -> list[str]:
+def _notes(rule: Rule, after: Results, pairs: Sequence[Pair]) -> list[str]:
     """What a reader should know besides."""
     notes = []
-    if beside := [spec for spec in after.failed if spec in after.numbers]:
-        times = sum(len(after.failed[spec]) for spec in beside)
-        reason = after.reason(after.failed[beside[0]]).split("\n")[0]
-        notes.append(f"{plural(times, 'run')} of NEW failed while others of the same spec have a number: {reason}")
-    judged = [one for one, judgement in zip(matched, judgements, strict=False) if judgement.p is not None]
+    if beside := [runs for spec, runs in after.failed.items() if spec in after.numbers]:
+        reason = beside[0][-1]["reason"].split("\n")[0]
+        runs = plural(sum(map(len, beside)), "run")
+        notes.append(f"{runs} of NEW failed while others of the same spec have a number: {reason}")
+    judged = [(pair.old.repeats, pair.new.repeats) for pair in pairs if pair.judgement.p is not None]
     if rule.test == "mann-whitney" and judged:
-        sizes = [(before.mean(one.old)[0], after.mean(one.new)[0]) for one in judged]
-        least = min(starmap(two_samples.least_p, sizes))
+        least = min(starmap(two_samples.least_p, judged))
         needed = int(least * len(judged) / rule.alpha) + 1
         if needed > 1:
             notes.append(

@@ -63,14 +63,12 @@ def welch(old: Sequence[Vector], new: Sequence[Vector]) -> Shifts:
 
 def _moments(samples: Sequence[Vector]) -> tuple[Vector, Vector, Vector]:
     """Mean, squared standard error of the mean, and size of each sample."""
-    sizes = np.array([len(sample) for sample in samples])
-    flat = np.concatenate([np.asarray(sample, dtype=float) for sample in samples])
-    of = np.repeat(np.arange(len(samples)), sizes)
-    mean = np.bincount(of, flat, len(samples)) / sizes
-    spread = np.bincount(of, (flat - mean[of]) ** 2, len(samples))
+    sizes = np.array([len(sample) for sample in samples], dtype=float)
+    mean = np.array([np.mean(sample) for sample in samples])
+    variance = np.array([np.var(sample, ddof=1) for sample in samples])
     # Rounding leaves a trace of spread in equal values.
-    spread[spread < (1e-14 * np.maximum(1.0, np.abs(mean))) ** 2 * sizes] = 0.0
-    return mean, spread / (sizes - 1) / sizes, sizes.astype(float)
+    variance[variance < (1e-14 * np.maximum(1.0, np.abs(mean))) ** 2] = 0.0
+    return mean, variance / sizes, sizes
 
 
 def mann_whitney(old: Sequence[Vector], new: Sequence[Vector]) -> Shifts:

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from harness.analysis.io_overhead import io_overhead
+from harness.analysis.evidence import io_overhead
 from harness.cli.common import AS_JSON, list_of, signals_interrupt
 from harness.cli.options import (
     GroupedCommand,

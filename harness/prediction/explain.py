@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import results
-from harness.analysis import traffic
+from harness.analysis.evidence import server_traffic
 from harness.core.exchange import ServerExchange
 from harness.core.text import plural
 from harness.errors import InvalidInput
@@ -99,7 +99,7 @@ def explain_record(
     counted = [
         f"measured: PS {server.ps} sent {size(server.sent)} and received {size(server.received)} per step; "
         f"planned {size(server.planned)} each way"
-        for server in sorted(traffic.of_servers(record), key=lambda server: -server.sent)[:1]
+        for server in sorted(server_traffic(record), key=lambda server: -server.sent)[:1]
     ]
     return explain(what, begin, row["nodes"], row["ps"]), step_of(row), counted
 

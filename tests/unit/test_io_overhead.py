@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.analysis.io_overhead import input_wait, io_overhead
+from harness.analysis.evidence import input_wait, io_overhead
 from harness.records.measurement import Record
 from harness.worker.inputs import page_cache
 from tests.made import record

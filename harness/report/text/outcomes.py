@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from harness.analysis import traffic
-from harness.analysis.io_overhead import IoOverhead, input_wait
+from harness.analysis.evidence import IoOverhead, input_wait, server_traffic
 from harness.core.statistics import Summary
 from harness.launch.slurm import JobState
 from harness.records.measurement import Record
@@ -57,7 +56,7 @@ def _traffic(record: Record) -> list[str]:
     if seen.sent_bytes_per_step is not None and seen.received_bytes_per_step is not None:
         over = f", over {', '.join(seen.interfaces)}" if seen.interfaces else ""
         lines.append(f"  traffic    {both(seen.sent_bytes_per_step, seen.received_bytes_per_step)} and worker{over}")
-    for server in traffic.of_servers(record):
+    for server in server_traffic(record):
         label, moved = "servers" if server.ps == 0 else "", both(server.sent, server.received)
         lines.append(f"  {label:10} ps {server.ps}: {moved}, planned {server.planned / 1e6:.1f} MB each way")
     return lines

@@ -1,4 +1,4 @@
-"""What reading real images costs, beside synthetic ones, and how much of that is waiting for them."""
+"""What a record says of its traffic and its input: bytes per server, waits for images, and what reading them costs."""
 
 from __future__ import annotations
 
@@ -8,10 +8,38 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from harness.records.checks import Rank
-
 if TYPE_CHECKING:
     from harness.records.measurement import Record, Repeat
+
+
+@dataclass(frozen=True)
+class ServerTraffic:
+    """Bytes that a parameter server sent and received per step (means over repeats), and those planned each way."""
+
+    ps: int
+    sent: float
+    received: float
+    planned: int
+
+
+def server_traffic(record: Record) -> list[ServerTraffic]:
+    """What each parameter server moved, by rank. Planned is what every worker pulls and pushes: workers × bytes held.
+
+    Empty without servers, or where a server's kernel did not tell.
+    """
+    counted = [repeat.ranks[0].servers for repeat in record.repeats if repeat.ranks[0].servers]
+    if not counted:
+        return []
+    steps, workers = record.spec.steps, record.plan["world_size"]
+    return [
+        ServerTraffic(
+            ps=server["ps"],
+            sent=fmean(servers[server["ps"]][0] for servers in counted) / steps,
+            received=fmean(servers[server["ps"]][1] for servers in counted) / steps,
+            planned=server["bytes"] * workers,
+        )
+        for server in record.plan["details"]["servers"]
+    ]
 
 
 @dataclass(frozen=True)
@@ -47,10 +75,11 @@ class IoOverhead:
 
 def input_wait(repeats: Sequence[Repeat]) -> InputWait | None:
     """What a run waited for its images; None when its workers did not tell, or all images are synthetic."""
-    waits = [_longest(repeat.ranks) for repeat in repeats]
+    # For each step the longest wait of any rank; none where not all ranks tell.
+    waits = [[max(step) for step in zip(*(rank.input_wait_s for rank in each.ranks), strict=False)] for each in repeats]
     if not repeats or not all(waits):
         return None
-    per_step_s = fmean(wait for one in waits for wait in one)
+    per_step_s = fmean(wait for of_repeat in waits for wait in of_repeat)
     ranks = [fmean(sum(repeat.ranks[rank].input_wait_s) for repeat in repeats) for rank in range(len(repeats[0].ranks))]
     steps_s = fmean(_step_s(repeat) for repeat in repeats)
     return InputWait(per_step_s, per_step_s / steps_s, ranks.index(max(ranks)))
@@ -65,33 +94,16 @@ def io_overhead(real: Record, synthetic: Record) -> IoOverhead:
     assert real.derived and synthetic.derived
     ours, theirs = real.derived.img_per_s, synthetic.derived.img_per_s
     overhead = (theirs.mean - ours.mean) / theirs.mean
-    half = _half_width(ours.values, theirs.values)
+    interval = None
+    if (pairs := len(ours.values)) > 1 and pairs == len(theirs.values):
+        from scipy.special import stdtrit  # the t quantile; scipy.stats takes ten times as long to import
+
+        rests = [value - (1 - overhead) * other for value, other in zip(ours.values, theirs.values, strict=True)]
+        error = math.sqrt(sum(rest**2 for rest in rests) / (pairs - 1) / pairs) / theirs.mean
+        half = float(stdtrit(pairs - 1, 0.975)) * error
+        interval = (overhead - half, overhead + half)
     longer_s = fmean(map(_step_s, real.repeats)) - fmean(map(_step_s, synthetic.repeats))
-    return IoOverhead(
-        overhead=overhead,
-        interval=None if half is None else (overhead - half, overhead + half),
-        longer_s=longer_s,
-        wait=input_wait(real.repeats),
-    )
-
-
-def _half_width(real: Sequence[float], synthetic: Sequence[float]) -> float | None:
-    """Of the 95 % confidence interval of mean(real) / mean(synthetic), values in pairs."""
-    pairs = len(real)
-    if pairs < 2 or pairs != len(synthetic):
-        return None
-    from scipy.special import stdtrit  # the t quantile; scipy.stats takes ten times as long to import
-
-    mean = fmean(synthetic)
-    ratio = fmean(real) / mean
-    variance = sum((r - ratio * s) ** 2 for r, s in zip(real, synthetic, strict=True)) / (pairs - 1)
-    quantile = float(stdtrit(pairs - 1, 0.975))
-    return quantile * math.sqrt(variance / pairs) / mean
-
-
-def _longest(ranks: Sequence[Rank]) -> list[float]:
-    """For each step the longest wait of any rank; empty when not all ranks tell."""
-    return [max(step) for step in zip(*(rank.input_wait_s for rank in ranks), strict=False)]
+    return IoOverhead(overhead, interval, longer_s, input_wait(real.repeats))
 
 
 def _step_s(repeat: Repeat) -> float:
