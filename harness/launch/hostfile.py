@@ -16,7 +16,8 @@ from harness.core.plan import Node
 from harness.core.text import plural
 from harness.errors import InvalidInput
 
-WORD = re.compile(r"[A-Za-z0-9._:@][A-Za-z0-9._:@-]*")
+HOST = r"[A-Za-z0-9._:][A-Za-z0-9._:-]*"
+LINE = re.compile(rf"(?P<name>({HOST}@)?(?P<host>{HOST}))(\s+(?P<address>{HOST}))?")
 SHAPE = "must be NAME or NAME ADDRESS, such as `ubuntu@203.0.113.7 10.0.0.11`"
 
 
@@ -48,36 +49,20 @@ def read(path: Path) -> HostFile:
 def parse(text: str, path: Path) -> HostFile:
     """The host file with this text; ``path`` is for messages. Raises InvalidInput as ``read`` does."""
     nodes: list[Node] = []
-    names: dict[str, int] = {}  # the lines where they are
-    addresses: dict[str, int] = {}
+    lines: dict[tuple[str, str], int] = {}  # where each name and each address is
     for number, line in enumerate(text.splitlines(), 1):
-        words = line.partition("#")[0].split()
+        words = line.partition("#")[0].strip()
         if not words:
             continue
-        where = f"{path}:{number}"
-        node = _node(words, where)
-        for what, value, seen in (("machine", node.name, names), ("address", node.address, addresses)):
-            if value in seen:
-                raise InvalidInput(f"{where}: {what} {value} is on line {seen[value]} already; name each machine once")
-            seen[value] = number
+        match = LINE.fullmatch(words)
+        if not match:
+            raise InvalidInput(f"{path}:{number}: '{words}' names no machine; a line {SHAPE}")
+        node = Node(match["name"], match["address"] or match["host"])
+        for entry in (("machine", node.name), ("address", node.address)):
+            if lines.setdefault(entry, number) != number:
+                again = f"{' '.join(entry)} is on line {lines[entry]} already; name each machine once"
+                raise InvalidInput(f"{path}:{number}: {again}")
         nodes.append(node)
     if not nodes:
         raise InvalidInput(f"{path}: lists no machines; each line {SHAPE}")
     return HostFile(path, tuple(nodes))
-
-
-def _node(words: list[str], where: str) -> Node:
-    if len(words) > 2:
-        raise InvalidInput(f"{where}: {len(words)} words; a line {SHAPE}")
-    for word in words:
-        if word.startswith("-"):
-            raise InvalidInput(f"{where}: '{word}' begins with -, ssh would take it for an option; a line {SHAPE}")
-        if not WORD.fullmatch(word):
-            raise InvalidInput(f"{where}: {word!r} may hold only letters, digits and ._:@-; a line {SHAPE}")
-    user, _, host = words[0].rpartition("@")
-    address = words[1] if len(words) == 2 else host
-    if not host or words[0].startswith("@") or host.startswith("-"):
-        raise InvalidInput(f"{where}: '{words[0]}' names no machine; a line {SHAPE}")
-    if "@" in address or "@" in user:
-        raise InvalidInput(f"{where}: '{' '.join(words)}' has an @ too many; a line {SHAPE}")
-    return Node(words[0], address)

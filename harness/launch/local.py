@@ -22,8 +22,8 @@ import psutil
 
 from harness.core.plan import LAST_PORT, Allocation, LaunchPlan, Node, Process
 from harness.errors import InvalidInput, RunFailed
-from harness.launch import failure, pmi
-from harness.launch.supervision import begun, supervise
+from harness.launch import pmi
+from harness.launch.supervision import begun, exit_failure, supervise
 from harness.launch.watch import Progress, Watch
 from harness.worker import parent
 from harness.worker.network import listen
@@ -50,7 +50,7 @@ def allocation(nodes: int, processes: int, port: int | None) -> Allocation:
     return Allocation(
         nodes=tuple(Node(f"node{i}", ADDRESS, tuple(gpus[i * share : (i + 1) * share])) for i in range(nodes)),
         cores_per_node=max(1, cores // nodes),
-        base_port=_free_ports(processes) if port is None else _given_ports(port, processes),
+        base_port=_free_ports(processes, port),
         mpi_env=MPI_ENV,
     )
 
@@ -83,7 +83,7 @@ def run(
 
     def failed(exits: Mapping[int, int]) -> RunFailed:
         watch.poll()
-        return failure.exit_failure(watch, exits)
+        return exit_failure(watch, exits)
 
     try:
         for process in plan.processes:
@@ -158,24 +158,18 @@ def random_ports(count: int) -> int:
     return random.randrange(PORTS.start, PORTS.stop - min(count, len(PORTS) - 1))  # noqa: S311 - not a secret
 
 
-def _free_ports(count: int) -> int:
-    """The first of ``count`` adjacent free ports, at a random place so that concurrent runs keep apart."""
-    for _ in range(100):
-        first = random_ports(count)
-        if _busy_port(first, count) is None:
+def _free_ports(count: int, wanted: int | None) -> int:
+    """The first of ``count`` adjacent free ports: ``wanted``, or one at a random place."""
+    for first in [wanted] if wanted is not None else (random_ports(count) for _ in range(100)):
+        busy = _busy_port(first, count)
+        if busy is None:
             return first
-    raise InvalidInput(
-        f"found no {count} adjacent free ports between {PORTS.start} and {PORTS.stop}; give one with --port"
-    )
-
-
-def _given_ports(first: int, count: int) -> int:
-    busy = _busy_port(first, count)
-    if busy is not None:
+    if wanted is None:
         raise InvalidInput(
-            f"--port {first}: port {busy} is in use on this machine; the run needs {first}..{first + count - 1}"
+            f"no {count} adjacent free ports between {PORTS.start} and {PORTS.stop}; give one with --port"
         )
-    return first
+    needs = f"the run needs {wanted}..{wanted + count - 1}"
+    raise InvalidInput(f"--port {wanted}: port {busy} is in use on this machine; {needs}")
 
 
 def _busy_port(first: int, count: int) -> int | None:

@@ -9,64 +9,46 @@ rank inherits one end of a socket pair, no port is opened.
 from __future__ import annotations
 
 import secrets
-import selectors
 import socket
 import threading
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.core.plan import LaunchPlan
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where Linux keeps POSIX shared memory
-LIMITS = {"kvsname_max": 256, "keylen_max": 64, "vallen_max": 1024}  # as MPICH's own process managers say
+LIMITS = "kvsname_max=256 keylen_max=64 vallen_max=1024"  # as MPICH's own process managers say
 
 
-@dataclass
-class _Member:
-    """A rank's end of the conversation, with what it has said of its next line."""
-
-    socket: socket.socket
-    unread: bytes = b""
-
-
-@dataclass
 class MpiWorld:
     """One MPI world of ``size`` ranks. ``member`` before a rank is started, ``close`` when all have ended.
 
     ``name`` is that of its one key-value space. No other world may have it: MPICH names shared memory after it.
     """
 
-    size: int
-    mapping: str | None
-    name: str = field(default_factory=lambda: f"harness-{secrets.token_hex(8)}")
-    _values: dict[str, str] = field(default_factory=dict)
-    _at_barrier: list[_Member] = field(default_factory=list)
-    _selector: selectors.BaseSelector = field(default_factory=selectors.DefaultSelector)
-
-    def __post_init__(self) -> None:
-        if self.mapping:
-            self._values["PMI_process_mapping"] = self.mapping
-        self._open, closing = socket.socketpair()  # closing the first end tells the thread to stop
-        self._selector.register(closing, selectors.EVENT_READ)
-        self._thread = threading.Thread(target=self._serve, name="pmi", daemon=True)
-        self._thread.start()
+    def __init__(self, size: int, mapping: str | None) -> None:
+        self.size = size
+        self.name = f"harness-{secrets.token_hex(8)}"
+        self._values = {"PMI_process_mapping": mapping} if mapping else {}
+        self._at_barrier: list[socket.socket] = []
+        self._conversations: list[tuple[socket.socket, threading.Thread]] = []
+        self._lock = threading.Lock()
 
     def member(self, rank: int) -> tuple[dict[str, str], socket.socket]:
         """A rank's variables, and the socket that it must inherit; the caller closes its own copy after the start."""
         ours, theirs = socket.socketpair()
-        self._selector.register(ours, selectors.EVENT_READ, _Member(ours))
+        thread = threading.Thread(target=self._serve, args=[ours], name=f"pmi-{rank}", daemon=True)
+        self._conversations.append((ours, thread))
+        thread.start()
         return {"PMI_RANK": str(rank), "PMI_SIZE": str(self.size), "PMI_FD": str(theirs.fileno())}, theirs
 
     def close(self) -> None:
         """Stop answering, and remove what killed ranks left. Ranks that are still there see the end of the file."""
-        self._open.close()
-        self._thread.join()
-        for key in list(self._selector.get_map().values()):
-            if isinstance(key.fileobj, socket.socket):
-                key.fileobj.close()
-        self._selector.close()
+        for ours, thread in self._conversations:
+            with suppress(OSError):  # it has ended already
+                ours.shutdown(socket.SHUT_RDWR)
+            thread.join()
         for left in self.shared_memory():
             left.unlink(missing_ok=True)
 
@@ -82,36 +64,23 @@ class MpiWorld:
             number = (number ^ byte) * 16777619 % 2**32
         return [f"mpich_{kind}_{number:x}_*" for kind in ("shm", "vci")]
 
-    def _serve(self) -> None:
-        while True:
-            for key, _ in self._selector.select():
-                if key.data is None:
-                    return
-                self._hear(key.data)
+    def _serve(self, member: socket.socket) -> None:
+        """Hold the conversation with a rank, line by line, until it ends."""
+        with suppress(OSError), member, member.makefile(errors="replace") as lines:
+            for line in lines:
+                with self._lock:
+                    answer = self._answer(member, line)
+                if answer:
+                    _say(member, answer)
 
-    def _hear(self, member: _Member) -> None:
-        try:
-            received = member.socket.recv(65536)
-        except OSError:
-            received = b""
-        if not received:
-            self._selector.unregister(member.socket)
-            member.socket.close()
-            return
-        *lines, member.unread = (member.unread + received).split(b"\n")
-        for line in lines:
-            answer = self._answer(member, line.decode(errors="replace"))
-            if answer:
-                _say(member, answer)
-
-    def _answer(self, member: _Member, line: str) -> str | None:
+    def _answer(self, member: socket.socket, line: str) -> str | None:
         """The reply to one line, ``cmd=NAME key=value …``."""
         words = dict(word.split("=", 1) for word in line.split() if "=" in word)
         match words.get("cmd"):
             case "init":
                 return "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0"
             case "get_maxes":
-                return "cmd=maxes " + " ".join(f"{name}={value}" for name, value in LIMITS.items())
+                return f"cmd=maxes {LIMITS}"
             case "get_appnum":
                 return "cmd=appnum appnum=0"
             case "get_my_kvsname":
@@ -159,6 +128,6 @@ def process_mapping(plan: LaunchPlan) -> str | None:
     return f"(vector,(0,{len(per_node)},{each}))"
 
 
-def _say(member: _Member, line: str) -> None:
+def _say(member: socket.socket, line: str) -> None:
     with suppress(OSError):  # it has ended; the launcher will notice
-        member.socket.sendall(line.encode() + b"\n")
+        member.sendall(line.encode() + b"\n")

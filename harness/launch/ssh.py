@@ -17,7 +17,6 @@ import shlex
 import signal
 import socket
 import subprocess
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -29,8 +28,8 @@ from typing import TYPE_CHECKING, Any
 
 from harness.core.plan import LaunchPlan
 from harness.errors import InvalidInput, RunFailed
-from harness.launch import failure, pmi
-from harness.launch.supervision import begun, supervise
+from harness.launch import pmi
+from harness.launch.supervision import begun, failure, from_exit_events, supervise
 from harness.launch.watch import Followed, Progress, Watch
 from harness.worker.agent.channel import CHUNK, FILES, nonce_file
 
@@ -74,19 +73,15 @@ def mpi_env(site: Site) -> dict[str, str]:
     return {name: value for name, value in MPI_ENV.items() if name not in own}
 
 
+@cache  # several runs of one command use the same machines
 def cores(site: Site, host: str) -> int:
     """Physical cores of a machine. Raises InvalidInput when it cannot be asked."""
-    return _cores(tuple(options(site)), host)
-
-
-@cache  # several runs of one command use the same machines
-def _cores(chosen: tuple[str, ...], host: str) -> int:
-    argv = ["ssh", *chosen, "--", host, "lscpu -p=CORE,SOCKET,NODE"]
+    argv = ["ssh", *options(site), "--", host, "lscpu -p=CORE,SOCKET,NODE"]
     done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     cores = set(re.findall(r"^\d*,\d*,\d*$", done.stdout, re.MULTILINE))
     if done.returncode == 0 and cores:
         return len(cores)
-    raise InvalidInput(f"cannot ask {host} how many cores it has: {_words(done.stderr) or 'no lscpu'}; give --threads")
+    raise InvalidInput(f"cannot ask {host} how many cores it has: {_last_line(done.stderr)}; give --threads")
 
 
 def command(process_argv: Sequence[str], run_dir: Path, repeat: int, index: int, site: Site) -> str:
@@ -121,7 +116,8 @@ def run(
     files = {name: path.read_bytes().decode("latin-1") for name in FILES if (path := run_dir / name).exists()}
     opening = _message(files=files, nonce=nonce)
     world = pmi.world(plan)
-    _allow_files(5 * len(plan.processes) + 100)
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # each ssh takes several open files
     connections: list[Connection] = []
     try:
         for followed in watch.followed:
@@ -144,14 +140,17 @@ def run(
             if world:
                 world.close()
             for connection in connections:
-                connection.close()
+                connection.reader.join(1.0)
             ours.unlink(missing_ok=True)
     watch.poll()
     return watch
 
 
 class Connection:
-    """One ssh with the task at its other end. A thread each writes to it, reads from it, and hears its MPI world."""
+    """One ssh with the task at its other end. A thread each writes to it, reads from it, and hears its MPI world.
+
+    What ssh, the shell and Python complain of is in ``logs/<process>.ssh``.
+    """
 
     def __init__(
         self, argv: list[str], followed: Followed, repeat_dir: Path, opening: bytes, world: pmi.MpiWorld | None
@@ -160,20 +159,19 @@ class Connection:
         self.followed = followed
         self.heard = False
         self.problem: str | None = None
-        self._log = repeat_dir / "logs" / f"{process.name}.log"
         self._files = {
-            "log": self._log,
+            "log": repeat_dir / "logs" / f"{process.name}.log",
             "events": followed.path,
             "parameters": repeat_dir / f"parameters-{process.rank}.npz",
         }
+        self._complaints = repeat_dir / "logs" / f"{process.name}.ssh"
         self._cannot_write: OSError | None = None
         self._outgoing: SimpleQueue[bytes | None] = SimpleQueue()
         self._pmi: socket.socket | None = None
-        self._noted = 0
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
-        self._popen = subprocess.Popen(
-            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, start_new_session=True
-        )
+        with self._complaints.open("wb") as complaints:
+            self._popen = subprocess.Popen(
+                argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=complaints, start_new_session=True
+            )
         self._outgoing.put(opening)
         start: dict[str, Any] = {}
         if world and process.role == "worker":
@@ -181,8 +179,8 @@ class Connection:
             start = {**variables, "shared_memory": world.shared_memory_names}
             threading.Thread(target=self._relay, args=[self._pmi], daemon=True).start()
         self._outgoing.put(_message(start=start))
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
         threading.Thread(target=self._write, daemon=True).start()
 
     @property
@@ -195,7 +193,7 @@ class Connection:
     @property
     def is_open(self) -> bool:
         """Something may still come."""
-        return self._reader.is_alive() or self._popen.poll() is None
+        return self.reader.is_alive() or self._popen.poll() is None
 
     @property
     def exit(self) -> dict[str, Any]:
@@ -204,8 +202,8 @@ class Connection:
 
     @property
     def words(self) -> str:
-        """What ssh, the shell or Python has complained of, in one line."""
-        return _words(self._complaints())
+        """What ssh, the shell or Python has complained of last."""
+        return _last_line(self._complaints.read_text(errors="replace"))
 
     def hang_up(self) -> None:
         """Tell the task that nobody is interested any more."""
@@ -216,23 +214,6 @@ class Connection:
         with suppress(ProcessLookupError):
             os.killpg(self._popen.pid, signal.SIGKILL)
         self._popen.wait()
-
-    def close(self) -> None:
-        """Take in the last words of an ssh that has ended, and let go of everything."""
-        self._reader.join(1.0)
-        self.note()
-        self._errors.close()
-
-    def note(self) -> None:
-        """Append what ssh has complained of to the process's log."""
-        complaints = self._complaints()
-        with suppress(OSError), self._log.open("a") as log:
-            log.write(complaints[self._noted :])
-        self._noted = len(complaints)
-
-    def _complaints(self) -> str:
-        self._errors.seek(0)
-        return self._errors.read().decode(errors="replace")
 
     def _write(self) -> None:
         """Pass messages on, and while there are none a sign of life from time to time."""
@@ -259,14 +240,16 @@ class Connection:
             self._cannot_write = error
 
     def _take(self, line: bytes) -> None:
-        message = _parsed(line)
-        if message is None:  # a shell's greeting
+        try:
+            message = json.loads(line)
+        except ValueError:
+            message = None
+        if not isinstance(message, dict):  # a shell's greeting
             self._append("log", line)
             return
         self.heard = True
-        for name in self._files:
-            if name in message:
-                self._append(name, message[name].encode("latin-1"))
+        for name in self._files.keys() & message.keys():
+            self._append(name, message[name].encode("latin-1"))
         if "pmi" in message and self._pmi:
             with suppress(OSError):  # the world has ended
                 self._pmi.sendall(message["pmi"].encode("latin-1"))
@@ -295,16 +278,14 @@ def _failure(watch: Watch, connections: list[Connection], timeout_s: float) -> R
             settle_s = SETTLE_TIMEOUT_S
     watch.poll()
     failed = [connection for connection in connections if connection.code]
-    for connection in failed:
-        connection.note()
     # A machine that is gone comes first: what happens to the processes of the others is a consequence.
     for connection in failed:
         if what := _trouble(connection):
-            return failure.failure(watch, connection.followed, what)
+            return failure(watch, connection.followed, what)
     first = failed[0]
     asked = first.exit.get("asked")
     how = f"was asked to end on its machine: {asked}" if asked else f"exited with code {first.code}"
-    return failure.from_exit_events(watch, timeout_s) or failure.failure(watch, first.followed, how)
+    return from_exit_events(watch, timeout_s) or failure(watch, first.followed, how)
 
 
 def _trouble(connection: Connection) -> str | None:
@@ -347,22 +328,6 @@ def _message(**fields: Any) -> bytes:
     return json.dumps(fields).encode() + b"\n"
 
 
-def _parsed(line: bytes) -> dict[str, Any] | None:
-    with suppress(ValueError):
-        message = json.loads(line)
-        if isinstance(message, dict):
-            return message
-    return None
-
-
-def _words(complaints: str) -> str:
-    """The last line, which is the one that counts."""
+def _last_line(complaints: str) -> str:
+    """The one that counts."""
     return next((line.strip() for line in reversed(complaints.splitlines()) if line.strip()), "no reason given")
-
-
-def _allow_files(wanted: int) -> None:
-    """Raise this process's limit of open files as far as it may: each ssh takes several."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))

@@ -20,8 +20,9 @@ from harness.core.plan import LaunchPlan
 from harness.core.spec import RunSpec
 from harness.core.validation import checked
 from harness.errors import HarnessError, Interrupted, InvalidInput, RunFailed
-from harness.launch import failure, slurm
+from harness.launch import slurm
 from harness.launch.slurm import JobState, SlurmSilent
+from harness.launch.supervision import from_exit_events
 from harness.launch.watch import Watch
 from harness.records.record import AnyRecord
 from harness.running.prepare import Prepared
@@ -195,7 +196,7 @@ def _settled(run: Run, number: int, watch: Watch, job: JobState) -> Watch:
     while (
         job.state in MAY_SETTLE
         and not _complete(watch)
-        and failure.from_exit_events(watch, run.spec.timeout_s) is None
+        and from_exit_events(watch, run.spec.timeout_s) is None
         and time.monotonic() < deadline
     ):
         time.sleep(LOOK_S)
@@ -229,7 +230,7 @@ def _why(run: Run, number: int, watch: Watch, hosts: Hosts | None, state: JobSta
     if lost or state.state == "NODE_FAIL":
         names = ", ".join(f"{process.role} rank {process.rank} on {process.host}" for process in lost) or state.nodes
         return RunFailed(f"a node died in {where} of {job} (Slurm says {state.state}): it held {names}")
-    if error := failure.from_exit_events(watch, run.spec.timeout_s):
+    if error := from_exit_events(watch, run.spec.timeout_s):
         return RunFailed(f"repeat {number} of {job}: {error}")
     end = f"Slurm says {state.state}" + (f", {state.reason}" if state.reason else "")
     if state.state == "UNKNOWN":

@@ -278,7 +278,7 @@ def test_bad_requests_are_refused_in_one_line(harness: Harness, tmp_path: Path) 
     assert "which machines? give --hosts FILE" in refused(harness)
     assert "No such file" in refused(harness, "--hosts", str(hosts))
     hosts.write_text("a\n-b\n")
-    assert f"{hosts}:2: '-b' begins with -" in refused(harness, "--hosts", str(hosts))
+    assert f"{hosts}:2: '-b' names no machine" in refused(harness, "--hosts", str(hosts))
     hosts.write_text("a\n")
     assert f"--hosts {hosts} lists 1 machine, the run needs 2" in refused(
         harness, "--hosts", str(hosts), "--threads", "1"
