@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import re
+from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any
 from xml.etree import ElementTree
 
 from harness.analysis.differences import NOTHING, Difference
-from harness.analysis.pairing import Unpaired
 from harness.analysis.regression import (
     CHANGED,
     FAILING,
@@ -32,42 +30,40 @@ _DIFFERENCES = 12
 _TESTS = {"welch": "Welch's t-test", "mann-whitney": "the Mann–Whitney test"}
 _HEADINGS = ("measurement", "verdict", "old img/s", "new img/s", "change", "95 % CI", "p")
 _PHRASES: dict[Verdict, str] = {
-    "no number": "{} with no number any more",
-    "slower": "{} slower",
-    "cannot say": "{} cannot be judged",
-    "significant, below the threshold": "{} significant, below the threshold",
-    "faster": "{} faster",
-    "no significant change": "{} without a significant change",
+    "no number": "with no number any more",
+    "cannot say": "cannot be judged",
+    "no significant change": "without a significant change",
 }
+# What XML 1.0 has no place for, not even escaped: most control characters, halves of surrogate pairs.
+_NOT_IN_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def terminal(comparison: ComparedResults, old: str, new: str, everything: bool = False) -> str:
     """For people: the verdict, the table (the worst first), what may explain it, what was not compared, the rule."""
     pairs = comparison.pairs
-    shown = [pair for pair in pairs if pair.verdict != "no significant change"]
-    if everything or len(pairs) <= _LISTED:
-        shown = list(pairs)
+    if not everything and len(pairs) > _LISTED:
+        pairs = tuple(pair for pair in pairs if pair.verdict != "no significant change")
     parts = [f"{verdict(comparison)}\n\n  OLD  {_side(old, comparison.old)}\n  NEW  {_side(new, comparison.new)}"]
-    if shown:
-        parts.append(table([_HEADINGS, *map(_row, shown)], right={2, 3, 4, 5, 6}))
-    if hidden := len(pairs) - len(shown):
+    if pairs:
+        parts.append(table([_HEADINGS, *map(_row, pairs)], right={2, 3, 4, 5, 6}))
+    if hidden := len(comparison.pairs) - len(pairs):
         parts.append(f"and {plural(hidden, 'measurement')} without a significant change (--all shows them)")
-    remarks = _explanations(comparison), _notes(comparison), _not_compared(comparison.unpaired, everything)
-    return "\n\n".join([*parts, *("\n".join(lines) for lines in remarks if lines), rule(comparison.rule)])
+    remarks = ("\n".join(lines) for lines in _remarks(comparison, everything) if lines)
+    return "\n\n".join([*parts, *remarks, rule(comparison.rule)])
 
 
 def verdict(comparison: ComparedResults) -> str:
     """One line: how many pairs there are, and what became of them, the worst first."""
     counts = comparison.counts
-    became = ", ".join(_PHRASES[one].format(counts[one]) for one in VERDICTS if counts.get(one))
+    became = ", ".join(f"{counts[each]} {_PHRASES.get(each, each)}" for each in VERDICTS if counts[each])
     answer = "SLOWER" if comparison.regressions else "not slower"
     return f"{answer}: {plural(len(comparison.pairs), 'measurement')} compared, {became}"
 
 
 def failure(comparison: ComparedResults) -> str:
     """One line about a comparison that fails: how many got slower, and the worst of them."""
-    worst = comparison.regressions[0]
-    slower, lost = comparison.counts.get("slower", 0), comparison.counts.get("no number", 0)
+    worst, counts = comparison.regressions[0], comparison.counts
+    slower, lost = counts["slower"], counts["no number"]
     parts = [f"{slower} of {plural(len(comparison.pairs), 'measurement')} got slower"] if slower else []
     parts += [f"{lost} {'has' if lost == 1 else 'have'} no number any more"] if lost else []
     return f"{', '.join(parts)}; the worst is {worst.label}: {_outcome(worst)}"
@@ -88,82 +84,68 @@ def as_json(comparison: ComparedResults, old: Sequence[str], new: Sequence[str])
     document = {
         "schema": SCHEMA,
         "slower": bool(comparison.regressions),
-        "rule": dataclasses.asdict(comparison.rule),
-        "old": {"sources": list(old), **dataclasses.asdict(comparison.old)},
-        "new": {"sources": list(new), **dataclasses.asdict(comparison.new)},
-        "counts": {one: comparison.counts.get(one, 0) for one in VERDICTS},
-        "differences": list(map(vars, comparison.differences)),
-        "pairs": list(map(_pair, comparison.pairs)),
-        "not_compared": [vars(one) for one in comparison.unpaired],
-        "notes": list(comparison.notes),
+        "rule": comparison.rule,
+        "old": {"sources": old, **vars(comparison.old)},
+        "new": {"sources": new, **vars(comparison.new)},
+        "counts": {each: comparison.counts[each] for each in VERDICTS},
+        "differences": comparison.differences,
+        "pairs": [
+            {
+                "label": pair.label,
+                **vars(pair.judgement),
+                "ci95": _bounds(pair.judgement.ci95),
+                "ci99": _bounds(pair.judgement.ci99),
+                "old": pair.old,
+                "new": pair.new,
+                "differences": pair.differences,
+                "step_times": dict(zip(("old", "new"), pair.steps, strict=True)) if pair.steps else None,
+                "spec": pair.spec,
+            }
+            for pair in comparison.pairs
+        ],
+        "not_compared": comparison.unpaired,
+        "notes": comparison.notes,
     }
-    return json.dumps(document, indent=1, allow_nan=False)
+    return json.dumps(document, indent=1, allow_nan=False, default=vars)
 
 
-def _pair(pair: Pair) -> dict[str, Any]:
-    judgement = pair.judgement
-
-    def bounds(interval: Interval | None) -> list[float | None] | None:
-        return interval and [bound if math.isfinite(bound) else None for bound in interval]
-
-    return {
-        "label": pair.label,
-        "verdict": judgement.verdict,
-        "reason": judgement.reason,
-        "old": vars(pair.old),
-        "new": vars(pair.new),
-        "change": judgement.change,
-        "ci95": bounds(judgement.ci95),
-        "ci99": bounds(judgement.ci99),
-        "p": judgement.p,
-        "differences": list(map(vars, pair.differences)),
-        "step_times": dict(zip(("old", "new"), map(vars, pair.steps), strict=True)) if pair.steps else None,
-        "spec": pair.spec,
-    }
+def _bounds(interval: Interval | None) -> list[float | None] | None:
+    return interval and [bound if math.isfinite(bound) else None for bound in interval]
 
 
 def junit(comparison: ComparedResults, old: str, new: str) -> str:
     """For CI systems: JUnit XML, one test case per pair; what was not compared, or cannot be judged, is skipped."""
-    unpaired, undecided = comparison.unpaired, comparison.counts.get("cannot say", 0)
+    pairs, unpaired = comparison.pairs, comparison.unpaired
     root = ElementTree.Element("testsuites")
     suite = ElementTree.SubElement(
         root,
         "testsuite",
-        name=_legal(f"harness compare {old} {new}"),
-        tests=str(len(comparison.pairs) + len(unpaired)),
+        name=f"harness compare {old} {new}",
+        tests=str(len(pairs) + len(unpaired)),
         failures=str(len(comparison.regressions)),
         errors="0",
-        skipped=str(undecided + len(unpaired)),
+        skipped=str(comparison.counts["cannot say"] + len(unpaired)),
     )
-
-    def case(label: str, backend: str) -> ElementTree.Element:
-        # In JUnit every case has a class; ours is the kind of measurement, so that backends are grouped.
-        return ElementTree.SubElement(suite, "testcase", classname=_legal(f"harness.{backend}"), name=_legal(label))
-
-    for pair in comparison.pairs:
-        outcome = _legal(_outcome(pair))
-        of_pair = case(pair.label, pair.spec["backend"])
-        text = [_outcome(pair), *pair.judgement.reason.split("\n")[1:], *_details(pair, comparison.differences)]
+    # In JUnit every case has a class; ours is the kind of measurement, so that backends are grouped.
+    for pair in pairs:
+        case = ElementTree.SubElement(suite, "testcase", classname=f"harness.{pair.spec['backend']}", name=pair.label)
+        outcome = _outcome(pair)
+        if pair.verdict == "cannot say":
+            ElementTree.SubElement(case, "skipped", message=outcome)
+            continue
         if pair.verdict in FAILING:
-            element = ElementTree.SubElement(of_pair, "failure", message=outcome, type=pair.verdict)
-            element.text = _legal("\n".join(text))
-        elif pair.verdict == "cannot say":
-            ElementTree.SubElement(of_pair, "skipped", message=outcome)
+            element = ElementTree.SubElement(case, "failure", message=outcome, type=pair.verdict)
         else:
-            ElementTree.SubElement(of_pair, "system-out").text = _legal("\n".join(text))
-    for one in unpaired:
-        of_one = case(one.label, one.label.split()[0])
-        ElementTree.SubElement(of_one, "skipped", message=_legal(f"not compared: {one.why}"))
+            element = ElementTree.SubElement(case, "system-out")
+        details = _details(pair, comparison.differences)
+        element.text = "\n".join([outcome, *pair.judgement.reason.split("\n")[1:], *details])
+    for alone in unpaired:
+        backend = alone.label.split()[0]
+        case = ElementTree.SubElement(suite, "testcase", classname=f"harness.{backend}", name=alone.label)
+        ElementTree.SubElement(case, "skipped", message=f"not compared: {alone.why}")
     ElementTree.indent(root)
-    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
-
-
-# What XML 1.0 has no place for, not even escaped: most control characters, halves of surrogate pairs.
-_ILLEGAL = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-
-
-def _legal(text: str) -> str:
-    return _ILLEGAL.sub("\ufffd", text)
+    text = _NOT_IN_XML.sub("\ufffd", ElementTree.tostring(root, encoding="unicode"))
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
 
 
 def github(comparison: ComparedResults) -> str:
@@ -171,49 +153,48 @@ def github(comparison: ComparedResults) -> str:
 
     GitHub shows 10 of each kind per step, so that the worst come first.
     """
-    undecided = [pair for pair in comparison.pairs if pair.verdict == "cannot say"]
-    lines = [
-        _command("error", f"{pair.label}: {pair.verdict}", _outcome(pair), *_details(pair, comparison.differences))
+    commands = [
+        ("error", f"{pair.label}: {pair.verdict}", "\n".join([_outcome(pair), *_details(pair, comparison.differences)]))
         for pair in comparison.regressions
     ]
-    lines += [_command("warning", f"{pair.label}: cannot say", _outcome(pair)) for pair in undecided]
-    lines += [_command("warning", f"{one.label}: not compared", first_line(one.why)) for one in comparison.unpaired]
-    return "\n".join([*lines, _command("notice", "harness compare", verdict(comparison))])
-
-
-def _command(kind: str, title: str, *message: str) -> str:
-    """One workflow command, escaped as GitHub's own toolkit does it (actions/toolkit, packages/core/src/command.ts)."""
+    undecided = [pair for pair in comparison.pairs if pair.verdict == "cannot say"]
+    commands += [("warning", f"{pair.label}: cannot say", _outcome(pair)) for pair in undecided]
+    commands += [("warning", f"{one.label}: not compared", first_line(one.why)) for one in comparison.unpaired]
+    commands.append(("notice", "harness compare", verdict(comparison)))
 
     def escaped(text: str) -> str:
+        """As GitHub's own toolkit does it (actions/toolkit, packages/core/src/command.ts)."""
         return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
-    title = escaped(title).replace(":", "%3A").replace(",", "%2C")
-    return f"::{kind} title={title}::{escaped(chr(10).join(message))}"
+    def title_of(text: str) -> str:
+        return escaped(text).replace(":", "%3A").replace(",", "%2C")
+
+    return "\n".join(f"::{kind} title={title_of(title)}::{escaped(message)}" for kind, title, message in commands)
 
 
 def markdown(comparison: ComparedResults, old: str, new: str) -> str:
     """For pull requests and job summaries."""
-    remarks = [*_explanations(comparison), *_notes(comparison), *_not_compared(comparison.unpaired, everything=True)]
+
+    def literally(text: str) -> str:
+        """Text that Markdown shows as it is, in one line and within its cell."""
+        return re.sub(r"([\\`*_<>\[\]|])", r"\\\1", text).replace("\r", " ").replace("\n", " ")
+
+    remarks = [line for lines in _remarks(comparison, everything=True) for line in lines]
     lines = [
-        f"**{_literally(verdict(comparison))}**",
+        f"**{literally(verdict(comparison))}**",
         "",
-        f"- OLD {_literally(_side(old, comparison.old))}",
-        f"- NEW {_literally(_side(new, comparison.new))}",
+        f"- OLD {literally(_side(old, comparison.old))}",
+        f"- NEW {literally(_side(new, comparison.new))}",
         "",
         f"| {' | '.join(_HEADINGS)} |",
         "| --- | --- | --: | --: | --: | --: | --: |",
-        *(f"| {' | '.join(map(_literally, _row(pair)))} |" for pair in comparison.pairs),
+        *(f"| {' | '.join(map(literally, _row(pair)))} |" for pair in comparison.pairs),
         "",
-        *(f"{'  ' * line.startswith('  ')}- {_literally(line.strip())}" for line in remarks),
+        *(f"{'  ' * line.startswith('  ')}- {literally(line.strip())}" for line in remarks),
         "",
-        _literally(rule(comparison.rule)),
+        literally(rule(comparison.rule)),
     ]
     return "\n".join(lines) + "\n"
-
-
-def _literally(text: str) -> str:
-    """Text that Markdown shows as it is, in one line and within its cell."""
-    return re.sub(r"([\\`*_<>\[\]|])", r"\\\1", text).replace("\r", " ").replace("\n", " ")
 
 
 # --- the parts that they share --------------------------------------------------------------------
@@ -230,19 +211,19 @@ def _side(name: str, total: SideTotal) -> str:
 def _row(pair: Pair) -> tuple[str, ...]:
     judgement = pair.judgement
     rates = ("" if rate is None else f"{rate:.2f}" for rate in (pair.old.img_per_s, pair.new.img_per_s))
-    p = "" if judgement.p is None else "< 0.0001" if judgement.p < 1e-4 else f"{judgement.p:.4f}"
     change = "" if judgement.change is None else percent(judgement.change)
-    return (pair.label, pair.verdict, *rates, change, _ci(judgement.ci95), p)
+    limits = " … ".join(map(percent, judgement.ci95 or ()))
+    p = "" if judgement.p is None else "< 0.0001" if judgement.p < 1e-4 else f"{judgement.p:.4f}"
+    return (pair.label, pair.verdict, *rates, change, limits, p)
 
 
 def _outcome(pair: Pair) -> str:
     """What became of a pair, in words; "no significant change" comes before any percentage."""
-    judgement = pair.judgement
     _, _, old, new, change, ci95, p = _row(pair)
     if pair.verdict == "no number":
-        return f"had {old} img/s, now has no number: {first_line(judgement.reason)}"
-    if judgement.change is None or judgement.p is None:
-        return f"cannot say: {judgement.reason} ({old} img/s, now {new} img/s)"
+        return f"had {old} img/s, now has no number: {first_line(pair.judgement.reason)}"
+    if not (change and p):
+        return f"cannot say: {pair.judgement.reason} ({old} img/s, now {new} img/s)"
     return (
         f"{pair.verdict}: {change} (95 % CI {ci95}, p {p if p.startswith('<') else f'= {p}'}), "
         f"{old} img/s → {new} img/s, {pair.old.repeats} and {plural(pair.new.repeats, 'repeat')}"
@@ -277,26 +258,26 @@ def _steps(pair: Pair) -> list[str]:
     return [f"step time: {', '.join(parts)}"]
 
 
-def _explanations(comparison: ComparedResults) -> list[str]:
-    """What differs between OLD and NEW everywhere, then what differs in addition where something changed."""
-    lines = []
+def _remarks(comparison: ComparedResults, everything: bool) -> tuple[list[str], list[str], list[str]]:
+    """What differs between OLD and NEW everywhere and where something changed, the notes, and what was not compared."""
+    lines, common = [], comparison.differences
     if moved := {_systems(pair) for pair in comparison.pairs if pair.old.systems != pair.new.systems}:
         lines.append(f"OLD and NEW are from different systems: {'; '.join(sorted(moved))}")
     changed = [pair for pair in comparison.pairs if pair.verdict in CHANGED]
-    if not changed and not comparison.differences:
-        return [*lines, f"between OLD and NEW {NOTHING} in every measurement"]
-    if comparison.differences:
-        lines += ["what differs between OLD and NEW in every measurement:", *some_differences(comparison.differences)]
-    else:
+    if common:
+        lines += ["what differs between OLD and NEW in every measurement:", *some_differences(common)]
+    elif changed:
         lines.append("between OLD and NEW nothing differs in every measurement alike")
+    else:
+        lines.append(f"between OLD and NEW {NOTHING} in every measurement")
     for pair in changed[:_LISTED]:
         own = [f"  {_outcome(pair)}"] if pair.verdict == "no number" else []
-        own += [f"  {NOTHING}"] if not comparison.differences and not pair.differences else []
+        own += [f"  {NOTHING}"] if not common and not pair.differences else []
         own += [*some_differences(pair.differences), *(f"  {line}" for line in _steps(pair))]
         lines += [f"{pair.label}:", *own] if own else []
     if len(changed) > _LISTED:
         lines.append(f"and {len(changed) - _LISTED} more that changed (--json tells what differs there)")
-    return lines
+    return lines, [f"note: {first_line(note)}" for note in comparison.notes], _not_compared(comparison, everything)
 
 
 def some_differences(differences: Sequence[Difference]) -> list[str]:
@@ -306,24 +287,18 @@ def some_differences(differences: Sequence[Difference]) -> list[str]:
     return [*lines, f"  and {more} more (--json has all)"] if more > 0 else lines
 
 
-def _notes(comparison: ComparedResults) -> list[str]:
-    return [f"note: {first_line(note)}" for note in comparison.notes]
-
-
-def _not_compared(unpaired: Sequence[Unpaired], everything: bool) -> list[str]:
+def _not_compared(comparison: ComparedResults, everything: bool) -> list[str]:
     """One line for all that are alike: an upgrade that changes the core count concerns every measurement."""
-    if not unpaired:
-        return []
-    labels: dict[tuple[str, str], list[str]] = {}
-    for one in unpaired:
-        labels.setdefault((one.side, one.why), []).append(one.label)
-    lines = [f"not compared: {plural(len(unpaired), 'measurement')}"]
-    for (side, why), alike in list(labels.items())[: None if everything else _LISTED]:
+    labels: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for alone in comparison.unpaired:
+        labels[alone.side, alone.why].append(alone.label)
+    lines = []
+    for (side, why), alike in labels.items():
         which = alike[0] if len(alike) == 1 else f"{len(alike)} such as {alike[0]}"
         lines.append(f"  {side}: {which}: {first_line(why)}")
-    if len(lines) <= len(labels):
-        lines.append(f"  and {len(labels) - _LISTED} more kinds (--all shows them)")
-    return lines
+    if len(lines) > _LISTED and not everything:
+        lines[_LISTED:] = [f"  and {len(lines) - _LISTED} more kinds (--all shows them)"]
+    return [f"not compared: {plural(len(comparison.unpaired), 'measurement')}", *lines] if lines else []
 
 
 def first_line(text: str) -> str:
@@ -335,7 +310,3 @@ def first_line(text: str) -> str:
 def percent(change: float) -> str:
     """``−7.4 %``, with a typographic minus; ``+∞`` where there is no bound."""
     return "+∞" if change == math.inf else f"{100 * change:+.1f} %".replace("-", "−")
-
-
-def _ci(interval: Interval | None) -> str:
-    return "" if interval is None else f"{percent(interval[0])} … {percent(interval[1])}"
