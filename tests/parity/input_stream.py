@@ -2,10 +2,10 @@
 
     python input_stream.py torch|tensorflow < cases.json
 
-A case holds the fields of a Reading with ``index`` as a file, the number of ``batches`` to read at most,
-and for some ``eager`` (TensorFlow only), ``evaluation``, and ``keep``, a file for all images. What was seen: per batch its
-labels and a digest of its pixels; of the last one shape, dtypes, range and means per channel; or the error; and what
-TensorFlow's ``find_bad_image`` finds in two epochs.
+A case holds the fields of a Reading with ``index`` as a file, the number of ``batches`` to read at most, and for some
+``eager`` (TensorFlow only), ``evaluation``, ``keep``, a file for all images, and ``search``. What was seen: of every batch its
+labels and a digest of its pixels; of every label the mean colours of its images; of the last batch shape, dtypes, range and
+means per channel; or the error; and, for ``search``, what TensorFlow's ``find_bad_image`` finds in two epochs.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def tensorflow_layout(images: Any, labels: Any) -> dict[str, Any]:
 
 def see(framework: str, case: dict[str, Any]) -> dict[str, Any]:
     index, count, keep = read(case.pop("index")), case.pop("batches"), case.pop("keep", None)
-    evaluation, eager = case.pop("evaluation", False), case.pop("eager", False)
-    seen: dict[str, Any] = {"labels": [], "digests": []}
+    evaluation, eager, search = (case.pop(name, False) for name in ("evaluation", "eager", "search"))
+    seen: dict[str, Any] = {"labels": [], "digests": [], "colours": {}}
     kept = []
     try:
         reading = Reading(index, **(case | ({"seed": None} if evaluation else {})))
@@ -78,6 +78,8 @@ def see(framework: str, case: dict[str, Any]) -> dict[str, Any]:
             seen["digests"].append(hashlib.sha256(np.ascontiguousarray(images).tobytes()).hexdigest())
             seen.update(layout, range=[float(images.min()), float(images.max())])
             seen["means"] = images.mean((0, 1, 2)).tolist()
+            for label, colours in zip(labels.tolist(), images.mean((1, 2)).tolist()):
+                seen["colours"].setdefault(label, []).append(colours)
             kept.append(images)
     except Exception as error:
         seen["error"] = {"type": type(error).__name__, "message": str(error)}
@@ -86,7 +88,7 @@ def see(framework: str, case: dict[str, Any]) -> dict[str, Any]:
     if keep:
         np.save(keep, np.concatenate(kept))
         seen["kept"] = keep
-    if framework == "tensorflow" and not evaluation:
+    if framework == "tensorflow" and search:
         from harness.worker.inputs.tensorflow import find_bad_image
 
         bad = find_bad_image(reading, 2 * len(index))

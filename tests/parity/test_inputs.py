@@ -99,6 +99,17 @@ def case(index: Path, **changes: Any) -> dict[str, Any]:
     return {"index": str(index)} | defaults | changes
 
 
+def good_images(root: Path) -> Path:
+    """The index of all good images, each with its place in GOOD for a label."""
+    folder = root / "class"
+    folder.mkdir(parents=True)
+    for name, contents in GOOD.items():
+        (folder / f"{name}.JPEG").write_bytes(contents)
+    images = scan(root)
+    labels = [list(GOOD).index(Path(path).stem) for path in images.paths]
+    return indexed(ImageIndex(images.root, images.paths, labels), root / "good.txt")
+
+
 def one_image(root: Path, name: str, contents: bytes | None) -> Path:
     """The index of a data set with one good image and the given one."""
     folder = root / name / "class"
@@ -171,11 +182,12 @@ def cases(root: Path) -> dict[str, dict[str, Any]]:
         "whole": case(numbered, batches=3, batch_size=COUNT),
         "few": case(numbered, world=COUNT + 1),
     }
-    for name, contents in GOOD.items():
-        # two images, so that an epoch is half good.JPEG; sixteen crops and flips of the other
-        cases[f"good {name}"] = case(one_image(root, name, contents), batch_size=2, batches=16)
+    cases["good"] = case(
+        good_images(root / "good"), batch_size=len(GOOD), batches=16, search=True
+    )  # sixteen crops of each
     for name, (damaged, _) in BAD.items():
-        cases[f"bad {name}"] = case(one_image(root, name, damaged), decoders=1 if name == "truncated" else 0)
+        decoders = 1 if name == "truncated" else 0
+        cases[f"bad {name}"] = case(one_image(root, name, damaged), decoders=decoders, search=True)
         if damaged is None:
             (root / name / "class" / f"{name}.JPEG").unlink()
     (root / "folder" / "class" / "folder.JPEG").mkdir()
@@ -195,11 +207,11 @@ def shard_cases(root: Path) -> dict[str, dict[str, Any]]:
     }
     for name, (contents, label, _) in BAD_RECORDS.items():
         _, index = one_record(root / "records", name, image_record(f"{name}.JPEG", contents, label))
-        cases[f"record {name}"] = case(index, num_classes=1001)
+        cases[f"record {name}"] = case(index, num_classes=1001, search=True)
     for name, (change, _) in BAD_SHARDS.items():
         shard, index = one_record(root / "changed", name, image_record(f"{name}.JPEG", PHOTOGRAPH, 1))
         shard.write_bytes(change(shard.read_bytes(), len(GOOD_RECORD)))
-        cases[f"shard {name}"] = case(index, num_classes=1001)
+        cases[f"shard {name}"] = case(index, num_classes=1001, search=True)
     pictures = photographs()
     kept = sharded(root / "photographs", pictures, 5)
     for size in SIZES:
@@ -283,13 +295,14 @@ def test_every_epoch_crops_anew(look: Look) -> None:
 
 @pytest.mark.parametrize("name", GOOD)
 def test_an_odd_but_intact_image_has_its_colours(look: Look, name: str) -> None:
-    batch = look(f"good {name}")
-    assert "error" not in batch
-    assert batch.get("found") is None
+    batches = look("good")
+    assert "error" not in batches
+    assert batches.get("found") is None
+    assert sorted(batches["labels"]) == sorted(16 * list(range(len(GOOD))))
     colour = (124, 124, 124) if name == "grey" else COLOUR
-    pairs = zip(colour, COLOUR, MEAN, STD, strict=True)
-    expected = [((odd + plain) / 2 - mean) / std for odd, plain, mean, std in pairs]  # the batch is that and good.JPEG
-    assert batch["means"] == pytest.approx(expected, abs=0.06)
+    expected = [(level - mean) / std for level, mean, std in zip(colour, MEAN, STD, strict=True)]
+    for colours in batches["colours"][str(list(GOOD).index(name))]:
+        assert colours == pytest.approx(expected, abs=0.06)
 
 
 @pytest.mark.parametrize("name", BAD)
