@@ -3,9 +3,9 @@
     python input_stream.py torch|tensorflow < cases.json
 
 A case holds the fields of a Reading with ``index`` as a file, the number of ``batches`` to read at most, and for some
-``eager`` (TensorFlow only), ``evaluation``, ``keep``, a file for all images, and ``search``. What was seen: of every batch its
-labels and a digest of its pixels; of every label the mean colours of its images; of the last batch shape, dtypes, range and
-means per channel; or the error; and, for ``search``, what TensorFlow's ``find_bad_image`` finds in two epochs.
+``eager`` (TensorFlow only), ``evaluation``, ``keep``, a file for all images, and ``search``. What was seen: of every batch
+its labels and a digest of its pixels; of every label the mean colours of its images; of the last batch shape, dtypes, range
+and means per channel; or the error; and, for ``search``, what TensorFlow's ``find_bad_image`` finds in two epochs.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def see(framework: str, case: dict[str, Any]) -> dict[str, Any]:
             seen["digests"].append(hashlib.sha256(np.ascontiguousarray(images).tobytes()).hexdigest())
             seen.update(layout, range=[float(images.min()), float(images.max())])
             seen["means"] = images.mean((0, 1, 2)).tolist()
-            for label, colours in zip(labels.tolist(), images.mean((1, 2)).tolist()):
+            for label, colours in zip(labels.tolist(), images.mean((1, 2)).tolist()):  # noqa: B905, which Python 3.9 has not
                 seen["colours"].setdefault(label, []).append(colours)
             kept.append(images)
     except Exception as error:
