@@ -24,7 +24,7 @@ from harness.prediction.basis import Start, chosen
 from harness.records.measurement import Record
 from harness.records.record import Status
 from harness.results import sources
-from harness.running.prepare import Where
+from harness.running.prepare import Place
 from harness.running.request import Request, carry_out, failed
 
 
@@ -41,13 +41,13 @@ def run(
     ``batch_size`` (per device), ``repeat`` (from 1), ``img_per_s``, ``started`` and ``ended`` (ISO 8601, UTC), and
     ``record`` (the path of the record that holds it).
     """
-    where, options = _where(site, output, fields)
+    place, options = _place(site, output, fields)
     sizes = [nodes] if isinstance(nodes, int) else list(nodes)
-    outcome = carry_out(Request([_spec(backend, size, options) for size in sizes], where.place()))
+    outcome = carry_out(Request([_spec(backend, size, options) for size in sizes], place))
     rows = []
-    for prepared, record in zip(outcome.prepared, outcome.records, strict=True):
+    for planned, record in zip(outcome.runs, outcome.records, strict=True):
         if record.problem:
-            raise failed(record, prepared.run_dir)
+            raise failed(record, planned.folder)
         assert isinstance(record, Record) and record.derived
         spec = record.spec
         for repeat, img_per_s in zip(record.repeats, record.derived.img_per_s.values, strict=True):
@@ -64,7 +64,7 @@ def run(
                     "img_per_s": img_per_s,
                     "started": repeat.started,
                     "ended": repeat.ended,
-                    "record": prepared.run_dir / "record.json",
+                    "record": planned.record_file,
                 }
             )
     return pandas.DataFrame(rows)
@@ -72,8 +72,8 @@ def run(
 
 def plan(backend: str, *, nodes: int = 1, site: str | None = None, **fields: Any) -> LaunchPlan:
     """Every process that ``run`` would start, without starting any: ``harness run --dry-run``."""
-    where, options = _where(site, None, fields, dry_run=True)
-    return where.place().prepare(_spec(backend, nodes, options)).plan
+    place, options = _place(site, None, fields, dry_run=True)
+    return place.prepare(_spec(backend, nodes, options)).plan
 
 
 def load(*results: str | Path, status: Status | None = "completed") -> pandas.DataFrame:
@@ -170,12 +170,12 @@ def _spec(backend: str, nodes: int, fields: dict[str, Any]) -> RunSpec:
     return backends.spec_for(backend, {**fields, "nodes": nodes})
 
 
-def _where(
+def _place(
     site: str | None, output: str | Path | None, fields: dict[str, Any], dry_run: bool = False
-) -> tuple[Where, dict[str, Any]]:
+) -> tuple[Place, dict[str, Any]]:
     """Where it runs, and the fields that say something else."""
     names = ("environ", "account", "time_limit", "hosts", "port", "environment")
-    place = {name: fields[name] for name in names if name in fields}
-    place |= {name: Path(place[name]) for name in ("hosts", "environment") if place.get(name) is not None}
-    where = Where(site=site, output=None if output is None else Path(output), dry_run=dry_run, **place)
-    return where, {name: value for name, value in fields.items() if name not in names}
+    given = {name: fields[name] for name in names if name in fields}
+    given |= {name: Path(given[name]) for name in ("hosts", "environment") if given.get(name) is not None}
+    place = Place(site=site, output=None if output is None else Path(output), dry_run=dry_run, **given)
+    return place, {name: value for name, value in fields.items() if name not in names}

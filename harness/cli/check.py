@@ -37,7 +37,7 @@ def check(sources: tuple[str, ...]) -> None:
 
 def _models() -> dict[str, type[AnyRecord]]:
     """The records of all kinds of work, by the names of their files."""
-    from harness.running.kinds import KINDS
+    from harness.running.prepare import KINDS
 
     return {kind.RECORD.file_name: kind.RECORD for kind in KINDS}
 

@@ -17,7 +17,7 @@ from harness.core.plan import LAST_PORT
 from harness.core.spec import RunSpec
 from harness.core.validation import option_name
 from harness.errors import InvalidInput
-from harness.running.prepare import Where
+from harness.running.prepare import Place
 
 
 class GroupedCommand(click.Command):
@@ -96,9 +96,9 @@ def run_options() -> list[click.Option]:
     return grouped(options, "How to run")
 
 
-def where_of(given: Mapping[str, Any]) -> Where:
+def place_of(given: Mapping[str, Any]) -> Place:
     """What ``site_options`` and ``run_options`` say about the place; a command may have some of them only."""
-    return Where(**{field.name: given[field.name] for field in fields(Where) if field.name in given})
+    return Place(**{field.name: given[field.name] for field in fields(Place) if field.name in given})
 
 
 def spec_options(

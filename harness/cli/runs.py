@@ -17,11 +17,11 @@ from harness.cli.options import (
     GroupedCommand,
     flag,
     grouped,
+    place_of,
     run_options,
     site_options,
     spec_of,
     spec_options,
-    where_of,
 )
 from harness.core import backend
 from harness.core.contenders import contenders
@@ -31,9 +31,9 @@ from harness.records.measurement import Record
 from harness.report.text import outcomes, plans
 from harness.report.text.progress import RunLine
 from harness.running import collect as collecting
+from harness.running.notes import known_jobs
 from harness.running.prepare import Place
 from harness.running.request import Outcome, Request, carry_out, compared, failed
-from harness.running.submit import known_jobs
 
 
 def _run(**given: Any) -> None:
@@ -48,9 +48,9 @@ def _run(**given: Any) -> None:
                 "--compare-synthetic: give --data PATH, whose images are to be compared with synthetic ones"
             )
         specs.append(specs[0].model_copy(update={"data": SYNTHETIC, "data_cache": "as_found"}))
-    outcome = carried_out(specs, where_of(given).place(), given)
+    outcome = carried_out(specs, place_of(given), given)
     records = [record for record in outcome.records if isinstance(record, Record)]
-    files = [run.run_dir / "record.json" for run in outcome.prepared]
+    files = [run.record_file for run in outcome.runs]
     for record, file in zip(records, files, strict=False):
         if record.problem:
             raise failed(record, file.parent)
@@ -80,7 +80,7 @@ def _compare(**given: Any) -> None:
     """
     backends, sizes = given.pop("backends"), list_of("--nodes", given.pop("nodes"), ["1", "2"])
     names = None if backends is None else list_of("--backends", backends, backend.names())
-    place = where_of(given).place()
+    place = place_of(given)
     chosen = contenders(names, place.device(given["device"] or "auto"))
     fields, options = backend.spec_fields(given, [contender.backend.name for contender in chosen])
     outcome = carried_out(compared(chosen, sizes, fields, options), place, given)
@@ -92,10 +92,10 @@ def _compare(**given: Any) -> None:
     else:
         click.echo(f"{plans.equal_terms(records[0].spec)}\n")
         click.echo(outcomes.comparison(records))
-        click.echo(f"\nrecords: {place.output}/*/record.json")
-    for record, run in zip(records, outcome.prepared, strict=True):
+        click.echo(f"\nrecords: {place.folder}/*/record.json")
+    for record, run in zip(records, outcome.runs, strict=True):
         if record.problem:
-            raise failed(record, run.run_dir)
+            raise failed(record, run.folder)
 
 
 @contextmanager
@@ -114,10 +114,10 @@ def carried_out(specs: Sequence[RunSpec], place: Place, given: dict[str, Any]) -
     request = Request(specs, place, wait=not given["no_wait"], submit=not given["no_submit"])
     with followed(given["quiet"]) as line:
         outcome = carry_out(request, line)
-    if place.where.dry_run:
+    if place.dry_run:
         click.echo(_plans(outcome, given["as_json"]))
     elif not outcome.records:
-        jobs = [{"run": str(run.run_dir), "jobs": known_jobs(run.run_dir)} for run in outcome.prepared]
+        jobs = [{"run": str(run.folder), "jobs": known_jobs(run.folder)} for run in outcome.runs]
         by_hand = not request.submit
         click.echo(json.dumps(jobs) if given["as_json"] else plans.submitted(outcome.jobs, by_hand))
     return outcome
@@ -125,13 +125,13 @@ def carried_out(specs: Sequence[RunSpec], place: Place, given: dict[str, Any]) -
 
 def _plans(outcome: Outcome, as_json: bool) -> str:
     """What would be done; of a single run as JSON for scripts, if they ask for it."""
-    if as_json and len(outcome.prepared) == 1:
-        (run,) = outcome.prepared
+    if as_json and len(outcome.runs) == 1:
+        (run,) = outcome.runs
         document: dict[str, Any] = {"spec": run.spec.model_dump(), "plan": run.plan.as_dict()}
         if outcome.scripts:
             document["script"] = outcome.scripts[0]
         return json.dumps(document, indent=1)
-    return "\n\n".join([*outcome.scripts, *map(plans.plan, outcome.prepared)])
+    return "\n\n".join([*outcome.scripts, *map(plans.plan, outcome.runs)])
 
 
 COMPARE_SYNTHETIC = flag(
@@ -207,5 +207,5 @@ def _print_status(runs: Sequence[collecting.RunStatus], as_json: bool) -> None:
 @click.argument("paths", nargs=-1, required=True, metavar="RUN_DIR...", type=click.Path(path_type=Path))
 def cancel(paths: tuple[Path, ...]) -> None:
     """Cancel the jobs of runs on a cluster. What they have measured so far is kept, without a number."""
-    ids = collecting.cancel(collecting.find(paths))
+    ids = collecting.cancel(run.folder for run in collecting.find(paths))
     click.echo(f"cancelled: {', '.join(ids)}" if ids else "nothing to cancel")

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from harness.cli.options import GroupedCommand, flag, grouped, run_options, site_options, where_of
+from harness.cli.options import GroupedCommand, flag, grouped, place_of, run_options, site_options
 from harness.cli.runs import followed
 from harness.report.text import outcomes, plans
 from harness.running.campaign import Campaign, PointStatus, problem
@@ -29,7 +29,7 @@ def _study_run(**given: Any) -> None:
     Exits with 1 if a point has no number in the end; the others go on without it.
     """
     file, place = _described(given)
-    if place.where.dry_run:
+    if place.dry_run:
         click.echo(_study_plan(Campaign.of(file, place), given))
         return
     with Campaign.at_work(file, place) as campaign:
@@ -45,7 +45,7 @@ def _study_run(**given: Any) -> None:
 
 def _study_plan(campaign: Campaign, given: dict[str, Any]) -> str:
     points, work = campaign.status(), campaign.work(given["retry_failed"], check=False)
-    scripts = campaign.jobs(work) if campaign.place.queued else []
+    scripts = campaign.jobs([run for _, run in work]) if campaign.place.queued else []
     jobs, script = [job for job, _ in scripts], scripts[0][1] if scripts else ""
     lanes = campaign.max_jobs(given["max_jobs"])
     if given["as_json"]:
@@ -57,7 +57,7 @@ def _study_plan(campaign: Campaign, given: dict[str, Any]) -> str:
 def _described(given: dict[str, Any]) -> tuple[Study, Place]:
     """The study of ``given["file"]`` and where it takes place: --site is asked before the file."""
     file = read(given["file"])
-    return file, where_of(given | {"site": given["site"] or file.content.site}).place()
+    return file, place_of(given | {"site": given["site"] or file.content.site})
 
 
 def _called(given: dict[str, Any]) -> str:

@@ -12,11 +12,11 @@ from harness.cli.options import (
     GroupedCommand,
     field_options,
     grouped,
+    place_of,
     run_options,
     site_options,
     spec_of,
     spec_options,
-    where_of,
 )
 from harness.cli.runs import carried_out
 from harness.core.spec import SYNTHETIC, Accuracy, Training
@@ -24,7 +24,6 @@ from harness.core.validation import checked
 from harness.errors import InvalidInput
 from harness.records.training import TrainingRecord
 from harness.report.text import training as text
-from harness.running.kinds import kind_of
 from harness.running.request import failed
 from harness.running.train import find_checkpoint
 
@@ -51,14 +50,13 @@ def _train(**given: Any) -> None:
     if given["data"] in (None, SYNTHETIC):
         raise InvalidInput("--data PATH is required: nothing can be learned from synthetic images, which are noise")
     spec = spec_of(given, **DEFAULTS, repeats=1, training=checked(Training, _training(given)))
-    outcome = carried_out([spec], where_of(given).place(), given)
-    for record, run in zip(outcome.records, outcome.prepared, strict=False):
+    outcome = carried_out([spec], place_of(given), given)
+    for record, run in zip(outcome.records, outcome.runs, strict=False):
         assert isinstance(record, TrainingRecord)
         if record.status == "completed":
-            file = run.run_dir / kind_of(spec).RECORD.file_name
-            click.echo(record.to_json() if given["as_json"] else text.summary(record, file))
+            click.echo(record.to_json() if given["as_json"] else text.summary(record, run.record_file))
         if record.problem:
-            error, way = failed(record, run.run_dir), kind_of(spec).continuation(run.run_dir)
+            error, way = failed(record, run.folder), run.continuation()
             raise type(error)("\n".join([str(error), *([way] if way and record.status != "completed" else [])]))
 
 

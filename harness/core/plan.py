@@ -177,23 +177,18 @@ def complete(spec: RunSpec, backend: Backend, allocation: Allocation) -> RunSpec
     return full
 
 
-@dataclass(frozen=True)
-class Interpreter:
-    """The Python of a backend's environment. ``isolated``: built by us, so nothing of the user's may be mixed in."""
-
-    path: str
-    isolated: bool = True
-
-
 def launch_plan(
     spec: RunSpec,
     backend: Backend,
     seats: Sequence[Seat],
     allocation: Allocation,
-    interpreter: Interpreter,
+    python: str,
     run_dir: str,
+    isolated: bool = True,
 ) -> LaunchPlan:
     """Put the ``seats`` of a completed ``spec`` on the allocation's hosts, which all share the folder ``run_dir``.
+
+    With ``isolated`` nothing of the user's is mixed into the environment of ``python``: harness has built it.
 
     Raises InvalidInput when hosts or ports do not suffice.
     """
@@ -205,7 +200,7 @@ def launch_plan(
         raise InvalidInput(
             f"--port {allocation.base_port}: the last port would be {last_port}; the highest is {LAST_PORT}"
         )
-    isolation = {"PYTHONNOUSERSITE": "1", "PYTHONPATH": ""} if interpreter.isolated else {}
+    isolation = {"PYTHONNOUSERSITE": "1", "PYTHONPATH": ""} if isolated else {}
     mpi = dict(allocation.mpi_env) if arrangement.mpi else {}
     common = NO_PROXY | isolation | KEEP_MEMORY | {"PYTHONUNBUFFERED": "1"} | mpi | dict(arrangement.env)
 
@@ -224,7 +219,7 @@ def launch_plan(
             port=allocation.base_port + index,
             local_rank=seat.local_rank,
             devices=seat.devices,
-            argv=(interpreter.path, str(WORKER_MAIN), "--run", run_dir, "--index", str(index)),
+            argv=(python, str(WORKER_MAIN), "--run", run_dir, "--index", str(index)),
             env=env,
         )
 

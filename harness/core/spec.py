@@ -33,30 +33,30 @@ Underscored = BeforeValidator(lambda value: value.replace("-", "_") if isinstanc
 OTHER_TRAINING = "other_training"
 
 
-class Options(BaseModel):
-    """Base of a backend's own options: frozen, finite, and closed to unknown names."""
+class Frozen(BaseModel):
+    """Base of specs and of what a record holds: immutable, closed to unknown names, and without infinities."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-class Accuracy(BaseModel):
+class Options(Frozen):
+    """Base of a backend's own options."""
+
+
+class Accuracy(Frozen):
     """An accuracy on the validation images, as a fraction."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     metric: Literal["top1", "top5"]
     value: float = Field(gt=0, le=1)
 
 
-class Training(BaseModel):
+class Training(Frozen):
     """How to train to an accuracy: SGD with momentum, linear scaling of the learning rate and a gradual warm-up.
 
     The schedule is that of Goyal et al. 2017 (arXiv:1706.02677). The rate is the spec's ``learning_rate`` ×
     global batch / ``reference_batch``: it rises to that linearly over the first epochs and is multiplied by ``decay`` at
     each of ``decay_epochs``. Fewer epochs than 90 shorten the schedule alike.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     epochs: int = Field(90, ge=1, le=100_000, description="times to see every training image, at most")
     until: Accuracy | None = Field(None, description="stop once the validation images are classified as well as this")
@@ -97,7 +97,7 @@ def usual_decays(epochs: int) -> tuple[int, ...]:
     return tuple(dict.fromkeys(epoch for epoch in whole if 0 < epoch < epochs))
 
 
-class RunSpec(BaseModel):
+class RunSpec(Frozen):
     """What to measure. ``None`` means "the usual"; ``plan.complete`` replaces it, so that a record holds no ``None``.
 
     The defaults of steps, repeats, batch size and classes are the protocol of the 2017 reference results. The upper bounds
@@ -105,8 +105,6 @@ class RunSpec(BaseModel):
 
     With ``training`` it is learning that is measured: steps, warm-up steps and repeats say nothing then.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     backend: Annotated[str, Underscored] = Field(description="how training is distributed; see `harness list backends`")
     framework: str | None = Field(

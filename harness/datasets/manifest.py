@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field, ValidationError
 
+from harness.core.spec import Frozen
 from harness.core.text import plural
 from harness.core.validation import mistake
-from harness.records.checks import Frozen
 from harness.worker.inputs.errors import DataError
 
 FILE_NAME = "manifest.json"

@@ -9,15 +9,9 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from harness.core.spec import RunSpec
-
-
-class Frozen(BaseModel):
-    """Base of what a record holds: immutable, closed to unknown names, and without infinities."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+from harness.core.spec import Frozen, RunSpec
 
 
 class Check(Frozen):
@@ -49,33 +43,14 @@ class Rank(Frozen):
     marks_s: list[float]
     finished_s: float = Field(gt=0)
     window_s: float = Field(gt=0)
-    input_wait_s: list[float] = []
+    input_wait_s: list[float] = Field(default_factory=list)
     network: RankTraffic | None = None
-    servers: list[tuple[int, int]] = []
+    servers: list[tuple[int, int]] = Field(default_factory=list)
     evidence: dict[str, Any]
 
-
-class Epoch(Frozen):
-    """One epoch of a training, as rank 0 reports it (see ``worker/training.py``).
-
-    ``epoch`` counts from 1 to at most ``epochs``; ``steps`` are this epoch's. ``loss`` is the mean over all workers and
-    steps, ``rate`` the learning rate of the last step. The accuracies (fractions) and the mean loss on the validation
-    ``images`` are None, and these 0, where the epoch was not evaluated. ``train_s`` and ``elapsed_s`` are seconds since the
-    first step of all, resumed or not: of training, and with evaluations and checkpoints. ``img_per_s`` is this epoch's.
-    """
-
-    epoch: int = Field(ge=1)
-    epochs: int
-    steps: int = Field(ge=1)
-    loss: float
-    rate: float
-    top1: float | None = Field(ge=0, le=1)
-    top5: float | None = Field(ge=0, le=1)
-    validation_loss: float | None
-    images: int
-    train_s: float = Field(gt=0)
-    elapsed_s: float = Field(gt=0)
-    img_per_s: float = Field(gt=0)
+    @property
+    def steps(self) -> int:
+        return len(self.marks_s) - 1
 
 
 class TrainedRank(Frozen):
@@ -88,68 +63,43 @@ class TrainedRank(Frozen):
 
 
 def judge(spec: RunSpec, ranks: Sequence[Rank], world_size: int, expected_updates: int) -> list[Check]:
-    """All checks of one repeat, in the order in which a person would want to hear of a failure.
-
-    ``world_size`` is the planned number of worker processes.
-    """
-    marks = sorted({len(rank.marks_s) - 1 for rank in ranks})
+    """All checks of one repeat of a measurement: those of ``judge_ranks``, and that no rank held up the others."""
     slowest = max(ranks, key=lambda rank: rank.finished_s)
     ratio = slowest.finished_s / median(rank.finished_s for rank in ranks)
+    limit = spec.straggler_limit
+    detail = f"rank {slowest.rank} on {slowest.host} took {ratio:.2f} × the median rank, limit {limit:g}"
     return [
-        *_alike(ranks, world_size, expected_updates),
-        Check(name="steps", passed=marks == [spec.steps], detail=f"{marks} steps marked, expected {spec.steps}"),
-        Check(
-            name="no_straggler",
-            passed=ratio <= spec.straggler_limit,
-            detail=f"rank {slowest.rank} on {slowest.host} took {ratio:.2f} × the median rank, "
-            f"limit {spec.straggler_limit:g}",
-        ),
+        *judge_ranks(ranks, world_size, spec.steps, expected_updates),
+        Check(name="no_straggler", passed=ratio <= limit, detail=detail),
     ]
 
 
-def judge_training(ranks: Sequence[TrainedRank], world_size: int, steps: int, expected_updates: int) -> list[Check]:
-    """All checks of a training of ``steps`` steps, as ``judge`` has them of a repeat."""
-    made = sorted({rank.steps for rank in ranks})
-    return [
-        *_alike(ranks, world_size, expected_updates),
-        Check(name="steps", passed=made == [steps], detail=f"{made} steps made, expected {steps}"),
-    ]
-
-
-def _alike(ranks: Sequence[Rank] | Sequence[TrainedRank], world_size: int, expected_updates: int) -> list[Check]:
-    """That every rank was there, and that all did the same training."""
+def judge_ranks(
+    ranks: Sequence[Rank] | Sequence[TrainedRank], world_size: int, steps: int, expected_updates: int
+) -> list[Check]:
+    """That all ``world_size`` workers did the same ``steps``, in the order in which a person would want to hear of it."""
     evidence = [rank.evidence for rank in ranks]
-    present = sorted(rank.rank for rank in ranks)
     worlds = sorted({facts["world_size"] for facts in evidence})
     infinite = [rank.rank for rank in ranks if not rank.evidence["finite"]]
-    digests = {facts["digest"] for facts in evidence}
+    parameters = len({facts["digest"] for facts in evidence})
     updates = sorted({facts["updates"] for facts in evidence})
     unchanged = [rank.rank for rank in ranks if not rank.evidence["changed"]]
-    return [
-        Check(
-            name="all_ranks",
-            passed=present == list(range(world_size)),
-            detail=f"{len(ranks)} of {world_size} reported",
+    made = sorted({rank.steps for rank in ranks})
+    not_finite = f"; not finite on ranks {infinite}" if infinite else ""
+    changed = f"unchanged on ranks {unchanged}" if unchanged else "changed on every rank"
+    checks = {
+        "all_ranks": (
+            sorted(rank.rank for rank in ranks) == list(range(world_size)),
+            f"{len(ranks)} of {world_size} reported",
         ),
-        Check(name="world_size", passed=worlds == [world_size], detail=f"ranks saw {worlds}, planned {world_size}"),
-        Check(
-            name="finite",
-            passed=not infinite,
-            detail=f"loss {evidence[0]['loss']}" + (f"; not finite on ranks {infinite}" if infinite else ""),
+        "world_size": (worlds == [world_size], f"ranks saw {worlds}, planned {world_size}"),
+        "finite": (not infinite, f"loss {evidence[0]['loss']}{not_finite}"),
+        "replicas_equal": (parameters == 1, f"{parameters} different sets of parameters on {len(ranks)} ranks"),
+        "updates": (
+            updates == [expected_updates],
+            f"parameters were updated {updates} times, expected {expected_updates}",
         ),
-        Check(
-            name="replicas_equal",
-            passed=len(digests) == 1,
-            detail=f"{len(digests)} different sets of parameters on {len(ranks)} ranks",
-        ),
-        Check(
-            name="updates",
-            passed=updates == [expected_updates],
-            detail=f"parameters were updated {updates} times, expected {expected_updates}",
-        ),
-        Check(
-            name="trained",
-            passed=not unchanged,
-            detail=f"parameters unchanged on ranks {unchanged}" if unchanged else "parameters changed on every rank",
-        ),
-    ]
+        "trained": (not unchanged, f"parameters {changed}"),
+        "steps": (made == [steps], f"{made} steps made, expected {steps}"),
+    }
+    return [Check(name=name, passed=passed, detail=detail) for name, (passed, detail) in checks.items()]

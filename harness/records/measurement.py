@@ -17,12 +17,11 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field, field_validator
 
 from harness.core import statistics
-from harness.core.spec import RunSpec
-from harness.records.checks import Check, Frozen, Rank, judge
-from harness.records.record import AnyRecord, content_of, judged_again, unsealed
+from harness.core.spec import Frozen, RunSpec
+from harness.records.checks import Check, Rank, judge
+from harness.records.record import AnyRecord, judged_again
 
 FILE_NAME = "record.json"
-_REPEATS = b',\n "repeats": '
 
 
 class Repeat(Frozen):
@@ -79,12 +78,11 @@ class Record(AnyRecord):
     @classmethod
     def read_figures(cls, file: Path) -> Self:
         """As ``read``, but without the repeats where a seal that fits vouches for the figures. Raises InvalidInput."""
-        data = content_of(file)
-        content = unsealed(data)
-        head, found, _ = (content or b"").partition(_REPEATS)
-        if found and b'\n  "seen": {' in head:
-            content = head + _REPEATS + b"[]"
-        return cls._read(file, data, content)
+        return cls.read(file, part=_without_repeats)
+
+    @property
+    def outcome(self) -> str:
+        return f"{self.derived.img_per_s.mean:.2f} img/s" if self.derived else ""
 
     @property
     def seen(self) -> Seen:
@@ -114,6 +112,12 @@ class Record(AnyRecord):
 
 
 read = Record.read
+
+
+def _without_repeats(content: bytes) -> bytes:
+    """A record's JSON without its raw times, if its figures say what these show (see ``Seen``)."""
+    head, repeats, _ = content.partition(b',\n "repeats": ')
+    return head + repeats + b"[]" if repeats and b'\n  "seen": {' in head else content
 
 
 def _alike(one: Any, other: Any) -> bool:

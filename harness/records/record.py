@@ -17,11 +17,11 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import ConfigDict, Field, ValidationError, ValidationInfo, model_validator
 
-from harness.core.spec import RunSpec
+from harness.core.spec import Frozen, RunSpec
 from harness.core.validation import mistake
 from harness.errors import InvalidInput
 from harness.files import write_atomically
-from harness.records.checks import Check, Frozen
+from harness.records.checks import Check
 
 Status = Literal["completed", "failed", "interrupted"]
 
@@ -58,6 +58,11 @@ class AnyRecord(Frozen):
         """Why a command that wanted this has failed; None if it got what it wanted."""
         return self.reason
 
+    @property
+    def outcome(self) -> str:
+        """What was found, in a few words; nothing if that is nothing."""
+        raise NotImplementedError
+
     def to_json(self) -> str:
         """The record in one line."""
         return self.model_dump_json(by_alias=True)
@@ -69,30 +74,29 @@ class AnyRecord(Frozen):
         return write_atomically(folder / self.file_name, sealed(content.encode()).decode())
 
     @classmethod
-    def read(cls, path: Path, believing_seals: bool = True) -> Self:
-        """Read one record (its file, or the folder that holds it). Raises InvalidInput with one line.
+    def read(cls, path: Path, believing_seals: bool = True, part: Callable[[bytes], bytes] = bytes) -> Self:
+        """Read one record (its file, or the folder that holds it), or a ``part`` of one for which a seal vouches.
 
         It is verified if there is no seal that fits. Without ``believing_seals`` it is in any case, and a seal has to fit.
+        Raises InvalidInput with one line.
         """
         file = path / cls.file_name if path.is_dir() else path
-        data = content_of(file)
-        return cls._read(file, data, unsealed(data), believing_seals)
-
-    @classmethod
-    def _read(cls, file: Path, data: bytes, content: bytes | None, believing_seals: bool = True) -> Self:
-        """The record in ``file``, which holds ``data``: ``content`` and a seal that fits, if there is one."""
         try:
-            if believing_seals and content is not None:
-                return cls.model_validate_json(content + b"\n}", context=SEALED)
+            data = file.read_bytes()
+            content = data[:-_SEAL_BYTES]
+            seal_fits = data == sealed(content)
+            if believing_seals and seal_fits:
+                return cls.model_validate_json(part(content) + b"\n}", context=SEALED)
             record = cls.model_validate_json(data)
+        except OSError as error:
+            raise InvalidInput(f"{file}: {error.strerror}") from None
         except ValidationError as error:
-            reason = ": ".join(part for part in mistake(error) if part)
-            raise InvalidInput(f"{file}: not a valid record: {reason}") from None
-        if record.seal and content is None and not believing_seals:
-            raise InvalidInput(
-                f"{file}: not a valid record: it has changed since it was written: its seal does not fit"
-            )
-        return record
+            reason = ": ".join(filter(None, mistake(error)))
+        else:
+            if believing_seals or seal_fits or not record.seal:
+                return record
+            reason = "it has changed since it was written: its seal does not fit"
+        raise InvalidInput(f"{file}: not a valid record: {reason}")
 
     @model_validator(mode="after")
     def _verified(self, info: ValidationInfo) -> Self:
@@ -108,7 +112,12 @@ class AnyRecord(Frozen):
             return
         if self.reason is not None:
             raise ValueError("a completed run has no reason for failure")
-        if planned_devices(self.plan) != self.spec.workers:
+        try:
+            devices = [process["devices"] for process in self.plan["processes"] if process["role"] == "worker"]
+            makes_sense = sum(devices) == self.spec.workers and len(devices) == self.plan["world_size"]
+        except (LookupError, TypeError):
+            makes_sense = False
+        if not makes_sense:
             raise ValueError(f"the plan does not drive the {self.spec.workers} devices of the spec")
         self.verify_figures()
 
@@ -126,20 +135,6 @@ def sealed(content: bytes) -> bytes:
     return content + _SEAL % hashlib.sha256(content).hexdigest().encode()
 
 
-def content_of(file: Path) -> bytes:
-    """All of a file. Raises InvalidInput with one line."""
-    try:
-        return file.read_bytes()
-    except OSError as error:
-        raise InvalidInput(f"{file}: {error.strerror}") from None
-
-
-def unsealed(data: bytes) -> bytes | None:
-    """A record's JSON without its last brace and its seal; None if there is no seal that fits."""
-    content = data[:-_SEAL_BYTES]
-    return content if data == sealed(content) else None
-
-
 def judged_again(name: str, recorded: Sequence[Check], judge: Callable[[], list[Check]]) -> None:
     """Raises ValueError unless the evidence passes every check now, and did when it was recorded."""
     try:
@@ -150,15 +145,6 @@ def judged_again(name: str, recorded: Sequence[Check], judge: Callable[[], list[
         raise ValueError(f"{name} does not hold every check")
     if failed := [check.name for check in [*judged, *recorded] if not check.passed]:
         raise ValueError(f"{name} does not pass {', '.join(dict.fromkeys(failed))}")
-
-
-def planned_devices(plan: dict[str, Any]) -> int | None:
-    """The devices that a plan's workers drive, None for a plan that makes no sense."""
-    try:
-        devices = [process["devices"] for process in plan["processes"] if process["role"] == "worker"]
-        return sum(devices) if len(devices) == plan["world_size"] else None
-    except (LookupError, TypeError):
-        return None
 
 
 class RecordFile(NamedTuple):

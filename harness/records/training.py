@@ -9,19 +9,41 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import partial
 from itertools import pairwise
 from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from harness.core.spec import Accuracy, RunSpec, Training
-from harness.core.text import plural
-from harness.records.checks import Check, Epoch, Frozen, TrainedRank, judge_training
+from harness.core.spec import Accuracy, Frozen, RunSpec
+from harness.core.text import duration, plural
+from harness.records.checks import Check, TrainedRank, judge_ranks
 from harness.records.record import AnyRecord, judged_again
 
 FILE_NAME = "training.json"
 LABELS = {"top1": "top-1", "top5": "top-5"}
+
+
+class Epoch(Frozen):
+    """One epoch of a training, as rank 0 reports it (see ``worker/training.py``).
+
+    ``epoch`` counts from 1 to at most ``epochs``; ``steps`` are this epoch's. ``loss`` is the mean over all workers and
+    steps, ``rate`` the learning rate of the last step. The accuracies (fractions) and the mean loss on the validation
+    ``images`` are None, and these 0, where the epoch was not evaluated. ``train_s`` and ``elapsed_s`` are seconds since the
+    first step of all, resumed or not: of training, and with evaluations and checkpoints. ``img_per_s`` is this epoch's.
+    """
+
+    epoch: int = Field(ge=1)
+    epochs: int
+    steps: int = Field(ge=1)
+    loss: float
+    rate: float
+    top1: float | None = Field(ge=0, le=1)
+    top5: float | None = Field(ge=0, le=1)
+    validation_loss: float | None
+    images: int
+    train_s: float = Field(gt=0)
+    elapsed_s: float = Field(gt=0)
+    img_per_s: float = Field(gt=0)
 
 
 class Reached(Frozen):
@@ -76,6 +98,14 @@ class TrainingRecord(AnyRecord, Figures):
     nodes: list[str] = Field(default_factory=list)
 
     @property
+    def outcome(self) -> str:
+        if self.reached:
+            return f"{LABELS[self.reached.metric]} {self.reached.target:.4g} after {duration(self.reached.time_s)}"
+        if self.best_top1 is not None:
+            return f"top-1 {self.best_top1:.4g} after {plural(self.epochs[-1].epoch, 'epoch')}"
+        return ""
+
+    @property
     def problem(self) -> str | None:
         """Why this is not what was wanted; None if it is."""
         training = self.spec.training
@@ -89,11 +119,6 @@ class TrainingRecord(AnyRecord, Figures):
         )
 
     @property
-    def own_epochs(self) -> list[Epoch]:
-        """Those that this run has trained."""
-        return own_epochs(self.epochs, self.resumed)
-
-    @property
     def figures(self) -> Figures:
         return Figures(**{name: getattr(self, name) for name in Figures.model_fields})
 
@@ -101,33 +126,30 @@ class TrainingRecord(AnyRecord, Figures):
         """Raises ValueError if the record claims what does not follow from what it holds."""
         if self.spec.training is None:
             raise ValueError("the spec is that of a measurement")
-        _check_order(self.epochs)
+        for earlier, later in pairwise(self.epochs):
+            if later.epoch != earlier.epoch + 1:
+                raise ValueError(f"epoch {later.epoch} follows epoch {earlier.epoch}")
+            if later.train_s <= earlier.train_s or later.elapsed_s <= earlier.elapsed_s:
+                raise ValueError(f"epoch {later.epoch} ends before it begins")
+        for epoch in self.epochs:
+            if epoch.train_s > epoch.elapsed_s:
+                raise ValueError(f"epoch {epoch.epoch}: training took longer than all")
         super().verify()
 
     def has_figures(self) -> bool:
         return self.figures != Figures()
 
     def verify_figures(self) -> None:
-        assert self.spec.training
-        self._check_epochs(self.spec.training)
-        steps = sum(epoch.steps for epoch in self.own_epochs)
-        # Not the verdicts that were written down, but what the evidence says.
-        again = partial(judge_training, self.ranks, self.plan["world_size"], steps, self.expected_updates)
-        judged_again("the training", self.checks, again)
-        if derive(self.spec, self.epochs, self.resumed) != self.figures:
-            raise ValueError("the figures do not follow from the epochs")
-
-    def _check_epochs(self, training: Training) -> None:
-        """That the epochs are all that a training of this spec has, and of its size."""
-        if not self.own_epochs or self.epochs[0].epoch != 1:
+        training = self.spec.training
+        own, before_s = own_epochs(self.epochs, self.resumed)
+        if training is None or not own or self.epochs[0].epoch != 1:
             raise ValueError("a completed training has all its epochs")
         last = self.epochs[-1]
         if last.epoch != training.epochs and not meets(training.until, last):
             raise ValueError(
                 f"the training ended after epoch {last.epoch} of {training.epochs} without what it was to reach"
             )
-        before_s = self.epochs[-len(self.own_epochs) - 1].train_s if self.resumed else 0.0
-        for epoch in self.own_epochs:
+        for epoch in own:
             if epoch.steps != math.ceil(self.training_images / self.spec.global_batch):
                 raise ValueError(f"epoch {epoch.epoch} has {epoch.steps} steps, which is not every image once")
             if epoch.top1 is not None and epoch.images != self.validation_images:
@@ -136,22 +158,22 @@ class TrainingRecord(AnyRecord, Figures):
             if not math.isclose(throughput, epoch.img_per_s, rel_tol=1e-6):
                 raise ValueError(f"epoch {epoch.epoch}: img/s does not follow from its time")
             before_s = epoch.train_s
+        steps = sum(epoch.steps for epoch in own)
+        # Not the verdicts that were written down, but what the evidence says.
+        judged_again(
+            "the training",
+            self.checks,
+            lambda: judge_ranks(self.ranks, self.plan["world_size"], steps, self.expected_updates),
+        )
+        if derive(self.spec, self.epochs, self.resumed) != self.figures:
+            raise ValueError("the figures do not follow from the epochs")
 
 
-def own_epochs(epochs: Sequence[Epoch], resumed: Resumed | None) -> list[Epoch]:
-    """Those of ``epochs`` that come after the checkpoint."""
-    return [epoch for epoch in epochs if epoch.epoch > (resumed.epochs if resumed else 0)]
-
-
-def _check_order(epochs: Sequence[Epoch]) -> None:
-    for earlier, later in pairwise(epochs):
-        if later.epoch != earlier.epoch + 1:
-            raise ValueError(f"epoch {later.epoch} follows epoch {earlier.epoch}")
-        if later.train_s <= earlier.train_s or later.elapsed_s <= earlier.elapsed_s:
-            raise ValueError(f"epoch {later.epoch} ends before it begins")
-    for epoch in epochs:
-        if epoch.train_s > epoch.elapsed_s:
-            raise ValueError(f"epoch {epoch.epoch}: training took longer than all")
+def own_epochs(epochs: Sequence[Epoch], resumed: Resumed | None) -> tuple[list[Epoch], float]:
+    """Those of ``epochs`` that come after the checkpoint, and the seconds of training before them."""
+    done = resumed.epochs if resumed else 0
+    earlier = [epoch for epoch in epochs if epoch.epoch <= done]
+    return list(epochs[len(earlier) :]), earlier[-1].train_s if earlier else 0.0
 
 
 def meets(until: Accuracy | None, epoch: Epoch) -> bool:
@@ -163,8 +185,7 @@ def meets(until: Accuracy | None, epoch: Epoch) -> bool:
 def derive(spec: RunSpec, epochs: Sequence[Epoch], resumed: Resumed | None) -> Figures:
     """The figures of a completed training. img/s is images trained on over the time of training, in this run."""
     until = spec.training.until if spec.training else None
-    own = own_epochs(epochs, resumed)
-    before_s = epochs[-len(own) - 1].train_s if len(own) < len(epochs) else 0.0
+    own, before_s = own_epochs(epochs, resumed)
     reached = None
     first = next((number for number, epoch in enumerate(epochs) if meets(until, epoch)), None)
     if until is not None and first is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 import zlib
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -19,12 +20,12 @@ from harness.errors import HarnessError, Interrupted, InvalidInput, RunFailed
 from harness.launch import slurm
 from harness.launch.script import BatchJob
 from harness.launch.slurm import JobState
-from harness.records.measurement import Record
-from harness.running import collect, measure, submit
-from harness.running.notes import Entry, StudyNotes, is_locked, locked
-from harness.running.prepare import Place, Prepared
-from harness.running.request import execute_here
-from harness.running.run import Listener, Run, checked
+from harness.records.measurement import FILE_NAME, Record
+from harness.running import collect, submit
+from harness.running.notes import Entry, StudyNotes, is_locked, known_jobs, locked, submitted_repeats
+from harness.running.prepare import Place
+from harness.running.request import execute
+from harness.running.run import Listener, Run
 from harness.running.study import MAX_JOBS, Study, StudyPoint, labels
 from harness.worker.agent.seating import SUBMISSION
 
@@ -75,15 +76,6 @@ class PointStatus:
         }
 
 
-@dataclass(frozen=True)
-class Work:
-    """A point to be measured now: all its repeats, or those that Slurm has not taken yet."""
-
-    entry: Entry
-    run: Run
-    missing: frozenset[int]
-
-
 @dataclass
 class Campaign:
     """A study at a place: ``of`` to look at it, ``at_work`` to change it; that holds its lock (``mine``)."""
@@ -93,7 +85,7 @@ class Campaign:
     folder: Path
     points: list[StudyPoint]
     notes: StudyNotes
-    prepared: dict[str, Prepared] = field(default_factory=dict)  # the plan of each point, by its id
+    planned: dict[str, Run] = field(default_factory=dict)  # a new run of each point, by its id
     mine: bool = False
 
     @classmethod
@@ -110,9 +102,9 @@ class Campaign:
     @classmethod
     def of(cls, study: Study, place: Place) -> Self:
         """The study as its folder knows it and its file has it. Raises InvalidInput."""
-        folder = folder_of(study, place)
+        folder = (place.folder / study.name).absolute()
         notes = StudyNotes.read(folder)
-        site = place.site.name if place.site else None
+        site = place.profile.name if place.profile else None
         if notes and notes.points and notes.site != site:
             raise InvalidInput(
                 f"{folder}: this study was begun {_at(notes.site)}, not {_at(site)}; give another --output or --site"
@@ -127,7 +119,9 @@ class Campaign:
         noted, of_file = self.notes.by_id, {point.id for point in self.points}
         entries = [noted.get(point.id) or Entry(id=point.id, spec=point.spec.model_dump()) for point in self.points]
         entries += [entry for entry in self.notes.points if entry.id not in of_file]
-        folders = {entry.id: path for entry in entries if (path := self._current(entry))}
+        # The last run directory counts, but one that was noted and never made does not.
+        made = {entry.id: [path for name in entry.runs if (path := self.folder / name).is_dir()] for entry in entries}
+        folders = {key: paths[-1] for key, paths in made.items() if paths}
         runs = {key: collect.reopen(path) for key, path in folders.items() if (path / SUBMISSION).exists()}
         queued = dict(zip(runs, collect.status(list(runs.values())), strict=True))
         at_work = not self.mine and is_locked(self.folder)
@@ -140,20 +134,11 @@ class Campaign:
                 points.append(_here(point, folders.get(entry.id), at_work))
         return with_best(points)
 
-    def _current(self, entry: Entry) -> Path | None:
-        """The run directory that counts. One that was noted and never made does not."""
-        return next((path for name in reversed(entry.runs) if (path := self.folder / name).is_dir()), None)
-
-    def waiting(self) -> list[Run]:
-        """The runs of the points of the file that will get their record without anybody's help."""
-        return [point.run for point in self.status() if point.run and point.in_file and point.state in UNDER_WAY]
-
     def progress(self) -> str:
         """How many points of the file have their record, for a progress line."""
         ids = {point.id for point in self.points}
         runs = [entry.runs[-1] for entry in self.notes.points if entry.id in ids and entry.runs]
-        recorded = sum((self.folder / run / measure.RECORD.file_name).exists() for run in runs)
-        return f"{recorded} of {len(ids)} points  "
+        return f"{sum((self.folder / run / FILE_NAME).exists() for run in runs)} of {len(ids)} points  "
 
     def collect(self) -> None:
         """Make every record that can be made from what is on disk. Raises SlurmSilent."""
@@ -161,63 +146,60 @@ class Campaign:
 
     def cancel(self) -> list[str]:
         """Cancel all jobs of the study that have not ended; returns their ids. Raises SlurmSilent."""
-        folders = [self.folder / run for entry in self.notes.points for run in entry.runs]
-        known = {job for path in folders if (path / SUBMISSION).exists() for job in submit.known_jobs(path)}
-        ids = [job for job, state in slurm.states(known).items() if not state.ended]
-        slurm.cancel(ids)
-        return sorted(ids, key=lambda job: (len(job), job))
+        return collect.cancel(self.folder / run for entry in self.notes.points for run in entry.runs)
 
     # --- what is to be done ---
 
     def prepare(self) -> None:
         """Plan every point of the file. Raises InvalidInput for one that cannot run or is there twice."""
-        place = replace(self.place, output=self.folder)
         completed: dict[str, StudyPoint] = {}
         names = labels([point.spec.model_dump() for point in self.points])
         for point, label in zip(self.points, names, strict=True):
             with self.study.complaints(f"{point.table}: {label}"):
-                planned = place.prepare(point.spec)
+                planned = self.place.prepare(point.spec, self.folder)
             same = completed.setdefault(planned.spec.model_dump_json(), point)
             if same is not point:
                 tables = f"{same.table} and {point.table}" if same.table != point.table else f"{point.table} twice"
                 raise self.study.complain(label, f"is in {tables}")
-            self.prepared[point.id] = planned
+            self.planned[point.id] = planned
 
-    def work(self, retry_failed: bool, check: bool = True) -> list[Work]:
-        """The points to be measured now. With ``check`` their environments and data are there.
+    def work(self, retry_failed: bool, check: bool = True) -> list[tuple[Entry, Run]]:
+        """The points to be measured now, each with a new run or with the one that lacks some of its jobs.
 
-        Writes nothing. Raises InvalidInput for the first point that cannot be measured, SlurmSilent.
+        With ``check`` their environments and data are there. Writes nothing. Raises InvalidInput for the first point that
+        cannot be measured, SlurmSilent.
         """
-        if not self.prepared:
+        if not self.planned:
             self.prepare()
-        wanted = TO_DO | FAILED if retry_failed else TO_DO
-        points = [point for point in self.status() if point.in_file and point.state in wanted]
-        return [self._work(point, self.prepared[point.entry.id], check) for point in points]
+        work = []
+        for point in self.status():
+            if not point.in_file or point.state not in (TO_DO | FAILED if retry_failed else TO_DO):
+                continue
+            run = self.planned[point.entry.id]
+            if point.run and not point.record and known_jobs(point.run.folder):
+                point.run.site = run.site
+                run = point.run
+            elif check:
+                run.check()
+            work.append((point.entry, run))
+        return work
 
-    def _work(self, point: PointStatus, new: Prepared, check: bool) -> Work:
-        run = point.run
-        if run and not point.record and submit.known_jobs(run.folder):
-            old = run.prepared
-            run.prepared = replace(new, spec=old.spec, plan=old.plan, run_dir=old.run_dir)
-            return Work(point.entry, run, _missing(run))
-        run = checked(new) if check else Run(new)
-        return Work(point.entry, run, frozenset(range(1, new.spec.repeats + 1)))
-
-    def jobs(self, work: Sequence[Work]) -> list[tuple[BatchJob, str]]:
-        """The jobs that measure ``work``, in the order of submission, with their scripts."""
-        prepared = [point.run.prepared for point in work]
-        missing = {(str(point.run.folder), repeat) for point in work for repeat in point.missing}
-        every = submit.jobs(prepared, self.study.content.allocation) if work else []
-        cut = [replace(job, steps=tuple(s for s in job.steps if (s.run_dir, s.repeat) in missing)) for job in every]
-        return [(job, submit.job_script(job, prepared, self.place.options)) for job in cut if job.steps]
+    def jobs(self, runs: Sequence[Run]) -> list[tuple[BatchJob, str]]:
+        """The jobs that measure what is missing of ``runs``, in the order of submission, with their scripts."""
+        return submit.planned(runs, self.place.options, self.study.content.allocation) if runs else []
 
     def max_jobs(self, wanted: int | None = None) -> int:
         """How many jobs may be in the queue at once: as asked for, as the study, as the site says."""
-        site = self.place.site.max_jobs if self.place.site else None
+        site = self.place.profile.max_jobs if self.place.profile else None
         return wanted or self.study.content.max_jobs or site or MAX_JOBS
 
     def carry_out(
-        self, work: Sequence[Work], listener: Listener, called: str, max_jobs: int | None = None, wait: bool = True
+        self,
+        work: Sequence[tuple[Entry, Run]],
+        listener: Listener,
+        called: str,
+        max_jobs: int | None = None,
+        wait: bool = True,
     ) -> None:
         """Measure ``work`` here, or have it measured by a batch system and ``wait`` for that.
 
@@ -225,11 +207,10 @@ class Campaign:
         """
         if not self.place.queued:
             if not wait:
-                raise self.place.where.no_batch_system("--no-wait")
+                raise self.place.no_batch_system("--no-wait")
             if work:
                 self._note(work)
-                runs = [point.run for point in work]
-                execute_here(runs, listener, f"    harness study run {called} --retry-failed")
+                execute([run for _, run in work], listener, f"    harness study run {called} --retry-failed")
             return
         try:
             self._submit(work, self.max_jobs(max_jobs))
@@ -238,46 +219,50 @@ class Campaign:
                 f"interrupted while jobs were submitted; those that are go on\n    harness study run {called}"
             ) from None
         if wait:
-            collect.wait(self.waiting(), listener, called)
+            under_way = [point for point in self.status() if point.in_file and point.state in UNDER_WAY]
+            collect.wait([point.run for point in under_way if point.run], listener, called)
 
-    def _note(self, work: Sequence[Work]) -> None:
+    def _note(self, work: Sequence[tuple[Entry, Run]]) -> None:
         """Write down, before anything is begun, which run directories are going to measure which points."""
         noted = self.notes.by_id
-        for point in work:
-            entry = point.entry
+        for entry, run in work:
             if entry.id not in noted:
                 self.notes.points.append(entry)
             entry.refused = ""
             entry.runs = [name for name in entry.runs if (self.folder / name).is_dir()]
-            if point.run.folder.name not in entry.runs:
-                entry.runs.append(point.run.folder.name)
+            if run.folder.name not in entry.runs:
+                entry.runs.append(run.folder.name)
         self.notes.write(self.folder)
 
-    def _submit(self, work: Sequence[Work], max_jobs: int) -> None:
+    def _submit(self, work: Sequence[tuple[Entry, Run]], max_jobs: int) -> None:
         """Submit the jobs of ``work`` in lanes: at most ``max_jobs`` of the study run at once, whoever is there to see it.
 
         A point whose job Slurm refuses is noted as refused; the others go on.
         Raises SlurmSilent when Slurm does not answer; what has been submitted by then is noted.
         """
-        jobs, study = self.jobs(work), f"{self.study.name}-{zlib.crc32(str(self.folder).encode()):08x}"
-        points = {point.run.folder: point for point in work}
+        jobs, study = (
+            self.jobs([run for _, run in work]),
+            f"{self.study.name}-{zlib.crc32(str(self.folder).encode()):08x}",
+        )
+        points = {run.folder: (entry, run) for entry, run in work}
         self._note(work)
         refused: set[Path] = set()
         for number, (job, text) in enumerate(jobs):
             folders = {Path(step.run_dir) for step in job.steps}
             if folders <= refused:
                 continue
-            submit.begin([points[path].run for path in folders if not (path / SUBMISSION).exists()])
+            submit.begin([points[path][1] for path in folders if not (path / SUBMISSION).exists()])
             script = submit.write_script(job, text)
             try:
                 submit.submit(job, script, f"{study}-{1 + number % max_jobs}")
             except slurm.JobRefused as error:
                 refused |= folders
                 for path in folders:
-                    points[path].entry.refused = error.words
-                    if not submit.known_jobs(path):  # it has never run, and is planned anew next time
+                    entry = points[path][0]
+                    entry.refused = error.words
+                    if not known_jobs(path):  # it has never run, and is planned anew next time
                         shutil.rmtree(path, ignore_errors=True)
-                        points[path].entry.runs.remove(path.name)
+                        entry.runs.remove(path.name)
                 if job.folder not in folders:
                     shutil.rmtree(job.folder, ignore_errors=True)
                 self.notes.write(self.folder)
@@ -285,19 +270,20 @@ class Campaign:
 
 def _at_site(point: PointStatus, status: collect.RunStatus) -> PointStatus:
     """How far a point is whose run was submitted."""
-    run, record, missing = status.run, status.record, _missing(status.run)
+    run, record = status.run, status.record
     assert isinstance(record, Record | None)  # a study has no trainings
+    missing = sorted(set(range(1, run.spec.repeats + 1)) - submitted_repeats(run.folder).keys())
     state: PointState = "unfinished"
     reason = "" if status.reason == "Dependency" else status.reason  # that is what lanes are made of
     if record:
         state = record.status
     elif missing:
         if point.entry.refused:
-            some = f"repeats {', '.join(map(str, sorted(missing)))}: " if len(missing) < run.spec.repeats else ""
+            some = f"repeats {', '.join(map(str, missing))}: " if len(missing) < run.spec.repeats else ""
             state, reason = "refused", some + point.entry.refused
     elif status.state in ("queued", "running", "ended"):
         state = status.state
-    jobs = status.jobs or tuple(JobState(job, "") for job in submit.known_jobs(run.folder))
+    jobs = status.jobs or tuple(JobState(job, "") for job in known_jobs(run.folder))
     return replace(point, state=state, repeats=status.done, jobs=jobs, run=run, record=record, reason=reason)
 
 
@@ -305,32 +291,23 @@ def _here(point: PointStatus, folder: Path | None, at_work: bool) -> PointStatus
     """How far a point is that is measured on this machine, in ``folder`` if it was begun."""
     if folder is None:
         return replace(point, reason=point.entry.refused)
-    if not (folder / measure.RECORD.file_name).exists():
+    if not (folder / FILE_NAME).exists():
         begun = len(list(folder.glob("repeat-*")))
         return replace(point, state="running" if at_work else "unfinished", repeats=begun)
-    record = measure.RECORD.read(folder)
+    record = Record.read(folder)
     reason = (record.reason or "").partition("\n")[0]
     return replace(point, state=record.status, repeats=len(record.repeats), record=record, reason=reason)
 
 
-def folder_of(study: Study, place: Place) -> Path:
-    """The study's folder."""
-    return (place.output / study.name).absolute()
-
-
 def with_best(points: Sequence[PointStatus]) -> list[PointStatus]:
     """``points``, with the best number of parameter servers marked wherever several were measured."""
-    groups: dict[str, list[PointStatus]] = {}
+    groups: dict[str, list[PointStatus]] = defaultdict(list)
     for point in points:
         spec = point.entry.spec
         if "ps" in spec["options"] and point.img_per_s is not None:
-            key = spec | {"options": {**spec["options"], "ps": None}}
-            groups.setdefault(json.dumps(key, sort_keys=True), []).append(point)
-    best = {
-        max(group, key=lambda point: point.img_per_s or 0).entry.id: len(group)
-        for group in groups.values()
-        if len(group) > 1
-    }
+            groups[json.dumps(spec | {"options": spec["options"] | {"ps": None}}, sort_keys=True)].append(point)
+    several = [group for group in groups.values() if len(group) > 1]
+    best = {max(group, key=lambda point: point.img_per_s or 0).entry.id: len(group) for group in several}
     return [replace(point, tried=best.get(point.entry.id, 0)) for point in points]
 
 
@@ -351,12 +328,6 @@ def problem(points: Sequence[PointStatus], tried: int, called: str) -> HarnessEr
         again = f"`harness study run {called} --retry-failed` measures again"
         lines.append(f"{len(failed)} of {len(points)} points have failed; {again}")
     return RunFailed("\n".join(lines)) if lines else None
-
-
-def _missing(run: Run) -> frozenset[int]:
-    """The repeats that no job was submitted for."""
-    taken = {repeat for _, repeats in submit.Submission.read(run.folder).jobs for repeat in repeats}
-    return frozenset(range(1, run.spec.repeats + 1)) - taken
 
 
 def _at(site: str | None) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,9 +25,9 @@ from harness.launch.slurm import JobState, SlurmSilent
 from harness.launch.supervision import from_exit_events
 from harness.launch.watch import Watch
 from harness.records.record import AnyRecord
-from harness.running.prepare import Prepared
+from harness.running.notes import Submission, known_jobs, submitted_repeats
+from harness.running.prepare import kind_of
 from harness.running.run import Listener, Run, now
-from harness.running.submit import Submission, known_jobs
 from harness.worker.agent.seating import SUBMISSION, Hosts, seated
 
 LOOK_S = 1.0  # between looks at the run directory
@@ -62,13 +62,16 @@ def find(paths: Sequence[Path]) -> list[Run]:
 def reopen(folder: Path) -> Run:
     """The run of a run directory, as it was submitted. Raises InvalidInput for what is none."""
     submission = Submission.read(folder)
+    if submission is None:
+        raise InvalidInput(f"{folder}: no run directory of a batch job: it has no {SUBMISSION}")
     try:
         spec = checked(RunSpec, json.loads((folder / "spec.json").read_text()))
         plan = LaunchPlan.from_dict(json.loads((folder / "plan.json").read_text()))
     except (OSError, ValueError, TypeError) as error:
         raise InvalidInput(f"{folder}: not a run directory: {error}") from None
-    prepared = Prepared(spec, backend(spec.backend), plan, folder.absolute(), plan.processes[0].argv[0])
-    return Run(prepared, submission.site, submission.started)
+    run = kind_of(spec)(spec, backend(spec.backend), plan, folder.absolute(), site_name=submission.site)
+    run.started = submission.started
+    return run
 
 
 @dataclass(frozen=True)
@@ -80,10 +83,6 @@ class RunStatus:
     done: int
     jobs: tuple[JobState, ...]
     record: AnyRecord | None = None
-
-    @property
-    def planned(self) -> int:
-        return self.run.kind.planned(self.run.spec)
 
     @property
     def reason(self) -> str:
@@ -98,8 +97,8 @@ class RunStatus:
             "run": str(self.run.folder),
             "state": self.state,
             "status": self.record.status if self.record else None,
-            self.run.kind.UNIT: self.done,
-            "of": self.planned,
+            self.run.UNIT: self.done,
+            "of": self.run.planned(),
             "jobs": {job.id: job.state for job in self.jobs} or known_jobs(self.run.folder),
             "reason": self.reason,
         }
@@ -107,7 +106,7 @@ class RunStatus:
 
 def status(runs: Sequence[Run]) -> list[RunStatus]:
     """How far the runs are, with one question to Slurm for all of them. Raises SlurmSilent when it does not answer."""
-    records = {run.folder: run.kind.RECORD.read(run.folder) for run in runs if run.record_file.exists()}
+    records = {run.folder: run.RECORD.read(run.folder) for run in runs if run.record_file.exists()}
     jobs = _jobs([run for run in runs if run.folder not in records])
 
     def of(run: Run) -> RunStatus:
@@ -121,7 +120,7 @@ def status(runs: Sequence[Run]) -> list[RunStatus]:
             state = "running"
         elif any(job.queued for job in own):
             state = "queued"
-        return RunStatus(run, state, run.kind.done(run.prepared), tuple(own), records.get(run.folder))
+        return RunStatus(run, state, run.done(), tuple(own), records.get(run.folder))
 
     return [of(run) for run in runs]
 
@@ -133,11 +132,12 @@ def _jobs(runs: Sequence[Run]) -> dict[Path, list[JobState]]:
     return {folder: [states[job] for job in own if job in states] for folder, own in ids.items()}
 
 
-def cancel(runs: Sequence[Run]) -> list[str]:
-    """Cancel the jobs of runs that have no record yet; returns their ids. Raises SlurmSilent when Slurm does not answer."""
-    ids = [job.id for each in status(runs) for job in each.jobs if not job.ended]
+def cancel(folders: Iterable[Path]) -> list[str]:
+    """Cancel the jobs of run directories that have not ended; returns their ids. Raises SlurmSilent."""
+    states = slurm.states({job for folder in folders for job in known_jobs(folder)})
+    ids = [job for job, state in states.items() if not state.ended]
     slurm.cancel(ids)
-    return ids
+    return sorted(ids, key=lambda job: (len(job), job))
 
 
 # --- collect -----------------------------------------------------------------------------------------------------------
@@ -149,8 +149,8 @@ def collect(run: Run, jobs: Collection[JobState]) -> AnyRecord | None:
     Raises RunFailed when the record cannot be written.
     """
     known = {job.id: job for job in jobs}
-    submitted = {repeat: job for job, repeats in Submission.read(run.folder).jobs for repeat in repeats}
-    run = Run(run.prepared, run.site, run.started)
+    submitted = submitted_repeats(run.folder)
+    run = replace(run, judged=[], last=None)
     for number in range(1, run.spec.repeats + 1):
         repeat_dir = _repeat_dir(run, number)
         hosts = Hosts.read(repeat_dir)
@@ -184,7 +184,7 @@ def _repeat_dir(run: Run, number: int) -> Path:
 
 def _watch(run: Run, number: int) -> Watch:
     """What the processes of a repeat have reported so far."""
-    plan, hosts = run.prepared.plan, Hosts.read(_repeat_dir(run, number))
+    plan, hosts = run.plan, Hosts.read(_repeat_dir(run, number))
     watch = Watch(LaunchPlan.from_dict(seated(plan.as_dict(), hosts)) if hosts else plan, _repeat_dir(run, number))
     watch.poll()
     return watch
@@ -278,25 +278,44 @@ def _wait(runs: Sequence[Run], listener: Listener) -> list[AnyRecord]:
         open_runs = [run for run in runs if run.folder not in records]
         current = time.monotonic()
         pause_s = ASK_S[0] if current - began < 60 else ASK_S[1]
-        if current - asked > pause_s or _finished_meanwhile(open_runs, jobs):
+        # A run whose job counts as running may have measured its last repeat.
+        if current - asked > pause_s or any(
+            _has_ended(run, run.spec.repeats) and not all(job.ended for job in jobs.get(run.folder, []))
+            for run in open_runs
+        ):
             try:
                 jobs = _jobs(open_runs)
             except SlurmSilent as error:
                 listener.silence(error)
             asked = time.monotonic()
-            _give_up(jobs)
+            # Jobs that could never start are cancelled. Their reason is lost to Slurm by that, so it is kept here.
+            never = {job.id for own in jobs.values() for job in own if job.hopeless}
+            slurm.cancel(never)
+            for own in jobs.values():
+                own[:] = [replace(job, state=slurm.NEVER) if job.id in never else job for job in own]
         for run in open_runs:
             own = jobs.get(run.folder, [])
-            if own and _to_be_collected(own) and (record := collect(run, own)):
+            # A job that has failed leaves no hope for the number, whatever the others do.
+            hopeless = any(job.ended and job.state not in ("COMPLETED", "UNKNOWN") for job in own)
+            if own and (hopeless or all(job.ended for job in own)) and (record := collect(run, own)):
                 records[run.folder] = record
                 if len(runs) > 1:  # of a single run all is shown at the end
                     listener.recorded(record)
         if len(records) == len(runs):
             return [records[run.folder] for run in runs]
-        if under_way := _under_way(open_runs):
+        under_way = next(
+            (
+                (run, number)
+                for run in open_runs
+                for number in range(1, run.spec.repeats + 1)
+                if (_repeat_dir(run, number) / "hosts.json").exists() and not _has_ended(run, number)
+            ),
+            None,
+        )
+        if under_way:
             run, number = under_way
             if watch is None or watch.repeat_dir != _repeat_dir(run, number):
-                watch = Watch(run.prepared.plan, _repeat_dir(run, number))
+                watch = Watch(run.plan, _repeat_dir(run, number))
             listener.progress(run, number, watch.poll())
         else:
             waiting = {job.id: job for own in jobs.values() for job in own if not job.ended}
@@ -305,35 +324,5 @@ def _wait(runs: Sequence[Run], listener: Listener) -> list[AnyRecord]:
         time.sleep(LOOK_S * max(1.0, len(watch.followed) / FILES_PER_LOOK if watch else 0.0))
 
 
-def _give_up(jobs: Mapping[Path, list[JobState]]) -> None:
-    """Cancel jobs that could never start. Their reason is lost to Slurm by that, so it is kept here."""
-    hopeless = {job.id for own in jobs.values() for job in own if job.hopeless}
-    slurm.cancel(hopeless)
-    for own in jobs.values():
-        own[:] = [replace(job, state=slurm.NEVER) if job.id in hopeless else job for job in own]
-
-
-def _to_be_collected(jobs: Sequence[JobState]) -> bool:
-    """Every job has ended, or a job that has ended leaves no hope for the number."""
-    return all(job.ended for job in jobs) or any(
-        job.ended and job.state not in ("COMPLETED", "UNKNOWN") for job in jobs
-    )
-
-
-def _finished_meanwhile(runs: Sequence[Run], jobs: Mapping[Path, Sequence[JobState]]) -> bool:
-    """A run whose job counts as running has measured its last repeat: time to ask Slurm again."""
-    return any(
-        (_repeat_dir(run, run.spec.repeats) / "ended.json").exists()
-        and not all(job.ended for job in jobs.get(run.folder, []))
-        for run in runs
-    )
-
-
-def _under_way(runs: Sequence[Run]) -> tuple[Run, int] | None:
-    """A run with the repeat of it that is being measured."""
-    for run in runs:
-        for number in range(1, run.spec.repeats + 1):
-            repeat_dir = _repeat_dir(run, number)
-            if (repeat_dir / "hosts.json").exists() and not (repeat_dir / "ended.json").exists():
-                return run, number
-    return None
+def _has_ended(run: Run, number: int) -> bool:
+    return (_repeat_dir(run, number) / "ended.json").exists()

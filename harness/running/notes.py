@@ -1,4 +1,4 @@
-"""What is written down about a study, and the lock of whoever is at work on it: two files in the study's folder."""
+"""What is written down about the jobs of a run and about a study, and the lock of whoever is at work on a study."""
 
 from __future__ import annotations
 
@@ -8,15 +8,69 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, Field, ValidationError
 
 from harness.errors import InvalidInput, RunFailed
 from harness.files import write_atomically
+from harness.records import measurement
+from harness.worker.agent.seating import SUBMISSION, Hosts
 
-NOTES = "study.json"
 LOCK = "study.lock"
+
+
+class Notes(BaseModel):
+    """Base of what is written down, in a file of this name in the folder that it is about."""
+
+    file_name: ClassVar[str]
+
+    def write(self, folder: Path) -> None:
+        """Write it, whole or not at all. Raises RunFailed when it cannot be written."""
+        file = folder / self.file_name
+        try:
+            write_atomically(file, self.model_dump_json(by_alias=True, indent=1) + "\n")
+        except OSError as error:
+            raise RunFailed(f"cannot write {file}: {error.strerror}") from None
+
+    @classmethod
+    def read(cls, folder: Path) -> Self | None:
+        """What is noted, None if nothing is. Raises InvalidInput for a file that makes no sense."""
+        file = folder / cls.file_name
+        try:
+            return cls.model_validate_json(file.read_bytes())
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise InvalidInput(f"{file}: {error.strerror}") from None
+        except ValidationError:
+            raise InvalidInput(f"{file}: not what harness writes") from None
+
+
+class Submission(Notes):
+    """Which jobs measure which repeats of a run: (job id, repeats), in the order of submission.
+
+    ``record`` is what the run's record is called; what earlier versions have submitted are measurements.
+    """
+
+    file_name = SUBMISSION
+
+    site: str
+    started: str
+    record: str = measurement.FILE_NAME
+    jobs: list[tuple[str, list[int]]] = []
+
+
+def submitted_repeats(folder: Path) -> dict[int, str]:
+    """The repeats of a run that were submitted, each with its job; none for a run that was not."""
+    submission = Submission.read(folder)
+    return {repeat: job for job, repeats in submission.jobs for repeat in repeats} if submission else {}
+
+
+def known_jobs(folder: Path) -> list[str]:
+    """The ids of the jobs of a run: those that were submitted for it, and those that somebody submitted by hand."""
+    by_hand = [hosts.job for repeat in folder.glob("repeat-*") if (hosts := Hosts.read(repeat)) and hosts.job]
+    return list(dict.fromkeys([*submitted_repeats(folder).values(), *by_hand]))
 
 
 class Entry(BaseModel):
@@ -28,31 +82,14 @@ class Entry(BaseModel):
     refused: str = ""
 
 
-class StudyNotes(BaseModel):
-    """``study.json``: the site, and the points in the order in which they were begun."""
+class StudyNotes(Notes):
+    """The site of a study, and its points in the order in which they were begun."""
+
+    file_name = "study.json"
 
     schema_: Literal["harness.study/1"] = Field(alias="schema")
     site: str | None
     points: list[Entry] = []
-
-    def write(self, folder: Path) -> None:
-        """Write it, whole or not at all. Raises RunFailed when it cannot be written."""
-        try:
-            write_atomically(folder / NOTES, self.model_dump_json(by_alias=True, indent=1) + "\n")
-        except OSError as error:
-            raise RunFailed(f"cannot write {folder / NOTES}: {error.strerror}") from None
-
-    @classmethod
-    def read(cls, folder: Path) -> StudyNotes | None:
-        """What is noted, None for a study that has not begun. Raises InvalidInput for a file that makes no sense."""
-        try:
-            return cls.model_validate_json((folder / NOTES).read_bytes())
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise InvalidInput(f"{folder / NOTES}: {error.strerror}") from None
-        except ValidationError:
-            raise InvalidInput(f"{folder / NOTES}: not what harness writes") from None
 
     @property
     def by_id(self) -> dict[str, Entry]:

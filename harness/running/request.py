@@ -2,27 +2,29 @@
 
 From Python, without a command line:
 
-    place = Where(site="daint", account="s123").place()
+    place = Place(site="daint", account="s123")
     spec = RunSpec.validated(backend="pytorch", nodes=2)
     outcome = carry_out(Request([spec], place))
 
-Then ``outcome.records`` and ``outcome.prepared[0].run_dir`` are there.
+Then ``outcome.records`` and ``outcome.runs[0].folder`` are there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from harness.core.contenders import Contender
 from harness.core.spec import RunSpec
-from harness.errors import Interrupted, RunFailed
+from harness.errors import HarnessError, Interrupted, RunFailed
 from harness.records.record import AnyRecord
 from harness.running import collect, submit
-from harness.running.prepare import Place, Prepared
-from harness.running.run import Listener, Run, checked, execute
+from harness.running.prepare import Place
+from harness.running.run import Listener, Run
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class Outcome:
     ``jobs`` those that were written and submitted: (script, job id), the id "" if it was not submitted.
     """
 
-    prepared: list[Prepared]
+    runs: list[Run]
     records: list[AnyRecord] = field(default_factory=list)
     scripts: list[str] = field(default_factory=list)
     jobs: list[tuple[Path, str]] = field(default_factory=list)
@@ -56,18 +58,19 @@ def carry_out(request: Request, listener: Listener | None = None) -> Outcome:
     Interrupted, which says how to go on, when the user has interrupted it.
     """
     place, listener = request.place, listener or Listener()
-    prepared = [place.prepare(spec) for spec in request.specs]
-    if place.where.dry_run:
-        scripts = [script for _, script in submit.planned(prepared, place.options)] if place.queued else []
-        return Outcome(prepared, scripts=scripts)
+    runs = [place.prepare(spec) for spec in request.specs]
+    if place.dry_run:
+        scripts = [script for _, script in submit.planned(runs, place.options)] if place.queued else []
+        return Outcome(runs, scripts=scripts)
     if not place.queued and not (request.wait and request.submit):
-        raise place.where.no_batch_system("--no-submit" if request.wait else "--no-wait")
-    runs = [checked(run) for run in prepared]
+        raise place.no_batch_system("--no-submit" if request.wait else "--no-wait")
+    for run in runs:
+        run.check()
     if not place.queued:
-        return Outcome(prepared, execute_here(runs, listener))
+        return Outcome(runs, execute(runs, listener))
     jobs = submit.send(runs, place.options, request.submit)
     records = collect.wait(runs, listener) if request.wait and request.submit else []
-    return Outcome(prepared, records, jobs=jobs)
+    return Outcome(runs, records, jobs=jobs)
 
 
 def failed(record: AnyRecord, folder: Path) -> RunFailed:
@@ -76,14 +79,39 @@ def failed(record: AnyRecord, folder: Path) -> RunFailed:
     return RunFailed(f"{record.spec.backend}: {record.problem}\n{number}logs and record: {folder}")
 
 
-def execute_here(runs: Sequence[Run], listener: Listener, advice: str = "") -> list[AnyRecord]:
-    """Carry runs out on this machine. Raises Interrupted, which says how to go on: with ``advice``, or as the runs can."""
+def execute(runs: Sequence[Run], listener: Listener, advice: str = "") -> list[AnyRecord]:
+    """Carry runs out on this machine with their repeats interleaved, so that a slow hour of it hits all of them alike.
+
+    A run that fails is recorded as failed and left out of the later rounds; the others go on. An interruption (Ctrl-C)
+    records all unfinished runs as interrupted and raises Interrupted, which says how to go on: with ``advice``, or as the
+    runs can.
+    """
+    records: dict[Path, AnyRecord] = {}
     try:
-        return execute(runs, listener)
-    except KeyboardInterrupt as interruption:
-        ways = [advice, *(run.kind.continuation(run.folder) for run in runs)]
-        lines = [f"{collect.reason(interruption)}; no process is left running", *(way for way in ways if way)]
+        for run in runs:
+            run.begin()
+        for repeat in range(1, max(run.spec.repeats for run in runs) + 1):
+            for run in runs:
+                if run.folder in records:
+                    continue
+                try:
+                    run.repeat(repeat, partial(listener.progress, run, repeat))
+                except HarnessError as error:
+                    records[run.folder] = run.finish(error)
+                else:
+                    if repeat == run.spec.repeats:
+                        records[run.folder] = run.finish()
+    except BaseException as error:
+        for run in runs:
+            if run.started and run.folder not in records:
+                with suppress(RunFailed):  # a full disk; the error that is raised again tells more
+                    run.finish(error)
+        if not isinstance(error, KeyboardInterrupt):
+            raise
+        ways = [advice, *(run.continuation() for run in runs)]
+        lines = [f"{collect.reason(error)}; no process is left running", *filter(None, ways)]
         raise Interrupted("\n".join(lines)) from None
+    return [records[run.folder] for run in runs]
 
 
 def compared(

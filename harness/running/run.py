@@ -2,59 +2,104 @@
 
 from __future__ import annotations
 
+import os
 import shutil
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+from harness import environments
+from harness.core.backend import Backend
+from harness.core.plan import LaunchPlan
 from harness.core.spec import RunSpec
-from harness.errors import HarnessError, InvalidInput, RunFailed
+from harness.errors import InvalidInput, RunFailed
 from harness.files import write_atomically
 from harness.launch import local, ssh
 from harness.launch.slurm import JobState, SlurmSilent
-from harness.launch.watch import Progress, Watch
+from harness.launch.watch import Followed, Progress, Watch
+from harness.records.checks import Check
 from harness.records.record import AnyRecord
-from harness.running.evidence import surroundings
-from harness.running.kinds import Kind, kind_of
-from harness.running.prepare import Prepared
+from harness.sites.site import Site
 from harness.version import harness_version
+from harness.worker import machine
 from harness.worker.agent.seating import Hosts
 from harness.worker.inputs.errors import DataError
 
 
 @dataclass
-class Run:
-    """A prepared run that is being carried out: ``begin``, then ``repeat`` for each repeat, then ``finish``.
+class Run(ABC):
+    """A completed spec with its plan, to be carried out: ``begin``, then ``repeat`` for each repeat, then ``finish``.
 
-    ``inputs`` and ``judged`` are the kind's own: what it needs, and what it has judged so far, repeat by repeat.
+    What the kinds of work do in ways of their own is abstract here. ``site`` is None on this machine and for a run that is
+    read from its folder, which says its ``site_name``. ``inputs`` are what its kind needs; ``judged`` has the fields of a
+    record's ``Repeat`` for each repeat so far.
     """
 
-    prepared: Prepared
-    site: str | None = None
+    RECORD: ClassVar[type[AnyRecord]]  # the model of its record
+    UNIT: ClassVar[str]  # what its progress is counted in
+
+    spec: RunSpec
+    backend: Backend
+    plan: LaunchPlan
+    folder: Path
+    site: Site | None = None
+    site_name: str | None = None
     started: str = ""
     inputs: Any = None
-    judged: list[Any] = field(default_factory=list)
+    judged: list[dict[str, Any]] = field(default_factory=list)
     last: Watch | None = None  # of the last repeat that was judged
 
-    @property
-    def spec(self) -> RunSpec:
-        return self.prepared.spec
+    @abstractmethod
+    def planned(self) -> int:
+        """How many of its units there are to be, at most."""
+
+    @abstractmethod
+    def done(self) -> int:
+        """How many of them have ended, as the run directory tells."""
+
+    @abstractmethod
+    def find_inputs(self) -> Any:
+        """What it needs besides the plan, looked for and checked. Raises InvalidInput; writes nothing."""
+
+    @abstractmethod
+    def write_inputs(self) -> None:
+        """Write that into the run directory, for the workers and for ``record``. Raises DataError, OSError."""
+
+    @abstractmethod
+    def judge_ranks(self, watch: Watch) -> tuple[Sequence[Any], list[Check]]:
+        """What the workers of a repeat have reported, and what there is to say against it.
+
+        Raises RunFailed for a report that is missing.
+        """
+
+    @abstractmethod
+    def record(self, complete: bool, facts: dict[str, Any]) -> AnyRecord:
+        """The record of what was judged; with its figures if it is ``complete``. ``facts`` are fields of every record."""
+
+    def continuation(self) -> str:
+        """How a run that has ended too early can be gone on with, "" if it cannot."""
+        return ""
 
     @property
-    def kind(self) -> Kind:
-        return kind_of(self.spec)
-
-    @property
-    def folder(self) -> Path:
-        return self.prepared.run_dir
+    def python(self) -> str:
+        """The interpreter of its environment."""
+        return self.plan.processes[0].argv[0]
 
     @property
     def record_file(self) -> Path:
-        return self.folder / self.kind.RECORD.file_name
+        return self.folder / self.RECORD.file_name
+
+    def check(self) -> None:
+        """See that its environment and its data are there. Raises InvalidInput; writes nothing."""
+        wanted = environment_of(self.spec, self.backend)
+        if self.python == str(environments.python(wanted)):  # one that the user provides is not ours to judge
+            environments.require(wanted)
+        elif not Path(self.python).exists():
+            raise InvalidInput(f"{self.python}: no such Python")
+        self.inputs = self.find_inputs()
 
     def begin(self) -> None:
         """Write the run directory. Raises InvalidInput or RunFailed; then no run directory is left."""
@@ -66,8 +111,8 @@ class Run:
             ) from None
         try:
             write_atomically(self.folder / "spec.json", self.spec.model_dump_json(indent=1))
-            write_atomically(self.folder / "plan.json", self.prepared.plan.to_json())
-            self.kind.write_inputs(self.inputs, self.folder)
+            write_atomically(self.folder / "plan.json", self.plan.to_json())
+            self.write_inputs()
         except BaseException as error:
             shutil.rmtree(self.folder, ignore_errors=True)
             if isinstance(error, DataError):
@@ -79,12 +124,12 @@ class Run:
 
     def repeat(self, number: int, on_progress: Callable[[Progress], None]) -> None:
         """Do it once, in fresh processes. Raises RunFailed when a process fails, hangs, or a check does not pass."""
-        plan, site, started = self.prepared.plan, self.prepared.site, now()
+        started, timeout_s = now(), self.spec.timeout_s
         try:
-            if site is not None and site.scheduler == "ssh":
-                watch = ssh.run(plan, self.folder, number, self.spec.timeout_s, on_progress, site)
+            if self.site is not None and self.site.scheduler == "ssh":
+                watch = ssh.run(self.plan, self.folder, number, timeout_s, on_progress, self.site)
             else:
-                watch = local.run(plan, self.folder, number, self.spec.timeout_s, on_progress)
+                watch = local.run(self.plan, self.folder, number, timeout_s, on_progress)
         except OSError as error:
             raise self._cannot_write(error) from None
         self.judge(number, watch, started, now())
@@ -92,33 +137,40 @@ class Run:
     def judge(self, number: int, watch: Watch, started: str, ended: str, hosts: Hosts | None = None) -> None:
         """Judge what the processes of a repeat have reported, all of which ended with code 0, and keep it.
 
-        Raises RunFailed when a check does not pass.
+        ``hosts`` are those of a batch job. Raises RunFailed when a check does not pass.
         """
-        judged = self.kind.judge(self.prepared, number, watch, started, ended, hosts)
+        ranks, checks = self.judge_ranks(watch)
+        judged = {"number": number, "ranks": ranks, "checks": checks, "started": started, "ended": ended}
+        if hosts:
+            judged |= {"job": hosts.job, "restart": hosts.restart, "nodes": [name for name, _ in hosts.nodes]}
         self.judged.append(judged)
         self.last = watch
-        if failed := [f"{check.name}: {check.detail}" for check in judged.checks if not check.passed]:
-            raise RunFailed(f"{self.kind.named(number)} does not count: {'; '.join(failed)}")
+        if failed := [f"{check.name}: {check.detail}" for check in checks if not check.passed]:
+            raise RunFailed(f"repeat {number} does not count: {'; '.join(failed)}")
 
     def finish(self, error: BaseException | None = None) -> AnyRecord:
         """Write the record: with its figures when all is there and valid, with the reason when ``error`` came.
 
-        Raises RunFailed when it cannot be written.
+        Machine, software and variables are those that the first process has reported; without a report, this machine's if
+        the run was to take place here. Raises RunFailed when the record cannot be written.
         """
         failed = "failed" if isinstance(error, Exception) else "interrupted"
+        report = self.last.followed[0].events["software"] if self.last else {}
         facts = {
             "id": self.folder.name,
             "status": "completed" if error is None else failed,
             "reason": None if error is None else str(error) or type(error).__name__,
             "spec": self.spec,
-            "plan": self.prepared.plan.as_dict(),
+            "plan": self.plan.as_dict(),
+            "machine": report.get("machine") or ({} if self.site_name else machine.describe()),
+            "software": {name: report[name] for name in ("python", "packages") if name in report},
+            "variables": report.get("variables") or machine.relevant_variables(os.environ),
             "harness": harness_version(),
-            "site": self.site,
+            "site": self.site_name,
             "started": self.started,
             "ended": now(),
-            **surroundings(self.last, here=self.site is None),
         }
-        record = self.kind.record(self.prepared, self.judged, error is None, facts)
+        record = self.record(error is None, facts)
         try:
             record.write(self.folder)
         except OSError as problem:
@@ -147,45 +199,25 @@ class Listener:
         """One of several runs has its record."""
 
 
-def checked(prepared: Prepared) -> Run:
-    """A run whose environment and data are there. Raises InvalidInput; writes nothing."""
-    prepared.check_environment()
-    inputs = kind_of(prepared.spec).inputs(prepared)
-    return Run(prepared, prepared.site.name if prepared.site else None, inputs=inputs)
+def environment_of(spec: RunSpec, backend: Backend) -> environments.EnvironmentSpec:
+    """The environment that a completed spec runs in."""
+    assert spec.framework
+    return backend.environment(spec.framework, "cuda" if spec.device == "cuda" else "cpu")
 
 
-def execute(runs: Sequence[Run], listener: Listener) -> list[AnyRecord]:
-    """Carry out runs with their repeats interleaved, so that a slow hour of the machine hits all of them alike.
+def reported(worker: Followed, *names: str) -> list[dict[str, Any]]:
+    """A worker's reports of these ``names``, without what every report has.
 
-    A run that fails is recorded as failed and left out of the later rounds; the others go on. An interruption (Ctrl-C)
-    records all unfinished runs as interrupted and is raised again.
+    The worker has ended with code 0, so if a report is missing its trainer has a defect. Raises RunFailed.
     """
-    records: dict[int, AnyRecord] = {}
+    if missing := set(names) - set(worker.events):
+        raise RunFailed(f"worker rank {worker.process.rank} ended without reporting {', '.join(sorted(missing))}")
+    return [content(worker.events[name]) for name in names]
 
-    def active() -> list[tuple[int, Run]]:
-        return [(number, run) for number, run in enumerate(runs) if number not in records]
 
-    try:
-        for run in runs:
-            run.begin()
-        for repeat in range(1, max(run.spec.repeats for run in runs) + 1):
-            for number, run in active():
-                if repeat > run.spec.repeats:
-                    continue
-                try:
-                    run.repeat(repeat, partial(listener.progress, run, repeat))
-                except HarnessError as error:
-                    records[number] = run.finish(error)
-                else:
-                    if repeat == run.spec.repeats:
-                        records[number] = run.finish()
-    except BaseException as error:
-        for _, run in active():
-            if run.started:
-                with suppress(RunFailed):  # a full disk; the error that is raised again tells more
-                    run.finish(error)
-        raise
-    return [records[number] for number in range(len(runs))]
+def content(event: Mapping[str, Any]) -> dict[str, Any]:
+    """A report without what every report has."""
+    return {name: value for name, value in event.items() if name not in ("event", "time")}
 
 
 def now() -> str:

@@ -2,111 +2,75 @@
 
 from __future__ import annotations
 
-import json
 import shutil
+from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from harness.errors import InvalidInput, RunFailed
+from harness.errors import RunFailed
 from harness.files import write_atomically
 from harness.launch import slurm
 from harness.launch.script import BatchJob, JobOptions, Sharing, Step, interleaved, script
 from harness.launch.slurm import SlurmSilent
-from harness.running import measure
-from harness.running.prepare import Prepared
+from harness.running.notes import Submission, submitted_repeats
 from harness.running.run import Run
-from harness.worker.agent.seating import SUBMISSION, Hosts
 
 
-@dataclass(frozen=True)
-class Submission:
-    """Which jobs measure which repeats of a run: (job id, repeats), in the order of submission.
+def planned(runs: Sequence[Run], options: JobOptions, sharing: Sharing | None = None) -> list[tuple[BatchJob, str]]:
+    """The jobs that measure what no job was submitted for yet, in the order of submission, with their scripts.
 
-    ``record`` is what the run's record is called; what earlier versions have submitted are measurements.
+    A job has a repeat, a run, or all runs of a size, which then share its nodes: by default, all that are compared. Repeats
+    of several runs are interleaved. Raises InvalidInput when a folder has a name that Slurm cannot take.
     """
-
-    site: str
-    started: str
-    record: str = measure.RECORD.file_name
-    jobs: list[tuple[str, list[int]]] = field(default_factory=list)
-
-    def write(self, folder: Path) -> None:
-        write_atomically(folder / SUBMISSION, json.dumps(asdict(self), indent=1) + "\n")
-
-    @classmethod
-    def read(cls, folder: Path) -> Submission:
-        """Raises InvalidInput for a folder without one."""
-        try:
-            fields = json.loads((folder / SUBMISSION).read_text())
-            jobs = [(job, repeats) for job, repeats in fields["jobs"]]
-            return cls(**fields | {"jobs": jobs})
-        except OSError as error:
-            raise InvalidInput(f"{folder}: no run directory of a batch job: {SUBMISSION}: {error.strerror}") from None
-        except (ValueError, LookupError, TypeError):
-            raise InvalidInput(f"{folder / SUBMISSION}: not what harness writes") from None
-
-
-def known_jobs(folder: Path) -> list[str]:
-    """The ids of the jobs of a run: those that were submitted for it, and those that somebody submitted by hand."""
-    ids = [job for job, _ in Submission.read(folder).jobs]
-    by_hand = [hosts.job for repeat in folder.glob("repeat-*") if (hosts := Hosts.read(repeat)) and hosts.job]
-    return list(dict.fromkeys([*ids, *by_hand]))
-
-
-def jobs(runs: Sequence[Prepared], sharing: Sharing) -> list[BatchJob]:
-    """The jobs that measure ``runs``: one for each run, one for each repeat of each, or one for all runs of a size.
-
-    With "repeat" and "nodes" the repeats of the runs are interleaved; with "nodes" they share one allocation.
-    """
-    steps = [_steps(run) for run in runs]
-    if sharing == "run":
-        return [_job([run], own) for run, own in zip(runs, steps, strict=True)]
-    if sharing == "repeat":
-        by_folder = {str(run.run_dir): run for run in runs}
-        return [_job([by_folder[step.run_dir]], (step,)) for step in interleaved(steps)]
-    groups: dict[tuple[int, str], list[int]] = {}
-    for number, run in enumerate(runs):
-        groups.setdefault((run.plan.nodes, run.spec.device), []).append(number)
-    return [_job([runs[n] for n in group], interleaved([steps[n] for n in group])) for group in groups.values()]
+    shares: list[tuple[list[Run], tuple[Step, ...]]]
+    match sharing or ("run" if len(runs) == 1 else "nodes"):
+        case "run":
+            shares = [([run], _steps(run)) for run in runs]
+        case "repeat":
+            by_folder = {str(run.folder): run for run in runs}
+            shares = [([by_folder[step.run_dir]], (step,)) for step in interleaved([_steps(run) for run in runs])]
+        case "nodes":
+            sizes: dict[tuple[int, str], list[Run]] = defaultdict(list)
+            for run in runs:
+                sizes[run.plan.nodes, run.spec.device].append(run)
+            shares = [(group, interleaved([_steps(run) for run in group])) for group in sizes.values()]
+    jobs = []
+    for group, steps in shares:
+        first, spec, nodes = group[0], group[0].spec, group[0].plan.nodes
+        tag = first.folder.name.rpartition("-")[2]
+        if len(group) > 1:
+            title = f"{len(group)} runs compared on the same {nodes} nodes, repeats interleaved"
+            name = f"compare-n{nodes}-{tag}"
+            folder = first.folder.parent / name
+        else:
+            repeats = f"repeat {steps[0].repeat}" if len(steps) == 1 else f"{len(steps)} repeats"
+            title = f"{spec.backend}, {spec.model}, {spec.nodes} nodes with workers, {repeats}"
+            name, folder = f"{spec.backend}-n{spec.nodes}-{tag}", first.folder
+        job = BatchJob(name, f"harness: {title}", folder, steps)
+        gpus = max(run.spec.devices_per_node if run.spec.device == "cuda" else 0 for run in group)
+        assert first.site
+        jobs.append((job, script(job, first.site, options, gpus)))
+    return jobs
 
 
-def _steps(prepared: Prepared) -> tuple[Step, ...]:
-    assert prepared.site
-    plan = prepared.plan
-    step = Step(
-        run_dir=str(prepared.run_dir),
-        repeat=1,
-        nodes=plan.nodes,
-        tasks=len(plan.processes),
-        mpi=prepared.site.extras.mpi if plan.mpi else "none",
-        python=prepared.python,
-        timeout_s=prepared.spec.timeout_s,
+def _steps(run: Run) -> tuple[Step, ...]:
+    """The repeats of a run that no job was submitted for."""
+    assert run.site
+    taken = submitted_repeats(run.folder)
+    return tuple(
+        Step(
+            run_dir=str(run.folder),
+            repeat=repeat,
+            nodes=run.plan.nodes,
+            tasks=len(run.plan.processes),
+            mpi=run.site.extras.mpi if run.plan.mpi else "none",
+            python=run.python,
+            timeout_s=run.spec.timeout_s,
+        )
+        for repeat in range(1, run.spec.repeats + 1)
+        if repeat not in taken
     )
-    return tuple(replace(step, repeat=repeat) for repeat in range(1, prepared.spec.repeats + 1))
-
-
-def _job(runs: Sequence[Prepared], steps: tuple[Step, ...]) -> BatchJob:
-    first, nodes = runs[0], runs[0].plan.nodes
-    tag = first.run_dir.name.rpartition("-")[2]
-    if len(runs) > 1:
-        title = f"harness: {len(runs)} runs compared on the same {nodes} nodes, repeats interleaved"
-        name = f"compare-n{nodes}-{tag}"
-        return BatchJob(name, title, first.run_dir.parent / name, steps)
-    spec = first.spec
-    repeats = f"repeat {steps[0].repeat}" if len(steps) == 1 else f"{len(steps)} repeats"
-    title = f"harness: {spec.backend}, {spec.model}, {spec.nodes} nodes with workers, {repeats}"
-    return BatchJob(f"{spec.backend}-n{spec.nodes}-{tag}", title, first.run_dir, steps)
-
-
-def job_script(job: BatchJob, runs: Sequence[Prepared], options: JobOptions) -> str:
-    """The text that is submitted for ``job``. Raises InvalidInput when its folder has a name that Slurm cannot take."""
-    folders = {step.run_dir for step in job.steps}
-    own = [run for run in runs if str(run.run_dir) in folders]
-    assert own[0].site
-    gpus = max(run.spec.devices_per_node if run.spec.device == "cuda" else 0 for run in own)
-    return script(job, own[0].site, options, gpus)
 
 
 def begin(runs: Sequence[Run]) -> None:
@@ -114,7 +78,7 @@ def begin(runs: Sequence[Run]) -> None:
     for number, run in enumerate(runs):
         try:
             run.begin()
-            Submission(run.site or "", run.started, run.kind.RECORD.file_name).write(run.folder)
+            Submission(site=run.site_name or "", started=run.started, record=run.RECORD.file_name).write(run.folder)
         except BaseException:
             for begun in runs[: number + 1]:
                 shutil.rmtree(begun.folder, ignore_errors=True)
@@ -134,18 +98,15 @@ def write_script(job: BatchJob, text: str) -> Path:
 def submit(job: BatchJob, path: Path, lane: str | None = None) -> str:
     """Submit a job's script, and note its id in the run directories it measures. Raises as ``slurm.submit`` does."""
     number = slurm.submit(path, lane)
-    repeats: dict[Path, list[int]] = {}
+    repeats: dict[Path, list[int]] = defaultdict(list)
     for step in job.steps:
-        repeats.setdefault(Path(step.run_dir), []).append(step.repeat)
+        repeats[Path(step.run_dir)].append(step.repeat)
     for folder, own in repeats.items():
-        known = Submission.read(folder)
-        replace(known, jobs=[*known.jobs, (number, own)]).write(folder)
+        submission = Submission.read(folder)
+        assert submission
+        submission.jobs.append((number, own))
+        submission.write(folder)
     return number
-
-
-def planned(runs: Sequence[Prepared], options: JobOptions) -> list[tuple[BatchJob, str]]:
-    """The jobs that measure ``runs``, with their scripts: a single run has its own, runs that are compared share nodes."""
-    return [(job, job_script(job, runs, options)) for job in jobs(runs, "run" if len(runs) == 1 else "nodes")]
 
 
 def send(runs: Sequence[Run], options: JobOptions, submitting: bool = True) -> list[tuple[Path, str]]:
@@ -153,17 +114,17 @@ def send(runs: Sequence[Run], options: JobOptions, submitting: bool = True) -> l
 
     Raises InvalidInput when Slurm refuses a job; then nothing is left, neither folders nor jobs.
     """
-    jobs_ = planned([run.prepared for run in runs], options)
+    jobs = planned(runs, options)
     begin(runs)
     sent: list[tuple[Path, str]] = []
     try:
-        for job, text in jobs_:
+        for job, text in jobs:
             path = write_script(job, text)
             sent.append((path, submit(job, path) if submitting else ""))
     except BaseException:
         with suppress(SlurmSilent):
             slurm.cancel([number for _, number in sent if number])
-        for folder in {job.folder for job, _ in jobs_} | {run.folder for run in runs}:
+        for folder in {job.folder for job, _ in jobs} | {run.folder for run in runs}:
             shutil.rmtree(folder, ignore_errors=True)
         raise
     return sent

@@ -1,9 +1,7 @@
-"""A training to an accuracy: the kind of work (see ``kinds``) with one repeat, whose progress is epochs."""
+"""A training to an accuracy: the kind of work with one repeat, whose progress is epochs."""
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -12,16 +10,13 @@ from pydantic import TypeAdapter, ValidationError
 
 from harness import models
 from harness.core.spec import RunSpec, Training
-from harness.core.text import duration, plural
 from harness.errors import InvalidInput
 from harness.files import write_atomically
-from harness.launch.watch import Followed, Watch
-from harness.records.checks import Check, Epoch, TrainedRank, judge_training
-from harness.records.training import LABELS, Figures, Resumed, TrainingRecord, derive, meets
-from harness.running import measure
-from harness.running.evidence import allotted, content, reported
-from harness.running.prepare import Prepared
-from harness.worker.agent.seating import Hosts
+from harness.launch.watch import Watch
+from harness.records.checks import Check, TrainedRank, judge_ranks
+from harness.records.training import Epoch, Figures, Resumed, TrainingRecord, derive, meets
+from harness.running.measure import training_images
+from harness.running.run import Run, content, reported
 from harness.worker.inputs.errors import DataError
 from harness.worker.sgd import Sgd
 
@@ -29,8 +24,6 @@ from harness.worker.sgd import Sgd
 if TYPE_CHECKING:
     from harness.worker.inputs import index
 
-RECORD = TrainingRecord
-UNIT = "epochs"
 EARLIER = "earlier-epochs.json"  # those before the checkpoint, which may be gone when the record is made
 Epochs = TypeAdapter(list[Epoch])
 
@@ -43,17 +36,76 @@ class Inputs(NamedTuple):
     earlier: list[Epoch]
 
 
-@dataclass(frozen=True)
-class Judged:
-    """What the workers of a training say at its end."""
+class TrainingRun(Run):
+    """A training that is prepared, or under way."""
 
-    ranks: list[TrainedRank]
-    checks: list[Check]
-    hosts: Hosts | None
+    RECORD, UNIT = TrainingRecord, "epochs"
+
+    def planned(self) -> int:
+        return training_of(self.spec).epochs
+
+    def done(self) -> int:
+        return len(epochs_before(self.folder)) + len(self._own_epochs())
+
+    def find_inputs(self) -> Inputs:
+        images = training_images(self.spec)
+        assert images is not None
+        return Inputs(images, validation_images(self.spec, images), earlier(self.spec))
+
+    def write_inputs(self) -> None:
+        from harness.worker.inputs import index
+
+        index.write(self.inputs.images, self.folder / "images.index")
+        index.write(self.inputs.validation, self.folder / "validation.index")
+        write_atomically(self.folder / EARLIER, Epochs.dump_json(self.inputs.earlier).decode())
+
+    def judge_ranks(self, watch: Watch) -> tuple[list[TrainedRank], list[Check]]:
+        ranks = []
+        for worker in watch.workers():
+            started, trained, evidence, _ = reported(worker, "started", "trained", "evidence", "closed")
+            evidence.pop("losses", None)
+            rank, host, steps = worker.process.rank, started["host"], trained["steps"]
+            ranks.append(TrainedRank(rank=rank, host=host, steps=steps, evidence=evidence))
+        steps = sum(epoch.steps for epoch in _epochs(watch))
+        return ranks, judge_ranks(ranks, self.plan.world_size, steps, self._expected_updates(steps))
+
+    def record(self, complete: bool, facts: dict[str, Any]) -> TrainingRecord:
+        from harness.worker.inputs import index
+
+        own, before = self._own_epochs(), epochs_before(self.folder)
+        checkpoint = training_of(self.spec).resume
+        resumed = Resumed(checkpoint=checkpoint, epochs=len(before)) if checkpoint else None
+        figures = derive(self.spec, [*before, *own], resumed) if complete else Figures()
+        ended = self.judged[0] if self.judged else {"ranks": [], "checks": []}
+        return TrainingRecord(
+            schema="harness.training/1",
+            training_images=len(index.read(self.folder / "images.index")),
+            validation_images=len(index.read(self.folder / "validation.index")),
+            expected_updates=self._expected_updates(sum(epoch.steps for epoch in own)),
+            epochs=[*before, *own],
+            resumed=resumed,
+            checkpoints=[str(path.relative_to(self.folder)) for path in checkpoints(self.folder)],
+            **{name: ended[name] for name in ("ranks", "checks", "job", "restart", "nodes") if name in ended},
+            **figures.model_dump(),
+            **facts,
+        )
+
+    def continuation(self) -> str:
+        return f"go on with the same command and --resume {self.folder}" if checkpoints(self.folder) else ""
+
+    def _own_epochs(self) -> list[Epoch]:
+        """The epochs of this run that have ended so far."""
+        watch = Watch(self.plan, self.folder / "repeat-1")
+        watch.poll()
+        return _epochs(watch)
+
+    def _expected_updates(self, steps: int) -> int:
+        return self.backend.expected_updates(self.spec.model_copy(update={"warmup_steps": 0, "steps": steps}))
 
 
-def wanted(spec: RunSpec) -> bool:
-    return spec.training is not None
+def _epochs(watch: Watch) -> list[Epoch]:
+    """The epochs that rank 0 has reported."""
+    return [Epoch(**content(event)) for event in next(watch.workers()).epochs]
 
 
 def training_of(spec: RunSpec) -> Training:
@@ -62,106 +114,10 @@ def training_of(spec: RunSpec) -> Training:
     return spec.training
 
 
-def planned(spec: RunSpec) -> int:
-    return training_of(spec).epochs
-
-
-def done(prepared: Prepared) -> int:
-    return len(epochs_before(prepared.run_dir)) + len(_own_epochs(prepared))
-
-
 @cache
 def epochs_before(folder: Path) -> list[Epoch]:
     """The epochs before the checkpoint that the training of a run directory goes on from."""
     return Epochs.validate_json((folder / EARLIER).read_bytes())
-
-
-def inputs(prepared: Prepared) -> Inputs:
-    images = measure.inputs(prepared)
-    assert images is not None
-    return Inputs(images, validation_images(prepared.spec, images), earlier(prepared.spec))
-
-
-def write_inputs(inputs: Inputs, folder: Path) -> None:
-    from harness.worker.inputs import index
-
-    index.write(inputs.images, folder / "images.index")
-    index.write(inputs.validation, folder / "validation.index")
-    write_atomically(folder / EARLIER, Epochs.dump_json(inputs.earlier).decode())
-
-
-def named(number: int) -> str:
-    return "the training"
-
-
-def judge(prepared: Prepared, number: int, watch: Watch, started: str, ended: str, hosts: Hosts | None) -> Judged:
-    ranks = [_trained(worker) for worker in watch.workers()]
-    steps = sum(epoch.steps for epoch in _epochs(watch))
-    updates = _expected_updates(prepared, steps)
-    return Judged(ranks, judge_training(ranks, prepared.plan.world_size, steps, updates), hosts)
-
-
-def _trained(worker: Followed) -> TrainedRank:
-    started, trained, evidence, _ = reported(worker, "started", "trained", "evidence", "closed")
-    evidence.pop("losses", None)
-    return TrainedRank(rank=worker.process.rank, host=started["host"], steps=trained["steps"], evidence=evidence)
-
-
-def record(prepared: Prepared, judged: list[Judged], complete: bool, facts: dict[str, Any]) -> TrainingRecord:
-    from harness.worker.inputs import index
-
-    folder, spec = prepared.run_dir, prepared.spec
-    own, before = _own_epochs(prepared), epochs_before(folder)
-    checkpoint = training_of(spec).resume
-    resumed = Resumed(checkpoint=checkpoint, epochs=len(before)) if checkpoint else None
-    figures = derive(spec, [*before, *own], resumed) if complete else Figures()
-    ended = judged[0] if judged else Judged([], [], None)
-    return TrainingRecord(
-        schema="harness.training/1",
-        training_images=len(index.read(folder / "images.index")),
-        validation_images=len(index.read(folder / "validation.index")),
-        expected_updates=_expected_updates(prepared, sum(epoch.steps for epoch in own)),
-        ranks=ended.ranks,
-        checks=ended.checks,
-        epochs=[*before, *own],
-        resumed=resumed,
-        checkpoints=[str(path.relative_to(folder)) for path in checkpoints(folder)],
-        **allotted(ended.hosts),
-        **figures.model_dump(),
-        **facts,
-    )
-
-
-def _own_epochs(prepared: Prepared) -> list[Epoch]:
-    """The epochs of this run that have ended so far."""
-    watch = Watch(prepared.plan, prepared.run_dir / "repeat-1")
-    watch.poll()
-    return _epochs(watch)
-
-
-def _epochs(watch: Watch) -> list[Epoch]:
-    """The epochs that rank 0 has reported."""
-    return [Epoch(**content(event)) for event in next(watch.workers()).epochs]
-
-
-def _expected_updates(prepared: Prepared, steps: int) -> int:
-    return prepared.backend.expected_updates(prepared.spec.model_copy(update={"warmup_steps": 0, "steps": steps}))
-
-
-def outcome(record: TrainingRecord) -> str:
-    if record.reached:
-        reached = record.reached
-        return f"{LABELS[reached.metric]} {reached.target:.4g} after {duration(reached.time_s)}"
-    if record.best_top1 is not None:
-        return f"top-1 {record.best_top1:.4g} after {plural(record.epochs[-1].epoch, 'epoch')}"
-    return ""
-
-
-def continuation(folder: Path) -> str:
-    return f"go on with the same command and --resume {folder}" if checkpoints(folder) else ""
-
-
-# --- what a training needs --------------------------------------------------------------------------------------------
 
 
 def validation_images(spec: RunSpec, training: index.Index) -> index.Index:
@@ -190,13 +146,9 @@ def validation_images(spec: RunSpec, training: index.Index) -> index.Index:
     return images
 
 
-def checkpoints(folder: Path) -> list[Path]:
+def checkpoints(folder: Path, below: str = "") -> list[Path]:
     """The checkpoints of a run directory, by epoch."""
-    return sorted(folder.glob("repeat-*/checkpoints/epoch-*.npz"), key=_epoch)
-
-
-def _epoch(path: Path) -> int:
-    return int(re.sub(r"\D", "", path.stem) or 0)
+    return sorted(folder.glob(f"{below}repeat-*/checkpoints/epoch-*.npz"), key=lambda path: (len(path.name), path.name))
 
 
 def find_checkpoint(path: Path) -> Path:
@@ -206,8 +158,7 @@ def find_checkpoint(path: Path) -> Path:
             raise InvalidInput(f"--resume {path}: no such file or folder")
         return path.absolute()
     # What a requeued job has left is below set-aside/.
-    there = checkpoints(path) or sorted(path.glob("set-aside/*/repeat-*/checkpoints/epoch-*.npz"), key=_epoch)
-    if not there:
+    if not (there := checkpoints(path) or checkpoints(path, "set-aside/*/")):
         raise InvalidInput(f"--resume {path}: there is no checkpoint in it; its first epoch has not ended")
     return there[-1].absolute()
 

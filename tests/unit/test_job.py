@@ -13,31 +13,32 @@ from harness.core.spec import RunSpec
 from harness.errors import InvalidInput
 from harness.launch.script import WORKER, scheduler_option, slurm_time
 from harness.running import submit
-from harness.running.prepare import Place, Prepared, Where
+from harness.running.prepare import Place
+from harness.running.run import Run
 from harness.worker.agent.seating import Hosts, host_file, seated
 from tests.parity.conftest import WAYS
 
 GOLDEN = Path(__file__).parent / "golden"
-DAINT = Where("daint", account="s123", time_limit="1h30m", output=Path("/scratch/runs"), port=20000).place()
+DAINT = Place("daint", account="s123", time_limit="1h30m", output=Path("/scratch/runs"), port=20000)
 
 
-def prepared(backend: str, nodes: int, place: Place = DAINT, **fields: object) -> Prepared:
+def prepared(backend: str, nodes: int, place: Place = DAINT, **fields: object) -> Run:
     options = {name: fields.pop(name) for name in ("ps", "ps_nodes") if name in fields}
     return place.prepare(RunSpec.validated(backend=backend, nodes=nodes, options=options, **fields))
 
 
-def script(one: Prepared, place: Place = DAINT) -> str:
+def script(one: Run, place: Place = DAINT) -> str:
     ((_, text),) = submit.planned([one], place.options)
     return text
 
 
-def without_values(text: str, one: Prepared) -> str:
+def without_values(text: str, one: Run) -> str:
     """A script with what may differ from run to run replaced by its name."""
     for value, name in (
-        (str(one.run_dir), "RUN_DIR"),
+        (str(one.folder), "RUN_DIR"),
         (one.python, "PYTHON"),
         (str(WORKER), "WORKER"),
-        (one.run_dir.name.rpartition("-")[2], "TAG"),
+        (one.folder.name.rpartition("-")[2], "TAG"),
     ):
         text = text.replace(value, name)
     return text
@@ -120,26 +121,27 @@ def test_work_and_size_grow_linearly_with_the_nodes() -> None:
 
 def test_runs_that_are_compared_take_turns_within_one_job() -> None:
     runs = [prepared(name, 4, repeats=2) for name in ("horovod", "pytorch")]
-    (job,) = submit.jobs(runs, "nodes")
+    ((job, _),) = submit.planned(runs, DAINT.options, "nodes")
     order = [(Path(step.run_dir), step.repeat) for step in job.steps]
-    one, other = (each.run_dir for each in runs)
+    one, other = (each.folder for each in runs)
     assert order == [(one, 1), (other, 1), (one, 2), (other, 2)]
 
 
 def test_every_repeat_can_be_a_job() -> None:
     runs = [prepared(name, 4, repeats=2) for name in ("horovod", "pytorch")]
-    assert [[step.repeat for step in job.steps] for job in submit.jobs(runs, "repeat")] == [[1], [1], [2], [2]]
+    jobs = submit.planned(runs, DAINT.options, "repeat")
+    assert [[step.repeat for step in job.steps] for job, _ in jobs] == [[1], [1], [2], [2]]
 
 
 def test_gpus_are_asked_for_where_the_site_says_how() -> None:
-    generic = Where("generic-slurm", output=Path("/scratch/runs")).place()
+    generic = Place("generic-slurm", output=Path("/scratch/runs"))
     one = prepared("pytorch", 2, generic, device="cuda", devices_per_node=4, threads=8)
     assert "#SBATCH --gres=gpu:4\n" in script(one, generic)
     assert "gres" not in script(prepared("pytorch", 2, generic, device="cpu", threads=8), generic)
 
 
 def test_a_site_that_does_not_say_how_many_cores_it_has_needs_threads() -> None:
-    generic = Where("generic-slurm", output=Path("/scratch/runs")).place()
+    generic = Place("generic-slurm", output=Path("/scratch/runs"))
     with pytest.raises(InvalidInput, match="give --threads"):
         prepared("pytorch", 2, generic)
 
@@ -164,7 +166,7 @@ def test_options_that_could_be_more_than_options_are_refused(given: str) -> None
 
 
 def test_folders_that_slurm_cannot_name_are_refused() -> None:
-    odd = Where("daint", output=Path("/scratch/my runs")).place()
+    odd = Place("daint", output=Path("/scratch/my runs"))
     with pytest.raises(InvalidInput, match="can have no blanks"):
         script(prepared("pytorch", 2, odd), odd)
 

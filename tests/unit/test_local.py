@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness.core import backend as backends
-from harness.core.plan import Interpreter, complete, launch_plan, with_options
+from harness.core.plan import complete, launch_plan, with_options
 from harness.core.spec import RunSpec
 from harness.launch import local
 
@@ -40,6 +40,6 @@ def test_every_worker_gets_its_gpu_under_the_name_that_it_has(monkeypatch: pytes
     chosen = backends.backend("pytorch")
     allocation = local.allocation(nodes=2, processes=2, port=None)
     spec = complete(with_options(RunSpec(backend="pytorch", nodes=2), chosen), chosen, allocation)
-    plan = launch_plan(spec, chosen, chosen.seats(spec), allocation, Interpreter("python"), "run")
+    plan = launch_plan(spec, chosen, chosen.seats(spec), allocation, "python", "run")
     assert spec.device == "cuda"
     assert [process.env["CUDA_VISIBLE_DEVICES"] for process in plan.processes] == visible.split(",")

@@ -13,7 +13,7 @@ import pytest
 
 from harness.core import parts
 from harness.core.backend import backend
-from harness.core.plan import Allocation, Interpreter, LaunchPlan, Node, complete, launch_plan, with_options
+from harness.core.plan import Allocation, LaunchPlan, Node, complete, launch_plan, with_options
 from harness.core.spec import RunSpec
 from harness.errors import HarnessError, InvalidInput
 
@@ -27,7 +27,7 @@ def plan(allocation: Allocation, backend_name: str, options: dict[str, Any] | No
     spec = RunSpec.validated(backend=backend_name, options=options or {}, **fields)
     chosen = backend(backend_name)
     full = complete(with_options(spec, chosen), chosen, allocation)
-    return launch_plan(full, chosen, chosen.seats(full), allocation, Interpreter("/env/bin/python"), "/scratch/run")
+    return launch_plan(full, chosen, chosen.seats(full), allocation, "/env/bin/python", "/scratch/run")
 
 
 def hosts(launch: LaunchPlan, role: str) -> list[str]:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from harness.core.backend import backend
-from harness.core.plan import Allocation, Interpreter, LaunchPlan, Node, complete, launch_plan, with_options
+from harness.core.plan import Allocation, LaunchPlan, Node, complete, launch_plan, with_options
 from harness.core.spec import RunSpec
 from harness.launch.local import MPI_ENV
 from harness.launch.pmi import MpiWorld, process_mapping, world
@@ -200,7 +200,7 @@ def planned(nodes: int, per_node: int, transport: str = "mpi") -> LaunchPlan:
     hosts = tuple(Node(f"node{i}", "127.0.0.1") for i in range(nodes))
     allocation = Allocation(hosts, cores_per_node=per_node, base_port=20000)
     full = complete(with_options(spec, chosen), chosen, allocation)
-    return launch_plan(full, chosen, chosen.seats(full), allocation, Interpreter("/env/bin/python"), "/run")
+    return launch_plan(full, chosen, chosen.seats(full), allocation, "/env/bin/python", "/run")
 
 
 @pytest.mark.parametrize(

@@ -14,20 +14,17 @@ from harness.core import backend as backends
 from harness.core.contenders import contenders
 from harness.core.spec import RunSpec, Training
 from harness.errors import Interrupted, InvalidInput
-from harness.running import request as requests
-from harness.running import run as runs
-from harness.running.kinds import KINDS, kind_of
-from harness.running.prepare import Where
-from harness.running.request import Request, carry_out, compared
-from harness.running.run import Listener
+from harness.running.prepare import KINDS, Place, kind_of
+from harness.running.request import Request, carry_out, compared, execute
+from harness.running.run import Listener, Run
 
 TRAINING = Training(epochs=1, validation="/data/val")
 
 
 def test_a_dry_run_gives_plans_and_scripts_and_touches_nothing(tmp_path: Path) -> None:
-    place = Where("daint:gpu", account="s123", output=tmp_path / "runs", dry_run=True).place()
+    place = Place("daint:gpu", account="s123", output=tmp_path / "runs", dry_run=True)
     outcome = carry_out(Request([RunSpec(backend="pytorch", nodes=2)], place))
-    assert [run.plan.nodes for run in outcome.prepared] == [2] and outcome.records == []
+    assert [run.plan.nodes for run in outcome.runs] == [2] and outcome.records == []
     assert ["--account=s123" in script for script in outcome.scripts] == [True]
     assert list(tmp_path.iterdir()) == []
 
@@ -42,13 +39,14 @@ def test_the_processes_of_a_run_are_seated_and_told_once(monkeypatch: pytest.Mon
     chosen = backends.backend("parameter_server")
     counting = dataclasses.replace(chosen, seats=counted("seats"), arrange=counted("arrange"))
     monkeypatch.setattr("harness.running.prepare.backend", lambda name: counting)
-    Where("daint", dry_run=True).place().prepare(RunSpec(backend="parameter_server", nodes=4, options={"ps": 2}))
+    Place("daint", dry_run=True).prepare(RunSpec(backend="parameter_server", nodes=4, options={"ps": 2}))
     assert sorted(calls) == ["arrange", "seats"]
 
 
 def test_every_spec_is_one_kind_of_work_whose_record_has_a_file_of_its_own() -> None:
     for spec in (RunSpec(backend="pytorch"), RunSpec(backend="pytorch", data="/data", repeats=1, training=TRAINING)):
-        assert [kind for kind in KINDS if kind.wanted(spec)] == [kind_of(spec)]
+        assert kind_of(spec) in KINDS
+    assert {kind_of(RunSpec(backend="pytorch")), kind_of(spec)} == set(KINDS)
     assert len({kind.RECORD.file_name for kind in KINDS}) == len(KINDS)
 
 
@@ -67,46 +65,54 @@ def test_a_comparison_is_every_contender_at_every_size() -> None:
 @pytest.mark.parametrize(
     ("where", "complaint"),
     [
-        (Where(environ="gnu"), "--environ gnu: environments belong to a site; give --site"),
-        (Where(account="s123"), "-J: there is no batch system without --site"),
-        (Where("ec2", time_limit="1h"), "--time-limit: there is no batch system at ec2"),
-        (Where("daint", time_limit="soon"), "--time-limit soon: "),
-        (Where("daint", hosts=Path("hosts")), "--hosts hosts: a host file is for sites that are reached with ssh"),
+        ({"environ": "gnu"}, "--environ gnu: environments belong to a site; give --site"),
+        ({"account": "s123"}, "-J: there is no batch system without --site"),
+        ({"site": "ec2", "time_limit": "1h"}, "--time-limit: there is no batch system at ec2"),
+        ({"site": "daint", "time_limit": "soon"}, "--time-limit soon: "),
+        (
+            {"site": "daint", "hosts": Path("hosts")},
+            "--hosts hosts: a host file is for sites that are reached with ssh",
+        ),
     ],
 )
-def test_what_makes_no_sense_about_the_place_is_refused_in_one_line(where: Where, complaint: str) -> None:
+def test_what_makes_no_sense_about_the_place_is_refused_in_one_line(where: dict[str, Any], complaint: str) -> None:
     with pytest.raises(InvalidInput) as refused:
-        where.place()
+        Place(**where)
     assert str(refused.value).startswith(complaint)
 
 
 @pytest.mark.parametrize(("wait", "submit", "option"), [(False, True, "--no-wait"), (True, False, "--no-submit")])
 def test_jobs_are_refused_where_there_is_no_batch_system(wait: bool, submit: bool, option: str) -> None:
     with pytest.raises(InvalidInput, match=f"{option}: there is no batch system without --site"):
-        carry_out(Request([RunSpec(backend="pytorch")], Where().place(), wait, submit))
+        carry_out(Request([RunSpec(backend="pytorch")], Place(), wait, submit))
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return Place(output=tmp_path).prepare(RunSpec(backend="pytorch"))
 
 
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGHUP])
-def test_an_interruption_names_the_signal(monkeypatch: pytest.MonkeyPatch, sent: signal.Signals) -> None:
-    monkeypatch.setattr(requests, "execute", lambda *_: signal.raise_signal(sent))
+def test_an_interruption_names_the_signal(run: Run, monkeypatch: pytest.MonkeyPatch, sent: signal.Signals) -> None:
+    monkeypatch.setattr(run, "begin", lambda: signal.raise_signal(sent))
     with pytest.raises(Interrupted) as interrupted, signals_interrupt():
-        requests.execute_here([], Listener())
+        execute([run], Listener())
     assert str(interrupted.value) == f"interrupted by {sent.name}; no process is left running"
 
 
-def test_an_interruption_without_a_name_is_called_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    def pressed(*_: object) -> None:
+def test_an_interruption_without_a_name_is_called_one(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def pressed() -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(requests, "execute", pressed)
+    monkeypatch.setattr(run, "begin", pressed)
     with pytest.raises(Interrupted, match=r"^interrupted; no process is left running\n    go on$"):
-        requests.execute_here([], Listener(), "    go on")
+        execute([run], Listener(), "    go on")
 
 
 def test_a_run_directory_that_cannot_be_made_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    place = Where(output=tmp_path / "file", dry_run=True).place()
-    prepared = place.prepare(RunSpec(backend="pytorch"))
+    place = Place(output=tmp_path / "file", dry_run=True)
+    run = place.prepare(RunSpec(backend="pytorch"))
     with pytest.raises(InvalidInput, match=r"--output .*file: cannot make"):
-        runs.Run(prepared).begin()
+        run.begin()
     assert [path.name for path in tmp_path.iterdir()] == ["file"]

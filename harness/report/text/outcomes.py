@@ -99,14 +99,14 @@ def io_overhead(cost: IoOverhead, synthetic: Record, path: str) -> str:
 
 def runs(runs: Sequence[RunStatus]) -> str:
     """How far runs on a cluster are, as a table."""
-    units = dict.fromkeys(each.run.kind.UNIT for each in runs)
+    units = dict.fromkeys(each.run.UNIT for each in runs)
     rows: list[tuple[str, ...]] = [("run", "state", "/".join(units), "jobs", "")]
     for each in runs:
         record = each.record
         jobs = ", ".join(f"{job.id} {job.state}" for job in each.jobs)
-        result = each.run.kind.outcome(record) if record and not record.problem else each.reason
+        result = record.outcome if record and not record.problem else each.reason
         state = record.status if record else each.state
-        rows.append((each.run.folder.name, state, f"{each.done}/{each.planned}", jobs, result))
+        rows.append((each.run.folder.name, state, f"{each.done}/{each.run.planned()}", jobs, result))
     return table(rows, right={2})
 
 

@@ -12,7 +12,7 @@ from harness.core.spec import SYNTHETIC, RunSpec
 from harness.core.text import plural
 from harness.launch.script import BatchJob, Step
 from harness.report.text.table import table
-from harness.running.prepare import Prepared
+from harness.running.run import Run
 
 if TYPE_CHECKING:
     from harness.running import campaign
@@ -41,14 +41,14 @@ def _data(spec: RunSpec) -> str:
     return "synthetic data" if spec.data == SYNTHETIC else f"images from {spec.data}"
 
 
-def plan(prepared: Prepared) -> str:
+def plan(run: Run) -> str:
     """A launch plan for people: the common environment once, then every process with what is its own."""
-    launch = prepared.plan
+    launch = run.plan
     first = launch.processes[0].env
     common = {k: v for k, v in first.items() if all(process.env.get(k) == v for process in launch.processes)}
     lines = [
-        describe(prepared.spec),
-        f"run directory: {prepared.run_dir}",
+        describe(run.spec),
+        f"run directory: {run.folder}",
         "environment of every process: " + shlex.join(f"{name}={value}" for name, value in common.items()),
         "",
         f"{'index':>5}  {'role':6} {'rank':>4}  {'node':>4}  {'host':12} {'listens on':21} command (with --repeat K)",

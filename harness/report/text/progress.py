@@ -11,7 +11,6 @@ from harness.launch.slurm import JobState, SlurmSilent
 from harness.launch.watch import PHASES, Progress
 from harness.records.record import AnyRecord
 from harness.report.text import training
-from harness.running.kinds import kind_of
 from harness.running.run import Listener, Run
 
 
@@ -54,8 +53,7 @@ class RunLine(ProgressLine, Listener):
 
     def recorded(self, record: AnyRecord) -> None:
         """Say that a run has ended."""
-        result = kind_of(record.spec).outcome(record)
-        self.keep(f"{record.id} {record.status}{f': {result}' if result else ''}")
+        self.keep(f"{record.id} {record.status}{f': {record.outcome}' if record.outcome else ''}")
 
 
 def _phase(spec: RunSpec, progress: Progress, since_s: float) -> str:
