@@ -46,7 +46,7 @@ from harness.prediction.law import law
 from harness.prediction.parameters import FORWARD_SHARE, Parameters
 from harness.prediction.profile import profile
 from harness.report.page import static
-from harness.report.page.figures import Axis, Figure, Series, Style, decade_ticks, measured_ticks
+from harness.report.page.figures import Axis, Figure, Series, Spot, Style, decade_ticks, measured_ticks
 
 SERVERS = "parameter_server"
 CALIBRATION_NODES = (2, 4)  # with servers; without them two nodes say it all
@@ -547,7 +547,7 @@ def against_nodes(points: Sequence[MeasuredPoint]) -> Figure:
     series = tuple(measured_and_predicted(lines, lambda point: point.spec.nodes))
     sizes = (point.spec.nodes for line in lines.values() for point in line)
     x = Axis("nodes", "log", "count", ticks=measured_ticks(sizes))
-    y = Axis("step time [s]", "log", "count", ticks=decade_ticks([y for line in series for y in line.y]))
+    y = Axis("step time [s]", "log", "count", ticks=decade_ticks(spot.y for line in series for spot in line.spots))
     return Figure("nodes", "A step against the number of nodes", "nodes", x, y, series, BARS)
 
 
@@ -556,15 +556,13 @@ def against_predicted(points: Sequence[MeasuredPoint]) -> Figure:
     for colour, contender in enumerate(sorted({point.contender for point in points})):
         for fitted in (True, False):
             alike = [point for point in points if point.contender == contender and point.fitted == fitted]
-            pairs = [(point.predicted_s, point.step_s) for point in alike if point.predicted_s is not None]
-            if pairs:
-                name = f"{contender}{', fitted' * fitted}"
-                x, y = zip(*pairs, strict=True)
-                series.append(Series(name, "accent", x, y, Style(colour, "circle", hollow=fitted), None))
+            spots = [Spot(point.predicted_s, point.step_s) for point in alike if point.predicted_s is not None]
+            if spots:
+                style = Style(f"c{colour}", "circle", hollow=fitted)
+                series.append(Series(f"{contender}{', fitted' * fitted}", "accent", spots, style))
     times = [s for point in points if point.predicted_s is not None for s in (point.predicted_s, point.step_s)]
     if times:
-        ends = (min(times), max(times))
-        series.append(Series("equal", "ideal", ends, ends, Style(None, "circle"), None))
+        series.append(Series("equal", "ideal", [Spot(end, end) for end in (min(times), max(times))], Style("muted")))
     x_axis, y_axis = (
         Axis(f"{which} step time [s]", "log", "count", ticks=decade_ticks(times)) for which in ("predicted", "measured")
     )
@@ -581,15 +579,12 @@ def measured_and_predicted(
     """Two series for each line: measured with intervals, and predicted."""
     for colour, (name, points) in enumerate(lines.items()):
         if points:
-            steps_s = [point.step_s for point in points]
-            low, high = zip(*(point.interval_s or (point.step_s, point.step_s) for point in points), strict=True)
-            style = Style(colour, "circle")
-            yield Series(name, "curve", tuple(map(at, points)), tuple(steps_s), style, None, low, high)
-        known = [(at(point), point.predicted_s) for point in points if point.predicted_s is not None]
-        if known:
-            style = Style(colour, "square", dash="dash", hollow=True)
-            x, y = zip(*known, strict=True)
-            yield Series(f"{name}, predicted", "curve", x, y, style, None)
+            spots = [Spot(at(point), point.step_s, *point.interval_s or (math.nan, math.nan)) for point in points]
+            yield Series(name, "curve", spots, Style(f"c{colour}", "circle"))
+        predicted = [Spot(at(point), point.predicted_s) for point in points if point.predicted_s is not None]
+        if predicted:
+            style = Style(f"c{colour}", "square", dash="dash", hollow=True)
+            yield Series(f"{name}, predicted", "curve", predicted, style)
 
 
 # --- the page ---

@@ -9,6 +9,7 @@ import random
 import re
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import pandas
@@ -26,14 +27,13 @@ from harness.report.page import (
     figures,
     lines,
     modelled,
-    palette,
     plotly,
     run_figures,
     static,
     tables,
 )
-from harness.report.page.figures import Axis, Facets, Figure, Mark, Series, Style
-from harness.report.page.tables import Section
+from harness.report.page.document import Section
+from harness.report.page.figures import DARK, LIGHT, Axis, Facets, Figure, Mark, Series, Spot, Style, Theme
 from tests import made
 from tests.browser import sample
 from tests.conftest import Harness
@@ -69,9 +69,10 @@ def test_the_ideal_line_goes_from_the_baseline_to_the_largest_size(tmp_path: Pat
     frame = loaded(tmp_path, *(made.record("pytorch", nodes, (90.0 * nodes, 91.0 * nodes)) for nodes in (2, 4, 16)))
     (figure,) = section(assemble.sections(frame), "throughput").figures
     curve, ideal = figure.series
-    assert curve.x == (2, 4, 16) and ideal.kind == "ideal"
-    assert (ideal.x, ideal.y) == ((2, 16), (curve.y[0], 8 * curve.y[0]))
-    assert all(low < y < high for low, y, high in zip(curve.low, curve.y, curve.high, strict=True))
+    first = curve.spots[0].y
+    assert curve.column("x") == (2, 4, 16) and ideal.kind == "ideal"
+    assert list(ideal.spots) == [Spot(2, first), Spot(16, 8 * first)]
+    assert all(spot.low < spot.y < spot.high for spot in curve.spots)
 
 
 def test_published_curves_are_hollow_and_join_the_strategies_of_one_table() -> None:
@@ -85,7 +86,7 @@ def test_published_curves_are_hollow_and_join_the_strategies_of_one_table() -> N
 def test_efficiencies_that_were_published_without_a_throughput_are_points() -> None:
     found = section(assemble.sections(results.load(["reference:Cori"], status=None)), "efficiency").figures
     (series,) = [one for one in found[0].series if one.kind == "curve"]
-    assert (series.x, series.y, series.style.hollow) == ((128, 512), (0.8, 0.23), True)
+    assert [spot[:2] for spot in series.spots] == [(128, 0.8), (512, 0.23)] and series.style.hollow
 
 
 def test_names_tell_only_what_differs_from_the_usual_terms(tmp_path: Path) -> None:
@@ -130,7 +131,8 @@ def test_a_sweep_stars_the_best_number_of_servers_at_each_size(tmp_path: Path) -
     frame = loaded(tmp_path, *(made.record("parameter_server", 4, (img, img + 1), ps=ps) for ps, img in tried.items()))
     (figure,) = section(assemble.sections(frame), "ps-sweep").figures
     (series,) = figure.series
-    assert (series.x, series.starred, series.name) == ((1, 2, 4), (False, True, False), "4 workers, best of 3")
+    assert [(spot.x, spot.starred) for spot in series.spots] == [(1, False), (2, True), (4, False)]
+    assert series.name == "4 workers, best of 3"
 
 
 def test_io_overhead_is_the_share_of_the_synthetic_throughput(tmp_path: Path) -> None:
@@ -140,7 +142,7 @@ def test_io_overhead_is_the_share_of_the_synthetic_throughput(tmp_path: Path) ->
         *(made.record("pytorch", n, (90.0 * n, 90.0 * n), data="/images") for n in (1, 2)),
     )
     (figure,) = section(assemble.sections(frame), "io-overhead").figures
-    assert figure.series[0].y == pytest.approx((0.1, 0.1))
+    assert figure.series[0].column("y") == pytest.approx((0.1, 0.1))
 
 
 def test_sizes_that_share_a_global_batch_by_chance_are_no_strong_scaling(tmp_path: Path) -> None:
@@ -148,34 +150,31 @@ def test_sizes_that_share_a_global_batch_by_chance_are_no_strong_scaling(tmp_pat
     assert "strong-scaling" not in {one.name for one in assemble.sections(loaded(tmp_path, *chance))}
     meant = made.save(tmp_path / "more", [made.record("pytorch", 4, batch_size=16)])
     frame = results.load([tmp_path / "records", meant], status=None)
-    assert section(assemble.sections(frame), "strong-scaling").figures[0].series[0].x == (1, 2, 4)
+    assert section(assemble.sections(frame), "strong-scaling").figures[0].series[0].column("x") == (1, 2, 4)
 
 
 def test_a_slow_rank_is_pointed_out(tmp_path: Path) -> None:
     run = sample.one(random.Random(0), 4000.0, backend="pytorch", nodes=32)
     (figure,) = section(assemble.sections(loaded(tmp_path, run)), "steps").figures
-    slow = figure.series[-1]
-    assert slow.x == (32 // 3,) and "rank 10 on nid00010" in slow.hover[0][0]
+    (slow,) = figure.series[-1].spots
+    assert slow.x == 32 // 3 and "rank 10 on nid00010" in slow.hover[0]
 
 
 def test_of_very_many_ranks_the_slowest_are_among_those_shown(tmp_path: Path) -> None:
-    ranks = [
-        run_figures.RankSteps(rank, ("h",), (1.0, 1.0, 2.0 if rank == 777 else 1.0, 1.0, 1.0), 2.0)
-        for rank in range(1000)
-    ]
+    medians = [2.0 if rank == 777 else 1.0 for rank in range(1000)]
+    ranks = pandas.DataFrame({"rank": range(1000), "hosts": "h", "p50": medians, "longest": 2.0})
+    ranks = ranks.assign(**dict.fromkeys(("p1", "p25", "p75", "p99"), 1.0))
     (line,) = lines.of(loaded(tmp_path, made.record("pytorch")))
     figure = run_figures.steps(line, 1000, "runs/x/record.json", ranks)
-    assert len(figure.series[0].x) == run_figures.SHOWN_RANKS and 777 in figure.series[0].x
+    shown = figure.series[0].column("x")
+    assert len(shown) == run_figures.SHOWN_RANKS and 777 in shown
     assert "256 of 1,000 ranks" in figure.note
 
 
-def test_six_runs_of_one_measurement_make_a_history_and_marks_stand_in_it(tmp_path: Path) -> None:
+def test_six_runs_of_one_measurement_make_a_history(tmp_path: Path) -> None:
     frame = loaded(tmp_path, *(made.record("pytorch", 2, day=day) for day in range(6)), made.record("horovod", 2))
-    runs = assemble.Runs.of(frame)
-    spec = next(text for text in frame["spec"] if "pytorch" in text)
-    (figure,) = run_figures.history(frame, runs, {("daint:gpu", spec): [Mark("2026-01-03", "slower")]})
-    assert figure.series[0].x[0] == "2026-01-01T00:00:00" and len(figure.series[0].x) == 6
-    assert plotly.layout(figure)["shapes"][0]["x0"] == "2026-01-03"
+    (figure,) = run_figures.history(frame)
+    assert figure.series[0].spots[0].x == "2026-01-01T00:00:00" and len(figure.series[0].spots) == 6
 
 
 def test_of_long_histories_the_latest_runs_are_shown_and_counted(
@@ -184,8 +183,8 @@ def test_of_long_histories_the_latest_runs_are_shown_and_counted(
     monkeypatch.setattr(run_figures, "SHOWN_HISTORY_RUNS", 3)
     monkeypatch.setattr(run_figures, "HISTORY_RUNS", 4)
     frame = loaded(tmp_path, *(made.record("pytorch", 2, day=day) for day in range(5)))
-    (figure,) = run_figures.history(frame, assemble.Runs.of(frame))
-    assert figure.series[0].x[0] == "2026-01-03T00:00:00" and len(figure.series[0].x) == 3
+    (figure,) = run_figures.history(frame)
+    assert figure.series[0].spots[0].x == "2026-01-03T00:00:00" and len(figure.series[0].spots) == 3
     assert figure.note == "The latest 3 of 5 runs." and figure.choice.endswith("(5 runs)")
 
 
@@ -203,8 +202,8 @@ def test_more_runs_than_a_page_can_list_are_counted_and_the_latest_listed(
     monkeypatch.setattr(tables, "LISTED_RUNS", 2)
     frame = loaded(tmp_path, *(made.record("pytorch", day=day) for day in range(5)))
     table = tables.all_runs(frame)
-    assert [row[0][:10] for row in table.rows] == ["2026-01-05", "2026-01-04"]
-    assert len(table.facets) == 2 and table.note == "The latest 2 of 5 runs."
+    assert [str(cells[0])[:10] for _, cells in table.rows] == ["2026-01-05", "2026-01-04"]
+    assert table.note == "The latest 2 of 5 runs."
 
 
 # --- the scaling model ----------------------------------------------------------------------------
@@ -224,19 +223,21 @@ def daint() -> list[Section]:
 def test_a_law_fitted_to_the_results_is_drawn_beside_them_and_beyond(daint: list[Section]) -> None:
     band, line, measured, ideal = model_figure(daint, "predicted").series
     assert (band.kind, line.kind, measured.kind, ideal.kind) == ("band", "line", "accent", "ideal")
-    assert measured.x == (1, 2, 4, 8, 16, 32, 64, 128) and measured.style.hollow
-    assert line.x == (*measured.x, 256, 512)
-    assert line.y[:8] == pytest.approx(measured.y, rel=0.03)
-    assert all(low <= y <= high for low, y, high in zip(band.low, line.y, band.high, strict=True))
-    assert "128 workers on 128 nodes, 116 PS" in line.hover[7]
+    assert measured.column("x") == (1, 2, 4, 8, 16, 32, 64, 128) and measured.style.hollow
+    assert line.column("x") == (*measured.column("x"), 256, 512)
+    assert line.column("y")[:8] == pytest.approx(measured.column("y"), rel=0.03)
+    assert all(spot.low <= spot.y <= spot.high for spot in band.spots) and band.column("y") == line.column("y")
+    assert "128 workers on 128 nodes, 116 PS" in line.spots[7].hover
 
 
 def test_the_server_that_bounds_the_step_stands_out_with_its_largest_tensor(daint: list[Section]) -> None:
     figure = model_figure(daint, "servers")
     full, others, mean, sliced = figure.series
-    assert (full.x, full.y) == ((75,), pytest.approx((8.2,), rel=1e-3)) and "dense.kernel" in full.name
-    assert len(others.x) == 115 and max(others.y) < full.y[0]
-    assert mean.y[0] == pytest.approx((full.y[0] + sum(others.y)) / 116) and mean.y[0] < sliced.y[0] < 1.5
+    (fullest,) = full.spots
+    assert (fullest.x, fullest.y) == (75, pytest.approx(8.2, rel=1e-3)) and "dense.kernel" in full.name
+    held = others.column("y")
+    assert len(held) == 115 and max(held) < fullest.y
+    assert mean.spots[0].y == pytest.approx((fullest.y + sum(held)) / 116) and mean.spots[0].y < sliced.spots[0].y < 1.5
     assert "PS 75 holds dense.kernel (8.2 MB): 127 workers pull and push 1.04 GB each way" in figure.note
 
 
@@ -247,11 +248,11 @@ def test_a_step_s_timeline_and_its_parts_end_when_the_law_s_step_does(daint: lis
     assert {"forward pass", "backward pass", "parameters pulled", "gradients pushed"} <= names
     lanes = [label for _, label in model_figure(daint, "step").y.ticks]
     assert lanes[::-1][:3] == ["compute", "PS 75 sends", "PS 75 receives"]
-    published, top = parts[-1], parts[-2]
-    assert max(end for one in spans for end in one.high) == pytest.approx(top.y[7])
-    assert top.y[7] == pytest.approx(128 * 64 / 9219.7, rel=0.03) and published.y[7] == pytest.approx(128 * 64 / 9219.7)
+    published, top = (series.spots[7].y for series in (parts[-1], parts[-2]))
+    assert max(spot.high for one in spans for spot in one.spots) == pytest.approx(top)
+    assert top == pytest.approx(128 * 64 / 9219.7, rel=0.03) and published == pytest.approx(128 * 64 / 9219.7)
     stacked = [one for one in parts if one.kind == "column"]
-    assert all(above.low == below.y for below, above in itertools.pairwise(stacked))
+    assert all(above.column("low") == below.column("y") for below, above in itertools.pairwise(stacked))
 
 
 def test_an_allreduce_has_its_buffers_in_the_timeline_and_no_servers() -> None:
@@ -262,13 +263,14 @@ def test_an_allreduce_has_its_buffers_in_the_timeline_and_no_servers() -> None:
 
 
 def test_the_tables_tell_how_well_the_model_fits_and_its_parameters(daint: list[Section]) -> None:
-    fits, parameters = section(daint, "model").tables
-    assert [(row[2], row[4]) for row in fits.rows] == [("distributed_replicated", 1), ("parameter_server", 6)]
-    assert all(0 < row[6] < 0.03 for row in fits.rows)
-    throughput = parameters.rows[0]
+    rows: list[list[Any]] = [[cells for _, cells in table.rows] for table in section(daint, "model").tables]
+    fits, parameters = rows
+    assert [(row[2], row[4]) for row in fits] == [("distributed_replicated", 1), ("parameter_server", 6)]
+    assert all(0 < row[6] < 0.03 for row in fits)
+    throughput = parameters[0]
     assert throughput[3] == "throughput" and throughput[7:9] == ("GB/s", "fitted to 7 runs")
-    assert {row[3]: row[8] for row in parameters.rows}["message"].startswith("not identified")
-    assert [row[11] for row in fits.rows] == ["no", "no"] and all(row[9] > 0 and row[10] > 0.1 for row in fits.rows)
+    assert {row[3]: row[8] for row in parameters}["message"].startswith("not identified")
+    assert [row[11] for row in fits] == ["no", "no"] and all(row[9] > 0 and row[10] > 0.1 for row in fits)
     value, low, high = throughput[4:7]
     assert 2.2 < low < value < high < 2.7
 
@@ -305,7 +307,7 @@ def test_of_very_many_configurations_the_best_at_each_size_are_fitted(
     tried = [(nodes, ps) for nodes in (1, 2, 4) for ps in range(1, nodes + 1)]
     runs = [made.record("parameter_server", nodes, (90.0 * nodes + ps,), ps=ps) for nodes, ps in tried]
     fits = section(assemble.sections(loaded(tmp_path, *runs)), "model").tables[0]
-    assert fits.rows[0][4] == 2  # beside that on a single worker
+    assert fits.rows[0][1][4] == 2  # beside that on a single worker
 
 
 def test_servers_are_tried_in_numbers_that_are_about_1_4_times_one_another() -> None:
@@ -313,10 +315,12 @@ def test_servers_are_tried_in_numbers_that_are_about_1_4_times_one_another() -> 
 
 
 def test_columns_spans_and_bands_are_the_same_in_the_page_and_in_files() -> None:
-    style, three = Style(0, "square"), (1.0, 2.0, 3.0)
-    column = Series("c", "column", (0, 1, 2), (2.0, 3.0, 4.0), style, ANYTHING, low=three)
-    span = Series("s", "span", three, (0.0, 0.0, 1.0), style, ANYTHING, low=three, high=(1.5, 2.5, 5.0))
-    band = Series("b", "band", three, three, style, ANYTHING, low=(0.5, 1.0, 2.0), high=(2.0, 3.0, 4.0))
+    style = Style("c0")
+    column = Series("c", "column", [Spot(0, 2.0, 1.0), Spot(1, 3.0, 2.0), Spot(2, 4.0, 3.0)], style, ANYTHING)
+    lying = [Spot(1.0, 0.0, 1.0, 1.5), Spot(2.0, 0.0, 2.0, 2.5), Spot(3.0, 1.0, 3.0, 5.0)]
+    span = Series("s", "span", lying, style, ANYTHING)
+    area_ = [Spot(1.0, 1.0, 0.5, 2.0), Spot(2.0, 2.0, 1.0, 3.0), Spot(3.0, 3.0, 2.0, 4.0)]
+    band = Series("b", "band", area_, style, ANYTHING)
     axis = Axis("x", "linear", "count", ((0.0, "a"), (1.0, "b")))
     one, two, three_ = plotly.traces(Figure("f", "f", "", axis, axis, (column, span, band)))
     assert (one["base"], one["y"]) == ([1, 2, 3], [1, 1, 1])
@@ -342,9 +346,8 @@ def test_no_text_ends_the_element_that_holds_the_data() -> None:
 
 
 def test_plotly_is_given_text_not_markup() -> None:
-    style = Style(0, "circle")
     hostile = "<a href='javascript:x'>&"
-    series = Series(hostile, "curve", (1,), (1.0,), style, ANYTHING, hover=((hostile, "x" * 200),))
+    series = Series(hostile, "curve", [Spot(1, 1.0, hover=(hostile, "x" * 200))], Style("c0", "circle"), ANYTHING)
     axis = Axis(hostile, "linear", "count")
     figure = Figure("f", hostile, "", axis, axis, (series,), marks=(Mark(1, hostile),))
     (trace,) = plotly.traces(figure)
@@ -362,7 +365,7 @@ def test_the_verdict_stands_first_with_its_table_and_what_was_not_equal(tmp_path
     made_page = assemble.page(loaded(tmp_path, *runs), ["x"], "now")
     verdict = made_page.sections[0]
     assert verdict.answer.startswith("Yes. On daint:gpu") and len(verdict.tables[0].rows) == 2
-    assert "transport: gloo against grpc" in dict(verdict.lists)["What was not equal"][0]
+    assert "transport: gloo against grpc" in verdict.lists["What was not equal"][0]
     text = document.render(made_page)
     assert f'<p class="answer">{verdict.answer[:40]}' in text and 'data-table="verdict"' in text
 
@@ -373,6 +376,7 @@ def test_a_change_of_level_is_marked_in_its_history(tmp_path: Path) -> None:
     (section,) = (one for one in assemble.sections(frame) if one.name == "history")
     (mark,) = section.figures[0].marks
     assert (mark.x, mark.text) == ("2026-01-09T00:00:00", "-10.0%")
+    assert plotly.layout(section.figures[0])["shapes"][0]["x0"] == mark.x
 
 
 def test_texts_of_records_are_texts_in_the_page(tmp_path: Path) -> None:
@@ -392,10 +396,13 @@ def contrast(one: str, other: str) -> float:
     return (light + 0.05) / (dark + 0.05)
 
 
-@pytest.mark.parametrize("theme", [palette.LIGHT, palette.DARK], ids=["light", "dark"])
-def test_curves_and_texts_stand_out_from_the_background(theme: palette.Theme) -> None:
-    assert min(contrast(colour, theme.paper) for colour in (*theme.colours, *theme.shades, theme.grey)) >= 3
-    assert min(contrast(colour, theme.paper) for colour in (theme.ink, theme.muted)) >= 4.5
+@pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])
+def test_curves_and_texts_stand_out_from_the_background(theme: Theme) -> None:
+    contrasts = {
+        name: contrast(colour, theme["paper"]) for name, colour in theme.items() if name not in ("grid", "paper")
+    }
+    assert len(contrasts) == 16 + len(("grey", "accent", "ink", "muted")) and min(contrasts.values()) >= 3
+    assert min(contrasts["ink"], contrasts["muted"]) >= 4.5
 
 
 def test_the_style_sheet_has_texts_of_enough_contrast_on_all_its_backgrounds() -> None:
@@ -448,8 +455,8 @@ def test_the_page_goes_to_standard_output_and_figures_into_a_folder(harness: Har
     [
         (["empty"], "empty: no results in there"),
         (["nowhere"], "nowhere: no such file or folder"),
-        (["reference", "-o", "missing/r.html"], "missing: no such folder to write r.html in"),
-        (["reference", "-o", "empty"], "empty: is a folder"),
+        (["reference", "-o", "missing/r.html"], "missing/r.html: cannot be written: No such file or directory"),
+        (["reference", "-o", "empty"], "empty: cannot be written: Is a directory"),
         (["reference", "--figures", "f", "--format", "gif"], "--format 'gif': must be some of png,svg,pdf"),
         (["reference", "--format", "svg"], "--format: is for --figures"),
         (["reference", "--figures", "file"], "file: cannot be written"),

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness import __version__
-from harness.analysis import history
 from harness.analysis import verdict as verdicts
 from harness.core.text import plural
-from harness.report.page import curve_figures, lines, model_figures, modelled, provenance, run_figures, tables
-from harness.report.page.document import Page
-from harness.report.page.figures import Figure, Mark
-from harness.report.page.modelled import Explained
-from harness.report.page.provenance import Runs
-from harness.report.page.tables import Section, Table
+from harness.report.page import curve_figures, lines, model_figures, modelled, run_figures, tables
+from harness.report.page.document import Page, Section, Table
+from harness.report.page.figures import Figure
+from harness.report.page.provenance import days
 from harness.report.text import verdict as report
 
 if TYPE_CHECKING:
@@ -31,23 +27,32 @@ def page(frame: pandas.DataFrame, sources: Sequence[str], made: str, title: str 
 
     ``made`` says when. Reads the records whose step times are shown; raises InvalidInput for one that cannot be read.
     """
-    facets = tables.run_facets(frame)
-    counts = Counter(facets)
-    without = Counter(one for one, status in zip(facets, frame["status"], strict=True) if status != "completed")
-    return Page(
-        title=title or f"Training throughput on {_systems(frame)}",
-        lead=lead(frame),
-        facts=facts(frame, sources, made),
-        sections=tuple(sections(frame)),
-        runs={one: (count, without[one]) for one, count in counts.items()},
-    )
-
-
-def _systems(frame: pandas.DataFrame) -> str:
-    """The systems that we measured on, or the published ones, as far as a title has room."""
     measured = frame[frame["origin"] == "measured"]
-    names = sorted(set((measured if len(measured) else frame)["system"]))
-    return ", ".join(names) if len(names) <= SYSTEMS_IN_TITLE else f"{len(names)} systems"
+    published, numberless = len(frame) - len(measured), int((frame["status"] != "completed").sum())
+    shown = measured if len(measured) else frame  # what we measured, or what others published
+    models, systems, backends = (sorted(shown[name].unique()) for name in ("model", "system", "backend"))
+    least, most = int(shown["workers"].min()), int(shown["workers"].max())
+    span = f"{least:,} to {most:,} workers" if least < most else plural(most, "worker")
+    where = ", ".join(systems) if len(systems) <= SYSTEMS_IN_TITLE else f"{len(systems)} systems"
+    runs = f"{len(measured):,} measured" + (f", {numberless:,} of them without a number" if numberless else "")
+    facts = {
+        "Runs": runs if len(measured) else "",
+        "Published": f"{published:,} results" if published else "",
+        "Measured": days(sorted(measured["started"])),
+        "Systems": ", ".join(sorted(measured["system"].unique())),
+        "Sources": ", ".join(sources),
+        "Made": f"{made} by harness {__version__}",
+    }
+    counts = Counter(tables.run_facets(frame))
+    without = Counter(tables.run_facets(frame[frame["status"] != "completed"]))
+    return Page(
+        title=title or f"Training throughput on {where}",
+        lead=f"{', '.join(models)} on {', '.join(systems)}: {plural(len(backends), 'backend')} ({', '.join(backends)}) "
+        f"{'measured' if len(measured) else 'published'} on {span}.",
+        facts={label: value for label, value in facts.items() if value},
+        sections=sections(frame),
+        runs={facets: (count, without[facets]) for facets, count in counts.items()},
+    )
 
 
 def summary(made: Page) -> str:
@@ -59,50 +64,48 @@ def summary(made: Page) -> str:
 
 def sections(frame: pandas.DataFrame) -> list[Section]:
     """The sections of a report that have something to show."""
-    completed = frame[frame["status"] == "completed"]
-    runs, drawn = Runs.of(frame), lines.of(completed)
-    overheads = curve_figures.overheads(drawn)
-    fitted, unfitted = modelled.explained(frame, drawn)
+    completed, drawn = frame[frame["status"] == "completed"], lines.of(frame)
     steps = [
         run_figures.steps(line, workers, source, run_figures.read_steps(Path(source)))
         for line, workers, source in run_figures.chosen(drawn)
     ]
+    nothing = f"None of the {len(frame):,} runs has a number, so there is nothing to draw. The reasons are below."
     every = [
-        _nothing(frame) if completed.empty else _verdict(completed),
+        Section("nothing", "No results", [nothing]) if completed.empty else _verdict(completed),
         _section(
             "throughput",
             "Throughput",
             "Images per second of all workers, on the best configuration at each size. Bars are 95 % confidence intervals, "
             "dashed grey lines ideal scaling from each curve's smallest size; hollow markers are published results.",
-            curve_figures.throughput(drawn, runs),
+            curve_figures.throughputs(drawn),
             more=lines.usual_terms(drawn),
         ),
         _section(
             "efficiency",
             "Scaling efficiency",
             "Throughput per worker, relative to the smallest size of the same curve.",
-            curve_figures.efficiency(drawn, runs),
+            curve_figures.efficiencies(drawn),
         ),
         _section(
             "strong-scaling",
             "Strong scaling",
             "The global batch stays the same, so the batch per device shrinks as workers are added.",
-            curve_figures.strong(drawn, runs),
+            curve_figures.strong(drawn),
         ),
         _section(
             "ps-sweep",
             "Number of parameter servers",
             "Images per second with each number of servers that was tried, at each size. The best one is marked.",
-            curve_figures.ps_sweeps(drawn, runs),
-            tables.ps_search(drawn, runs),
+            curve_figures.ps_sweeps(drawn),
+            tables.ps_search(drawn),
         ),
-        _model(fitted, unfitted, runs),
+        _model(frame, drawn),
         _section(
             "io-overhead",
             "I/O overhead",
             "How much of the throughput is lost when images are read from files instead of memory.",
-            curve_figures.io_overhead(drawn, runs),
-            tables.io_overheads(overheads),
+            curve_figures.io_overhead(drawn),
+            tables.io_overheads(curve_figures.overheads(drawn)),
         ),
         _section(
             "steps",
@@ -117,47 +120,50 @@ def sections(frame: pandas.DataFrame) -> list[Section]:
             f"Measurements that were done at least {run_figures.HISTORY_RUNS} times, the "
             f"{run_figures.SHOWN_HISTORIES} that were done most often. Vertical lines are changes of the level, as "
             "`harness history` finds them.",
-            run_figures.history(frame, runs, _changes(completed)),
+            run_figures.history(completed),
         ),
-        _section("points", "All points", "", [], tables.points(drawn, runs)),
+        _section("points", "All points", "", [], tables.points(drawn)),
         _section("without-number", "Runs without a number", "", [], tables.without_number(frame)),
         _section("runs", "All runs", "", [], tables.all_runs(frame)),
     ]
-    return [one for one in every if one.answer or one.paragraphs or one.figures or one.tables]
+    return [each for each in every if each.answer or each.paragraphs or each.figures or each.tables]
 
 
-def _section(name: str, title: str, text: str, figures: Sequence[Figure], *made: Table, more: str = "") -> Section:
+def _section(
+    name: str,
+    title: str,
+    text: str,
+    figures: Sequence[Figure],
+    *its_tables: Table,
+    more: str = "",
+    lists: dict[str, list[str]] | None = None,
+) -> Section:
     """A section, or an empty one if there is nothing in its figures and tables."""
-    drawn = tuple(figure for figure in figures if figure.series)
-    filled = tuple(table for table in made if table.rows)
-    paragraphs = tuple(filter(None, (text, more))) if text and (drawn or filled) else ()
-    return Section(name, title, paragraphs, drawn, filled)
+    drawn = [figure for figure in figures if figure.series]
+    filled = [table for table in its_tables if table.rows]
+    paragraphs = [paragraph for paragraph in (text, more) if paragraph and (drawn or filled)]
+    return Section(name, title, paragraphs, drawn, filled, lists=lists or {})
 
 
-def _model(fitted: Sequence[Explained], left_out: Sequence[str], runs: Runs) -> Section:
+def _model(frame: pandas.DataFrame, drawn: Sequence[lines.Line]) -> Section:
     """What the scaling model makes of the results."""
+    groups, left_out = modelled.explained(frame, drawn)
     more = (
-        f"Of all systems and transports the {len(fitted)} with most sizes are shown; left out: {'; '.join(left_out)}."
+        f"Of all systems and transports the {len(groups)} with most sizes are shown; left out: {'; '.join(left_out)}."
     )
-    made = _section(
+    misfits = [f"{group.name}: {group.fit.misfit.told}." for group in groups if group.fit.misfit.contradicts]
+    bounds = {"What bounds each at its largest size": [f"{group.name}: {group.said}" for group in groups]}
+    return _section(
         "model",
         "Why it scales as it does",
         "A law of the step, fitted to the results on this page: each pass takes as long as its compute, or as the network "
         "needs for what queues at the fullest server or in the allreduce. Hollow markers are published results.",
-        model_figures.of(fitted, runs),
-        tables.fits(fitted),
-        tables.parameters(fitted),
+        model_figures.of(groups),
+        tables.fits(groups),
+        tables.parameters(groups),
         more=more if left_out else "",
+        lists=({"Misfit": misfits} if misfits else {}) | bounds,
     )
-    said = tuple(f"{one.name}: {one.said}" for one in fitted)
-    misfits = tuple(f"{one.name}: {one.fit.misfit.told}." for one in fitted if one.fit.misfit.contradicts)
-    lists = {"Misfit": misfits, "What bounds each at its largest size": said}
-    return replace(made, lists=tuple((title, each) for title, each in lists.items() if each))
-
-
-def _nothing(frame: pandas.DataFrame) -> Section:
-    text = f"None of the {len(frame):,} runs has a number, so there is nothing to draw. The reasons are below."
-    return Section("nothing", "No results", (text,))
 
 
 def _verdict(completed: pandas.DataFrame) -> Section:
@@ -172,52 +178,5 @@ def _verdict(completed: pandas.DataFrame) -> Section:
         "What would decide it": said.would_decide,
         "What was left out": said.left_out,
     }
-    return Section(
-        "verdict",
-        report.QUESTION,
-        answer=said.headline,
-        tables=(table,) if table.rows else (),
-        lists=tuple((title, items) for title, items in lists.items() if items),
-    )
-
-
-def _changes(completed: pandas.DataFrame) -> dict[tuple[str, str], list[Mark]]:
-    """Where the level of the measurements that were done most often changed, by system and spec."""
-    measured = completed[completed["origin"] == "measured"]
-    runs = measured.groupby(["system", "spec"])["id"].transform("size")
-    counts = measured.groupby(["system", "spec"]).size().nlargest(run_figures.SHOWN_HISTORIES)
-    measured = measured[runs >= counts.min()] if len(counts) else measured
-    return {
-        (one.system, one.spec): [Mark(change.after.started[:19], f"{change.change:+.1%}") for change in one.changes]
-        for one in history.series(measured)
-    }
-
-
-def lead(frame: pandas.DataFrame) -> str:
-    """What was measured, in a sentence."""
-    measured = frame[frame["origin"] == "measured"]
-    rows = measured if len(measured) else frame
-    models, systems, backends = (", ".join(sorted(rows[name].unique())) for name in ("model", "system", "backend"))
-    least, most = int(rows["workers"].min()), int(rows["workers"].max())
-    span = f"{least:,} to {most:,} workers" if least < most else plural(most, "worker")
-    return (
-        f"{models} on {systems}: {plural(rows['backend'].nunique(), 'backend')} ({backends}) "
-        f"{'measured' if len(measured) else 'published'} on {span}."
-    )
-
-
-def facts(frame: pandas.DataFrame, sources: Sequence[str], made: str) -> tuple[tuple[str, str], ...]:
-    """What the header says."""
-    measured = frame[frame["origin"] == "measured"]
-    without = int((frame["status"] != "completed").sum())
-    published = len(frame) - len(measured)
-    runs = f"{len(measured):,} measured" + (f", {without:,} of them without a number" if without else "")
-    entries = {
-        "Runs": runs if len(measured) else "",
-        "Published": f"{published:,} results" if published else "",
-        "Measured": provenance.when(sorted(measured["started"].unique())),
-        "Systems": ", ".join(sorted(measured["system"].unique())),
-        "Sources": ", ".join(sources),
-        "Made": f"{made} by harness {__version__}",
-    }
-    return tuple((label, value) for label, value in entries.items() if value)
+    lists = {title: items for title, items in lists.items() if items}
+    return Section("verdict", report.QUESTION, answer=said.headline, tables=[table] if table.rows else [], lists=lists)

@@ -6,26 +6,26 @@ same source, since the tables of 2017 give the better of two strategies at each 
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from harness.analysis import scaling
 from harness.analysis.scaling import Curve
-from harness.report.page.figures import Dash, Facets, Marker, Style
-from harness.report.page.palette import LIGHT
+from harness.report.page.figures import COLOURS, Facets, Style
+from harness.report.page.provenance import Runs
 
 if TYPE_CHECKING:
     import pandas
 
 # A marker says which family a curve is of, also in print and to those who see no colours.
-MARKERS: Mapping[str, tuple[Marker, ...]] = {
+MARKERS: Mapping[str, Sequence[str]] = {
     "parameter_servers": ("square", "diamond", "pentagon"),
     "toolkit": ("circle", "star", "hexagon", "cross", "x"),
     "collectives": ("triangle-up", "triangle-down", "triangle-left", "triangle-right"),
 }
-DASHES: tuple[Dash, ...] = ("solid", "dash", "dashdot", "dot")
+DASHES = ("solid", "dash", "dashdot", "dot")
 # Facets that a curve's name tells only where they differ from what most points of the same system and model have.
 DETAILS = {
     "devices_per_node": "{} devices per node",
@@ -38,6 +38,11 @@ DETAILS = {
     "steps": "{} steps",
     "software": "{}",
 }
+# Curves that are equal in these have the same usual terms, and the same usual software.
+TERMS = ("origin", "system", "model")
+SOFTWARE = (*TERMS, "backend", "framework")
+
+_Faceted = Sequence[tuple[Curve, Facets]]
 
 
 @dataclass(frozen=True)
@@ -48,6 +53,7 @@ class Line:
     name: str
     facets: Facets
     style: Style
+    runs: Runs
 
     @property
     def system(self) -> str:
@@ -73,46 +79,46 @@ class Line:
 
 def of(frame: pandas.DataFrame) -> list[Line]:
     """The curves in the completed runs of a DataFrame of ``results.load``: measured ones first, each kind by its facets."""
-    measured, published = frame[frame["origin"] == "measured"], frame[frame["origin"] == "published"]
+    completed, runs = frame[frame["status"] == "completed"], Runs.of(frame)
+    measured, published = (completed[completed["origin"] == origin] for origin in ("measured", "published"))
     curves = scaling.curves(measured)
-    for values, rows in published.groupby(["source", "software", "framework", "transport"], sort=True):
-        known = dict(zip(("source", "software", "framework", "transport"), values, strict=True))
+    sources = ["source", "software", "framework", "transport"]
+    for values, rows in published.groupby(sources):
+        known = dict(zip(sources, values, strict=True))
         curves += [replace(curve, facets={**curve.facets, **known}) for curve in scaling.curves(rows, by="family")]
-    found = [(curve, _facets(curve)) for curve in curves]
-    names = _names(found)
+    faceted = []
+    for curve in curves:
+        equal = {name: (str(curve.facets[name]),) for name in Facets._fields if name != "backend"}
+        backends = {each.backend for point in curve.points for each in point.tried}
+        faceted.append((curve, Facets(backend=tuple(sorted(backends)), **equal)))
+    names = _names(faceted)
     return [
-        Line(curve, ", ".join(name), facets, style)
-        for (curve, facets), name, style in zip(found, names, _styles(found, names), strict=True)
+        Line(curve, ", ".join(name), facets, style, runs)
+        for (curve, facets), name, style in zip(faceted, names, _styles(faceted, names), strict=True)
     ]
-
-
-def _facets(curve: Curve) -> Facets:
-    backends = {one.backend for point in curve.points for one in point.tried}
-    equal = {name: (str(curve.facets[name]),) for name in Facets._fields if name != "backend"}
-    return Facets(backend=tuple(sorted(backends)), **equal)
 
 
 # --- names ----------------------------------------------------------------------------------------
 
 
-def _names(found: Sequence[tuple[Curve, Facets]]) -> list[tuple[str, ...]]:
+def _names(faceted: _Faceted) -> list[tuple[str, ...]]:
     """Of each curve what it is called, then in what it deviates from the usual terms of its system."""
-    frameworks, transports = _values_by_backend(found, "framework"), _values_by_backend(found, "transport")
-    usual, software = _usual(found, _terms), _usual(found, _software)
+    frameworks = Counter(key[:2] for key in {_equal(facets, "origin", "backend", "framework") for _, facets in faceted})
+    transports = Counter(key[:2] for key in {_equal(facets, "origin", "backend", "transport") for _, facets in faceted})
+    usual, software = _usual(faceted, TERMS), _usual(faceted, SOFTWARE)
     names = []
-    for curve, facets in found:
-        key = (facets.origin, facets.backend)
+    for curve, facets in faceted:
+        key = facets.origin, facets.backend
         parts = ["parameter servers" if len(facets.backend) > 1 else facets.backend[0]]
-        parts += facets.framework if len(frameworks[key]) > 1 else ()
-        parts += facets.transport if len(transports[key]) > 1 else ()
+        parts += facets.framework if frameworks[key] > 1 else ()
+        parts += facets.transport if transports[key] > 1 else ()
         own = {name: curve.facets.get(name) for name in DETAILS}
-        common = usual[_terms(facets)] | {"software": software[_software(facets)]["software"]}
-        details = [
+        common = usual[_equal(facets, *TERMS)] | {"software": software[_equal(facets, *SOFTWARE)]["software"]}
+        # The batch per device of strong scaling follows from the global one.
+        details = [f"global batch {curve.facets['global_batch']:,}"] if curve.scaling == "strong" else []
+        details += [
             text.format(own[name]) for name, text in DETAILS.items() if own[name] not in (common[name], "", None)
         ]
-        if curve.scaling == "strong":
-            # The batch per device follows from the global one.
-            details = [f"global batch {curve.facets['global_batch']:,}", *details]
         names.append((" ".join(filter(None, parts)), *details))
     return names
 
@@ -120,98 +126,64 @@ def _names(found: Sequence[tuple[Curve, Facets]]) -> list[tuple[str, ...]]:
 def usual_terms(lines: Sequence[Line]) -> str:
     """What holds for measured curves unless their names say otherwise, in a sentence for each system and model."""
     measured = [(line.curve, line.facets) for line in lines if not line.published]
-    told: dict[str, list[str]] = {}
-    for (_, system, model), terms in _usual(measured, _terms).items():
+    which: dict[str, list[str]] = defaultdict(list)
+    for (_, system, model), terms in _usual(measured, TERMS).items():
         devices = f"{terms['devices_per_node']} devices per node" if terms["devices_per_node"] != 1 else ""
         steps = f"{terms['steps']} steps after a warm-up of {terms['warmup_steps']}"
         batch, pixels = f"batch {terms['batch_size']} per device", f"{terms['image_size']} px"
-        said = [batch, devices, str(terms["device"]), str(terms["precision"]), pixels, str(terms["training"]), steps]
-        told.setdefault(", ".join(filter(None, said)), []).append(f"{model[0]} on {system[0] or 'an unknown system'}")
-    sentences = [f"{' and '.join(which)} with {said}" for said, which in told.items()]
+        parts = [batch, devices, terms["device"], terms["precision"], pixels, terms["training"], steps]
+        which[", ".join(filter(None, parts))].append(f"{model[0]} on {system[0] or 'an unknown system'}")
+    sentences = [f"{' and '.join(named)} with {terms}" for terms, named in which.items()]
     return f"Unless a name says otherwise: {'; '.join(sentences)}." if sentences else ""
 
 
-def _terms(facets: Facets) -> tuple[tuple[str, ...], ...]:
-    return facets.origin, facets.system, facets.model
+def _equal(facets: Facets, *names: str) -> tuple[tuple[str, ...], ...]:
+    return tuple(getattr(facets, name) for name in names)
 
 
-def _software(facets: Facets) -> tuple[tuple[str, ...], ...]:
-    return facets.origin, facets.system, facets.model, facets.backend, facets.framework
-
-
-def _usual(
-    found: Sequence[tuple[Curve, Facets]], group: Callable[[Facets], tuple[tuple[str, ...], ...]]
-) -> dict[tuple[tuple[str, ...], ...], dict[str, Any]]:
-    """The values of ``DETAILS`` that most points of each group have."""
-    counts: dict[tuple[tuple[str, ...], ...], dict[str, Counter[Any]]] = {}
-    for curve, facets in found:
-        own = counts.setdefault(group(facets), {name: Counter() for name in DETAILS})
-        for name in DETAILS if curve.scaling == "weak" else ():
-            own[name][curve.facets.get(name)] += len(curve.points)
+def _usual(faceted: _Faceted, names: Sequence[str]) -> dict[tuple[tuple[str, ...], ...], dict[str, Any]]:
+    """The values of ``DETAILS`` that most points of weak scaling have, of curves with equal facets of these names."""
+    counts: dict[Any, dict[str, Counter[Any]]] = defaultdict(lambda: {name: Counter() for name in DETAILS})
+    for curve, facets in faceted:
+        for name, counter in counts[_equal(facets, *names)].items():
+            counter[curve.facets.get(name)] += len(curve.points) * (curve.scaling == "weak")
     return {
-        key: {name: counted.most_common(1)[0][0] if counted else None for name, counted in own.items()}
-        for key, own in counts.items()
+        key: {name: counter.most_common(1)[0][0] for name, counter in counters.items()}
+        for key, counters in counts.items()
     }
-
-
-def _values_by_backend(found: Sequence[tuple[Curve, Facets]], name: str) -> dict[Any, set[str]]:
-    values: dict[Any, set[str]] = {}
-    for _, facets in found:
-        values.setdefault((facets.origin, facets.backend), set()).update(getattr(facets, name))
-    return values
 
 
 # --- looks ----------------------------------------------------------------------------------------
 
 
-def _styles(found: Sequence[tuple[Curve, Facets]], names: Sequence[tuple[str, ...]]) -> list[Style]:
+def _styles(faceted: _Faceted, names: Sequence[tuple[str, ...]]) -> list[Style]:
     """What has one name has one colour and one marker on all systems, which differ in their dashes.
 
     Beside measured curves the published ones are grey. Alone they have colours, and the markers tell systems apart.
     """
-    any_measured = any(facets.origin == ("measured",) for _, facets in found)
-    keys = [_look(curve, facets, name) for (curve, facets), name in zip(found, names, strict=True)]
-    colours: dict[_Look, int] = {}
-    of_contenders: dict[_Look, int] = {}
-    markers: dict[_Look, Marker] = {}
+    looks = []
+    points: Counter[tuple[str, ...]] = Counter()  # of the systems that we measured on
+    for (curve, facets), name in zip(faceted, names, strict=True):
+        published = facets.origin == ("published",)
+        looks.append((published, len(name), str(curve.facets["family"]), name, facets.system if published else ()))
+        points[facets.system] += 0 if published else len(curve.points)
+    colours: dict[Any, str] = {}
+    contenders: dict[Any, int] = {}
+    markers: dict[Any, str] = {}
+    taken: Counter[Any] = Counter()
     # Weak scaling and the usual terms choose first: the colours that are easiest to tell apart are for the main curves.
-    for key in sorted(set(keys), key=lambda key: (key.published, len(key.name), key)):
-        shapes = MARKERS.get(key.family, MARKERS["toolkit"])
-        taken = sum(other.family == key.family and other.published == key.published for other in markers)
-        markers[key] = shapes[taken % len(shapes)]
-        if not (any_measured and key.published):
-            # What deviates from the usual terms has its contender's colour, and a marker of its own.
-            base = key._replace(name=key.name[:1])
-            colours[key] = of_contenders.setdefault(base, len(of_contenders) % len(LIGHT.colours))
-    dashes = _dashes(found)
+    for look in sorted(set(looks)):
+        published, _, family, name, system = look
+        shapes = MARKERS.get(family, MARKERS["toolkit"])
+        markers[look] = shapes[taken[published, family] % len(shapes)]
+        taken[published, family] += 1
+        # What deviates from the usual terms has its contender's colour, and a marker of its own.
+        contender = published, family, name[0], system
+        grey = published and points.total() > 0
+        colours[look] = "grey" if grey else f"c{contenders.setdefault(contender, len(contenders)) % COLOURS}"
+    # The system with most points has solid lines.
+    dashes = {system: DASHES[number % len(DASHES)] for number, (system, _) in enumerate(points.most_common())}
     return [
-        Style(
-            colours.get(key),
-            markers[key],
-            "dot" if key.published else dashes[facets.system],
-            hollow=key.published,
-        )
-        for key, (_, facets) in zip(keys, found, strict=True)
+        Style(colours[look], markers[look], "dot" if look[0] else dashes[facets.system], hollow=look[0])
+        for look, (_, facets) in zip(looks, faceted, strict=True)
     ]
-
-
-class _Look(NamedTuple):
-    family: str
-    published: bool
-    name: tuple[str, ...]
-    system: str
-
-
-def _look(curve: Curve, facets: Facets, name: tuple[str, ...]) -> _Look:
-    """What has a look of its own; of published curves each system has."""
-    published = facets.origin == ("published",)
-    return _Look(str(curve.facets["family"]), published, name, facets.system[0] if published else "")
-
-
-def _dashes(found: Sequence[tuple[Curve, Facets]]) -> dict[tuple[str, ...], Dash]:
-    """Dashes of the systems that we measured on; the one with most points has solid lines."""
-    points: Counter[tuple[str, ...]] = Counter()
-    for curve, facets in found:
-        if facets.origin == ("measured",):
-            points[facets.system] += len(curve.points)
-    return {system: DASHES[number % len(DASHES)] for number, (system, _) in enumerate(points.most_common())}

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from harness.analysis.scaling import CurvePoint
@@ -35,39 +36,28 @@ class Size:
     what: What
     basis: Basis
     prediction: Prediction
-    point: CurvePoint | None
+    point: CurvePoint | None = None
 
     @property
     def workers(self) -> int:
         return self.prediction.workers
 
-    @property
-    def error(self) -> float:
-        """Of a measured size: predicted over measured, minus 1."""
-        assert self.point is not None
-        return self.prediction.img_per_s / self.point.img_per_s - 1
-
 
 @dataclass(frozen=True)
 class Modelled:
-    """A curve of the report with its predictions, the smallest size first."""
+    """A curve of the report with its predictions, the smallest size first, and the largest measured one."""
 
     line: Line
-    sizes: tuple[Size, ...]
-
-    @property
-    def largest(self) -> Size:
-        """The largest measured size."""
-        return [one for one in self.sizes if one.point is not None][-1]
+    sizes: Sequence[Size]
+    largest: Size
 
 
 @dataclass(frozen=True)
 class Explained:
-    """A fitted group with its curves, the one with the largest size first, and what binds that one there."""
+    """A fitted group with its curves, the one with the largest size first."""
 
     fit: Fit
-    curves: tuple[Modelled, ...]
-    explanation: Explanation
+    curves: Sequence[Modelled]
 
     @property
     def name(self) -> str:
@@ -76,17 +66,23 @@ class Explained:
     @property
     def facets(self) -> Facets:
         """All that its curves have."""
-        every = [one.line.facets for one in self.curves]
-        return Facets(
-            *(tuple(dict.fromkeys(value for one in part for value in one)) for part in zip(*every, strict=True))
-        )
+        every = zip(*(curve.line.facets for curve in self.curves), strict=True)
+        return Facets(*(tuple(dict.fromkeys(value for values in part for value in values)) for part in every))
 
-    @property
+    @cached_property
     def said(self) -> str:
-        """What binds the largest measured size, and what would help, in a sentence."""
+        """What binds the largest measured size, and what would help, in a sentence.
+
+        As ``explain.explain``, but with the same number of servers: to try them all takes too long for a page.
+        """
         size = self.curves[0].largest
-        where = f"{plural(size.workers, 'worker')}, {self.curves[0].line.facets.model[0]}"
-        return f"{where}: {'; '.join(sentences(self.explanation))}."
+        what, basis, prediction = size.what, size.basis, size.prediction
+        alternatives = []
+        if what.has_servers and json.loads(what.options).get("placement") != "partitioned":
+            other = forecast.at(partitioned(what), basis, prediction.nodes, prediction.ps)
+            alternatives.append(("partitioning tensors to 1 MiB slices", other))
+        explanation = "; ".join(sentences(Explanation(what, basis, prediction, tuple(alternatives))))
+        return f"{plural(size.workers, 'worker')}, {what.model}: {explanation}."
 
 
 def explained(frame: pandas.DataFrame, lines: Sequence[Line]) -> tuple[list[Explained], list[str]]:
@@ -95,55 +91,27 @@ def explained(frame: pandas.DataFrame, lines: Sequence[Line]) -> tuple[list[Expl
     Those with most sizes, then runs, come first. Also what was left out, and why.
     """
     weak = [line for line in lines if line.curve.scaling == "weak"]
-    found = [(group, [line for line in weak if _points(line, group)]) for group in groups(frame)[0]]
-    large = [one for one in found if one[1] and _sizes(one[0]) >= FEWEST_SIZES and _distributed(one[0])]
-    large.sort(key=lambda one: (-_sizes(one[0]), -len(one[0].observations)))
-    left_out = [one.name for one, _ in large[MOST_GROUPS:]]
-    return [_explained(group, its) for group, its in large[:MOST_GROUPS]], left_out
-
-
-def _sizes(group: ObservationGroup) -> int:
-    return len({one.workers for one in group.observations if not one.relative})
-
-
-def _distributed(group: ObservationGroup) -> bool:
-    return any(one.nodes > 1 for one in group.observations)
+    large = []
+    for group in groups(frame)[0]:
+        its = [line for line in weak if _points(line, group)]
+        sizes = len({run.workers for run in group.observations if not run.relative})
+        if its and sizes >= FEWEST_SIZES and any(run.nodes > 1 for run in group.observations):
+            large.append((-sizes, -len(group.observations), group, its))
+    large.sort(key=lambda each: each[:2])
+    return [_explained(*each[2:]) for each in large[:MOST_GROUPS]], [each[2].name for each in large[MOST_GROUPS:]]
 
 
 def _explained(group: ObservationGroup, lines: Sequence[Line]) -> Explained:
-    fit = fitting.fit(_best(group) if len(group.observations) > MOST_FITTED else group)
+    fitted = group
+    if len(group.observations) > MOST_FITTED:
+        slowest_first = sorted(group.observations, key=lambda run: -run.step_s)
+        fastest = {(run.backend, run.nodes, run.workers, run.work): id(run) for run in slowest_first}.values()
+        fitted = replace(group, observations=tuple(run for run in group.observations if id(run) in set(fastest)))
+    fit = fitting.fit(fitted)
     # A curve of one or two sizes says little by itself.
-    lines = [one for one in lines if len(one.curve.points) >= FEWEST_SIZES] or list(lines)
-    lines = sorted(lines, key=lambda one: (-_largest(one), -len(one.curve.points)))[:MOST_CURVES]
-    curves = tuple(_modelled(fit, line) for line in lines)
-    largest = curves[0].largest
-    return Explained(fit, curves, _explanation(largest))
-
-
-def _best(group: ObservationGroup) -> ObservationGroup:
-    """With the fastest configuration of each backend at each size only."""
-    fastest: dict[Hashable, Observation] = {}
-    for one in group.observations:
-        key = (one.backend, one.nodes, one.workers, one.work)
-        if key not in fastest or one.step_s < fastest[key].step_s:
-            fastest[key] = one
-    return replace(group, observations=tuple(fastest.values()))
-
-
-def _largest(line: Line) -> int:
-    return max(point.workers for point in line.curve.points)
-
-
-def _explanation(size: Size) -> Explanation:
-    """As ``explain.explain``, but with the same number of servers: to try them all takes too long for a page."""
-    alternatives = []
-    if size.what.has_servers and json.loads(size.what.options).get("placement") != "partitioned":
-        other = forecast.at(partitioned(size.what), size.basis, size.prediction.nodes, size.prediction.ps)
-        alternatives.append(("partitioning tensors to 1 MiB slices", other))
-    return Explanation(size.what, size.basis, size.prediction, tuple(alternatives))
-
-
-# --- which observation a point is -----------------------------------------------------------------
+    lines = [line for line in lines if len(line.curve.points) >= FEWEST_SIZES] or lines
+    lines = sorted(lines, key=lambda line: (-line.curve.points[-1].workers, -len(line.curve.points)))
+    return Explained(fit, [_modelled(fit, line) for line in lines[:MOST_CURVES]])
 
 
 def _points(line: Line, group: ObservationGroup) -> list[tuple[CurvePoint, Observation]]:
@@ -154,55 +122,46 @@ def _points(line: Line, group: ObservationGroup) -> list[tuple[CurvePoint, Obser
         return []
     equal = {name: line.curve.facets[name] for name in ("precision", "training", "image_size", "batch_size")}
     equal |= {"system": key.system, "software": key.software, "model": line.panel[0], "data": line.panel[1]}
-    known = {(one.backend, one.nodes, one.workers, one.ps, one.work): one for one in group.observations}
-    found = []
+    known = {(run.backend, run.nodes, run.workers, run.ps, run.work): run for run in group.observations}
+    pairs = []
     for point in line.curve.points:
         best, nodes = point.best, point.nodes or point.workers
-        one = known.get((best.backend, nodes, point.workers, best.ps, work_of(equal | {"threads": best.threads})))
-        if one is not None and not math.isnan(point.img_per_s):
-            found.append((point, one))
-    return found
-
-
-# --- predicted sizes ------------------------------------------------------------------------------
+        run = known.get((best.backend, nodes, point.workers, best.ps, work_of(equal | {"threads": best.threads})))
+        if run is not None and not math.isnan(point.img_per_s):
+            pairs.append((point, run))
+    return pairs
 
 
 def _modelled(fit: Fit, line: Line) -> Modelled:
-    measured = [_measured(fit, line, point, one) for point, one in _points(line, fit.group)]
-    known = {one.workers for one in measured}
-    largest = measured[-1]
-    sizes = list(measured)
+    sizes = [_measured(fit, line, point, run) for point, run in _points(line, fit.group)]
+    measured, largest = tuple(sizes), sizes[-1]
     others = {2**power for power in range((BEYOND * largest.workers).bit_length())} | {BEYOND * largest.workers}
-    for workers in sorted(others - known):
+    for workers in sorted(others - {size.workers for size in measured}):
         # As the next smaller size that was measured.
-        like = max((one for one in measured if one.workers < workers), key=lambda one: one.workers, default=measured[0])
+        like = [measured[0], *(size for size in measured if size.workers < workers)][-1]
         devices = min(workers, largest.what.devices_per_node)
-        if workers % devices == 0:
-            sizes.append(_predicted(replace(like.what, devices_per_node=devices), like.basis, workers // devices))
-    return Modelled(line, tuple(sorted(sizes, key=lambda one: one.workers)))
+        if workers % devices:
+            continue
+        what, nodes = replace(like.what, devices_per_node=devices), workers // devices
+        servers = counts(what.most_servers(nodes)) if what.has_servers else None
+        (best,) = forecast.best(what, like.basis, [nodes], servers)
+        sizes.append(Size(what, like.basis, best))
+    return Modelled(line, sorted(sizes, key=lambda size: size.workers), largest)
 
 
-def _measured(fit: Fit, line: Line, point: CurvePoint, one: Observation) -> Size:
-    single_s = fit.single_s(one)
-    draws = fit.single_draws[one.work] if one.single_s is None else single_s
-    basis = Basis(fit.parameters, single_s, fit.draws, draws)
+def _measured(fit: Fit, line: Line, point: CurvePoint, run: Observation) -> Size:
+    single_s = fit.single_s(run)
+    basis = Basis(fit.parameters, single_s, fit.draws, fit.single_draws[run.work] if run.single_s is None else single_s)
     what = What(
-        backend=one.backend,
-        model=one.model,
-        batch_size=one.batch,
-        image_size=one.image_size or None,
-        devices_per_node=one.workers // one.nodes,
+        backend=run.backend,
+        model=run.model,
+        batch_size=run.batch,
+        image_size=run.image_size or None,
+        devices_per_node=run.workers // run.nodes,
         options=json.dumps(dict(point.best.options), sort_keys=True),
         as_in_2017=line.published,
     )
-    return Size(what, basis, forecast.at(what, basis, one.nodes, one.ps), point)
-
-
-def _predicted(what: What, basis: Basis, nodes: int) -> Size:
-    if not what.has_servers:
-        return Size(what, basis, forecast.at(what, basis, nodes, 0), None)
-    (best,) = forecast.best(what, basis, [nodes], counts(what.most_servers(nodes)))
-    return Size(what, basis, best, None)
+    return Size(what, basis, forecast.at(what, basis, run.nodes, run.ps), point)
 
 
 def counts(most: int) -> list[int]:
