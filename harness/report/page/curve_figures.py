@@ -23,7 +23,7 @@ from harness.report.page.figures import (
     slug,
 )
 from harness.report.page.lines import Line
-from harness.report.page.provenance import interval, of_point, throughput
+from harness.report.page.provenance import interval, throughput
 
 STRONG_SIZES = 3  # batch sizes that happen to make a global batch at two sizes are no strong scaling
 NO_ENDS = (math.nan, math.nan)
@@ -54,7 +54,7 @@ def efficiencies(lines: Iterable[Line]) -> list[Figure]:
             base = line.curve.baseline
             relative = f" (relative to {base.workers})" if base and base.workers > 1 else ""
             spots = [
-                Spot(point.workers, point.efficiency, *point.efficiency_interval or NO_ENDS, of_point(line, point))
+                Spot(point.workers, point.efficiency, *point.efficiency_interval or NO_ENDS, line.hover(point))
                 for point in points
             ]
             series.append(_curve(line, spots, relative))
@@ -72,7 +72,7 @@ def _growth(name: str, title: str, panel: tuple[str, str], lines: Sequence[Line]
     for line in lines:
         points = [point for point in line.curve.points if not math.isnan(point.img_per_s)]
         spots = [
-            Spot(point.workers, point.img_per_s, *point.interval or NO_ENDS, of_point(line, point)) for point in points
+            Spot(point.workers, point.img_per_s, *point.interval or NO_ENDS, line.hover(point)) for point in points
         ]
         if spots:
             series.append(_curve(line, spots))

@@ -6,15 +6,17 @@ same source, since the tables of 2017 give the better of two strategies at each 
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from harness.analysis import scaling
-from harness.analysis.scaling import Curve
+from harness.analysis.scaling import Curve, CurvePoint
+from harness.core.text import plural
 from harness.report.page.figures import COLOURS, Facets, Style
-from harness.report.page.provenance import Runs
+from harness.report.page.provenance import Runs, interval, throughput
 
 if TYPE_CHECKING:
     import pandas
@@ -75,6 +77,22 @@ class Line:
     def full_name(self) -> str:
         """The name where no legend gives the system."""
         return f"{self.name}, {self.system}"
+
+    def hover(self, point: CurvePoint) -> tuple[str, ...]:
+        """Everything about a point of the curve."""
+        best, runs = point.best, self.runs
+        nodes = f" on {plural(point.nodes, 'node')}" if point.nodes else ""
+        lines = [self.name, f"{plural(point.workers, 'worker')}{nodes}, {self.system}"]
+        if not math.isnan(point.img_per_s):
+            lines.append(f"{throughput(point.img_per_s)} img/s{interval(point.interval)}")
+        if not math.isnan(point.efficiency):
+            ends = interval(point.efficiency_interval, percent=True)
+            lines.append(f"scaling efficiency {point.efficiency:.1%}{ends}")
+        several = f"best of {len(point.tried)} configurations" if len(point.tried) > 1 else ""
+        lines += filter(None, [": ".join(filter(None, [several, runs.configuration(best)]))])
+        if not self.published:
+            return (*lines, *runs.of_configuration(best))
+        return (*lines, *runs.seen(best, "software"), *runs.seen(best, "note"), *dict.fromkeys(best.sources))
 
 
 def of(frame: pandas.DataFrame) -> list[Line]:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from harness.analysis.scaling import Configuration, CurvePoint, Interval
+from harness.analysis.scaling import Configuration, Interval
 from harness.core.text import plural
 
 if TYPE_CHECKING:
     import pandas
-
-    from harness.report.page.lines import Line
 
 SHOWN_SOURCES = 2
 
@@ -68,22 +65,6 @@ class Runs:
             *sources[:SHOWN_SOURCES],
             *([f"and {len(sources) - SHOWN_SOURCES:,} more"] if len(sources) > SHOWN_SOURCES else []),
         ]
-
-
-def of_point(line: Line, point: CurvePoint) -> tuple[str, ...]:
-    """Everything about a point of ``line``."""
-    best, runs = point.best, line.runs
-    nodes = f" on {plural(point.nodes, 'node')}" if point.nodes else ""
-    lines = [line.name, f"{plural(point.workers, 'worker')}{nodes}, {line.system}"]
-    if not math.isnan(point.img_per_s):
-        lines.append(f"{throughput(point.img_per_s)} img/s{interval(point.interval)}")
-    if not math.isnan(point.efficiency):
-        lines.append(f"scaling efficiency {point.efficiency:.1%}{interval(point.efficiency_interval, percent=True)}")
-    several = f"best of {len(point.tried)} configurations" if len(point.tried) > 1 else ""
-    lines += filter(None, [": ".join(filter(None, [several, runs.configuration(best)]))])
-    if not line.published:
-        return (*lines, *runs.of_configuration(best))
-    return (*lines, *runs.seen(best, "software"), *runs.seen(best, "note"), *dict.fromkeys(best.sources))
 
 
 def days(started: Sequence[str]) -> str:
