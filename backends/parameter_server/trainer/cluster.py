@@ -1,10 +1,10 @@
-"""TensorFlow's distributed runtime, reduced to what a benchmark needs: servers, sessions, and a gate for all workers."""
+"""TensorFlow's distributed runtime, reduced to what a benchmark needs: servers, queues, and a gate for all workers."""
 
 from __future__ import annotations
 
 import threading
 from contextlib import suppress
-from typing import Any, Callable, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Iterable, List, Optional, Sequence, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -25,161 +25,11 @@ def start_server(job: Job) -> Any:
         role: [f"{process['address']}:{process['port']}" for process in job.processes(role)]
         for role in ("ps", "worker")
     }
-    config = _config(job, device_filters=[])
-    return v1.train.Server(cluster, job.process["role"], job.rank, config=config)
+    return v1.train.Server(cluster, job.process["role"], job.rank, config=configuration(job, []))
 
 
-def worker_session(job: Job, server: Any, graph: tf.Graph) -> Any:
-    """A session that sees this worker and every parameter server, but no other worker, and so waits for none."""
-    filters = ["/job:ps", f"/job:worker/task:{job.rank}"]
-    return v1.Session(server.target, graph=graph, config=_config(job, filters))
-
-
-def serve(job: Job, ready: Callable[[], None]) -> None:
-    """Be a parameter server until the workers release it (see ``Gate``), and say how many bytes it has moved when asked."""
-    server = start_server(job)
-    with tf.Graph().as_default() as graph:
-        message = _queue(f"said_to_{job.rank}", job.rank, tf.int32).dequeue()
-        counted = v1.placeholder(tf.int64, [2])
-        answer = _queue(f"counted_by_{job.rank}", job.rank, tf.int64, [2]).enqueue(counted)
-    leaving = job.world_size if job.rank == 0 else 1
-    with v1.Session(server.target, graph=graph, config=_config(job, [f"/job:ps/task:{job.rank}"])) as session:
-        ready()
-        while leaving:
-            if session.run(message) == LEAVE:
-                leaving -= 1
-            else:
-                session.run(answer, {counted: traffic.total() or UNKNOWN})
-
-
-class Gate:
-    """Barriers and farewells of the workers, through queues on the servers. Messages per use: linear in processes.
-
-    Built inside a graph. Every worker says its rank; worker 0 counts the different ranks and tells everyone the count,
-    so that each worker learns the true size of the world.
-    """
-
-    def __init__(self, job: Job) -> None:
-        self._job = job
-        arrivals = _queue("arrivals", 0, tf.int32)
-        self._arrive = arrivals.enqueue(job.rank)
-        self._all_arrived = arrivals.dequeue_many(job.world_size)
-        self._seen = v1.placeholder(tf.int32, [])
-        self._release, self._released = _to_all(job, "release", self._seen)
-        servers = range(len(job.processes("ps")) if job.rank == 0 else 1)
-        say = [_queue(f"said_to_{ps}", ps, tf.int32) for ps in servers]
-        self._ask = [queue.enqueue(COUNT) for queue in say if job.rank == 0]
-        self._answers = [_queue(f"counted_by_{ps}", ps, tf.int64, [2]).dequeue() for ps in servers if job.rank == 0]
-        # Only the barrier uses server 0 once the parameters are read; the others can go as soon as worker 0 says so.
-        self._farewells = [queue.enqueue(LEAVE) for queue in reversed(say)]
-
-    def wait(self, session: Any) -> int:
-        """Wait for every worker. Returns the number of different workers that came."""
-        session.run(self._arrive)
-        if self._job.rank == 0:
-            seen = len(set(session.run(self._all_arrived).tolist()))
-            session.run(self._release, {self._seen: seen})
-        return int(session.run(self._released))
-
-    def server_bytes(self, session: Any) -> List[Tuple[int, int]]:
-        """Bytes that each server has sent and received since its start, by rank; empty if unknown. Worker 0 asks."""
-        session.run(self._ask)
-        counts = [(int(sent), int(received)) for sent, received in session.run(self._answers)]
-        return [] if UNKNOWN in counts else counts
-
-    def leave(self, session: Any) -> None:
-        """Say to the parameter servers that this worker needs them no more. They end when all workers have said so.
-
-        A server takes its last farewell and is gone before it has answered. TensorFlow mostly calls that an error, and
-        rarely waits for the answer for ever; so nobody here waits for it any longer than ``FAREWELL_S``.
-        """
-        for farewell in self._farewells:  # one at a time: a server that goes would cancel the others' in the same step
-            thread = threading.Thread(target=_say, args=(session, farewell), daemon=True)
-            thread.start()
-            thread.join(FAREWELL_S)
-
-
-class WorkerSums:
-    """Sums of numbers of all workers, through queues on server 0. Worker 0 adds them up, in the order of the ranks.
-
-    Built inside a graph.
-    """
-
-    def __init__(self, job: Job) -> None:
-        self._job = job
-        numbers = _queue("numbers", 0, tf.float64, None)
-        self._numbers = v1.placeholder(tf.float64, [None])
-        self._give, self._take = numbers.enqueue(self._numbers), numbers.dequeue()
-        self._release, self._released = _to_all(job, "total", self._numbers)
-
-    def of(self, session: Any, numbers: Sequence[float]) -> List[float]:
-        """The sums of as many numbers from each worker, the same for all of them."""
-        session.run(self._give, {self._numbers: [self._job.rank, *numbers]})
-        if self._job.rank == 0:
-            by_rank = sorted((session.run(self._take) for _ in range(self._job.world_size)), key=lambda row: row[0])
-            session.run(self._release, {self._numbers: np.sum(by_rank, axis=0)[1:]})
-        sums: List[float] = session.run(self._released).tolist()
-        return sums
-
-
-def _to_all(job: Job, name: str, value: Any) -> Tuple[Any, Any]:
-    """Through server 0: the operation with which worker 0 gives ``value`` to all, and that with which each takes it."""
-    shape = () if value.shape.rank == 0 else None
-    ranks = range(job.world_size) if job.rank == 0 else [job.rank]
-    queues = [_queue(f"{name}_{rank}", 0, value.dtype, shape) for rank in ranks]
-    give = tf.group(*[queue.enqueue(value) for queue in queues if job.rank == 0])
-    return give, queues[0].dequeue()
-
-
-def _say(session: Any, farewell: Any) -> None:
-    with suppress(tf.errors.UnavailableError):
-        session.run(farewell)
-
-
-def on_server(ps: int) -> Any:
-    return tf.device(f"/job:ps/task:{ps}/device:CPU:0")
-
-
-def token_queues(name: str, ranks: List[int], ps: int = 0) -> List[Any]:
-    """A queue on a parameter server for each worker in ``ranks``; the same names give the same queues in all workers."""
-    return [_queue(f"{name}_{rank}", ps, tf.bool) for rank in ranks]
-
-
-class Setter:
-    """Gives a variable a NumPy value, which is fed rather than baked into the graph."""
-
-    def __init__(self, variable: Any) -> None:
-        self.variable = variable
-        with v1.colocate_with(variable.handle):
-            self.placeholder = v1.placeholder(variable.dtype, variable.shape)
-            self.op = variable.assign(self.placeholder, read_value=False)
-
-
-FirstValue = Tuple[Setter, np.ndarray]  # what a variable starts with
-
-
-def set_all(session: Any, values: Sequence[Tuple[Setter, np.ndarray]]) -> None:
-    """Give variables values of as many elements."""
-    feeds = {setter.placeholder: value.reshape(setter.variable.shape) for setter, value in values}
-    session.run([setter.op for setter, _ in values], feeds)
-
-
-def new_variable(name: str, shape: Any, dtype: tf.DType = tf.float32, initial: str = "zeros") -> Any:
-    """A resource variable on the current device; the same name on a server is the same variable in every worker."""
-    initializer = {"zeros": v1.zeros_initializer(), "ones": v1.ones_initializer()}[initial]
-    return v1.get_variable(
-        name.replace(".", "/"), shape, dtype, initializer=initializer, use_resource=True, trainable=False
-    )
-
-
-def _queue(name: str, ps: int, dtype: tf.DType, shape: Optional[Sequence[int]] = ()) -> Any:
-    """A queue of values of one shape or, with None, of any shape."""
-    with on_server(ps):
-        shapes = None if shape is None else [shape]
-        return v1.FIFOQueue(-1, [dtype], shapes=shapes, shared_name=name, name=name)
-
-
-def _config(job: Job, device_filters: List[str]) -> Any:
+def configuration(job: Job, device_filters: List[str]) -> Any:
+    """How this process runs a graph, of which it sees the devices that match a filter (or, without filters, all)."""
     config = v1.ConfigProto(
         device_filters=device_filters, intra_op_parallelism_threads=job.spec["threads"] * job.devices
     )
@@ -193,3 +43,132 @@ def _config(job: Job, device_filters: List[str]) -> Any:
     elif job.spec["device"] == "cpu":
         config.device_count["CPU"] = job.devices
     return config
+
+
+def serve(job: Job, ready: Callable[[], None]) -> None:
+    """Be a parameter server until the workers release it (see ``Gate``), and say how many bytes it has moved when asked."""
+    server = start_server(job)
+    with tf.Graph().as_default() as graph:
+        message = queue(f"said_to_{job.rank}", job.rank, tf.int32).dequeue()
+        counted = v1.placeholder(tf.int64, [2])
+        answer = queue(f"counted_by_{job.rank}", job.rank, tf.int64, [2]).enqueue(counted)
+    leaving = job.world_size if job.rank == 0 else 1
+    config = configuration(job, [f"/job:ps/task:{job.rank}"])
+    with v1.Session(server.target, graph=graph, config=config) as session:
+        ready()
+        while leaving:
+            if session.run(message) == LEAVE:
+                leaving -= 1
+            else:
+                session.run(answer, {counted: traffic.total() or UNKNOWN})
+
+
+class Gate:
+    """Where the workers meet, through queues on the servers: sums of their numbers, the servers' bytes, farewells.
+
+    Built inside a graph. Messages per use: linear in processes.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self._rank = job.rank
+        ranks, servers = (
+            (range(job.world_size), range(len(job.processes("ps")))) if job.rank == 0 else ([job.rank], [0])
+        )
+        arrivals = queue("numbers", 0, tf.float64, None)
+        totals = [queue(f"total_{rank}", 0, tf.float64, None) for rank in ranks]
+        self._numbers = v1.placeholder(tf.float64, [None])
+        self._give, self._total = arrivals.enqueue(self._numbers), totals[0].dequeue()
+        say = [queue(f"said_to_{ps}", ps, tf.int32) for ps in servers]
+        # Only the sums use server 0 once the parameters are read; the others can go as soon as worker 0 says so.
+        self._farewells = [said.enqueue(LEAVE) for said in reversed(say)]
+        if job.rank == 0:
+            self._gather = [arrivals.dequeue() for _ in ranks]
+            self._release = [total.enqueue(self._numbers) for total in totals]
+            self._ask = [said.enqueue(COUNT) for said in say]
+            self._answers = [queue(f"counted_by_{ps}", ps, tf.int64, [2]).dequeue() for ps in servers]
+
+    def total(self, session: Any, numbers: Sequence[float]) -> List[float]:
+        """The sums of as many numbers from each worker, the same for all. Worker 0 adds them up, in the order of ranks."""
+        session.run(self._give, {self._numbers: [self._rank, *numbers]})
+        if self._rank == 0:
+            by_rank = {rank: own for rank, *own in session.run(self._gather)}  # a rank that came twice counts once
+            session.run(self._release, {self._numbers: np.sum([by_rank[rank] for rank in sorted(by_rank)], axis=0)})
+        sums: List[float] = session.run(self._total).tolist()
+        return sums
+
+    def server_bytes(self, session: Any) -> List[Tuple[int, int]]:
+        """Bytes that each server has sent and received since its start, by rank; empty if unknown. Worker 0 asks."""
+        if self._rank != 0:
+            return []
+        session.run(self._ask)
+        counts = [(int(sent), int(received)) for sent, received in session.run(self._answers)]
+        return [] if UNKNOWN in counts else counts
+
+    def leave(self, session: Any) -> None:
+        """Say to the parameter servers that this worker needs them no more. They end when all workers have said so.
+
+        A server takes its last farewell and is gone before it has answered. TensorFlow mostly calls that an error, and
+        rarely waits for the answer for ever; so nobody here waits for it any longer than ``FAREWELL_S``.
+        """
+
+        def say(farewell: Any) -> None:
+            with suppress(tf.errors.UnavailableError):
+                session.run(farewell)
+
+        for farewell in self._farewells:  # one at a time: a server that goes would cancel the others' in the same step
+            thread = threading.Thread(target=say, args=(farewell,), daemon=True)
+            thread.start()
+            thread.join(FAREWELL_S)
+
+
+def permission(job: Job, name: str, ps: int, granted: Any, asked: Sequence[Any]) -> Tuple[Any, List[Any]]:
+    """Worker 0 lets all workers go on. The operation that waits for this, after ``asked``, and those of worker 0.
+
+    Those follow ``granted``. Each worker has a queue on server ``ps``: from a common one a fast worker could take a slow
+    one's permission.
+    """
+    ranks = range(job.world_size) if job.rank == 0 else [job.rank]
+    queues = [queue(f"{name}_{rank}", ps) for rank in ranks]
+    grants = []
+    if job.rank == 0:
+        with tf.control_dependencies([granted]), on_server(ps):
+            grants = [tokens.enqueue(True) for tokens in queues]
+    with tf.control_dependencies(asked):
+        return queues[0].dequeue(), grants
+
+
+def queue(name: str, ps: int, dtype: tf.DType = tf.bool, shape: Optional[Sequence[int]] = ()) -> Any:
+    """The queue of this name on a server, the same in all processes. Its values have one shape or, with None, any."""
+    with on_server(ps):
+        shapes = None if shape is None else [shape]
+        return v1.FIFOQueue(-1, [dtype], shapes=shapes, shared_name=name, name=name)
+
+
+def new_variable(name: str, shape: Any, dtype: tf.DType = tf.float32) -> Any:
+    """A resource variable of zeros on the current device; on a server, a name is the same variable in every worker."""
+    return v1.get_variable(
+        name.replace(".", "/"), shape, dtype, initializer=v1.zeros_initializer(), use_resource=True, trainable=False
+    )
+
+
+def assign(session: Any, values: Iterable[Tuple[Any, np.ndarray]]) -> None:
+    """Give variables arrays of as many elements, fed in place of what their initialisers would set."""
+    feeds = {variable.initializer: (variable, value) for variable, value in values}
+    session.run(
+        list(feeds),
+        {initialiser.inputs[1]: value.reshape(variable.shape) for initialiser, (variable, value) in feeds.items()},
+    )
+
+
+def on_server(ps: int) -> Any:
+    return tf.device(f"/job:ps/task:{ps}/device:CPU:0")
+
+
+def device(job: Job, number: int) -> str:
+    """TensorFlow's name of a device that this worker drives."""
+    return f"/job:worker/task:{job.rank}/device:{'GPU' if job.spec['device'] == 'cuda' else 'CPU'}:{number}"
+
+
+def host(job: Job) -> str:
+    """TensorFlow's name of this worker's host."""
+    return f"/job:worker/task:{job.rank}/device:CPU:0"

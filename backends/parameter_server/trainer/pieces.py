@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, Tuple
 
 import numpy as np
 import tensorflow as tf
 
 from harness import models
-from harness.backends.parameter_server.trainer.cluster import FirstValue, Setter, new_variable, on_server
-from harness.backends.parameter_server.trainer.tower import host
-from harness.models.initial import initial_values
+from harness.backends.parameter_server.trainer.cluster import host, new_variable, on_server
 from harness.worker.frameworks.tensorflow import Tensors, descend
 from harness.worker.job import Job
 from harness.worker.sgd import Sgd, velocity
@@ -23,27 +21,23 @@ NEVER_STALE = np.iinfo(np.int64).max  # accumulators drop gradients older than t
 class Pieces:
     """Every worker builds these; the same piece on a server is the same variable in all workers.
 
-    Whole tensors keep their shape, slices are flat.
+    Whole tensors keep their shape, slices are flat. ``servers`` says which server holds a piece.
     """
 
     def __init__(self, job: Job) -> None:
         self._job = job
         self._sgd = Sgd.of(job.spec)
-        self._tensors = models.specification(job.spec["model"]).tensors
-        self._bounds: Dict[str, List[Tuple[int, int]]] = {tensor.name: [] for tensor in self._tensors}
+        self._tensors = {tensor.name: tensor for tensor in models.specification(job.spec["model"]).tensors}
         self.variables: Dict[Piece, Any] = {}
         self.velocities: Dict[Piece, Any] = {}
         self.servers: Dict[Piece, int] = {}
-        shapes = {tensor.name: tensor.shape for tensor in self._tensors}
-        elements = {tensor.name: tensor.elements for tensor in self._tensors}
         for name, ps, begin, end in job.plan["details"]["pieces"]:
-            shape = shapes[name] if end - begin == elements[name] else (end - begin,)
+            shape = self._tensors[name].shape if end - begin == self._tensors[name].elements else (end - begin,)
+            self.servers[name, begin] = ps
             with on_server(ps):
                 self.variables[name, begin] = new_variable(f"{name}/{begin}", shape)
                 if self._sgd.momentum:
                     self.velocities[name, begin] = new_variable(f"{velocity(name)}/{begin}", shape)
-            self.servers[name, begin] = ps
-            self._bounds[name].append((begin, end))
         with on_server(0):
             self.updates = new_variable("updates", (), tf.int64)
         if job.training:
@@ -51,17 +45,33 @@ class Pieces:
                 self.rate = new_variable("learning_rate", ())
                 self._rate = self.rate.read_value()
 
-    def whole(self, values: Dict[Piece, Any]) -> Tensors:
+    def whole(self, values: Mapping[Piece, Any]) -> Tensors:
         """Tensors by name, put together from the values of their pieces."""
-        return {tensor.name: self._join(values, tensor.name, tensor.shape) for tensor in self._tensors}
+        parts: Dict[str, List[Any]] = {name: [] for name in self._tensors}
+        for (name, _), value in values.items():
+            parts[name].append(value)
+        return {
+            name: held[0] if len(held) == 1 else tf.reshape(tf.concat(held, 0), self._tensors[name].shape)
+            for name, held in parts.items()
+        }
 
-    def cut(self, values: Tensors) -> Dict[Piece, Any]:
+    def cut(self, values: Mapping[str, Any]) -> Dict[Piece, Any]:
         """The pieces' shares of tensors given by name."""
         return {
-            (name, begin): values[name] if len(bounds) == 1 else tf.reshape(values[name], [-1])[begin:end]
-            for name, bounds in self._bounds.items()
-            for begin, end in bounds
+            (name, begin): values[name]
+            if variable.shape == self._tensors[name].shape
+            else tf.reshape(values[name], [-1])[begin : begin + variable.shape.num_elements()]
+            for (name, begin), variable in self.variables.items()
         }
+
+    def shares(self, values: Mapping[str, np.ndarray]) -> List[Tuple[Any, np.ndarray]]:
+        """The servers' variables, each with its share of the parameters and velocities that are in ``values``."""
+        velocities = {(velocity(name), begin): variable for (name, begin), variable in self.velocities.items()}
+        return [
+            (variable, values[name].reshape(-1)[begin : begin + variable.shape.num_elements()])
+            for (name, begin), variable in {**self.variables, **velocities}.items()
+            if name in values
+        ]
 
     def descend(self, key: Piece, gradient: Any) -> Any:
         """One step of SGD, where the piece is, with the sum of the gradients of all devices, or a part of that sum."""
@@ -86,20 +96,7 @@ class Pieces:
                 return push, None
             return push, self.descend(key, accumulator.take_grad(self._job.world_size))
 
-    def count_update(self, after: List[Any]) -> Any:
+    def count_update(self, after: Iterable[Any]) -> Any:
         """Count one update, on server 0, once ``after`` is done."""
         with tf.control_dependencies([tf.group(*after)]), on_server(0):
             return self.updates.assign_add(1, read_value=False)
-
-    def initial(self) -> List[FirstValue]:
-        """The one initialisation of all frameworks, cut as the servers hold it. For worker 0."""
-        values = initial_values(models.specification(self._job.spec["model"]), self._job.spec["seed"])
-        return [
-            (Setter(self.variables[name, begin]), values[name].reshape(-1)[begin:end])
-            for name, bounds in self._bounds.items()
-            for begin, end in bounds
-        ]
-
-    def _join(self, values: Dict[Piece, Any], name: str, shape: Tuple[int, ...]) -> Any:
-        parts = [values[name, begin] for begin, _ in self._bounds[name]]
-        return parts[0] if len(parts) == 1 else tf.reshape(tf.concat(parts, 0), shape)

@@ -6,40 +6,52 @@ of the gradients.
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Tuple
+from contextlib import suppress
+from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
 
 import numpy as np
 import tensorflow as tf
 
-from harness.backends.parameter_server.trainer.cluster import FirstValue, Gate, set_all, start_server, worker_session
-from harness.backends.parameter_server.trainer.learning import ServerLearner
+from harness import models
+from harness.backends.parameter_server.trainer.cluster import (
+    Gate,
+    assign,
+    configuration,
+    device,
+    host,
+    new_variable,
+    start_server,
+)
 from harness.backends.parameter_server.trainer.pieces import Pieces
-from harness.backends.parameter_server.trainer.tower import Tower, device, sum_on_host
-from harness.worker.frameworks.tensorflow import Tensors, addresses_seen, bad_images_named, prepare, reads
+from harness.models.initial import initial_values
+from harness.worker.evaluation import Evaluation, evaluation
+from harness.worker.frameworks import tensorflow as common
+from harness.worker.frameworks.tensorflow import Tensors, bad_images_named, reads
 from harness.worker.job import Job
-from harness.worker.trainer import State
+from harness.worker.sgd import velocity
+from harness.worker.trainer import Learner, State
 
 v1 = tf.compat.v1
 
 
-class ServerTrainer(ServerLearner):
+class ServerTrainer(Learner):
     """The base of trainers with parameter servers. A step has ended, on every device, when ``session.run`` returns.
 
-    ``_copies`` are variables of this worker that hold parameters, by device, if it has any.
+    By device, ``_copies`` are variables of this worker that hold parameters, if it has any, and ``_statistics`` the moving
+    averages of its batch norms.
     """
 
     def __init__(self, job: Job) -> None:
-        super().__init__(job)
-        self._world_size = 0  # what the last barrier counted
+        self._job = job
+        self._specification = models.specification(job.spec["model"])
+        self._losses: List[float] = []  # of every step, means over this worker's devices
         self._waited: List[float] = []
+        self._world_size = 0  # what the last barrier counted
         self._copies: List[Dict[str, Any]] = []
+        self._statistics: List[Dict[str, Any]] = []
 
-    def build_parameters(self) -> List[FirstValue]:
-        """Add to the graph what the devices compute with. Returns the first values of this worker's own variables."""
-        raise NotImplementedError
-
-    def tensors(self, number: int) -> Tensors:
-        """What device ``number`` computes with, by name: whole tensors, each read once per step."""
+    def parameters(self) -> List[Tensors]:
+        """What each device computes with, by name: whole tensors, each read once per step. Added to the graph."""
         raise NotImplementedError
 
     def exchange(self, gradients: Tensors) -> Any:
@@ -49,21 +61,18 @@ class ServerTrainer(ServerLearner):
     def setup(self) -> None:
         """Start the server, build the graph, initialise (worker 0: the variables on the servers) and meet the others."""
         job = self._job
-        prepare(job)
+        common.prepare(job)
         server = start_server(job)
         with tf.Graph().as_default() as graph:
             v1.set_random_seed(job.spec["seed"])
-            initialisers, first_values = self._build()
-            of_servers = self._pieces.initial() if job.rank == 0 else []
+            self._build()
         graph.finalize()
-        self._session = worker_session(job, server, graph)
-        self._session.run(initialisers)
-        set_all(self._session, first_values)
-        if job.rank == 0:
-            self._session.run(
-                [variable.initializer for variable in (self._pieces.updates, *self._pieces.velocities.values())]
-            )
-            set_all(self._session, of_servers)
+        # It sees this worker and every parameter server, but no other worker, and so waits for none.
+        config = configuration(job, ["/job:ps", f"/job:worker/task:{job.rank}"])
+        self._session = v1.Session(server.target, graph=graph, config=config)
+        self._session.run(self._initialisers)
+        assign(self._session, self._resident)
+        self.restore(initial_values(self._specification, job.spec["seed"]))
         self.barrier()
         self._train = self._session.make_callable([self._loss, self._waits, self._step])
 
@@ -76,11 +85,52 @@ class ServerTrainer(ServerLearner):
             self._waited.append(float(max(waited)))
 
     def barrier(self) -> None:
-        """The workers meet through parameter server 0."""
-        self._world_size = self._gate.wait(self._session)
+        """The workers meet through parameter server 0; the sum of a one from each says how many there are."""
+        self._world_size = int(self.total([1])[0])
+
+    def total(self, numbers: Sequence[float]) -> List[float]:
+        return self._gate.total(self._session, numbers)
 
     def server_bytes(self) -> List[Tuple[int, int]]:
         return self._gate.server_bytes(self._session)
+
+    def set_learning_rate(self, rate: float) -> None:
+        """Worker 0's rate is that of the servers, where they sum up gradients."""
+        assign(self._session, [(self._pieces.rate, np.array(rate, np.float32))])
+
+    def losses(self, since: int) -> List[float]:
+        return self._losses[since:]
+
+    def evaluate(self) -> Evaluation:
+        """This worker's first device evaluates, with the parameters of the servers."""
+        run = self._session.make_callable([self._logits, self._labels])
+
+        def classified() -> Iterator[Tuple[np.ndarray, np.ndarray]]:
+            with suppress(tf.errors.OutOfRangeError):
+                while True:
+                    yield run()
+
+        self._session.run(self._begin_evaluation)
+        with bad_images_named(self._job, evaluating=True):
+            return evaluation(classified())
+
+    def statistics(self) -> Dict[str, np.ndarray]:
+        of_devices = self._session.run(self._read_statistics)
+        return {name: np.mean([of_device[name] for of_device in of_devices], axis=0) for name in of_devices[0]}
+
+    def values(self) -> Dict[str, np.ndarray]:
+        """Parameters and velocities come from the servers, statistics from this worker."""
+        return {**self._session.run({**self._held, **self._velocities}), **self.statistics()}
+
+    def restore(self, values: Mapping[str, np.ndarray]) -> None:
+        """A worker writes what is its own, worker 0 also what is on the servers."""
+        own = [
+            (variable, values[name])
+            for of_device in (*self._statistics, *self._copies)
+            for name, variable in of_device.items()
+            if name in values
+        ]
+        assign(self._session, own + (self._pieces.shares(values) if self._job.rank == 0 else []))
 
     def state(self) -> State:
         """The parameters as they are on the servers, and the number of updates counted there."""
@@ -88,7 +138,7 @@ class ServerTrainer(ServerLearner):
         for number, copy in enumerate(copies):
             if differing := [name for name in held if not np.array_equal(copy[name], held[name], equal_nan=True)]:
                 raise RuntimeError(f"device {number} and the parameter servers differ in {', '.join(differing[:3])} …")
-        servers = addresses_seen(self._job, "ps", [seen.name for seen in self._session.list_devices()])
+        servers = common.addresses_seen(self._job, "ps", [seen.name for seen in self._session.list_devices()])
         return State(
             parameters=held,
             losses=self._losses,
@@ -104,21 +154,80 @@ class ServerTrainer(ServerLearner):
         """Release the parameter servers."""
         self._gate.leave(self._session)
 
-    def _build(self) -> Tuple[List[Any], List[FirstValue]]:
-        """Build the graph. Returns this worker's initialisers, then the first values to set after them."""
+    def _build(self) -> None:
+        """Build the graph. ``_initialisers`` are to be run, and ``_resident`` batches to be assigned, before a step."""
         job = self._job
-        self._pieces = Pieces(job)
-        first_values = self.build_parameters()
-        towers = [Tower(job, number, self.tensors(number)) for number in range(job.devices)]
-        exchanged = self.exchange(sum_on_host(job, towers))
-        self._step = tf.group(exchanged, *[operation for tower in towers for operation in tower.after])
-        self._loss = tf.add_n([tower.loss for tower in towers]) / len(towers)
-        self._waits = [tower.waited for tower in towers if tower.waited is not None]
-        self._held = self._pieces.whole(reads(self._pieces.variables))
-        self._updates = self._pieces.updates.read_value()
-        self._read_copies = [reads(copy) for copy in self._copies]
+        self._initialisers: List[Any] = []
+        self._resident: List[Tuple[Any, np.ndarray]] = []
+        self._waits: List[Any] = []
+        self._pieces = pieces = Pieces(job)
+        if job.rank == 0:
+            self._initialisers += [held.initializer for held in (pieces.updates, *pieces.velocities.values())]
+        parameters = self.parameters()
+        losses, gradients, moved = zip(*[self._tower(number, tensors) for number, tensors in enumerate(parameters)])
+        with tf.device(host(job)):  # so that one sum leaves it, however many devices it has
+            summed = {name: tf.add_n([of_device[name] for of_device in gradients]) for name in gradients[0]}
+        self._step = tf.group(self.exchange(summed), *moved)
+        self._loss = tf.add_n(losses) / len(losses)
+        self._held, self._velocities = pieces.whole(reads(pieces.variables)), {}
+        if pieces.velocities:
+            speeds = pieces.whole(reads(pieces.velocities))
+            self._velocities = {velocity(name): speed for name, speed in speeds.items()}
+        self._updates = pieces.updates.read_value()
+        self._read_copies, self._read_statistics = (
+            [reads(held) for held in of_devices] for of_devices in (self._copies, self._statistics)
+        )
         self._gate = Gate(job)
         if job.training:
-            self._build_learning(self._pieces, towers, self.tensors(0), self._copies)
-        initialisers = [initialiser for tower in towers for initialiser in tower.initialisers]
-        return initialisers, first_values + [first for tower in towers for first in tower.first_values]
+            self._build_inference(parameters[0])
+
+    def _tower(self, number: int, tensors: Tensors) -> Tuple[Any, Tensors, Any]:
+        """A device's loss with ``tensors``, their gradients, and what moves its statistics."""
+        job = self._job
+        with tf.device(device(job, number)):
+            statistics = {
+                tensor.name: new_variable(f"device{number}/{tensor.name}", tensor.shape)
+                for tensor in self._specification.statistics
+            }
+            self._statistics.append(statistics)
+            images, labels = self._image_files(number) if job.real_data else self._synthetic(number)
+            loss, new = common.loss(job, images, labels, tensors, lambda name: statistics[name].read_value())
+            gradients = dict(zip(tensors, v1.gradients(loss, list(tensors.values()))))
+            return loss, gradients, tf.group(*[statistics[name].assign(new[name], read_value=False) for name in new])
+
+    def _synthetic(self, number: int) -> List[Any]:
+        """One batch, resident on the device: variables, so that no step copies it and no graph pass folds it."""
+        batch = [
+            (new_variable(f"device{number}/synthetic/{name}", array.shape, array.dtype), array)
+            for name, array in zip(("images", "labels"), common.synthetic(self._job, number))
+        ]
+        self._resident += batch
+        return [variable.read_value() for variable, _ in batch]
+
+    def _image_files(self, number: int) -> Tuple[Any, Any]:
+        """The next batch of real images; ``_waits`` gets the seconds that it was waited for."""
+        with tf.device(host(self._job)):
+            iterator = v1.data.make_initializable_iterator(common.image_files(self._job, number))
+            began = tf.timestamp()
+            with tf.control_dependencies([began]):
+                images, labels = iterator.get_next()
+            with tf.control_dependencies([images, labels]):
+                self._waits.append(tf.timestamp() - began)
+        self._initialisers.append(iterator.initializer)
+        return images, labels
+
+    def _build_inference(self, pulled: Tensors) -> None:
+        """Logits of validation images on device 0. A worker without copies pulls the parameters once per evaluation."""
+        job = self._job
+        with tf.device(host(job)):
+            batches = v1.data.make_initializable_iterator(common.validation_files(job))
+            images, self._labels = batches.get_next()
+        self._begin_evaluation = [batches.initializer]
+        with tf.device(device(job, 0)):
+            if self._copies:
+                held = self._copies[0]
+            else:
+                held = {name: new_variable(f"evaluation/{name}", value.shape) for name, value in pulled.items()}
+                self._begin_evaluation += [held[name].assign(pulled[name], read_value=False) for name in held]
+            statistics = reads(self._statistics[0])
+            self._logits, _ = common.logits(job, images, reads(held), statistics.__getitem__, training=False)
