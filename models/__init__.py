@@ -20,9 +20,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional
 
 from harness.errors import InvalidInput, error_in_one_line
-
-# Imported before the function below takes the name `specification`: a submodule imported later would replace it.
-from harness.models.specification import ModelSpecification, Tensor
+from harness.models.layers import ModelSpecification, Tensor
 
 __all__ = ["ModelSpecification", "Tensor", "UnknownModel", "definition", "names", "specification"]
 
@@ -35,7 +33,7 @@ class UnknownModel(InvalidInput, ValueError):
 
 def names() -> List[str]:
     """The models that exist, sorted."""
-    return sorted({*_builtin(), *_announced()})
+    return sorted(_packages())
 
 
 def specification(name: str) -> ModelSpecification:
@@ -62,8 +60,8 @@ def definition(name: str, framework: str) -> Callable[..., Any]:
 
 def announced_folder(name: str) -> Optional[str]:
     """The folder of a model that another package announces; None for one of this package."""
-    package = importlib.import_module(_package(name))
-    return None if package.__name__.startswith(f"{__name__}.") else str(Path(str(package.__file__)).parent)
+    package = _package(name)
+    return None if _is_builtin(package) else str(Path(str(importlib.import_module(package).__file__)).parent)
 
 
 def announce(name: str, folder: str) -> None:
@@ -73,30 +71,28 @@ def announce(name: str, folder: str) -> None:
     assert spec and spec.loader
     package = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(package)
-    _announced()[name] = spec.name
+    _packages()[name] = spec.name
 
 
 @lru_cache(maxsize=None)
-def _builtin() -> Dict[str, str]:
-    """The packages of the models in this folder, by the models' names."""
-    folders = (path.parent for path in Path(__file__).parent.glob("*/specification.py"))
-    return {folder.name: f"{__name__}.{folder.name}" for folder in folders}
-
-
-@lru_cache(maxsize=None)
-def _announced() -> Dict[str, str]:
-    """The packages of the models that other packages announce, by the models' names."""
+def _packages() -> Dict[str, str]:
+    """The packages of all models, by the models' names: those that other packages announce, and those in this folder."""
     points: Any = metadata.entry_points()
     ours = points.select(group=GROUP) if hasattr(points, "select") else points.get(GROUP, ())  # Python 3.9 has a dict
-    return {point.name.replace("-", "_"): point.value for point in ours}
+    announced = {point.name.replace("-", "_"): point.value for point in ours}
+    folders = [file.parent.name for file in Path(__file__).parent.glob("*/specification.py")]
+    return {**announced, **{folder: f"{__name__}.{folder}" for folder in folders}}
 
 
 def _package(name: str) -> str:
-    folder = name.replace("-", "_")
-    package = _builtin().get(folder) or _announced().get(folder)
+    package = _packages().get(name.replace("-", "_"))
     if package is None:
         raise UnknownModel(f"unknown model {name!r}; known: {', '.join(names())}")
     return package
+
+
+def _is_builtin(package: str) -> bool:
+    return package.startswith(f"{__name__}.")
 
 
 def _specification_module(name: str) -> Any:
@@ -104,6 +100,6 @@ def _specification_module(name: str) -> Any:
     try:
         return importlib.import_module(f"{package}.specification")
     except Exception as error:  # whatever somebody else's module does when it is imported
-        if package in _builtin().values():
+        if _is_builtin(package):
             raise
         raise UnknownModel(f"model {name!r} does not load: {error_in_one_line(error)}") from None

@@ -1,14 +1,29 @@
-"""The layers of ``layers.py`` in Caffe2: operators for IDEEP (Intel's kernels, the fast ones of its CPU build), NCHW.
+"""The layers of ``layers.py`` in Caffe2, and canonical arrays in and out of its workspace: NCHW, for IDEEP.
 
-The caller adds them within IDEEP's device scope. They are given the size of the images, because IDEEP's gradients of pools
-ignore what Caffe2 works out by itself (global pooling, "SAME" padding), and fail.
+IDEEP is Intel's kernels, the fast ones of Caffe2's CPU build. The caller adds the layers within its device scope. They are
+given the size of the images, because IDEEP's gradients of pools ignore what Caffe2 works out by itself (global pooling,
+"SAME" padding), and fail.
+
+IDEEP keeps arrays in layouts of its own, and not all of its operators mind: ``MomentumSGDUpdate``, which Caffe2's example
+trains with, adds a kernel and its gradient element by element, each in its layout, without an error. So what is trained is
+a plain array in host memory: every step copies it to IDEEP, and its gradient back.
+
+Blobs have the tensors' canonical names, after the name scope of whoever builds the net (such as ``ideep_0/``).
 """
 
 from __future__ import annotations
 
-from typing import Any, Callable, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from harness.models.layers import Architecture, BatchNorm, Convolution, Layers, Pool
+import numpy as np
+from caffe2.proto import caffe2_pb2
+from caffe2.python import core, workspace
+
+from harness.models.channels_first import canonical, stored
+from harness.models.layers import Architecture, BatchNorm, Convolution, Layers, ModelSpecification, Pool
+
+HOST = core.DeviceOption(caffe2_pb2.CPU)
+IDEEP = core.DeviceOption(caffe2_pb2.IDEEP)
 
 Blob = Any  # caffe2.python.core.BlobReference
 Lookup = Callable[[str], Blob]
@@ -33,18 +48,15 @@ def build(
 ) -> Blob:
     """Add the model to ``net``: float32 logits [N, classes] from float32 ``images`` [N, 3, H, W].
 
-    ``tensor`` and ``statistics`` map a canonical name to the IDEEP blob of its value and are called once per name, in
-    creation order. When training, the net moves the statistics.
+    ``tensor`` and ``statistics`` map a canonical name to the IDEEP blob of its value, kernels as (out, in, height, width),
+    and are called once per name, in creation order. When training, the net moves the statistics.
     """
     layers = Caffe2Layers(net, tensor, statistics, architecture.norm, training)
     return layers.classifier(layers.sequence(images, architecture.layers))
 
 
 class Caffe2Layers(Layers[ImageBlob]):
-    """Adds layers to a ``caffe2.python.core.Net``, asking for every tensor once, in creation order.
-
-    ``tensor`` and ``statistics`` give the IDEEP blob that holds a canonical name's value, kernels as (out, in, height,
-    width). In training the net itself moves the statistics. Without ``norm`` convolutions have biases.
+    """Adds layers to a ``caffe2.python.core.Net``.
 
     Of n values IDEEP's moving variance is the mean square; the other frameworks' is n / (n - 1) times as large.
     """
@@ -115,3 +127,32 @@ class Caffe2Layers(Layers[ImageBlob]):
             order="NCHW",
         )
         return y
+
+
+def feed(specification: ModelSpecification, values: Mapping[str, np.ndarray], scope: str = "") -> None:
+    """Put canonical float32 ``values`` of every tensor (in host memory) and statistic (on IDEEP) into the workspace."""
+    for tensors, device in ((specification.tensors, HOST), (specification.statistics, IDEEP)):
+        for tensor in tensors:
+            workspace.FeedBlob(scope + tensor.name, stored(values[tensor.name]), device)
+
+
+def fetch(specification: ModelSpecification, scope: str = "") -> Dict[str, np.ndarray]:
+    """Copies of all tensors and statistics in the workspace, float32 in canonical layout."""
+    everything = (*specification.tensors, *specification.statistics)
+    return {tensor.name: canonical(workspace.FetchBlob(scope + tensor.name)) for tensor in everything}
+
+
+def on_ideep(net: Any, name: str) -> Any:
+    """Add to ``net`` the copy of a trained tensor to IDEEP, and return its blob. Its gradient is a plain array again."""
+    held, copy = core.ScopedBlobReference(name), core.ScopedBlobReference(f"{name}.ideep")
+    net.AddExternalInput(held)
+    # Not `net.CopyCPUToIDEEP`: Caffe2 has no schema for it, so its nets do not know the name.
+    net.Proto().op.extend([core.CreateOperator("CopyCPUToIDEEP", [held], [copy], device_option=IDEEP)])
+    return copy
+
+
+@core.GradientRegistry.RegisterGradient("CopyCPUToIDEEP")  # type: ignore[untyped-decorator]
+def _copy_back(operator: Any, gradients: List[Any]) -> Tuple[List[Any], List[Any]]:
+    (gradient,) = gradients
+    back = core.BlobReference(f"{operator.input[0]}_grad")
+    return [core.CreateOperator("CopyIDEEPToCPU", [gradient], [back], device_option=IDEEP)], [str(back)]

@@ -1,7 +1,8 @@
 """The values that a model starts from: the same for every framework, process and NumPy version, given a seed.
 
 Kernels follow He et al., "Delving Deep into Rectifiers" (arXiv:1502.01852, ICCV 2015): normal with variance 2 / fan-in,
-which keeps the variance of activations constant from layer to layer under ReLU.
+which keeps the variance of activations constant from layer to layer under ReLU. The dense kernel is small, for a first
+loss near log(classes).
 
 Every tensor has a random stream of its own, so one can be made without the others. NumPy promises that SeedSequence
 and PCG64 never change, but not what ``standard_normal`` makes of them (NEP 19). So: all values of all models were
@@ -11,28 +12,14 @@ found bitwise equal under NumPy 1.23.5 on Python 3.9 and 2.4.6 on 3.11, and a un
 from __future__ import annotations
 
 import math
-from typing import Callable, Dict
+from typing import Dict
 
 import numpy as np
 import numpy.typing as npt
 
-from harness.models.specification import ModelSpecification, Tensor
+from harness.models.layers import ModelSpecification, Tensor
 
 Array = npt.NDArray[np.float32]
-Rule = Callable[[Tensor, np.random.Generator], Array]
-
-
-def _normal(tensor: Tensor, random: np.random.Generator, deviation: float) -> Array:
-    return random.standard_normal(tensor.shape, dtype=np.float32) * np.float32(deviation)
-
-
-# All inputs of a kernel's output are its dimensions but the last, (height, width, in).
-_RULES: Dict[str, Rule] = {
-    "he_normal": lambda tensor, random: _normal(tensor, random, math.sqrt(2 / math.prod(tensor.shape[:-1]))),
-    "small_normal": lambda tensor, random: _normal(tensor, random, 0.01),  # a first loss near log(classes)
-    "zeros": lambda tensor, _: np.zeros(tensor.shape, np.float32),
-    "ones": lambda tensor, _: np.ones(tensor.shape, np.float32),
-}
 
 
 def initial_value(tensor: Tensor, index: int, seed: int) -> Array:
@@ -40,8 +27,12 @@ def initial_value(tensor: Tensor, index: int, seed: int) -> Array:
 
     ``index`` is its position in the specification and chooses its random stream; ``seed`` is not negative.
     """
+    if tensor.initial in ("zeros", "ones"):
+        return np.full(tensor.shape, tensor.initial == "ones", np.float32)
+    # All inputs of a kernel's output are its dimensions but the last, (height, width, in).
+    deviation = {"he_normal": math.sqrt(2 / math.prod(tensor.shape[:-1])), "small_normal": 0.01}[tensor.initial]
     random = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(index,)))
-    return _RULES[tensor.initial](tensor, random)
+    return random.standard_normal(tensor.shape, dtype=np.float32) * np.float32(deviation)
 
 
 def initial_values(specification: ModelSpecification, seed: int) -> Dict[str, Array]:

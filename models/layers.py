@@ -1,8 +1,8 @@
-"""The layers that architectures are made of, as plain data, and what every framework does alike with that data.
+"""What a model is, without a framework: layers as plain data, the tensors that follow from them, and what they compute.
 
 A specification puts layers together to an ``Architecture``. Its tensors follow from it, its definition in every framework
-too: a subclass of ``Layers`` for each (``torch_layers``, ``tensorflow_layers``, ``caffe2_layers``). Standard library only;
-Python 3.9.
+too: a subclass of ``Layers`` for each (``torch_layers``, ``tensorflow_layers``, ``caffe2_layers``). The parity tests hold
+them to exactly these tensors, which placement, the launch plan and the scaling model read. Standard library only.
 
 Tensors are listed in the order in which tf_cnn_benchmarks creates its variables, because greedy and round-robin
 placement on parameter servers follow it: layer by layer, the kernel first, then gamma (where there is one), then beta;
@@ -13,12 +13,68 @@ server, as the two are equally long.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Dict, Generic, Iterable, Iterator, List, Optional, Sequence, Tuple, TypeVar, Union
+from typing import Callable, Dict, Generic, Iterable, List, Mapping, Optional, Sequence, Tuple, TypeVar, Union
 
-from harness.models.specification import ModelSpecification, Tensor
-
+BYTES_PER_ELEMENT = 4  # parameters and gradients are float32 in every backend
 Images = TypeVar("Images")  # a framework's batch of images
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """One named array of a model.
+
+    ``shape`` is in the canonical layout, TensorFlow's: convolution kernels are (height, width, in, out), dense kernels
+    (in, out). ``initial`` names the rule in ``initial.py`` that fills it.
+    """
+
+    name: str
+    shape: Tuple[int, ...]
+    initial: str
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        """Its size as float32."""
+        return self.elements * BYTES_PER_ELEMENT
+
+
+@dataclass(frozen=True)
+class ModelSpecification:
+    """A model as the suite trains it. ``tensors`` are trainable and ordered by creation; ``statistics`` are not trained.
+
+    ``image_size`` is the published input, ``smallest_image`` the least that leaves every layer a pixel (pixels per side).
+    ``uses`` tells how often a forward pass multiplies with each element of a kernel, by the kernel's name, for one image of
+    so many pixels per side.
+    """
+
+    name: str
+    description: str
+    image_size: int
+    smallest_image: int
+    num_classes: int
+    tensors: Tuple[Tensor, ...]
+    statistics: Tuple[Tensor, ...]
+    uses: Callable[[int], Mapping[str, int]]
+
+    def multiply_adds(self, image_size: int) -> Tuple[int, ...]:
+        """Multiply-adds of a forward pass over one image, tensor by tensor. Batch norms and biases count as none."""
+        uses = self.uses(image_size)
+        return tuple(tensor.elements * uses.get(tensor.name, 0) for tensor in self.tensors)
+
+    @property
+    def parameters(self) -> int:
+        """The number of trainable parameters."""
+        return sum(tensor.elements for tensor in self.tensors)
+
+    @property
+    def bytes(self) -> int:
+        """The size of all trainable tensors as float32: what a gradient exchange moves."""
+        return sum(tensor.bytes for tensor in self.tensors)
 
 
 @dataclass(frozen=True)
@@ -127,11 +183,6 @@ class Classifier:
     inputs: int
     outputs: int
 
-    def tensors(self) -> Iterable[Tensor]:
-        """The trainable tensors, in creation order."""
-        yield Tensor("dense.kernel", (self.inputs, self.outputs), "small_normal")
-        yield Tensor("dense.bias", (self.outputs,), "zeros")
-
 
 @dataclass(frozen=True)
 class Architecture:
@@ -144,18 +195,13 @@ class Architecture:
     @property
     def convolutions(self) -> List[Convolution]:
         """All convolutions, in creation order."""
-        return list(_convolutions(self.layers))
+        return list(self.pixels(1))
 
-
-def _convolutions(layers: Iterable[Layer]) -> Iterator[Convolution]:
-    for layer in layers:
-        if isinstance(layer, Convolution):
-            yield layer
-        elif isinstance(layer, Residual):  # tf_cnn_benchmarks makes the shortcut first
-            yield from (layer.shortcut, *layer.path) if layer.shortcut else layer.path
-        elif isinstance(layer, Branches):
-            for branch in layer.branches:
-                yield from _convolutions(branch)
+    def pixels(self, image_size: int) -> Dict[Convolution, int]:
+        """How many pixels each convolution puts out for an image of so many per side, in creation order."""
+        sizes = _Sizes()
+        sizes.sequence((image_size, image_size), self.layers)
+        return sizes.pixels
 
 
 class Layers(Generic[Images]):
@@ -177,6 +223,7 @@ class Layers(Generic[Images]):
         raise NotImplementedError
 
     def residual(self, x: Images, layer: Residual) -> Images:
+        """The shortcut first, as tf_cnn_benchmarks makes it."""
         shortcut = self.convolution(x, layer.shortcut) if layer.shortcut else x
         return self.add(self.sequence(x, layer.path), shortcut)
 
@@ -194,15 +241,15 @@ class Layers(Generic[Images]):
         return x
 
 
-class _Pixels(Layers[Tuple[int, int]]):
-    """Images are only their height and width; ``of`` has the output pixels of each convolution, by its name."""
+class _Sizes(Layers[Tuple[int, int]]):
+    """Images are only their height and width; ``pixels`` gets what each convolution puts out."""
 
     def __init__(self) -> None:
-        self.of: Dict[str, int] = {}
+        self.pixels: Dict[Convolution, int] = {}
 
     def convolution(self, x: Tuple[int, int], layer: Convolution) -> Tuple[int, int]:
         height, width = layer.pixels(*x)
-        self.of[layer.name] = height * width
+        self.pixels[layer] = height * width
         return height, width
 
     def pool(self, x: Tuple[int, int], layer: Pool) -> Tuple[int, int]:
@@ -221,19 +268,21 @@ def model_specification(
     """The specification of a model with this architecture."""
 
     def uses(size: int) -> Dict[str, int]:
-        pixels = _Pixels()
-        pixels.sequence((size, size), architecture.layers)
-        return {**{f"{layer}.conv.kernel": count for layer, count in pixels.of.items()}, "dense.kernel": 1}
+        kernels = {f"{layer.name}.conv.kernel": pixels for layer, pixels in architecture.pixels(size).items()}
+        return {**kernels, "dense.kernel": 1}
 
-    norm, convolutions = architecture.norm, architecture.convolutions
-    trained = [tensor for convolution in convolutions for tensor in convolution.tensors(norm)]
+    norm, convolutions, classifier = architecture.norm, architecture.convolutions, architecture.classifier
     return ModelSpecification(
         name=name,
         description=description,
         image_size=image_size,
         smallest_image=smallest_image,
-        num_classes=architecture.classifier.outputs,
-        tensors=(*trained, *architecture.classifier.tensors()),
+        num_classes=classifier.outputs,
+        tensors=(
+            *(tensor for convolution in convolutions for tensor in convolution.tensors(norm)),
+            Tensor("dense.kernel", (classifier.inputs, classifier.outputs), "small_normal"),
+            Tensor("dense.bias", (classifier.outputs,), "zeros"),
+        ),
         statistics=tuple(tensor for convolution in convolutions for tensor in convolution.statistics(norm)),
         uses=uses,
     )

@@ -34,11 +34,7 @@ def build(
 
 
 class TensorFlowLayers(Layers[tf.Tensor]):
-    """Applies layers to images, asking for every tensor once, in creation order.
-
-    ``tensor`` and ``statistics`` give the value that a canonical name has in this step. ``new_statistics`` collects the
-    moving averages to be assigned after a training step. Without ``norm`` convolutions have biases.
-    """
+    """The layers of one forward pass; ``new_statistics`` collects the moving averages to be assigned after the step."""
 
     def __init__(self, tensor: Lookup, statistics: Lookup, norm: Optional[BatchNorm], data_format: str, training: bool):
         self.new_statistics: Dict[str, tf.Tensor] = {}

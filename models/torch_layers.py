@@ -1,21 +1,42 @@
-"""The layers of ``layers.py`` in PyTorch: NCHW shapes, in whichever memory format the images and weights have.
+"""The layers of ``layers.py`` in PyTorch, and canonical arrays in and out of its modules.
 
-A module's path is the canonical name of its tensors; only the last part differs (see ``torch_weights.py``).
+Shapes are NCHW, in whichever memory format the images and weights have. A module's path is the canonical name of its
+tensors up to the last part (see ``torch_name``), and kernels are stored transposed.
 """
 
 from __future__ import annotations
 
-from typing import Optional, Sequence
+from typing import Dict, Mapping, Optional, Sequence
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from harness.models.layers import Architecture, BatchNorm, Classifier, Convolution, Layers, Pool, Residual
+from harness.models.channels_first import canonical, stored, stored_shape
+from harness.models.layers import (
+    Architecture,
+    BatchNorm,
+    Classifier,
+    Convolution,
+    Layers,
+    ModelSpecification,
+    Pool,
+    Residual,
+)
+
+_LAST_PART = {
+    "kernel": "weight",
+    "bias": "bias",
+    "gamma": "weight",
+    "beta": "bias",
+    "moving_mean": "running_mean",
+    "moving_variance": "running_var",
+}
 
 
 def build(architecture: Architecture) -> nn.Module:
-    """The model in training mode, with PyTorch's own first values; ``torch_weights.load`` gives it the suite's."""
+    """The model in training mode, with PyTorch's own first values; ``load`` gives it the suite's."""
     return TorchModel(architecture)
 
 
@@ -29,8 +50,7 @@ class TorchModel(nn.Module, Layers[torch.Tensor]):
             *folders, last = layer.name.split(".")
             parent: nn.Module = self
             for folder in folders:
-                if folder not in dict(parent.named_children()):
-                    parent.add_module(folder, nn.Module())
+                parent.add_module(folder, getattr(parent, folder, None) or nn.Module())
                 parent = parent.get_submodule(folder)
             parent.add_module(last, ConvolutionUnit(layer, architecture.norm))
         self.dense = Head(architecture.classifier)
@@ -61,12 +81,21 @@ class TorchModel(nn.Module, Layers[torch.Tensor]):
 
 
 class ConvolutionUnit(nn.Module):
-    """Convolution, batch norm or bias and, if the layer has one, ReLU: [N, inputs, H, W] -> [N, outputs, H', W']."""
+    """Convolution, batch norm or bias and, if the layer has one, ReLU: [N, inputs, H, W] -> [N, outputs, H', W'].
+
+    The batch norm is one that PyTorch's own kernels run, without what the specification does not have. Without gamma the
+    weight stays at one and is not trained, rather than absent, as cuDNN wants both or none. The batch counter only serves a
+    cumulative average; dropped, it costs no kernel per step and no broadcast between ranks.
+    """
 
     def __init__(self, layer: Convolution, norm: Optional[BatchNorm]):
         super().__init__()
         self.conv = nn.Conv2d(layer.inputs, layer.outputs, layer.size, layer.stride, layer.padding, bias=norm is None)
-        self.bn = batch_norm(layer.outputs, norm) if norm else nn.Identity()
+        self.bn: nn.Module = nn.Identity()
+        if norm:
+            self.bn = nn.BatchNorm2d(layer.outputs, eps=norm.epsilon, momentum=1 - norm.decay)
+            self.bn.num_batches_tracked = None
+            self.bn.weight.requires_grad_(norm.gamma)
         self.relu = layer.relu
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -86,13 +115,50 @@ class Head(nn.Linear):
         return super().forward(x.mean((2, 3))).float()
 
 
-def batch_norm(channels: int, norm: BatchNorm) -> nn.BatchNorm2d:
-    """A batch norm that PyTorch's own kernels run, without what the specification does not have.
+def load(module: nn.Module, specification: ModelSpecification, values: Mapping[str, np.ndarray]) -> None:
+    """Copy canonical float32 ``values`` of all tensors and statistics into ``module``; raises as ``held`` does."""
+    for name, tensor in held(module, specification).items():
+        assign(tensor, values[name])
 
-    Without gamma the weight stays at one and is not trained, rather than absent, as cuDNN wants both or none. The batch
-    counter only serves a cumulative average; dropped, it costs no kernel per step and no broadcast between ranks.
+
+def held(module: nn.Module, specification: ModelSpecification) -> Dict[str, torch.Tensor]:
+    """What ``module`` holds for every tensor and statistic, by canonical name; untrained parameters are left out.
+
+    Raises ``ValueError`` unless the module has exactly those tensors, in their shapes.
     """
-    layer = nn.BatchNorm2d(channels, eps=norm.epsilon, momentum=1 - norm.decay)
-    layer.num_batches_tracked = None
-    layer.weight.requires_grad_(norm.gamma)
-    return layer
+    of_module = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
+    of_module.update(module.named_buffers())
+    everything = (*specification.tensors, *specification.statistics)
+    wanted = {torch_name(tensor.name): stored_shape(tensor.shape) for tensor in everything}
+    shapes = {name: tuple(tensor.shape) for name, tensor in of_module.items()}
+    if shapes != wanted:
+        differing = sorted({name for name, _ in shapes.items() ^ wanted.items()})
+        raise ValueError(f"module and specification differ in {differing}")
+    return {tensor.name: of_module[torch_name(tensor.name)] for tensor in everything}
+
+
+def trained(module: nn.Module, specification: ModelSpecification) -> Dict[str, torch.Tensor]:
+    """The parameters that ``module`` trains, by canonical name, in creation order; raises as ``held`` does."""
+    return {name: tensor for name, tensor in held(module, specification).items() if tensor.requires_grad}
+
+
+def assign(held: torch.Tensor, value: np.ndarray) -> None:
+    """Copy a canonical array into what a module, or its optimizer, holds for it."""
+    with torch.no_grad():
+        held.copy_(torch.from_numpy(stored(value)))
+
+
+def dump(module: nn.Module, specification: ModelSpecification) -> Dict[str, np.ndarray]:
+    """Copies of all tensors and statistics of ``module``, float32 in canonical layout; raises as ``held`` does."""
+    return {name: canonical_copy(tensor) for name, tensor in held(module, specification).items()}
+
+
+def torch_name(name: str) -> str:
+    """The name of a tensor within a PyTorch module, from its canonical name."""
+    path, last = name.rsplit(".", 1)
+    return f"{path}.{_LAST_PART[last]}"
+
+
+def canonical_copy(held: torch.Tensor) -> np.ndarray:
+    """A copy of what a module, or its optimizer, holds for a tensor: float32 in canonical layout."""
+    return canonical(held.detach().to("cpu", torch.float32).numpy())

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from harness.models.specification import BYTES_PER_ELEMENT, Tensor
+from harness.models.layers import BYTES_PER_ELEMENT, Tensor
 
 STRATEGIES = ("greedy", "round_robin", "partitioned")
 

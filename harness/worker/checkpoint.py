@@ -15,7 +15,7 @@ from typing import Any, Dict, List, Mapping, Tuple, Union
 import numpy as np
 
 from harness.files import whole_file
-from harness.models.specification import ModelSpecification
+from harness.models.layers import ModelSpecification
 from harness.worker.sgd import Sgd, velocity
 
 HISTORY = "history"

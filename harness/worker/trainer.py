@@ -19,7 +19,7 @@ from harness.worker.evaluation import Evaluation
 class State:
     """What a worker can say of its training when the window is closed.
 
-    ``parameters`` are this worker's view, float32 in the canonical layout (see ``harness.models.specification``), keyed by
+    ``parameters`` are this worker's view, float32 in the canonical layout (see ``harness.models.layers``), keyed by
     tensor name. ``losses`` are this worker's, of every step since the start. ``updates`` counts how often the parameters
     were updated since the start, as counted where they live. ``world_size`` (worker processes) and ``transport`` are what
     the framework reports at run time, not what was asked for. ``input_wait_s`` has the seconds that each step since the

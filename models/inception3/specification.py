@@ -5,7 +5,7 @@ Batch norm learns an offset only. All pools are 3×3.
 
 from __future__ import annotations
 
-from typing import Any, List, Tuple
+from typing import Any, Dict, List, Tuple
 
 from harness.models.layers import (
     Architecture,
@@ -24,7 +24,7 @@ Outline = List[Any]
 AVERAGE, MAX = (Pool(kind, size=3, stride=1, padded=True) for kind in ("average", "max"))
 MAX_HALVE = Pool("max", size=3, stride=2, padded=False)
 
-_STEM: Outline = [
+STEM: Outline = [
     (32, 3, 3, "/2"),
     (32, 3, 3, "VALID"),
     (64, 3, 3),
@@ -44,28 +44,12 @@ def _a(pooled: int) -> List[Outline]:
     ]
 
 
-def _b() -> List[Outline]:
-    return [
-        [(384, 3, 3, "/2")],
-        [(64, 1, 1), (96, 3, 3), (96, 3, 3, "/2")],
-        [MAX_HALVE],
-    ]
-
-
 def _c(width: int) -> List[Outline]:
     return [
         [(192, 1, 1)],
         [(width, 1, 1), (width, 1, 7), (192, 7, 1)],
         [(width, 1, 1), (width, 7, 1), (width, 1, 7), (width, 7, 1), (192, 1, 7)],
         [AVERAGE, (192, 1, 1)],
-    ]
-
-
-def _d() -> List[Outline]:
-    return [
-        [(192, 1, 1), (320, 3, 3, "/2")],
-        [(192, 1, 1), (192, 1, 7), (192, 7, 1), (192, 3, 3, "/2")],
-        [MAX_HALVE],
     ]
 
 
@@ -78,22 +62,22 @@ def _e(pool: Pool) -> List[Outline]:
     ]
 
 
-_MODULES = {
+MODULES: Dict[str, List[Outline]] = {
     "a1": _a(32),
     "a2": _a(64),
     "a3": _a(64),
-    "b": _b(),
+    "b": [[(384, 3, 3, "/2")], [(64, 1, 1), (96, 3, 3), (96, 3, 3, "/2")], [MAX_HALVE]],
     "c1": _c(128),
     "c2": _c(160),
     "c3": _c(160),
     "c4": _c(192),
-    "d": _d(),
+    "d": [[(192, 1, 1), (320, 3, 3, "/2")], [(192, 1, 1), (192, 1, 7), (192, 7, 1), (192, 3, 3, "/2")], [MAX_HALVE]],
     "e1": _e(AVERAGE),
     "e2": _e(MAX),
 }
 
 
-def _sequence(name: str, inputs: int, outline: Outline) -> Tuple[Tuple[Layer, ...], int]:
+def _sequence(name: str, inputs: int, outline: Outline) -> Tuple[List[Layer], int]:
     """The layers of an outline, with the names and input channels that it leaves out, and its output channels."""
     layers: List[Layer] = []
     for position, step in enumerate(outline):
@@ -108,20 +92,21 @@ def _sequence(name: str, inputs: int, outline: Outline) -> Tuple[Tuple[Layer, ..
             stride = 2 if how == ["/2"] else 1
             layers.append(Convolution(here, inputs, outputs, (height, width), stride, padded=not how))
             inputs = outputs
-    return tuple(layers), inputs
+    return layers, inputs
 
 
 def _branches(name: str, inputs: int, outlines: List[Outline]) -> Tuple[Branches, int]:
     sequences = [_sequence(f"{name}.branch{i}", inputs, outline) for i, outline in enumerate(outlines, 1)]
-    return Branches(tuple(layers for layers, _ in sequences)), sum(outputs for _, outputs in sequences)
+    return Branches(tuple(tuple(layers) for layers, _ in sequences)), sum(outputs for _, outputs in sequences)
 
 
 def _architecture() -> Architecture:
-    layers, channels = _sequence("stem", 3, _STEM)
-    for name, outlines in _MODULES.items():
+    layers, channels = _sequence("stem", 3, STEM)
+    for name, outlines in MODULES.items():
         module, channels = _branches(name, channels, outlines)
-        layers = (*layers, module)
-    return Architecture(BatchNorm(decay=0.999, epsilon=0.001, gamma=False), layers, Classifier(channels, 1001))
+        layers.append(module)
+    norm = BatchNorm(decay=0.999, epsilon=0.001, gamma=False)
+    return Architecture(norm, tuple(layers), Classifier(channels, 1001))
 
 
 ARCHITECTURE = _architecture()

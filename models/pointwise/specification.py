@@ -20,10 +20,7 @@ ARCHITECTURE = Architecture(
     norm=BatchNorm(decay=0.9, epsilon=1e-3, gamma=False),
     layers=(
         Convolution("stem", 3, WIDTHS[0], (3, 3), stride=8),  # leaves 4×4 pixels of 32×32
-        *(
-            Convolution(f"chain{number}", WIDTHS[number - 1], WIDTHS[number], (1, 1))
-            for number in range(1, len(WIDTHS))
-        ),
+        *(Convolution(f"chain{i}", WIDTHS[i - 1], WIDTHS[i], (1, 1)) for i in range(1, len(WIDTHS))),
     ),
     classifier=Classifier(WIDTHS[-1], 1001),
 )

@@ -9,50 +9,33 @@ from __future__ import annotations
 
 from typing import Iterator
 
-from harness.models.layers import (
-    Architecture,
-    BatchNorm,
-    Classifier,
-    Convolution,
-    Pool,
-    Residual,
-    model_specification,
-)
+from harness.models.layers import Architecture, BatchNorm, Classifier, Convolution, Pool, Residual, model_specification
 
 EXPANSION = 4  # a bottleneck puts out this many times its width
 STAGES = ((3, 64, 1), (4, 128, 2), (6, 256, 2), (3, 512, 2))  # bottlenecks, width, stride of the first
 
 
-def _bottleneck(name: str, inputs: int, width: int, stride: int) -> Residual:
-    outputs = width * EXPANSION
-    project = Convolution(f"{name}.shortcut", inputs, outputs, (1, 1), stride, relu=False)
-    return Residual(
-        shortcut=project if inputs != outputs else None,
-        path=(
-            Convolution(f"{name}.reduce", inputs, width, (1, 1), stride),
-            Convolution(f"{name}.spatial", width, width, (3, 3)),
-            # A residual branch starts as nothing (Goyal et al., arXiv:1706.02677, section 5.1). It costs the same to
-            # compute; starting at one, rounding in the first layer would grow a thousandfold per step, and no two runs
-            # would agree.
-            Convolution(f"{name}.expand", width, outputs, (1, 1), relu=False, gamma="zeros"),
-        ),
-    )
-
-
 def _bottlenecks(inputs: int) -> Iterator[Residual]:
-    for stage, (count, width, stride) in enumerate(STAGES, 1):
+    for stage, (count, width, first_stride) in enumerate(STAGES, 1):
+        outputs = width * EXPANSION
         for block in range(1, count + 1):
-            yield _bottleneck(f"stage{stage}_block{block}", inputs, width, stride if block == 1 else 1)
-            inputs = width * EXPANSION
+            name, stride = f"stage{stage}_block{block}", first_stride if block == 1 else 1
+            project = Convolution(f"{name}.shortcut", inputs, outputs, (1, 1), stride, relu=False)
+            path = (
+                Convolution(f"{name}.reduce", inputs, width, (1, 1), stride),
+                Convolution(f"{name}.spatial", width, width, (3, 3)),
+                # A residual branch starts as nothing (Goyal et al., arXiv:1706.02677, section 5.1). It costs the same to
+                # compute; starting at one, rounding in the first layer would grow a thousandfold per step, and no two runs
+                # would agree.
+                Convolution(f"{name}.expand", width, outputs, (1, 1), relu=False, gamma="zeros"),
+            )
+            yield Residual(project if block == 1 else None, path)
+            inputs = outputs
 
 
 ARCHITECTURE = Architecture(
     norm=BatchNorm(decay=0.9, epsilon=1e-5, gamma=True),
-    layers=(
-        Convolution("stem", 3, 64, (7, 7), 2),
-        Pool("max", size=3, stride=2, padded=True),
-        *_bottlenecks(64),
-    ),
+    layers=(Convolution("stem", 3, 64, (7, 7), 2), Pool("max", size=3, stride=2, padded=True), *_bottlenecks(64)),
     classifier=Classifier(STAGES[-1][1] * EXPANSION, 1001),
 )
 SPECIFICATION = model_specification(

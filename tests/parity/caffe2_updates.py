@@ -3,7 +3,7 @@
     python caffe2_updates.py RUN_DIR ours|naive STEPS OUT
 
 RUN_DIR holds the ``spec.json`` and ``plan.json`` of one worker. ``ours`` trains as the backend does. ``naive`` is the same
-backend without what ``harness.models.caffe2_weights`` does: parameters on IDEEP, updated by IDEEP's ``MomentumSGDUpdate``
+backend without what ``harness.models.caffe2_layers`` does: parameters on IDEEP, updated by IDEEP's ``MomentumSGDUpdate``
 without momentum, which is SGD too. OUT gets, as JSON, the parameters that the first step has set ``wrong`` (by name, how
 far, in units of the largest change that was due) and the loss of every step.
 """
@@ -20,8 +20,8 @@ import numpy as np
 from caffe2.python import core, workspace
 
 from harness.backends.caffe2.trainer import main as data_parallel
-from harness.models import caffe2_weights
-from harness.models.caffe2_weights import HOST, IDEEP
+from harness.models import caffe2_layers
+from harness.models.caffe2_layers import HOST, IDEEP
 from harness.worker.job import Job
 
 FACTOR = core.BlobReference("factor")  # what a gradient is multiplied by before it is taken off
@@ -44,7 +44,7 @@ class Naive(data_parallel.DataParallelTrainer):
     """The parameters on IDEEP, and updated there. A copy of each gradient is kept, which the update overwrites."""
 
     def add_model(self, model: Any, loss_scale: float) -> list[Any]:
-        with mock.patch.object(caffe2_weights, "on_ideep", lambda net, name: core.ScopedBlobReference(name)):
+        with mock.patch.object(caffe2_layers, "on_ideep", lambda net, name: core.ScopedBlobReference(name)):
             return super().add_model(model, loss_scale)
 
     def add_updates(self, model: Any) -> None:
@@ -56,7 +56,7 @@ class Naive(data_parallel.DataParallelTrainer):
             model.net.MomentumSGDUpdate([gradient, momentum, FACTOR, held], [gradient, momentum, held], momentum=0.0)
 
     def load(self) -> None:
-        with mock.patch.object(caffe2_weights, "HOST", IDEEP):
+        with mock.patch.object(caffe2_layers, "HOST", IDEEP):
             super().load()
         workspace.FeedBlob(FACTOR, np.array([self._job.spec["learning_rate"]], np.float32), HOST)
         for tensor in self._specification.tensors:

@@ -29,8 +29,7 @@ import numpy as np
 from harness import models
 from harness.models.channels_first import canonical
 from harness.models.initial import initial_values
-from harness.models.layers import BatchNorm, Convolution
-from harness.models.specification import ModelSpecification
+from harness.models.layers import BatchNorm, Convolution, ModelSpecification
 
 Arrays = dict[str, np.ndarray]
 LAYER = Convolution("unit", 3, 16, (3, 3), stride=2, relu=False)
@@ -40,7 +39,7 @@ def torch_step(name: str, images: np.ndarray, labels: np.ndarray, values: Arrays
     """As the PyTorch backend runs it: channels last."""
     import torch
 
-    from harness.models import torch_weights
+    from harness.models import torch_layers
     from harness.models.torch_layers import ConvolutionUnit
 
     specification = models.specification(name)
@@ -51,11 +50,11 @@ def torch_step(name: str, images: np.ndarray, labels: np.ndarray, values: Arrays
     def loss_of(logits: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.cross_entropy(logits, torch.from_numpy(labels))
 
-    torch_weights.load(module, specification, values)
+    torch_layers.load(module, specification, values)
     with torch.no_grad():
         evaluated = module.eval()(batch)
         logits = module.train()(batch)
-    after = torch_weights.dump(module, specification)
+    after = torch_layers.dump(module, specification)
     assert all(np.array_equal(after[tensor.name], values[tensor.name]) for tensor in specification.tensors)
 
     module.double()
@@ -63,15 +62,15 @@ def torch_step(name: str, images: np.ndarray, labels: np.ndarray, values: Arrays
 
     layer, norm = layer_specification(name)
     unit = torch.nn.ModuleDict({LAYER.name: ConvolutionUnit(LAYER, norm)}).to(memory_format=torch.channels_last)
-    torch_weights.load(unit, layer, initial_values(layer, seed=2))
+    torch_layers.load(unit, layer, initial_values(layer, seed=2))
     output = unit[LAYER.name](batch).permute(0, 2, 3, 1)
     output.mul(torch.from_numpy(directions(output.shape))).sum().backward()
 
     def gradients(of: torch.nn.Module, by: ModelSpecification) -> Arrays:
-        trained = torch_weights.trained(of, by).items()
-        return {tensor: torch_weights.canonical_copy(held.grad) for tensor, held in trained}
+        trained = torch_layers.trained(of, by).items()
+        return {tensor: torch_layers.canonical_copy(held.grad) for tensor, held in trained}
 
-    canonical = {torch_weights.torch_name(tensor.name): tensor.name for tensor in specification.tensors}
+    canonical = {torch_layers.torch_name(tensor.name): tensor.name for tensor in specification.tensors}
     return {
         "logits": logits.numpy(),
         "loss": loss_of(logits).numpy(),
@@ -136,28 +135,28 @@ def caffe2_step(name: str, images: np.ndarray, labels: np.ndarray, values: Array
     """As the Caffe2 backend runs it: on IDEEP. Its kernels know float32 only, so the gradients are float32 as well."""
     from caffe2.python import core, workspace
 
-    from harness.models import caffe2_weights
+    from harness.models import caffe2_layers
     from harness.models.caffe2_layers import Caffe2Layers, ImageBlob
 
     workspace.GlobalInit(["model_step", "--caffe2_log_level=3"])
     specification, definition = models.specification(name), models.definition(name, "caffe2")
-    workspace.FeedBlob("images", np.ascontiguousarray(images.transpose(0, 3, 1, 2)), caffe2_weights.IDEEP)
-    workspace.FeedBlob("labels", labels.astype(np.int32), caffe2_weights.HOST)
+    workspace.FeedBlob("images", np.ascontiguousarray(images.transpose(0, 3, 1, 2)), caffe2_layers.IDEEP)
+    workspace.FeedBlob("labels", labels.astype(np.int32), caffe2_layers.HOST)
     batch = ImageBlob(core.BlobReference("images"), *images.shape[1:3])
     order: list[str] = []
 
     def built(net: Any, training: bool) -> Any:
         order.clear()
-        tensor = lambda key: order.append(key) or caffe2_weights.on_ideep(net, key)  # noqa: E731
+        tensor = lambda key: order.append(key) or caffe2_layers.on_ideep(net, key)  # noqa: E731
         return definition(net, batch, tensor, core.BlobReference, training=training)
 
     def gradients(of: ModelSpecification, blobs: Any) -> Arrays:
         return {tensor.name: canonical(workspace.FetchBlob(blobs[tensor.name])) for tensor in of.tensors}
 
-    caffe2_weights.feed(specification, values)
+    caffe2_layers.feed(specification, values)
     found: Arrays = {}
     evaluation, training = core.Net("evaluation"), core.Net("training")
-    with core.DeviceScope(caffe2_weights.IDEEP):
+    with core.DeviceScope(caffe2_layers.IDEEP):
         logits = built(evaluation, training=False)
         workspace.RunNetOnce(evaluation)
         found["evaluated"] = workspace.FetchBlob(logits)
@@ -165,19 +164,19 @@ def caffe2_step(name: str, images: np.ndarray, labels: np.ndarray, values: Array
         _, loss = training.SoftmaxWithLoss([logits, "labels"], ["softmax", "loss"])
         blobs = training.AddGradientOperators([loss])
     workspace.RunNetOnce(training)
-    after = caffe2_weights.fetch(specification)
+    after = caffe2_layers.fetch(specification)
     assert all(np.array_equal(after[tensor.name], values[tensor.name]) for tensor in specification.tensors)
     found.update(logits=workspace.FetchBlob(logits), loss=workspace.FetchBlob(loss), order=np.array(order))
     found.update(prefixed("gradient", gradients(specification, blobs)))
 
     layer, norm = layer_specification(name)
-    caffe2_weights.feed(layer, initial_values(layer, seed=2))
+    caffe2_layers.feed(layer, initial_values(layer, seed=2))
     net = core.Net("layer")
-    with core.DeviceScope(caffe2_weights.IDEEP):
-        layers = Caffe2Layers(net, partial(caffe2_weights.on_ideep, net), core.BlobReference, norm, training=True)
+    with core.DeviceScope(caffe2_layers.IDEEP):
+        layers = Caffe2Layers(net, partial(caffe2_layers.on_ideep, net), core.BlobReference, norm, training=True)
         output = layers.convolution(batch, LAYER)
         towards = directions((len(images), output.height, output.width, LAYER.outputs)).transpose(0, 3, 1, 2)
-        workspace.FeedBlob("directions", np.ascontiguousarray(towards), caffe2_weights.IDEEP)
+        workspace.FeedBlob("directions", np.ascontiguousarray(towards), caffe2_layers.IDEEP)
         blobs = net.AddGradientOperators({output.blob: net.AddExternalInput("directions")})
     workspace.RunNetOnce(net)
     return {

@@ -24,21 +24,21 @@ def torch_gradients(model: str, batches: list[Any]) -> Any:
     import torch
     from torch.nn.functional import cross_entropy
 
-    from harness.models import torch_weights
+    from harness.models import torch_layers
 
     torch.set_num_threads(1)
     specification = models.specification(model)
     module = models.definition(model, "torch")().to(memory_format=torch.channels_last).train()
 
     def gradients(parameters: dict[str, np.ndarray]) -> Any:
-        torch_weights.load(module, specification, parameters)
+        torch_layers.load(module, specification, parameters)
         for images, labels in batches:
             module.zero_grad()
             nchw = torch.from_numpy(images).permute(0, 3, 1, 2)
             loss = cross_entropy(module(nchw), torch.from_numpy(labels))
             loss.backward()
-            trained = torch_weights.trained(module, specification).items()
-            yield float(loss), {name: torch_weights.canonical_copy(held.grad) for name, held in trained}
+            trained = torch_layers.trained(module, specification).items()
+            yield float(loss), {name: torch_layers.canonical_copy(held.grad) for name, held in trained}
 
     return gradients
 
@@ -70,7 +70,7 @@ def caffe2_gradients(model: str, batches: list[Any]) -> Any:
     """The same in Caffe2, on IDEEP."""
     from caffe2.python import core, workspace
 
-    from harness.models import caffe2_weights
+    from harness.models import caffe2_layers
     from harness.models.caffe2_layers import ImageBlob
     from harness.models.channels_first import canonical
 
@@ -78,11 +78,11 @@ def caffe2_gradients(model: str, batches: list[Any]) -> Any:
     specification = models.specification(model)
     size = batches[0][0].shape[1]
     net = core.Net("training")
-    with core.DeviceScope(caffe2_weights.IDEEP):
+    with core.DeviceScope(caffe2_layers.IDEEP):
         logits = models.definition(model, "caffe2")(
             net,
             ImageBlob(core.BlobReference("images"), size, size),
-            lambda name: caffe2_weights.on_ideep(net, name),
+            lambda name: caffe2_layers.on_ideep(net, name),
             core.BlobReference,
         )
         _, loss = net.SoftmaxWithLoss([logits, "labels"], ["softmax", "loss"])
@@ -90,10 +90,10 @@ def caffe2_gradients(model: str, batches: list[Any]) -> Any:
     statistics = {tensor.name: np.zeros(tensor.shape, np.float32) for tensor in specification.statistics}  # not used
 
     def gradients(parameters: dict[str, np.ndarray]) -> Any:
-        caffe2_weights.feed(specification, {**statistics, **parameters})
+        caffe2_layers.feed(specification, {**statistics, **parameters})
         for images, labels in batches:
-            workspace.FeedBlob("images", np.ascontiguousarray(images.transpose(0, 3, 1, 2)), caffe2_weights.IDEEP)
-            workspace.FeedBlob("labels", labels.astype(np.int32), caffe2_weights.HOST)
+            workspace.FeedBlob("images", np.ascontiguousarray(images.transpose(0, 3, 1, 2)), caffe2_layers.IDEEP)
+            workspace.FeedBlob("labels", labels.astype(np.int32), caffe2_layers.HOST)
             workspace.RunNetOnce(net)
             found = {tensor.name: workspace.FetchBlob(blobs[tensor.name]) for tensor in specification.tensors}
             yield float(workspace.FetchBlob(loss)), {name: canonical(value) for name, value in found.items()}

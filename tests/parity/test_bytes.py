@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from harness import models
-from harness.models.specification import ModelSpecification
+from harness.models.layers import ModelSpecification
 from tests.conftest import Harness
 from tests.parity.conftest import MODEL, WAYS, WINDOW, Record, Way, each
 

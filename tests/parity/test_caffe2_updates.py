@@ -1,7 +1,7 @@
 """Caffe2's updates are SGD: after a step every parameter is w − lr·gradient, to the last digit but one.
 
 IDEEP, whose kernels make Caffe2 fast, has an update of its own that adds a kernel and its gradient element by element, each
-in another layout, and says nothing (``harness.models.caffe2_weights``). Nor does the loss: it falls all the same. So the
+in another layout, and says nothing (``harness.models.caffe2_layers``). Nor does the loss: it falls all the same. So the
 same look is taken at that update, and has to find it. Both train alone and on the gradient that Caffe2 itself computed;
 ``test_models.py`` compares that with PyTorch's, and ``test_synchronous.py`` what real runs of several ranks come to.
 """

@@ -6,7 +6,7 @@ import pytest
 
 from harness import models
 from harness.core import placement
-from harness.models.specification import Tensor
+from harness.models.layers import Tensor
 
 INCEPTION3 = models.specification("inception3")
 RESNET50 = models.specification("resnet50")

@@ -15,7 +15,7 @@ import numpy as np
 from caffe2.python import core, dyndep, workspace
 
 from harness.backends.caffe2.trainer.library import LIBRARY
-from harness.models.caffe2_weights import HOST
+from harness.models.caffe2_layers import HOST
 from harness.worker import mpi
 from harness.worker.frameworks.caffe2 import plain_errors
 from harness.worker.job import Job

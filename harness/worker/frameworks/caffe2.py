@@ -1,6 +1,6 @@
 """What all trainers on Caffe2 do alike: data, model, arithmetic. The exchange of gradients is the backend's.
 
-On CPUs, with the kernels of IDEEP. ``harness.models.caffe2_weights`` says where the parameters are, and why.
+On CPUs, with the kernels of IDEEP. ``harness.models.caffe2_layers`` says where the parameters are, and why.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ import numpy as np
 from caffe2.python import core, scope, workspace
 
 from harness import models
-from harness.models import caffe2_weights
-from harness.models.caffe2_layers import ImageBlob
-from harness.models.caffe2_weights import HOST, IDEEP
+from harness.models import caffe2_layers
+from harness.models.caffe2_layers import HOST, IDEEP, ImageBlob
 from harness.models.channels_first import canonical, stored, stored_shape
 from harness.models.initial import initial_values
 from harness.worker.evaluation import Evaluation, evaluation
@@ -101,7 +100,7 @@ class Caffe2Trainer(Learner):
         for blob, factor in factors.items():
             workspace.FeedBlob(blob, np.array([factor], np.float32), HOST)
         values = initial_values(self._specification, self._job.spec["seed"])
-        caffe2_weights.feed(self._specification, values, self._scope)
+        caffe2_layers.feed(self._specification, values, self._scope)
         if self._sgd.momentum:
             for tensor in self._specification.tensors:
                 self._feed_velocity(tensor.name, np.zeros(tensor.shape, np.float32))
@@ -131,11 +130,11 @@ class Caffe2Trainer(Learner):
         return evaluation((self._infer(images.contiguous().numpy()), labels.numpy()) for images, labels in validation)
 
     def statistics(self) -> Dict[str, np.ndarray]:
-        held = caffe2_weights.fetch(self._specification, self._scope)
+        held = caffe2_layers.fetch(self._specification, self._scope)
         return {tensor.name: held[tensor.name] for tensor in self._specification.statistics}
 
     def values(self) -> Dict[str, np.ndarray]:
-        held = caffe2_weights.fetch(self._specification, self._scope)
+        held = caffe2_layers.fetch(self._specification, self._scope)
         if self._sgd.momentum:
             for tensor in self._specification.tensors:
                 speed = workspace.FetchBlob(self._velocity(f"{self._scope}{tensor.name}"))
@@ -143,8 +142,8 @@ class Caffe2Trainer(Learner):
         return held
 
     def restore(self, values: Mapping[str, np.ndarray]) -> None:
-        held = caffe2_weights.fetch(self._specification, self._scope)
-        caffe2_weights.feed(self._specification, {**held, **values}, self._scope)
+        held = caffe2_layers.fetch(self._specification, self._scope)
+        caffe2_layers.feed(self._specification, {**held, **values}, self._scope)
         for tensor in self._specification.tensors:
             if velocity(tensor.name) in values:
                 self._feed_velocity(tensor.name, values[velocity(tensor.name)])
@@ -162,7 +161,7 @@ class Caffe2Trainer(Learner):
 
         def tensor(name: str) -> Any:
             with core.NameScope(its_own, reset=True):
-                return caffe2_weights.on_ideep(net, name)
+                return caffe2_layers.on_ideep(net, name)
 
         return models.definition(self._job.spec["model"], "caffe2")(
             net,
@@ -181,7 +180,7 @@ class Caffe2Trainer(Learner):
 
     def _state(self, world_size: int, transport: str, **details: Any) -> State:
         """This rank's state, with what the backend knows of its world; ``details`` go into the record."""
-        held = caffe2_weights.fetch(self._specification, self._scope)
+        held = caffe2_layers.fetch(self._specification, self._scope)
         return State(
             parameters={tensor.name: held[tensor.name] for tensor in self._specification.tensors},
             losses=self._losses,

@@ -14,7 +14,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from harness import models
-from harness.models import torch_weights
+from harness.models import torch_layers
 from harness.models.initial import initial_values
 from harness.worker.clock import CudaClock
 from harness.worker.evaluation import Evaluation, evaluation
@@ -58,11 +58,11 @@ class TorchTrainer(Learner):
         """
         spec, sgd = self._job.spec, Sgd.of(self._job.spec)
         module: torch.nn.Module = models.definition(spec["model"], "torch")()
-        torch_weights.load(module, self._specification, initial_values(self._specification, spec["seed"]))
+        torch_layers.load(module, self._specification, initial_values(self._specification, spec["seed"]))
         self._module = module.to(device=self._device, memory_format=torch.channels_last).train()
         self._model: Any = self._module
         self._autocast, self._scaler = _mixed_precision(spec["precision"], self._device)
-        trained = torch_weights.trained(self._module, self._specification)
+        trained = torch_layers.trained(self._module, self._specification)
         groups = [
             {"params": [held for name, held in trained.items() if sgd.decay(name) == decay], "weight_decay": decay}
             for decay in sorted({sgd.decay(name) for name in trained})
@@ -110,22 +110,22 @@ class TorchTrainer(Learner):
         return classified
 
     def statistics(self) -> Dict[str, np.ndarray]:
-        held = torch_weights.dump(self._module, self._specification)
+        held = torch_layers.dump(self._module, self._specification)
         return {tensor.name: held[tensor.name] for tensor in self._specification.statistics}
 
     def values(self) -> Dict[str, np.ndarray]:
-        return {name: torch_weights.canonical_copy(held) for name, held in self._held().items()}
+        return {name: torch_layers.canonical_copy(held) for name, held in self._held().items()}
 
     def restore(self, values: Mapping[str, np.ndarray]) -> None:
         held = self._held()
         for name, value in values.items():
-            torch_weights.assign(held[name], value)
+            torch_layers.assign(held[name], value)
 
     def _held(self) -> Dict[str, torch.Tensor]:
         """What training changes, by name. The optimizer makes a velocity in its first step; one made here is zero."""
-        held = torch_weights.held(self._module, self._specification)
+        held = torch_layers.held(self._module, self._specification)
         if Sgd.of(self._job.spec).momentum:
-            for name, parameter in torch_weights.trained(self._module, self._specification).items():
+            for name, parameter in torch_layers.trained(self._module, self._specification).items():
                 state = self._optimizer.state[parameter]
                 if state.get("momentum_buffer") is None:
                     state["momentum_buffer"] = torch.zeros_like(parameter)  # as the parameter lies in memory
@@ -134,7 +134,7 @@ class TorchTrainer(Learner):
 
     def _state(self, world_size: int, transport: str, **details: Any) -> State:
         """This rank's state, with what the backend knows of its world; ``details`` go into the record."""
-        held = torch_weights.dump(self._module, self._specification)
+        held = torch_layers.dump(self._module, self._specification)
         details.update(torch=torch.__version__, threads=torch.get_num_threads())
         if self._cuda:
             details["peak_memory_bytes"] = torch.cuda.max_memory_allocated()
