@@ -10,7 +10,7 @@ from pydantic import Field
 from harness.backends.caffe2 import build
 from harness.core.backend import Backend
 from harness.core.exchange import AllreduceExchange
-from harness.core.spec import Options, RunSpec
+from harness.core.spec import Options
 from harness.environments import EnvironmentSpec, Variant
 
 FOLDER = Path(__file__).parent
@@ -40,10 +40,6 @@ def _environment(framework: str, variant: Variant) -> EnvironmentSpec:
     )
 
 
-def _exchange(spec: RunSpec) -> AllreduceExchange:
-    return AllreduceExchange(buffer_bytes=0)  # every gradient by itself
-
-
 BACKEND = Backend(
     name="caffe2",
     family="toolkit",
@@ -55,5 +51,5 @@ BACKEND = Backend(
     devices=("cpu",),
     options=Caffe2Options,
     environment=_environment,
-    exchange=_exchange,
+    exchange=lambda spec: AllreduceExchange(buffer_bytes=0),  # every gradient by itself
 )

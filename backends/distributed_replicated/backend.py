@@ -10,7 +10,7 @@ from pydantic import Field
 
 from harness.backends.parameter_server.backend import BACKEND as PARAMETER_SERVER
 from harness.backends.parameter_server.backend import Placement, ServerOptions, exchange
-from harness.backends.tensorflow.environment import environment
+from harness.backends.tensorflow import environment
 
 
 class DistributedReplicatedOptions(ServerOptions):

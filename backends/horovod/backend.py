@@ -6,10 +6,17 @@ from pathlib import Path
 
 from pydantic import Field
 
-from harness.backends.horovod.environment import environment
+from harness.backends.horovod import build
 from harness.core.backend import Arrangement, Backend
 from harness.core.exchange import MIB, AllreduceExchange
 from harness.core.spec import OTHER_TRAINING, Options, RunSpec
+from harness.environments import EnvironmentSpec, Variant
+
+FOLDER = Path(__file__).parent
+IMPORTS = {
+    "tensorflow": ("horovod.tensorflow", "tensorflow"),
+    "torch": ("horovod.torch", "torch", "PIL"),
+}
 
 
 class HorovodOptions(Options):
@@ -19,6 +26,19 @@ class HorovodOptions(Options):
     cycle_time_ms: float = Field(1.0, gt=0, le=60_000, description="time between two looks for gradients to reduce")
     fp16_allreduce: bool = Field(
         False, description="send gradients as 16 bit floats", json_schema_extra={OTHER_TRAINING: [True]}
+    )
+
+
+def environment(framework: str, variant: Variant) -> EnvironmentSpec:
+    """What Horovod on ``framework`` ("tensorflow" or "torch") needs beside it."""
+    return EnvironmentSpec(
+        "horovod",
+        variant,
+        FOLDER / f"requirements-{framework}-{variant}.txt",
+        imports=IMPORTS[framework],
+        post_build=getattr(build, f"{framework}_{variant}"),
+        tools=("g++", "make", "nvcc") if variant == "cuda" else ("g++", "make"),
+        framework=framework,
     )
 
 
@@ -32,21 +52,17 @@ def _arrange(spec: RunSpec) -> Arrangement:
     return Arrangement(mpi=spec.transport in ("mpi", "nccl"), env=env)
 
 
-def _exchange(spec: RunSpec) -> AllreduceExchange:
-    return AllreduceExchange(int(spec.options["fusion_threshold_mb"] * MIB), waits="until_free")
-
-
 BACKEND = Backend(
     name="horovod",
     family="toolkit",
     frameworks=("tensorflow", "torch"),
     strategy="ring allreduce with tensor fusion, overlapped with backward",
-    folder=Path(__file__).parent,
+    folder=FOLDER,
     transports=("mpi", "gloo"),
     cuda_transports=("nccl", "mpi", "gloo"),
     precisions=("fp32", "tf32", "amp"),
     options=HorovodOptions,
     arrange=_arrange,
     environment=environment,
-    exchange=_exchange,
+    exchange=lambda spec: AllreduceExchange(int(spec.options["fusion_threshold_mb"] * MIB), waits="until_free"),
 )

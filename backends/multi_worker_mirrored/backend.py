@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import Field
 
 from harness import models
-from harness.backends.tensorflow.environment import environment
+from harness.backends.tensorflow import environment
 from harness.core.backend import Backend
 from harness.core.exchange import MIB, AllreduceExchange
 from harness.core.spec import Options, RunSpec

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 
 from harness import models
-from harness.backends.tensorflow.environment import environment
+from harness.backends.tensorflow import environment
 from harness.core import placement
 from harness.core.backend import Arrangement, Backend, Seat, one_process_per_node
 from harness.core.exchange import Pulls, ServerExchange, Tokens
@@ -58,31 +58,22 @@ def parse_size(text: str) -> int:
     return int(float(match[1]) * UNITS[match[2].lower()])
 
 
-def _options(spec: RunSpec) -> ServerOptions:
-    """What places the servers, from a spec whose options are complete."""
-    return ServerOptions(**{name: spec.options[name] for name in ServerOptions.model_fields})
-
-
 def placed(spec: RunSpec) -> list[placement.Piece]:
     """The pieces of the model's tensors, each with its server."""
-    options = _options(spec)
-    tensors = models.specification(spec.model).tensors
-    return placement.place(tensors, options.ps, options.placement, parse_size(options.slice_size))
+    options, tensors = spec.options, models.specification(spec.model).tensors
+    return placement.place(tensors, options["ps"], options["placement"], parse_size(options["slice_size"]))
 
 
 def validate(spec: RunSpec) -> None:
     """Raise InvalidInput when the servers do not fit the nodes or the model, or the optimizer the way of the updates."""
-    options = _options(spec)
-    if options.ps_nodes == "shared" and options.ps > spec.nodes:
+    ps, sync, training = spec.options["ps"], spec.options.get("sync", "accumulate"), spec.training
+    if spec.options["ps_nodes"] == "shared" and ps > spec.nodes:
         raise InvalidInput(
-            f"--ps {options.ps} with --nodes {spec.nodes}: a node holds at most one parameter server; "
+            f"--ps {ps} with --nodes {spec.nodes}: a node holds at most one parameter server; "
             f"use --ps 1..{spec.nodes}, or --ps-nodes dedicated"
         )
-    tensors = models.specification(spec.model).tensors
-    pieces = len(placement.cut(tensors, options.placement, parse_size(options.slice_size)))
-    if options.ps > pieces:
-        raise InvalidInput(f"--ps {options.ps}: {spec.model} has only {pieces} pieces to place; use --ps 1..{pieces}")
-    sync, training = spec.options.get("sync", "accumulate"), spec.training
+    if ps > (pieces := len(placed(spec))):
+        raise InvalidInput(f"--ps {ps}: {spec.model} has only {pieces} pieces to place; use --ps 1..{pieces}")
     if training and sync != "accumulate" and (training.momentum or training.weight_decay):
         raise InvalidInput(
             f"--sync {sync}: each worker applies its own gradient, so there is no velocity of their mean; "
@@ -92,25 +83,21 @@ def validate(spec: RunSpec) -> None:
 
 def seats(spec: RunSpec) -> tuple[Seat, ...]:
     """One worker on each node, which drives all its devices, and the servers."""
-    options = _options(spec)
-    first_ps_node = spec.nodes if options.ps_nodes == "dedicated" else 0
-    servers = tuple(Seat("ps", ps, first_ps_node + ps, env={"CUDA_VISIBLE_DEVICES": ""}) for ps in range(options.ps))
+    first = spec.nodes if spec.options["ps_nodes"] == "dedicated" else 0
+    no_gpu = {"CUDA_VISIBLE_DEVICES": ""}
+    servers = tuple(Seat("ps", ps, first + ps, env=no_gpu) for ps in range(spec.options["ps"]))
     return one_process_per_node(spec) + servers
 
 
 def arrange(spec: RunSpec) -> Arrangement:
     """The pieces of tensors that each server holds."""
     pieces = placed(spec)
-    held = placement.bytes_per_server(pieces, spec.options["ps"])
-    return Arrangement(
-        details={
-            "servers": [
-                {"ps": ps, "bytes": bytes_, "pieces": sum(piece.ps == ps for piece in pieces)}
-                for ps, bytes_ in enumerate(held)
-            ],
-            "pieces": [[piece.tensor, piece.ps, piece.begin, piece.end] for piece in pieces],
-        },
-    )
+    servers = [
+        {"ps": ps, "bytes": bytes_, "pieces": sum(piece.ps == ps for piece in pieces)}
+        for ps, bytes_ in enumerate(placement.bytes_per_server(pieces, spec.options["ps"]))
+    ]
+    held = [[piece.tensor, piece.ps, piece.begin, piece.end] for piece in pieces]
+    return Arrangement(details={"servers": servers, "pieces": held})
 
 
 def _expected_updates(spec: RunSpec) -> int:

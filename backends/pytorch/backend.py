@@ -8,7 +8,7 @@ from pydantic import Field
 
 from harness.core.backend import Backend
 from harness.core.exchange import MIB, AllreduceExchange
-from harness.core.spec import Options, RunSpec
+from harness.core.spec import Options
 from harness.environments import EnvironmentSpec, Variant
 
 FOLDER = Path(__file__).parent
@@ -22,13 +22,8 @@ class PyTorchOptions(Options):
 
 
 def _environment(framework: str, variant: Variant) -> EnvironmentSpec:
-    return EnvironmentSpec(
-        "pytorch", variant, FOLDER / f"requirements-{variant}.txt", imports=("torch", "PIL", "mpi4py")
-    )
-
-
-def _exchange(spec: RunSpec) -> AllreduceExchange:
-    return AllreduceExchange(buffer_bytes=int(spec.options["bucket_mb"] * MIB))
+    requirements = FOLDER / f"requirements-{variant}.txt"
+    return EnvironmentSpec("pytorch", variant, requirements, imports=("torch", "PIL", "mpi4py"))
 
 
 BACKEND = Backend(
@@ -42,5 +37,5 @@ BACKEND = Backend(
     precisions=("fp32", "tf32", "amp"),
     options=PyTorchOptions,
     environment=_environment,
-    exchange=_exchange,
+    exchange=lambda spec: AllreduceExchange(buffer_bytes=int(spec.options["bucket_mb"] * MIB)),
 )

@@ -14,7 +14,7 @@ import pytest
 
 from harness import environments
 from harness.backends.horovod import build
-from harness.backends.horovod.environment import environment
+from harness.backends.horovod.backend import environment
 from harness.environments import EnvironmentProblem, EnvironmentSpec, Variant, building
 
 VARIANTS: tuple[Variant, ...] = ("cpu", "cuda")

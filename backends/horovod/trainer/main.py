@@ -1,17 +1,13 @@
-"""Horovod, beside the framework: one trainer for each framework it runs on."""
+"""Horovod, beside the framework: one trainer for each framework it runs on, in the module of its name."""
 
 from __future__ import annotations
+
+import importlib
 
 from harness.worker.job import Job
 from harness.worker.trainer import Trainer
 
 
 def create(job: Job) -> Trainer:
-    """The trainer of one worker."""
-    if job.spec["framework"] == "torch":
-        from harness.backends.horovod.trainer.torch import HorovodTorchTrainer
-
-        return HorovodTorchTrainer(job)
-    from harness.backends.horovod.trainer.tensorflow import HorovodTensorFlowTrainer
-
-    return HorovodTensorFlowTrainer(job)
+    trainer: Trainer = importlib.import_module(f"harness.backends.horovod.trainer.{job.spec['framework']}").create(job)
+    return trainer

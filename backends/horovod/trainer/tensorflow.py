@@ -49,3 +49,6 @@ class HorovodTensorFlowTrainer(TensorFlowTrainer):
 
     def close(self) -> None:
         hvd.shutdown()
+
+
+create = HorovodTensorFlowTrainer

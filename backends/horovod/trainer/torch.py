@@ -72,3 +72,6 @@ class _InMemoryOrder:
         turned, inner = context
         gradient: torch.Tensor = self._compression.decompress(received, inner)
         return gradient.permute(0, 3, 1, 2) if turned else gradient
+
+
+create = HorovodTorchTrainer
