@@ -37,6 +37,7 @@ class RankWorld:
 
     def __init__(self, job: Job, store: Any, interface: str) -> None:
         self.details: Dict[str, Any] = {}
+        self.timeout_ms = int(job.spec["timeout_s"] * 1000)
         self.rendezvous = {
             "kv_handler": store,
             "num_shards": job.world_size,
@@ -49,6 +50,10 @@ class RankWorld:
 
     def adapt(self, net: Any) -> None:
         """Make the collective operators of ``net``, built for Gloo, those of this world, on arrays in host memory."""
+        for operator in [operator for operator in net.Proto().op if operator.engine == "GLOO"]:
+            self.adapt_operator(net, operator)
+
+    def adapt_operator(self, net: Any, operator: Any) -> None:
         raise NotImplementedError
 
     def transport(self) -> str:
@@ -61,9 +66,7 @@ class RankWorld:
 
 def join(job: Job) -> RankWorld:
     """The world of the spec's transport. Raises RuntimeError when the others cannot be met there."""
-    if job.spec["transport"] == "gloo":
-        return _Gloo(job)
-    return _Mpi(job)
+    return _Gloo(job) if job.spec["transport"] == "gloo" else _Mpi(job)
 
 
 class AllreduceNet:
@@ -81,6 +84,7 @@ class AllreduceNet:
             transport=about["transport"],
             interface=about["interface"],
             engine=about["engine"],
+            timeout_ms=world.timeout_ms,
         )
         self._length = length
         self._own, self._sum = core.BlobReference(f"{name}_own"), core.BlobReference(f"{name}_sum")
@@ -95,9 +99,7 @@ class AllreduceNet:
 
     def total(self, numbers: Sequence[float]) -> List[float]:
         """The sums over all ranks of as many numbers from each, once all ranks are here."""
-        padded = np.zeros(self._length, np.float32)
-        padded[: len(numbers)] = numbers
-        workspace.FeedBlob(self._own, padded, HOST)
+        workspace.FeedBlob(self._own, np.array([*numbers, *[0] * (self._length - len(numbers))], np.float32), HOST)
         with plain_errors():
             workspace.RunNet(self._net)
         summed: List[float] = workspace.FetchBlob(self._sum)[: len(numbers)].tolist()
@@ -108,23 +110,29 @@ class _Gloo(RankWorld):
     at_once = 16  # Caffe2's own default, of which data_parallel_model's pool of threads for one device leaves 11
 
     def __init__(self, job: Job) -> None:
-        self._interface = interface_of(job.process["address"])
-        self._timeout_ms = int(job.spec["timeout_s"] * 1000)
-        _same_folder(job)
+        super().__init__(job, STORE, interface_of(job.process["address"]))
+        first = job.repeat_dir / "events" / "worker-0.jsonl"
+        deadline = time.monotonic() + min(APPEARS_S, job.spec["timeout_s"])
+        while not first.exists():
+            if time.monotonic() > deadline:
+                raise RuntimeError(
+                    f"{first} of rank 0 is not there: with --transport gloo Caffe2's ranks meet in the run directory, "
+                    "which all hosts must share; otherwise use --transport mpi"
+                )
+            time.sleep(0.1)
         self._folder = job.repeat_dir / FOLDER  # of this repeat alone: in an old one Gloo would wait for those who left
         self._folder.mkdir(exist_ok=True)
         store = core.CreateOperator("FileStoreHandlerCreate", [], [STORE], path=str(self._folder))
         workspace.RunOperatorOnce(store)
-        super().__init__(job, STORE, self._interface)
 
-    def adapt(self, net: Any) -> None:
-        for operator in _collectives(net):
-            operator.device_option.CopyFrom(HOST)
-            if operator.type == "CreateCommonWorld":
-                _limit(operator, self._timeout_ms)
+    def adapt_operator(self, net: Any, operator: Any) -> None:
+        operator.device_option.CopyFrom(HOST)
+        for argument in operator.arg:
+            if argument.name == "timeout_ms":  # Caffe2's 30 s are less than what a slow machine takes for a step
+                argument.i = self.timeout_ms
 
     def transport(self) -> str:
-        return f"gloo on {self._interface}"
+        return f"gloo on {self.rendezvous['interface']}"
 
     def close(self) -> None:
         """Remove what the ranks met through: each rank's files name all others. The sockets end with the process.
@@ -143,89 +151,50 @@ class _Mpi(RankWorld):
     def __init__(self, job: Job) -> None:
         from mpi4py import MPI  # starts MPI, for Caffe2's operators too
 
-        self._mpi, world = MPI, MPI.COMM_WORLD
-        mpi.check_world(world.Get_rank(), world.Get_size(), job.rank, job.world_size)
+        self._mpi, self._world = MPI, MPI.COMM_WORLD
+        mpi.check_world(self._world.Get_rank(), self._world.Get_size(), job.rank, job.world_size)
         options = job.spec["options"]
         if options["net_type"] != "simple" and MPI.Query_thread() < MPI.THREAD_SERIALIZED:
             raise RuntimeError(
                 f"{mpi.version()} takes calls from one thread only, a dag calls from several: --net-type simple"
             )
+        library, wanted = Path(sys.prefix) / LIBRARY, options["mpi_operators"]
+        if wanted == "caffe2" and not library.exists():
+            raise RuntimeError(
+                "--mpi-operators caffe2: this environment was built without them, as there was no C++ compiler: build it "
+                "anew with one, or give --mpi-operators mpi4py"
+            )
         super().__init__(job, None, "")
-        self._library = _operators(options["mpi_operators"])
-        if self._library:
-            dyndep.InitOpsLibrary(str(self._library))
-        self.details = {"mpi_operators": "caffe2" if self._library else "mpi4py"}
+        self._compiled = wanted != "mpi4py" and library.exists()
+        if self._compiled:
+            dyndep.InitOpsLibrary(str(library))
+        self.details = {"mpi_operators": "caffe2" if self._compiled else "mpi4py"}
 
-    def adapt(self, net: Any) -> None:
-        for operator in _collectives(net):
-            if self._library:
-                operator.device_option.CopyFrom(HOST)
-                operator.engine = "MPI"
-            elif operator.type.endswith("CommonWorld"):
-                net.Proto().op.remove(operator)  # mpi4py's world is there
-            else:
-                operator.CopyFrom(_python(operator, self._mpi))
+    def adapt_operator(self, net: Any, operator: Any) -> None:
+        if self._compiled:
+            operator.device_option.CopyFrom(HOST)
+            operator.engine = "MPI"
+        elif operator.type.endswith("CommonWorld"):
+            net.Proto().op.remove(operator)  # mpi4py's world is there
+        else:
+            operator.CopyFrom(
+                core.CreatePythonOperator(
+                    {"Broadcast": self._broadcast, "Allreduce": self._allreduce}[operator.type],
+                    list(operator.input)[1:],
+                    list(operator.output),
+                    control_input=list(operator.control_input),
+                    device_option=HOST,
+                )
+            )
+
+    def _broadcast(self, _: List[Any], outputs: List[Any]) -> None:
+        self._world.Bcast(outputs[0].data, root=0)
+
+    def _allreduce(self, _: List[Any], outputs: List[Any]) -> None:
+        self._world.Allreduce(self._mpi.IN_PLACE, outputs[0].data, op=self._mpi.SUM)
 
     def transport(self) -> str:
-        return f"{mpi.version()} {'in Caffe2' if self._library else 'through mpi4py'}"
+        return f"{mpi.version()} {'in Caffe2' if self._compiled else 'through mpi4py'}"
 
     def close(self) -> None:
         self._mpi.Finalize()
-
-
-def _operators(wanted: str) -> Any:
-    """The library of Caffe2's MPI operators; None where mpi4py does their work. Raises RuntimeError if it is missing."""
-    library = Path(sys.prefix) / LIBRARY
-    if wanted == "mpi4py" or (wanted == "auto" and not library.exists()):
-        return None
-    if not library.exists():
-        raise RuntimeError(
-            "--mpi-operators caffe2: this environment was built without them, as there was no C++ compiler: build it anew "
-            "with one, or give --mpi-operators mpi4py"
-        )
-    return library
-
-
-def _python(operator: Any, MPI: Any) -> Any:
-    """An operator that calls mpi4py, in place, instead of a broadcast or an allreduce."""
-    world = MPI.COMM_WORLD
-
-    def broadcast(_: List[Any], outputs: List[Any]) -> None:
-        world.Bcast(outputs[0].data, root=0)
-
-    def allreduce(_: List[Any], outputs: List[Any]) -> None:
-        world.Allreduce(MPI.IN_PLACE, outputs[0].data, op=MPI.SUM)
-
-    return core.CreatePythonOperator(
-        {"Broadcast": broadcast, "Allreduce": allreduce}[operator.type],
-        list(operator.input)[1:],
-        list(operator.output),
-        control_input=list(operator.control_input),
-        device_option=HOST,
-    )
-
-
-def _collectives(net: Any) -> List[Any]:
-    return [operator for operator in net.Proto().op if operator.engine == "GLOO"]
-
-
-def _limit(operator: Any, timeout_ms: int) -> None:
-    """How long Gloo waits for a peer; Caffe2's 30 s are less than what a slow machine takes for a step."""
-    others = [argument for argument in operator.arg if argument.name != "timeout_ms"]
-    del operator.arg[:]
-    operator.arg.extend(others)
-    limit = operator.arg.add()
-    limit.name, limit.i = "timeout_ms", timeout_ms
-
-
-def _same_folder(job: Job) -> None:
-    """Raise RuntimeError unless the first rank's files are here, in the run directory, too."""
-    first = job.repeat_dir / "events" / "worker-0.jsonl"
-    deadline = time.monotonic() + min(APPEARS_S, job.spec["timeout_s"])
-    while not first.exists():
-        if time.monotonic() > deadline:
-            raise RuntimeError(
-                f"{first} of rank 0 is not there: with --transport gloo Caffe2's ranks meet in the run directory, which "
-                "all hosts must share; otherwise use --transport mpi"
-            )
-        time.sleep(0.1)

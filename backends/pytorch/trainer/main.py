@@ -1,7 +1,7 @@
 """PyTorch DDP, beside the framework: stock DistributedDataParallel with the fastest honest settings.
 
-Over Gloo, NCCL, or an MPI that PyTorch was built with, DDP's own allreduce averages the gradients. PyTorch's wheels are
-built without MPI; there a communication hook hands each bucket to MPI through mpi4py (see ``mpi_hook.py``).
+Over Gloo or NCCL, DDP's own allreduce averages the gradients. PyTorch's wheels are built without MPI; there a communication
+hook hands each bucket to MPI through mpi4py (see ``mpi_hook.py``).
 """
 
 from __future__ import annotations
@@ -24,13 +24,18 @@ from harness.worker.trainer import State
 class PyTorchTrainer(TorchTrainer):
     """One rank of a DDP job."""
 
-    def __init__(self, job: Job) -> None:
-        super().__init__(job)
-        self._hook: Any = None
+    _hook: Any = None  # over MPI
 
     def setup(self) -> None:
-        options = self._job.spec["options"]
-        self._join()
+        job, options = self._job, self._job.spec["options"]
+        over_mpi = job.spec["transport"] == "mpi"
+        # Over Gloo the ranks of an MPI world agree on the buckets, once. No gradient passes there.
+        self._interface = _rendezvous(job, "gloo" if over_mpi else job.spec["transport"])
+        if over_mpi:
+            from harness.backends.pytorch.trainer.mpi_hook import MpiHook
+
+            self._hook = MpiHook()
+            mpi.check_world(self._hook.rank, self._hook.size, job.rank, job.world_size)
         self.build()
         ddp = DistributedDataParallel(
             self._module,
@@ -44,52 +49,26 @@ class PyTorchTrainer(TorchTrainer):
         self._model = torch.compile(ddp) if options["compile"] else ddp
 
     def barrier(self) -> None:
-        if self._hook:
-            self._hook.barrier()
-        else:
-            dist.barrier()
+        (self._hook or dist).barrier()
 
     def total(self, numbers: Sequence[float]) -> List[float]:
-        if self._hook:
-            return list(self._hook.total(numbers))
         summed = torch.tensor(numbers, dtype=torch.float64, device=self._device)
-        dist.all_reduce(summed)
+        (self._hook or dist).all_reduce(summed)
         return list(summed.tolist())
 
     def state(self) -> State:
         if self._hook:
-            return self._state(self._hook.size, self._transport(), mpi=self._hook.details())
-        return self._state(dist.get_world_size(), self._transport())
+            return self._state(self._hook.size, f"{mpi.version()} through mpi4py", mpi=self._hook.details())
+        backend = dist.get_backend()
+        transport = f"{backend} on {self._interface}"
+        if backend == "nccl":
+            transport = "nccl " + ".".join(str(part) for part in torch.cuda.nccl.version())
+        return self._state(dist.get_world_size(), transport)
 
     def close(self) -> None:
         if self._hook:
             self._hook.close()
         dist.destroy_process_group()
-
-    def _join(self) -> None:
-        job = self._job
-        if job.spec["transport"] != "mpi":
-            self._interface = _rendezvous(job, job.spec["transport"])
-        elif dist.is_mpi_available():
-            dist.init_process_group("mpi")
-            mpi.check_world(dist.get_rank(), dist.get_world_size(), job.rank, job.world_size)
-        else:
-            from harness.backends.pytorch.trainer.mpi_hook import MpiHook
-
-            # Over Gloo the ranks agree on the buckets, once. No gradient passes there.
-            _rendezvous(job, "gloo")
-            self._hook = MpiHook()
-            mpi.check_world(self._hook.rank, self._hook.size, job.rank, job.world_size)
-
-    def _transport(self) -> str:
-        if self._hook:
-            return f"{mpi.version()} through mpi4py"
-        backend = dist.get_backend()
-        if backend == "nccl":
-            return "nccl " + ".".join(str(part) for part in torch.cuda.nccl.version())
-        if backend == "mpi":
-            return f"{mpi.version()} in PyTorch"
-        return f"{backend} on {self._interface}"
 
 
 def _rendezvous(job: Job, backend: str) -> str:

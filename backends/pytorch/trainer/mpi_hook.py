@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import threading
 from queue import SimpleQueue
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Optional, Tuple
 
-import numpy as np
 import torch
 from mpi4py import MPI
 
@@ -41,12 +40,9 @@ class MpiHook:
     def barrier(self) -> None:
         self._world.Barrier()
 
-    def total(self, numbers: Sequence[float]) -> List[float]:
-        """The sums over all ranks of as many numbers from each."""
-        summed = np.array(numbers, np.float64)
-        self._world.Allreduce(MPI.IN_PLACE, summed, op=MPI.SUM)
-        sums: List[float] = summed.tolist()
-        return sums
+    def all_reduce(self, summands: torch.Tensor) -> None:
+        """Put the sums over all ranks in place of as many numbers from each."""
+        self._world.Allreduce(MPI.IN_PLACE, summands.numpy(), op=MPI.SUM)
 
     def details(self) -> Dict[str, Any]:
         """What decided how MPI was used."""
@@ -65,7 +61,7 @@ class MpiHook:
 
     def _allreduce(self, gradients: torch.Tensor, future: torch.futures.Future[torch.Tensor]) -> None:
         try:
-            self._world.Allreduce(MPI.IN_PLACE, gradients.numpy(), op=MPI.SUM)
+            self.all_reduce(gradients)
             future.set_result(gradients.div_(self.size))
         except BaseException as error:  # backward is waiting, and has to hear of it
             future.set_exception(error)
