@@ -53,13 +53,14 @@ def list_sites(as_json: bool) -> None:
     """The site profiles, built in and yours: their partitions, schedulers and nodes."""
     from harness.sites import site
 
-    found, broken = site.survey()
+    rows, broken = site.survey()
     if as_json:
-        click.echo(json.dumps([vars(one) for one in found], indent=1))
+        click.echo(json.dumps(rows, indent=1))
     else:
-        width = max((len(one.name) for one in found), default=0)
-        for one in found:
-            click.echo(f"{one.name:{width}}  {one.scheduler:7}{one.origin:10}{one.node:24}  {one.descr}".rstrip())
+        width = max((len(row["name"]) for row in rows), default=0)
+        for row in rows:
+            line = "{name:{width}}  {scheduler:7}{origin:10}{node:24}  {descr}"
+            click.echo(line.format(width=width, **row).rstrip())
     for file in broken:
         click.echo(f"harness: {file.path} is broken; see `harness site check`", err=True)
 

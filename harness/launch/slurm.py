@@ -11,7 +11,7 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -143,7 +143,8 @@ def asked_about(site: Site) -> Site:
     rows = re.findall(r"^(\d+)\+? (\d+)\+? (\S+)$", _of_partition(site, "%X %Y %l"), re.MULTILINE)
     cores = min((int(sockets) * int(per_socket) for sockets, per_socket, _ in rows), default=None)
     limit_s = max((limit for _, _, text in rows if (limit := _limit_s(text))), default=None)
-    return replace(site, cores_per_node=site.cores_per_node or cores, time_limit_s=site.time_limit_s or limit_s)
+    known = {"cores_per_node": site.cores_per_node or cores, "time_limit_s": site.time_limit_s or limit_s}
+    return site.model_copy(update=known)
 
 
 def nodes(site: Site) -> int | None:

@@ -43,14 +43,16 @@ def _trial(file: SiteFile, field: str, system: System, partition: Partition, off
         return Trial(name)
     if shutil.which("sbatch") is None:
         return Trial(name, "not tried against Slurm: no sbatch on PATH")
-    if not named and not _is_here(system):
+    here = socket.gethostname()
+    if not named and system.hostnames and not any(pattern.match(here) for pattern in system.hostnames):
         return Trial(name, "not tried against Slurm: this host is not one of its hostnames")
-    if silence := _no_controller():
+    if silence := _complaint(
+        "sinfo", "--noheader", "--format=%P"
+    ):  # what Slurm refuses is else not the profile's fault
         return Trial(name, f"not tried against Slurm, whose controller does not answer: {silence}")
-    access = [word for option in partition.access for word in shlex.split(option)]
-    refusal = _complaint(*TEST, *access, text=SCRIPT)
     mistakes = []
-    if refusal:
+    access = [word for option in partition.access for word in shlex.split(option)]
+    if refusal := _complaint(*TEST, *access, text=SCRIPT):
         options = " ".join(partition.access) or "a job without options"
         mistakes.append(Mistake(str(file.path), f"{field}.access", f"Slurm refuses {options}: {refusal}"))
     if (known := _mpi_plugins()) and partition.extras.mpi not in known:
@@ -59,17 +61,7 @@ def _trial(file: SiteFile, field: str, system: System, partition: Partition, off
     return Trial(name, "" if mistakes else "Slurm takes its jobs", tuple(mistakes))
 
 
-def _is_here(system: System) -> bool:
-    here = socket.gethostname()
-    return not system.hostnames or any(re.match(pattern, here) for pattern in system.hostnames)
-
-
 @cache
-def _no_controller() -> str:
-    """Why Slurm's controller does not answer; nothing if it does. What it refuses is only then the profile's fault."""
-    return _complaint("sinfo", "--noheader", "--format=%P")
-
-
 def _complaint(*argv: str, text: str = "") -> str:
     """What a command of Slurm's has to complain of; nothing if it ends well."""
     try:

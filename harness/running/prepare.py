@@ -163,9 +163,10 @@ class Place:
             return None
         if self.site and not self.environ and site.environ:
             suited = sites.find(self.site, None, spec.backend)
-            site = replace(suited, cores_per_node=site.cores_per_node, time_limit_s=site.time_limit_s)
+            known = {"cores_per_node": site.cores_per_node, "time_limit_s": site.time_limit_s}
+            site = suited.model_copy(update=known)
         if self.machines and site.cores_per_node is None and spec.threads is None and not self.dry_run:
-            site = replace(site, cores_per_node=ssh.cores(site, self.machines.nodes[0].name))
+            site = site.model_copy(update={"cores_per_node": ssh.cores(site, self.machines.nodes[0].name)})
         return site
 
     def _allocation(self, site: Site, spec: RunSpec, nodes: int, processes: int) -> Allocation:

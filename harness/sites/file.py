@@ -1,7 +1,4 @@
-"""Site files: a cluster, its partitions and its environments, in TOML or JSON with ReFrame's field names.
-
-A file is checked in two passes: each value by itself (the models), then what the values say together (``_contradictions``).
-"""
+"""Site files: a cluster, its partitions and its environments, in TOML or JSON with ReFrame's field names."""
 
 from __future__ import annotations
 
@@ -10,26 +7,30 @@ import re
 import shlex
 import string
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    Strict,
+    ValidationError,
+    model_validator,
+)
 
 from harness.core.plan import LAST_PORT
 from harness.core.text import did_you_mean
 from harness.core.validation import mistakes
 
-NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
-MODULE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+/:@%=~-]*")
-VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-MPI = re.compile(r"[A-Za-z0-9_]+")
-ADDRESS = re.compile(r"[A-Za-z0-9._-]*\{host\}[A-Za-z0-9._-]*")
 TIME_LIMIT = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
 CONTROL = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
-PLACE_IN_TOML = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)$")
+NO_MODULES = "modules cannot be loaded with modules_system 'nomod'; name the system's own, such as 'lmod' or 'tmod'"
 
 Scheduler = Literal["local", "slurm", "squeue", "ssh"]
 Launcher = Literal["local", "srun", "ssh"]
@@ -71,15 +72,14 @@ def _template(value: str) -> str:
         fields = [field for _, field, _, _ in string.Formatter().parse(value) if field is not None]
     except ValueError:
         raise ValueError(f"'{value}' has a brace without its partner") from None
-    for field in fields:
-        if not VARIABLE.fullmatch(field):
-            raise ValueError(f"'{value}': {{{field}}} must be a name such as {{num_gpus_per_node}}")
+    if wrong := next((field for field in fields if not field.isidentifier()), None):
+        raise ValueError(f"'{value}': {{{wrong}}} must be a name such as {{num_gpus_per_node}}")
     return value
 
 
-def _shaped(pattern: re.Pattern[str], what: str) -> AfterValidator:
+def _shaped(pattern: str, what: str) -> AfterValidator:
     def check(value: str) -> str:
-        if not pattern.fullmatch(value):
+        if not re.fullmatch(pattern, value):
             raise ValueError(f"{value!r} is not {what}")
         return value
 
@@ -95,31 +95,19 @@ def _module(value: object) -> object:
     return value
 
 
-def _hostname(value: str) -> str:
-    try:
-        re.compile(value)
-    except re.error as error:
-        raise ValueError(f"'{value}' is not a regular expression: {error}") from None
-    return value
-
-
-def _some(value: tuple[Any, ...]) -> tuple[Any, ...]:
-    if not value:
-        raise ValueError("must not be empty")
-    return value
-
-
 def _time_limit(value: str) -> str:
     duration_s(value)
     return value
 
 
 Line = Annotated[str, AfterValidator(_one_line)]
-Name = Annotated[str, _shaped(NAME, "a name: letters, digits, _ and -, beginning with a letter")]
-VariableName = Annotated[str, _shaped(VARIABLE, "the name of an environment variable")]
-ModuleName = Annotated[str, BeforeValidator(_module), _shaped(MODULE, "the name of a module")]
+Name = Annotated[str, _shaped("[A-Za-z_][A-Za-z0-9_-]*", "a name: letters, digits, _ and -, beginning with a letter")]
+VariableName = Annotated[str, _shaped("[A-Za-z_][A-Za-z0-9_]*", "the name of an environment variable")]
+ModuleName = Annotated[
+    str, BeforeValidator(_module), _shaped("[A-Za-z0-9_][A-Za-z0-9_.+/:@%=~-]*", "the name of a module")
+]
+Address = Annotated[str, _shaped(r"[\w.-]*\{host\}[\w.-]*", "{host} with letters, digits, dots and dashes around it")]
 Option = Annotated[Line, AfterValidator(_option)]
-NotEmpty = AfterValidator(_some)  # min_length would also count, and complain about, items that are wrong
 Count = Annotated[int, Strict(), Field(ge=1)]
 
 
@@ -138,6 +126,15 @@ class Processor(SiteTable):
     num_cpus_per_core: Count | None = None
     num_cpus_per_socket: Count | None = None
     num_sockets: Count | None = None
+
+    @model_validator(mode="after")
+    def _counts_agree(self) -> Self:
+        cpus, per_core, sockets = self.num_cpus, self.num_cpus_per_core, self.num_sockets
+        if cpus and per_core and cpus % per_core:
+            raise ValueError(f"num_cpus, {cpus}, is not a multiple of num_cpus_per_core, {per_core}")
+        if cpus and sockets and self.num_cpus_per_socket and cpus != sockets * self.num_cpus_per_socket:
+            raise ValueError(f"num_cpus, {cpus}, is not num_sockets × num_cpus_per_socket")
+        return self
 
 
 class Device(SiteTable):
@@ -159,8 +156,8 @@ class Resource(SiteTable):
 class PartitionExtras(SiteTable):
     """What a run needs to know of a partition and ReFrame has no field for."""
 
-    mpi: Annotated[str, _shaped(MPI, "a value for srun's --mpi")] = "pmi2"
-    address: Annotated[str, _shaped(ADDRESS, "{host} with letters, digits, dots and dashes around it")] = "{host}"
+    mpi: Annotated[str, _shaped(r"[A-Za-z0-9_]+", "a value for srun's --mpi")] = "pmi2"
+    address: Address = "{host}"
     launcher_options: tuple[Option, ...] = ()
     hosts: Line | None = Field(default=None, min_length=1)
     output: Line | None = Field(default=None, min_length=1)
@@ -176,6 +173,19 @@ class Layer(SiteTable):
     prepare_cmds: tuple[Line, ...] = ()
 
 
+Table = TypeVar("Table", bound="Resource | Layer")
+
+
+def _named_once(tables: tuple[Table, ...]) -> tuple[Table, ...]:
+    names = [table.name for table in tables]
+    if again := next((name for number, name in enumerate(names) if name in names[:number]), None):
+        raise ValueError(f"'{again}' is there twice")
+    return tables
+
+
+NamedOnce = AfterValidator(_named_once)
+
+
 class Partition(Layer):
     """A part of a system with nodes that are all alike, and the way to get them."""
 
@@ -186,21 +196,46 @@ class Partition(Layer):
     environs: tuple[Name, ...] = ()
     time_limit: Annotated[str, AfterValidator(_time_limit)] | None = None
     max_jobs: Count | None = None
-    resources: tuple[Resource, ...] = ()
+    resources: Annotated[tuple[Resource, ...], NamedOnce] = ()
     processor: Processor = Processor()
     devices: tuple[Device, ...] = ()
     features: tuple[Name, ...] = ()
     extras: PartitionExtras = PartitionExtras()
+
+    @model_validator(mode="after")
+    def _fits_its_scheduler(self) -> Self:
+        if self.launcher != (right := LAUNCHERS[self.scheduler]):
+            raise ValueError(
+                f"launcher '{self.launcher}' does not go with scheduler '{self.scheduler}'; must be {right}"
+            )
+        misplaced = {
+            "access": self.launcher != "srun" and self.access,
+            "resources": self.launcher != "srun" and self.resources,
+            "extras.mpi": self.launcher != "srun" and "mpi" in self.extras.model_fields_set,
+            "extras.hosts": self.launcher != "ssh" and self.extras.hosts,
+            "extras.launcher_options": self.launcher == "local" and self.extras.launcher_options,
+        }
+        if wrong := [field for field, value in misplaced.items() if value]:
+            raise ValueError(f"launcher {self.launcher} takes no {' and no '.join(wrong)}")
+        return self
 
 
 class System(Layer):
     """A cluster."""
 
     descr: Line = ""
-    hostnames: tuple[Annotated[Line, AfterValidator(_hostname)], ...] = ()
+    hostnames: tuple[re.Pattern[str], ...] = ()
     modules_system: Literal["nomod", "tmod", "tmod31", "tmod32", "tmod4", "lmod"] = "nomod"
     prefix: Line | None = Field(default=None, min_length=1)
-    partitions: Annotated[tuple[Partition, ...], NotEmpty]
+    partitions: Annotated[tuple[Partition, ...], NamedOnce]
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if not self.partitions:
+            raise ValueError("must have a partition")
+        if self.modules_system == "nomod" and (self.modules or any(partition.modules for partition in self.partitions)):
+            raise ValueError(NO_MODULES)
+        return self
 
 
 class EnvironmentExtras(SiteTable):
@@ -219,8 +254,23 @@ class Environment(Layer):
 class SiteDescription(SiteTable):
     """All that a site file says."""
 
-    systems: Annotated[tuple[System, ...], NotEmpty]
-    environments: tuple[Environment, ...] = ()
+    systems: Annotated[tuple[System, ...], NamedOnce]
+    environments: Annotated[tuple[Environment, ...], NamedOnce] = ()
+
+    @model_validator(mode="after")
+    def _has_its_environments(self) -> Self:
+        if not self.systems:
+            raise ValueError("must have a system")
+        known = {environment.name: environment for environment in self.environments}
+        for system in self.systems:
+            for partition in system.partitions:
+                for name in partition.environs:
+                    where = f"environs of {system.name}:{partition.name}: '{name}'"
+                    if name not in known:
+                        raise ValueError(f"{where} is not in environments; {instead(name, known)}")
+                    if known[name].modules and system.modules_system == "nomod":
+                        raise ValueError(f"{where} has modules: {NO_MODULES}")
+        return self
 
 
 # --- files -------------------------------------------------------------------------------------------------------------
@@ -228,7 +278,7 @@ class SiteDescription(SiteTable):
 
 @dataclass(frozen=True)
 class Mistake:
-    """What is wrong in a site file: the file (with the line, if it cannot be read at all), the field, and why."""
+    """What is wrong in a site file: the file, the field, and why."""
 
     file: str
     field: str
@@ -249,128 +299,48 @@ class SiteFile:
     claimed: frozenset[str] = frozenset()
 
     @property
-    def names(self) -> list[str]:
-        """``system:partition`` of all its partitions."""
-        return [f"{system.name}:{partition.name}" for system in self.systems for partition in system.partitions]
-
-    @property
     def systems(self) -> tuple[System, ...]:
         """Its systems; none if anything is wrong."""
         return self.description.systems if self.description else ()
+
+    @property
+    def names(self) -> list[str]:
+        """``system:partition`` of all its partitions."""
+        return [f"{system.name}:{partition.name}" for system in self.systems for partition in system.partitions]
 
 
 def read(path: Path, built_in: bool = False) -> SiteFile:
     """Read and check a site file. Never raises: what is wrong is in ``mistakes``."""
     try:
-        state = path.stat()
-        return _read(path, built_in, (state.st_ino, state.st_mtime_ns, state.st_size))
+        return _read(path, built_in, path.stat().st_mtime_ns)
     except OSError as error:
         return SiteFile(path, built_in, None, (Mistake(str(path), "", error.strerror or str(error)),))
 
 
 @lru_cache(maxsize=64)  # a command that plans several runs asks for their site again and again
-def _read(path: Path, built_in: bool, state: tuple[int, ...]) -> SiteFile:
+def _read(path: Path, built_in: bool, changed: int) -> SiteFile:
     try:
-        raw = _parsed(path)
-    except _Unreadable as unreadable:
-        return SiteFile(path, built_in, None, (unreadable.mistake,))
-    claimed = frozenset(_claimed(raw))
+        text = path.read_text(encoding="utf-8")
+        raw = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        return SiteFile(path, built_in, None, (Mistake(str(path), "", str(error)),))
+    claimed = _claimed(raw)
     try:
-        description = SiteDescription.model_validate(raw)
+        return SiteFile(path, built_in, SiteDescription.model_validate(raw), claimed=claimed)
     except ValidationError as error:
         wrong = [Mistake(str(path), field, message) for field, message in mistakes(error, SiteDescription)]
         return SiteFile(path, built_in, None, tuple(wrong), claimed)
-    wrong = [Mistake(str(path), field, message) for field, message in _contradictions(description)]
-    return SiteFile(path, built_in, None if wrong else description, tuple(wrong), claimed)
 
 
-class _Unreadable(Exception):
-    def __init__(self, file: str, message: str) -> None:
-        self.mistake = Mistake(file, "", message)
-
-
-def _parsed(path: Path) -> Any:
-    try:
-        text = path.read_text(encoding="utf-8")
-        return json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
-    except UnicodeDecodeError:
-        raise _Unreadable(str(path), "is not UTF-8 text") from None
-    except json.JSONDecodeError as error:
-        raise _Unreadable(f"{path}:{error.lineno}", error.msg) from None
-    except tomllib.TOMLDecodeError as error:
-        place = PLACE_IN_TOML.search(str(error))
-        line = place[1] if place and place[1] else str(text.count("\n") + 1)
-        raise _Unreadable(f"{path}:{line}", PLACE_IN_TOML.sub("", str(error))) from None
-    except RecursionError:
-        raise _Unreadable(str(path), "is nested too deeply") from None
-
-
-def _claimed(raw: Any) -> Iterator[str]:
+def _claimed(raw: Any) -> frozenset[str]:
     """The names of a file's systems, as far as they are readable in a file that may be wrong."""
-    systems = raw.get("systems") if isinstance(raw, dict) else None
-    for system in systems if isinstance(systems, list) else ():
-        if isinstance(system, dict) and isinstance(system.get("name"), str):
-            yield system["name"]
+    try:
+        return frozenset(str(system["name"]) for system in raw["systems"])
+    except (TypeError, KeyError):
+        return frozenset()
 
 
-def _contradictions(site: SiteDescription) -> Iterator[tuple[str, str]]:
-    """What is wrong between values that are right by themselves: (field, message)."""
-    yield from _twice("systems", [system.name for system in site.systems])
-    yield from _twice("environments", [environment.name for environment in site.environments])
-    for s, system in enumerate(site.systems):
-        yield from _twice(f"systems[{s}].partitions", [partition.name for partition in system.partitions])
-        for p, partition in enumerate(system.partitions):
-            for field, message in _in_partition(site, system, partition):
-                yield f"systems[{s}].partitions[{p}].{field}", message
-        if system.modules_system == "nomod" and system.modules:
-            yield f"systems[{s}].modules", _NO_MODULES
-
-
-_NO_MODULES = "modules cannot be loaded with modules_system 'nomod'; name the system's own, such as 'lmod' or 'tmod'"
-
-
-def _twice(field: str, names: list[str]) -> Iterator[tuple[str, str]]:
-    for i, name in enumerate(names):
-        if name in names[:i]:
-            yield f"{field}[{i}].name", f"'{name}' is there twice"
-
-
-def _in_partition(site: SiteDescription, system: System, partition: Partition) -> Iterator[tuple[str, str]]:
-    right = LAUNCHERS[partition.scheduler]
-    if partition.launcher != right:
-        yield "launcher", f"'{partition.launcher}' does not go with scheduler '{partition.scheduler}'; must be {right}"
-    if right != "srun":
-        for field in ("access", "resources"):
-            if getattr(partition, field):
-                yield field, f"scheduler '{partition.scheduler}' takes no options"
-        if "mpi" in partition.extras.model_fields_set:
-            yield "extras.mpi", "is for launcher srun"
-    if right != "ssh" and partition.extras.hosts:
-        yield "extras.hosts", "is for scheduler ssh"
-    if right == "local" and partition.extras.launcher_options:
-        yield "extras.launcher_options", "launcher local takes no options"
-    environments = {environment.name: environment for environment in site.environments}
-    for i, name in enumerate(partition.environs):
-        environment = environments.get(name)
-        if environment is None:
-            known = list(environments)
-            yield f"environs[{i}]", f"'{name}' is not in environments; {did_you_mean(name, known) or there_are(known)}"
-        elif environment.modules and system.modules_system == "nomod":
-            yield f"environs[{i}]", f"'{name}' has modules: {_NO_MODULES}"
-    if partition.modules and system.modules_system == "nomod":
-        yield "modules", _NO_MODULES
-    yield from _twice("resources", [resource.name for resource in partition.resources])
-    yield from _in_processor(partition.processor)
-
-
-def _in_processor(processor: Processor) -> Iterator[tuple[str, str]]:
-    cpus, per_core, sockets = processor.num_cpus, processor.num_cpus_per_core, processor.num_sockets
-    if cpus and per_core and cpus % per_core:
-        yield "processor.num_cpus", f"{cpus} is not a multiple of num_cpus_per_core, {per_core}"
-    if cpus and sockets and processor.num_cpus_per_socket and cpus != sockets * processor.num_cpus_per_socket:
-        yield "processor.num_cpus", f"{cpus} is not num_sockets × num_cpus_per_socket"
-
-
-def there_are(known: list[str]) -> str:
+def instead(name: str, known: Iterable[str]) -> str:
     """What there is instead of something unknown."""
-    return f"there are {', '.join(known)}" if known else "there are none"
+    known = list(known)
+    return did_you_mean(name, known) or (f"there are {', '.join(known)}" if known else "there are none")

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,21 +17,16 @@ from harness.core.parts import part
 from harness.core.text import did_you_mean
 from harness.errors import InvalidInput
 from harness.sites.file import (
-    CONTROL,
     Environment,
     EnvironmentExtras,
-    Launcher,
     Mistake,
     Partition,
-    PartitionExtras,
-    Resource,
-    Scheduler,
     SiteDescription,
     SiteFile,
     System,
     duration_s,
+    instead,
     read,
-    there_are,
 )
 
 BUILT_IN = part("jobs") / "sites"
@@ -45,45 +40,38 @@ def user_folder() -> Path:
 
 
 def files() -> list[SiteFile]:
-    """All site files, the user's first. A built-in one with the name of a user's file is not among them."""
-    own = [read(path) for path in _in_folder(user_folder())]
-    stems = {file.path.stem for file in own}
-    return own + [read(path, built_in=True) for path in _in_folder(BUILT_IN) if path.stem not in stems]
+    """All site files, the user's first. A built-in one with the name of a user's file is not among them.
+
+    If the user's is broken, it stands for the systems of the other one too.
+    """
+    own = {path.stem: read(path) for path in _in_folder(user_folder())}
+    built_in = {path.stem: read(path, built_in=True) for path in _in_folder(BUILT_IN)}
+    for stem in own.keys() & built_in.keys():
+        replaced = built_in.pop(stem)
+        if own[stem].mistakes:
+            own[stem] = replace(own[stem], claimed=own[stem].claimed | replaced.claimed)
+    return [*own.values(), *built_in.values()]
 
 
 def _in_folder(folder: Path) -> list[Path]:
-    try:
-        return sorted(path for path in folder.iterdir() if path.suffix in SUFFIXES)
-    except OSError:
-        return []
+    return sorted(path for path in folder.glob("*") if path.suffix in SUFFIXES)
 
 
-@dataclass(frozen=True)
-class Site:
-    """Where and how a run runs: a system, one of its partitions and one of its environments, merged.
+class Site(Partition):
+    """Where and how a run runs: one of a system's partitions, merged with the system and one of its environments.
 
-    Modules, variables and commands are in that order, and of a variable set twice the later value is kept. Options are as
-    the file has them, one string each. ``cores_per_node`` counts physical cores; None: unknown. Paths may hold ``~`` and
-    variables until ``output``, ``hosts`` or ``python`` is asked for.
+    ``name`` is ``system:partition``. Modules, variables and commands are in the order system, partition, environment, and
+    of a variable set twice the later value is kept. Options are as the file has them, one string each. ``cores_per_node``
+    counts physical cores; None: unknown. Paths may hold ``~`` and variables until ``output``, ``hosts`` or ``python`` is
+    asked for.
     """
 
     name: str
     file: Path
-    descr: str
-    scheduler: Scheduler
-    launcher: Launcher
-    access: tuple[str, ...]
     modules_system: str
-    modules: tuple[str, ...]
-    env_vars: tuple[tuple[str, str], ...]
-    prepare_cmds: tuple[str, ...]
     time_limit_s: float | None
-    max_jobs: int | None
     cores_per_node: int | None
     gpus_per_node: int
-    resources: tuple[Resource, ...]
-    features: tuple[str, ...]
-    extras: PartitionExtras
     prefix: str | None
     environ: str | None
     environ_extras: EnvironmentExtras
@@ -99,9 +87,6 @@ class Site:
         ``resource_options("gpu", num_gpus_per_node=4)``. Raises InvalidInput if a placeholder gets no usable value.
         """
         options = next((resource.options for resource in self.resources if resource.name == name), ())
-        for key, value in values.items():
-            if CONTROL.search(str(value)):
-                raise InvalidInput(f"{self.name}: resource {name}: {key} {value!r} must be one line")
         try:
             return tuple(option.format(**values) for option in options)
         except KeyError as missing:
@@ -135,12 +120,7 @@ class Site:
 
     def as_dict(self) -> dict[str, Any]:
         """All fields as plain values, for JSON."""
-        return vars(self) | {
-            "file": str(self.file),
-            "resources": [resource.model_dump() for resource in self.resources],
-            "extras": self.extras.model_dump(),
-            "environ_extras": self.environ_extras.model_dump(),
-        }
+        return self.model_dump(mode="json", exclude={"environs", "time_limit", "processor", "devices"})
 
 
 def find(name: str, environ: str | None = None, backend: str | None = None) -> Site:
@@ -170,53 +150,35 @@ def _is_path(name: str) -> bool:
 
 
 def _file(name: str) -> tuple[SiteFile, str | None]:
-    """The file that ``name`` means, and the partition that it names."""
+    """The file that ``name`` means, and the partition that it names. A file's own name comes before those of systems."""
     if _is_path(name):
         path = Path(name).expanduser().absolute()
         if not path.is_file():
             raise InvalidInput(f"site file {name}: no such file")
         return read(path), None
     system, colon, partition = name.partition(":")
-    own, built_in = _in_folder(user_folder()), _in_folder(BUILT_IN)
-    replaced = {path.stem for path in own}
-    file = _meant(system, own, built_in=False) or _meant(
-        system, [path for path in built_in if path.stem not in replaced], built_in=True
-    )
-    if file:
-        return file, partition if colon else None
     every = files()
+    meant = [file for file in every if system == file.path.stem or system in file.claimed]
+    if meant:
+        return min(meant, key=lambda file: (file.built_in, system != file.path.stem)), partition if colon else None
     known = [site for file in every for site in file.names]
     also = [*(site.partition(":")[0] for site in known), *(file.path.stem for file in every), *known]
     close = did_you_mean(name, also) or did_you_mean(system, also)
     raise InvalidInput(f"unknown site '{name}'; {close + ' ' if close else ''}known sites are {', '.join(known)}")
 
 
-def _meant(name: str, paths: list[Path], built_in: bool) -> SiteFile | None:
-    """The file that ``name`` means by its own name, else by one of its systems. Reads no more files than it must."""
-    by_name = [path for path in paths if path.stem == name]
-    files = (read(path, built_in) for path in by_name or paths)
-    return next((file for file in files if by_name or name in _systems(file)), None)
-
-
-def _systems(file: SiteFile) -> frozenset[str]:
-    """Names of systems. A broken file stands for those of the built-in file that it replaces, too."""
-    if file.description is None and not file.built_in:
-        return file.claimed | read(BUILT_IN / f"{file.path.stem}.toml", built_in=True).claimed
-    return file.claimed
-
-
 def _environment(
     site: SiteDescription, name: str, partition: Partition, wanted: str | None, backend: str | None
 ) -> Environment | None:
-    every = [environment for environment in site.environments if environment.name in partition.environs]
-    every.sort(key=lambda environment: partition.environs.index(environment.name))
+    by_name = {environment.name: environment for environment in site.environments}
+    every = [by_name[environ] for environ in partition.environs]
     if wanted is None:
-        suited = (environment for environment in every if backend is None or _suits(environment.extras, backend))
-        return next(suited, None)
-    chosen = next((environment for environment in every if environment.name == wanted), None)
-    if chosen is None:
-        names = ", ".join(environment.name for environment in every)
-        raise InvalidInput(f"--environ {wanted}: {name} has {names or 'no environments'}")
+        return next(
+            (environment for environment in every if backend is None or _suits(environment.extras, backend)), None
+        )
+    if wanted not in partition.environs:
+        raise InvalidInput(f"--environ {wanted}: {name} has {', '.join(partition.environs) or 'no environments'}")
+    chosen = by_name[wanted]
     if backend is not None and not _suits(chosen.extras, backend):
         raise InvalidInput(f"--environ {wanted}: at {name} it is for {', '.join(chosen.extras.backends)}")
     return chosen
@@ -229,57 +191,31 @@ def _suits(extras: EnvironmentExtras, backend: str) -> bool:
 
 def _merged(file: Path, system: System, partition: Partition, environment: Environment | None) -> Site:
     layers = (system, partition, *((environment,) if environment else ()))
-    processor = partition.processor
-    cores = (
-        processor.num_cpus // processor.num_cpus_per_core
-        if processor.num_cpus and processor.num_cpus_per_core
-        else None
-    )
-    variables: dict[str, str] = {}
-    for layer in layers:
-        variables |= dict(layer.env_vars)
-    return Site(
-        name=f"{system.name}:{partition.name}",
-        file=file,
-        descr=_descr(system, partition),
-        scheduler=partition.scheduler,
-        launcher=partition.launcher,
-        access=partition.access,
-        modules_system=system.modules_system,
-        modules=tuple(dict.fromkeys(module for layer in layers for module in layer.modules)),
-        env_vars=tuple(variables.items()),
-        prepare_cmds=tuple(command for layer in layers for command in layer.prepare_cmds),
-        time_limit_s=None if partition.time_limit is None else duration_s(partition.time_limit),
-        max_jobs=partition.max_jobs,
-        cores_per_node=cores,
-        gpus_per_node=sum(device.num_devices for device in partition.devices if device.type == "gpu"),
-        resources=partition.resources,
-        features=partition.features,
-        extras=partition.extras,
-        prefix=system.prefix,
-        environ=environment.name if environment else None,
-        environ_extras=environment.extras if environment else EnvironmentExtras(),
-    )
+    cpus, cpus_per_core = partition.processor.num_cpus, partition.processor.num_cpus_per_core
+    own = {
+        "name": f"{system.name}:{partition.name}",
+        "file": file,
+        "descr": _descr(system, partition),
+        "modules_system": system.modules_system,
+        "modules": tuple(dict.fromkeys(module for layer in layers for module in layer.modules)),
+        "env_vars": tuple(dict(variable for layer in layers for variable in layer.env_vars).items()),
+        "prepare_cmds": tuple(command for layer in layers for command in layer.prepare_cmds),
+        "time_limit_s": None if partition.time_limit is None else duration_s(partition.time_limit),
+        "cores_per_node": cpus // cpus_per_core if cpus and cpus_per_core else None,
+        "gpus_per_node": sum(device.num_devices for device in partition.devices if device.type == "gpu"),
+        "prefix": system.prefix,
+        "environ": environment.name if environment else None,
+        "environ_extras": environment.extras if environment else EnvironmentExtras(),
+    }
+    return Site(**vars(partition) | own)
 
 
 def _descr(system: System, partition: Partition) -> str:
     return ", ".join(text for text in (system.descr, partition.descr) if text)
 
 
-@dataclass(frozen=True)
-class Listed:
-    """A partition, as ``harness list sites`` shows it."""
-
-    name: str
-    scheduler: str
-    node: str
-    descr: str
-    origin: str
-    file: str
-
-
-def survey() -> tuple[list[Listed], list[SiteFile]]:
-    """All partitions that ``find`` knows, and the files that are broken."""
+def survey() -> tuple[list[dict[str, str]], list[SiteFile]]:
+    """All partitions that ``find`` knows, as ``harness list sites`` shows them, and the files that are broken."""
     every = files()
     taken: set[str] = set()
     rows = []
@@ -287,22 +223,21 @@ def survey() -> tuple[list[Listed], list[SiteFile]]:
         for system in file.systems:
             if system.name not in taken:
                 rows += [_row(file, system, partition) for partition in system.partitions]
-        taken |= _systems(file)
+        taken |= file.claimed
     return rows, [file for file in every if file.mistakes]
 
 
-def _row(file: SiteFile, system: System, partition: Partition) -> Listed:
-    processor, devices = partition.processor, partition.devices
-    cpus = f"{processor.num_cpus} CPUs" if processor.num_cpus else ""
-    having = [cpus, *(f"{device.num_devices} × {device.model or device.type}" for device in devices)]
-    return Listed(
-        name=f"{system.name}:{partition.name}",
-        scheduler=partition.scheduler,
-        node=", ".join(text for text in having if text),
-        descr=_descr(system, partition),
-        origin="built in" if file.built_in else "yours",
-        file=str(file.path),
-    )
+def _row(file: SiteFile, system: System, partition: Partition) -> dict[str, str]:
+    cpus = [f"{partition.processor.num_cpus} CPUs"] if partition.processor.num_cpus else []
+    devices = [f"{device.num_devices} × {device.model or device.type}" for device in partition.devices]
+    return {
+        "name": f"{system.name}:{partition.name}",
+        "scheduler": partition.scheduler,
+        "node": ", ".join(cpus + devices),
+        "descr": _descr(system, partition),
+        "origin": "built in" if file.built_in else "yours",
+        "file": str(file.path),
+    }
 
 
 def checked_files(names: Iterable[str]) -> list[SiteFile]:
@@ -323,8 +258,7 @@ def _unknown_backends(file: SiteFile) -> Iterator[Mistake]:
         for b, name in enumerate(environment.extras.backends):
             if name.replace("-", "_") not in names():
                 field = f"environments[{e}].extras.backends[{b}]"
-                message = f"unknown backend '{name}'; {did_you_mean(name, names()) or there_are(names())}"
-                yield Mistake(str(file.path), field, message)
+                yield Mistake(str(file.path), field, f"unknown backend '{name}'; {instead(name, names())}")
 
 
 def _ambiguous(file: SiteFile) -> Iterator[Mistake]:
@@ -338,23 +272,17 @@ def _ambiguous(file: SiteFile) -> Iterator[Mistake]:
             yield Mistake(str(file.path), f"systems[{s}].name", f"'{system.name}' is also in {owner}")
 
 
-def values(site: Site) -> Mapping[str, str]:
+def values(site: Site) -> dict[str, str]:
     """``site`` as text, field by field, for people. Fields without a value are left out."""
-    fields = site.as_dict() | {"env_vars": tuple(f"{name}={value}" for name, value in site.env_vars)}
+    fields = site.as_dict()
     extras = fields.pop("extras") | fields.pop("environ_extras")
-    if not site.modules:
-        del fields["modules_system"]
     if site.launcher != "srun":
         del extras["mpi"]
-    del fields["resources"]
-    shown = {
-        "site": fields.pop("name"),
-        **fields,
-        **{f"resources.{resource.name}": resource.options for resource in site.resources},
-        **{f"extras.{name}": value for name, value in extras.items()},
-    }
+    fields["env_vars"] = [f"{name}={value}" for name, value in site.env_vars]
+    fields |= {f"resources.{resource['name']}": resource["options"] for resource in fields.pop("resources")}
+    fields |= {f"extras.{name}": value for name, value in extras.items()}
     return {
-        name: " | ".join(value) if isinstance(value, tuple) else str(value)
-        for name, value in shown.items()
-        if value not in (None, (), "", 0)
+        name: " | ".join(value) if isinstance(value, list) else str(value)
+        for name, value in fields.items()
+        if value not in (None, [], "", 0)
     }
