@@ -73,7 +73,7 @@ def list_references(as_json: bool) -> None:
     from harness.results import published
 
     groups = published.groups(published.select())
-    click.echo(json.dumps([vars(one) for one in groups], indent=1) if as_json else inventory.references(groups))
+    click.echo(json.dumps(groups, indent=1) if as_json else inventory.references(groups))
 
 
 @click.group("site")

@@ -23,7 +23,7 @@ from harness.core.spec import SYNTHETIC, Accuracy, Training
 from harness.core.validation import checked
 from harness.errors import InvalidInput
 from harness.records.training import TrainingRecord
-from harness.report.text import training as text
+from harness.report.text import outcomes
 from harness.running.request import failed
 from harness.running.train import find_checkpoint
 
@@ -54,7 +54,7 @@ def _train(**given: Any) -> None:
     for record, run in zip(outcome.records, outcome.runs, strict=False):
         assert isinstance(record, TrainingRecord)
         if record.status == "completed":
-            click.echo(record.to_json() if given["as_json"] else text.summary(record, run.record_file))
+            click.echo(record.to_json() if given["as_json"] else outcomes.training(record, run.record_file))
         if record.problem:
             error, way = failed(record, run.folder), run.continuation()
             raise type(error)("\n".join([str(error), *([way] if way and record.status != "completed" else [])]))

@@ -22,7 +22,7 @@ from harness.prediction.observations import law_for, of_2017, way_of
 from harness.prediction.parameters import Parameters
 from harness.prediction.profile import Floats, profile
 from harness.prediction.sampling import SEED
-from harness.results.columns import other_training
+from harness.results.rows import other_training
 
 Pass = Literal["forward", "backward"]
 

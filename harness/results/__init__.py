@@ -1,6 +1,6 @@
 """Everything that is known, measured and published, as DataFrames."""
 
-from harness.results.columns import COLUMNS
+from harness.results.rows import COLUMNS
 from harness.results.sources import expanded, load
 
 __all__ = ["COLUMNS", "expanded", "load"]

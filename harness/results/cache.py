@@ -21,8 +21,7 @@ from harness import environments
 from harness.files import whole_file
 from harness.records import measurement
 from harness.records.record import search
-from harness.results.columns import COLUMNS, as_backends_say, frame
-from harness.results.rows import row
+from harness.results.rows import COLUMNS, as_backends_say, frame, row
 
 if TYPE_CHECKING:
     import pandas

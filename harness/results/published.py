@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -17,7 +16,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from harness.core.parts import part
 from harness.core.validation import mistake
 from harness.errors import InvalidInput
-from harness.results import columns
+from harness.results.rows import as_backends_say
+from harness.results.rows import frame as result_rows
 
 if TYPE_CHECKING:
     import pandas
@@ -41,26 +41,22 @@ class Row(BaseModel):
     num_ps: Count
     note: str
 
-    @property
-    def named(self) -> str:
-        """The toolkit that is named first: ``tensorflow`` of ``TensorFlow 1.7, Horovod 0.15.1``."""
-        return self.framework.split()[0].lower()
+    def result(self, backend: str = "") -> dict[str, Any]:
+        """The row as a result, by the names of ``rows.COLUMNS``.
 
-    @property
-    def backend(self) -> str:
-        """What distributed the training. Where a table does not say, servers tell which it was, else the toolkit."""
-        return "parameter_server" if self.num_ps else self.named
-
-    def result(self) -> dict[str, Any]:
-        """The row as a result, by the names of ``columns.COLUMNS``."""
+        ``backend`` distributed the training. Where a table does not say, servers tell which it was, else the toolkit that
+        is named first: ``tensorflow`` of ``TensorFlow 1.7, Horovod 0.15.1``.
+        """
+        toolkit = self.framework.split()[0].lower()
+        backend = backend or ("parameter_server" if self.num_ps else toolkit)
         return {
             "origin": "published",
             "source": self.source,
             "status": "completed",
             "system": self.system,
             "processor": self.system,
-            "backend": self.backend,
-            "framework": "" if self.named == self.backend else self.named,
+            "backend": backend,
+            "framework": "" if toolkit == backend else toolkit,
             "software": self.framework,
             "model": self.model,
             "ps": self.num_ps,
@@ -82,12 +78,8 @@ class Throughput(Row):
     img_per_s: float = Field(gt=0)
     stdev: Spread
 
-    @property
-    def backend(self) -> str:
-        return self.strategy
-
-    def result(self) -> dict[str, Any]:
-        return super().result() | {
+    def result(self, backend: str = "") -> dict[str, Any]:
+        return super().result(self.strategy) | {
             "transport": self.transport,
             "nodes": -(-self.devices // self.devices_per_node),
             "devices_per_node": min(self.devices_per_node, self.devices),
@@ -106,8 +98,8 @@ class Efficiency(Row):
     scaling_efficiency: float = Field(gt=0, le=1.5)
     base: Count = None
 
-    def result(self) -> dict[str, Any]:
-        return super().result() | {
+    def result(self, backend: str = "") -> dict[str, Any]:
+        return super().result(backend) | {
             "workers": self.workers,
             "published_efficiency": self.scaling_efficiency,
             "published_base": self.base,
@@ -116,11 +108,21 @@ class Efficiency(Row):
 
 def read(path: Path) -> list[Row]:
     """The rows of one table. Raises InvalidInput with one line that names the file, the line and the field."""
+    rows = []
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             lines = csv.DictReader(file, strict=True)
             kind = _kind(path, list(lines.fieldnames or ()))
-            rows = [_row(path, kind, lines.line_num, fields) for fields in lines]
+            for fields in lines:
+                where = f"{path}: line {lines.line_num}"
+                if (
+                    None in fields or None in fields.values()
+                ):  # how csv says that there are more or fewer than on line 1
+                    raise InvalidInput(f"{where}: must have {len(fields.keys() - {None})} fields, as line 1 has")
+                try:
+                    rows.append(kind.model_validate(fields))
+                except ValidationError as error:
+                    raise InvalidInput(f"{where}: {' '.join(mistake(error))}") from None
     except OSError as error:
         raise InvalidInput(f"{path}: {error.strerror}") from None
     except UnicodeDecodeError as error:
@@ -136,79 +138,49 @@ def _kind(path: Path, columns: list[str]) -> type[Row]:
     """The kind of table with such columns. Raises InvalidInput with what the most similar kind lacks or does not know."""
     kinds: tuple[type[Row], ...] = (Throughput, Efficiency)
     kind = max(kinds, key=lambda kind: len(set(kind.model_fields) & set(columns)))
-    wrong = [
-        *(
-            f"column {name!r} is missing"
-            for name, field in kind.model_fields.items()
-            if field.is_required() and name not in columns
-        ),
-        *(f"column {name!r} is unknown" for name in dict.fromkeys(columns) if name not in kind.model_fields),
-        *(f"column {name!r} is there twice" for name in dict.fromkeys(columns) if columns.count(name) > 1),
-    ]
+    required = [name for name, field in kind.model_fields.items() if field.is_required()]
+    wrong = [f"column {name!r} is missing" for name in required if name not in columns]
+    for name in dict.fromkeys(columns):
+        wrong += [f"column {name!r} is unknown"] if name not in kind.model_fields else []
+        wrong += [f"column {name!r} is there twice"] if columns.count(name) > 1 else []
     if wrong:
         raise InvalidInput(f"{path}: line 1: {', '.join(wrong)}; columns must be {','.join(kind.model_fields)}")
     return kind
 
 
-def _row(path: Path, kind: type[Row], number: int, fields: dict[str, Any]) -> Row:
-    if None in fields or None in fields.values():  # how csv says that a line has more or fewer fields than the first
-        raise InvalidInput(f"{path}: line {number}: must have {len(fields.keys() - {None})} fields, as line 1 has")
-    try:
-        return kind(**fields)
-    except ValidationError as error:
-        field, reason = mistake(error)
-        raise InvalidInput(f"{path}: line {number}: {field} {reason}") from None
-
-
 def select(text: str = "") -> list[Row]:
     """The rows that come with harness and name ``text`` (in any case) in what they say. Raises InvalidInput for none."""
     rows = [row for path in sorted(FOLDER.glob("*.csv")) for row in read(path)]
-    wanted = text.casefold()
     fields = ("source", "system", "framework", "strategy", "model")
-    found = [row for row in rows if any(wanted in str(getattr(row, field, "")).casefold() for field in fields)]
-    if not found:
+    selected = [
+        row for row in rows if any(text.casefold() in str(getattr(row, name, "")).casefold() for name in fields)
+    ]
+    if not selected:
         systems = ", ".join(dict.fromkeys(row.system for row in rows))
         raise InvalidInput(f"reference:{text}: no published measurement names that; there are {systems}")
-    return found
+    return selected
 
 
 def frame(rows: Sequence[Row]) -> pandas.DataFrame:
-    """Published rows with the columns of ``columns.COLUMNS``."""
-    return columns.as_backends_say(columns.frame([row.result() for row in rows]))
+    """Published rows with the columns of ``rows.COLUMNS``."""
+    return as_backends_say(result_rows([row.result() for row in rows]))
 
 
-@dataclass(frozen=True)
-class PublishedTable:
-    """Published measurements of one model on one system with one software, from one source."""
+def groups(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """What ``rows`` are about, in their order: a group for each model on a system, with one software, from one source.
 
-    system: str
-    software: str
-    model: str
-    source: str
-    backends: list[str]
-    what: str  # "img/s" or "efficiency"
-    data: list[str]  # "synthetic", "real"; empty if not said
-    workers: list[int]
-    rows: int
-
-
-def groups(rows: Sequence[Row]) -> list[PublishedTable]:
-    """What ``rows`` are about, in their order."""
-    tables: dict[tuple[str, ...], list[dict[str, Any]]] = {}
-    for row in rows:
-        what = "img/s" if isinstance(row, Throughput) else "efficiency"
-        tables.setdefault((row.system, row.framework, row.model, row.source, what), []).append(row.result())
+    ``what`` is "img/s" or "efficiency"; ``data`` are "synthetic" and "real", as far as that is known.
+    """
+    results = frame(rows)
+    results["what"] = results["img_per_s"].notna().map({True: "img/s", False: "efficiency"})
+    names = ["system", "software", "model", "source", "what"]
     return [
-        PublishedTable(
-            system=system,
-            software=software,
-            model=model,
-            source=source,
-            backends=sorted({result["backend"] for result in alike}),
-            what=what,
-            data=sorted({result["data"] for result in alike if result.get("data")}, reverse=True),
-            workers=sorted({result["workers"] for result in alike}),
-            rows=len(alike),
-        )
-        for (system, software, model, source, what), alike in tables.items()
+        dict(zip(names, key, strict=True))
+        | {
+            "backends": sorted(set(alike["backend"])),
+            "data": sorted(set(alike["data"]) - {""}, reverse=True),
+            "workers": sorted(set(alike["workers"].tolist())),
+            "rows": len(alike),
+        }
+        for key, alike in results.groupby(names, sort=False)
     ]

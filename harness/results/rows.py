@@ -1,14 +1,116 @@
-"""A record of a measurement as a row: a dictionary by the names of ``columns.COLUMNS``."""
+"""The columns that all results have, measured and published ones, and the row that a record of a measurement is."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from harness.core.spec import SYNTHETIC, RunSpec
-from harness.records.measurement import Record, Seen
+from harness.core import backend as backends
+from harness.core.spec import OTHER_TRAINING, SYNTHETIC
+from harness.errors import InvalidInput
+from harness.records.measurement import Record
+
+if TYPE_CHECKING:
+    import pandas
+
+# What each column holds. Text is "" and a count 0 where it does not apply or is not known, a figure NaN.
+COLUMNS: dict[str, type] = {
+    "origin": str,  # "measured" or "published"
+    "source": str,  # the record's file, or the publication
+    "id": str,
+    "status": str,
+    "reason": str,
+    "system": str,  # the site and partition, else the host; or the published system's name
+    "processor": str,
+    "backend": str,
+    "family": str,  # harness.core.backend.Family
+    "framework": str,
+    "software": str,  # the framework and the backend with their versions
+    "transport": str,
+    "model": str,
+    "nodes": int,
+    "devices_per_node": int,
+    "workers": int,
+    "ps": int,
+    "batch_size": int,  # per device
+    "image_size": int,
+    "data": str,  # "synthetic" or "real"
+    "device": str,
+    "precision": str,
+    "threads": int,  # per worker
+    "warmup_steps": int,
+    "steps": int,
+    "training": str,  # options that make it another training than everyone's: "sync=none" (see ``other_training``)
+    "options": str,  # JSON: the backend's own options without ps
+    "spec": str,  # JSON: everything that makes two runs the same measurement
+    "img_per_s": float,
+    "stdev": float,
+    "ci95": float,
+    "values": list,  # img/s of each repeat
+    "published_efficiency": float,  # where only an efficiency was published
+    "published_base": int,  # the number of workers that it is relative to
+    "step_p50_s": float,
+    "step_p99_s": float,
+    "jitter_s": float,
+    "slowest_rank": int,
+    "slowest_over_median": float,  # time of the slowest rank over that of the median rank
+    "sent_bytes_per_step": float,  # per worker
+    "received_bytes_per_step": float,
+    "transport_seen": str,
+    "started": str,  # ISO 8601, UTC
+    "ended": str,
+    "note": str,
+    "environment": str,  # JSON: packages, machine, variables, nodes; what may explain a difference
+}
+
+_EMPTY: dict[type, Any] = {str: "", int: 0, float: float("nan"), list: ()}
+_DTYPES = {str: "str", int: "int64", float: "float64", list: "object"}
+
+
+def frame(rows: Sequence[Mapping[str, Any]]) -> pandas.DataFrame:
+    """Rows as a DataFrame with all ``COLUMNS``. What a row lacks, or has as None, is "", 0, NaN or empty."""
+    import pandas
+
+    columns = {
+        name: [_EMPTY[kind] if (value := row.get(name)) is None else value for row in rows]
+        for name, kind in COLUMNS.items()
+    }
+    return pandas.DataFrame(columns).astype({name: _DTYPES[kind] for name, kind in COLUMNS.items()})
+
+
+def as_backends_say(frame: pandas.DataFrame) -> pandas.DataFrame:
+    """``frame`` with the two columns that backends decide on, ``family`` and ``training``.
+
+    They are not kept with the rows: a backend may be installed, or change its mind, after a row was made.
+    """
+    keys = list(zip(frame["backend"], frame["ps"], frame["options"], strict=True))
+    known = {key: _family_and_training(*key) for key in set(keys)}
+    families, trainings = ([known[key][column] for key in keys] for column in (0, 1))
+    return frame.assign(family=families, training=trainings).astype({"family": "str", "training": "str"})
+
+
+def _family_and_training(name: str, ps: int, options: str) -> tuple[backends.Family, str]:
+    try:
+        backend = backends.backend(name)
+    except InvalidInput:  # it is not installed here
+        return "parameter_servers" if ps else "toolkit", ""
+    return backend.family, other_training(backend, json.loads(options))
+
+
+def other_training(backend: backends.Backend, options: Mapping[str, Any]) -> str:
+    """Those ``options`` of which ``backend`` says that they make another training than synchronous SGD in float32."""
+    different = []
+    for name, field in backend.options.model_fields.items():
+        marked = field.json_schema_extra.get(OTHER_TRAINING) if isinstance(field.json_schema_extra, dict) else None
+        if isinstance(marked, list) and options.get(name) in marked:
+            different.append(f"{name}={options[name]}")
+    return ", ".join(different)
+
+
+# --- records -------------------------------------------------------------------------------------
 
 _AS_IN_SPEC = (
     *("backend", "framework", "transport", "model", "nodes", "devices_per_node", "workers", "batch_size"),
@@ -24,24 +126,26 @@ _sorted_json = json.JSONEncoder(sort_keys=True).encode  # json.dumps would make 
 
 
 def row(record: Record, source: Path | str) -> dict[str, Any]:
-    """A record as a row, without what depends on the backends that are installed (see ``columns.as_backends_say``)."""
-    spec, seen = record.spec, record.seen
+    """A record as a row, without what depends on the backends that are installed (see ``as_backends_say``)."""
+    spec, seen, machine = record.spec, record.seen, record.machine
+    data = "real" if spec.data_cache == "as_found" else f"real, {spec.data_cache} cache"
+    gpu = (machine.get("gpus") or [{}])[0]
     common = {name: getattr(spec, name) for name in _AS_IN_SPEC} | {
         "origin": "measured",
         "source": str(source),
         "id": record.id,
         "status": record.status,
         "reason": record.reason,
-        "system": record.site or record.machine.get("host") or "",
-        "processor": _processor(record),
+        "system": record.site or machine.get("host") or "",
+        "processor": str(gpu["name"] if spec.device == "cuda" and gpu else machine.get("cpu") or ""),
         "software": _software(record),
         "ps": int(spec.options.get("ps", 0)),
-        "data": _data(spec),
+        "data": "synthetic" if spec.data == SYNTHETIC else data,
         "options": _sorted_json({key: value for key, value in spec.options.items() if key != "ps"}),
         "spec": _sorted_json(spec.model_dump(exclude=_IRRELEVANT)),  # equal texts for equal measurements
         "started": record.started,
         "ended": record.ended,
-        "environment": _sorted_json(_environment(record, seen)),
+        "environment": _sorted_json(_environment(record, gpu)),
     }
     if record.derived is None:
         return common
@@ -62,20 +166,6 @@ def row(record: Record, source: Path | str) -> dict[str, Any]:
     }
 
 
-def _data(spec: RunSpec) -> str:
-    """``synthetic``, ``real``, or ``real, cold cache``: images in memory and images on disk are two kinds of data."""
-    if spec.data == SYNTHETIC:
-        return "synthetic"
-    return "real" if spec.data_cache == "as_found" else f"real, {spec.data_cache} cache"
-
-
-def _processor(record: Record) -> str:
-    gpus = record.machine.get("gpus") or []
-    if record.spec.device == "cuda" and gpus:
-        return str(gpus[0]["name"])
-    return str(record.machine.get("cpu") or "")
-
-
 def _software(record: Record) -> str:
     """``PyTorch 2.13.0+cpu, Horovod 0.28.1``, ``Caffe2 (PyTorch 1.10.2)``."""
     packages = record.software.get("packages", {})
@@ -88,19 +178,17 @@ def _software(record: Record) -> str:
     return f"{text}, {backend.capitalize()} {packages[backend]}" if backend in packages else text
 
 
-def _environment(record: Record, seen: Seen) -> dict[str, str]:
+def _environment(record: Record, gpu: Mapping[str, Any]) -> dict[str, str]:
     """What may explain a difference between two runs, flat: ``package torch``, ``machine kernel``, ``variable OMP_…``."""
-    machine = {key: value for key, value in record.machine.items() if key not in ("host", "gpus")}
-    for gpu in (record.machine.get("gpus") or [])[:1]:
-        machine |= {f"gpu {key}": value for key, value in gpu.items()}
     facts = {
         "site": record.site,
-        "nodes": ", ".join(seen.hosts),
+        "nodes": ", ".join(record.seen.hosts),
         "python": record.software.get("python"),
         "harness": f"{record.harness.get('version')} {record.harness.get('commit') or ''}".strip(),
-        "gradients": "; ".join(sorted(seen.transports)),
+        "gradients": "; ".join(sorted(record.seen.transports)),
         **{f"package {name}": version for name, version in record.software.get("packages", {}).items()},
-        **{f"machine {name}": value for name, value in machine.items()},
+        **{f"machine {name}": value for name, value in record.machine.items() if name not in ("host", "gpus")},
+        **{f"machine gpu {name}": value for name, value in gpu.items()},
         **{f"variable {name}": value for name, value in record.variables.items() if not _PER_JOB.fullmatch(name)},
     }
     return {name: str(value) for name, value in facts.items() if value not in ("", None)}

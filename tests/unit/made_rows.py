@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas
 
-from harness.results import columns
+from harness.results import rows as result_rows
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 HOROVOD = {
@@ -65,4 +65,4 @@ def run(workers: int, img_per_s: Sequence[float] | float, **fields: Any) -> dict
 
 def frame(rows: Iterable[dict[str, Any]]) -> pandas.DataFrame:
     """Rows as a DataFrame."""
-    return columns.frame(list(rows))
+    return result_rows.frame(list(rows))

@@ -17,7 +17,7 @@ import pytest
 from harness.core import backend
 from harness.core.spec import RunSpec
 from harness.errors import InvalidInput
-from harness.results import columns
+from harness.results import rows as result_rows
 from tests.conftest import ROOT
 from tests.scripts import script
 from tests.unit import made_rows
@@ -87,7 +87,7 @@ def frame(time: Time, specs: Iterable[RunSpec] = SPECS, spread: float = 0.001) -
         )
         for one in specs
     ]
-    return columns.frame(rows)
+    return result_rows.frame(rows)
 
 
 def finding(found: Any, name: str) -> Any:

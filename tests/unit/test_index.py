@@ -16,7 +16,7 @@ from harness.core.backend import backend
 from harness.core.spec import OTHER_TRAINING
 from harness.errors import InvalidInput
 from harness.results import cache as kept_rows
-from harness.results import columns
+from harness.results import rows as result_rows
 from tests import made
 from tests.conftest import ROOT
 
@@ -190,7 +190,7 @@ def test_a_backend_that_is_installed_after_a_row_was_made_says_on_which_side_it_
     other = record.spec.model_copy(update={"backend": "other", "options": {}})
     folder = made.save(tmp_path / "runs", [record.model_copy(update={"spec": other})])
     before, _ = rows(folder)
-    monkeypatch.setattr(columns.backends, "backend", lambda name: backend("multi_worker_mirrored"))
+    monkeypatch.setattr(result_rows.backends, "backend", lambda name: backend("multi_worker_mirrored"))
     after, read = rows(folder)
     assert (before["family"].tolist(), after["family"].tolist(), read) == (["toolkit"], ["collectives"], 0)
 

@@ -18,9 +18,8 @@ from harness.errors import InvalidInput
 from harness.records import measurement
 from harness.records.measurement import Record
 from harness.report.text import regression as report
-from harness.results.columns import as_backends_say
-from harness.results.columns import frame as frame_of
-from harness.results.rows import row
+from harness.results.rows import as_backends_say, row
+from harness.results.rows import frame as frame_of
 from tests import made
 from tests.conftest import Finished, Harness, run_harness
 from tests.unit.simulated import draws, least, most

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from harness.core.text import minute
 from harness.report.text.table import table
 
 if TYPE_CHECKING:
     from harness.results.baselines import Baseline
-    from harness.results.published import PublishedTable
     from harness.running.readiness import Readiness
 
 
@@ -65,15 +64,15 @@ def environments() -> str:
     return "\n".join(lines)
 
 
-def references(groups: Sequence[PublishedTable]) -> str:
+def references(groups: Sequence[Mapping[str, Any]]) -> str:
     """The published measurements: what was measured where, by whom, at which sizes; and how they are named."""
-    rows: list[tuple[str, ...]] = [
-        ("system", "software", "backends", "model", "figure", "data", "devices", "rows", "source")
-    ]
-    for one in groups:
-        sizes = ", ".join(map(str, one.workers)) if len(one.workers) <= 3 else f"{one.workers[0]}–{one.workers[-1]}"
-        what = one.system, one.software, ", ".join(one.backends), one.model, one.what, ", ".join(one.data)
-        rows.append((*what, sizes, str(one.rows), one.source))
+    rows = [("system", "software", "backends", "model", "figure", "data", "devices", "rows", "source")]
+    for group in groups:
+        sizes = group["workers"]
+        devices = ", ".join(map(str, sizes)) if len(sizes) <= 3 else f"{sizes[0]}–{sizes[-1]}"
+        backends, data = ", ".join(group["backends"]), ", ".join(group["data"])
+        what = group["system"], group["software"], backends, group["model"], group["what"], data
+        rows.append((*what, devices, str(group["rows"]), group["source"]))
     return (
         f"{table(rows, right={7})}\n\n"
         "`reference` stands for all of them where a command takes results, `reference:TEXT` for those that name TEXT:\n"
@@ -84,7 +83,7 @@ def references(groups: Sequence[PublishedTable]) -> str:
 
 def baselines(saved: Sequence[Baseline]) -> str:
     """The saved baselines, with what they hold."""
-    rows: list[tuple[str, ...]] = [("name", "records", "saved", "harness", "from", "note")]
+    rows = [("name", "records", "saved", "harness", "from", "note")]
     for one in saved:
         rows.append((one.name, str(one.records), minute(one.saved), one.harness, " ".join(one.sources), one.note))
     return table(rows, right={1})

@@ -1,17 +1,21 @@
-"""What runs and studies have found, and how far they are."""
+"""What runs, trainings and studies have found, and how far they are."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.analysis.evidence import IoOverhead, input_wait, server_traffic
 from harness.core.statistics import Summary
-from harness.launch.slurm import JobState
+from harness.core.text import duration, plural
 from harness.records.measurement import Record
+from harness.records.training import LABELS, TrainingRecord
 from harness.report.text.plans import counts, describe
 from harness.report.text.table import table
 from harness.running.collect import RunStatus
+from harness.running.train import training_of
 
 if TYPE_CHECKING:
     from harness.running import campaign
@@ -21,24 +25,32 @@ def summary(record: Record, path: str) -> str:
     """The outcome of one run, ending in the line that ReFrame checks of tf_cnn_benchmarks read."""
     if record.derived is None:
         return f"{record.status}: {record.reason}\nrecord: {path}"
-    throughput, steps = record.derived.img_per_s, record.derived.step_times
-    checks = record.repeats[0].checks
-    slower = 100 * (steps.slowest_over_median - 1)
-    return "\n".join(
-        [
-            describe(record.spec),
-            f"  img/s      {_with_interval(throughput)}",
-            f"  step time  p50 {steps.p50_s * 1e3:.1f} ms, p99 {steps.p99_s * 1e3:.1f} ms, "
-            f"jitter {steps.jitter_s * 1e3:.1f} ms; slowest rank {steps.slowest_rank} ({slower:+.1f} % of the median rank)",
-            f"  gradients  {'; '.join(sorted(record.seen.transports))}",
-            *_traffic(record),
-            *_input(record),
-            f"  checks     {len(checks)} passed in each of {len(record.repeats)} repeats: "
-            + ", ".join(check.name for check in checks),
-            f"  record     {path}",
-            f"total images/sec: {throughput.mean:.2f}",
-        ]
-    )
+    throughput, steps, checks = record.derived.img_per_s, record.derived.step_times, record.repeats[0].checks
+    lines = [
+        describe(record.spec),
+        f"  img/s      {_with_interval(throughput)}",
+        f"  step time  p50 {steps.p50_s * 1e3:.1f} ms, p99 {steps.p99_s * 1e3:.1f} ms, "
+        f"jitter {steps.jitter_s * 1e3:.1f} ms; slowest rank {steps.slowest_rank} ({100 * (steps.slowest_over_median - 1):+.1f} % of the median rank)",
+        f"  gradients  {'; '.join(sorted(record.seen.transports))}",
+        *_traffic(record),
+    ]
+    if wait := input_wait(record.repeats):
+        caches = [rank.evidence.get("data_cache", {}) for repeat in record.repeats for rank in repeat.ranks]
+        shares = [cache["left"] for cache in caches if cache.get("left") is not None]
+        cached = (
+            f"{min(shares):.0%} to {max(shares):.0%} of the images in memory before a repeat" if shares else "not known"
+        )
+        lines.append(
+            f"  input      {wait.per_step_s * 1e3:.1f} ms per step waited for images ({wait.share:.1%} of it), "
+            f"most on rank {wait.rank}; page cache {record.spec.data_cache.replace('_', ' ')}: {cached}"
+        )
+    names = ", ".join(check.name for check in checks)
+    lines += [
+        f"  checks     {len(checks)} passed in each of {len(record.repeats)} repeats: {names}",
+        f"  record     {path}",
+        f"total images/sec: {throughput.mean:.2f}",
+    ]
+    return "\n".join(lines)
 
 
 def _with_interval(values: Summary) -> str:
@@ -62,21 +74,6 @@ def _traffic(record: Record) -> list[str]:
     return lines
 
 
-def _input(record: Record) -> list[str]:
-    wait = input_wait(record.repeats)
-    if wait is None:
-        return []
-    caches = [rank.evidence.get("data_cache", {}) for repeat in record.repeats for rank in repeat.ranks]
-    shares = [cache["left"] for cache in caches if cache.get("left") is not None]
-    cached = (
-        f"{min(shares):.0%} to {max(shares):.0%} of the images in memory before a repeat" if shares else "not known"
-    )
-    return [
-        f"  input      {wait.per_step_s * 1e3:.1f} ms per step waited for images ({wait.share:.1%} of it), "
-        f"most on rank {wait.rank}; page cache {record.spec.data_cache.replace('_', ' ')}: {cached}"
-    ]
-
-
 def io_overhead(cost: IoOverhead, synthetic: Record, path: str) -> str:
     """What real images cost beside synthetic ones, and why; the summary of the real run follows it."""
     assert synthetic.derived
@@ -87,14 +84,48 @@ def io_overhead(cost: IoOverhead, synthetic: Record, path: str) -> str:
             f": {cost.wait.per_step_s * 1e3:.1f} ms waiting for them, {cost.elsewhere_s * 1e3:+.1f} ms elsewhere "
             f"(decoding takes processors, memory and network from the training)"
         )
-    return "\n".join(
-        [
-            f"I/O overhead {cost.overhead:.1%}{interval}: (synthetic − real) / synthetic, in img/s",
-            longer,
-            f"  synthetic  {_with_interval(synthetic.derived.img_per_s)} img/s, record {path}",
-            "with real images:",
-        ]
+    return (
+        f"I/O overhead {cost.overhead:.1%}{interval}: (synthetic − real) / synthetic, in img/s\n{longer}\n"
+        f"  synthetic  {_with_interval(synthetic.derived.img_per_s)} img/s, record {path}\nwith real images:"
     )
+
+
+def training(record: TrainingRecord, path: Path) -> str:
+    """The outcome of a completed training to an accuracy."""
+    spec, schedule, last, reached = record.spec, training_of(record.spec), record.epochs[-1], record.reached
+    falls = ", ".join(map(str, schedule.decay_epochs))
+    evaluated = [epoch for epoch in record.epochs if epoch.top1 is not None and epoch.top5 is not None]
+    final, best = evaluated[-1], max(evaluated, key=lambda epoch: epoch.top1 or 0.0)
+    accuracy = (
+        f"top-1 {final.top1:.4f}, top-5 {final.top5:.4f} of {final.images:,} validation images (epoch {final.epoch})"
+    )
+    if best.top1 != final.top1:
+        accuracy += f"; best top-1 {best.top1:.4f} (epoch {best.epoch})"
+    if reached:
+        took = (
+            f"{duration(reached.time_s)} to {LABELS[reached.metric]} {reached.target:.4g}, {duration(reached.train_s)}"
+        )
+        took += f" of it training: {plural(reached.epoch, 'epoch')}, {plural(reached.steps, 'step')}"
+    else:
+        took = f"{duration(last.elapsed_s)} for {plural(last.epoch, 'epoch')}, {duration(last.train_s)} of it training"
+    lines = [
+        describe(spec),
+        f"  schedule    rate {spec.learning_rate * spec.global_batch / schedule.reference_batch:.4g} "
+        f"({spec.learning_rate:g} × global batch {spec.global_batch} / {schedule.reference_batch}), "
+        f"warm-up {schedule.warmup_epochs:g} epochs{f', × {schedule.decay:g} after epochs {falls}' if falls else ''}; "
+        f"momentum {schedule.momentum:g}, weight decay {schedule.weight_decay:g}",
+        f"  accuracy    {accuracy}",
+        f"  time        {took}",
+        f"  img/s       {record.img_per_s:.2f} while training",
+    ]
+    if record.resumed:
+        lines.append(f"  resumed     after {plural(record.resumed.epochs, 'epoch')} from {record.resumed.checkpoint}")
+    lines += [
+        f"  checks      {len(record.checks)} passed: {', '.join(check.name for check in record.checks)}",
+        f"  checkpoint  {path.parent / record.checkpoints[-1] if record.checkpoints else 'none here'}",
+        f"  record      {path}",
+    ]
+    return "\n".join(lines)
 
 
 def runs(runs: Sequence[RunStatus]) -> str:
@@ -114,23 +145,19 @@ def study(points: Sequence[campaign.PointStatus]) -> str:
     """How far the points of a study are, as a table, and how many are how far."""
     rows: list[tuple[str, ...]] = [("point", "state", "repeats", "jobs", "img/s", "± 95 % CI", "")]
     for point in points:
-        derived = point.record.derived if point.record else None
-        throughput = f"{derived.img_per_s.mean:.2f}" if derived else ""
-        interval = f"{derived.img_per_s.ci95:.2f}" if derived and derived.img_per_s.ci95 is not None else ""
+        figures = point.record.derived.img_per_s if point.record and point.record.derived else None
+        throughput = f"{figures.mean:.2f}" if figures else ""
+        interval = f"{figures.ci95:.2f}" if figures and figures.ci95 is not None else ""
         best = f"best of {point.tried} numbers of parameter servers" if point.tried else ""
         gone = "" if point.in_file else "not in the file any more"
         remarks = "; ".join(filter(None, (point.reason, best, gone)))
+        jobs: dict[str, list[str]] = defaultdict(list)
+        for job in point.jobs:
+            jobs[job.state.lower()].append(job.id)
+        by_state = ", ".join(f"{state} {' '.join(ids)}".strip() for state, ids in jobs.items())
         repeats = f"{point.repeats}/{point.entry.spec['repeats']}"
-        rows.append((point.label, point.state, repeats, _jobs(point.jobs), throughput, interval, remarks))
+        rows.append((point.label, point.state, repeats, by_state, throughput, interval, remarks))
     return f"{table(rows, right={2, 4, 5})}\n\n{counts(points)}"
-
-
-def _jobs(states: Sequence[JobState]) -> str:
-    """``completed 31 34, pending 37``."""
-    by_state: dict[str, list[str]] = {}
-    for state in states:
-        by_state.setdefault(state.state.lower(), []).append(state.id)
-    return ", ".join(f"{state} {' '.join(ids)}".strip() for state, ids in by_state.items())
 
 
 def of_study(points: Sequence[campaign.PointStatus]) -> str:
@@ -150,7 +177,6 @@ def of_study(points: Sequence[campaign.PointStatus]) -> str:
 def comparison(records: Sequence[Record]) -> str:
     """The table of several runs, as ``harness table`` prints it of their records."""
     from harness.report.text import comparison  # here, as these need pandas
-    from harness.results.columns import as_backends_say, frame
-    from harness.results.rows import row
+    from harness.results.rows import as_backends_say, frame, row
 
     return comparison.runs(as_backends_say(frame([row(record, record.id) for record in records])))

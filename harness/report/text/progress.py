@@ -7,11 +7,12 @@ from collections.abc import Sequence
 
 from harness.core.progress import ProgressLine
 from harness.core.spec import RunSpec
+from harness.core.text import duration
 from harness.launch.slurm import JobState, SlurmSilent
 from harness.launch.watch import PHASES, Progress
 from harness.records.record import AnyRecord
-from harness.report.text import training
 from harness.running.run import Listener, Run
+from harness.running.train import epochs_before, training_of
 
 
 class RunLine(ProgressLine, Listener):
@@ -21,21 +22,26 @@ class RunLine(ProgressLine, Listener):
     _epochs = 0  # that have their line
 
     def progress(self, run: Run, repeat: int, progress: Progress) -> None:
-        """Show the progress of one repeat. The epochs of a training keep a line each."""
+        """Show the progress of one repeat. The epochs of a training keep a line each, from rank 0's report."""
         for epoch in progress.epochs[self._epochs :]:
-            self.keep(training.epoch(epoch))
+            accuracy = "" if epoch["top1"] is None else f"  top-1 {epoch['top1']:.4f}  top-5 {epoch['top5']:.4f}"
+            self.keep(
+                f"epoch {epoch['epoch']:>{len(str(epoch['epochs']))}}/{epoch['epochs']}  "
+                f"loss {epoch['loss']:.4f}{accuracy}  {epoch['img_per_s']:.1f} img/s  rate {epoch['rate']:.3g}  {duration(epoch['elapsed_s'])}"
+            )
         self._epochs = max(self._epochs, len(progress.epochs))
         key = f"{run.folder} {repeat} {progress.phase} {len(progress.epochs)}"
         if self._phase_since[0] != key:
             self._phase_since = (key, time.monotonic())
         if not self.due():
             return
-        since_s = time.monotonic() - self._phase_since[1]
+        spec, since_s = run.spec, time.monotonic() - self._phase_since[1]
         if progress.phase == "training":
-            self.show(training.under_way(run, progress, since_s))
+            text = _epoch(run, progress, since_s)
         else:
-            which = f"repeat {repeat}/{run.spec.repeats}  " if run.spec.repeats > 1 else ""
-            self.show(f"{run.spec.backend} × {run.spec.nodes}  {which}{_phase(run.spec, progress, since_s)}")
+            which = f"repeat {repeat}/{spec.repeats}  " if spec.repeats > 1 else ""
+            text = f"{which}{_phase(spec, progress, since_s)}"
+        self.show(f"{spec.backend} × {spec.nodes}  {text}")
 
     def queue(self, states: Sequence[JobState]) -> None:
         """Show which jobs wait, and for what."""
@@ -47,7 +53,6 @@ class RunLine(ProgressLine, Listener):
             self.show(f"job {first.id}{others}: {first.state.lower()}{reason}{starts}")
 
     def silence(self, error: SlurmSilent) -> None:
-        """Say that Slurm does not answer."""
         if self.due():
             self.show(f"Slurm does not answer, asking again ({error})")
 
@@ -58,9 +63,14 @@ class RunLine(ProgressLine, Listener):
 
 def _phase(spec: RunSpec, progress: Progress, since_s: float) -> str:
     """What the processes of a repeat do, for ``since_s`` seconds."""
+
+    def reached(phase: str) -> str:
+        """How many processes are in ``phase`` or a later one, and of how many."""
+        return f"{sum(progress.phases[later] for later in PHASES[PHASES.index(phase) :])}/{progress.processes}"
+
     match progress.phase:
         case "launched" | "started":
-            return f"starting: {_reached(progress, 'ready')} ranks ready, {since_s:.0f} s"
+            return f"starting: {reached('ready')} ranks ready, {since_s:.0f} s"
         case "ready" | "warmup":
             return f"warm-up, {spec.warmup_steps} steps, {since_s:.0f} s"
         case "window":
@@ -68,12 +78,21 @@ def _phase(spec: RunSpec, progress: Progress, since_s: float) -> str:
             # Nothing is reported from inside the window, so this is an estimate from the warm-up steps.
             share = min(since_s / expected_s, 0.99) if expected_s else 0.0
             left_s = max(expected_s - since_s, 0.0)
-            ranks = _reached(progress, progress.phase)
-            return f"measuring {spec.steps} steps on {ranks} ranks: about {share:.0%}, {left_s:.0f} s left"
+            return f"measuring {spec.steps} steps on {reached('window')} ranks: about {share:.0%}, {left_s:.0f} s left"
         case _:
             return "checking"
 
 
-def _reached(progress: Progress, phase: str) -> str:
-    """How many processes are in ``phase`` or a later one, and of how many."""
-    return f"{sum(progress.phases[later] for later in PHASES[PHASES.index(phase) :])}/{progress.processes}"
+def _epoch(run: Run, progress: Progress, since_s: float) -> str:
+    """Which epoch a training is in, and how long the rest may take; ``since_s`` seconds ago the last epoch ended."""
+    training, before = training_of(run.spec), epochs_before(run.folder)
+    done, planned = len(before) + len(progress.epochs), training.epochs
+    ranks = f"{progress.phases['training']}/{progress.processes} ranks"
+    text = f"epoch {min(done + 1, planned)}/{planned} on {ranks}: {duration(since_s)}"
+    if not progress.epochs:
+        return text
+    before_s = before[-1].elapsed_s if before else 0.0
+    usual_s = (progress.epochs[-1]["elapsed_s"] - before_s) / len(progress.epochs)
+    left_s = max(usual_s * (planned - done) - since_s, 0.0)
+    most = "at most " if training.until else ""
+    return f"{text}, about {min(since_s / usual_s, 0.99):.0%}; {most}{duration(left_s)} left"
