@@ -30,7 +30,8 @@ def summary(record: Record, path: str) -> str:
         describe(record.spec),
         f"  img/s      {_with_interval(throughput)}",
         f"  step time  p50 {steps.p50_s * 1e3:.1f} ms, p99 {steps.p99_s * 1e3:.1f} ms, "
-        f"jitter {steps.jitter_s * 1e3:.1f} ms; slowest rank {steps.slowest_rank} ({100 * (steps.slowest_over_median - 1):+.1f} % of the median rank)",
+        f"jitter {steps.jitter_s * 1e3:.1f} ms; "
+        f"slowest rank {steps.slowest_rank} ({100 * (steps.slowest_over_median - 1):+.1f} % of the median rank)",
         f"  gradients  {'; '.join(sorted(record.seen.transports))}",
         *_traffic(record),
     ]

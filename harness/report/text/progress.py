@@ -27,7 +27,8 @@ class RunLine(ProgressLine, Listener):
             accuracy = "" if epoch["top1"] is None else f"  top-1 {epoch['top1']:.4f}  top-5 {epoch['top5']:.4f}"
             self.keep(
                 f"epoch {epoch['epoch']:>{len(str(epoch['epochs']))}}/{epoch['epochs']}  "
-                f"loss {epoch['loss']:.4f}{accuracy}  {epoch['img_per_s']:.1f} img/s  rate {epoch['rate']:.3g}  {duration(epoch['elapsed_s'])}"
+                f"loss {epoch['loss']:.4f}{accuracy}  {epoch['img_per_s']:.1f} img/s  "
+                f"rate {epoch['rate']:.3g}  {duration(epoch['elapsed_s'])}"
             )
         self._epochs = max(self._epochs, len(progress.epochs))
         key = f"{run.folder} {repeat} {progress.phase} {len(progress.epochs)}"
