@@ -1,9 +1,8 @@
 """The models that can be trained: one folder each, found by name.
 
-A folder holds ``specification.py``: ``SPECIFICATION`` (a ``ModelSpecification``) and the ``ARCHITECTURE`` that it follows
-from, as every framework's definition does (see ``layers.py``). A model that no ``Architecture`` can describe has its own
-definitions in the folder: ``torch.py``, ``tensorflow.py``, ``caffe2.py``, each with a ``build`` that creates exactly the
-tensors of the specification.
+A folder holds ``specification.py`` with the ``SPECIFICATION`` that every framework's definition follows (a
+``ModelSpecification``, see ``layers.py``). A model that needs other layers has its own definitions in the folder:
+``torch.py``, ``tensorflow.py``, ``caffe2.py``, each with a ``build`` that creates exactly the tensors of the specification.
 
 Another package announces its models through the entry point group ``harness.models``: a name, and the package that is
 the model's folder. Importing this package imports neither NumPy nor a framework.
@@ -37,25 +36,30 @@ def names() -> List[str]:
 
 
 def specification(name: str) -> ModelSpecification:
-    """The model's tensors and sizes. ``-`` is accepted for ``_``; raises ``UnknownModel``."""
-    loaded: ModelSpecification = _specification_module(name).SPECIFICATION
+    """The model's layers, tensors and sizes. ``-`` is accepted for ``_``; raises ``UnknownModel``."""
+    package = _package(name)
+    try:
+        loaded: ModelSpecification = importlib.import_module(f"{package}.specification").SPECIFICATION
+    except Exception as error:  # whatever somebody else's module does when it is imported
+        if _is_builtin(package):
+            raise
+        raise UnknownModel(f"model {name!r} does not load: {error_in_one_line(error)}") from None
     return loaded
 
 
 def definition(name: str, framework: str) -> Callable[..., Any]:
-    """What builds the model in ``framework``: a ``build`` as in ``FRAMEWORK_layers.py``, less the architecture.
+    """What builds the model in ``framework``: a ``build`` as in ``FRAMEWORK_layers.py``, less the specification.
 
-    Raises ``UnknownModel``, or ``ValueError`` where the model is not written in the framework. Imports the framework.
+    Raises ``UnknownModel``, or ``ValueError`` for a framework in which no model is written. Imports the framework.
     """
     package = _package(name)
     if importlib.util.find_spec(f"{package}.{framework}"):
         build: Callable[..., Any] = importlib.import_module(f"{package}.{framework}").build
         return build
     known = sorted(path.stem[: -len("_layers")] for path in Path(__file__).parent.glob("*_layers.py"))
-    architecture = getattr(_specification_module(name), "ARCHITECTURE", None)
-    if framework not in known or architecture is None:
+    if framework not in known:
         raise ValueError(f"{name} is not written in {framework!r}; known: {', '.join(known)}")
-    return partial(importlib.import_module(f"{__name__}.{framework}_layers").build, architecture)
+    return partial(importlib.import_module(f"{__name__}.{framework}_layers").build, specification(name))
 
 
 def announced_folder(name: str) -> Optional[str]:
@@ -93,13 +97,3 @@ def _package(name: str) -> str:
 
 def _is_builtin(package: str) -> bool:
     return package.startswith(f"{__name__}.")
-
-
-def _specification_module(name: str) -> Any:
-    package = _package(name)
-    try:
-        return importlib.import_module(f"{package}.specification")
-    except Exception as error:  # whatever somebody else's module does when it is imported
-        if _is_builtin(package):
-            raise
-        raise UnknownModel(f"model {name!r} does not load: {error_in_one_line(error)}") from None

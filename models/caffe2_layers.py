@@ -20,7 +20,7 @@ from caffe2.proto import caffe2_pb2
 from caffe2.python import core, workspace
 
 from harness.models.channels_first import canonical, stored
-from harness.models.layers import Architecture, BatchNorm, Convolution, Layers, ModelSpecification, Pool
+from harness.models.layers import BatchNorm, Convolution, Layers, ModelSpecification, Pool
 
 HOST = core.DeviceOption(caffe2_pb2.CPU)
 IDEEP = core.DeviceOption(caffe2_pb2.IDEEP)
@@ -38,7 +38,7 @@ class ImageBlob(NamedTuple):
 
 
 def build(
-    architecture: Architecture,
+    specification: ModelSpecification,
     net: Any,
     images: ImageBlob,
     tensor: Lookup,
@@ -51,8 +51,8 @@ def build(
     ``tensor`` and ``statistics`` map a canonical name to the IDEEP blob of its value, kernels as (out, in, height, width),
     and are called once per name, in creation order. When training, the net moves the statistics.
     """
-    layers = Caffe2Layers(net, tensor, statistics, architecture.norm, training)
-    return layers.classifier(layers.sequence(images, architecture.layers))
+    layers = Caffe2Layers(net, tensor, statistics, specification.norm, training)
+    return layers.classifier(layers.sequence(images, specification.layers))
 
 
 class Caffe2Layers(Layers[ImageBlob]):

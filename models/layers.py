@@ -1,8 +1,8 @@
 """What a model is, without a framework: layers as plain data, the tensors that follow from them, and what they compute.
 
-A specification puts layers together to an ``Architecture``. Its tensors follow from it, its definition in every framework
-too: a subclass of ``Layers`` for each (``torch_layers``, ``tensorflow_layers``, ``caffe2_layers``). The parity tests hold
-them to exactly these tensors, which placement, the launch plan and the scaling model read. Standard library only.
+A model is a sequence of layers. Its tensors follow from them, its definition in every framework too: a subclass of
+``Layers`` for each (``torch_layers``, ``tensorflow_layers``, ``caffe2_layers``). The parity tests hold them to exactly
+these tensors, which placement, the launch plan and the scaling model read. Standard library only; Python 3.9.
 
 Tensors are listed in the order in which tf_cnn_benchmarks creates its variables, because greedy and round-robin
 placement on parameter servers follow it: layer by layer, the kernel first, then gamma (where there is one), then beta;
@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Callable, Dict, Generic, Iterable, List, Mapping, Optional, Sequence, Tuple, TypeVar, Union
+from functools import cached_property
+from typing import Dict, Generic, Iterable, Optional, Sequence, Tuple, TypeVar, Union
 
 BYTES_PER_ELEMENT = 4  # parameters and gradients are float32 in every backend
 Images = TypeVar("Images")  # a framework's batch of images
@@ -41,40 +42,6 @@ class Tensor:
     def bytes(self) -> int:
         """Its size as float32."""
         return self.elements * BYTES_PER_ELEMENT
-
-
-@dataclass(frozen=True)
-class ModelSpecification:
-    """A model as the suite trains it. ``tensors`` are trainable and ordered by creation; ``statistics`` are not trained.
-
-    ``image_size`` is the published input, ``smallest_image`` the least that leaves every layer a pixel (pixels per side).
-    ``uses`` tells how often a forward pass multiplies with each element of a kernel, by the kernel's name, for one image of
-    so many pixels per side.
-    """
-
-    name: str
-    description: str
-    image_size: int
-    smallest_image: int
-    num_classes: int
-    tensors: Tuple[Tensor, ...]
-    statistics: Tuple[Tensor, ...]
-    uses: Callable[[int], Mapping[str, int]]
-
-    def multiply_adds(self, image_size: int) -> Tuple[int, ...]:
-        """Multiply-adds of a forward pass over one image, tensor by tensor. Batch norms and biases count as none."""
-        uses = self.uses(image_size)
-        return tuple(tensor.elements * uses.get(tensor.name, 0) for tensor in self.tensors)
-
-    @property
-    def parameters(self) -> int:
-        """The number of trainable parameters."""
-        return sum(tensor.elements for tensor in self.tensors)
-
-    @property
-    def bytes(self) -> int:
-        """The size of all trainable tensors as float32: what a gradient exchange moves."""
-        return sum(tensor.bytes for tensor in self.tensors)
 
 
 @dataclass(frozen=True)
@@ -116,7 +83,6 @@ class Convolution:
         return rows, columns
 
     def tensors(self, norm: Optional[BatchNorm]) -> Iterable[Tensor]:
-        """The trainable tensors, in creation order."""
         yield Tensor(f"{self.name}.conv.kernel", (*self.size, self.inputs, self.outputs), "he_normal")
         if norm is None:
             yield Tensor(f"{self.name}.conv.bias", (self.outputs,), "zeros")
@@ -126,7 +92,6 @@ class Convolution:
         yield Tensor(f"{self.name}.bn.beta", (self.outputs,), "zeros")
 
     def statistics(self, norm: Optional[BatchNorm]) -> Iterable[Tensor]:
-        """The moving averages of the batch norm, if there is one."""
         if norm is not None:
             yield Tensor(f"{self.name}.bn.moving_mean", (self.outputs,), "zeros")
             yield Tensor(f"{self.name}.bn.moving_variance", (self.outputs,), "ones")
@@ -177,31 +142,62 @@ Layer = Union[Convolution, Pool, Branches, Residual]
 
 
 @dataclass(frozen=True)
-class Classifier:
-    """The mean over all pixels, then a dense layer with bias whose outputs are the logits."""
+class ModelSpecification:
+    """A model as the suite trains it: ``layers``, the mean over all pixels, and a dense layer whose outputs are the logits.
 
-    inputs: int
-    outputs: int
+    Without ``norm`` the convolutions have biases. The layers leave ``features`` channels. ``image_size`` is the published
+    input, ``smallest_image`` the least that leaves every layer a pixel (pixels per side).
+    """
 
-
-@dataclass(frozen=True)
-class Architecture:
-    """A sequence of layers and a classifier. Without ``norm`` the convolutions have biases."""
-
+    name: str
+    description: str
+    image_size: int
+    smallest_image: int
     norm: Optional[BatchNorm]
     layers: Tuple[Layer, ...]
-    classifier: Classifier
+    features: int
+    num_classes: int
+
+    @cached_property
+    def tensors(self) -> Tuple[Tensor, ...]:
+        """What is trained, in creation order."""
+        return (
+            *(tensor for convolution in self.convolutions for tensor in convolution.tensors(self.norm)),
+            Tensor("dense.kernel", (self.features, self.num_classes), "small_normal"),
+            Tensor("dense.bias", (self.num_classes,), "zeros"),
+        )
+
+    @cached_property
+    def statistics(self) -> Tuple[Tensor, ...]:
+        """The moving averages of the batch norms."""
+        return tuple(tensor for convolution in self.convolutions for tensor in convolution.statistics(self.norm))
 
     @property
-    def convolutions(self) -> List[Convolution]:
+    def convolutions(self) -> Tuple[Convolution, ...]:
         """All convolutions, in creation order."""
-        return list(self.pixels(1))
+        return tuple(self.pixels(self.smallest_image))
 
     def pixels(self, image_size: int) -> Dict[Convolution, int]:
         """How many pixels each convolution puts out for an image of so many per side, in creation order."""
         sizes = _Sizes()
         sizes.sequence((image_size, image_size), self.layers)
         return sizes.pixels
+
+    def multiply_adds(self, image_size: int) -> Tuple[int, ...]:
+        """Multiply-adds of a forward pass over one image, tensor by tensor. Batch norms and biases count as none."""
+        uses = {f"{layer.name}.conv.kernel": pixels for layer, pixels in self.pixels(image_size).items()}
+        uses["dense.kernel"] = 1  # how often each element of a kernel is multiplied with
+        return tuple(tensor.elements * uses.get(tensor.name, 0) for tensor in self.tensors)
+
+    @property
+    def parameters(self) -> int:
+        """The number of trainable parameters."""
+        return sum(tensor.elements for tensor in self.tensors)
+
+    @property
+    def bytes(self) -> int:
+        """The size of all trainable tensors as float32: what a gradient exchange moves."""
+        return sum(tensor.bytes for tensor in self.tensors)
 
 
 class Layers(Generic[Images]):
@@ -260,29 +256,3 @@ class _Sizes(Layers[Tuple[int, int]]):
 
     def add(self, path: Tuple[int, int], shortcut: Tuple[int, int]) -> Tuple[int, int]:
         return path
-
-
-def model_specification(
-    architecture: Architecture, *, name: str, description: str, image_size: int, smallest_image: int
-) -> ModelSpecification:
-    """The specification of a model with this architecture."""
-
-    def uses(size: int) -> Dict[str, int]:
-        kernels = {f"{layer.name}.conv.kernel": pixels for layer, pixels in architecture.pixels(size).items()}
-        return {**kernels, "dense.kernel": 1}
-
-    norm, convolutions, classifier = architecture.norm, architecture.convolutions, architecture.classifier
-    return ModelSpecification(
-        name=name,
-        description=description,
-        image_size=image_size,
-        smallest_image=smallest_image,
-        num_classes=classifier.outputs,
-        tensors=(
-            *(tensor for convolution in convolutions for tensor in convolution.tensors(norm)),
-            Tensor("dense.kernel", (classifier.inputs, classifier.outputs), "small_normal"),
-            Tensor("dense.bias", (classifier.outputs,), "zeros"),
-        ),
-        statistics=tuple(tensor for convolution in convolutions for tensor in convolution.statistics(norm)),
-        uses=uses,
-    )

@@ -9,13 +9,13 @@ from typing import Callable, Dict, Optional, Sequence, Tuple, Union
 
 import tensorflow as tf
 
-from harness.models.layers import Architecture, BatchNorm, Convolution, Layers, Pool
+from harness.models.layers import BatchNorm, Convolution, Layers, ModelSpecification, Pool
 
 Lookup = Callable[[str], tf.Tensor]
 
 
 def build(
-    architecture: Architecture,
+    specification: ModelSpecification,
     images: tf.Tensor,
     tensor: Lookup,
     statistics: Lookup,
@@ -29,8 +29,8 @@ def build(
     current value and are called once per name, in creation order. Kernels have the images' type; what belongs to batch
     norm is float32.
     """
-    layers = TensorFlowLayers(tensor, statistics, architecture.norm, data_format, training)
-    return layers.classifier(layers.sequence(images, architecture.layers)), layers.new_statistics
+    layers = TensorFlowLayers(tensor, statistics, specification.norm, data_format, training)
+    return layers.classifier(layers.sequence(images, specification.layers)), layers.new_statistics
 
 
 class TensorFlowLayers(Layers[tf.Tensor]):

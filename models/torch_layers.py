@@ -14,16 +14,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from harness.models.channels_first import canonical, stored, stored_shape
-from harness.models.layers import (
-    Architecture,
-    BatchNorm,
-    Classifier,
-    Convolution,
-    Layers,
-    ModelSpecification,
-    Pool,
-    Residual,
-)
+from harness.models.layers import BatchNorm, Convolution, Layers, ModelSpecification, Pool, Residual
 
 _LAST_PART = {
     "kernel": "weight",
@@ -35,25 +26,23 @@ _LAST_PART = {
 }
 
 
-def build(architecture: Architecture) -> nn.Module:
-    """The model in training mode, with PyTorch's own first values; ``load`` gives it the suite's."""
-    return TorchModel(architecture)
-
-
 class TorchModel(nn.Module, Layers[torch.Tensor]):
-    """float32 [N, 3, H, W] -> float32 logits [N, classes]; in training mode the batch norms' moving averages advance."""
+    """float32 [N, 3, H, W] -> float32 logits [N, classes]; in training mode the batch norms' moving averages advance.
 
-    def __init__(self, architecture: Architecture):
+    It has PyTorch's own first values; ``load`` gives it the suite's.
+    """
+
+    def __init__(self, specification: ModelSpecification):
         super().__init__()
-        self._layers = architecture.layers
-        for layer in architecture.convolutions:
+        self._layers = specification.layers
+        for layer in specification.convolutions:
             *folders, last = layer.name.split(".")
             parent: nn.Module = self
             for folder in folders:
                 parent.add_module(folder, getattr(parent, folder, None) or nn.Module())
                 parent = parent.get_submodule(folder)
-            parent.add_module(last, ConvolutionUnit(layer, architecture.norm))
-        self.dense = Head(architecture.classifier)
+            parent.add_module(last, ConvolutionUnit(layer, specification.norm))
+        self.dense = Head(specification)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         return self.dense(self.sequence(images, self._layers))
@@ -78,6 +67,9 @@ class TorchModel(nn.Module, Layers[torch.Tensor]):
         """The path first, as PyTorch users write it: the backward pass begins with the shortcut."""
         path = self.sequence(x, layer.path)
         return self.add(path, self.convolution(x, layer.shortcut) if layer.shortcut else x)
+
+
+build = TorchModel
 
 
 class ConvolutionUnit(nn.Module):
@@ -105,10 +97,10 @@ class ConvolutionUnit(nn.Module):
 
 
 class Head(nn.Linear):
-    """The mean over all pixels and a dense layer: [N, inputs, H, W] -> float32 logits [N, outputs]."""
+    """The mean over all pixels and a dense layer: [N, features, H, W] -> float32 logits [N, classes]."""
 
-    def __init__(self, layer: Classifier):
-        super().__init__(layer.inputs, layer.outputs)
+    def __init__(self, specification: ModelSpecification):
+        super().__init__(specification.features, specification.num_classes)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Float32 also where autocast computed the dense layer in less."""

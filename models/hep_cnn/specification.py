@@ -13,21 +13,19 @@ Not all is as published: there is no dropout, plain SGD takes ADAM's place, the 
 
 from __future__ import annotations
 
-from harness.models.layers import Architecture, Classifier, Convolution, Pool, model_specification
+from harness.models.layers import Convolution, ModelSpecification, Pool
 
 WIDTH = 128
 HALVE = Pool("max", size=2, stride=2, padded=False)
 CONVOLUTIONS = tuple(Convolution(f"conv{number}", 3 if number == 1 else WIDTH, WIDTH, (3, 3)) for number in range(1, 6))
 
-ARCHITECTURE = Architecture(
-    norm=None,  # the convolutions have biases
-    layers=(*(layer for convolution in CONVOLUTIONS[:-1] for layer in (convolution, HALVE)), CONVOLUTIONS[-1]),
-    classifier=Classifier(WIDTH, 3),
-)
-SPECIFICATION = model_specification(
-    ARCHITECTURE,
+SPECIFICATION = ModelSpecification(
     name="hep_cnn",
     description="the supervised network of Kurth et al. 2017 for high-energy physics, 3 classes",
     image_size=224,
     smallest_image=16,
+    norm=None,  # the convolutions have biases
+    layers=(*(layer for convolution in CONVOLUTIONS[:-1] for layer in (convolution, HALVE)), CONVOLUTIONS[-1]),
+    features=WIDTH,
+    num_classes=3,
 )

@@ -7,16 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Tuple
 
-from harness.models.layers import (
-    Architecture,
-    BatchNorm,
-    Branches,
-    Classifier,
-    Convolution,
-    Layer,
-    Pool,
-    model_specification,
-)
+from harness.models.layers import BatchNorm, Branches, Convolution, Layer, ModelSpecification, Pool
 
 # The outline of a sequence: (channels, height, width) is a padded convolution; with "/2" it has stride 2 and no
 # padding, with "VALID" only no padding. A list is outlines side by side.
@@ -100,20 +91,22 @@ def _branches(name: str, inputs: int, outlines: List[Outline]) -> Tuple[Branches
     return Branches(tuple(tuple(layers) for layers, _ in sequences)), sum(outputs for _, outputs in sequences)
 
 
-def _architecture() -> Architecture:
+def _layers() -> Tuple[List[Layer], int]:
     layers, channels = _sequence("stem", 3, STEM)
     for name, outlines in MODULES.items():
         module, channels = _branches(name, channels, outlines)
         layers.append(module)
-    norm = BatchNorm(decay=0.999, epsilon=0.001, gamma=False)
-    return Architecture(norm, tuple(layers), Classifier(channels, 1001))
+    return layers, channels
 
 
-ARCHITECTURE = _architecture()
-SPECIFICATION = model_specification(
-    ARCHITECTURE,
+LAYERS, CHANNELS = _layers()
+SPECIFICATION = ModelSpecification(
     name="inception3",
     description="InceptionV3 without auxiliary head and dropout, 1001 classes",
     image_size=299,
     smallest_image=75,
+    norm=BatchNorm(decay=0.999, epsilon=0.001, gamma=False),
+    layers=tuple(LAYERS),
+    features=CHANNELS,
+    num_classes=1001,
 )

@@ -11,11 +11,15 @@ classified.
 
 from __future__ import annotations
 
-from harness.models.layers import Architecture, Classifier, Convolution, Pool, model_specification
+from harness.models.layers import Convolution, ModelSpecification, Pool
 
 HALVE = Pool("max", size=2, stride=2, padded=False)
 
-ARCHITECTURE = Architecture(
+SPECIFICATION = ModelSpecification(
+    name="mnist_cnn",
+    description="the network of TensorFlow's MNIST tutorial, on three channels, 11 classes",
+    image_size=28,
+    smallest_image=28,
     norm=None,  # the convolutions have biases
     layers=(
         Convolution("conv1", 3, 32, (5, 5)),
@@ -24,12 +28,6 @@ ARCHITECTURE = Architecture(
         HALVE,
         Convolution("hidden", 64, 1024, (7, 7), padded=False),
     ),
-    classifier=Classifier(1024, 11),
-)
-SPECIFICATION = model_specification(
-    ARCHITECTURE,
-    name="mnist_cnn",
-    description="the network of TensorFlow's MNIST tutorial, on three channels, 11 classes",
-    image_size=28,
-    smallest_image=28,
+    features=1024,
+    num_classes=11,
 )

@@ -12,22 +12,20 @@ Nobody trains this network for its own sake. It makes the exchange of gradients 
 
 from __future__ import annotations
 
-from harness.models.layers import Architecture, BatchNorm, Classifier, Convolution, model_specification
+from harness.models.layers import BatchNorm, Convolution, ModelSpecification
 
 WIDTHS = (1024, 1024, 512, 512, 512, 512, 512, 256)  # channels between the 1×1 convolutions
 
-ARCHITECTURE = Architecture(
+SPECIFICATION = ModelSpecification(
+    name="pointwise",
+    description="a chain of 1×1 convolutions, 12 MB of parameters in few and unequal tensors, 1001 classes",
+    image_size=32,
+    smallest_image=32,
     norm=BatchNorm(decay=0.9, epsilon=1e-3, gamma=False),
     layers=(
         Convolution("stem", 3, WIDTHS[0], (3, 3), stride=8),  # leaves 4×4 pixels of 32×32
         *(Convolution(f"chain{i}", WIDTHS[i - 1], WIDTHS[i], (1, 1)) for i in range(1, len(WIDTHS))),
     ),
-    classifier=Classifier(WIDTHS[-1], 1001),
-)
-SPECIFICATION = model_specification(
-    ARCHITECTURE,
-    name="pointwise",
-    description="a chain of 1×1 convolutions, 12 MB of parameters in few and unequal tensors, 1001 classes",
-    image_size=32,
-    smallest_image=32,
+    features=WIDTHS[-1],
+    num_classes=1001,
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Iterator
 
-from harness.models.layers import Architecture, BatchNorm, Classifier, Convolution, Pool, Residual, model_specification
+from harness.models.layers import BatchNorm, Convolution, ModelSpecification, Pool, Residual
 
 EXPANSION = 4  # a bottleneck puts out this many times its width
 STAGES = ((3, 64, 1), (4, 128, 2), (6, 256, 2), (3, 512, 2))  # bottlenecks, width, stride of the first
@@ -33,15 +33,13 @@ def _bottlenecks(inputs: int) -> Iterator[Residual]:
             inputs = outputs
 
 
-ARCHITECTURE = Architecture(
-    norm=BatchNorm(decay=0.9, epsilon=1e-5, gamma=True),
-    layers=(Convolution("stem", 3, 64, (7, 7), 2), Pool("max", size=3, stride=2, padded=True), *_bottlenecks(64)),
-    classifier=Classifier(STAGES[-1][1] * EXPANSION, 1001),
-)
-SPECIFICATION = model_specification(
-    ARCHITECTURE,
+SPECIFICATION = ModelSpecification(
     name="resnet50",
     description="ResNet-50 v1 (stride in the first 1×1 of a bottleneck), 1001 classes",
     image_size=224,
     smallest_image=32,
+    norm=BatchNorm(decay=0.9, epsilon=1e-5, gamma=True),
+    layers=(Convolution("stem", 3, 64, (7, 7), 2), Pool("max", size=3, stride=2, padded=True), *_bottlenecks(64)),
+    features=STAGES[-1][1] * EXPANSION,
+    num_classes=1001,
 )

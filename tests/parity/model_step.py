@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import sys
 from functools import partial
-from importlib import import_module
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -186,11 +186,10 @@ def caffe2_step(name: str, images: np.ndarray, labels: np.ndarray, values: Array
     }
 
 
-def layer_specification(name: str) -> tuple[ModelSpecification, BatchNorm | None]:
+def layer_specification(name: str) -> tuple[Any, BatchNorm | None]:
     """`LAYER` by itself, with the model's batch norm or, if it has none, a bias."""
-    norm = import_module(f"harness.models.{name}.specification").ARCHITECTURE.norm
-    tensors, statistics = tuple(LAYER.tensors(norm)), tuple(LAYER.statistics(norm))
-    return ModelSpecification("", "", 0, 0, 0, tensors, statistics, uses=lambda size: {}), norm
+    norm = models.specification(name).norm
+    return SimpleNamespace(tensors=tuple(LAYER.tensors(norm)), statistics=tuple(LAYER.statistics(norm))), norm
 
 
 def directions(shape: Any) -> np.ndarray:

@@ -5,18 +5,16 @@ It runs beside every framework: Python 3.9, standard library and ``harness.model
 
 from __future__ import annotations
 
-from harness.models.layers import Architecture, Classifier, Convolution, Pool, model_specification
+from harness.models.layers import Convolution, ModelSpecification, Pool
 
 CONVOLUTION = Convolution("conv", 3, 8, (3, 3))
-ARCHITECTURE = Architecture(
-    norm=None,
-    layers=(CONVOLUTION, Pool("max", size=2, stride=2, padded=False)),
-    classifier=Classifier(8, 5),
-)
-SPECIFICATION = model_specification(
-    ARCHITECTURE,
+SPECIFICATION = ModelSpecification(
     name="tiny_cnn",
     description="an example: one convolution",
     image_size=16,
     smallest_image=2,
+    norm=None,
+    layers=(CONVOLUTION, Pool("max", size=2, stride=2, padded=False)),
+    features=8,
+    num_classes=5,
 )
