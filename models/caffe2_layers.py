@@ -19,7 +19,7 @@ import numpy as np
 from caffe2.proto import caffe2_pb2
 from caffe2.python import core, workspace
 
-from harness.models.channels_first import canonical, stored
+from harness.models.initial import canonical, stored
 from harness.models.layers import BatchNorm, Convolution, Layers, ModelSpecification, Pool
 
 HOST = core.DeviceOption(caffe2_pb2.CPU)

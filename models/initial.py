@@ -1,4 +1,6 @@
-"""The values that a model starts from: the same for every framework, process and NumPy version, given a seed.
+"""A model's arrays: the values that it starts from, and how frameworks that put channels first store them. NumPy only.
+
+The values are the same for every framework, process and NumPy version, given a seed.
 
 Kernels follow He et al., "Delving Deep into Rectifiers" (arXiv:1502.01852, ICCV 2015): normal with variance 2 / fan-in,
 which keeps the variance of activations constant from layer to layer under ReLU. The dense kernel is small, for a first
@@ -12,7 +14,7 @@ found bitwise equal under NumPy 1.23.5 on Python 3.9 and 2.4.6 on 3.11, and a un
 from __future__ import annotations
 
 import math
-from typing import Dict
+from typing import Dict, Tuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +22,9 @@ import numpy.typing as npt
 from harness.models.layers import ModelSpecification, Tensor
 
 Array = npt.NDArray[np.float32]
+# What puts channels first transposes kernels. By rank: (in, out) -> (out, in) and HWIO -> OIHW.
+STORED = {1: (0,), 2: (1, 0), 4: (3, 2, 0, 1)}
+CANONICAL = {1: (0,), 2: (1, 0), 4: (2, 3, 1, 0)}
 
 
 def initial_value(tensor: Tensor, index: int, seed: int) -> Array:
@@ -39,3 +44,18 @@ def initial_values(specification: ModelSpecification, seed: int) -> Dict[str, Ar
     """The first value of every tensor, then of every batch-norm statistic, by name."""
     everything = (*specification.tensors, *specification.statistics)
     return {tensor.name: initial_value(tensor, index, seed) for index, tensor in enumerate(everything)}
+
+
+def stored_shape(shape: Tuple[int, ...]) -> Tuple[int, ...]:
+    """The shape of what ``stored`` makes of a canonical array."""
+    return tuple(shape[axis] for axis in STORED[len(shape)])
+
+
+def stored(value: np.ndarray) -> np.ndarray:
+    """A canonical array as such a framework stores it, in C order."""
+    return np.ascontiguousarray(value.transpose(STORED[value.ndim]))
+
+
+def canonical(value: np.ndarray) -> np.ndarray:
+    """A copy of a stored array in the canonical layout, in C order."""
+    return np.array(value.transpose(CANONICAL[value.ndim]), order="C")

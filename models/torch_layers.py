@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from harness.models.channels_first import canonical, stored, stored_shape
+from harness.models.initial import canonical, stored, stored_shape
 from harness.models.layers import BatchNorm, Convolution, Layers, ModelSpecification, Pool, Residual
 
 _LAST_PART = {

@@ -27,8 +27,7 @@ from unittest import mock
 import numpy as np
 
 from harness import models
-from harness.models.channels_first import canonical
-from harness.models.initial import initial_values
+from harness.models.initial import canonical, initial_values
 from harness.models.layers import BatchNorm, Convolution, ModelSpecification
 
 Arrays = dict[str, np.ndarray]

@@ -72,7 +72,7 @@ def caffe2_gradients(model: str, batches: list[Any]) -> Any:
 
     from harness.models import caffe2_layers
     from harness.models.caffe2_layers import ImageBlob
-    from harness.models.channels_first import canonical
+    from harness.models.initial import canonical
 
     workspace.GlobalInit(["one_process", "--caffe2_log_level=3"])
     specification = models.specification(model)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import redirect_stdout
 from typing import Any, List, Sequence
 
 from caffe2.python import model_helper, workspace
@@ -10,9 +9,6 @@ from caffe2.python import model_helper, workspace
 from harness.backends.caffe2.trainer import world
 from harness.worker.frameworks.caffe2 import Caffe2Trainer, plain_errors
 from harness.worker.trainer import State
-
-with redirect_stdout(None):  # prints that a library of Gloo's operators is missing, which are built in
-    from caffe2.python import data_parallel_model
 
 AT_ONCE = 4096  # numbers that are added over all ranks at the same time: nets have blobs of one length
 
@@ -28,7 +24,7 @@ class DataParallelTrainer(Caffe2Trainer):
         if self._job.training:
             self._numbers = world.AllreduceNet(joined, "numbers", AT_ONCE)
         model = model_helper.ModelHelper(name="training")
-        data_parallel_model.Parallelize(
+        world.data_parallel_model.Parallelize(
             model,
             input_builder_fun=self.add_inputs,
             forward_pass_builder_fun=self.add_model,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import shutil
 import sys
 import time
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any, Dict, List, Sequence
 
@@ -20,6 +21,9 @@ from harness.worker import mpi
 from harness.worker.frameworks.caffe2 import plain_errors
 from harness.worker.job import Job
 from harness.worker.network import interface_of
+
+with redirect_stdout(None):  # prints that a library of Gloo's operators is missing, which are built in
+    from caffe2.python import data_parallel_model as data_parallel_model
 
 FOLDER, STORE = "rendezvous", "store"
 TAKEN_S = 1.0  # a sum is taken by a thread that may have to wait for a processor
@@ -37,7 +41,6 @@ class RankWorld:
 
     def __init__(self, job: Job, store: Any, interface: str) -> None:
         self.details: Dict[str, Any] = {}
-        self.timeout_ms = int(job.spec["timeout_s"] * 1000)
         self.rendezvous = {
             "kv_handler": store,
             "num_shards": job.world_size,
@@ -74,23 +77,12 @@ class AllreduceNet:
 
     def __init__(self, world: RankWorld, name: str, length: int) -> None:
         meet, self._net = core.Net(f"meet_for_{name}"), core.Net(name)
-        about = world.rendezvous
-        common = meet.CreateCommonWorld(
-            about["kv_handler"] or [],
-            f"{name}_world",
-            name=f"{name}_world",  # by which the ranks find each other's addresses
-            size=about["num_shards"],
-            rank=about["shard_id"],
-            transport=about["transport"],
-            interface=about["interface"],
-            engine=about["engine"],
-            timeout_ms=world.timeout_ms,
-        )
+        common = data_parallel_model._CreateOrCloneCommonWorld(meet, f"{name}_world", world.rendezvous)
         self._length = length
         self._own, self._sum = core.BlobReference(f"{name}_own"), core.BlobReference(f"{name}_sum")
         workspace.FeedBlob(self._own, np.zeros(length, np.float32), HOST)
         self._net.Copy([self._own], [self._sum])  # Gloo wants the sum where it was the last time
-        self._net.Allreduce([common, self._sum], [self._sum], engine=about["engine"])
+        self._net.Allreduce([common, self._sum], [self._sum], engine="GLOO")
         for net in (meet, self._net):
             world.adapt(net)
         with plain_errors():
@@ -111,6 +103,7 @@ class _Gloo(RankWorld):
 
     def __init__(self, job: Job) -> None:
         super().__init__(job, STORE, interface_of(job.process["address"]))
+        self._timeout_ms = int(job.spec["timeout_s"] * 1000)
         first = job.repeat_dir / "events" / "worker-0.jsonl"
         deadline = time.monotonic() + min(APPEARS_S, job.spec["timeout_s"])
         while not first.exists():
@@ -129,7 +122,7 @@ class _Gloo(RankWorld):
         operator.device_option.CopyFrom(HOST)
         for argument in operator.arg:
             if argument.name == "timeout_ms":  # Caffe2's 30 s are less than what a slow machine takes for a step
-                argument.i = self.timeout_ms
+                argument.i = self._timeout_ms
 
     def transport(self) -> str:
         return f"gloo on {self.rendezvous['interface']}"

@@ -34,10 +34,6 @@ class HorovodTensorFlowTrainer(TensorFlowTrainer):
     def step(self) -> None:
         self.run(self._step)
 
-    def barrier(self) -> None:
-        """The sum of a one from each rank says how many there are."""
-        self._world_size = int(hvd.allreduce(tf.constant(1), op=hvd.Sum, name="barrier"))
-
     def total(self, numbers: Sequence[float]) -> List[float]:
         """Numbers of each length have a name of their own: Horovod remembers a name's shape."""
         mine = tf.constant(numbers, tf.float64)

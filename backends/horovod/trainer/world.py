@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import Any, Dict
+from typing import Any
+
+import horovod
 
 from harness.worker import mpi
 from harness.worker.job import Job
@@ -12,65 +14,52 @@ from harness.worker.network import interface_of, wait_for_listener
 
 
 def join(job: Job, hvd: Any) -> None:
-    """``hvd.init()`` over the transport of the spec. Raises RuntimeError unless rank and size are the planned ones.
+    """``hvd.init()`` over the transport of the spec. Raises RuntimeError unless MPI's rank and size are the planned ones.
 
     ``hvd`` is ``horovod.torch`` or ``horovod.tensorflow``. Over Gloo rank 0 also is the rendezvous of all.
     """
     gloo = job.spec["transport"] == "gloo"
     os.environ["HOROVOD_CONTROLLER"] = os.environ["HOROVOD_CPU_OPERATIONS"] = "gloo" if gloo else "mpi"
     if gloo:
-        os.environ.update(_place(job))
-        if job.rank == 0:
-            _start_rendezvous(job)
-        else:  # Horovod gives up on a server that is not there yet
-            first = job.processes("worker")[0]
-            wait_for_listener(first["address"], first["port"], job.spec["timeout_s"])
+        _rendezvous(job)
     hvd.init()
     if not gloo:
         mpi.check_world(hvd.rank(), hvd.size(), job.rank, job.world_size)
-    elif (hvd.rank(), hvd.size()) != (job.rank, job.world_size):
-        raise RuntimeError(
-            f"Horovod over Gloo sees rank {hvd.rank()} of {hvd.size()}, planned is rank {job.rank} of {job.world_size}"
-        )
 
 
 def transport(job: Job, hvd: Any) -> str:
     """What carries the gradients, as Horovod and the libraries in this process say now."""
-    from horovod import __version__
-
     if job.spec["transport"] == "nccl":
         carrier = f"nccl {hvd.nccl_built()}"
-    elif hvd.mpi_enabled():
-        carrier = mpi.version()
     else:
-        carrier = f"gloo on {interface_of(job.process['address'])}" if hvd.gloo_enabled() else "nothing known"
-    return f"{carrier} in Horovod {__version__}"
+        carrier = mpi.version() if hvd.mpi_enabled() else f"gloo on {interface_of(job.process['address'])}"
+    return f"{carrier} in Horovod {horovod.__version__}"
 
 
-def _place(job: Job) -> Dict[str, str]:
-    """Who this rank is, where, and where it meets the others: what ``horovodrun`` would say."""
+def _rendezvous(job: Job) -> None:
+    """Say who this rank is, where, and where it meets the others, as ``horovodrun`` would. On rank 0 let them meet."""
     workers = job.processes("worker")
     first, own = workers[0], job.process
     node = [process["rank"] for process in workers if process["node"] == own["node"]]
     across = [process["rank"] for process in workers if process["local_rank"] == own["local_rank"]]
-    return {
-        "HOROVOD_GLOO_RENDEZVOUS_ADDR": first["address"],
-        "HOROVOD_GLOO_RENDEZVOUS_PORT": str(first["port"]),
-        "HOROVOD_GLOO_IFACE": interface_of(own["address"]),
-        "HOROVOD_GLOO_TIMEOUT_SECONDS": str(int(job.spec["timeout_s"])),
-        "HOROVOD_HOSTNAME": own["host"],
-        "HOROVOD_RANK": str(job.rank),
-        "HOROVOD_SIZE": str(job.world_size),
-        "HOROVOD_LOCAL_RANK": str(own["local_rank"]),
-        "HOROVOD_LOCAL_SIZE": str(len(node)),
-        "HOROVOD_CROSS_RANK": str(across.index(job.rank)),
-        "HOROVOD_CROSS_SIZE": str(len(across)),
-    }
-
-
-def _start_rendezvous(job: Job) -> None:
-    """Horovod's own rendezvous server, but on this rank's address alone; Horovod's launcher binds it to every interface."""
+    os.environ.update(
+        HOROVOD_GLOO_RENDEZVOUS_ADDR=first["address"],
+        HOROVOD_GLOO_RENDEZVOUS_PORT=str(first["port"]),
+        HOROVOD_GLOO_IFACE=interface_of(own["address"]),
+        HOROVOD_GLOO_TIMEOUT_SECONDS=str(int(job.spec["timeout_s"])),
+        HOROVOD_HOSTNAME=own["host"],
+        HOROVOD_RANK=str(job.rank),
+        HOROVOD_SIZE=str(job.world_size),
+        HOROVOD_LOCAL_RANK=str(own["local_rank"]),
+        HOROVOD_LOCAL_SIZE=str(len(node)),
+        HOROVOD_CROSS_RANK=str(across.index(job.rank)),
+        HOROVOD_CROSS_SIZE=str(len(across)),
+    )
+    if job.rank != 0:  # Horovod gives up on a server that is not there yet
+        wait_for_listener(first["address"], first["port"], job.spec["timeout_s"])
+        return
     from horovod.runner.http.http_server import RendezvousHandler, RendezvousHTTPServer
 
-    server = RendezvousHTTPServer((job.process["address"], job.process["port"]), RendezvousHandler, 0)
+    # On this rank's address alone; Horovod's launcher binds it to every interface.
+    server = RendezvousHTTPServer((own["address"], own["port"]), RendezvousHandler, 0)
     threading.Thread(target=server.serve_forever, name="rendezvous", daemon=True).start()

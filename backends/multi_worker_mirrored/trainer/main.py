@@ -48,33 +48,25 @@ class MultiWorkerMirroredTrainer(TensorFlowTrainer):
             return loss
 
         self._step = tf.function(lambda *batch: self._strategy.run(step, batch), autograph=False)
-        self._meet = tf.function(lambda: self._strategy.run(lambda: add(tf.constant(1))), autograph=False)
         # Copied to this replica's device: what comes from outside is on none.
         self._add = tf.function(lambda numbers: self._strategy.run(lambda: add(tf.identity(numbers))), autograph=False)
 
     def step(self) -> None:
         self.run(self._step)
 
-    def barrier(self) -> None:
-        """The sum of a one from each rank says how many there are."""
-        self._world_size = int(self._meet())
-
     def total(self, numbers: Sequence[float]) -> List[float]:
         summed: List[float] = self._add(tf.constant(numbers, tf.float64)).numpy().tolist()
         return summed
 
     def state(self) -> State:
-        return self._state(self._transport())
+        if self._job.spec["transport"] == "nccl":
+            return self._state(f"nccl {tf.sysconfig.get_build_info().get('nccl_version', '')}".strip())
+        devices = [device.name for device in tf.config.list_logical_devices()]
+        return self._state("grpc among " + ", ".join(addresses_seen(self._job, "worker", devices)))
 
     def close(self) -> None:
         """TensorFlow's server ends with the process, but not before the others have fetched what the last barrier sums."""
         time.sleep(FETCHED_S)
-
-    def _transport(self) -> str:
-        if self._job.spec["transport"] == "nccl":
-            return f"nccl {tf.sysconfig.get_build_info().get('nccl_version', '')}".strip()
-        devices = [device.name for device in tf.config.list_logical_devices()]
-        return "grpc among " + ", ".join(addresses_seen(self._job, "worker", devices))
 
 
 create = MultiWorkerMirroredTrainer

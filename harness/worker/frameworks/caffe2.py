@@ -14,8 +14,7 @@ from caffe2.python import core, scope, workspace
 from harness import models
 from harness.models import caffe2_layers
 from harness.models.caffe2_layers import HOST, IDEEP, ImageBlob
-from harness.models.channels_first import canonical, stored, stored_shape
-from harness.models.initial import initial_values
+from harness.models.initial import canonical, initial_values, stored, stored_shape
 from harness.worker.evaluation import Evaluation, evaluation
 from harness.worker.job import Job
 from harness.worker.sgd import Sgd, velocity
