@@ -6,7 +6,7 @@ VENV    := .venv
 HARNESS := $(VENV)/bin/harness
 RUNS    ?= runs/demo
 NODES   ?= 4
-TESTERS ?= 2
+TESTERS ?= 3
 RATE    ?= 200mbit
 
 # Small enough for a laptop: the point is the comparison, not the figures. On a machine that does other things too, compute

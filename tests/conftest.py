@@ -43,7 +43,7 @@ QUICK = [
 ]
 
 
-# Two tests run at a time, and threads that wait by spinning would take the processor from the other one's.
+# Several tests run at a time, and threads that wait by spinning would take the processor from the others'.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 

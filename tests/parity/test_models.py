@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
 
@@ -40,9 +40,20 @@ IMAGES = {
 }
 BATCH, FEWEST = 8, 70
 
-each_model = pytest.mark.parametrize("name", models.names())
+
+def each(names: Iterable[str]) -> pytest.MarkDecorator:
+    """A test of each model. inception3, whose graphs take half a minute to build, is left to the slow ones: the others have
+    every kind of layer but its branches.
+    """
+    slow = pytest.mark.slow
+    return pytest.mark.parametrize(
+        "name", [pytest.param(name, marks=slow) if name == "inception3" else name for name in names]
+    )
+
+
 NORMALISED = [name for name in models.names() if models.specification(name).statistics]
 PLAIN = [name for name in models.names() if name not in NORMALISED]
+each_model = each(models.names())
 
 
 @pytest.fixture(params=["tensorflow", "caffe2"])
@@ -143,7 +154,7 @@ def test_the_gradients_of_one_layer_agree_in_single_precision(name: str, steps: 
     assert not too_far
 
 
-@pytest.mark.parametrize("name", NORMALISED)
+@each(NORMALISED)
 def test_every_moving_statistic_agrees(name: str, framework: str, steps: Steps) -> None:
     """IDEEP's variance is that of the batch, the others' an estimate from it: over n pixels larger by 1 / (n - 1)."""
     variance = 1 / FEWEST if framework == "caffe2" else LOGITS
@@ -153,7 +164,7 @@ def test_every_moving_statistic_agrees(name: str, framework: str, steps: Steps) 
     assert not too_far
 
 
-@pytest.mark.parametrize("name", PLAIN)
+@each(PLAIN)
 def test_a_model_without_batch_norm_computes_alike_in_training_and_in_evaluation(name: str, steps: Steps) -> None:
     for step in steps:
         assert difference(step["logits"], step["evaluated"]) < LOGITS
