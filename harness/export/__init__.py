@@ -60,21 +60,14 @@ def names() -> list[str]:
 
 def chosen(name: str | None, file: Path | None) -> str:
     """The format that was asked for, else the one that the file's suffix names. Raises InvalidInput."""
-    if name is None and file is None:
-        raise InvalidInput(f"--format is required without --output; one of {', '.join(names())}")
-    suffix = file.suffix.lower().removeprefix(".") if file else ""
-    if name is None and suffix not in names():
-        raise InvalidInput(f"--output {file}: --format is required, as the suffix names none of {', '.join(names())}")
-    return name or suffix
-
-
-def exporter(name: str) -> Callable[[Export, IO[bytes]], None]:
-    """The exporter for format ``name``. Raises InvalidInput for one that does not load."""
-    try:
-        write: Callable[[Export, IO[bytes]], None] = _announced()[name].load()
-    except Exception as error:  # whatever somebody else's module does when it is imported
-        raise InvalidInput(f"--format {name}: does not load: {error_in_one_line(error)}") from None
-    return write
+    if name:
+        return name
+    known, suffix = ", ".join(names()), file.suffix.lower().removeprefix(".") if file else ""
+    if file is None:
+        raise InvalidInput(f"--format is required without --output; one of {known}")
+    if suffix not in names():
+        raise InvalidInput(f"--output {file}: --format is required, as the suffix names none of {known}")
+    return suffix
 
 
 def write(
@@ -88,9 +81,12 @@ def write(
 ) -> int:
     """Write the results in ``sources`` in format ``name``, and return how many there are.
 
-    Raises InvalidInput as ``results.load`` and exporters do, and if there are none.
+    Raises InvalidInput as ``results.load`` and exporters do, if there are none, and for an exporter that does not load.
     """
-    export = exporter(name)
+    try:
+        export: Callable[[Export, IO[bytes]], None] = _announced()[name].load()
+    except Exception as error:  # whatever somebody else's module does when it is imported
+        raise InvalidInput(f"--format {name}: does not load: {error_in_one_line(error)}") from None
     frame = results.load(sources, status, progress)
     if frame.empty:
         which = "results" if status is None else "results that have a number (--all takes those without)"

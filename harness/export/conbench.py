@@ -13,7 +13,7 @@ import os
 import re
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from harness.errors import InvalidInput
 from harness.export import Export
@@ -49,11 +49,8 @@ def write(export: Export, stream: IO[bytes]) -> None:
 
 
 def _text(repository: str, file: str) -> str:
-    return json.dumps(result(Record.read(Path(file)), file, repository))
-
-
-def result(record: Record, file: str, repository: str) -> dict[str, Any]:
     """One record as Conbench's BenchmarkResultCreate."""
+    record = Record.read(Path(file))
     cells, commit = row(record, file), record.harness.get("commit")
     parameters = {name: cells[name] for name in PARAMETERS} | {"ps": cells["ps"] or ""} | json.loads(cells["options"])
     tags = {
@@ -77,13 +74,12 @@ def result(record: Record, file: str, repository: str) -> dict[str, Any]:
         "github": {"repository": repository} | ({"commit": commit} if commit else {}),
     }
     if record.derived is None:
-        return common | {"error": {"status": record.status, "reason": record.reason}}
-    return common | {
-        "stats": {
-            "data": list(record.derived.img_per_s.values),
-            "unit": UNIT,
-            "times": [max(rank.window_s for rank in repeat.ranks) for repeat in record.repeats],
-            "time_unit": "s",
-            "iterations": record.spec.steps,
-        }
+        return json.dumps(common | {"error": {"status": record.status, "reason": record.reason}})
+    stats = {
+        "data": record.derived.img_per_s.values,
+        "unit": UNIT,
+        "times": [max(rank.window_s for rank in repeat.ranks) for repeat in record.repeats],
+        "time_unit": "s",
+        "iterations": record.spec.steps,
     }
+    return json.dumps(common | {"stats": stats})

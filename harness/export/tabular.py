@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json as json_text
-from typing import IO, TYPE_CHECKING, Any
+from functools import cache
+from typing import IO, TYPE_CHECKING
 
 from harness import results
 from harness.errors import InvalidInput
@@ -13,8 +14,6 @@ if TYPE_CHECKING:
     import pyarrow
 
     from harness.export import Export
-
-NESTED = ("spec", "environment")  # columns that hold JSON text
 
 
 def csv(export: Export, stream: IO[bytes]) -> None:
@@ -39,44 +38,27 @@ def parquet(export: Export, stream: IO[bytes]) -> None:
 
 def json(export: Export, stream: IO[bytes]) -> None:
     """Write a JSON list of objects, one a line, null where there is no value; ``spec`` and ``environment`` are objects."""
-    columns = {name: column.to_pylist() for name, column in _columns(export.results).items()}
-    for name in NESTED:
-        known = {text: json_text.loads(text) if text else None for text in set(columns[name])}  # most are equal
-        columns[name] = [known[text] for text in columns[name]]
-    lines = (json_text.dumps(dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True))
+    parsed = cache(lambda text: json_text.loads(text) if text else None)  # most are equal
+    lines = []
+    for row in _table(export.results).to_pylist():
+        lines.append(json_text.dumps(row | {name: parsed(row[name]) for name in ("spec", "environment")}))
     stream.write(("[\n" + ",\n".join(lines) + "\n]\n").encode())
 
 
 def _table(frame: pandas.DataFrame) -> pyarrow.Table:
+    """The frame with the options in columns of their own, and NaN as missing.
+
+    Where backends give an option values of different kinds, they are JSON text.
+    """
     import pyarrow
 
-    return pyarrow.table(_columns(frame))
-
-
-def _columns(frame: pandas.DataFrame) -> dict[str, Any]:
-    """The frame's columns as Arrow's arrays, the options in columns of their own, NaN as missing."""
-    import pyarrow
-
-    types = {
-        str: pyarrow.string(),
-        int: pyarrow.int64(),
-        float: pyarrow.float64(),
-        list: pyarrow.list_(pyarrow.float64()),
-    }
-    wide = results.expanded(frame)
-    return {
-        name: pyarrow.array(wide[name], types[results.COLUMNS[name]], from_pandas=True)
-        if name in results.COLUMNS
-        else _option(wide[name])
-        for name in wide.columns
-    }
-
-
-def _option(values: pandas.Series) -> pyarrow.Array:
-    """An option's column. Where backends give an option values of different kinds, they are JSON text."""
-    import pyarrow
-
-    try:
-        return pyarrow.array(values, from_pandas=True)
-    except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError):
-        return pyarrow.array([None if value is None else json_text.dumps(value) for value in values], pyarrow.string())
+    text, numbers = pyarrow.string(), pyarrow.float64()
+    types = {str: text, int: pyarrow.int64(), float: numbers, list: pyarrow.list_(numbers)}
+    columns = {}
+    for name, values in results.expanded(frame).items():
+        kind = results.COLUMNS.get(str(name))
+        try:
+            columns[name] = pyarrow.array(values, types[kind] if kind else None, from_pandas=True)
+        except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError):
+            columns[name] = pyarrow.array([None if each is None else json_text.dumps(each) for each in values], text)
+    return pyarrow.table(columns)

@@ -6,7 +6,6 @@ from. ``$HARNESS_BASELINES`` can name a folder that a team shares.
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import shutil
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 
 METADATA = "baseline.json"
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
-_RESERVED = "reference"  # what the published measurements are called wherever results are named
 
 
 class Baseline(BaseModel):
@@ -83,31 +81,46 @@ def save(name: str, runs: pandas.DataFrame, sources: Sequence[str], note: str = 
         without_number=len(runs) - len(completed),
     )
     with _writing(f"cannot save baseline {name}"):
-        _install(baseline, dict(zip(completed["id"], completed["source"], strict=True)))
+        target = folder() / baseline.name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        prefix = f".{baseline.name}-"
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix=prefix, ignore_cleanup_errors=True) as made:
+            new, old = Path(made) / "new", Path(made) / "old"
+            for run, source in zip(completed["id"], completed["source"], strict=True):
+                (new / run).mkdir(parents=True)
+                shutil.copyfile(source, new / run / measurement.FILE_NAME)
+            (new / METADATA).write_text(baseline.model_dump_json(by_alias=True, indent=1) + "\n")
+            if target.exists():
+                target.rename(old)
+            try:
+                new.rename(target)
+            except OSError:
+                if old.exists():
+                    old.rename(target)
+                raise
     return baseline
-
-
-def names() -> list[str]:
-    """The names of the baselines, sorted."""
-    there = folder().iterdir() if folder().is_dir() else ()
-    return sorted(entry.name for entry in there if entry.is_dir() and not entry.name.startswith("."))
 
 
 def all_saved() -> list[Baseline]:
     """Every baseline, by name. Raises InvalidInput for one whose ``baseline.json`` does not make sense."""
-    return [get(name) for name in names()]
+    return [get(name) for name in _names()]
+
+
+def _names() -> list[str]:
+    entries = folder().iterdir() if folder().is_dir() else ()
+    return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
 
 
 def get(name: str) -> Baseline:
     """The baseline called ``name``. Raises InvalidInput if there is none, or if it is damaged."""
-    saved = _existing(name)
+    file = _existing(name) / METADATA
     try:
-        return Baseline.model_validate_json((saved / METADATA).read_text())
+        return Baseline.model_validate_json(file.read_text())
     except OSError as error:
-        raise InvalidInput(f"{saved / METADATA}: {error.strerror}") from None
+        raise InvalidInput(f"{file}: {error.strerror}") from None
     except ValidationError as error:
         where, reason = mistake(error)
-        raise InvalidInput(f"{saved / METADATA}: {where or 'file'}: {reason}") from None
+        raise InvalidInput(f"{file}: {where or 'file'}: {reason}") from None
 
 
 def remove(name: str) -> Path:
@@ -124,8 +137,9 @@ def _existing(name: str) -> Path:
     _check_name(name)
     if saved := find(name):
         return saved
-    known = ", ".join(names()) or "none"
-    raise InvalidInput(f"no baseline {name} in {folder()}; there {'is' if known == 'none' else 'are'} {known}")
+    names = _names()
+    known = f"are {', '.join(names)}" if names else "is none"
+    raise InvalidInput(f"no baseline {name} in {folder()}; there {known}")
 
 
 def check_free(name: str, replace: bool) -> None:
@@ -140,29 +154,8 @@ def _check_name(name: str) -> None:
         raise InvalidInput(
             f"{name!r} cannot name a baseline: letters, digits, '.', '_' and '-', and neither '.' nor '-' comes first"
         )
-    if name == _RESERVED:
-        raise InvalidInput(f"{_RESERVED} is what the published measurements are called; give the baseline another name")
-
-
-def _install(baseline: Baseline, sources: dict[str, str]) -> None:
-    """Write a baseline beside its place, then move it there. An old one is moved away first, and deleted last."""
-    target = folder() / baseline.name
-    target.parent.mkdir(parents=True, exist_ok=True)
-    prefix = f".{baseline.name}-"
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=prefix, ignore_cleanup_errors=True) as made:
-        new, old = Path(made) / "new", Path(made) / "old"
-        for run, source in sources.items():
-            (new / run).mkdir(parents=True)
-            shutil.copyfile(source, new / run / measurement.FILE_NAME)
-        (new / METADATA).write_text(baseline.model_dump_json(by_alias=True, indent=1) + "\n")
-        if target.exists():
-            target.rename(old)
-        try:
-            new.rename(target)
-        except OSError:
-            if old.exists():
-                old.rename(target)
-            raise
+    if name == "reference":
+        raise InvalidInput("reference is what the published measurements are called; give the baseline another name")
 
 
 @contextmanager
@@ -171,6 +164,5 @@ def _writing(what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        denied = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
-        hint = "; $HARNESS_BASELINES names another folder" if denied else ""
-        raise InvalidInput(f"{what} in {folder()}: {error.strerror}{hint}") from None
+        hint = "$HARNESS_BASELINES names another folder"
+        raise InvalidInput(f"{what} in {folder()}: {error.strerror}; {hint}") from None

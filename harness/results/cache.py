@@ -45,21 +45,33 @@ def rows(root: Path, progress: Progress = lambda done, of: None) -> pandas.DataF
 
     files = sorted(search(root, (measurement.FILE_NAME,)))
     state = pandas.DataFrame(files, columns=STATE).astype({"source": "str", "size": "int64", "mtime_ns": "int64"})
-    kept = _read(root)
-    if kept is not None:
-        kept = kept.merge(state, on=STATE)  # without those of records that have changed or gone
-    if kept is None or len(kept) < len(state):
-        known = set() if kept is None else set(kept["source"])
-        made: list[dict[str, Any]] = []
+    name = hashlib.sha256(f"{_code()} {root} {root.resolve()}".encode()).hexdigest()[:24]
+    file = environments.cache_folder() / "rows" / f"{name}.parquet"
+    try:
+        kept = pandas.read_parquet(file).merge(state, on=STATE)  # without those of records that have changed or gone
+    except (OSError, ValueError):  # there is none, or it is damaged: it can be made again
+        kept = frame([]).merge(state.head(0), on="source")
+    if len(kept) < len(state):
+        known, made = set(kept["source"]), list[dict[str, Any]]()
         try:
-            for new in each(_row, [file.path for file in files if file.path not in known], progress):
+            for new in each(_row, [record.path for record in files if record.path not in known], progress):
                 made.append(new)
         finally:  # what was read before a record that cannot be, or before Ctrl-C, is not read again
             fresh = frame(made).merge(state, on="source", validate="one_to_one")
-            together = fresh if kept is None else pandas.concat([kept, fresh], ignore_index=True)
+            together = pandas.concat([kept, fresh], ignore_index=True)
             kept = state.merge(together, on=STATE, validate="one_to_one")  # in the order of the files
-            _write(root, kept)
+            with suppress(OSError):  # a cache that cannot be written costs time, nothing else
+                file.parent.mkdir(parents=True, exist_ok=True)
+                with whole_file(file) as stream:
+                    kept.to_parquet(stream, index=False)
     return as_backends_say(kept[list(COLUMNS)])
+
+
+@cache
+def _code() -> str:
+    """All of this package's code: a list of the files that rows depend on would be wrong sooner or later."""
+    files = sorted(glob.glob(f"{PACKAGE}/**/*.py", recursive=True))  # noqa: PTH207 (a Path's does not follow links)
+    return hashlib.sha256(b"".join(Path(file).read_bytes() for file in files)).hexdigest()
 
 
 def each(
@@ -86,39 +98,3 @@ def each(
 
 def _row(path: str) -> dict[str, Any]:
     return row(measurement.Record.read_figures(Path(path)), path)
-
-
-# --- the file they are kept in --------------------------------------------------------------------
-
-
-def _file(root: Path) -> Path:
-    name = hashlib.sha256(f"{_code()} {root} {root.resolve()}".encode()).hexdigest()[:24]
-    return environments.cache_folder() / "rows" / f"{name}.parquet"
-
-
-@cache
-def _code() -> str:
-    """All of this package's code: a list of the files that rows depend on would be wrong sooner or later."""
-    files = sorted(glob.glob(f"{PACKAGE}/**/*.py", recursive=True))  # noqa: PTH207 (a Path's does not follow links)
-    return hashlib.sha256(b"".join(Path(file).read_bytes() for file in files)).hexdigest()
-
-
-def _read(root: Path) -> pandas.DataFrame | None:
-    file = _file(root)
-    if not file.exists():
-        return None
-    import pandas
-
-    try:
-        return pandas.read_parquet(file)
-    except (OSError, ValueError):  # unreadable or damaged: it can be made again
-        return None
-
-
-def _write(root: Path, kept: pandas.DataFrame) -> None:
-    """Keep rows for the next command. A cache that cannot be written costs time, nothing else."""
-    file = _file(root)
-    with suppress(OSError):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with whole_file(file) as stream:
-            kept.to_parquet(stream, index=False)
