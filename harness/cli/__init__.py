@@ -77,7 +77,7 @@ COMMANDS = {
     "Measure": {
         "run": ("runs.run", "Measure one backend: img/s with its confidence interval"),
         "compare-backends": ("runs.compare_backends", "Measure several backends at several sizes, in turn"),
-        "train": ("training.train", "Train to an accuracy, and print the time that took"),
+        "train": ("runs.train", "Train to an accuracy, and print the time that took"),
         "study": ("studies.study", "Measure the matrix of runs that a file describes"),
     },
     "Runs on a cluster": {
@@ -88,9 +88,9 @@ COMMANDS = {
     "What results say": {
         "table": ("answers.table", "Print results as a table"),
         "verdict": ("answers.verdict", "Say whether MPI-based toolkits scale better than servers"),
-        "report": ("reports.report", "Write results as one interactive page, or as figures"),
-        "export": ("exports.export_", "Write results for other tools"),
-        "check": ("check.check", "Verify records in full"),
+        "report": ("answers.report", "Write results as one interactive page, or as figures"),
+        "export": ("answers.export", "Write results for other tools"),
+        "check": ("answers.check", "Verify records in full"),
     },
     "Comparing with before": {
         "compare": ("regressions.compare", "Say whether anything in NEW is slower than in OLD"),
@@ -104,9 +104,9 @@ COMMANDS = {
         "split": ("predictions.split", "Measure how a step divides into forward and backward"),
     },
     "What there is, and setting up": {
-        "list": ("show.list_", "List backends, models, environments, sites, references"),
-        "site": ("show.site_", "Show, check and try site profiles"),
-        "env": ("provide.env", "Build and check the backends' Python environments"),
+        "list": ("setting_up.list_", "List backends, models, environments, sites, references"),
+        "site": ("setting_up.site", "Show, check and try site profiles"),
+        "env": ("setting_up.env", "Build and check the backends' Python environments"),
         "data": ("datasets.data", "Make, convert, check and time data sets"),
     },
 }

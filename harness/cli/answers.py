@@ -1,17 +1,26 @@
-"""Answers from results: the table of runs, and the verdict."""
+"""What results say: table, verdict, report, export; and whether records can be believed: check."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+import sys
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
 
 import click
 
-from harness.cli.common import AS_JSON, RESULTS, reading, share_of
-from harness.errors import InvalidInput
+from harness import export as exporters
+from harness.cli.common import AS_JSON, PATH, RESULTS, SHARE, TEXT, Written, parts, reading, some_of
+from harness.core.text import plural
+from harness.errors import HarnessError, InvalidInput
+from harness.files import whole_file
+from harness.records.record import search
+from harness.results.cache import each
+from harness.results.sources import place
+from harness.running.prepare import KINDS
 
-if TYPE_CHECKING:
-    import pandas
+RECORDS = {kind.RECORD.file_name: kind.RECORD for kind in KINDS}
 
 
 @click.command("table")
@@ -38,14 +47,12 @@ def table(sources: tuple[str, ...], baseline: int | None, style: str, stragglers
     """
     from harness.report.text import comparison, report2017
 
-    frame = _loaded(sources)
+    frame = some_of(sources)
     if as_json:
         click.echo(json.dumps(comparison.points(frame, baseline)))
-    elif style == "report2017":
-        click.echo(report2017.tables(frame, baseline))
-    else:
-        click.echo(comparison.runs(frame, baseline))
-    if stragglers and not as_json:
+        return
+    click.echo((report2017.tables if style == "report2017" else comparison.runs)(frame, baseline))
+    if stragglers:
         click.echo(f"\n{comparison.stragglers(frame)}")
 
 
@@ -53,31 +60,131 @@ def table(sources: tuple[str, ...], baseline: int | None, style: str, stragglers
 @RESULTS
 @click.option(
     "--margin",
+    type=SHARE,
     default="5%",
     show_default=True,
     metavar="SHARE",
     help="efficiencies closer than this are no different",
 )
 @AS_JSON
-def verdict(sources: tuple[str, ...], margin: str, as_json: bool) -> None:
+def verdict(sources: tuple[str, ...], margin: float, as_json: bool) -> None:
     """Say whether MPI-based toolkits scale better than parameter servers in RESULTS, and between which sizes they part.
 
     Only runs that are alike are compared (docs/verdict.md). The exit code is 0 whatever the answer is.
     """
-    from harness.analysis import verdict as verdicts
-    from harness.report.text import verdict as report
+    from harness.analysis.verdict import verdict
+    from harness.report.text import verdict as text
 
-    share = share_of("--margin", margin, zero=False)
-    found = verdicts.verdict(_loaded(sources), share)
-    click.echo(json.dumps(report.as_json(found)) if as_json else report.text(found))
+    answer = verdict(some_of(sources), margin)
+    click.echo(json.dumps(text.as_json(answer)) if as_json else text.text(answer))
 
 
-def _loaded(sources: tuple[str, ...]) -> pandas.DataFrame:
-    """The rows of ``sources``, of any status. Raises InvalidInput if there are none."""
-    from harness import results
-    from harness.records.measurement import FILE_NAME
+FORMATS = ("png", "svg", "pdf")
 
-    frame = results.load(sources, status=None, progress=reading())
-    if frame.empty:
-        raise InvalidInput(f"no {FILE_NAME} at or below {', '.join(sources)}")
-    return frame
+
+def _formats(text: str) -> list[str]:
+    formats = parts(text, "png,svg")
+    if set(formats) - set(FORMATS):
+        raise ValueError(f"must be some of {','.join(FORMATS)}")
+    return formats
+
+
+@click.command("report")
+@RESULTS
+@click.option("-o", "--output", type=TEXT, default="report.html", show_default=True, metavar="FILE", help="- is stdout")
+@click.option("--title", type=TEXT, metavar="TEXT", help="the page's title  [default: what was measured]")
+@click.option("--figures", type=PATH, metavar="DIR", help="write every figure into files, too")
+@click.option(
+    "--format",
+    "formats",
+    type=Written(_formats),
+    metavar="A,B",
+    help=f"of the figures: {', '.join(FORMATS)}  [default: png,svg]",
+)
+def report(
+    sources: tuple[str, ...], output: str, title: str | None, figures: Path | None, formats: list[str] | None
+) -> None:
+    """Make one HTML page of results: interactive plots, tables, and where every number comes from.
+
+    RESULTS are folders with records, tables of published results, saved baselines, `reference` or `reference:TEXT`. The
+    page needs no network and holds all its data, host names, paths and options among them.
+    """
+    from harness.report.page import assemble, document, static
+
+    if formats and not figures:
+        raise InvalidInput("--format: is for --figures, which is missing")
+    page = assemble.page(some_of(sources), sources, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC", title)
+    if output == "-":
+        click.echo(document.render(page))
+    else:
+        document.write(document.render(page), Path(output))
+        click.echo(f"{output}: {assemble.summary(page)}")
+    if figures:
+        drawn = [figure for section in page.sections for figure in section.figures]
+        files = static.write(drawn, figures, formats or ["png", "svg"])
+        click.echo(f"{figures}: {len(files)} files", err=output == "-")
+
+
+@click.command("export")
+@RESULTS
+@click.option("--format", "name", type=click.Choice(exporters.names()), help="[default: what the FILE's suffix names]")
+@click.option("--output", "-o", "file", type=PATH, metavar="FILE", help="file to write  [default: print]")
+@click.option("--all", "everything", is_flag=True, help="with runs that have no number, such as failed ones")
+@click.option(
+    "--repository",
+    type=TEXT,
+    metavar="URL",
+    help="conbench: the GitHub repository that the results belong to  [default: $CONBENCH_PROJECT_REPOSITORY]",
+)
+def export(
+    sources: tuple[str, ...], name: str | None, file: Path | None, everything: bool, repository: str | None
+) -> None:
+    """Write results for other tools.
+
+    RESULTS are folders with records, CSV files, `reference`, `reference:TEXT`, or names of baselines. mlperf: log lines for
+    tools that read MLPerf logs (not a submission). conbench: the list of results to post to a Conbench server. Installed
+    packages may add formats (entry points of the group `harness.exporters`).
+    """
+    write = partial(
+        exporters.write,
+        sources,
+        exporters.chosen(name, file),
+        status=None if everything else "completed",
+        file=file,
+        repository=repository,
+        progress=reading(),
+    )
+    if file is None:
+        write(sys.stdout.buffer)
+        return
+    with whole_file(file) as stream:
+        count = write(stream)
+    click.echo(f"{plural(count, 'result')}: {file}")
+
+
+@click.command("check")
+@RESULTS
+def check(sources: tuple[str, ...]) -> None:
+    """Verify records in full: derive every figure again from the raw times, and judge all evidence again.
+
+    RESULTS are records, folders with records, or names of baselines. Prints a line for each record that cannot be believed;
+    then the exit code is 1. Other commands do this only for records whose seal, a checksum, does not fit.
+    """
+    files = sorted({file.path for source in sources for file in search(place(source), list(RECORDS))})
+    if not files:
+        raise InvalidInput(f"{', '.join(sources)}: no record")
+    problems = [text for text in each(problem, files, reading()) if text]
+    for text in problems:
+        click.echo(text)
+    if problems:
+        raise HarnessError(f"{len(problems):,} of {plural(len(files), 'record')} cannot be believed")
+    click.echo(f"{plural(len(files), 'record')}: every figure follows from its raw times, and every check passes")
+
+
+def problem(file: str) -> str:
+    """What is wrong with a record, "" if nothing is: its seal does not count, everything is derived and judged again."""
+    try:
+        RECORDS.get(Path(file).name, RECORDS["record.json"]).read(Path(file), believing_seals=False)
+    except InvalidInput as error:
+        return str(error)
+    return ""

@@ -1,31 +1,79 @@
-"""What several commands share: arguments, how they are understood, being interrupted."""
+"""What several commands share: arguments, values that people write in ways of their own, results, being interrupted."""
 
 from __future__ import annotations
 
+import math
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from harness.core.progress import ProgressLine
 from harness.errors import InvalidInput
 
+if TYPE_CHECKING:
+    import pandas
+
 RESULTS = click.argument("sources", nargs=-1, required=True, metavar="RESULTS...")
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="print JSON for scripts")
+QUIET = click.option("--quiet", is_flag=True, help="no progress")
 
 
-def not_empty(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
+class Written(click.ParamType[Any]):
+    """A value that ``read`` understands. What it raises as ValueError says what would be right."""
+
+    name = "text"
+
+    def __init__(self, read: Callable[[str], Any]) -> None:
+        self.read = read
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        assert param is not None
+        try:
+            return self.read(value)
+        except ValueError as error:
+            raise InvalidInput(f"{param.opts[0]} {value!r}: {error}") from None
+
+
+def text(value: str) -> str:
     """An empty text is a shell variable that was not set, not a wish for the default."""
-    if value == "":
-        raise InvalidInput(f"{option.opts[0]} '': must not be empty")
+    if not value:
+        raise ValueError("must not be empty")
     return value
 
 
-def path_option(context: click.Context, option: click.Parameter, value: str | None) -> Path | None:
-    """An option's text as a path."""
-    return path_of(not_empty(context, option, value))
+def share(value: str, zero: bool = False) -> float:
+    """``5%``, ``5 %`` or ``0.05`` as 0.05."""
+    number, percent, rest = value.strip().partition("%")
+    try:
+        read = math.nan if rest else float(number) / (100 if percent else 1)
+    except ValueError:
+        read = math.nan
+    if not 0 <= read < 1 or (not zero and not read):
+        least = "0 or more" if zero else "more than 0"
+        raise ValueError(f"must be a share such as 5% or 0.05, {least} and less than 100%")
+    return read
+
+
+def positive(value: str) -> float:
+    number = float(value)
+    if not 0 < number < math.inf:
+        raise ValueError("must be a finite number above 0")
+    return number
+
+
+def parts(value: str, example: str) -> list[str]:
+    """The parts of a comma-separated list."""
+    if listed := [part.strip() for part in value.split(",") if part.strip()]:
+        return listed
+    raise ValueError(f"must be a list such as {example}")
+
+
+TEXT, PATH = Written(text), Written(lambda value: Path(text(value)))
+SHARE, POSITIVE = Written(share), Written(positive)
 
 
 @contextmanager
@@ -59,29 +107,16 @@ def reading() -> Callable[[int, int], None]:
     return show
 
 
-def path_of(text: str | None) -> Path | None:
-    """An option's text as a path."""
-    return None if text is None else Path(text)
+def loaded(*sources: str) -> pandas.DataFrame:
+    """The rows of ``sources``, of any status."""
+    from harness import results
+
+    return results.load(sources, status=None, progress=reading())
 
 
-def list_of(option: str, text: str | None, default: list[str]) -> list[str]:
-    """The parts of a comma-separated option. Raises InvalidInput for one without parts."""
-    if text is None:
-        return default
-    parts = [part.strip() for part in text.split(",") if part.strip()]
-    if not parts:
-        raise InvalidInput(f"{option} '{text}': must be a list such as {','.join(default)}")
-    return parts
-
-
-def share_of(option: str, text: str, below: float = 1.0, zero: bool = True) -> float:
-    """``5%``, ``5 %`` or ``0.05`` as 0.05. Raises InvalidInput for what is no share, negative, or ``below`` or more."""
-    number = text.strip().removesuffix("%").strip()
-    try:
-        value = float(number) / (100 if text.strip().endswith("%") else 1)
-    except ValueError:
-        value = float("nan")
-    if not 0 <= value < below or (not zero and not value):
-        least = "0 or more" if zero else "more than 0"
-        raise InvalidInput(f"{option} {text!r}: must be a share such as 5% or 0.05, {least} and less than {below:.0%}")
-    return value
+def some_of(sources: tuple[str, ...]) -> pandas.DataFrame:
+    """The rows of ``sources``. Raises InvalidInput if there are none."""
+    frame = loaded(*sources)
+    if frame.empty:
+        raise InvalidInput(f"no record.json at or below {', '.join(sources)}")
+    return frame

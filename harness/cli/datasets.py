@@ -7,20 +7,40 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import click
 
-from harness.cli.common import AS_JSON, signals_interrupt
+from harness.cli.common import AS_JSON, QUIET, signals_interrupt
+from harness.core.progress import CountLine, ProgressLine
+from harness.core.text import plural
 from harness.errors import Interrupted, InvalidInput, RunFailed
+from harness.worker.inputs.errors import DataError
 
 PIXELS = click.IntRange(1, 4096)
 SEED = click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True)
 SHARDS = click.IntRange(1, 99_999)  # five digits, in the world of these files
 PATH = click.Path(path_type=Path)
+CORES = len(os.sched_getaffinity(0))
+DECODERS = click.IntRange(1, 1024)
 PROCESSES = click.option(
-    "--processes", type=click.IntRange(1, 1024), metavar="NUMBER", help="that decode  [default: one per core]"
+    "--processes", type=DECODERS, default=CORES, metavar="NUMBER", help="that decode  [default: one per core]"
 )
-QUIET = click.option("--quiet", is_flag=True, help="no progress")
+
+
+@contextmanager
+def _work_on(path: Path, line: ProgressLine | None = None) -> Iterator[None]:
+    """A data set that cannot be is a wrong request (2); a disk that does not do its part is a failed action (1)."""
+    try:
+        with signals_interrupt():
+            yield
+    except DataError as error:
+        raise InvalidInput(str(error)) from None
+    except OSError as error:
+        raise RunFailed(f"cannot write {error.filename or path}: {error.strerror}") from None
+    finally:
+        if line:
+            line.clear()
 
 
 @click.group()
@@ -39,7 +59,7 @@ def data_make(path: Path, images: int, classes: int, width: int, height: int, se
     """Write a small JPEG data set in ImageNet's layout to the new folder PATH."""
     from harness.datasets import make
 
-    with _problems(path):
+    with _work_on(path):
         written = make.make(path, images, classes, (width, height), seed)
     click.echo(f"{images} images of {classes} classes, {written / 1e6:.1f} MB, in {path}")
 
@@ -58,41 +78,25 @@ def data_make(path: Path, images: int, classes: int, width: int, height: int, se
 @PROCESSES
 @AS_JSON
 @QUIET
-def data_convert(
-    source: Path,
-    target: Path,
-    shards: int,
-    validation_shards: int | None,
-    validation_labels: Path | None,
-    class_names: Path | None,
-    skip_bad: bool,
-    seed: int,
-    processes: int | None,
-    as_json: bool,
-    quiet: bool,
-) -> None:
+def data_convert(source: Path, target: Path, processes: int, as_json: bool, quiet: bool, **given: Any) -> None:
     """Convert ImageNet at SRC, folders or tar files, to TFRecord shards in DST.
 
     SRC is a folder with train/<class>/*.JPEG and perhaps val/<class>/*.JPEG, one with <class>/*.JPEG, or one with
     ILSVRC2012_img_train.tar and perhaps ILSVRC2012_img_val.tar. What was interrupted goes on with the same command.
     """
-    from harness.core.progress import CountLine
     from harness.datasets import convert, sources
 
-    processes = processes or _cores()
     classes, images = CountLine("classes listed", enabled=not quiet), CountLine("images", enabled=not quiet)
-    with signals_interrupt(), _problems(target):
+    with _work_on(target, images):
         try:
-            there = sources.find(source, validation_labels, processes, classes.count)
-            texts = sources.class_texts(class_names, there.classes) if class_names else {}
-            plan = convert.plan(there, shards, validation_shards, seed, texts)
-            manifest = convert.convert(plan, target, processes, skip_bad, images.count)
+            there = sources.find(source, given["validation_labels"], processes, classes.count)
+            texts = sources.class_texts(given["class_names"], there.classes) if given["class_names"] else {}
+            plan = convert.plan(there, given["shards"], given["validation_shards"], given["seed"], texts)
+            manifest = convert.convert(plan, target, processes, given["skip_bad"], images.count)
         except KeyboardInterrupt:
             raise Interrupted(
                 "interrupted; no process is left running. Finished shards stay: the same command goes on with the others"
             ) from None
-        finally:
-            images.clear()
     click.echo(json.dumps({"path": str(target)} | manifest.summary(), indent=1) if as_json else manifest.text(target))
 
 
@@ -107,26 +111,19 @@ def data_convert(
 @PROCESSES
 @AS_JSON
 @QUIET
-def data_check(
-    path: Path, decode: bool, classes: int | None, processes: int | None, as_json: bool, quiet: bool
-) -> None:
+def data_check(path: Path, decode: bool, classes: int | None, processes: int, as_json: bool, quiet: bool) -> None:
     """Look for damage in PATH: TFRecord shards, from here or elsewhere, or folders of images.
 
     In shards every record's checksum and every example is checked, in folders every image is decoded. Exits with 1 if
     anything is wrong.
     """
-    from harness.core.progress import CountLine
-    from harness.core.text import plural
     from harness.datasets import check
 
-    with signals_interrupt(), _problems(path):
+    with _work_on(path):
         subject = check.subject(path, classes, decode)
-        unit, per = ("MB", 1_000_000) if subject.shards else ("images", 1)
-        line = CountLine(unit, per, enabled=not quiet)
-        try:
-            findings = check.check(subject, processes or _cores(), line.count)
-        finally:
-            line.clear()
+    line = CountLine(*(("MB", 1_000_000) if subject.shards else ("images", 1)), enabled=not quiet)
+    with _work_on(path, line):
+        findings = check.check(subject, processes, line.count)
     click.echo(json.dumps(findings.as_json(), indent=1) if as_json else findings)
     if findings.problems:
         raise RunFailed(f"{plural(findings.problems, 'problem')} in {path}")
@@ -135,7 +132,7 @@ def data_check(
 @data.command("bench")
 @click.argument("path", type=PATH)
 @click.option("--pipeline", type=click.Choice(["all", "torch", "tensorflow"]), default="all", show_default=True)
-@click.option("--threads", type=click.IntRange(1, 1024), help="that decode at once  [default: one per core]")
+@click.option("--threads", type=DECODERS, default=CORES, help="that decode at once  [default: one per core]")
 @click.option("--image-size", type=click.IntRange(16, 4096), default=224, show_default=True, help="pixels")
 @click.option("--batch-size", type=click.IntRange(1, 65536), default=64, show_default=True, help="images")
 @click.option(
@@ -143,27 +140,16 @@ def data_check(
 )
 @click.option("--rounds", type=click.IntRange(1, 1000), default=5, show_default=True, help="turns of each pipeline")
 @AS_JSON
-def data_bench(
-    path: Path,
-    pipeline: str,
-    threads: int | None,
-    image_size: int,
-    batch_size: int,
-    seconds: float,
-    rounds: int,
-    as_json: bool,
-) -> None:
+def data_bench(path: Path, pipeline: str, as_json: bool, threads: int, image_size: int, **given: Any) -> None:
     """Measure how fast each framework reads the images at PATH, shards or folders, without training.
 
     The pipelines take turns. What lies ready when a turn begins is not counted, and neither is a first turn of each.
     """
-    from harness.core.progress import ProgressLine
-    from harness.core.text import plural
     from harness.datasets import bench
     from harness.report.text.table import table
     from harness.worker.inputs import index
 
-    threads = threads or _cores()
+    batch_size, seconds, rounds = given["batch_size"], given["seconds"], given["rounds"]
     frameworks = list(bench.FRAMEWORKS) if pipeline == "all" else [pipeline]
     line = ProgressLine()
 
@@ -171,49 +157,22 @@ def data_bench(
         if line.due():
             line.show(f"{name}: turn {turn} of {rounds}" if turn else f"{name}: warming up")
 
-    with signals_interrupt(), _problems(path):
+    with _work_on(path, line):
         images = index.find(path, "train")
-        try:
-            turns = bench.compare(images, frameworks, threads, batch_size, image_size, seconds, rounds, show)
-        finally:
-            line.clear()
-    summaries = {name: bench.summary(its_turns) for name, its_turns in turns.items()}
+        turns = bench.compare(images, frameworks, threads, batch_size, image_size, seconds, rounds, show)
+    speeds = {name: bench.summary(its_turns) for name, its_turns in turns.items()}
     if as_json:
         settings = {"path": str(path), "images": len(images), "threads": threads}
         settings |= {"image_size": image_size, "batch_size": batch_size}
-        pipelines = {
-            name: summaries[name] | {"turns": [turn._asdict() for turn in its_turns]}
-            for name, its_turns in turns.items()
-        }
+        pipelines = {name: speeds[name] | {"turns": [turn._asdict() for turn in turns[name]]} for name in turns}
         click.echo(json.dumps(settings | {"pipelines": pipelines}, indent=1))
         return
-    rows = [
-        [
-            name,
-            f"{speed['img_per_s']:.0f}",
-            f"{speed['img_per_processor_s']:.0f}",
+    rows = [["pipeline", "img/s", "per core", "lowest – highest", "processor time per image"]]
+    for name, speed in speeds.items():
+        ends, per_image = (
             f"{speed['lowest']:.0f} – {speed['highest']:.0f}",
             f"{speed['processor_ms_per_image']:.2f} ms",
-        ]
-        for name, speed in summaries.items()
-    ]
-    head = ["pipeline", "img/s", "per core", "lowest – highest", "processor time per image"]
+        )
+        rows.append([name, f"{speed['img_per_s']:.0f}", f"{speed['img_per_processor_s']:.0f}", ends, per_image])
     click.echo(f"{plural(len(images), 'image')}, {image_size} px, batches of {batch_size}, {plural(threads, 'thread')}")
-    click.echo(table([head, *rows], right={1, 2, 3, 4}))
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0))
-
-
-@contextmanager
-def _problems(path: Path) -> Iterator[None]:
-    """A data set that cannot be is a wrong request (2); a disk that does not do its part is a failed action (1)."""
-    from harness.worker.inputs.errors import DataError
-
-    try:
-        yield
-    except DataError as error:
-        raise InvalidInput(str(error)) from None
-    except OSError as error:
-        raise RunFailed(f"cannot write {error.filename or path}: {error.strerror}") from None
+    click.echo(table(rows, right={1, 2, 3, 4}))

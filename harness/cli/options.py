@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import Any, Literal
 
@@ -11,7 +11,7 @@ import click
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from harness.cli.common import not_empty, path_option
+from harness.cli.common import PATH, TEXT
 from harness.core import backend as backends
 from harness.core.plan import LAST_PORT
 from harness.core.spec import RunSpec
@@ -34,7 +34,7 @@ class GroupedCommand(click.Command):
                 formatter.write_dl(rows)
 
 
-def grouped(options: Iterable[click.Option], group: str) -> list[click.Option]:
+def grouped(group: str, options: Iterable[click.Option]) -> list[click.Option]:
     """Put ``options`` under the heading ``group``."""
     chosen = list(options)
     for option in chosen:
@@ -42,86 +42,76 @@ def grouped(options: Iterable[click.Option], group: str) -> list[click.Option]:
     return chosen
 
 
-def text_option(names: str, metavar: str, help_text: str, callback: Callable[..., Any] = not_empty) -> click.Option:
-    return click.Option(names.split(), metavar=metavar, callback=callback, help=help_text)
+def option(names: str, explained: str, metavar: str | None = None, kind: Any = TEXT, **more: Any) -> click.Option:
+    return click.Option(names.split(), help=explained, metavar=metavar, type=kind, **more)
 
 
-def flag(names: str, help_text: str) -> click.Option:
-    return click.Option(names.split(), is_flag=True, help=help_text)
+def flag(names: str, explained: str) -> click.Option:
+    return click.Option(names.split(), is_flag=True, help=explained)
 
 
-def site_options() -> list[click.Option]:
-    """Where to run: options of every command that measures."""
-    options = [
-        text_option(
+WHERE_TO_RUN = grouped(
+    "Where to run",
+    [
+        option(
             "--site",
-            "NAME|FILE",
             "cluster to run on, as SYSTEM or SYSTEM:PARTITION; see `harness list sites`  [default: this machine]",
+            "NAME|FILE",
         ),
-        text_option("--environ", "NAME", "one of the site's environments  [default: the first]"),
-        click.Option(
-            ["-J", "--job-option", "job_options"],
-            metavar="OPTION",
+        option("--environ", "one of the site's environments  [default: the first]", "NAME"),
+        option(
+            "-J --job-option job_options",
+            "option for the scheduler, such as reservation=maintenance; may be given several times",
+            "OPTION",
+            click.STRING,
             multiple=True,
-            help="option for the scheduler, such as reservation=maintenance; may be given several times",
         ),
-        text_option("--account", "NAME", "project that pays; short for -J account=NAME"),
-        text_option(
-            "--time-limit",
-            "1h30m",
-            "of the job  [default: the sum of its repeats' --timeout, at most the site's]",
-        ),
-        text_option("--hosts", "FILE", "host file, for sites that are reached with ssh", path_option),
+        option("--account", "project that pays; short for -J account=NAME", "NAME"),
+        option("--time-limit", "of the job  [default: the sum of its repeats' --timeout, at most the site's]", "1h30m"),
+        option("--hosts", "host file, for sites that are reached with ssh", "FILE", PATH),
         flag("--no-wait", "submit and return; see `harness status` and `harness collect`"),
         flag("--no-submit", "write the run directory and the job script only, to submit it by hand"),
-    ]
-    return grouped(options, "Where to run")
-
-
-def run_options() -> list[click.Option]:
-    """How to run: options of every command that measures."""
-    options = [
-        text_option("--output", "DIR", "folder for run directories  [default: runs]", path_option),
-        text_option("--env environment", "PATH", "Python environment to use instead of the built one", path_option),
-        click.Option(
-            ["--port"],
-            type=click.IntRange(1, LAST_PORT),
-            metavar="NUMBER",
-            help="first port to listen on  [default: free ports are found]",
-        ),
+    ],
+)
+PORT = click.IntRange(1, LAST_PORT)
+HOW_TO_RUN = grouped(
+    "How to run",
+    [
+        option("--output", "folder for run directories  [default: runs]", "DIR", PATH),
+        option("--env environment", "Python environment to use instead of the built one", "PATH", PATH),
+        option("--port", "first port to listen on  [default: free ports are found]", "NUMBER", PORT),
         flag("--dry-run", "show every process with its host, role, command and environment"),
         flag("--json as_json", "print JSON for scripts"),
         flag("--quiet", "no progress"),
-    ]
-    return grouped(options, "How to run")
+    ],
+)
 
 
 def place_of(given: Mapping[str, Any]) -> Place:
-    """What ``site_options`` and ``run_options`` say about the place; a command may have some of them only."""
+    """What ``WHERE_TO_RUN`` and ``HOW_TO_RUN`` say about the place; a command may have some of these options only."""
     return Place(**{field.name: given[field.name] for field in fields(Place) if field.name in given})
 
 
-def spec_options(
-    leave_out: frozenset[str] = frozenset(), defaults: Mapping[str, Any] | None = None
-) -> list[click.Option]:
+def spec_options(leave_out: Iterable[str] = (), defaults: Mapping[str, Any] | None = None) -> list[click.Option]:
     """One option per field of RunSpec, then those of the backends, each naming the backends that have it.
 
     ``defaults`` are those of a command that has others than RunSpec.
     """
-    own = {name: info for name, info in RunSpec.model_fields.items() if name not in leave_out | {"options", "training"}}
+    own = {name: info for name, info in RunSpec.model_fields.items() if name not in {*leave_out, "options", "training"}}
     for name, value in (defaults or {}).items():
         own[name] = FieldInfo.merge_field_infos(own[name], default=value)
-    options = grouped([_option(name, info) for name, info in own.items()], "What to measure")
-    owners = backends.option_owners()
-    for name, owning in owners.items():
-        having = {owner: backends.backend(owner).options.model_fields[name] for owner in owning}
-        options += grouped([_option(name, *having.values())], "Options of " + ", ".join(owning))
+    options = grouped("What to measure", (_field_option(name, info) for name, info in own.items()))
+    for name, owners in backends.option_owners().items():
+        infos = [backends.backend(owner).options.model_fields[name] for owner in owners]
+        options += grouped("Options of " + ", ".join(owners), [_field_option(name, *infos)])
     return options
 
 
-def field_options(model: type[BaseModel], metavars: Mapping[str, str]) -> list[click.Option]:
-    """One option per field of a model; ``metavars`` are for those that are written in a way of their own."""
-    return [_option(name, info, metavar=metavars.get(name)) for name, info in model.model_fields.items()]
+def field_options(
+    model: type[BaseModel], written: Mapping[str, tuple[str, click.ParamType[Any]]]
+) -> list[click.Option]:
+    """One option per field of a model; ``written`` are the metavars and types of those written in a way of their own."""
+    return [_field_option(name, info, written=written.get(name)) for name, info in model.model_fields.items()]
 
 
 def spec_of(given: Mapping[str, Any], **more: Any) -> RunSpec:
@@ -131,23 +121,25 @@ def spec_of(given: Mapping[str, Any], **more: Any) -> RunSpec:
     return backends.spec_for(given["backend"], given, **more)
 
 
-def _option(name: str, info: FieldInfo, *alike: FieldInfo, metavar: str | None = None) -> click.Option:
-    """A field as an option. Values stay text: the spec parses and checks them, and words the complaints.
+def _field_option(
+    name: str, info: FieldInfo, *alike: FieldInfo, written: tuple[str, click.ParamType[Any]] | None = None
+) -> click.Option:
+    """A field as an option. Values stay text unless ``written``: the spec parses and checks them, and words the complaints.
 
     ``alike`` are the fields of that name of other backends, whose defaults may be others.
     """
-    help_text = info.description or ""
+    explained, names = info.description or "", f"{option_name(name)} {name}"
     if info.annotation is bool:
-        return click.Option([option_name(name), name], is_flag=True, default=None, help=help_text)
+        return click.Option(names.split(), is_flag=True, default=None, help=explained)
     if not info.is_required() and info.default_factory is None and info.default is not None:
         values = [field.default for field in (info, *alike)]
         defaults = [f"{value:g}" if isinstance(value, float) else str(value) for value in values]
-        help_text += f"  [default: {' or '.join(dict.fromkeys(defaults))}]"
-    return click.Option([option_name(name), name], metavar=metavar or _metavar(info.annotation), help=help_text)
+        explained += f"  [default: {' or '.join(dict.fromkeys(defaults))}]"
+    metavar, kind = written or (_metavar(info.annotation), click.STRING)
+    return option(names, explained, metavar, kind)
 
 
 def _metavar(annotation: Any) -> str:
     if typing.get_origin(annotation) is Literal:
         return "|".join(typing.get_args(annotation))
-    text = str(annotation)
-    return "NUMBER" if "int" in text or "float" in text else "TEXT"
+    return "NUMBER" if "int" in str(annotation) or "float" in str(annotation) else "TEXT"

@@ -1,4 +1,4 @@
-"""Measuring: run and compare-backends; status, collect and cancel for runs on a cluster."""
+"""Measuring and training: run, compare-backends, train; and status, collect and cancel for runs on a cluster."""
 
 from __future__ import annotations
 
@@ -6,96 +6,44 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
 from harness.analysis.evidence import io_overhead
-from harness.cli.common import AS_JSON, list_of, signals_interrupt
+from harness.cli.common import AS_JSON, QUIET, Written, parts, share, signals_interrupt
 from harness.cli.options import (
+    HOW_TO_RUN,
+    WHERE_TO_RUN,
     GroupedCommand,
+    field_options,
     flag,
     grouped,
+    option,
     place_of,
-    run_options,
-    site_options,
     spec_of,
     spec_options,
 )
 from harness.core import backend
 from harness.core.contenders import contenders
-from harness.core.spec import SYNTHETIC, RunSpec
+from harness.core.spec import SYNTHETIC, Accuracy, RunSpec, Training
+from harness.core.validation import checked
 from harness.errors import InvalidInput
 from harness.records.measurement import Record
+from harness.records.training import TrainingRecord
 from harness.report.text import outcomes, plans
 from harness.report.text.progress import RunLine
 from harness.running import collect as collecting
 from harness.running.notes import known_jobs
 from harness.running.prepare import Place
 from harness.running.request import Outcome, Request, carry_out, compared, failed
+from harness.running.train import find_checkpoint
 
-
-def _run(**given: Any) -> None:
-    """Measure one backend: 10 warm-up and 100 measured steps, 5 times in fresh processes, unless told otherwise.
-
-    Prints img/s with its confidence interval and writes a record. `harness run --backend pytorch --nodes 2` is enough.
-    """
-    specs = [spec_of(given)]
-    if given["compare_synthetic"]:
-        if specs[0].data == SYNTHETIC:
-            raise InvalidInput(
-                "--compare-synthetic: give --data PATH, whose images are to be compared with synthetic ones"
-            )
-        specs.append(specs[0].model_copy(update={"data": SYNTHETIC, "data_cache": "as_found"}))
-    outcome = carried_out(specs, place_of(given), given)
-    records = [record for record in outcome.records if isinstance(record, Record)]
-    files = [run.record_file for run in outcome.runs]
-    for record, file in zip(records, files, strict=False):
-        if record.problem:
-            raise failed(record, file.parent)
-    if len(records) == 2:
-        _print_overhead(records, files, given["as_json"])
-    elif records:
-        click.echo(records[0].to_json() if given["as_json"] else outcomes.summary(records[0], str(files[0])))
-
-
-def _print_overhead(records: list[Record], files: list[Path], as_json: bool) -> None:
-    """Print what real images (the first record) cost beside synthetic ones (the second)."""
-    real, synthetic = records
-    overhead = io_overhead(real, synthetic)
-    if as_json:
-        both = {"real": real, "synthetic": synthetic}
-        documents = {name: json.loads(record.to_json()) for name, record in both.items()}
-        click.echo(json.dumps(documents | {"io_overhead": asdict(overhead)}))
-    else:
-        click.echo(outcomes.io_overhead(overhead, synthetic, str(files[1])))
-        click.echo(outcomes.summary(real, str(files[0])))
-
-
-def _compare(**given: Any) -> None:
-    """Measure several backends at several sizes, repeats interleaved, and print one table.
-
-    `harness compare-backends --backends parameter_server,horovod:torch:gloo,pytorch:mpi --nodes 1,2`
-    """
-    backends, sizes = given.pop("backends"), list_of("--nodes", given.pop("nodes"), ["1", "2"])
-    names = None if backends is None else list_of("--backends", backends, backend.names())
-    place = place_of(given)
-    chosen = contenders(names, place.device(given["device"] or "auto"))
-    fields, options = backend.spec_fields(given, [contender.backend.name for contender in chosen])
-    outcome = carried_out(compared(chosen, sizes, fields, options), place, given)
-    records = [record for record in outcome.records if isinstance(record, Record)]
-    if not records:
-        return
-    if given["as_json"]:
-        click.echo("[" + ",".join(record.to_json() for record in records) + "]")
-    else:
-        click.echo(f"{plans.equal_terms(records[0].spec)}\n")
-        click.echo(outcomes.comparison(records))
-        click.echo(f"\nrecords: {place.folder}/*/record.json")
-    for record, run in zip(records, outcome.runs, strict=True):
-        if record.problem:
-            raise failed(record, run.folder)
+# Fields of RunSpec that say nothing about a training, and those whose defaults are others there.
+MEASURING = ("data", "data_cache", "warmup_steps", "steps", "repeats", "straggler_limit")
+TRAINING_DEFAULTS = {"learning_rate": 0.1, "timeout_s": 7 * 86400.0}
 
 
 @contextmanager
@@ -109,7 +57,7 @@ def followed(quiet: bool, prefix: Callable[[], str] = lambda: "") -> Iterator[Ru
             line.clear()
 
 
-def carried_out(specs: Sequence[RunSpec], place: Place, given: dict[str, Any]) -> Outcome:
+def _carried_out(specs: Sequence[RunSpec], place: Place, given: dict[str, Any]) -> Outcome:
     """Carry out a request and follow it on the terminal. Without records, print the plans or jobs."""
     request = Request(specs, place, wait=not given["no_wait"], submit=not given["no_submit"])
     with followed(given["quiet"]) as line:
@@ -118,8 +66,7 @@ def carried_out(specs: Sequence[RunSpec], place: Place, given: dict[str, Any]) -
         click.echo(_plans(outcome, given["as_json"]))
     elif not outcome.records:
         jobs = [{"run": str(run.folder), "jobs": known_jobs(run.folder)} for run in outcome.runs]
-        by_hand = not request.submit
-        click.echo(json.dumps(jobs) if given["as_json"] else plans.submitted(outcome.jobs, by_hand))
+        click.echo(json.dumps(jobs) if given["as_json"] else plans.submitted(outcome.jobs, not request.submit))
     return outcome
 
 
@@ -127,46 +74,154 @@ def _plans(outcome: Outcome, as_json: bool) -> str:
     """What would be done; of a single run as JSON for scripts, if they ask for it."""
     if as_json and len(outcome.runs) == 1:
         (run,) = outcome.runs
-        document: dict[str, Any] = {"spec": run.spec.model_dump(), "plan": run.plan.as_dict()}
-        if outcome.scripts:
-            document["script"] = outcome.scripts[0]
-        return json.dumps(document, indent=1)
+        script = {"script": outcome.scripts[0]} if outcome.scripts else {}
+        return json.dumps({"spec": run.spec.model_dump(), "plan": run.plan.as_dict()} | script, indent=1)
     return "\n\n".join([*outcome.scripts, *map(plans.plan, outcome.runs)])
 
 
 COMPARE_SYNTHETIC = flag(
     "--compare-synthetic", "measure on synthetic images too, repeats interleaved, and say what those of --data cost"
 )
-run = GroupedCommand(
+
+
+@click.command(
     "run",
-    params=[
-        *spec_options(),
-        *grouped([COMPARE_SYNTHETIC], "What to measure"),
-        *site_options(),
-        *run_options(),
-    ],
-    callback=_run,
-    help=_run.__doc__,
+    cls=GroupedCommand,
+    params=[*spec_options(), *grouped("What to measure", [COMPARE_SYNTHETIC]), *WHERE_TO_RUN, *HOW_TO_RUN],
 )
+def run(**given: Any) -> None:
+    """Measure one backend: 10 warm-up and 100 measured steps, 5 times in fresh processes, unless told otherwise.
+
+    Prints img/s with its confidence interval and writes a record. `harness run --backend pytorch --nodes 2` is enough.
+    """
+    specs = [spec_of(given)]
+    if given["compare_synthetic"]:
+        if specs[0].data == SYNTHETIC:
+            raise InvalidInput(
+                "--compare-synthetic: give --data PATH, whose images are to be compared with synthetic ones"
+            )
+        specs.append(specs[0].model_copy(update={"data": SYNTHETIC, "data_cache": "as_found"}))
+    outcome = _carried_out(specs, place_of(given), given)
+    records = [record for record in outcome.records if isinstance(record, Record)]
+    files = [run.record_file for run in outcome.runs]
+    for record, file in zip(records, files, strict=False):
+        if record.problem:
+            raise failed(record, file.parent)
+    if len(records) == 2:
+        real, synthetic = records
+        overhead = io_overhead(real, synthetic)
+        if given["as_json"]:
+            documents = {"real": json.loads(real.to_json()), "synthetic": json.loads(synthetic.to_json())}
+            click.echo(json.dumps(documents | {"io_overhead": asdict(overhead)}))
+            return
+        click.echo(outcomes.io_overhead(overhead, synthetic, str(files[1])))
+    if records:
+        click.echo(records[0].to_json() if given["as_json"] else outcomes.summary(records[0], str(files[0])))
+
+
 BACKENDS = "backends, each with :FRAMEWORK and :TRANSPORT if wanted  [default: all of all]"
-COMPARED = [
-    click.Option(["--backends"], metavar="A,B:C,…", help=BACKENDS),
-    click.Option(["--nodes"], metavar="N,M,…", help="numbers of nodes  [default: 1,2]"),
-]
-compare_backends = GroupedCommand(
-    "compare-backends",
-    params=[
-        *grouped(COMPARED, "What to compare"),
-        *spec_options(leave_out=frozenset({"backend", "nodes"})),
-        *site_options(),
-        *run_options(),
+COMPARED = grouped(
+    "What to compare",
+    [
+        option("--backends", BACKENDS, "A,B:C,…", Written(partial(parts, example=",".join(backend.names())))),
+        option(
+            "--nodes",
+            "numbers of nodes  [default: 1,2]",
+            "N,M,…",
+            Written(partial(parts, example="1,2")),
+            default="1,2",
+        ),
     ],
-    callback=_compare,
-    help=_compare.__doc__,
 )
 
 
-RUN_DIRS = click.argument("paths", nargs=-1, metavar="[RUN_DIR]...", type=click.Path(path_type=Path))
+@click.command(
+    "compare-backends",
+    cls=GroupedCommand,
+    params=[*COMPARED, *spec_options(leave_out=("backend", "nodes")), *WHERE_TO_RUN, *HOW_TO_RUN],
+)
+def compare_backends(backends: list[str] | None, nodes: list[str], **given: Any) -> None:
+    """Measure several backends at several sizes, repeats interleaved, and print one table.
+
+    `harness compare-backends --backends parameter_server,horovod:torch:gloo,pytorch:mpi --nodes 1,2`
+    """
+    place = place_of(given)
+    chosen = contenders(backends, place.device(given["device"] or "auto"))
+    fields, options = backend.spec_fields(given, [contender.backend.name for contender in chosen])
+    outcome = _carried_out(compared(chosen, nodes, fields, options), place, given)
+    records = [record for record in outcome.records if isinstance(record, Record)]
+    if records and given["as_json"]:
+        click.echo("[" + ",".join(record.to_json() for record in records) + "]")
+    elif records:
+        click.echo(f"{plans.equal_terms(records[0].spec)}\n\n{outcomes.comparison(records)}")
+        click.echo(f"\nrecords: {place.folder}/*/record.json")
+    for record, run in zip(records, outcome.runs, strict=False):
+        if record.problem:
+            raise failed(record, run.folder)
+
+
+def _accuracy(text: str) -> Accuracy:
+    metric, _, value = text.partition("=")
+    if metric not in ("top1", "top5"):
+        raise ValueError("must be an accuracy such as top1=0.76 or top5=93%")
+    return Accuracy.model_validate({"metric": metric, "value": share(value)})
+
+
+def _epochs(text: str) -> list[int]:
+    """``30,60,80``; ``none`` for a rate that never falls."""
+    try:
+        return [] if text == "none" else [int(part) for part in text.split(",")]
+    except ValueError:
+        raise ValueError("must be whole epochs such as 30,60,80, or none") from None
+
+
+TRAINING = {
+    "until": ("top1=0.76", Written(_accuracy)),
+    "validation": ("PATH", click.STRING),
+    "decay_epochs": ("N,M,…", Written(_epochs)),
+    "resume": ("RUN_DIR|FILE", Written(lambda text: str(find_checkpoint(Path(text))))),
+}
+DATA = option(
+    "--data", "images to learn from: a folder in ImageNet's layout, or of TFRecord shards  [required]", "PATH"
+)
+
+
+@click.command(
+    "train",
+    cls=GroupedCommand,
+    params=[
+        *grouped("How to train", [DATA, *field_options(Training, TRAINING)]),
+        *spec_options(MEASURING, TRAINING_DEFAULTS),
+        *WHERE_TO_RUN,
+        *HOW_TO_RUN,
+    ],
+)
+def train(**given: Any) -> None:
+    """Train until the validation images are classified well enough, and print the time that took.
+
+    SGD with momentum, linear scaling of the learning rate and a gradual warm-up (Goyal et al. 2017, arXiv:1706.02677).
+    After each epoch the validation images are classified and a checkpoint is written; any backend can go on from it.
+    Exits with 1 if the accuracy of --until is not reached.
+
+    `harness train --backend pytorch --nodes 2 --data PATH --until top1=0.76`
+    """
+    if given["data"] in (None, SYNTHETIC):
+        raise InvalidInput("--data PATH is required: nothing can be learned from synthetic images, which are noise")
+    fields = {name: given[name] for name in Training.model_fields if given[name] is not None}
+    how = checked(Training, {"validation": given["data"]} | fields)
+    spec = spec_of(given, **TRAINING_DEFAULTS, repeats=1, training=how)
+    outcome = _carried_out([spec], place_of(given), given)
+    for record, run in zip(outcome.records, outcome.runs, strict=False):
+        assert isinstance(record, TrainingRecord)
+        if record.status == "completed":
+            click.echo(record.to_json() if given["as_json"] else outcomes.training(record, run.record_file))
+        if record.problem:
+            error, way = failed(record, run.folder), run.continuation()
+            raise type(error)(f"{error}\n{way}" if way and record.status != "completed" else str(error))
+
+
+PATHS = click.Path(path_type=Path)
+RUN_DIRS = click.argument("paths", nargs=-1, metavar="[RUN_DIR]...", type=PATHS)
 RUNS = (Path("runs"),)
 
 
@@ -181,7 +236,7 @@ def status(paths: tuple[Path, ...], as_json: bool) -> None:
 @click.command("collect")
 @RUN_DIRS
 @click.option("--wait", is_flag=True, help="wait for the jobs first")
-@click.option("--quiet", is_flag=True, help="no progress")
+@QUIET
 @AS_JSON
 def collect(paths: tuple[Path, ...], wait: bool, quiet: bool, as_json: bool) -> None:
     """Make the records of runs on a cluster whose jobs have ended.  [default: all in runs/]
@@ -204,8 +259,11 @@ def _print_status(runs: Sequence[collecting.RunStatus], as_json: bool) -> None:
 
 
 @click.command("cancel")
-@click.argument("paths", nargs=-1, required=True, metavar="RUN_DIR...", type=click.Path(path_type=Path))
+@click.argument("paths", nargs=-1, required=True, metavar="RUN_DIR...", type=PATHS)
 def cancel(paths: tuple[Path, ...]) -> None:
     """Cancel the jobs of runs on a cluster. What they have measured so far is kept, without a number."""
-    ids = collecting.cancel(run.folder for run in collecting.find(paths))
-    click.echo(f"cancelled: {', '.join(ids)}" if ids else "nothing to cancel")
+    print_cancelled(collecting.cancel(run.folder for run in collecting.find(paths)))
+
+
+def print_cancelled(jobs: Sequence[str]) -> None:
+    click.echo(f"cancelled: {', '.join(jobs)}" if jobs else "nothing to cancel")

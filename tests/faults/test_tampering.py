@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from harness.cli.check import problem
+from harness.cli.answers import problem
 from harness.errors import InvalidInput
 from harness.records import measurement
 from harness.records.record import sealed

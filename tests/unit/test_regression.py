@@ -415,7 +415,7 @@ def test_bad_requests_are_one_line_and_exit_code_2(run: Callable[..., Finished],
         (["old", "tampered"], "the derived figures do not follow from the raw times"),
         (["old", "before-upgrade"], "before-upgrade: no such file or folder, and no baseline of that name"),
         (["old", "reference"], "NEW holds published figures"),
-        (["old", "old", "--junit", "none/out.xml"], "--junit none/out.xml: there is no folder"),
+        (["old", "old", "--junit", "none/out.xml"], "--junit 'none/out.xml': must be a file in a folder that is there"),
     ]:
         done = run("compare", *arguments)
         assert (done.code, done.stdout, done.stderr.count("\n")) == (2, "", 1), done

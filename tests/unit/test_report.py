@@ -453,7 +453,7 @@ def test_the_page_goes_to_standard_output_and_figures_into_a_folder(harness: Har
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["empty"], "empty: no results in there"),
+        (["empty"], "no record.json at or below empty"),
         (["nowhere"], "nowhere: no such file or folder"),
         (["reference", "-o", "missing/r.html"], "missing/r.html: cannot be written: No such file or directory"),
         (["reference", "-o", "empty"], "empty: cannot be written: Is a directory"),

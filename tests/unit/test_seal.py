@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness import results
-from harness.cli.check import problem
+from harness.cli.answers import problem
 from harness.errors import InvalidInput
 from harness.records import measurement
 from harness.records.record import AnyRecord, sealed, search

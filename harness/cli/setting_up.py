@@ -1,0 +1,199 @@
+"""What there is, the profiles of sites, and the backends' environments."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from harness import environments
+from harness.cli.common import AS_JSON, TEXT
+from harness.core.backend import backend
+from harness.core.text import plural
+from harness.environments import checking
+from harness.environments.building import build
+from harness.environments.pythons import at, given_python
+from harness.errors import InvalidInput
+from harness.report.text import inventory
+from harness.sites import site as sites
+
+if TYPE_CHECKING:
+    from harness.environments import Variant
+
+
+@click.group("list")
+def list_() -> None:
+    """Show what there is."""
+
+
+@list_.command("backends")
+@AS_JSON
+def list_backends(as_json: bool) -> None:
+    """The backends, which of them can run here, and what the others lack."""
+    from harness.running import readiness
+
+    rows = readiness.survey()
+    click.echo(json.dumps(list(map(vars, rows)), indent=1) if as_json else inventory.backends(rows))
+
+
+@list_.command("models")
+def list_models() -> None:
+    """The models, with their parameters and sizes."""
+    click.echo(inventory.models())
+
+
+@list_.command("environments")
+def list_environments() -> None:
+    """The backends' environments, for each kind of device that they train on, with their state and folder."""
+    click.echo(inventory.environments())
+
+
+@list_.command("sites")
+@AS_JSON
+def list_sites(as_json: bool) -> None:
+    """The site profiles, built in and yours: their partitions, schedulers and nodes."""
+    rows, broken = sites.survey()
+    if as_json:
+        click.echo(json.dumps(rows, indent=1))
+    else:
+        width = max((len(row["name"]) for row in rows), default=0)
+        for row in rows:
+            line = "{name:{width}}  {scheduler:7}{origin:10}{node:24}  {descr}"
+            click.echo(line.format(width=width, **row).rstrip())
+    for file in broken:
+        click.echo(f"harness: {file.path} is broken; see `harness site check`", err=True)
+
+
+@list_.command("references")
+@AS_JSON
+def list_references(as_json: bool) -> None:
+    """The published measurements that come with harness, by system, software and source."""
+    from harness.results import published
+
+    groups = published.groups(published.select())
+    click.echo(json.dumps(groups, indent=1) if as_json else inventory.references(groups))
+
+
+@click.group()
+def site() -> None:
+    """Check and show site profiles."""
+
+
+@site.command("check")
+@click.argument("names", nargs=-1, metavar="[NAME|FILE]...")
+@click.option("--offline", is_flag=True, help="do not ask Slurm")
+@AS_JSON
+def site_check(names: tuple[str, ...], offline: bool, as_json: bool) -> None:
+    """Check site files, all of them unless told which, and ask Slurm whether it would take their jobs.
+
+    Slurm is asked with `sbatch --test-only`: nothing is submitted.
+    """
+    from harness.launch.trial import trials
+
+    count, reports = 0, []
+    for file in sites.checked_files(names):
+        tried = trials(file, offline, named=bool(names))
+        problems = [*sites.mistakes(file), *(mistake for trial in tried for mistake in trial.mistakes)]
+        count += len(problems)
+        names_and_remarks = [{"name": trial.site, "remark": trial.remark} for trial in tried]
+        reports.append({"file": str(file.path), "problems": list(map(vars, problems)), "sites": names_and_remarks})
+        if not as_json:
+            for problem in problems:
+                click.echo(problem)
+            for trial in [] if problems else tried:
+                click.echo(f"ok  {trial.site}  {file.path}{f'  ({trial.remark})' if trial.remark else ''}")
+    if as_json:
+        click.echo(json.dumps(reports, indent=1))
+    if count:
+        raise InvalidInput(f"{plural(count, 'problem')} in site profiles")
+
+
+@site.command("show")
+@click.argument("name")
+@click.option("--environ", metavar="NAME", type=TEXT, help="with this one of its environments")
+@AS_JSON
+def site_show(name: str, environ: str | None, as_json: bool) -> None:
+    """Show what a run gets from the site NAME: its system, partition and environment, merged."""
+    target = sites.find(name, environ)
+    if as_json:
+        click.echo(json.dumps(target.as_dict(), indent=1))
+        return
+    for field, value in sites.values(target).items():
+        click.echo(f"{field:24} {value}")
+
+
+@site.command("path")
+@click.argument("name")
+def site_path(name: str) -> None:
+    """Print the file that describes the site NAME."""
+    click.echo(sites.find(name).file)
+
+
+@click.group()
+def env() -> None:
+    """Build, check and find the backends' environments."""
+
+
+BACKEND = click.argument("name", metavar="BACKEND")
+VARIANT = click.option("--variant", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True)
+FRAMEWORK = click.option("--framework", metavar="NAME", help="for one of the backend's frameworks")
+PATH = click.Path(path_type=Path)
+
+
+@env.command("build")
+@click.argument("names", nargs=-1, required=True, metavar="BACKEND...")
+@VARIANT
+@FRAMEWORK
+@click.option(
+    "--python",
+    "where",
+    type=PATH,
+    help="make those environments from this Python (or its prefix) that need another version than harness; "
+    "found on this machine by default",
+)
+def env_build(names: tuple[str, ...], variant: Variant, framework: str | None, where: Path | None) -> None:
+    """Build the environments of each BACKEND, one for each of its frameworks, unless they are there already."""
+    wanted = [environment for name in names for environment in backend(name).environments(variant, framework)]
+    base = None if where is None else given_python(where, wanted)
+    for environment in wanted:
+        label = f"{environment.backend}{f' ({environment.framework})' if environment.framework else ''}"
+
+        def tell(line: str, label: str = label) -> None:
+            click.echo(f"{label}: {line}", err=True)
+
+        click.echo(f"{label}: ready at {build(environment, tell, base)}")
+
+
+@env.command("check")
+@BACKEND
+@click.option("--env", "where", type=PATH, help="check this environment instead")
+@VARIANT
+@FRAMEWORK
+def env_check(name: str, where: Path | None, variant: Variant, framework: str | None) -> None:
+    """Import what BACKEND needs in its environment, and compare its packages with the pinned ones."""
+    # Of several frameworks a provided environment is for one: the first, unless it is named.
+    every = backend(name).environments(variant, framework)
+    for wanted in every if where is None else every[:1]:
+        report = checking.check(wanted, None if where is None else at(where, wanted))
+        click.echo(f"{report.python}  Python {report.python_version}  checked in {report.seconds:.1f} s")
+        for module, version in report.imported.items():
+            click.echo(f"  {module} {version}")
+        for module, why in report.failed.items():
+            click.echo(f"  {module} does not import: {why}")
+        for package, (pinned, installed) in report.mismatched.items():
+            click.echo(f"  {package} is {installed or 'missing'}, pinned {pinned}")
+        if report.failed or (report.mismatched and where is None):
+            raise InvalidInput(f"the environment of {wanted.backend} is not as it should be: {report.python}")
+
+
+@env.command("path")
+@BACKEND
+@VARIANT
+@FRAMEWORK
+def env_path(name: str, variant: Variant, framework: str | None) -> None:
+    """Print the folder of BACKEND's environment. Fails if it is not built."""
+    wanted = backend(name).environments(variant, framework)[0]
+    environments.require(wanted)
+    click.echo(environments.path(wanted))
