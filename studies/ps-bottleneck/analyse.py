@@ -6,14 +6,9 @@ RESULTS are records of ``study.toml``, and ``--control`` those of ``control.toml
 limit; or RESULTS is one folder with both, as ``limited`` and ``unlimited``. The page is printed, or written with its
 figures and data into DIR.
 
-The law that is put to the test: in a step every server sends its parameters to each worker on another node, and receives
-as many gradients. With throughput R for each direction of a node, and b the bytes of that on the fullest server,
-
-    step = max(forward, b / R) + max(backward, b / R)
-
-for ``parameter_server``, whose workers first get all parameters and then send all gradients. ``harness.prediction`` has the
-law in full: it adds what of the compute a transfer has to wait for, and the two machines of ``distributed_replicated``,
-which gets a parameter back as soon as its gradient is sent. R is fitted to some points, and predicts the others.
+The law that is put to the test is that of ``harness.prediction``, with no parameter but the throughput R of each direction
+of a node: docs/experiments.md has it. R is fitted to some points, and predicts the others. ``index.md.j2`` is the page;
+``reasons.md.j2`` has the sentence for each answer.
 """
 
 from __future__ import annotations
@@ -25,10 +20,11 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+import jinja2
 import numpy as np
 import pandas
 from scipy.optimize import minimize_scalar
@@ -36,7 +32,7 @@ from scipy.special import stdtrit
 
 from harness import results
 from harness.core import backend as backends
-from harness.core.exchange import ServerExchange
+from harness.core.exchange import Exchange, ServerExchange
 from harness.core.placement import bytes_per_server
 from harness.core.spec import RunSpec
 from harness.core.text import interval, plural
@@ -55,16 +51,17 @@ MATTERS = 1.1  # a ratio of step times that is called a difference
 FLAT = 1.25  # growth from one size to twice that size which is called flat; a ring's is 1.17 from 4 to 8 nodes
 PREDICTED = 0.1  # an error of a predicted step that is not called a contradiction
 SERIAL = 1.5  # halfway between both directions at once (1) and one after the other (2)
-LAW = (
-    "step = max(forward, b / R) + max(backward, b / R), with b the bytes of other nodes' workers on the fullest server"
-)
 
 Answer = Literal["yes", "no", "cannot say"]
-# Seconds of a step, for a spec, the step of a single worker (s), and the throughput of an endpoint (bytes/s).
-Predictor = Callable[[RunSpec, float, float], float]
 
 
 # --- what was measured ---
+
+
+def exchange_of(spec: RunSpec) -> Exchange:
+    exchange = backends.backend(spec.backend).exchange
+    assert exchange is not None
+    return exchange(spec)
 
 
 @dataclass(frozen=True)
@@ -96,16 +93,10 @@ class MeasuredPoint:
     def placement(self) -> str:
         return str(self.spec.options.get("placement", ""))
 
-    @property
-    def transport(self) -> str:
-        """Servers and their workers talk over gRPC."""
-        return "grpc" if self.servers else str(self.spec.transport)
-
     @cached_property
     def held(self) -> list[int]:
         """Bytes that each parameter server holds, by the real placement; nothing without servers."""
-        exchange = backends.backend(self.spec.backend).exchange
-        moved = exchange and exchange(self.spec)
+        moved = exchange_of(self.spec)
         return bytes_per_server(moved.pieces, moved.servers) if isinstance(moved, ServerExchange) else []
 
     @property
@@ -158,13 +149,9 @@ class MeasuredPoint:
 def measured(frame: pandas.DataFrame) -> list[MeasuredPoint]:
     """The points of a DataFrame of ``results.load``: runs of the same spec are one point."""
     points = []
-    for text, runs in frame.groupby("spec", sort=False):
-        steps_s = [
-            workers * batch / img_per_s
-            for values, workers, batch in zip(runs["values"], runs["workers"], runs["batch_size"], strict=True)
-            for img_per_s in values
-        ]
-        spec = RunSpec.model_validate(json.loads(str(text)))
+    for text, runs in frame.explode("values").groupby("spec", sort=False):
+        steps_s = runs["workers"] * runs["batch_size"] / runs["values"]
+        spec = RunSpec.model_validate_json(str(text))
         points.append(MeasuredPoint(spec, tuple(steps_s), str(runs["source"].iloc[0])))
     return points
 
@@ -247,14 +234,12 @@ def largest(points: Sequence[MeasuredPoint]) -> list[MeasuredPoint]:
 
 def by_law(spec: RunSpec, step_s: float, rate: float) -> float:
     """What ``harness.prediction`` says that a step takes: its law, with no parameter but the throughput ``rate``."""
-    exchange = backends.backend(spec.backend).exchange
-    assert exchange is not None
     parameters = Parameters(rate, forward_share=FORWARD_SHARE["cuda" if spec.device == "cuda" else "cpu"])
-    of_step = law(exchange(spec), profile(spec.model, spec.image_size))
+    of_step = law(exchange_of(spec), profile(spec.model, spec.image_size))
     return float(of_step.seconds(spec.nodes, spec.workers, step_s, parameters))
 
 
-def fitted_rate(points: Sequence[tuple[MeasuredPoint, float]], predict: Predictor) -> float:
+def fitted_rate(points: Sequence[tuple[MeasuredPoint, float]]) -> float:
     """The throughput (bytes/s) that explains ``points`` best: least squares on the logarithm of the step time.
 
     With each point comes its step on a single worker, in seconds.
@@ -262,8 +247,7 @@ def fitted_rate(points: Sequence[tuple[MeasuredPoint, float]], predict: Predicto
 
     def misfit(log_rate: float) -> float:
         return sum(
-            math.log(predict(point.spec, single_s, math.exp(log_rate)) / point.step_s) ** 2
-            for point, single_s in points
+            math.log(by_law(point.spec, single_s, math.exp(log_rate)) / point.step_s) ** 2 for point, single_s in points
         )
 
     # Where compute hides the network the misfit is flat: the search begins at what the network would have to be at least.
@@ -283,16 +267,16 @@ def calibration(points: Sequence[MeasuredPoint]) -> dict[str, list[tuple[Measure
     by_transport: dict[str, list[tuple[MeasuredPoint, float]]] = {}
     for point in points:
         nodes = CALIBRATION_NODES if point.contender == SERVERS else CALIBRATION_NODES[:1]
-        whole = point.contender == SERVERS and point.placement == "greedy"
-        single_s = single_step(point, points)
-        if point.spec.nodes in nodes and (whole or not point.servers) and single_s is not None:
-            by_transport.setdefault(point.transport, []).append((point, single_s))
+        whole = not point.servers or (point.contender == SERVERS and point.placement == "greedy")
+        if point.spec.nodes in nodes and whole and (single_s := single_step(point, points)) is not None:
+            by_transport.setdefault(str(point.spec.transport), []).append((point, single_s))
     return dict(sorted(by_transport.items(), key=lambda item: item[0] != "grpc"))
 
 
-# --- the questions: each answer with its reason for people, and the figures that it rests on for scripts ---
+# --- the questions: each answer with the figures that it rests on for scripts, and what its sentence says ---
 
-Answered = tuple[Answer, str, dict[str, float]]
+Facts = dict[str, Any]
+Answered = tuple[Answer, dict[str, float], Facts]
 
 
 def servers_stop_helping(points: Sequence[MeasuredPoint], spread: Spread) -> Answered:
@@ -300,21 +284,16 @@ def servers_stop_helping(points: Sequence[MeasuredPoint], spread: Spread) -> Ans
     alike = largest(chosen(points, SERVERS, placement="greedy"))
     if len(alike) < 3:
         return unknown("three counts of servers on the same nodes are needed")
-    last = alike[-1]
-    first = next(point for point in alike if point.fullest <= SAME_LOAD * last.fullest)
-    if first is last:
+    fewest, last = alike[0], alike[-1]
+    enough = next(point for point in alike if point.fullest <= SAME_LOAD * last.fullest)
+    if enough is last:
         return unknown("the fullest server's load still falls at the largest count")
-    before, after = spread.ratio(alike[0], first), spread.ratio(first, last)
-    because = (
-        f"On {last.spec.nodes} nodes, from {alike[0].servers} to {first.servers} servers the fullest server's load falls "
-        f"{alike[0].fullest / first.fullest:.2f} times, and a step becomes {before} shorter; from "
-        f"{first.servers} to {last.servers} servers the load falls {first.fullest / last.fullest:.2f} times, and a step "
-        f"becomes {after} shorter, where servers that share the load would make it "
-        f"{last.servers / first.servers:.2f} times shorter."
-    )
-    halfway = math.sqrt(last.servers / first.servers)  # on a ratio's scale, between no gain and a gain in proportion
-    figures = {"from": first.servers, "to": last.servers}
-    return after.at_most(halfway), because, figures | {"speedup_before": before.value, "speedup_after": after.value}
+    before, after = spread.ratio(fewest, enough), spread.ratio(enough, last)
+    halfway = math.sqrt(last.servers / enough.servers)  # on a ratio's scale, between no gain and a gain in proportion
+    figures: dict[str, float] = {"from": enough.servers, "to": last.servers}
+    figures |= {"speedup_before": before.value, "speedup_after": after.value}
+    facts = {"fewest": fewest, "enough": enough, "last": last, "before": before, "after": after}
+    return after.at_most(halfway), figures, facts
 
 
 def partitioning_helps(points: Sequence[MeasuredPoint], spread: Spread) -> Answered:
@@ -327,23 +306,14 @@ def partitioning_helps(points: Sequence[MeasuredPoint], spread: Spread) -> Answe
     ]
     if not pairs:
         return unknown("greedy and partitioned with a server on every node are needed")
-    whole, sliced = pairs[-1]
-    gain, load = spread.ratio(whole, sliced), whole.fullest / sliced.fullest
-    because = (
-        f"On {whole.spec.nodes} nodes with {whole.servers} servers a step with slices is {gain} shorter "
-        f"than with whole tensors; the fullest server holds {load:.2f} times less."
-    )
-    figures = {"speedup": gain.value, "bytes_ratio": load}
+    (small_whole, small_sliced), (whole, sliced) = pairs[0], pairs[-1]
+    gain = spread.ratio(whole, sliced)
+    figures = {"speedup": gain.value, "bytes_ratio": whole.fullest / sliced.fullest}
     if len(pairs) > 1:
-        small_whole, small_sliced = pairs[0]
         figures["growth_whole"] = whole.step_s / small_whole.step_s
         figures["growth_sliced"] = sliced.step_s / small_sliced.step_s
-        because += (
-            f" From {small_whole.spec.nodes} to {whole.spec.nodes} nodes a step becomes "
-            f"{figures['growth_whole']:.2f} times longer with whole tensors, "
-            f"{figures['growth_sliced']:.2f} times with slices."
-        )
-    return gain.exceeds(MATTERS), because, figures
+    facts = {"whole": whole, "gain": gain, "smallest": small_whole.spec.nodes, "figures": figures}
+    return gain.exceeds(MATTERS), figures, facts
 
 
 def parity_matters(points: Sequence[MeasuredPoint], spread: Spread) -> Answered:
@@ -355,38 +325,33 @@ def parity_matters(points: Sequence[MeasuredPoint], spread: Spread) -> Answered:
     pairs = [(by_count[even - 1], by_count[even]) for even in sorted(by_count) if not even % 2 and even - 1 in by_count]
     if not pairs:
         return unknown("round_robin with an even number of servers and with one less is needed")
-    sentences, figures, answers = [], {}, set()
-    for odd, even in pairs:
-        slower = spread.ratio(even, odd)
-        answers.add(spread.ratio(odd, even).at_most(MATTERS))
-        figures[f"{even.servers}_over_{odd.servers}"] = slower.value
-        sentences.append(
-            f"{even.servers} servers take {slower} as long as {odd.servers} "
-            f"(the fullest holds {even.fullest / odd.fullest:.2f} times as much)"
-        )
-    return of_all(answers), f"On {nodes} nodes: {'; '.join(sentences)}.", figures
+    answer = of_all({spread.ratio(odd, even).at_most(MATTERS) for odd, even in pairs})
+    slower = [(odd, even, spread.ratio(even, odd)) for odd, even in pairs]
+    figures = {f"{even.servers}_over_{odd.servers}": times.value for odd, even, times in slower}
+    return answer, figures, {"nodes": nodes, "slower": slower}
 
 
 def toolkits_are_flat(points: Sequence[MeasuredPoint], spread: Spread) -> Answered:
     """Without servers, does a step take nearly as long on twice as many nodes?"""
-    sentences, figures, answers = [], {}, set()
+
+    def growth(points: Iterable[MeasuredPoint], most: int) -> Times | None:
+        by_nodes = {point.spec.nodes: point for point in points}
+        known = most >= 4 and most in by_nodes and most // 2 in by_nodes
+        return spread.ratio(by_nodes[most], by_nodes[most // 2]) if known else None
+
+    grown, most = {}, 0
     for contender in sorted({point.contender for point in points if not point.servers}):
-        by_nodes = {point.spec.nodes: point for point in chosen(points, contender)}
-        most = max(by_nodes)
-        if most < 4 or most // 2 not in by_nodes:
-            continue
-        growth = spread.ratio(by_nodes[most], by_nodes[most // 2])
-        figures[contender] = growth.value
-        answers.add(growth.at_most(FLAT))
-        sentences.append(f"{contender} {growth} as long on {most} as on {most // 2} nodes")
-    if not sentences:
+        alike = chosen(points, contender)
+        if times := growth(alike, alike[-1].spec.nodes):
+            most = alike[-1].spec.nodes
+            grown[contender] = (times, most)
+    if not grown:
         return unknown("a backend without servers on two sizes beyond 2 nodes is needed")
-    by_nodes = {p.spec.nodes: p for p in chosen(points, SERVERS, placement="greedy") if p.servers == 1}
-    if most in by_nodes and most // 2 in by_nodes:
-        growth = spread.ratio(by_nodes[most], by_nodes[most // 2])
-        figures["one_server"] = growth.value
-        sentences.append(f"with one parameter server {growth}")
-    return of_all(answers), f"A step takes: {'; '.join(sentences)}.", figures
+    figures = {contender: times.value for contender, (times, _) in grown.items()}
+    single = growth((point for point in chosen(points, SERVERS, placement="greedy") if point.servers == 1), most)
+    if single:
+        figures["one_server"] = single.value
+    return of_all({times.at_most(FLAT) for times, _ in grown.values()}), figures, {"grown": grown, "single": single}
 
 
 def directions_take_turns(points: Sequence[MeasuredPoint], spread: Spread, rates: dict[str, float]) -> Answered:
@@ -397,20 +362,17 @@ def directions_take_turns(points: Sequence[MeasuredPoint], spread: Spread, rates
     single = [point for point in points if point.servers == 1 and point.spec.nodes > 1]
     if not rate or not any(point.contender == SERVERS for point in single):
         return unknown("one server, and a toolkit on the same links, are needed")
-    sentences, figures, answers = [], {}, set()
+    longer = {}
     for point in single:
         shortest_s = (point.spec.nodes - 1) * point.fullest / rate
         limits = spread.interval(point)
-        longer = Times(point.step_s / shortest_s, limits and (limits[0] / shortest_s, limits[1] / shortest_s))
-        figures[point.label] = longer.value
-        sentences.append(f"{point.label}: {longer}")
-        if point.contender == SERVERS:
-            answers.add(longer.exceeds(SERIAL))
-    because = (
-        f"In units of b / R, with the {rate / 1e6:.1f} MB/s that {transport} both sends and receives at once: "
-        f"{'; '.join(sentences)}. 1 is both directions at once, 2 is one after the other."
-    )
-    return answers.pop() if len(answers) == 1 else "cannot say", because, figures
+        longer[point.label] = Times(
+            point.step_s / shortest_s, limits and (limits[0] / shortest_s, limits[1] / shortest_s)
+        )
+    answers = {longer[point.label].exceeds(SERIAL) for point in single if point.contender == SERVERS}
+    figures = {label: times.value for label, times in longer.items()}
+    facts = {"rate": rate, "transport": transport, "longer": longer}
+    return answers.pop() if len(answers) == 1 else "cannot say", figures, facts
 
 
 def law_holds(points: Sequence[MeasuredPoint]) -> Answered:
@@ -418,20 +380,14 @@ def law_holds(points: Sequence[MeasuredPoint]) -> Answered:
     tested = [(point, point.error) for point in points if point.error is not None and not point.fitted]
     if not tested:
         return unknown("points beyond those that it is fitted to are needed")
-    wrong = []
-    for point, error in tested:
-        if abs(error) > PREDICTED:
-            left = f"; {point.unlimited_s or 0:.2f} s of its {point.step_s:.2f} s remain without a limit of the links"
-            wrong.append(f"{point.label} ({100 * error:+.0f} %{left if point.unlimited_s is not None else ''})")
-    because = f"{len(tested) - len(wrong)} of {len(tested)} points are predicted to within {100 * PREDICTED:.0f} %."
-    if wrong:
-        because += f" The measurements contradict it here: {'; '.join(wrong)}."
+    wrong = [point for point, error in tested if abs(error) > PREDICTED]
     worst = max((error for _, error in tested), key=abs)
-    return "no" if wrong else "yes", because, {"points": len(tested), "beyond": len(wrong), "worst": worst}
+    figures = {"points": len(tested), "beyond": len(wrong), "worst": worst}
+    return "no" if wrong else "yes", figures, {"tested": len(tested), "wrong": wrong, "limit": PREDICTED}
 
 
 def unknown(lacking: str) -> Answered:
-    return "cannot say", f"Not measured: {lacking}.", {}
+    return "cannot say", {}, {"lacking": lacking}
 
 
 def of_all(answers: set[Answer]) -> Answer:
@@ -452,6 +408,12 @@ class Finding:
     because: str
     figures: dict[str, float]
 
+    @classmethod
+    def of(cls, asked: Callable[..., Answered], *known: Any) -> Finding:
+        answer, figures, facts = asked(*known)
+        sentence = getattr(template("reasons.md.j2").module, "unknown" if "lacking" in facts else asked.__name__)
+        return cls(asked.__name__, str(asked.__doc__), answer, sentence(**facts), figures)
+
 
 @dataclass(frozen=True)
 class Analysis:
@@ -461,16 +423,8 @@ class Analysis:
     rates: dict[str, float]
     points: tuple[MeasuredPoint, ...]
 
-    def as_dict(self, folder: Path) -> dict[str, Any]:
-        return {
-            "experiment": "ps-bottleneck",
-            "findings": [asdict(finding) for finding in self.findings],
-            "throughput_bytes_per_s": self.rates,
-            "points": [point.as_dict(folder) for point in self.points],
-        }
 
-
-def analysed(frame: pandas.DataFrame, control: pandas.DataFrame | None = None, predict: Predictor = by_law) -> Analysis:
+def analysed(frame: pandas.DataFrame, control: pandas.DataFrame | None = None) -> Analysis:
     """The analysis of a DataFrame of ``results.load``. ``control`` holds the same points on links without a limit.
 
     Raises InvalidInput when there is no run on a single node, from which the compute of all others is known.
@@ -481,16 +435,16 @@ def analysed(frame: pandas.DataFrame, control: pandas.DataFrame | None = None, p
     # A single node's step is all compute, which varies in ways of its own: it says nothing about the others' spread.
     spread = Spread.of(point for point in points if point.spec.nodes > 1)
     known = calibration(points)
-    rates = {transport: fitted_rate(these, predict) for transport, these in known.items()}
+    rates = {transport: fitted_rate(these) for transport, these in known.items()}
     used = [point for these in known.values() for point, _ in these]
     unlimited = {_measurement(point): point.step_s for point in measured(control)} if control is not None else {}
 
     def with_prediction(point: MeasuredPoint) -> MeasuredPoint:
         single_s, several = single_step(point, points), point.spec.nodes > 1
-        predictable = several and single_s is not None and point.transport in rates
+        rate = rates.get(str(point.spec.transport))
         return replace(
             point,
-            predicted_s=predict(point.spec, single_s or 0.0, rates[point.transport]) if predictable else None,
+            predicted_s=by_law(point.spec, single_s, rate) if several and single_s and rate else None,
             interval_s=spread.interval(point) if several else None,
             fitted=point in used,
             unlimited_s=unlimited.get(_measurement(point)),
@@ -498,15 +452,14 @@ def analysed(frame: pandas.DataFrame, control: pandas.DataFrame | None = None, p
 
     ordered = sorted(points, key=lambda point: (point.contender, point.placement, point.spec.nodes, point.servers))
     compared = tuple(map(with_prediction, ordered))
-    answers: dict[Callable[..., Answered], Answered] = {
-        servers_stop_helping: servers_stop_helping(points, spread),
-        partitioning_helps: partitioning_helps(points, spread),
-        parity_matters: parity_matters(points, spread),
-        toolkits_are_flat: toolkits_are_flat(points, spread),
-        directions_take_turns: directions_take_turns(points, spread, rates),
-        law_holds: law_holds(compared),
-    }
-    findings = tuple(Finding(asked.__name__, str(asked.__doc__), *answer) for asked, answer in answers.items())
+    findings = (
+        Finding.of(servers_stop_helping, points, spread),
+        Finding.of(partitioning_helps, points, spread),
+        Finding.of(parity_matters, points, spread),
+        Finding.of(toolkits_are_flat, points, spread),
+        Finding.of(directions_take_turns, points, spread, rates),
+        Finding.of(law_holds, compared),
+    )
     return Analysis(findings, rates, compared)
 
 
@@ -589,85 +542,48 @@ def measured_and_predicted(
 
 # --- the page ---
 
-TABLE: dict[str, Callable[[MeasuredPoint], str]] = {
-    "point": lambda point: point.label + " *" * point.fitted,
-    "repeats": lambda point: str(len(point.steps_s)),
-    "fullest server, MB": lambda point: f"{point.fullest / 1e6:.2f}" if point.servers else "",
-    "measured, s": lambda point: f"{point.step_s:.3f}",
-    "95 %": lambda point: interval(point.interval_s, 3),
-    "predicted, s": lambda point: "" if point.predicted_s is None else f"{point.predicted_s:.3f}",
-    "error": lambda point: "" if point.error is None else f"{point.error:+.1%}",
-    "no limit, s": lambda point: "" if point.unlimited_s is None else f"{point.unlimited_s:.3f}",
-}
+
+@cache
+def template(name: str) -> jinja2.Template:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # noqa: S701 — Markdown
+    )
+    environment.globals.update(plural=plural, interval=interval)
+    return environment.get_template(name)
 
 
 def page(analysis: Analysis, frame: pandas.DataFrame, note: str = "") -> str:
     """The page as Markdown. ``note`` is added to where and when the runs were made."""
-    findings = [f"## {one.question}\n\n**{one.answer.capitalize()}.** {one.because}" for one in analysis.findings]
-    drawn = [f"![{figure.title}]({figure.name}.png)\n\n{figure.note}" for figure in figures(analysis.points)]
-    table = [TABLE, ["---", *["---:"] * (len(TABLE) - 1)]]
-    table += [[cell(point) for cell in TABLE.values()] for point in analysis.points]
-    parts = [
-        "# What bounds parameter servers",
-        "Made by `studies/ps-bottleneck/analyse.py`; every figure below is computed from the records in this folder. "
-        f"{_where(frame)} {note}".rstrip(),
-        "    harness study run studies/ps-bottleneck/study.toml --site SITE              # measures\n"
-        "    .venv/bin/python studies/ps-bottleneck/analyse.py RESULTS -o DIR            # makes this page",
-        f"The law: {LAW}. {_rates(analysis)}",
-        *findings,
-        "## Figures",
-        *drawn,
-        "## Every point",
-        "\n".join(f"| {' | '.join(row)} |" for row in table),
-        f"{_remarks(analysis.points)} The same as [CSV](points.csv) and [JSON](analysis.json).",
-    ]
-    return "\n\n".join(parts) + "\n"
-
-
-def _where(frame: pandas.DataFrame) -> str:
-    """Where and when the runs were made, and by what."""
-    systems, processors, software = (sorted(set(frame[name])) for name in ("system", "processor", "software"))
-    days = sorted({min(frame["started"])[:10], max(frame["ended"])[:10]})
-    machines = f"{', '.join(systems)} ({', '.join(processors)})"
-    return f"{plural(len(frame), 'run')} on {machines}, {' to '.join(days)}, {'; '.join(software)}."
-
-
-def _rates(analysis: Analysis) -> str:
-    if not analysis.rates:
-        return "No throughput could be fitted."
-    rates = ", ".join(f"{rate / 1e6:.2f} MB/s over {transport}" for transport, rate in analysis.rates.items())
-    used = sum(point.fitted for point in analysis.points)
-    return f"R, fitted to the {plural(used, 'point')} marked * : {rates}."
-
-
-def _remarks(points: Sequence[MeasuredPoint]) -> str:
-    """How well the law does where it was not fitted, and which points the processors slow down."""
-    remarks = [
-        "Intervals are 95 % confidence intervals, with the spread of the repeats of all points of several nodes together."
-    ]
-    if errors := sorted(abs(point.error) for point in points if point.error is not None and not point.fitted):
-        remarks.append(
-            f"Over the {plural(len(errors), 'point')} that nothing was fitted to, the error is "
-            f"{errors[len(errors) // 2]:.1%} at the median and {errors[-1]:.1%} at most."
-        )
-    if any(point.unlimited_s is not None for point in points):
-        remarks.append(
-            "The last column is the same step on links without a limit: what the machine's processors take for it. "
-            "Where that is a large part of the step, the law, which knows of the network alone, says too little."
-        )
-    return " ".join(remarks)
+    return template("index.md.j2").render(
+        analysis=analysis,
+        figures=figures(analysis.points),
+        runs=len(frame),
+        made={name: sorted(set(frame[name])) for name in ("system", "processor", "software")},
+        days=sorted({min(frame["started"])[:10], max(frame["ended"])[:10]}),
+        note=note,
+        errors=sorted(abs(point.error) for point in analysis.points if point.error is not None and not point.fitted),
+    )
 
 
 def write(analysis: Analysis, frame: pandas.DataFrame, folder: Path, note: str = "") -> None:
     """Write the page, its figures and its data into ``folder``. Raises InvalidInput if that cannot be written."""
     static.write(figures(analysis.points), folder, ("png",))
-    data = analysis.as_dict(folder)
-    table = pandas.DataFrame(data["points"])
-    limits = [point.interval_s or (None, None) for point in analysis.points]
-    at = list(table).index("interval_s")
-    table = table.drop(columns="interval_s")
-    table.insert(at, "low_s", [low for low, _ in limits])
-    table.insert(at + 1, "high_s", [high for _, high in limits])
+    points = [point.as_dict(folder) for point in analysis.points]
+    data = {
+        "experiment": "ps-bottleneck",
+        "findings": [asdict(finding) for finding in analysis.findings],
+        "throughput_bytes_per_s": analysis.rates,
+        "points": points,
+    }
+    ends = {"low_s": 0, "high_s": 1}
+    columns = [column for name in points[0] for column in (ends if name == "interval_s" else [name])]
+    rows = [point | {end: (point["interval_s"] or (None, None))[at] for end, at in ends.items()} for point in points]
+    table = pandas.DataFrame(rows, columns=columns)
     try:
         write_atomically(folder / "index.md", page(analysis, frame, note))
         write_atomically(folder / "points.csv", table.to_csv(index=False))

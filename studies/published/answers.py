@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jinja2
 import pandas
@@ -81,39 +81,20 @@ class Footnotes:
         return f"[^{self.commands.index(command) + 1}]"
 
 
-class Searched(NamedTuple):
-    """A published search for the number of servers, and what the law says of all numbers. ``good`` are within 2 %."""
-
-    nodes: int
-    published: Observation
-    best: Prediction
-    good: list[int]
-    tried: int
-    predicted: float
-    short_by: float
-
-
 def page(frame: pandas.DataFrame, experiments: Mapping[str, Mapping[str, Any]] | None = None) -> str:
-    """The page as Markdown, from published results and from analyses of experiments (see ``analyses``).
-
-    Raises InvalidInput where ``frame`` lacks results that the page is about.
-    """
+    """The page as Markdown, from published results and from analyses of experiments (see ``analyses``)."""
     known = {(group.key.system, group.key.software): group for group in groups(frame)[0]}
-    note = Footnotes()
 
     @cache
     def fit(system: str, software: str = TF_2017) -> Fit:
-        if (system, software) not in known:
-            raise InvalidInput(f"no results of {system} with {software}, which the page is about; `reference` has them")
         return fitting.fit(known[system, software])
 
     def fit_over(transport: str) -> Fit:
         """That of the Horovod runs over ``transport`` on Daint."""
-        for system, software in known:
-            key = known[system, software].key
-            if (key.system, key.transport, key.mechanism) == (DAINT, transport, "allreduce"):
-                return fit(system, software)
-        raise InvalidInput(f"no results of Horovod over {transport} on {DAINT}; `reference` has them")
+        wanted = (DAINT, transport, "allreduce")
+        keys = [group.key for group in known.values()]
+        key = next(key for key in keys if (key.system, key.transport, key.mechanism) == wanted)
+        return fit(key.system, key.software)
 
     @cache
     def start_on(system: str, what: What, transport: str | None = None) -> Basis:
@@ -122,18 +103,18 @@ def page(frame: pandas.DataFrame, experiments: Mapping[str, Mapping[str, Any]] |
     def start(way: str) -> Basis:
         return start_on(DAINT, *WAYS[way])
 
-    def held_out(one: Fit) -> HeldOut | None:
-        return hold_out(one.group, condition(HELD_OUT))
+    def held_out(fitted: Fit) -> HeldOut | None:
+        return hold_out(fitted.group, condition(HELD_OUT))
 
     def measured(workers: int, system: str = DAINT) -> Observation:
         """The published run of 2017 on so many workers."""
-        return next(one for one in fit(system).group.observations if one.workers == workers)
+        return next(run for run in fit(system).group.observations if run.workers == workers)
 
     def efficiency(workers: int, system: str = DAINT) -> float:
         """The measured one, relative to one worker."""
-        one = measured(workers, system)
-        assert one.single_s is not None
-        return one.single_s / one.step_s
+        run = measured(workers, system)
+        assert run.single_s is not None
+        return run.single_s / run.step_s
 
     @cache
     def best(way: str, nodes: int) -> Prediction:
@@ -142,23 +123,26 @@ def page(frame: pandas.DataFrame, experiments: Mapping[str, Mapping[str, Any]] |
     def at(way: str, nodes: int, ps: int) -> Prediction:
         return forecast.at(WAYS[way][0], start(way), nodes, ps)
 
-    def gain(old: str, new: str, nodes: int) -> str:
-        """How much faster ``new`` is, each with its best number of servers."""
+    def gain(old: str, new: str, nodes: int) -> tuple[float, float, float]:
+        """How much faster ``new`` is, with its interval, each with its best number of servers."""
         sides = [(WAYS[way][0], start(way), best(way, nodes).ps) for way in (old, new)]
-        value, low, high = forecast.gain(sides[0], sides[1], nodes)
-        return f"{value:.2f} × ({low:.2f} – {high:.2f})"
+        return forecast.gain(sides[0], sides[1], nodes)
 
-    def gains(new: str) -> str:
-        return ", ".join(f"{gain('servers', new, nodes)} on {nodes} nodes" for nodes in LARGE) + "."
-
-    def search(nodes: int) -> Searched:
+    def search(nodes: int) -> dict[str, Any]:
+        """A published search for the number of servers, and what the law says of all numbers. ``good`` are within 2 %."""
         counts, steps = forecast.sweep(SERVERS, start("servers"), [nodes])
         rates = nodes * BATCH / steps[:, 0]
-        good = [ps for ps, rate in zip(counts, rates, strict=True) if rate * HELPS >= rates.max()]
         published = measured(nodes)
         predicted = float(rates[counts.index(published.ps)])
-        short_by = 1 - predicted / float(rates.max())
-        return Searched(nodes, published, best("servers", nodes), good, len(counts), predicted, short_by)
+        return {
+            "nodes": nodes,
+            "published": published,
+            "best": best("servers", nodes),
+            "good": [ps for ps, rate in zip(counts, rates, strict=True) if rate * HELPS >= rates.max()],
+            "tried": len(counts),
+            "predicted": predicted,
+            "short_by": 1 - predicted / float(rates.max()),
+        }
 
     def binding(nodes: int) -> str:
         return sentences(explain(SERVERS, start("servers"), nodes, measured(nodes).ps))[0]
@@ -166,9 +150,8 @@ def page(frame: pandas.DataFrame, experiments: Mapping[str, Mapping[str, Any]] |
     def explained(system: str) -> str:
         """What binds the step on most devices, as a sentence."""
         last = measured(128, system)
-        what = replace(
-            SERVERS if last.backend == SERVERS.backend else REPLICATED, devices_per_node=last.workers // last.nodes
-        )
+        backend = SERVERS if last.backend == SERVERS.backend else REPLICATED
+        what = replace(backend, devices_per_node=last.workers // last.nodes)
         text = sentences(explain(what, start_on(system, what), last.nodes, last.ps))[0]
         return text if text[:2].isupper() else f"{text[0].upper()}{text[1:]}"
 
@@ -177,29 +160,18 @@ def page(frame: pandas.DataFrame, experiments: Mapping[str, Mapping[str, Any]] |
 
     def rises(system: str) -> bool:
         """Whether errors rise with the size, which is what a missing term looks like."""
-        sizes, errors = zip(*((math.log2(one.workers), error) for one, error in remains(system)), strict=True)
+        sizes, errors = zip(*((math.log2(run.workers), error) for run, error in remains(system)), strict=True)
         return statistics.correlation(sizes, errors) > RISING
 
-    def predict_note(backend: str, nodes: Sequence[int], more: str = "") -> str:
-        sizes = ",".join(map(str, nodes))
-        return note(f"harness predict --site daint --model {MODEL} --backend {backend} --nodes {sizes} {more}".rstrip())
-
-    def explain_note(nodes: int) -> str:
-        options = f"--site daint --model {MODEL} --backend parameter_server --nodes {nodes} --ps {measured(nodes).ps}"
-        return note(f"harness explain {options}")
-
-    def plan_note(backend: str, ps: int) -> str:
-        return note(f"harness run --backend {backend} --model {MODEL} --nodes {ps} --ps {ps} --dry-run")
-
     tensors = specification(MODEL).tensors
-    total, tensor = sum(one.bytes for one in tensors), max(tensors, key=lambda one: one.bytes)
+    total, tensor = sum(each.bytes for each in tensors), max(tensors, key=lambda each: each.bytes)
     greedy, dealt = (
         {ps: bytes_per_server(place(tensors, ps, strategy, SLICE_BYTES), ps) for ps in range(1, len(tensors) + 1)}
         for strategy in ("greedy", "round_robin")
     )
     of_servers, over_mpi, over_nccl = [fit(system) for system in SYSTEMS], fit_over("mpi"), fit_over("nccl")
     verdict = verdicts.verdict(frame[frame["system"] == DAINT])
-    cori_software = next((software for system, software in known if system == CORI), "")
+    cori = next(group for group in known.values() if group.key.system == CORI)
     in_no_order = replace(start("servers"), draws=None)
     in_no_order = replace(in_no_order, parameters=replace(in_no_order.parameters, ordered=0.0))
     environment = jinja2.Environment(
@@ -211,14 +183,13 @@ def page(frame: pandas.DataFrame, experiments: Mapping[str, Mapping[str, Any]] |
         autoescape=False,  # noqa: S701 — Markdown
     )
     for function in (
-        *(fit, held_out, measured, efficiency, start, best, at, gain, gains, binding, explained, remains, rises),
-        *(predict_note, explain_note, plan_note, fitted_on, assumed, least_error, errors_of, worst, mean_error),
-        *(share, signed, times, two_digits, three_digits, count, cell, plural, size, seconds, fitting.left_one_out),
+        *(fit, held_out, measured, efficiency, start, best, at, gain, binding, explained, remains, rises),
+        *(least_error, worst, mean_error, plural, size, seconds, fitting.left_one_out),
     ):
         environment.globals[function.__name__] = function
     text = environment.get_template("answers.md.j2").render(
-        command=COMMAND.partition(" ")[2].partition(" ")[0],
-        note=note,
+        command=COMMAND.split()[1],
+        note=Footnotes(),
         level=fitting.LEVEL,
         helps=HELPS,
         model=MODEL,
@@ -234,8 +205,8 @@ def page(frame: pandas.DataFrame, experiments: Mapping[str, Mapping[str, Any]] |
         fit_mpi=over_mpi,
         fit_nccl=over_nccl,
         fits=[*of_servers, over_mpi, over_nccl],
-        met=sum(mean_error(one.errors) <= GOAL_ALL for one in of_servers),
-        cori=hold_out(fit(CORI, cori_software).group, condition("workers=128")),
+        met=sum(mean_error(fitted.errors) <= GOAL_ALL for fitted in of_servers),
+        cori=hold_out(fit(CORI, cori.key.software).group, condition("workers=128")),
         tensor=tensor,
         total_bytes=total,
         counts=COUNTS,
@@ -244,26 +215,12 @@ def page(frame: pandas.DataFrame, experiments: Mapping[str, Mapping[str, Any]] |
         enough_for=lambda factor: next(ps for ps in greedy if max(greedy[ps]) <= factor * tensor.bytes),
         kernels_half=min(max(sum(dealt[ps][0::2]), sum(dealt[ps][1::2])) / total for ps in range(2, 13, 2)),
         searches=[search(nodes) for nodes in SEARCHED],
-        lost=[longer for one in of_servers for _, longer in one.searches],
+        lost=[longer for fitted in of_servers for _, longer in fitted.searches],
         unordered=[forecast.best(partitioned(SERVERS), in_no_order, [nodes])[0] for nodes in LARGE],
         experiments=experiments,
     )
     body, mark, notes = text.partition("\n[^1]: ")
     return re.sub(r"(?<=\d)%", " %", body) + mark + notes
-
-
-# --- parts of sentences ---
-
-
-def fitted_on(fit: Fit) -> str:
-    runs = fit.group.observations
-    models = " and ".join(sorted({one.model for one in runs}))
-    sizes = [one.workers for one in runs]
-    return f"{plural(len(runs), 'run')} of {models} on {min(sizes)} to {max(sizes)} nodes, {fit.group.key.software}."
-
-
-def assumed(fit: Fit) -> str:
-    return ", ".join(one.quantity.name.replace("_", " ") for one in fit.estimates if not one.identified)
 
 
 def least_error(law: Sequence[float], seen: Sequence[Observation], tests: Sequence[Observation] | None = None) -> str:
@@ -273,44 +230,8 @@ def least_error(law: Sequence[float], seen: Sequence[Observation], tests: Sequen
     return f"{name}, {means[name]:.1%}"
 
 
-def errors_of(held: HeldOut) -> str:
-    return " and ".join(
-        f"{signed(error)} on {one.workers}" for one, error in zip(held.unseen, held.errors, strict=True)
-    )
-
-
 def worst(errors: Sequence[float]) -> float:
     return max(errors, key=abs)
-
-
-def share(value: float, digits: int = 0) -> str:
-    return f"{value:.{digits}%}"
-
-
-def signed(value: float) -> str:
-    return f"{value:+.1%}".replace("-", "−")
-
-
-def times(ratio: float) -> str:
-    return f"{ratio:.2f} ×"
-
-
-def two_digits(value: float) -> str:
-    return f"{value:.2g}"
-
-
-def count(value: float) -> str:
-    return f"{value:,.0f}"
-
-
-def three_digits(value: float) -> str:
-    """Nobody predicts more."""
-    return f"{round(value, 2 - math.floor(math.log10(value))):,.0f}"
-
-
-def cell(one: Prediction) -> str:
-    servers = f", {one.ps} PS" if one.ps else ""
-    return f"{three_digits(one.img_per_s)} ({three_digits(one.low)} – {three_digits(one.high)}{servers})"
 
 
 # --- files ---

@@ -160,13 +160,6 @@ def test_a_step_without_a_network_is_required() -> None:
         analysis(bounded, [servers(8, 1)])
 
 
-def test_the_law_can_be_exchanged() -> None:
-    found = ps_bottleneck.analysed(frame(bounded), predict=lambda one, step_s, rate: 40e6 / rate)
-    assert {one.predicted_s for one in found.points if one.servers and one.spec.nodes > 1} == {
-        40e6 / found.rates["grpc"]
-    }
-
-
 def test_the_fullest_server_is_that_of_the_real_placement() -> None:
     held = [ps_bottleneck.MeasuredPoint(servers(8, ps), (1.0,)).fullest for ps in (1, 3, 8)]
     assert held == [12_169_124, 4_288_512, 4_194_304]
@@ -197,7 +190,7 @@ def test_the_fit_finds_the_throughput_from_any_side() -> None:
     for rate in (1e6, 3e7, 1e10):
         specs = (servers(2, 1), servers(4, 2))
         known = [(ps_bottleneck.MeasuredPoint(one, (by_law(one, 1e-4, rate),)), 1e-4) for one in specs]
-        assert ps_bottleneck.fitted_rate(known, by_law) == pytest.approx(rate, rel=1e-3)
+        assert ps_bottleneck.fitted_rate(known) == pytest.approx(rate, rel=1e-3)
 
 
 def test_the_page_holds_every_point_and_no_path_of_this_machine(tmp_path: Path) -> None:
