@@ -482,7 +482,7 @@ def against_servers(points: Sequence[MeasuredPoint]) -> Figure:
     nodes = max((point.spec.nodes for point in points if point.contender == SERVERS), default=0)
     lines = {name: chosen(points, SERVERS, nodes, name) for name in ("greedy", "round_robin", "partitioned")}
     series = tuple(measured_and_predicted(lines, lambda point: point.servers))
-    x, y = Axis("parameter servers", "linear", "count"), Axis("step time [s]", "linear", "count", from_zero=True)
+    x, y = Axis("parameter servers", "linear"), Axis("step time [s]", "linear", from_zero=True)
     title = f"A step on {nodes} nodes against the number of parameter servers"
     return Figure("servers", title, "servers", x, y, series, BARS)
 
@@ -499,8 +499,8 @@ def against_nodes(points: Sequence[MeasuredPoint]) -> Figure:
     lines |= {contender: chosen(several, contender) for contender in toolkits}
     series = tuple(measured_and_predicted(lines, lambda point: point.spec.nodes))
     sizes = (point.spec.nodes for line in lines.values() for point in line)
-    x = Axis("nodes", "log", "count", ticks=measured_ticks(sizes))
-    y = Axis("step time [s]", "log", "count", ticks=decade_ticks(spot.y for line in series for spot in line.spots))
+    x = Axis("nodes", "log", ticks=measured_ticks(sizes))
+    y = Axis("step time [s]", "log", ticks=decade_ticks(spot.y for line in series for spot in line.spots))
     return Figure("nodes", "A step against the number of nodes", "nodes", x, y, series, BARS)
 
 
@@ -517,7 +517,7 @@ def against_predicted(points: Sequence[MeasuredPoint]) -> Figure:
     if times:
         series.append(Series("equal", "ideal", [Spot(end, end) for end in (min(times), max(times))], Style("muted")))
     x_axis, y_axis = (
-        Axis(f"{which} step time [s]", "log", "count", ticks=decade_ticks(times)) for which in ("predicted", "measured")
+        Axis(f"{which} step time [s]", "log", ticks=decade_ticks(times)) for which in ("predicted", "measured")
     )
     note = "Hollow markers: the points that the throughputs are fitted to. On the grey line both are equal."
     return Figure("predicted", "Measured against predicted", "predicted", x_axis, y_axis, tuple(series), note)

@@ -33,7 +33,7 @@ from harness.report.page import (
     tables,
 )
 from harness.report.page.document import Section
-from harness.report.page.figures import DARK, LIGHT, Axis, Facets, Figure, Mark, Series, Spot, Style, Theme
+from harness.report.page.figures import DARK, LIGHT, Axis, Facets, Figure, Series, Spot, Style, Theme
 from tests import made
 from tests.browser import sample
 from tests.conftest import Harness
@@ -165,7 +165,7 @@ def test_of_very_many_ranks_the_slowest_are_among_those_shown(tmp_path: Path) ->
     ranks = pandas.DataFrame({"rank": range(1000), "hosts": "h", "p50": medians, "longest": 2.0})
     ranks = ranks.assign(**dict.fromkeys(("p1", "p25", "p75", "p99"), 1.0))
     (line,) = lines.of(loaded(tmp_path, made.record("pytorch")))
-    figure = run_figures.steps(line, 1000, "runs/x/record.json", ranks)
+    figure = run_figures.of_ranks(line, 1000, "runs/x/record.json", ranks)
     shown = figure.series[0].column("x")
     assert len(shown) == run_figures.SHOWN_RANKS and 777 in shown
     assert "256 of 1,000 ranks" in figure.note
@@ -321,7 +321,7 @@ def test_columns_spans_and_bands_are_the_same_in_the_page_and_in_files() -> None
     span = Series("s", "span", lying, style, ANYTHING)
     area_ = [Spot(1.0, 1.0, 0.5, 2.0), Spot(2.0, 2.0, 1.0, 3.0), Spot(3.0, 3.0, 2.0, 4.0)]
     band = Series("b", "band", area_, style, ANYTHING)
-    axis = Axis("x", "linear", "count", ((0.0, "a"), (1.0, "b")))
+    axis = Axis("x", "linear", ((0.0, "a"), (1.0, "b")))
     one, two, three_ = plotly.traces(Figure("f", "f", "", axis, axis, (column, span, band)))
     assert (one["base"], one["y"]) == ([1, 2, 3], [1, 1, 1])
     assert (two["base"], two["x"], two["orientation"]) == ([1, 2, 3], [0.5, 0.5, 2], "h")
@@ -339,17 +339,20 @@ def test_columns_spans_and_bands_are_the_same_in_the_page_and_in_files() -> None
 # --- the page -------------------------------------------------------------------------------------
 
 
-def test_no_text_ends_the_element_that_holds_the_data() -> None:
-    text = "</script><!--<script>\u2028"
-    embedded = document.embedded({"reason": text})
-    assert "<" not in embedded and "\u2028" not in embedded and json.loads(embedded) == {"reason": text}
+def test_no_text_ends_the_element_that_holds_the_data(tmp_path: Path) -> None:
+    reason = "</script><!--<script>"
+    frame = loaded(tmp_path, made.record("horovod", status="failed", reason=reason))
+    text = document.render(assemble.page(frame, ["x"], "now"))
+    embedded = text.split('<script type="application/json" id="data">')[1].split("</script>")[0]
+    reasons = json.loads(embedded)["tables"]["without-number"]["columns"][-2]
+    assert "<" not in embedded and reasons["words"] == [reason]
 
 
 def test_plotly_is_given_text_not_markup() -> None:
     hostile = "<a href='javascript:x'>&"
     series = Series(hostile, "curve", [Spot(1, 1.0, hover=(hostile, "x" * 200))], Style("c0", "circle"), ANYTHING)
-    axis = Axis(hostile, "linear", "count")
-    figure = Figure("f", hostile, "", axis, axis, (series,), marks=(Mark(1, hostile),))
+    axis = Axis(hostile, "linear")
+    figure = Figure("f", hostile, "", axis, axis, (series,), marks=[("2026-01-01", hostile)])
     (trace,) = plotly.traces(figure)
     layout = plotly.layout(figure)
     for text in (trace["name"], layout["xaxis"]["title"]["text"], layout["annotations"][0]["text"]):
@@ -374,9 +377,8 @@ def test_a_change_of_level_is_marked_in_its_history(tmp_path: Path) -> None:
     levels = [100.0] * 8 + [90.0] * 8
     frame = loaded(tmp_path, *(made.record(img_per_s=(v, v + 1, v - 1), day=day) for day, v in enumerate(levels)))
     (section,) = (one for one in assemble.sections(frame) if one.name == "history")
-    (mark,) = section.figures[0].marks
-    assert (mark.x, mark.text) == ("2026-01-09T00:00:00", "-10.0%")
-    assert plotly.layout(section.figures[0])["shapes"][0]["x0"] == mark.x
+    assert list(section.figures[0].marks) == [("2026-01-09T00:00:00", "-10.0%")]
+    assert plotly.layout(section.figures[0])["shapes"][0]["x0"] == "2026-01-09T00:00:00"
 
 
 def test_texts_of_records_are_texts_in_the_page(tmp_path: Path) -> None:

@@ -6,9 +6,10 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Literal
 
 from harness.analysis import scaling
-from harness.analysis.scaling import Configuration, CurvePoint, Overhead
+from harness.analysis.scaling import Configuration, Overhead
 from harness.core.text import plural
 from harness.report.page.figures import (
     COLOURS,
@@ -18,27 +19,39 @@ from harness.report.page.figures import (
     Spot,
     Style,
     decade_ticks,
+    interval,
     measured_ticks,
     panel_name,
     slug,
+    throughput,
 )
 from harness.report.page.lines import Line
-from harness.report.page.provenance import interval, throughput
 
 STRONG_SIZES = 3  # batch sizes that happen to make a global batch at two sizes are no strong scaling
 NO_ENDS = (math.nan, math.nan)
 
 
-def throughputs(lines: Iterable[Line]) -> list[Figure]:
-    """img/s against workers, a figure for each model and kind of data. The ideal lines start at each curve's baseline."""
-    weak = [line for line in lines if line.curve.scaling == "weak"]
-    return [_growth("throughput", "Throughput", panel, its) for panel, its in _panels(weak)]
+def growth(lines: Iterable[Line], kind: Literal["weak", "strong"]) -> list[Figure]:
+    """img/s against workers, a figure for each model and kind of data. The ideal lines start at each curve's baseline.
 
-
-def strong(lines: Iterable[Line]) -> list[Figure]:
-    """img/s against workers that share one global batch, for curves of at least ``STRONG_SIZES`` sizes."""
-    long = [line for line in lines if line.curve.scaling == "strong" and len(line.curve.points) >= STRONG_SIZES]
-    return [_growth("strong-scaling", "Strong scaling", panel, its) for panel, its in _panels(long)]
+    Strong scaling, of workers that share one global batch, is that of curves of at least ``STRONG_SIZES`` sizes.
+    """
+    title, fewest = ("Throughput", 1) if kind == "weak" else ("Strong scaling", STRONG_SIZES)
+    figures = []
+    for panel, its in _panels(line for line in lines if line.curve.scaling == kind):
+        series = []
+        for line in its:
+            points = [point for point in line.curve.points if not math.isnan(point.img_per_s)]
+            if len(points) < fewest:
+                continue
+            spots = [Spot(each.workers, each.img_per_s, *each.interval or NO_ENDS, line.hover(each)) for each in points]
+            series.append(_curve(line, spots))
+            if (base := line.curve.baseline) and len(spots) > 1:
+                ends = base.workers, points[-1].workers
+                ideal = [Spot(workers, base.img_per_s * workers / base.workers) for workers in ends]
+                series.append(Series("ideal", "ideal", ideal, Style("muted"), line.facets, line.system))
+        figures.append(_figure(slug(title), title, panel, throughput_axis(series), series))
+    return figures
 
 
 def efficiencies(lines: Iterable[Line]) -> list[Figure]:
@@ -62,25 +75,9 @@ def efficiencies(lines: Iterable[Line]) -> list[Figure]:
             sizes = [spot.x for each in series for spot in each.spots]
             ideal = [Spot(end, 1.0) for end in (min(sizes), max(sizes))]
             series.append(Series("ideal", "ideal", ideal, Style("muted"), None))
-        y = Axis("scaling efficiency", "linear", "share", from_zero=True, top=1.0)
+        y = Axis("scaling efficiency", "linear", percent=True, from_zero=True, top=1.0)
         figures.append(_figure("efficiency", "Scaling efficiency", panel, y, series))
     return figures
-
-
-def _growth(name: str, title: str, panel: tuple[str, str], lines: Sequence[Line]) -> Figure:
-    series = []
-    for line in lines:
-        points = [point for point in line.curve.points if not math.isnan(point.img_per_s)]
-        spots = [
-            Spot(point.workers, point.img_per_s, *point.interval or NO_ENDS, line.hover(point)) for point in points
-        ]
-        if spots:
-            series.append(_curve(line, spots))
-        if (base := line.curve.baseline) and len(spots) > 1:
-            ends = base.workers, points[-1].workers
-            ideal = [Spot(workers, base.img_per_s * workers / base.workers) for workers in ends]
-            series.append(Series("ideal", "ideal", ideal, Style("muted"), line.facets, line.system))
-    return _figure(name, title, panel, throughput_axis(series), series)
 
 
 def _figure(name: str, title: str, panel: Sequence[str], y: Axis, series: Sequence[Series], note: str = "") -> Figure:
@@ -95,7 +92,7 @@ def io_overhead(lines: Sequence[Line]) -> list[Figure]:
     for line, its in overheads(lines):
         spots = [Spot(each.workers, each.overhead, *each.interval or NO_ENDS, _of_overhead(line, each)) for each in its]
         by_model[line.facets.model].append(_curve(line, spots))
-    y = Axis("I/O overhead", "linear", "share", from_zero=True)
+    y = Axis("I/O overhead", "linear", percent=True, from_zero=True)
     note = "(synthetic − real) / synthetic img/s, as in the 2017 report. Below zero, files were faster."
     return [_figure("io-overhead", "I/O overhead", model, y, by_model[model], note) for model in sorted(by_model)]
 
@@ -113,8 +110,8 @@ def _of_overhead(line: Line, overhead: Overhead) -> tuple[str, ...]:
     ]
     for name, point in (("synthetic data", overhead.synthetic), ("image files", overhead.real)):
         text = f"{name}: {throughput(point.img_per_s)} img/s{interval(point.interval)}"
-        lines.append(", ".join(filter(None, [text, line.runs.configuration(point.best)])))
-        lines += line.runs.of_configuration(point.best)
+        lines.append(", ".join(filter(None, [text, line.tuned(point.best)])))
+        lines += line.origin(point.best)
     return tuple(lines)
 
 
@@ -131,7 +128,16 @@ def ps_sweeps(lines: Iterable[Line]) -> list[Figure]:
             best: dict[int, Configuration] = {}
             for each in sorted(point.tried, key=lambda each: (each.ps, each.sample.mean)):
                 best[each.ps] = each
-            spots = [_tried(line, point, each) for each in best.values()]
+            spots = []
+            for ps, each in best.items():
+                mean, ends, starred = each.sample.mean, scaling.best_interval([each.sample]), each is point.best
+                hover = (
+                    f"{line.name}, {point.workers:,} workers, {line.system}",
+                    f"{throughput(mean)} img/s{interval(ends)}",
+                    line.tuned(each) + f", best of {len(point.tried)}" * starred,
+                    *line.origin(each),
+                )
+                spots.append(Spot(ps, mean, *ends or NO_ENDS, hover, starred))
             name = f"{plural(point.workers, 'worker')}, best of {len(point.tried)}"
             series.append(Series(name, "curve", spots, Style(f"s{shade}", line.style.marker), line.facets))
         what = f"{line.full_name}, {panel_name(*line.panel)}"
@@ -148,18 +154,6 @@ def ps_sweeps(lines: Iterable[Line]) -> list[Figure]:
             )
         )
     return distinct(figures)
-
-
-def _tried(line: Line, point: CurvePoint, configuration: Configuration) -> Spot:
-    mean, best = configuration.sample.mean, configuration is point.best
-    ends = scaling.best_interval([configuration.sample])
-    hover = (
-        f"{line.name}, {point.workers:,} workers, {line.system}",
-        f"{throughput(mean)} img/s{interval(ends)}",
-        line.runs.configuration(configuration) + f", best of {len(point.tried)}" * best,
-        *line.runs.of_configuration(configuration),
-    )
-    return Spot(configuration.ps, mean, *ends or NO_ENDS, hover, starred=best)
 
 
 def _curve(line: Line, spots: Sequence[Spot], relative: str = "") -> Series:
@@ -190,9 +184,9 @@ def distinct(figures: Iterable[Figure]) -> list[Figure]:
 
 
 def workers_axis(series: Iterable[Series]) -> Axis:
-    return Axis("workers", "log", "count", measured_ticks(x for each in series for x in each.column("x")))
+    return Axis("workers", "log", measured_ticks(x for each in series for x in each.column("x")))
 
 
 def throughput_axis(series: Iterable[Series]) -> Axis:
     values = [value for each in series for spot in each.spots for value in (spot.y, spot.low, spot.high)]
-    return Axis("img/s", "log", "img_per_s", decade_ticks(values))
+    return Axis("img/s", "log", decade_ticks(values))

@@ -9,13 +9,12 @@ from __future__ import annotations
 import base64
 import hashlib
 import importlib.util
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness.errors import HarnessError, InvalidInput
+from harness.errors import InvalidInput
 from harness.files import write_atomically
 from harness.report.page import plotly
 from harness.report.page.figures import DARK, LIGHT, Facets, Figure
@@ -81,13 +80,16 @@ def render(page: Page) -> str:
     from markupsafe import Markup
 
     environment = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    library, script = _plotly(), (TEMPLATES / "page.js").read_text()
+    package = importlib.util.find_spec("plotly")  # not imported: that takes a second
+    assert package and package.origin
+    library = (Path(package.origin).parent / "package_data/plotly.min.js").read_text(encoding="utf-8")
+    script = (TEMPLATES / "page.js").read_text()
     hashes = (base64.b64encode(hashlib.sha256(each.encode()).digest()).decode() for each in (library, script))
-    # Our own files, not data, but for the data, which are escaped for where they stand.
-    markup = {"style": (TEMPLATES / "page.css").read_text(), "plotly": library, "script": script}
-    markup["data"] = embedded(data(page))
+    environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "allow_nan": False, "separators": (",", ":")}
+    markup = {"style": (TEMPLATES / "page.css").read_text(), "plotly": library, "script": script}  # our own, not data
     return environment.get_template("page.html.j2").render(
         page=page,
+        data=data(page),
         chips=CHIPS,
         printed=PRINTED,
         hashes=list(hashes),
@@ -128,12 +130,6 @@ def data(page: Page) -> dict[str, Any]:
     }
 
 
-def embedded(document: Any) -> str:
-    """JSON as it can stand inside a script element: no text in it ends the element or starts a comment."""
-    text = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
-
-
 def _columns(table: Table, number: Callable[[Facets | None], int]) -> dict[str, Any]:
     """A table by columns; text that repeats is told once."""
     columns: list[dict[str, Any]] = []
@@ -151,12 +147,3 @@ def _columns(table: Table, number: Callable[[Facets | None], int]) -> dict[str, 
             ]
             columns.append({"name": name, "kind": kind, "cells": known})
     return {"columns": columns, "facets": [number(facets) for facets, _ in table.rows]}
-
-
-def _plotly() -> str:
-    """Plotly's script, from the installed package, which is not imported: that takes a second."""
-    package = importlib.util.find_spec("plotly")
-    file = Path(package.origin).parent / "package_data" / "plotly.min.js" if package and package.origin else None
-    if file is None or not file.is_file():
-        raise HarnessError("the plotly package lacks package_data/plotly.min.js; reinstall plotly")
-    return file.read_text(encoding="utf-8")

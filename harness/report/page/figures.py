@@ -11,8 +11,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-Scale = Literal["linear", "log", "date"]
-Unit = Literal["count", "img_per_s", "share", "ms", "s", "MB", "date"]
 # A curve; the line that a curve would follow without any loss; bars from low to high; single points that stand out; a line
 # without points; the area from low to high; columns on low, or on nothing, up to y; bars along x from low to high.
 Kind = Literal["curve", "ideal", "spread", "accent", "line", "band", "column", "span"]
@@ -62,9 +60,9 @@ class Axis:
     """``ticks`` are values with their labels; without them whoever draws chooses some. ``top`` is at least shown."""
 
     name: str
-    scale: Scale
-    unit: Unit
+    scale: Literal["linear", "log", "date"]
     ticks: tuple[tuple[float, str], ...] = ()
+    percent: bool = False
     from_zero: bool = False
     top: float = 0.0
 
@@ -89,7 +87,7 @@ class Spot(NamedTuple):
     y: float
     low: float = math.nan
     high: float = math.nan
-    hover: tuple[str, ...] = ()
+    hover: Sequence[str] = ()
     starred: bool = False
 
 
@@ -114,16 +112,11 @@ class Series:
 
 
 @dataclass(frozen=True)
-class Mark:
-    """A vertical line at ``x`` with a word on it, such as a change point."""
-
-    x: float | str
-    text: str
-
-
-@dataclass(frozen=True)
 class Figure:
-    """``name`` is that of its files, ``choice`` what tells it from the other figures of its section."""
+    """``name`` is that of its files, ``choice`` what tells it from the other figures of its section.
+
+    ``marks`` are vertical lines at times, such as change points, each with a word on it.
+    """
 
     name: str
     title: str
@@ -132,7 +125,7 @@ class Figure:
     y: Axis
     series: Sequence[Series]
     note: str = ""
-    marks: Sequence[Mark] = ()
+    marks: Sequence[tuple[str, str]] = ()
 
 
 def measured_ticks(values: Iterable[float]) -> tuple[tuple[float, str], ...]:
@@ -165,3 +158,16 @@ def panel_name(model: str, data: str) -> str:
 def slug(*parts: str) -> str:
     """A name for files and for elements of the page: small letters, digits and hyphens."""
     return re.sub(r"[^a-z0-9]+", "-", "-".join(parts).casefold()).strip("-")
+
+
+def throughput(value: float) -> str:
+    """With as many digits as are of interest: ``9,219.7`` and ``38.25``."""
+    return f"{value:,.2f}" if value < 100 else f"{value:,.1f}" if value < 10_000 else f"{value:,.0f}"
+
+
+def interval(ends: tuple[float, float] | None, percent: bool = False) -> str:
+    """`` (95 % CI 90.1 to 93.4)``, or nothing where no spread is known."""
+    if ends is None:
+        return ""
+    low, high = (f"{end:.1%}" if percent else throughput(end) for end in ends)
+    return f" (95 % CI {low} to {high})"

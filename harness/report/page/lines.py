@@ -1,4 +1,4 @@
-"""The curves of a report: with names that tell them apart, looks that stay the same in every figure, and what filters them.
+"""The curves of a report: names that tell them apart, looks that stay the same in every figure, where points come from.
 
 Measured curves have one backend, framework and transport each. Published ones are joined by family if they come from the
 same source, since the tables of 2017 give the better of two strategies at each size.
@@ -6,17 +6,17 @@ same source, since the tables of 2017 give the better of two strategies at each 
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from harness.analysis import scaling
-from harness.analysis.scaling import Curve, CurvePoint
+from harness.analysis.scaling import Configuration, Curve, CurvePoint
 from harness.core.text import plural
-from harness.report.page.figures import COLOURS, Facets, Style
-from harness.report.page.provenance import Runs, interval, throughput
+from harness.report.page.figures import COLOURS, Facets, Style, interval, throughput
 
 if TYPE_CHECKING:
     import pandas
@@ -40,22 +40,30 @@ DETAILS = {
     "steps": "{} steps",
     "software": "{}",
 }
+USUAL = ("batch_size", "devices_per_node", "device", "precision", "image_size", "training")  # told of a page's curves
 # Curves that are equal in these have the same usual terms, and the same usual software.
 TERMS = ("origin", "system", "model")
 SOFTWARE = (*TERMS, "backend", "framework")
+
+SHOWN_SOURCES = 2  # of a configuration
 
 _Faceted = Sequence[tuple[Curve, Facets]]
 
 
 @dataclass(frozen=True)
 class Line:
-    """A curve as a report shows it. ``name`` does not repeat the system, which the legend's groups give."""
+    """A curve as a report shows it. ``name`` does not repeat the system, which the legend's groups give.
+
+    ``columns`` are some of ``results.load``, by the labels of the rows; ``varied`` are the options of the curve's backend
+    that are not the same in all measured runs.
+    """
 
     curve: Curve
     name: str
     facets: Facets
     style: Style
-    runs: Runs
+    columns: Mapping[Hashable, Mapping[Any, Any]]
+    varied: frozenset[str]
 
     @property
     def system(self) -> str:
@@ -78,9 +86,21 @@ class Line:
         """The name where no legend gives the system."""
         return f"{self.name}, {self.system}"
 
+    def seen(self, configuration: Configuration, column: str) -> list[str]:
+        """The different values that ``column`` has in the runs of a configuration, without "", in order."""
+        return sorted({self.columns[column][row] for row in configuration.rows} - {""})
+
+    def options(self, configuration: Configuration) -> str:
+        """The options beside the number of servers, without those that are the same in all runs."""
+        return _told({name: value for name, value in configuration.options.items() if name in self.varied})
+
+    def tuned(self, configuration: Configuration) -> str:
+        """``116 ps, placement=greedy``."""
+        return ", ".join(filter(None, [configuration.label, self.options(configuration)]))
+
     def hover(self, point: CurvePoint) -> tuple[str, ...]:
-        """Everything about a point of the curve."""
-        best, runs = point.best, self.runs
+        """Everything about a point of the curve: what a reader sees who points at it."""
+        best = point.best
         nodes = f" on {plural(point.nodes, 'node')}" if point.nodes else ""
         lines = [self.name, f"{plural(point.workers, 'worker')}{nodes}, {self.system}"]
         if not math.isnan(point.img_per_s):
@@ -89,15 +109,40 @@ class Line:
             ends = interval(point.efficiency_interval, percent=True)
             lines.append(f"scaling efficiency {point.efficiency:.1%}{ends}")
         several = f"best of {len(point.tried)} configurations" if len(point.tried) > 1 else ""
-        lines += filter(None, [": ".join(filter(None, [several, runs.configuration(best)]))])
+        lines += filter(None, [": ".join(filter(None, [several, self.tuned(best)]))])
         if not self.published:
-            return (*lines, *runs.of_configuration(best))
-        return (*lines, *runs.seen(best, "software"), *runs.seen(best, "note"), *dict.fromkeys(best.sources))
+            return (*lines, *self.origin(best))
+        return (*lines, *self.seen(best, "software"), *self.seen(best, "note"), *dict.fromkeys(best.sources))
+
+    def origin(self, configuration: Configuration) -> list[str]:
+        """Repeats, dates, software, options, what carried the gradients, and the records of one configuration."""
+        runs, values = len(configuration.sources), len(configuration.sample.values)
+        repeats = f"{plural(values, 'repeat')} in {plural(runs, 'run')}" if values else f"published mean ({runs} row)"
+        options = _told(configuration.options)
+        transports = "; ".join(self.seen(configuration, "transport_seen"))
+        sources = list(dict.fromkeys(configuration.sources))
+        return [
+            ", ".join(filter(None, [repeats, days(self.seen(configuration, "started"))])),
+            *self.seen(configuration, "software"),
+            *([f"options: {options}"] if options else []),
+            *([f"gradients: {transports}"] if transports else []),
+            *sources[:SHOWN_SOURCES],
+            *([f"and {len(sources) - SHOWN_SOURCES:,} more"] if len(sources) > SHOWN_SOURCES else []),
+        ]
+
+
+def _told(options: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in options.items() if value is not None)
+
+
+def days(started: Sequence[str]) -> str:
+    """The first and the last day of sorted times."""
+    return " to ".join(dict.fromkeys(time[:10] for time in (*started[:1], *started[-1:])))
 
 
 def of(frame: pandas.DataFrame) -> list[Line]:
     """The curves in the completed runs of a DataFrame of ``results.load``: measured ones first, each kind by its facets."""
-    completed, runs = frame[frame["status"] == "completed"], Runs.of(frame)
+    completed = frame[frame["status"] == "completed"]
     measured, published = (completed[completed["origin"] == origin] for origin in ("measured", "published"))
     curves = scaling.curves(measured)
     sources = ["source", "software", "framework", "transport"]
@@ -109,11 +154,23 @@ def of(frame: pandas.DataFrame) -> list[Line]:
         equal = {name: (str(curve.facets[name]),) for name in Facets._fields if name != "backend"}
         backends = {each.backend for point in curve.points for each in point.tried}
         faceted.append((curve, Facets(backend=tuple(sorted(backends)), **equal)))
-    names = _names(faceted)
+    names, varied = _names(faceted), _varied(frame)
+    columns = frame[["software", "transport_seen", "started", "note"]].to_dict()
     return [
-        Line(curve, ", ".join(name), facets, style, runs)
+        Line(curve, ", ".join(name), facets, style, columns, varied.get(facets.backend[0], frozenset()))
         for (curve, facets), name, style in zip(faceted, names, _styles(faceted, names), strict=True)
     ]
+
+
+def _varied(frame: pandas.DataFrame) -> dict[str, frozenset[str]]:
+    """The options of each backend that are not the same in all its measured runs."""
+    varied = {}
+    measured = frame[frame["origin"] == "measured"]  # publications tell no options
+    for backend, texts in measured.groupby("backend")["options"].unique().items():
+        options = [json.loads(text or "{}") for text in texts]
+        names = {name for each in options for name in each}
+        varied[str(backend)] = frozenset(n for n in names if any(each.get(n) != options[0].get(n) for each in options))
+    return varied
 
 
 # --- names ----------------------------------------------------------------------------------------
@@ -146,11 +203,9 @@ def usual_terms(lines: Sequence[Line]) -> str:
     measured = [(line.curve, line.facets) for line in lines if not line.published]
     which: dict[str, list[str]] = defaultdict(list)
     for (_, system, model), terms in _usual(measured, TERMS).items():
-        devices = f"{terms['devices_per_node']} devices per node" if terms["devices_per_node"] != 1 else ""
-        steps = f"{terms['steps']} steps after a warm-up of {terms['warmup_steps']}"
-        batch, pixels = f"batch {terms['batch_size']} per device", f"{terms['image_size']} px"
-        parts = [batch, devices, terms["device"], terms["precision"], pixels, terms["training"], steps]
-        which[", ".join(filter(None, parts))].append(f"{model[0]} on {system[0] or 'an unknown system'}")
+        words = [DETAILS[name].format(terms[name]) for name in USUAL if (name, terms[name]) != ("devices_per_node", 1)]
+        words.append(f"{terms['steps']} steps after a warm-up of {terms['warmup_steps']}")
+        which[", ".join(filter(None, words))].append(f"{model[0]} on {system[0] or 'an unknown system'}")
     sentences = [f"{' and '.join(named)} with {terms}" for terms, named in which.items()]
     return f"Unless a name says otherwise: {'; '.join(sentences)}." if sentences else ""
 

@@ -42,6 +42,12 @@ class Size:
     def workers(self) -> int:
         return self.prediction.workers
 
+    @property
+    def error(self) -> float:
+        """Of a measured size: predicted over measured, minus 1."""
+        assert self.point is not None
+        return self.prediction.img_per_s / self.point.img_per_s - 1
+
 
 @dataclass(frozen=True)
 class Modelled:
@@ -102,12 +108,12 @@ def explained(frame: pandas.DataFrame, lines: Sequence[Line]) -> tuple[list[Expl
 
 
 def _explained(group: ObservationGroup, lines: Sequence[Line]) -> Explained:
-    fitted = group
     if len(group.observations) > MOST_FITTED:
         slowest_first = sorted(group.observations, key=lambda run: -run.step_s)
-        fastest = {(run.backend, run.nodes, run.workers, run.work): id(run) for run in slowest_first}.values()
-        fitted = replace(group, observations=tuple(run for run in group.observations if id(run) in set(fastest)))
-    fit = fitting.fit(fitted)
+        fastest = {(run.backend, run.nodes, run.workers, run.work): run for run in slowest_first}.values()
+        in_order = sorted(fastest, key=lambda run: (run.workers, run.backend, run.ps))
+        group = replace(group, observations=tuple(in_order))
+    fit = fitting.fit(group)
     # A curve of one or two sizes says little by itself.
     lines = [line for line in lines if len(line.curve.points) >= FEWEST_SIZES] or lines
     lines = sorted(lines, key=lambda line: (-line.curve.points[-1].workers, -len(line.curve.points)))
@@ -116,24 +122,35 @@ def _explained(group: ObservationGroup, lines: Sequence[Line]) -> Explained:
 
 def _points(line: Line, group: ObservationGroup) -> list[tuple[CurvePoint, Observation]]:
     """The points of ``line`` that are in ``group``, each with the observation there."""
-    key = group.key
-    where = line.facets.system[0], line.curve.facets["software"], line.facets.transport[0]
-    if where != (key.system, key.software, key.transport):
+    if line.facets.transport != (group.key.transport,):
         return []
-    equal = {name: line.curve.facets[name] for name in ("precision", "training", "image_size", "batch_size")}
-    equal |= {"system": key.system, "software": key.software, "model": line.panel[0], "data": line.panel[1]}
     known = {(run.backend, run.nodes, run.workers, run.ps, run.work): run for run in group.observations}
     pairs = []
     for point in line.curve.points:
         best, nodes = point.best, point.nodes or point.workers
-        run = known.get((best.backend, nodes, point.workers, best.ps, work_of(equal | {"threads": best.threads})))
+        work = work_of({**line.curve.facets, "threads": best.threads})
+        run = known.get((best.backend, nodes, point.workers, best.ps, work))
         if run is not None and not math.isnan(point.img_per_s):
             pairs.append((point, run))
     return pairs
 
 
 def _modelled(fit: Fit, line: Line) -> Modelled:
-    sizes = [_measured(fit, line, point, run) for point, run in _points(line, fit.group)]
+    sizes = []
+    for point, run in _points(line, fit.group):
+        single_s = fit.single_s(run)
+        draws = fit.single_draws[run.work] if run.single_s is None else single_s
+        basis = Basis(fit.parameters, single_s, fit.draws, draws)
+        what = What(
+            backend=run.backend,
+            model=run.model,
+            batch_size=run.batch,
+            image_size=run.image_size or None,
+            devices_per_node=run.workers // run.nodes,
+            options=json.dumps(dict(point.best.options), sort_keys=True),
+            as_in_2017=line.published,
+        )
+        sizes.append(Size(what, basis, forecast.at(what, basis, run.nodes, run.ps), point))
     measured, largest = tuple(sizes), sizes[-1]
     others = {2**power for power in range((BEYOND * largest.workers).bit_length())} | {BEYOND * largest.workers}
     for workers in sorted(others - {size.workers for size in measured}):
@@ -147,21 +164,6 @@ def _modelled(fit: Fit, line: Line) -> Modelled:
         (best,) = forecast.best(what, like.basis, [nodes], servers)
         sizes.append(Size(what, like.basis, best))
     return Modelled(line, sorted(sizes, key=lambda size: size.workers), largest)
-
-
-def _measured(fit: Fit, line: Line, point: CurvePoint, run: Observation) -> Size:
-    single_s = fit.single_s(run)
-    basis = Basis(fit.parameters, single_s, fit.draws, fit.single_draws[run.work] if run.single_s is None else single_s)
-    what = What(
-        backend=run.backend,
-        model=run.model,
-        batch_size=run.batch,
-        image_size=run.image_size or None,
-        devices_per_node=run.workers // run.nodes,
-        options=json.dumps(dict(point.best.options), sort_keys=True),
-        as_in_2017=line.published,
-    )
-    return Size(what, basis, forecast.at(what, basis, run.nodes, run.ps), point)
 
 
 def counts(most: int) -> list[int]:

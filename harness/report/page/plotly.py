@@ -17,7 +17,6 @@ from harness.report.page.figures import COLUMN, SPAN, TOLD_ONCE, Axis, Figure, S
 
 HOVER_WIDTH = 76  # characters
 SIZE, SMALL, BEST = 8, 6, 16  # of markers
-FORMATS = {"share": ".0%", "date": ""}  # of axes with other units: ",~g"
 
 text = partial(html.escape, quote=False)  # as Plotly shows it literally
 
@@ -44,8 +43,8 @@ def layout(figure: Figure) -> dict[str, Any]:
         "barmode": "overlay",
         # Points of bars are as small as bars are thin; the legend shows them in one size.
         "legend": {"itemsizing": "constant"} if "spread" in kinds else {},
-        "shapes": [{"x0": mark.x, "x1": mark.x, **line} for mark in figure.marks],
-        "annotations": [{"x": mark.x, "text": text(mark.text), **label} for mark in figure.marks],
+        "shapes": [{"x0": x, "x1": x, **line} for x, _ in figure.marks],
+        "annotations": [{"x": x, "text": text(word), **label} for x, word in figure.marks],
     }
 
 
@@ -53,7 +52,7 @@ def _axis(axis: Axis) -> dict[str, Any]:
     made: dict[str, Any] = {
         "title": {"text": text(axis.name), "standoff": 10},
         "type": axis.scale,
-        "tickformat": FORMATS.get(axis.unit, ",~g"),
+        "tickformat": "" if axis.scale == "date" else ".0%" if axis.percent else ",~g",
     }
     if axis.ticks:
         made |= {"tickvals": [value for value, _ in axis.ticks], "ticktext": [label for _, label in axis.ticks]}
@@ -61,26 +60,13 @@ def _axis(axis: Axis) -> dict[str, Any]:
 
 
 def _trace(series: Series) -> dict[str, Any]:
-    hovers = series.column("hover")
-    made: dict[str, Any] = {
-        "type": "scatter",
-        "name": text(series.name),
-        "x": list(series.column("x")),
-        "y": _numbers(series.column("y")),
-        "facets": series.facets,
-        "kind": series.kind,
-        "hoverinfo": "text" if any(hovers) else "skip",
-    }
+    x, y, low, high, hovers, starred = zip(*series.spots, strict=True)
+    trace: dict[str, Any] = {"type": "scatter", "name": text(series.name), "x": list(x), "y": _numbers(y)}
+    trace |= {"facets": series.facets, "kind": series.kind, "hoverinfo": "text" if any(hovers) else "skip"}
     if series.group and series.kind != "ideal":
-        made["group"] = text(series.group)
+        trace["group"] = text(series.group)
     if any(hovers):
-        made["hovertext"] = [_hover(lines) for lines in hovers]
-    return made | _drawn(series)
-
-
-def _drawn(series: Series) -> dict[str, Any]:
-    """What is special of each kind."""
-    x, y, low, high, _, starred = zip(*series.spots, strict=True)
+        trace["hovertext"] = [_hover(lines) for lines in hovers]
     style, colour = series.style, f"@{series.style.colour}"
     bars = {"type": "data", "symmetric": False, "color": colour}
     bars |= {"array": _differences(high, y), "arrayminus": _differences(y, low)}
@@ -95,31 +81,35 @@ def _drawn(series: Series) -> dict[str, Any]:
     match series.kind:
         case "ideal":
             line = {"color": "@muted", "width": 1, "dash": "dash"}
-            return {"mode": "lines", "line": line, "legendgroup": "ideal", "legendrank": 2000, "opacity": 0.7}
+            return trace | {"mode": "lines", "line": line, "legendgroup": "ideal", "legendrank": 2000, "opacity": 0.7}
         case "spread":
             # The bars need a point, which is as wide as they are; the legend shows it.
             point = {"color": colour, "symbol": "line-ns", "size": 1, "line": {"color": colour, "width": series.width}}
-            return {"mode": "markers", "marker": point, "error_y": bars | {"thickness": series.width, "width": 0}}
+            return trace | {
+                "mode": "markers",
+                "marker": point,
+                "error_y": bars | {"thickness": series.width, "width": 0},
+            }
         case "accent":
-            return {"mode": "markers", "marker": marker}
+            return trace | {"mode": "markers", "marker": marker}
         case "line":
-            return {"mode": "lines", "line": line}
+            return trace | {"mode": "lines", "line": line}
         case "band":
             there_and_back = {"x": [*x, *reversed(x)], "y": _numbers([*high, *reversed(low)])}
             area = {"mode": "lines", "fill": "toself", "opacity": 0.5, "line": {"color": colour, "width": 0}}
-            return there_and_back | area | {"legendgroup": "band"}
+            return trace | there_and_back | area | {"legendgroup": "band"}
         case "column":
             base = [0.0 if math.isnan(end) else end for end in low]
             standing = {"base": _numbers(base), "y": _differences(y, base), "width": COLUMN}
-            return {"type": "bar", "marker": {"color": colour}} | standing
+            return trace | {"type": "bar", "marker": {"color": colour}} | standing
         case "span":
             # What follows each other is told apart by a thin gap.
             gap = {"color": colour, "line": {"color": "@paper", "width": 0.4}}
             lying = {"orientation": "h", "base": _numbers(low), "x": _differences(high, low), "width": SPAN}
-            return {"type": "bar", "marker": gap} | lying
+            return trace | {"type": "bar", "marker": gap} | lying
     known = not all(map(math.isnan, low))
     intervals = {"error_y": bars | {"thickness": 1.3, "width": 4}} if known else {}
-    return {"mode": "lines+markers", "line": line, "marker": marker} | intervals
+    return trace | {"mode": "lines+markers", "line": line, "marker": marker} | intervals
 
 
 def _hover(lines: Iterable[str]) -> str:

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 from harness.analysis import history as changes
 from harness.core.text import minute
 from harness.errors import InvalidInput
-from harness.report.page.figures import Axis, Facets, Figure, Mark, Series, Spot, Style, panel_name, slug
+from harness.report.page.figures import Axis, Facets, Figure, Series, Spot, Style, panel_name, slug, throughput
 from harness.report.page.lines import Line
-from harness.report.page.provenance import throughput
 
 if TYPE_CHECKING:
     import pandas
@@ -28,16 +27,16 @@ SHOWN_HISTORY_RUNS = 500
 PERCENTILES = (1, 25, 50, 75, 99)
 
 
-def chosen(lines: Sequence[Line]) -> list[tuple[Line, int, str]]:
-    """Whose step times are shown: of each measured curve the largest size's best run, at most ``SHOWN_RECORDS``.
+def steps(lines: Sequence[Line]) -> list[Figure]:
+    """The step times of each measured curve's best run at the largest size, of at most ``SHOWN_RECORDS``: the largest runs.
 
-    As lines with the number of workers and the record's file, the largest runs first.
+    Reads their records; raises InvalidInput for one that cannot be read.
     """
     largest = [(line, line.curve.points[-1]) for line in lines if not line.published]
     # A run may belong to a curve of weak and to one of strong scaling.
     by_source = {point.best.sources[-1]: (line, point.workers) for line, point in reversed(largest)}
-    runs = [(line, workers, source) for source, (line, workers) in by_source.items()]
-    return sorted(runs, key=lambda run: (-run[1], run[0].full_name, run[2]))[:SHOWN_RECORDS]
+    runs = sorted(by_source.items(), key=lambda run: (-run[1][1], run[1][0].full_name, run[0]))
+    return [of_ranks(*what, source, read_steps(Path(source))) for source, what in runs[:SHOWN_RECORDS]]
 
 
 def read_steps(path: Path) -> pandas.DataFrame:
@@ -67,40 +66,37 @@ def read_steps(path: Path) -> pandas.DataFrame:
     return frame.assign(rank=ranks, hosts=[", ".join(hosts[rank]) for rank in ranks], longest=steps_ms.max(axis=1))
 
 
-def steps(line: Line, workers: int, source: str, ranks: pandas.DataFrame) -> Figure:
-    """The distribution of the step time of each rank of one run: median, middle half, middle 98 %, and stragglers."""
-    shown, typical = _sample(ranks), ranks["p50"].median()
-    slow = shown[shown["p50"] > STRAGGLER * typical]
+def of_ranks(line: Line, workers: int, source: str, ranks: pandas.DataFrame) -> Figure:
+    """The distribution of the step time of each rank of one run: median, middle half, middle 98 %, and stragglers.
+
+    Of more than ``SHOWN_RANKS`` an eighth of those shown are the slowest, the others evenly spaced.
+    """
+    shown, typical = ranks, ranks["p50"].median()
+    if len(ranks) > SHOWN_RANKS:
+        slowest = ranks.nlargest(SHOWN_RANKS // 8, "p50").index
+        others, count = ranks.index.drop(slowest), SHOWN_RANKS - len(slowest)
+        shown = ranks.loc[slowest.union([others[number * len(others) // count] for number in range(count)])]
     room = max(1.0, min(12.0, 560 / len(shown)))  # points of width for each rank
-
-    def spread(name: str, low: str, high: str, width: float) -> Series:
-        spots = [
-            Spot(*values) for values in zip(*(shown[each].tolist() for each in ("rank", "p50", low, high)), strict=True)
-        ]
-        return Series(name, "spread", spots, Style("c0"), line.facets, width=width)
-
-    def medians(name: str, its: pandas.DataFrame, style: Style) -> Series:
-        spots = []
-        for its_rank in its.to_dict("records"):
-            rank, median = its_rank["rank"], its_rank["p50"]
-            hover = (
-                f"rank {rank} on {its_rank['hosts']}",
-                f"median {median:,.2f} ms ({median / typical - 1:+.1%} of the median rank)",
-                f"1st to 99th percentile {its_rank['p1']:,.2f} to {its_rank['p99']:,.2f} ms, "
-                f"longest {its_rank['longest']:,.2f} ms",
-                source,
-            )
-            spots.append(Spot(rank, median, hover=hover))
-        return Series(name, "accent", spots, style, line.facets)
-
+    medians, halves, wide = [], [], []
+    for row in shown.to_dict("records"):
+        rank, median, low, high = row["rank"], row["p50"], row["p1"], row["p99"]
+        hover = (
+            f"rank {rank} on {row['hosts']}",
+            f"median {median:,.2f} ms ({median / typical - 1:+.1%} of the median rank)",
+            f"1st to 99th percentile {low:,.2f} to {high:,.2f} ms, longest {row['longest']:,.2f} ms",
+            source,
+        )
+        medians.append(Spot(rank, median, hover=hover))
+        halves.append(Spot(rank, median, row["p25"], row["p75"]))
+        wide.append(Spot(rank, median, low, high))
     series = [
-        spread("1st to 99th percentile", "p1", "p99", max(0.8, room / 6)),
-        spread("middle half", "p25", "p75", room * 0.7),
-        medians("median", shown, Style("c7", "circle")),
+        Series("1st to 99th percentile", "spread", wide, Style("c0"), line.facets, width=max(0.8, room / 6)),
+        Series("middle half", "spread", halves, Style("c0"), line.facets, width=room * 0.7),
+        Series("median", "accent", medians, Style("c7", "circle"), line.facets),
     ]
-    if len(slow):
+    if slow := [spot for spot in medians if spot.y > STRAGGLER * typical]:
         above = f"median over {STRAGGLER - 1:.0%} above that of all ranks"
-        series.append(medians(above, slow, Style("c1", "diamond")))
+        series.append(Series(above, "accent", slow, Style("c1", "diamond"), line.facets))
     what = f"{line.name}, {workers:,} workers, {line.system}, {panel_name(*line.panel)}"
     some = f" {len(shown):,} of {len(ranks):,} ranks: the slowest and every few others."
     run = Path(source).parent.name
@@ -108,22 +104,11 @@ def steps(line: Line, workers: int, source: str, ranks: pandas.DataFrame) -> Fig
         name=slug("steps", what, run[-8:]),
         title=f"Step times, {what}",
         choice=what,
-        x=Axis("rank", "linear", "count"),
-        y=Axis("step time (ms)", "linear", "ms"),
+        x=Axis("rank", "linear"),
+        y=Axis("step time (ms)", "linear"),
         series=series,
         note=f"All repeats of {run}.{some if len(shown) < len(ranks) else ''}",
     )
-
-
-def _sample(ranks: pandas.DataFrame) -> pandas.DataFrame:
-    """At most ``SHOWN_RANKS``: an eighth are the slowest, the others evenly spaced."""
-    if len(ranks) <= SHOWN_RANKS:
-        return ranks
-    slowest = ranks.nlargest(SHOWN_RANKS // 8, "p50").index
-    others = ranks.index.drop(slowest)
-    count = SHOWN_RANKS - len(slowest)
-    spaced = [others[number * len(others) // count] for number in range(count)]
-    return ranks.loc[slowest.union(spaced)]
 
 
 def history(completed: pandas.DataFrame) -> list[Figure]:
@@ -162,12 +147,12 @@ def _history(number: int, every: pandas.DataFrame) -> Figure:
         name=slug("history", str(number), first["backend"], str(first["workers"]), first["model"]),
         title=f"History, {what}",
         choice=f"{what} ({len(every):,} runs)",
-        x=Axis("", "date", "date"),
-        y=Axis("img/s", "linear", "img_per_s"),
+        x=Axis("", "date"),
+        y=Axis("img/s", "linear"),
         series=[Series("mean of a run, 95 % CI of its repeats", "curve", spots, Style("c0", "circle"), facets)],
         note=f"The latest {len(runs):,} of {len(every):,} runs." if len(runs) < len(every) else "",
         marks=[
-            Mark(change.after.started[:19], f"{change.change:+.1%}")
+            (change.after.started[:19], f"{change.change:+.1%}")
             for each in changes.series(every)
             for change in each.changes
             if change.after.started >= first["started"]

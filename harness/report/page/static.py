@@ -17,19 +17,8 @@ if TYPE_CHECKING:
 WIDTH_IN, HEIGHT_IN = 7.2, 4.0  # a text block's width, or two columns
 ENTRY_IN = 0.185  # of a legend
 DPI = 300
-MARKERS = {
-    **{
-        "square": "s",
-        "diamond": "D",
-        "pentagon": "p",
-        "circle": "o",
-        "star": "*",
-        "hexagon": "h",
-        "cross": "P",
-        "x": "X",
-    },
-    **{"triangle-up": "^", "triangle-down": "v", "triangle-left": "<", "triangle-right": ">"},
-}
+_SHAPES = "square diamond pentagon circle star hexagon cross x triangle-up triangle-down triangle-left triangle-right"
+MARKERS = dict(zip(_SHAPES.split(), "sDpo*hPX^v<>", strict=True))
 DASHES: dict[str, Any] = {"solid": "-", "dash": (0, (5, 2)), "dot": (0, (1, 1.5)), "dashdot": (0, (5, 1.5, 1, 1.5))}
 STYLE = {
     "font.size": 9,
@@ -78,11 +67,11 @@ def draw(figure: Figure, axes: Axes) -> None:
     """Draw ``figure`` into ``axes``, with a legend that names the system above its curves, and ideal lines once, last."""
     axes.set_title(figure.title, loc="left", fontsize=10, fontweight="bold", wrap=True)
     handles = [(series, _series(series, axes)) for series in figure.series]
-    for mark in figure.marks:
-        x: Any = datetime.fromisoformat(str(mark.x)) if figure.x.scale == "date" else mark.x
+    for time, word in figure.marks:
+        x: Any = datetime.fromisoformat(time)
         axes.axvline(x, color=LIGHT["accent"], linewidth=1, linestyle="--")
         place: Any = {"xycoords": ("data", "axes fraction"), "ha": "center", "va": "bottom"}
-        axes.annotate(mark.text, (x, 1), color=LIGHT["accent"], **place)
+        axes.annotate(word, (x, 1), color=LIGHT["accent"], **place)
     _axis(figure.x, axes.xaxis, axes.set_xscale)
     _axis(figure.y, axes.yaxis, axes.set_yscale)
     axes.set(xlabel=figure.x.name, ylabel=figure.y.name)
@@ -147,21 +136,11 @@ def _series(series: Series, axes: Axes) -> Any:
         case "spread":
             return axes.errorbar(x, y, [below, above], fmt="none", ecolor=colour, elinewidth=series.width * 0.75)
     accent = series.kind == "accent"
-    drawn = axes.errorbar(
-        x,
-        y,
-        None if all(map(math.isnan, low)) else [below, above],
-        color=colour,
-        linestyle="none" if accent else DASHES[style.dash],
-        linewidth=1.0 if style.hollow else 1.4,
-        marker=MARKERS[style.marker],
-        markersize=3.5 if accent else 5,
-        markerfacecolor="white" if style.hollow else colour,
-        markeredgewidth=0.9,
-        capsize=2,
-        elinewidth=0.9,
-        zorder=3,
-    )
+    markers: Any = {"marker": MARKERS[style.marker], "markersize": 3.5 if accent else 5, "markeredgewidth": 0.9}
+    markers["markerfacecolor"] = "white" if style.hollow else colour
+    line: Any = {"linestyle": "none" if accent else DASHES[style.dash], "linewidth": 1.0 if style.hollow else 1.4}
+    bars = None if all(map(math.isnan, low)) else [below, above]
+    drawn = axes.errorbar(x, y, bars, color=colour, capsize=2, elinewidth=0.9, zorder=3, **markers, **line)
     best = [(at, value) for at, value, star in zip(x, y, starred, strict=True) if star]
     if best:
         star: Any = {"marker": "*", "markersize": 15, "markeredgecolor": "white", "markeredgewidth": 0.6}
@@ -179,7 +158,7 @@ def _axis(axis: Axis, drawn: Any, set_scale: Any) -> None:
         low, high = drawn.get_view_interval()
         inside = {value: label for value, label in axis.ticks if low <= value <= high}
         drawn.set_ticks(list(inside), list(inside.values()))
-    elif axis.unit == "share":
+    elif axis.percent:
         drawn.set_major_formatter(PercentFormatter(1.0, decimals=0))
-    elif axis.unit != "date":
+    elif axis.scale != "date":
         drawn.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))

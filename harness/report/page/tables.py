@@ -45,15 +45,14 @@ def points(lines: Sequence[Line]) -> Table:
             path = Path(best.sources[-1])
             cells = (
                 *_point(line, point.workers, point.nodes),
-                line.runs.configuration(best),
+                line.tuned(best),
                 *_numbers(point.img_per_s, point.interval),
                 *_numbers(point.efficiency, point.efficiency_interval),
                 *(len(point.tried), len(best.sample.values) or None, len(best.sources)),
                 line.curve.scaling,
-                max(line.runs.seen(best, "started"), default=None),
-                path.parent.name
-                if path.name == FILE_NAME
-                else best.sources[-1],  # a run's folder is named after its id
+                max(line.seen(best, "started"), default=None),
+                # A run's folder is named after its id.
+                path.parent.name if path.name == FILE_NAME else best.sources[-1],
             )
             rows.append((line.facets, cells))
     return Table("points", "Points of the curves", columns, rows)
@@ -70,7 +69,7 @@ def ps_search(lines: Sequence[Line]) -> Table:
             for number, each in enumerate(ordered, start=1):
                 cells = (
                     *_point(line, point.workers, point.nodes),
-                    *(each.ps, line.runs.options(each)),
+                    *(each.ps, line.options(each)),
                     *(each.sample.mean, each.sample.mean / point.img_per_s, len(each.sample.values) or None),
                     f"best of {len(ordered)}" if number == 1 else f"{number} of {len(ordered)}",
                 )
