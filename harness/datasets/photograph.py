@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from PIL import Image, UnidentifiedImageError
 
-from harness.worker.inputs.jpeg import END, FORMATS, JPEG, PADDING, PNG
+from harness.worker.inputs.augmentation import END, FORMATS, JPEG, PADDING, PNG
 
 PLAIN = ("RGB", "L")  # a grey JPEG stays: every decoder that is asked for three channels repeats the one it has
 QUALITY = 100  # as the TensorFlow world's converter for ImageNet has it

@@ -39,11 +39,6 @@ def write(folder: Path, values: Mapping[str, np.ndarray], epochs: Epochs) -> Pat
     return path
 
 
-def history(path: Union[str, Path]) -> Epochs:
-    """The epochs before a checkpoint, as ``harness.worker.training`` reported them. Raises BadCheckpoint."""
-    return _read(path, (HISTORY,))[1]
-
-
 def read(path: Union[str, Path], specification: ModelSpecification, sgd: Sgd) -> Tuple[Dict[str, np.ndarray], Epochs]:
     """What training goes on with: float32 values by name, and the epochs so far.
 
@@ -52,26 +47,16 @@ def read(path: Union[str, Path], specification: ModelSpecification, sgd: Sgd) ->
     shapes = {tensor.name: tensor.shape for tensor in (*specification.tensors, *specification.statistics)}
     if sgd.momentum:
         shapes.update({velocity(tensor.name): tensor.shape for tensor in specification.tensors})
-    values, epochs = _read(path, shapes)
-    for name, shape in shapes.items():
-        if values[name].shape != shape:
-            raise BadCheckpoint(f"{path}: {name} is {values[name].shape}, {specification.name} wants {shape}")
-    return {name: values[name].astype(np.float32) for name in shapes}, epochs
-
-
-def _read(path: Union[str, Path], names: Any) -> Tuple[Dict[str, np.ndarray], Epochs]:
     try:
         with np.load(path, allow_pickle=False) as file:
-            for name in (HISTORY, *names):
-                if name not in file.files:
-                    raise BadCheckpoint(
-                        f"{path} holds no {name}: it is no checkpoint, or of another model or optimizer"
-                    )
-            values = {name: file[name] for name in names}
-            return values, json.loads(str(file[HISTORY]))
+            arrays = {name: file[name] for name in file.files if name in shapes or name == HISTORY}
     except OSError as error:
         raise BadCheckpoint(f"{path} on {socket.gethostname()}: {error.strerror or error}") from None
     except (ValueError, zipfile.BadZipFile) as error:
-        if isinstance(error, BadCheckpoint):
-            raise
         raise BadCheckpoint(f"{path} is no checkpoint: {error}") from None
+    for name in (HISTORY, *shapes):
+        if name not in arrays:
+            raise BadCheckpoint(f"{path} holds no {name}: it is no checkpoint, or of another model or optimizer")
+        if name in shapes and arrays[name].shape != shapes[name]:
+            raise BadCheckpoint(f"{path}: {name} is {arrays[name].shape}, {specification.name} wants {shapes[name]}")
+    return {name: arrays[name].astype(np.float32) for name in shapes}, json.loads(str(arrays[HISTORY]))

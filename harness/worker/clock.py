@@ -7,7 +7,7 @@ device's queue, and its time is read when the window is closed.
 from __future__ import annotations
 
 import time
-from typing import Any, List
+from typing import Any, List, Type
 
 
 class Marks:
@@ -43,17 +43,14 @@ class CudaMarks(Marks):
 class Clock:
     """The host's clock, and marks for devices on which a step has ended when ``step`` returns."""
 
+    marks: Type[Marks] = Marks  # with room for as many as are wanted, allocated before the window opens
+
     def now(self) -> float:
         """Seconds; monotonic, meaningful only within one process."""
         return time.perf_counter()
-
-    def marks(self, count: int) -> Marks:
-        """Room for ``count`` marks, allocated before the window opens."""
-        return Marks(count)
 
 
 class CudaClock(Clock):
     """The host's clock for the window, the GPU's own for the marks."""
 
-    def marks(self, count: int) -> Marks:
-        return CudaMarks(count)
+    marks = CudaMarks

@@ -6,8 +6,9 @@ import itertools
 import json
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from harness.worker.agent.seating import Hosts, seated
 from harness.worker.inputs import index, page_cache
 from harness.worker.inputs.numbers import synthetic_batch
 from harness.worker.inputs.order import Reading
+from harness.worker.sgd import Sgd
 
 
 @dataclass(frozen=True)
@@ -65,11 +67,6 @@ class Job:
         return self.run_dir / f"repeat-{self.repeat}"
 
     @property
-    def image_index(self) -> Path:
-        """The list of images that the controller has written, when the run reads real ones."""
-        return self.run_dir / "images.index"
-
-    @property
     def training(self) -> Any:
         """How to train to an accuracy (a dictionary); None when img/s are measured."""
         return self.spec.get("training")
@@ -79,39 +76,46 @@ class Job:
         return bool(self.spec["data"] != "synthetic")
 
     @property
-    def epochs_before(self) -> int:
-        """Epochs that were trained before this run, which goes on from their checkpoint."""
-        if self.training is None or self.training["resume"] is None:
-            return 0
-        return len(checkpoint.history(self.training["resume"]))
-
-    @property
     def num_classes(self) -> int:
         return models.specification(self.spec["model"]).num_classes
 
-    def steps_per_epoch(self, images: int) -> int:
-        """Steps in which all ``images`` are read; the last one is filled with images of the next epoch."""
-        return math.ceil(images / (self.world_size * self.devices * int(self.spec["batch_size"])))
+    @cached_property
+    def resumed(self) -> Optional[Tuple[Dict[str, np.ndarray], checkpoint.Epochs]]:
+        """The values of the checkpoint to go on from, and the epochs before it; None without one."""
+        path = self.training["resume"] if self.training else None
+        model, sgd = models.specification(self.spec["model"]), Sgd.of(self.spec)
+        return checkpoint.read(path, model, sgd) if path else None
+
+    @cached_property
+    def images(self) -> index.Index:
+        """The real images to train on, as the controller has listed them."""
+        return index.read(self.run_dir / "images.index")
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Steps in which all images are read; the last one is filled with images of the next epoch."""
+        return math.ceil(len(self.images) / (self.world_size * self.devices * int(self.spec["batch_size"])))
 
     def reading(self, device: int = 0) -> Reading:
-        """Which images a device of this process trains on."""
-        images = index.read(self.image_index)
-        done = self.epochs_before * self.steps_per_epoch(len(images)) * self.spec["batch_size"]
+        """Which images a device of this process trains on, after those of the epochs before a checkpoint."""
+        _, epochs = self.resumed or ({}, [])
+        done = len(epochs) * self.steps_per_epoch * self.spec["batch_size"] if epochs else 0
         rank, world = self.rank * self.devices + device, self.world_size * self.devices
-        return self._reading(images, rank, world, seed=self.spec["seed"], done=done)
+        return self._reading(self.images, rank, world, seed=self.spec["seed"], done=done)
 
     def evaluating(self) -> Reading:
         """Which images this process evaluates, on its first device."""
         return self._reading(index.read(self.run_dir / "validation.index"), self.rank, self.world_size)
 
     def _reading(self, images: index.Index, rank: int, world: int, **training: int) -> Reading:
+        spec = self.spec
         return Reading(
             images,
             rank,
             world,
-            self.spec["batch_size"],
-            self.spec["image_size"],
-            self.spec["data_threads"],
+            spec["batch_size"],
+            spec["image_size"],
+            spec["data_threads"],
             self.num_classes,
             **training,
         )
@@ -121,20 +125,18 @@ class Job:
 
         Returns what to note of it: the share of those bytes that was cached before, and that is now (None: not known).
         """
+        count = (self.spec["warmup_steps"] + self.spec["steps"]) * self.spec["batch_size"]
+        extents: List[page_cache.Extent] = []
+        for device in range(self.devices):
+            reading = self.reading(device)
+            positions = itertools.islice(reading.positions(), min(count, reading.longest_share))
+            extents += [reading.index.extent(image) for image in sorted({image for _, image in positions})]
         wanted = self.spec["data_cache"]
-        extents = [extent for device in range(self.devices) for extent in self._extents(device)]
         before = after = page_cache.cached_share(extents)
         if wanted != "as_found":
             (page_cache.forget if wanted == "cold" else page_cache.fetch)(extents)
             after = page_cache.cached_share(extents)
         return {"data_cache": {"wanted": wanted, "found": before, "left": after}}
-
-    def _extents(self, device: int) -> Iterator[page_cache.Extent]:
-        """Where the images are that a device of this process reads."""
-        reading = self.reading(device)
-        count = (self.spec["warmup_steps"] + self.spec["steps"]) * self.spec["batch_size"]
-        positions = itertools.islice(reading.positions(), min(count, reading.longest_share))
-        return (reading.index.extent(image) for image in sorted({image for _, image in positions}))
 
     def synthetic_batch(self, device: int = 0) -> Tuple[np.ndarray, np.ndarray]:
         """A device's synthetic batch, the same in every framework: images float32 [N, H, W, 3], labels int64 [N]."""

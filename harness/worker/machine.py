@@ -1,4 +1,4 @@
-"""Facts about the machine that a process runs on, for the record. Runs beside the framework, on a compute node."""
+"""Facts about the machine and the software of a process, for the record. Runs beside the framework, on a compute node."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import re
 import socket
 import subprocess
 from functools import lru_cache
+from importlib import metadata
 from pathlib import Path
 from typing import Any, Dict, List, Mapping
 
@@ -26,11 +27,11 @@ def describe() -> Dict[str, Any]:
     """Host name, processor, memory, operating system and GPUs of this machine."""
     return {
         "host": socket.gethostname(),
-        "cpu": _cpu_model(),
+        "cpu": _first("/proc/cpuinfo", r"^model name\s*:\s*(.+)$") or platform.processor(),
         "cores": os.cpu_count(),
         "usable_cores": len(os.sched_getaffinity(0)),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        "os": _system(),
+        "os": _first("/etc/os-release", r'^PRETTY_NAME="?(.*?)"?$') or platform.system(),
         "kernel": platform.release(),
         "architecture": platform.machine(),
         "gpus": _gpus(),
@@ -46,16 +47,20 @@ def relevant_variables(environ: Mapping[str, str]) -> Dict[str, str]:
     }
 
 
-def _system() -> str:
-    release = Path("/etc/os-release")
-    names = re.findall(r'^PRETTY_NAME="?(.*?)"?$', release.read_text(), re.MULTILINE) if release.exists() else []
-    return names[0] if names else platform.system()
+def software() -> Dict[str, Any]:
+    """Python and every package of this process's environment, by name."""
+    packages = {dist.metadata["Name"]: dist.version for dist in metadata.distributions() if dist.metadata["Name"]}
+    return {
+        "python": platform.python_version(),
+        "packages": dict(sorted(packages.items(), key=lambda package: package[0].lower())),
+    }
 
 
-def _cpu_model() -> str:
-    cpuinfo = Path("/proc/cpuinfo")
-    names = re.findall(r"^model name\s*:\s*(.+)$", cpuinfo.read_text(), re.MULTILINE) if cpuinfo.exists() else []
-    return names[0] if names else platform.processor()
+def _first(file: str, pattern: str) -> str:
+    """What the first line of a file that matches ``pattern`` says; empty where there is none."""
+    text = Path(file).read_text() if Path(file).exists() else ""
+    match = re.search(pattern, text, re.MULTILINE)
+    return match[1] if match else ""
 
 
 def _gpus() -> List[Dict[str, str]]:

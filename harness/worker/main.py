@@ -11,7 +11,7 @@ import os
 import sys
 import traceback
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, List
@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, List
 if TYPE_CHECKING:
     from harness.worker.events import Events
     from harness.worker.job import Job
-    from harness.worker.trainer import State, Trainer
 
 # At import: processes that a trainer spawns import this module first, and need the package too.
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -47,67 +46,13 @@ def _run(run_dir: Path, repeat: int, index: int) -> int:
         events.emit("closed")
         return 0
     except BaseException as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        summary = " ".join(lines[:2]) or type(error).__name__
         with suppress(OSError):  # a full disk may be the very error; then the exit code has to do
             traceback.print_exc()
         with suppress(OSError):
-            events.emit("error", type=type(error).__name__, message=_summary(error))
+            events.emit("error", type=type(error).__name__, message=summary[:500])
         return 1
-
-
-# Trainers are never taken apart: at their end TensorFlow's sessions and callables talk to the servers, and may wait for
-# ever for one that has gone. ``os._exit`` comes first.
-_kept: List[Any] = []
-
-
-def _work(job: Job, events: Events, trainer_module: ModuleType) -> None:
-    from harness.worker import machine
-    from harness.worker.checks import evidence, software
-
-    cache = job.cache_images() if job.real_data else {}
-    trainer = trainer_module.create(job)
-    _kept.append(trainer)
-    trainer.setup()
-    events.emit("ready")
-    trainer.barrier()
-    state = _trained(job, events, trainer) if job.training else _measured(job, events, trainer)
-    if job.spec["save_parameters"]:
-        import numpy as np
-
-        np.savez(job.repeat_dir / f"parameters-{job.rank}.npz", **state.parameters)  # type: ignore[arg-type]
-    events.emit("evidence", **evidence(job, state), **cache)
-    if job.rank == 0:
-        facts = {"machine": machine.describe(), "variables": machine.relevant_variables(os.environ)}
-        events.emit("software", **software(), **facts)
-    trainer.barrier()  # nobody leaves, and no server ends, while a worker still reads parameters
-    trainer.close()
-
-
-def _measured(job: Job, events: Events, trainer: Trainer) -> State:
-    from harness.worker.loop import measure
-
-    window = measure(
-        trainer,
-        trainer.clock,
-        job.spec["warmup_steps"],
-        job.spec["steps"],
-        lambda phase, step_s: events.emit(phase, step_s=step_s),
-    )
-    events.emit("measured", **asdict(window))
-    return trainer.state()
-
-
-def _trained(job: Job, events: Events, trainer: Trainer) -> State:
-    """Train to an accuracy. Of its losses and waits the state has the last epoch's; reports have the means of all."""
-    from harness.worker.trainer import Learner
-    from harness.worker.training import train
-
-    if not isinstance(trainer, Learner):
-        raise TypeError(f"{job.spec['backend']} cannot train to an accuracy: its trainer is no Learner")
-    trained = train(trainer, job, events)
-    state = trainer.state()
-    events.emit("trained", **asdict(trained), waited_s=sum(state.input_wait_s))
-    last = slice(-trained.steps_per_epoch, None)
-    return replace(state, losses=state.losses[last], input_wait_s=state.input_wait_s[last])
 
 
 def _load_trainer(path: str) -> ModuleType:
@@ -120,13 +65,42 @@ def _load_trainer(path: str) -> ModuleType:
     return module
 
 
-def _summary(error: BaseException) -> str:
-    """The first lines of an error, short enough for a message."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return (" ".join(lines[:2]) or type(error).__name__)[:500]
+# Trainers are never taken apart: at their end TensorFlow's sessions and callables talk to the servers, and may wait for
+# ever for one that has gone. ``os._exit`` comes first.
+_kept: List[Any] = []
 
 
-def _main() -> int:
+def _work(job: Job, events: Events, trainer_module: ModuleType) -> None:
+    from harness.worker import machine
+    from harness.worker.loop import measure
+    from harness.worker.training import train
+
+    cache = job.cache_images() if job.real_data else {}
+    trainer = trainer_module.create(job)
+    _kept.append(trainer)
+    trainer.setup()
+    events.emit("ready")
+    trainer.barrier()
+    if job.training:
+        state = train(trainer, job, events)
+    else:
+        warmup, steps = job.spec["warmup_steps"], job.spec["steps"]
+        window = measure(trainer, trainer.clock, warmup, steps, lambda phase, step_s: events.emit(phase, step_s=step_s))
+        events.emit("measured", **asdict(window))
+        state = trainer.state()
+    if job.spec["save_parameters"]:
+        import numpy as np
+
+        np.savez(job.repeat_dir / f"parameters-{job.rank}.npz", **state.parameters)  # type: ignore[arg-type]
+    events.emit("evidence", **state.evidence(job.spec), **cache)
+    if job.rank == 0:
+        facts = {"machine": machine.describe(), "variables": machine.relevant_variables(os.environ)}
+        events.emit("software", **machine.software(), **facts)
+    trainer.barrier()  # nobody leaves, and no server ends, while a worker still reads parameters
+    trainer.close()
+
+
+def _main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--run", type=Path, required=True)
     parser.add_argument("--repeat", type=int, required=True)

@@ -10,22 +10,25 @@ import json
 import os
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Tuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import bootstrap  # noqa: F401
 
-Passes = Tuple[Callable[[], Any], Callable[[], Any]]  # forward, and a whole step; each ends when the device has
+Passes = Tuple[Any, Callable[[], Any], Callable[[], Any]]  # a trainer's forward pass, and a whole step
 
 
 def measure(passes: Passes, warmup: int, steps: int) -> Dict[str, Any]:
-    """Seconds of ``steps`` forward passes and as many steps."""
+    """Seconds of ``steps`` forward passes and as many steps; each ends when the device has."""
+    trainer, *turns = passes
     times: Dict[str, List[float]] = {"forward_s": [], "step_s": []}
     for number in range(warmup + steps):
-        for one, seconds in zip(passes, times.values()):
+        for run, seconds in zip(turns, times.values()):
             begin = time.perf_counter()
-            one()
+            run()
+            trainer.synchronize()
             if number >= warmup:
                 seconds.append(time.perf_counter() - begin)
     return times
@@ -37,16 +40,7 @@ def torch_passes(job: Any) -> Passes:
 
     trainer = TorchTrainer(job)  # type: ignore[abstract]  # alone, it exchanges nothing
     trainer.build()
-
-    def forward() -> None:
-        trainer.loss()
-        trainer.synchronize()
-
-    def step() -> None:
-        trainer.step()
-        trainer.synchronize()
-
-    return forward, step
+    return trainer, trainer.loss, trainer.step
 
 
 def tensorflow_passes(job: Any) -> Passes:
@@ -62,8 +56,8 @@ def tensorflow_passes(job: Any) -> Passes:
         trainer.apply(tape.gradient(loss, variables))
         return loss
 
-    traced = [tf.function(one, autograph=False) for one in (trainer.loss, step)]
-    return (lambda: trainer.run(traced[0])), (lambda: trainer.run(traced[1]))
+    forward, whole = tf.function(trainer.loss, autograph=False), tf.function(step, autograph=False)
+    return trainer, partial(trainer.run, forward), partial(trainer.run, whole)
 
 
 def caffe2_passes(job: Any) -> Passes:
@@ -92,9 +86,9 @@ def caffe2_passes(job: Any) -> Passes:
     forward, step = net("forward", None), net("step", trainer.add_updates)
     trainer.load()
     with plain_errors():
-        for one in (forward, step):
-            workspace.CreateNet(one)
-    return (lambda: trainer.run(forward)), (lambda: trainer.run(step))
+        for each in (forward, step):
+            workspace.CreateNet(each)
+    return trainer, partial(trainer.run, forward), partial(trainer.run, step)
 
 
 def main() -> None:
@@ -105,8 +99,7 @@ def main() -> None:
     os.dup2(2, 1)  # what frameworks print is no answer
     job = Job(Path(), 1, spec, {"world_size": 1, "processes": []}, {"role": "worker", "rank": 0, "devices": 1})
     passes = {"torch": torch_passes, "tensorflow": tensorflow_passes, "caffe2": caffe2_passes}
-    made = passes[spec["framework"]](job)
-    json.dump(measure(made, spec["warmup_steps"], spec["steps"]), answer)
+    json.dump(measure(passes[spec["framework"]](job), spec["warmup_steps"], spec["steps"]), answer)
     answer.close()
 
 

@@ -40,13 +40,16 @@ class Traffic:
 
 def sockets() -> Optional[Sockets]:
     """The counters of this process's TCP sockets; None where the kernel does not tell."""
-    own = set(_own_inodes())
+    own = set()
+    for entry in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):  # closed meanwhile
+            own.add(str(entry.readlink()))
     try:
         return {
             inode: (address, sent, received)
             for family in (socket.AF_INET, socket.AF_INET6)
             for inode, address, sent, received in _dump(family)
-            if inode in own
+            if f"socket:[{inode}]" in own
         }
     except OSError:
         return None
@@ -62,16 +65,14 @@ def between(before: Optional[Sockets], after: Optional[Sockets]) -> Optional[Tra
     """What was moved between two looks at ``sockets``; what was closed in between is lost."""
     if before is None or after is None:
         return None
-    moved = []
-    for inode, (address, sent, received) in after.items():
+    sent, received, addresses = 0, 0, set()
+    for inode, (address, sent_after, received_after) in after.items():
         _, sent_before, received_before = before.get(inode, (address, 0, 0))
-        moved.append((address, sent - sent_before, received - received_before))
-    used = {address for address, sent, received in moved if sent or received}
-    return Traffic(
-        sent=sum(sent for _, sent, _ in moved),
-        received=sum(received for _, _, received in moved),
-        interfaces=sorted({_interface(address) for address in used}),
-    )
+        sent += sent_after - sent_before
+        received += received_after - received_before
+        if (sent_after, received_after) != (sent_before, received_before):
+            addresses.add(address)
+    return Traffic(sent, received, sorted(set(map(_interface, addresses))))
 
 
 def _interface(address: str) -> str:
@@ -79,14 +80,6 @@ def _interface(address: str) -> str:
         return interface_of(address)
     except (OSError, RuntimeError):
         return address
-
-
-def _own_inodes() -> Iterator[int]:
-    for entry in Path("/proc/self/fd").iterdir():
-        with suppress(OSError):  # closed meanwhile
-            target = str(entry.readlink())
-            if target.startswith("socket:["):
-                yield int(target[8:-1])
 
 
 def _dump(family: int) -> Iterator[Tuple[int, str, int, int]]:

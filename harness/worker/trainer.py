@@ -6,13 +6,18 @@ A backend's ``trainer.py``, or ``trainer/main.py``, defines ``create(job) -> Tra
 
 from __future__ import annotations
 
+import hashlib
+import math
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Mapping, Protocol, Sequence, Tuple, runtime_checkable
+from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Protocol, Sequence, Tuple, runtime_checkable
 
 import numpy as np
 
+from harness import models
+from harness.models.initial import initial_value
 from harness.worker.clock import Clock
-from harness.worker.evaluation import Evaluation
+
+PADDING = -1  # the label of a row that is there only to fill a batch
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,67 @@ class State:
     device: str
     details: Dict[str, Any] = field(default_factory=dict)
     input_wait_s: List[float] = field(default_factory=list)
+
+    def evidence(self, spec: Mapping[str, Any]) -> Dict[str, Any]:
+        """Evidence that the training was real, for the controller to judge (JSON).
+
+        Among it a digest of all parameters, and whether they are finite and have changed.
+        """
+        specification = models.specification(spec["model"])
+        digest, finite = hashlib.sha256(), all(map(math.isfinite, self.losses))
+        for tensor in specification.tensors:
+            values = np.ascontiguousarray(self.parameters[tensor.name], dtype=np.float32)
+            if values.shape != tensor.shape:
+                raise RuntimeError(f"{tensor.name} has the shape {values.shape}, the model specifies {tensor.shape}")
+            digest.update(values.tobytes())
+            finite = finite and bool(np.isfinite(values).all())
+        # The last kernel has a gradient from the first step on, whatever the others are initialised to.
+        kernels = [pair for pair in enumerate(specification.tensors) if pair[1].name.endswith("kernel")]
+        index, last = kernels[-1]
+        losses = [loss if math.isfinite(loss) else str(loss) for loss in self.losses]
+        return {
+            "digest": digest.hexdigest(),
+            "finite": finite,
+            "changed": not np.array_equal(initial_value(last, index, spec["seed"]), self.parameters[last.name]),
+            "loss": losses[-1],
+            "losses": losses,
+            "updates": self.updates,
+            "world_size": self.world_size,
+            "transport": self.transport,
+            "device": self.device,
+            "details": self.details,
+            "input_wait_s": self.input_wait_s[-spec["steps"] :],
+        }
+
+
+class Evaluation(NamedTuple):
+    """How many images were looked at, how many of them have their class first and among the first five, and the sum of
+    their losses."""
+
+    images: int
+    top1: int
+    top5: int
+    loss: float
+
+
+def evaluation(batches: Iterable[Tuple[np.ndarray, np.ndarray]]) -> Evaluation:
+    """Count over (logits float [N, classes], labels int [N]); rows with the label ``PADDING`` are left out.
+
+    A class counts as before the right one unless its logit is less: a model that finds all classes equally likely, or
+    whose logits are not numbers, gets none right.
+    """
+    images, top1, top5, loss = 0, 0, 0, 0.0
+    for logits, labels in batches:
+        real = labels != PADDING
+        logits, labels = logits[real].astype(np.float64), labels[real]
+        own = logits[np.arange(len(labels)), labels]
+        rank = (~(logits < own[:, None])).sum(axis=1)  # 1: nothing but itself is before it
+        highest = logits.max(axis=1, initial=-np.inf)
+        images += len(labels)
+        top1 += int((rank <= 1).sum())
+        top5 += int((rank <= 5).sum())
+        loss += float((highest + np.log(np.exp(logits - highest[:, None]).sum(axis=1)) - own).sum())
+    return Evaluation(images, top1, top5, loss)
 
 
 class Trainer(Protocol):

@@ -13,8 +13,8 @@ import pytest
 from PIL import Image
 
 from harness.datasets.make import make
-from harness.worker.inputs import jpeg, tfrecord
-from harness.worker.inputs.augmentation import Box, central_crop, draws, pixels, random_crop, ratio
+from harness.worker.inputs import tfrecord
+from harness.worker.inputs.augmentation import HEAD, Box, central_crop, draws, pixels, random_crop, ratio, sizes_of
 from harness.worker.inputs.errors import BadImage, DataError
 from harness.worker.inputs.index import ImageIndex, ShardIndex, find, read, scan, write
 from harness.worker.inputs.numbers import synthetic_batch, uniform
@@ -293,10 +293,10 @@ def test_a_jpegs_first_bytes_tell_its_size() -> None:
         b"\xff\xd8\xff\xe0\x00\x04no marker follows",
         b"",
     ]
-    heads = np.zeros((len(known) + len(unknown), jpeg.HEAD), np.uint8)
+    heads = np.zeros((len(known) + len(unknown), HEAD), np.uint8)
     for row, contents in zip(heads, [*known.values(), *unknown], strict=True):
-        row[: len(contents)] = np.frombuffer(contents[: jpeg.HEAD], np.uint8)
-    assert jpeg.sizes(heads).tolist() == [*map(list, known), *([[0, 0]] * len(unknown))]
+        row[: len(contents)] = np.frombuffer(contents[:HEAD], np.uint8)
+    assert sizes_of(heads).tolist() == [*map(list, known), *([[0, 0]] * len(unknown))]
 
 
 def test_an_image_that_no_crop_fits_is_taken_whole() -> None:

@@ -15,37 +15,38 @@ from harness.core.plan import with_options
 from harness.core.spec import RunSpec, Training
 from harness.errors import InvalidInput
 from harness.worker import checkpoint
-from harness.worker.evaluation import PADDING, evaluation
 from harness.worker.inputs.index import ImageIndex
 from harness.worker.inputs.order import Reading
-from harness.worker.training import Schedule
+from harness.worker.trainer import PADDING, evaluation
+from harness.worker.training import learning_rate
 
 STEPS = 10  # of an epoch
 
 
-def schedule(global_batch: int, warmup_epochs: float = 5, rate: float = 0.1) -> Schedule:
+def rates(global_batch: int, warmup_epochs: float = 5) -> list[float]:
+    """The rate of every step in 90 epochs."""
     training = {"reference_batch": 256, "warmup_epochs": warmup_epochs, "decay_epochs": [30, 60, 80], "decay": 0.1}
-    return Schedule.of({"learning_rate": rate, "training": training}, global_batch, STEPS)
+    spec = {"learning_rate": 0.1, "training": training}
+    return [learning_rate(spec, global_batch, STEPS, step) for step in range(90 * STEPS)]
 
 
 def test_the_rate_grows_with_the_global_batch_and_is_reached_by_a_gradual_warmup() -> None:
-    large = schedule(8192)  # Goyal et al., section 5.1: from 0.1 to 3.2 within five epochs
-    rates = [large.rate(step) for step in range(90 * STEPS)]
-    assert rates[0] == pytest.approx(0.1)
-    assert np.diff(rates[: 5 * STEPS + 1]) == pytest.approx(np.full(5 * STEPS, (3.2 - 0.1) / (5 * STEPS)))
-    assert rates[5 * STEPS : 30 * STEPS] == pytest.approx([3.2] * 25 * STEPS)
+    large = rates(8192)  # Goyal et al., section 5.1: from 0.1 to 3.2 within five epochs
+    assert large[0] == pytest.approx(0.1)
+    assert np.diff(large[: 5 * STEPS + 1]) == pytest.approx(np.full(5 * STEPS, (3.2 - 0.1) / (5 * STEPS)))
+    assert large[5 * STEPS : 30 * STEPS] == pytest.approx([3.2] * 25 * STEPS)
 
 
 def test_the_rate_falls_after_each_of_the_decay_epochs() -> None:
-    rates = [schedule(8192).rate(step) for step in range(90 * STEPS)]
+    large = rates(8192)
     for epochs, decayed in ((30, 3.2), (60, 0.32), (80, 0.032), (90, 0.0032)):
-        assert rates[epochs * STEPS - 1] == pytest.approx(decayed)
-    assert len({round(rate, 9) for rate in rates[5 * STEPS :]}) == 4
+        assert large[epochs * STEPS - 1] == pytest.approx(decayed)
+    assert len({round(rate, 9) for rate in large[5 * STEPS :]}) == 4
 
 
 def test_a_small_global_batch_and_a_training_without_warmup_have_their_rate_from_the_first_step() -> None:
-    assert schedule(64).rate(0) == schedule(64).rate(5 * STEPS) == pytest.approx(0.025)
-    assert schedule(512, warmup_epochs=0).rate(0) == pytest.approx(0.2)
+    assert rates(64)[0] == rates(64)[5 * STEPS] == pytest.approx(0.025)
+    assert rates(512, warmup_epochs=0)[0] == pytest.approx(0.2)
 
 
 def test_an_image_is_right_when_its_class_is_first_or_among_the_first_five_and_padding_does_not_count() -> None:

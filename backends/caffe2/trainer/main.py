@@ -16,8 +16,6 @@ AT_ONCE = 4096  # numbers that are added over all ranks at the same time: nets h
 class DataParallelTrainer(Caffe2Trainer):
     """The nets of ``data_parallel_model``, and sums over all ranks in nets of their own."""
 
-    _world_size = 0  # what the last barrier counted
-
     def setup(self) -> None:
         joined = self._world = world.join(self._job)
         self._barrier = world.AllreduceNet(joined, "barrier", 1)

@@ -41,7 +41,7 @@ class HorovodTensorFlowTrainer(TensorFlowTrainer):
         return summed
 
     def state(self) -> State:
-        return self._state(world.transport(self._job, hvd))
+        return self._state(self._world_size, world.transport(self._job, hvd))
 
     def close(self) -> None:
         hvd.shutdown()

@@ -60,9 +60,11 @@ class MultiWorkerMirroredTrainer(TensorFlowTrainer):
 
     def state(self) -> State:
         if self._job.spec["transport"] == "nccl":
-            return self._state(f"nccl {tf.sysconfig.get_build_info().get('nccl_version', '')}".strip())
+            return self._state(
+                self._world_size, f"nccl {tf.sysconfig.get_build_info().get('nccl_version', '')}".strip()
+            )
         devices = [device.name for device in tf.config.list_logical_devices()]
-        return self._state("grpc among " + ", ".join(addresses_seen(self._job, "worker", devices)))
+        return self._state(self._world_size, "grpc among " + ", ".join(addresses_seen(self._job, "worker", devices)))
 
     def close(self) -> None:
         """TensorFlow's server ends with the process, but not before the others have fetched what the last barrier sums."""

@@ -24,12 +24,11 @@ from harness.backends.parameter_server.trainer.cluster import (
 )
 from harness.backends.parameter_server.trainer.pieces import Pieces
 from harness.models.initial import initial_values
-from harness.worker.evaluation import Evaluation, evaluation
 from harness.worker.frameworks import tensorflow as common
 from harness.worker.frameworks.tensorflow import Tensors, bad_images_named, reads
 from harness.worker.job import Job
 from harness.worker.sgd import velocity
-from harness.worker.trainer import Learner, State
+from harness.worker.trainer import Evaluation, Learner, State, evaluation
 
 v1 = tf.compat.v1
 
@@ -207,7 +206,7 @@ class ServerTrainer(Learner):
     def _image_files(self, number: int) -> Tuple[Any, Any]:
         """The next batch of real images; ``_waits`` gets the seconds that it was waited for."""
         with tf.device(host(self._job)):
-            iterator = v1.data.make_initializable_iterator(common.image_files(self._job, number))
+            iterator = v1.data.make_initializable_iterator(common.image_files(self._job, self._job.reading(number)))
             began = tf.timestamp()
             with tf.control_dependencies([began]):
                 images, labels = iterator.get_next()
@@ -220,7 +219,7 @@ class ServerTrainer(Learner):
         """Logits of validation images on device 0. A worker without copies pulls the parameters once per evaluation."""
         job = self._job
         with tf.device(host(job)):
-            batches = v1.data.make_initializable_iterator(common.validation_files(job))
+            batches = v1.data.make_initializable_iterator(common.image_files(job, job.evaluating()))
             images, self._labels = batches.get_next()
         self._begin_evaluation = [batches.initializer]
         with tf.device(device(job, 0)):

@@ -17,7 +17,7 @@ import subprocess
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, Optional
+from typing import Any, Dict, List, Optional
 
 from harness.files import whole_file
 from harness.worker.network import interface_of
@@ -35,59 +35,43 @@ class Ended(Exception):
 
 
 class Channel:
-    """The task's end. ``opened``, then ``start`` and ``wait`` for the process, then ``close``."""
+    """The task's end: ``follow`` files, get the process's ``variables``, ``wait`` for it, and ``close``."""
 
-    def __init__(self, run_dir: Path) -> None:
-        self._run_dir = run_dir
+    def __init__(self, run_dir: Path, repeat: int) -> None:
+        """Take the run directory from the controller, unless it is the controller's own. Raises Ended when that fails."""
         self._unread = bytearray()
         self._messages: List[Dict[str, Any]] = []
-        self._tails: List[_Tail] = []
-        self._start: Dict[str, Any] = {}
+        self._followed: Dict[str, Path] = {}
+        self._reported: Dict[str, int] = {}  # bytes of each of these files
         self._pmi: Optional[socket.socket] = None
-        self._theirs: Optional[socket.socket] = None
-        self.shared = False
-
-    @classmethod
-    def opened(cls, run_dir: Path, repeat: int) -> Channel:
-        """Take the run directory from the controller, unless it is the controller's own. Raises Ended when that fails."""
-        channel = cls(run_dir)
-        channel.say(here=socket.gethostname())
-        run_files = channel._next()
-        channel._start = channel._next()["start"]
-        channel.shared = (run_dir / f"repeat-{repeat}" / nonce_file(run_files["nonce"])).exists()
-        if not channel.shared:
-            try:
-                run_dir.mkdir(parents=True, exist_ok=True)
-                for name in FILES:
-                    if name in run_files["files"]:
-                        _write(run_dir / name, run_files["files"][name].encode("latin-1"))
-            except OSError as error:
-                channel.say(problem=f"cannot write {error.filename or run_dir}: {error.strerror}")
-                raise Ended("nowhere to write") from None
-        return channel
+        self._pmi_of_process: Optional[socket.socket] = None
+        self._say(here=socket.gethostname())
+        run_files, self._start = self._next(), self._next()["start"]
+        self._shared = (run_dir / f"repeat-{repeat}" / nonce_file(run_files["nonce"])).exists()
+        if self._shared:
+            return
+        try:
+            run_dir.mkdir(parents=True, exist_ok=True)
+            for name in FILES:
+                if name in run_files["files"]:
+                    _write(run_dir / name, run_files["files"][name].encode("latin-1"))
+        except OSError as error:
+            self._say(problem=f"cannot write {error.filename or run_dir}: {error.strerror}")
+            raise Ended("nowhere to write") from None
 
     def follow(self, **files: Path) -> None:
         """Report what processes append to these files from now on; nothing where the controller sees them itself."""
-        if not self.shared:
-            self._tails += [_Tail(name, path) for name, path in files.items()]
-
-    def say(self, **message: Any) -> None:
-        """Send one message. Raises Ended when nobody is left to read it."""
-        line = memoryview(json.dumps(message).encode() + b"\n")
-        try:
-            while line:
-                line = line[os.write(1, line) :]
-        except OSError:
-            raise Ended("the controller is gone") from None
+        if not self._shared:
+            self._followed, self._reported = files, dict.fromkeys(files, 0)
 
     def variables(self, process: Dict[str, Any], env: Dict[str, str]) -> Dict[str, str]:
         """``env`` for a process of the plan, with its place in the MPI world, if there is one, and the interface to use."""
         if "PMI_RANK" not in self._start:
             return env
-        self._pmi, self._theirs = socket.socketpair()
-        self._theirs.set_inheritable(True)
+        self._pmi, self._pmi_of_process = socket.socketpair()
+        self._pmi_of_process.set_inheritable(True)
         place = {name: self._start[name] for name in ("PMI_RANK", "PMI_SIZE")}
-        env = {**env, **place, "PMI_FD": str(self._theirs.fileno())}
+        env = {**env, **place, "PMI_FD": str(self._pmi_of_process.fileno())}
         if env.get("FI_PROVIDER") == "tcp":
             # Of several interfaces libfabric takes the fastest, which need not lead to the other hosts.
             env.setdefault("FI_TCP_IFACE", interface_of(process["address"]))
@@ -99,16 +83,19 @@ class Channel:
         Raises TimeoutExpired after ``timeout_s`` seconds, Ended when the controller is gone.
         """
         deadline = time.monotonic() + timeout_s
-        if self._theirs:
-            self._theirs.close()  # the process has its own; its end must be seen here
+        if self._pmi_of_process:
+            self._pmi_of_process.close()  # the process has its own; its end must be seen here
         with selectors.DefaultSelector() as selector:
-            selector.register(0, selectors.EVENT_READ, self._hear)
+            selector.register(0, selectors.EVENT_READ)
             if self._pmi:
-                selector.register(self._pmi, selectors.EVENT_READ, lambda: self._relay(selector))
+                selector.register(self._pmi, selectors.EVENT_READ)
             while (code := child.poll()) is None:
                 for key, _ in selector.select(LOOK_S):
-                    key.data()
-                self._tell()
+                    if key.fileobj == 0:
+                        self._hear()
+                    elif not self._relay():
+                        selector.unregister(key.fileobj)
+                self._report()
                 if time.monotonic() > deadline:
                     raise subprocess.TimeoutExpired(child.args, timeout_s)
         return code
@@ -117,30 +104,46 @@ class Channel:
         """The last words: the rest of all files, then how the process ended. A line that is dead is left alone."""
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(FLUSH_S)
-        if end and end["code"] != 0:
-            _remove(self._start.get("shared_memory", ()))
+        if end and end["code"] != 0:  # remove what MPICH removes as it finalises, which killed ranks never do
+            for pattern in self._start.get("shared_memory", ()):
+                for left in SHARED_MEMORY.glob(pattern):
+                    with suppress(OSError):
+                        left.unlink()
         with suppress(Ended):
-            self._tell()
+            self._report()
             if end:
-                self.say(exit=end)
+                self._say(exit={"event": "exit", "time": time.time(), **end})
         signal.alarm(0)
 
-    def _tell(self) -> None:
-        for tail in self._tails:
-            while new := tail.read():
-                self.say(**{tail.name: new.decode("latin-1")})
-
-    def _relay(self, selector: selectors.BaseSelector) -> None:
-        """What the process says to its MPI's process manager, in whatever pieces it comes."""
-        assert self._pmi
+    def _say(self, **message: Any) -> None:
+        """Send one message. Raises Ended when nobody is left to read it."""
+        line = memoryview(json.dumps(message).encode() + b"\n")
         try:
-            answer = self._pmi.recv(CHUNK)
+            while line:
+                line = line[os.write(1, line) :]
         except OSError:
-            answer = b""
-        if answer:
-            self.say(pmi=answer.decode("latin-1"))
-        else:
-            selector.unregister(self._pmi)
+            raise Ended("the controller is gone") from None
+
+    def _report(self) -> None:
+        """Send what was appended to the files, in pieces."""
+        for name, path in self._followed.items():
+            with suppress(OSError):  # there is no file yet
+                if path.stat().st_size > self._reported[name]:
+                    with path.open("rb") as file:
+                        file.seek(self._reported[name])
+                        while new := file.read(CHUNK):
+                            self._reported[name] += len(new)
+                            self._say(**{name: new.decode("latin-1")})
+
+    def _relay(self) -> bool:
+        """Pass on what the process says to its MPI's process manager, in whatever pieces; False when it has ended."""
+        assert self._pmi
+        said = b""
+        with suppress(OSError):
+            said = self._pmi.recv(CHUNK)
+        if said:
+            self._say(pmi=said.decode("latin-1"))
+        return bool(said)
 
     def _hear(self) -> None:
         self._receive()
@@ -164,34 +167,6 @@ class Channel:
         if b"\n" in received:
             *lines, self._unread = self._unread.split(b"\n")
             self._messages += [json.loads(line) for line in lines if line]
-
-
-class _Tail:
-    """A file that grows."""
-
-    def __init__(self, name: str, path: Path) -> None:
-        self.name = name
-        self._path = path
-        self._offset = 0
-
-    def read(self) -> bytes:
-        """What was appended since the last call, in pieces; empty when there is nothing new, or no file yet."""
-        with suppress(OSError):
-            if self._path.stat().st_size > self._offset:
-                with self._path.open("rb") as file:
-                    file.seek(self._offset)
-                    new = file.read(CHUNK)
-                self._offset += len(new)
-                return new
-        return b""
-
-
-def _remove(shared_memory: Iterable[str]) -> None:
-    """Remove what MPICH removes as it finalises, which killed ranks never do."""
-    for pattern in shared_memory:
-        for left in SHARED_MEMORY.glob(pattern):
-            with suppress(OSError):
-                left.unlink()
 
 
 def nonce_file(nonce: str) -> str:

@@ -16,6 +16,7 @@ import shutil
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Dict, List, Optional, Tuple
@@ -24,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import bootstrap  # noqa: F401
 
 from harness.files import write_atomically
-from harness.worker.agent.seating import SUBMISSION, Hosts, host_file, hosts_needed, seated
+from harness.worker.agent.seating import SUBMISSION, Hosts, host_file, seated
 
 NOT_MEASURED = 3
 
@@ -36,31 +37,41 @@ def _main() -> int:
     parser.add_argument("--address", default="{host}", help="the name by which nodes reach each other")
     parser.add_argument("--ended", type=int)
     arguments = parser.parse_args()
-    repeat_dir = arguments.run / f"repeat-{arguments.repeat}"
+    run_dir, repeat_dir, job = arguments.run, arguments.run / f"repeat-{arguments.repeat}", _job()
     if arguments.ended is not None:
-        _end(repeat_dir, arguments.ended)
+        hosts = Hosts.read(repeat_dir)
+        if hosts is not None and (hosts.job, hosts.restart) == job:  # else another job has taken it over
+            end = {"code": arguments.ended, "ended": _now()}
+            write_atomically(repeat_dir / "ended.json", json.dumps(end))
         return 0
-    if reason := _not_to_be_measured(arguments.run, repeat_dir):
+    reason = _reason_to_leave_out(run_dir, repeat_dir, job)
+    if not reason and not _seat(run_dir, repeat_dir, job, arguments.address):
+        reason = "another job was faster"
+    if reason:
         print(f"repeat {arguments.repeat} is left out: {reason}")
-        return NOT_MEASURED
-    if not _seat(arguments.run, repeat_dir, arguments.address):
-        print(f"repeat {arguments.repeat} is left out: another job was faster")
         return NOT_MEASURED
     return 0
 
 
-def _not_to_be_measured(run_dir: Path, repeat_dir: Path) -> str:
+def _job() -> Tuple[str, int]:
+    """The number of this job, and how often it was requeued."""
+    return os.environ["SLURM_JOB_ID"], int(os.environ.get("SLURM_RESTART_COUNT", "0"))
+
+
+def _reason_to_leave_out(run_dir: Path, repeat_dir: Path, job: Tuple[str, int]) -> str:
     """Why this repeat is left out, "" if it is not. Another job may have it: somebody may submit a script twice."""
     submission = json.loads((run_dir / SUBMISSION).read_text())
     if (run_dir / submission.get("record", "record.json")).exists():
         return "the run has its record already"
-    job = _job()
-    there = Hosts.read(repeat_dir)
-    if there is not None and there.job != job[0]:
-        if _code(repeat_dir) == 0:
-            return f"job {there.job} has measured it already"
-        if _code(repeat_dir) is None and _is_running(str(there.job)):
-            return f"job {there.job} is measuring it"
+    hosts = Hosts.read(repeat_dir)
+    if hosts is not None and hosts.job != job[0]:
+        code = _code(repeat_dir)
+        if code == 0:
+            return f"job {hosts.job} has measured it already"
+        # A job that Slurm has forgotten is not running.
+        states = _answer("squeue", "-h", "-o", "%T", "-j", str(hosts.job), check=False)
+        if code is None and states and states[0] in ("RUNNING", "COMPLETING", "SUSPENDED"):
+            return f"job {hosts.job} is measuring it"
     for earlier in sorted(run_dir.glob("repeat-*")):
         hosts = Hosts.read(earlier)
         if hosts is not None and (hosts.job, hosts.restart) == job and _code(earlier) not in (0, None):
@@ -70,44 +81,32 @@ def _not_to_be_measured(run_dir: Path, repeat_dir: Path) -> str:
 
 def _code(repeat_dir: Path) -> Optional[int]:
     """The exit code that a repeat ended with, None if it has not ended."""
-    try:
+    with suppress(FileNotFoundError):
         return int(json.loads((repeat_dir / "ended.json").read_text())["code"])
-    except FileNotFoundError:
-        return None
+    return None
 
 
-def _is_running(job: str) -> bool:
-    """Whether Slurm knows ``job`` as running; a job that it has forgotten is not."""
-    answer = subprocess.run(["squeue", "-h", "-o", "%T", "-j", job], stdout=subprocess.PIPE, text=True)
-    return answer.stdout.strip() in ("RUNNING", "COMPLETING", "SUSPENDED")
-
-
-def _end(repeat_dir: Path, code: int) -> None:
-    """Note how the repeat ended, unless another job has taken it over."""
-    hosts = Hosts.read(repeat_dir)
-    if hosts is not None and (hosts.job, hosts.restart) == _job():
-        write_atomically(repeat_dir / "ended.json", json.dumps({"code": code, "ended": _now()}))
-
-
-def _seat(run_dir: Path, repeat_dir: Path, pattern: str) -> bool:
+def _seat(run_dir: Path, repeat_dir: Path, job: Tuple[str, int], pattern: str) -> bool:
     """Give the repeat its folder and its hosts; False if another job was faster.
 
     What a failed job left there, or this one before it was requeued, is set aside: it must not be mixed with this.
     """
-    job, restart = _job()
     for earlier in run_dir.glob("repeat-*"):
         hosts = Hosts.read(earlier)
-        requeued = hosts is not None and hosts.job == job and hosts.restart != restart
-        if requeued or earlier == repeat_dir:
-            _set_aside(run_dir, earlier, hosts)
+        if earlier == repeat_dir or (hosts is not None and hosts.job == job[0] and hosts.restart != job[1]):
+            target = run_dir / "set-aside" / (f"{hosts.job}.{hosts.restart}" if hosts is not None else "unfinished")
+            while (target / earlier.name).exists():
+                target = target.with_name(target.name + "+")
+            target.mkdir(parents=True, exist_ok=True)
+            earlier.rename(target / earlier.name)
     plan = json.loads((run_dir / "plan.json").read_text())
-    needed = hosts_needed(plan)
-    names = _allocated()
+    needed = 1 + max(process["node"] for process in plan["processes"])
+    names = _answer("scontrol", "show", "hostnames")
     if len(names) < needed:
         raise SystemExit(f"the plan needs {needed} nodes, the job has {len(names)}")
-    hosts = Hosts(list(zip(names, _addresses(names[:needed], pattern))), _now(), job, restart)
+    hosts = Hosts(list(zip(names, _addresses(names[:needed], pattern))), _now(), *job)
     # The folder appears with all that is in it, or not at all: of two jobs that begin at the same moment one gets it.
-    ours = run_dir / f".{repeat_dir.name}-{job}.{restart}"
+    ours = run_dir / f".{repeat_dir.name}-{job[0]}.{job[1]}"
     for folder in ("events", "logs"):
         (ours / folder).mkdir(parents=True, exist_ok=True)
     (ours / "hostfile").write_text(host_file(seated(plan, hosts)))
@@ -118,24 +117,6 @@ def _seat(run_dir: Path, repeat_dir: Path, pattern: str) -> bool:
         shutil.rmtree(ours)
         return False
     return True
-
-
-def _set_aside(run_dir: Path, earlier: Path, hosts: Optional[Hosts]) -> None:
-    whose = f"{hosts.job}.{hosts.restart}" if hosts is not None else "unfinished"
-    target = run_dir / "set-aside" / whose
-    while (target / earlier.name).exists():
-        target = target.with_name(target.name + "+")
-    target.mkdir(parents=True, exist_ok=True)
-    earlier.rename(target / earlier.name)
-
-
-def _job() -> Tuple[str, int]:
-    return os.environ["SLURM_JOB_ID"], int(os.environ.get("SLURM_RESTART_COUNT", "0"))
-
-
-def _allocated() -> List[str]:
-    listing = subprocess.run(["scontrol", "show", "hostnames"], stdout=subprocess.PIPE, check=True, text=True)
-    return listing.stdout.split()
 
 
 def _addresses(names: List[str], pattern: str) -> List[str]:
@@ -153,12 +134,17 @@ def _addresses(names: List[str], pattern: str) -> List[str]:
                 f"the address of {wanted} is not known here: {error} (see extras.address of the site)"
             ) from None
     for name in [name for name, address in addresses.items() if address.startswith("127.") and len(names) > 1]:
-        shown = subprocess.run(["scontrol", "show", "node", "-o", name], stdout=subprocess.PIPE, check=True, text=True)
-        known = [word.partition("=")[2] for word in shown.stdout.split() if word.startswith("NodeAddr=")]
+        shown = _answer("scontrol", "show", "node", "-o", name)
+        known = [word.partition("=")[2] for word in shown if word.startswith("NodeAddr=")]
         addresses[name] = socket.gethostbyname(known[0]) if known else addresses[name]
         if addresses[name].startswith("127."):
             raise SystemExit(f"{name} is known here only as {addresses[name]} (see extras.address of the site)")
     return [addresses[name] for name in names]
+
+
+def _answer(*command: str, check: bool = True) -> List[str]:
+    """The words that a command of Slurm prints."""
+    return subprocess.run(command, stdout=subprocess.PIPE, check=check, text=True).stdout.split()
 
 
 def _now() -> str:

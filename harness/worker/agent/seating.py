@@ -53,12 +53,6 @@ def seated(plan: Dict[str, Any], hosts: Optional[Hosts]) -> Dict[str, Any]:
     return {**plan, "processes": processes}
 
 
-def hosts_needed(plan: Dict[str, Any]) -> int:
-    """How many hosts a plan takes."""
-    nodes: List[int] = [process["node"] for process in plan["processes"]]
-    return 1 + max(nodes)
-
-
 def host_file(plan: Dict[str, Any]) -> str:
     """The host of every process of a seated plan, one per line: what Slurm's ``arbitrary`` distribution reads."""
     return "".join(process["host"] + "\n" for process in plan["processes"])

@@ -21,7 +21,7 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Dict, List, Optional
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import bootstrap  # noqa: F401
@@ -46,54 +46,45 @@ def _main() -> int:
     arguments = parser.parse_args()
     if arguments.index is None:
         parser.error("--index is needed where there is no SLURM_PROCID")
-    if not arguments.channel:
-        return _run(arguments, None)
-    try:
-        channel = Channel.opened(arguments.run, arguments.repeat)
-    except Ended:
-        return 1
-    return _run(arguments, channel)
+    channel: Optional[Channel] = None
+    if arguments.channel:
+        try:
+            channel = Channel(arguments.run, arguments.repeat)
+        except Ended:
+            return 1
+    return _run(arguments.run, arguments.repeat, arguments.index, channel)
 
 
-def _run(arguments: argparse.Namespace, channel: Optional[Channel]) -> int:
-    repeat_dir = arguments.run / f"repeat-{arguments.repeat}"
-    plan = seated(json.loads((arguments.run / "plan.json").read_text()), Hosts.read(repeat_dir))
-    process = plan["processes"][arguments.index]
+def _run(run_dir: Path, repeat: int, index: int, channel: Optional[Channel]) -> int:
+    repeat_dir = run_dir / f"repeat-{repeat}"
+    process = seated(json.loads((run_dir / "plan.json").read_text()), Hosts.read(repeat_dir))["processes"][index]
+    timeout_s = json.loads((run_dir / "spec.json").read_text())["timeout_s"]
     name = f"{process['role']}-{process['rank']}"
-    events_file = repeat_dir / "events" / f"{name}.jsonl"
+    log, events_file = repeat_dir / "logs" / f"{name}.log", repeat_dir / "events" / f"{name}.jsonl"
     events = Events(events_file)
-    log = repeat_dir / "logs" / f"{name}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
-    argv = [*process["argv"], "--repeat", str(arguments.repeat)]
-    timeout_s = json.loads((arguments.run / "spec.json").read_text())["timeout_s"]
+    end: Optional[Dict[str, Any]] = None
     if channel:
         channel.follow(log=log, events=events_file, parameters=repeat_dir / f"parameters-{process['rank']}.npz")
     elif (here := os.environ.get("SLURMD_NODENAME", process["host"])) != process["host"]:
         events.emit("exit", how=f"was started on {here}, planned on {process['host']}", code=1)
         return 1
-    ends: List[Dict[str, Any]] = []
-
-    def report(**end: Any) -> None:
-        ends.append({"event": "exit", "time": time.time(), **end})
-        with suppress(OSError):  # a full disk; the exit code has to do
-            events.emit("exit", **end)
-
     try:
         with log.open("wb") as output:
-            return _attend(argv, process, output, report, timeout_s, channel)
+            end = _attend([*process["argv"], "--repeat", str(repeat)], process, output, timeout_s, channel)
+        with suppress(OSError):  # a full disk; the exit code has to do
+            events.emit("exit", **end)
     finally:
         if channel:
-            channel.close(ends[-1] if ends else None)
+            channel.close(end)
+    code: int = end["code"]
+    return code if code >= 0 else 128 - code
 
 
 def _attend(
-    argv: List[str],
-    process: Dict[str, Any],
-    output: Any,
-    report: Callable[..., None],
-    timeout_s: float,
-    channel: Optional[Channel],
-) -> int:
+    argv: List[str], process: Dict[str, Any], output: Any, timeout_s: float, channel: Optional[Channel]
+) -> Dict[str, Any]:
+    """Start the process and wait for its end. Returns how it ended, and its exit code as ``Popen`` has it."""
     starting = False
     asked_early: List[str] = []
 
@@ -120,12 +111,9 @@ def _attend(
             close_fds=False,
             start_new_session=channel is not None,
         )
-    except OSError as error:
-        report(how=f"cannot be started: {argv[0]}: {error.strerror}", code=1)
-        return 1
-    except RuntimeError as error:
-        report(how=f"cannot be started: {error}", code=1)
-        return 1
+    except (OSError, RuntimeError) as error:
+        why = f"{argv[0]}: {error.strerror}" if isinstance(error, OSError) else error
+        return {"how": f"cannot be started: {why}", "code": 1}
     try:
         starting = False
         if asked_early:
@@ -136,21 +124,16 @@ def _attend(
     except subprocess.TimeoutExpired:
         stopped = _is_stopped(child.pid)
         _end(child)
-        report(how="timeout", stopped=stopped, code=TIMED_OUT)
-        return TIMED_OUT
+        return {"how": "timeout", "stopped": stopped, "code": TIMED_OUT}
     except Ended as asked:
         _end(child)
-        report(how="ended by the launcher", asked=str(asked), code=143)
-        return 143
+        return {"how": "ended by the launcher", "asked": str(asked), "code": 143}
     finally:
         if channel:  # whatever it has forked was in its group, here without a batch system that would clear it away
             with suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)
-    if code < 0:
-        report(how=f"was killed by {signal.Signals(-code).name}", code=code)
-        return 128 - code
-    report(how=f"exited with code {code}", code=code)
-    return code
+    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
+    return {"how": how, "code": code}
 
 
 def _environment(process: Dict[str, Any]) -> Dict[str, str]:

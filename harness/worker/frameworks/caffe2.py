@@ -15,11 +15,10 @@ from harness import models
 from harness.models import caffe2_layers
 from harness.models.caffe2_layers import HOST, IDEEP, ImageBlob
 from harness.models.initial import canonical, initial_values, stored, stored_shape
-from harness.worker.evaluation import Evaluation, evaluation
+from harness.worker.frameworks.base import DeviceTrainer
 from harness.worker.job import Job
-from harness.worker.sgd import Sgd, velocity
-from harness.worker.trainer import Learner, State
-from harness.worker.waiting import Waited
+from harness.worker.sgd import velocity
+from harness.worker.trainer import Evaluation, State, evaluation
 
 # Factors of sums: the rate is negative.
 ONE, RATE, MOMENTUM, DECAY = (core.BlobReference(name) for name in ("one", "rate", "momentum", "weight_decay"))
@@ -37,18 +36,14 @@ def plain_errors() -> Iterator[None]:
         raise RuntimeError(str(error).partition("frame #0")[0].strip()) from None
 
 
-class Caffe2Trainer(Learner):
-    """One rank: one process, its cores. ``data_parallel_model`` calls the methods that add operators to a net.
+class Caffe2Trainer(DeviceTrainer):
+    """One rank on Caffe2, with its cores. ``data_parallel_model`` calls the methods that add operators to a net.
 
     Making one opens the data, which forks its decoders; so ``setup`` is free to start communication threads.
     """
 
     def __init__(self, job: Job) -> None:
-        self._job = job
-        self._specification = models.specification(job.spec["model"])
-        self._sgd = Sgd.of(job.spec)
-        self._losses: List[float] = []
-        self._waited: List[float] = []
+        super().__init__(job)
         self._batches = self._inputs()
         # Without it Caffe2 complains that it was not compiled for this processor's instructions; IDEEP finds them itself.
         workspace.GlobalInit(["harness", "--caffe2_log_level=3"])
@@ -119,18 +114,11 @@ class Caffe2Trainer(Learner):
     def set_learning_rate(self, rate: float) -> None:
         workspace.FeedBlob(RATE, np.array([-rate], np.float32), HOST)
 
-    def losses(self, since: int) -> List[float]:
-        return self._losses[since:]
-
     def evaluate(self) -> Evaluation:
         from harness.worker.inputs.torch import batches
 
         validation = batches(self._job.evaluating())
         return evaluation((self._infer(images.contiguous().numpy()), labels.numpy()) for images, labels in validation)
-
-    def statistics(self) -> Dict[str, np.ndarray]:
-        held = caffe2_layers.fetch(self._specification, self._scope)
-        return {tensor.name: held[tensor.name] for tensor in self._specification.statistics}
 
     def values(self) -> Dict[str, np.ndarray]:
         held = caffe2_layers.fetch(self._specification, self._scope)
@@ -178,18 +166,8 @@ class Caffe2Trainer(Learner):
         workspace.FeedBlob(self._velocity(f"{self._scope}{name}"), stored(value), HOST)
 
     def _state(self, world_size: int, transport: str, **details: Any) -> State:
-        """This rank's state, with what the backend knows of its world; ``details`` go into the record."""
-        held = caffe2_layers.fetch(self._specification, self._scope)
-        return State(
-            parameters={tensor.name: held[tensor.name] for tensor in self._specification.tensors},
-            losses=self._losses,
-            updates=len(self._losses),
-            world_size=world_size,
-            transport=transport,
-            device="cpu",
-            details={"kernels": "IDEEP", "threads": self._job.spec["threads"], **details},
-            input_wait_s=self._waited,
-        )
+        details.update(kernels="IDEEP", threads=self._job.spec["threads"])
+        return super()._state(world_size, transport, device="cpu", **details)
 
     def _feed(self, images: np.ndarray, labels: np.ndarray) -> None:
         workspace.FeedBlob(f"{self._scope}images", images, IDEEP)
@@ -199,8 +177,7 @@ class Caffe2Trainer(Learner):
         if self._job.real_data:
             from harness.worker.inputs.torch import batches  # the package that brings Caffe2 brings PyTorch
 
-            stream = Waited(batches(self._job.reading()))
-            self._waited = stream.seconds
+            stream = self._timed(batches(self._job.reading()))
             return ((images.contiguous().numpy(), labels.int().numpy()) for images, labels in stream)
         images, labels = self._job.synthetic_batch()
         return iter([(np.ascontiguousarray(images.transpose(0, 3, 1, 2)), labels.astype(np.int32))])

@@ -15,12 +15,12 @@ import tensorflow as tf
 
 from harness import models
 from harness.models.initial import initial_values
-from harness.worker.evaluation import Evaluation, evaluation
+from harness.worker.frameworks.base import DeviceTrainer
 from harness.worker.inputs.order import GROUP, Reading
+from harness.worker.inputs.tensorflow import batches, find_bad_image
 from harness.worker.job import Job
 from harness.worker.sgd import Sgd, velocity
-from harness.worker.trainer import Learner, State
-from harness.worker.waiting import Waited
+from harness.worker.trainer import Evaluation, State, evaluation
 
 BATCHES_AHEAD, IMAGES_AHEAD = 16, 4 * GROUP  # that the input pipeline may be ahead of the training
 Tensors = Dict[str, Any]
@@ -84,19 +84,8 @@ def synthetic(job: Job, device: int = 0) -> Tuple[np.ndarray, np.ndarray]:
     return (np.ascontiguousarray(images.transpose(0, 3, 1, 2)) if data_format(job) == "NCHW" else images), labels
 
 
-def image_files(job: Job, device: int = 0) -> Any:
-    """A device's batches of real images, as a tf.data.Dataset in ``data_format``."""
-    return _formatted(job, job.reading(device))
-
-
-def validation_files(job: Job) -> Any:
-    """A worker's batches of validation images, as a finite tf.data.Dataset in ``data_format``."""
-    return _formatted(job, job.evaluating())
-
-
-def _formatted(job: Job, reading: Reading) -> Any:
-    from harness.worker.inputs.tensorflow import batches
-
+def image_files(job: Job, reading: Reading) -> Any:
+    """Batches of real images, as a tf.data.Dataset in ``data_format``."""
     if data_format(job) == "NHWC":
         return batches(reading)
     return batches(reading).map(lambda images, labels: (tf.transpose(images, [0, 3, 1, 2]), labels))
@@ -120,33 +109,22 @@ def bad_images_named(job: Job, evaluating: bool = False) -> Iterator[None]:
     try:
         yield
     except (tf.errors.InvalidArgumentError, tf.errors.NotFoundError, tf.errors.DataLossError):
-        if evaluating or job.real_data:
-            from harness.worker.inputs.tensorflow import find_bad_image
-
-            for device in range(job.devices):
-                reading = job.evaluating() if evaluating else job.reading(device)
-                bad = find_bad_image(reading, None if evaluating else _read_so_far(job, reading))
-                if bad is not None:
-                    raise bad from None
+        for device in range(job.devices) if job.real_data else ():
+            reading = job.evaluating() if evaluating else job.reading(device)
+            # At most so many images may have been read; in a training to an accuracy, those of an epoch.
+            steps = job.spec["warmup_steps"] + job.spec["steps"]
+            trained = reading.longest_share if job.training else steps * reading.batch_size
+            bad = find_bad_image(reading, trained + BATCHES_AHEAD * reading.batch_size + IMAGES_AHEAD)
+            if bad is not None:
+                raise bad from None
         raise
 
 
-def _read_so_far(job: Job, reading: Reading) -> int:
-    """How many images a device may have read, at most; in a training to an accuracy, those of an epoch."""
-    spec = job.spec
-    steps = spec["warmup_steps"] + spec["steps"]
-    read = reading.longest_share if spec.get("training") else steps * spec["batch_size"]
-    return int(read + BATCHES_AHEAD * spec["batch_size"] + IMAGES_AHEAD)
-
-
-class TensorFlowTrainer(Learner):
-    """One rank: one process, one device. ``setup`` calls ``build`` after the process has joined the others."""
+class TensorFlowTrainer(DeviceTrainer):
+    """One rank on TensorFlow. ``setup`` calls ``build`` after the process has joined the others."""
 
     def __init__(self, job: Job) -> None:
-        self._job = job
-        self._specification = models.specification(job.spec["model"])
-        self._losses: List[float] = []
-        self._world_size = 0  # what the last barrier counted
+        super().__init__(job)
         # Compute threads, before TensorFlow makes its first tensor.
         tf.config.threading.set_intra_op_parallelism_threads(job.spec["threads"])
         for gpu in tf.config.list_physical_devices("GPU"):
@@ -163,21 +141,22 @@ class TensorFlowTrainer(Learner):
         with tf.device(self._device):
             held = {name: tf.Variable(value, name=name.replace(".", "/")) for name, value in values.items()}
             # Taken outside the traced step, which then has nothing to wait for; what is resident comes from inside it.
-            self._batches: Waited[Any] = Waited(image_files(job) if job.real_data else itertools.repeat(()))
-            if not job.real_data:
+            self._batches: Iterator[Any] = itertools.repeat(())
+            if job.real_data:
+                self._batches = self._timed(image_files(job, job.reading()))
+            else:
                 # Variables, so that no step copies the batch and no pass over the graph folds it.
                 self._resident = [tf.Variable(array, trainable=False) for array in synthetic(job)]
-        self._tensors = {tensor.name: held[tensor.name] for tensor in self._specification.tensors}
-        self._statistics = {tensor.name: held[tensor.name] for tensor in self._specification.statistics}
-        self._sgd = Sgd.of(spec)
-        self._velocities: Tensors = {}
-        self._infer = tf.function(self._logits, autograph=False)
-        if job.training:  # a variable, as a traced step keeps the numbers that it saw
-            with tf.device(self._device):
+            if job.training:  # a variable, as a traced step keeps the numbers that it saw
                 self._rate = tf.Variable(self._sgd.rate, dtype=tf.float32, trainable=False)
-                if self._sgd.momentum:
-                    zeros = {name: tf.zeros_like(variable) for name, variable in self._tensors.items()}
-                    self._velocities = {name: tf.Variable(zero, trainable=False) for name, zero in zeros.items()}
+            self._tensors = {tensor.name: held[tensor.name] for tensor in self._specification.tensors}
+            self._velocities: Tensors = {}
+            if self._sgd.momentum:
+                zeros = {name: tf.zeros_like(variable) for name, variable in self._tensors.items()}
+                self._velocities = {name: tf.Variable(zero, trainable=False) for name, zero in zeros.items()}
+        self._statistics = {tensor.name: held[tensor.name] for tensor in self._specification.statistics}
+        self._held = {**held, **{velocity(name): variable for name, variable in self._velocities.items()}}
+        self._infer = tf.function(self._logits, autograph=False)
 
     def loss_on_tape(self, *batch: Any) -> Tuple[Any, Any, List[Any]]:
         """``loss``, a gradient tape that has recorded it, and the trained variables, in creation order."""
@@ -217,43 +196,23 @@ class TensorFlowTrainer(Learner):
     def set_learning_rate(self, rate: float) -> None:
         self._rate.assign(rate)
 
-    def losses(self, since: int) -> List[float]:
-        return self._losses[since:]
-
     def evaluate(self) -> Evaluation:
-        batches = validation_files(self._job)
+        validation = image_files(self._job, self._job.evaluating())
         with bad_images_named(self._job, evaluating=True):
-            return evaluation((self._infer(images).numpy(), labels.numpy()) for images, labels in batches)
-
-    def statistics(self) -> Dict[str, np.ndarray]:
-        return {name: variable.numpy() for name, variable in self._statistics.items()}
+            return evaluation((self._infer(images).numpy(), labels.numpy()) for images, labels in validation)
 
     def values(self) -> Dict[str, np.ndarray]:
-        return {name: variable.numpy() for name, variable in self._held().items()}
+        return {name: variable.numpy() for name, variable in self._held.items()}
 
     def restore(self, values: Mapping[str, np.ndarray]) -> None:
-        held = self._held()
         for name, value in values.items():
-            held[name].assign(value)
+            self._held[name].assign(value)
 
     def _logits(self, images: Any) -> Any:
         with tf.device(self._device):
             statistics = reads(self._statistics)
             return logits(self._job, images, reads(self._tensors), statistics.__getitem__, training=False)[0]
 
-    def _held(self) -> Tensors:
-        velocities = {velocity(name): variable for name, variable in self._velocities.items()}
-        return {**self._tensors, **self._statistics, **velocities}
-
-    def _state(self, transport: str) -> State:
-        """This rank's state, with what the backend knows of its transport."""
-        return State(
-            parameters={name: variable.numpy() for name, variable in self._tensors.items()},
-            losses=self._losses,
-            updates=len(self._losses),
-            world_size=self._world_size,
-            transport=transport,
-            device=self._device,
-            details={"tensorflow": tf.__version__, "threads": self._job.spec["threads"]},
-            input_wait_s=self._batches.seconds if self._job.real_data else [],
-        )
+    def _state(self, world_size: int, transport: str, **details: Any) -> State:
+        details.update(tensorflow=tf.__version__, threads=self._job.spec["threads"])
+        return super()._state(world_size, transport, device=self._device, **details)

@@ -7,7 +7,7 @@ worker, as in every backend of the suite.
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import Any, ContextManager, Dict, Iterator, List, Mapping, Tuple, Union
+from typing import Any, ContextManager, Dict, Iterator, List, Mapping, Tuple
 
 import numpy as np
 import torch
@@ -17,31 +17,27 @@ from harness import models
 from harness.models import torch_layers
 from harness.models.initial import initial_values
 from harness.worker.clock import CudaClock
-from harness.worker.evaluation import Evaluation, evaluation
+from harness.worker.frameworks.base import DeviceTrainer
 from harness.worker.job import Job
-from harness.worker.sgd import Sgd, velocity
-from harness.worker.trainer import Learner, State
-from harness.worker.waiting import Waited
+from harness.worker.sgd import velocity
+from harness.worker.trainer import Evaluation, State, evaluation
 
 
-class TorchTrainer(Learner):
-    """One rank: one process, one device.
+class TorchTrainer(DeviceTrainer):
+    """One rank on PyTorch.
 
     Making one opens the data, which forks its decoders; so ``setup`` is free to start communication threads. It calls
     ``build`` after the process has joined the others.
     """
 
     def __init__(self, job: Job) -> None:
+        super().__init__(job)
         spec = job.spec
-        self._job = job
         self._cuda = spec["device"] == "cuda"
         # The launcher makes only this rank's GPU visible, so its number is always 0.
         self._device = torch.device("cuda", 0) if self._cuda else torch.device("cpu")
         if self._cuda:
             self.clock = CudaClock()
-        self._losses: List[Union[torch.Tensor, float]] = []
-        self._waited: List[float] = []
-        self._specification = models.specification(spec["model"])
         torch.set_num_threads(spec["threads"])
         torch.manual_seed(spec["seed"])
         if self._cuda and not torch.cuda.is_available():
@@ -56,7 +52,7 @@ class TorchTrainer(Learner):
 
         A backend may wrap ``_model``, which computes the forward pass, and ``_optimizer``.
         """
-        spec, sgd = self._job.spec, Sgd.of(self._job.spec)
+        spec, sgd = self._job.spec, self._sgd
         module: torch.nn.Module = models.definition(spec["model"], "torch")()
         torch_layers.load(module, self._specification, initial_values(self._specification, spec["seed"]))
         self._module = module.to(device=self._device, memory_format=torch.channels_last).train()
@@ -109,10 +105,6 @@ class TorchTrainer(Learner):
         self._module.train()
         return classified
 
-    def statistics(self) -> Dict[str, np.ndarray]:
-        held = torch_layers.dump(self._module, self._specification)
-        return {tensor.name: held[tensor.name] for tensor in self._specification.statistics}
-
     def values(self) -> Dict[str, np.ndarray]:
         return {name: torch_layers.canonical_copy(held) for name, held in self._held().items()}
 
@@ -124,7 +116,7 @@ class TorchTrainer(Learner):
     def _held(self) -> Dict[str, torch.Tensor]:
         """What training changes, by name. The optimizer makes a velocity in its first step; one made here is zero."""
         held = torch_layers.held(self._module, self._specification)
-        if Sgd.of(self._job.spec).momentum:
+        if self._sgd.momentum:
             for name, parameter in torch_layers.trained(self._module, self._specification).items():
                 state = self._optimizer.state[parameter]
                 if state.get("momentum_buffer") is None:
@@ -133,28 +125,17 @@ class TorchTrainer(Learner):
         return held
 
     def _state(self, world_size: int, transport: str, **details: Any) -> State:
-        """This rank's state, with what the backend knows of its world; ``details`` go into the record."""
-        held = torch_layers.dump(self._module, self._specification)
         details.update(torch=torch.__version__, threads=torch.get_num_threads())
         if self._cuda:
             details["peak_memory_bytes"] = torch.cuda.max_memory_allocated()
-        return State(
-            parameters={tensor.name: held[tensor.name] for tensor in self._specification.tensors},
-            losses=[float(loss) for loss in self._losses],
-            updates=len(self._losses),
-            world_size=world_size,
-            transport=transport,
-            device=torch.cuda.get_device_name() if self._cuda else "cpu",
-            details=details,
-            input_wait_s=self._waited,
-        )
+        device = torch.cuda.get_device_name() if self._cuda else "cpu"
+        return super()._state(world_size, transport, device=device, **details)
 
     def _inputs(self) -> Iterator[Tuple[torch.Tensor, torch.Tensor]]:
         if self._job.real_data:
             from harness.worker.inputs.torch import batches
 
-            stream = Waited(batches(self._job.reading()))
-            self._waited = stream.seconds
+            stream = self._timed(batches(self._job.reading()))
             return ((images.to(self._device), labels.to(self._device)) for images, labels in stream)
         images, labels = self._job.synthetic_batch()
         # NHWC in memory, seen as NCHW: that is what PyTorch calls channels-last.

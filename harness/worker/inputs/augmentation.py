@@ -1,4 +1,4 @@
-"""What every framework's pipeline does to an image: crop, resize, flip, normalise. NumPy; Python 3.9.
+"""Image files, and what every pipeline does to the images: crop, resize, flip, normalise. NumPy; Python 3.9.
 
 Training takes a crop of 8–100 % of the area at an aspect ratio of 3/4 to 4/3 (Szegedy et al., arXiv:1409.4842, section
 6), flipped left to right every second time; evaluation takes the middle. Both are resized bilinearly between the centres
@@ -12,7 +12,7 @@ a crop follow from it by the same float64 arithmetic everywhere: so the framewor
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, Sequence, Tuple, Union
+from typing import NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -27,6 +27,19 @@ RATIOS = (1, 2, 4, 8)  # by which libjpeg can divide an image's size while it de
 # ImageNet's statistics per channel (red, green, blue), for pixels in 0–255.
 MEAN = (123.675, 116.28, 103.53)
 STD = (58.395, 57.12, 57.375)
+
+# Files. A JPEG is a sequence of segments, most of them a marker (two bytes), the length of what follows (two bytes, itself
+# included) and the contents; that of the frame holds the image's size (ITU-T T.81, B.1.1 and B.2.2).
+FORMATS = ("JPEG", "PNG")  # that are read, as Pillow calls them; ImageNet holds a PNG that is named .JPEG
+JPEG, PNG = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n"  # how they begin
+END = b"\xff\xd9"  # the marker that ends a JPEG
+PADDING = 4096  # bytes that may follow it
+HEAD = 4096  # bytes in which photographs have their frame, unless a thumbnail comes before it
+
+_IMAGE = (0xFF, 0xD8)  # begins one
+_FRAMES = [marker for marker in range(0xC0, 0xD0) if marker not in (0xC4, 0xC8, 0xCC)]
+_SKIPPED = [0xC4, 0xCC, 0xDB, 0xDD, *range(0xE0, 0xF0), 0xFE]  # tables, application data and comments
+_FRAME_BYTES = 9  # marker, length, precision, height, width
 
 _CROP = 0x63726F70  # tells these numbers from those of the same seed that shuffle
 
@@ -74,6 +87,18 @@ def central_crop(width: int, height: int) -> Box:
     return Box((width - side) / 2, (height - side) / 2, side, side)
 
 
+def plan(
+    width: int, height: int, image_size: Optional[int], crops: Optional[np.ndarray]
+) -> Tuple[Tuple[int, int, int, int], int]:
+    """The ``pixels`` to use of an image, with the ``ratio`` to divide its size by: 1 without an ``image_size``.
+
+    ``crops`` [ATTEMPTS, 4] are what ``draws`` has drawn; without them it is the crop for evaluation.
+    """
+    box = central_crop(width, height) if crops is None else random_crop(crops, width, height)
+    divided = ratio(box, image_size) if image_size else 1
+    return pixels(box, width, height, divided), divided
+
+
 def ratio(box: Box, image_size: int) -> int:
     """By how much to divide a JPEG's size while decoding it, so that a crop keeps ``image_size`` pixels each way."""
     return max(ratio for ratio in RATIOS if ratio == 1 or min(box.width, box.height) >= ratio * image_size)
@@ -96,3 +121,24 @@ def pixels(box: Box, width: int, height: int, ratio: int) -> Tuple[int, int, int
 def _whole(begin: float, length: float, room: int) -> Tuple[int, int]:
     pixels = min(max(math.floor(length + 0.5), 1), room)
     return min(math.floor(begin + 0.5), room - pixels), pixels
+
+
+def sizes_of(heads: np.ndarray) -> np.ndarray:
+    """Heights and widths int64 [n, 2] of images whose first bytes are ``heads`` uint8 [n, HEAD]; 0 where they do not say.
+
+    All are looked at in step, segment by segment.
+    """
+    result = np.zeros((len(heads), 2), np.int64)
+    rows = np.flatnonzero((heads[:, : len(_IMAGE)] == _IMAGE).all(1))
+    at = np.full(len(rows), len(_IMAGE))
+    while True:
+        inside = at + _FRAME_BYTES <= heads.shape[1]
+        rows, at = rows[inside], at[inside]
+        if not len(rows):
+            return result
+        segment = heads[rows[:, None], at[:, None] + np.arange(_FRAME_BYTES)].astype(np.int64)
+        numbers = segment[:, 1:-1] << 8 | segment[:, 2:]  # two bytes each, beginning at every byte but the first
+        marker = np.where(segment[:, 0] == 0xFF, segment[:, 1], 0)
+        frame, skipped = np.isin(marker, _FRAMES), np.isin(marker, _SKIPPED)
+        result[rows[frame]] = numbers[frame][:, [4, 6]]
+        rows, at = rows[skipped], at[skipped] + 2 + numbers[skipped, 1]

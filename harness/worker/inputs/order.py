@@ -82,7 +82,7 @@ class Reading:
     def first_epoch(self) -> int:
         """The epoch that the rank has not done all of."""
         begin, end = self.share
-        return self.done // (end - begin)
+        return self.done // max(end - begin, 1)
 
     @property
     def chunks_together(self) -> int:
@@ -111,17 +111,15 @@ class Reading:
         return pieces[passed * each :], done - int(group_ends[passed - 1] if passed else 0)
 
     def places(self, images: np.ndarray, epoch: int) -> np.ndarray:
-        """In which order the images of a group are trained on: their places in ``images``."""
-        assert self.seed is not None
+        """In which order the images of a group are used: their places in ``images``."""
+        if self.seed is None:
+            return np.arange(len(images))
         return np.argsort(uniform(_IMAGES, self.seed, epoch, images), kind="stable")
 
     def groups(self) -> Iterator[Tuple[int, np.ndarray, np.ndarray]]:
-        """What the rank reads together to train on, without end.
-
-        An epoch, pieces int64 [k, 2] of chunks in it, and the numbers of their images that are not done, in the order in
-        which they are trained on.
-        """
-        for epoch in itertools.count(self.first_epoch):
+        """What the rank reads together: an epoch, pieces int64 [k, 2] of chunks in it, and the numbers of their images
+        that are not done, in the order in which they are used."""
+        for epoch in range(1) if self.seed is None else itertools.count(self.first_epoch):
             pieces, done = self.pieces(epoch)
             for first in range(0, len(pieces), self.chunks_together):
                 group = pieces[first : first + self.chunks_together]
@@ -130,7 +128,5 @@ class Reading:
                 done = 0
 
     def positions(self) -> Iterator[Tuple[int, int]]:
-        """Every (epoch, image number) in the order in which they are read."""
-        if self.seed is None:
-            return ((0, image) for image in range(*self.share))
+        """Every (epoch, image number) in the order in which they are used."""
         return ((epoch, image) for epoch, _, images in self.groups() for image in images.tolist())

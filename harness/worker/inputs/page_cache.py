@@ -9,8 +9,9 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-from contextlib import contextmanager
-from typing import Iterable, Iterator, NamedTuple, Optional, Sequence
+from typing import Iterable, List, NamedTuple, Optional, Sequence
+
+import numpy as np
 
 SAMPLED = 512  # extents that are looked at to tell how much is cached
 BLOCK = 1 << 20
@@ -34,18 +35,18 @@ def forget(extents: Iterable[Extent]) -> None:
     Whole files, because the kernel drops nothing of a large folio of which a part is wanted still.
     """
     for path in sorted({extent.path for extent in extents}):
-        with _opened(path) as descriptor:
-            os.fsync(descriptor)  # what is not on the disk yet is not dropped
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        with open(path, "rb", buffering=0) as file:  # noqa: PTH123
+            os.fsync(file.fileno())  # what is not on the disk yet is not dropped
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def fetch(extents: Iterable[Extent]) -> None:
     """Read these bytes once."""
     for extent in extents:
-        with _opened(extent.path) as descriptor:
-            end = extent.end(os.fstat(descriptor).st_size)
+        with open(extent.path, "rb", buffering=0) as file:  # noqa: PTH123
+            end = extent.end(os.fstat(file.fileno()).st_size)
             for at in range(extent.offset, end, BLOCK):
-                os.pread(descriptor, min(BLOCK, end - at), at)
+                os.pread(file.fileno(), min(BLOCK, end - at), at)
 
 
 def cached_share(extents: Sequence[Extent]) -> Optional[float]:
@@ -58,34 +59,16 @@ def cached_share(extents: Sequence[Extent]) -> Optional[float]:
     return sum(pages) / len(pages) if pages else None
 
 
-def _pages(extent: Extent) -> Iterator[bool]:
+def _pages(extent: Extent) -> List[bool]:
     """For each page whether it is cached."""
-    with _opened(extent.path) as descriptor:
-        status = os.fstat(descriptor)
-        if status.st_uid != os.geteuid() and not os.access(extent.path, os.W_OK):
-            return
+    with open(extent.path, "rb", buffering=0) as file:  # noqa: PTH123
+        status = os.fstat(file.fileno())
         begin = extent.offset - extent.offset % mmap.PAGESIZE
-        size = extent.end(status.st_size) - begin
-        if size <= 0:
-            return
-        libc = ctypes.CDLL(None, use_errno=True)
-        libc.mmap.restype = ctypes.c_void_p
-        at = libc.mmap(None, ctypes.c_size_t(size), mmap.PROT_READ, mmap.MAP_SHARED, descriptor, ctypes.c_int64(begin))
-        if at == ctypes.c_void_p(-1).value:
-            return
-        try:
+        size = min(extent.end(status.st_size), status.st_size) - begin
+        if size <= 0 or (status.st_uid != os.geteuid() and not os.access(extent.path, os.W_OK)):
+            return []
+        with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ, offset=begin) as mapped:
+            address = np.frombuffer(mapped, np.uint8).ctypes.data
             flags = (ctypes.c_ubyte * -(-size // mmap.PAGESIZE))()
-            if libc.mincore(ctypes.c_void_p(at), ctypes.c_size_t(size), flags) == 0:
-                yield from (bool(flag & 1) for flag in flags)
-        finally:
-            libc.munmap(ctypes.c_void_p(at), ctypes.c_size_t(size))
-
-
-@contextmanager
-def _opened(path: str) -> Iterator[int]:
-    """A descriptor of a file: half of the time of a million opens would be Python's file objects."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
+            failed = ctypes.CDLL(None).mincore(ctypes.c_void_p(address), ctypes.c_size_t(size), flags)
+            return [] if failed else [bool(flag & 1) for flag in flags]

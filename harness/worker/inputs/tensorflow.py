@@ -11,16 +11,15 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Callable, Optional, Tuple, Union
+from typing import Any, Callable, Optional, Tuple
 
 import numpy as np
 import tensorflow as tf
 
-from harness.worker.inputs import augmentation, jpeg, tfrecord
-from harness.worker.inputs.augmentation import MEAN, RATIOS, STD
+from harness.worker.inputs import augmentation, tfrecord
+from harness.worker.inputs.augmentation import END, HEAD, JPEG, MEAN, PADDING, PNG, RATIOS, STD, sizes_of
 from harness.worker.inputs.errors import BadImage
 from harness.worker.inputs.index import ImageIndex, Index, ShardIndex
-from harness.worker.inputs.jpeg import END, JPEG, PADDING, PNG
 from harness.worker.inputs.order import GROUP, Reading, images_of
 from harness.worker.inputs.tfrecord import ENCODED, LABEL
 
@@ -37,9 +36,46 @@ def batches(reading: Reading) -> tf.data.Dataset:
     The decoders are threads. In graph mode use ``tf.compat.v1.data.make_initializable_iterator``, and place it on the task
     that built it: the shuffle is Python. A bad image ends the iteration with a tf.errors.OpError: see ``find_bad_image``.
     """
-    index = reading.index
+    index, image_size, seed = reading.index, reading.image_size, reading.seed
     source = Files(index) if isinstance(index, ImageIndex) else Shards(index, reading.num_classes)
-    images = _to_evaluate(reading, source) if reading.seed is None else _to_train(reading, source, reading.seed)
+
+    def described(epoch: int, pieces: np.ndarray) -> Tuple[np.ndarray, ...]:
+        images = images_of(pieces)
+        places = reading.places(images, epoch)
+        drawn = () if seed is None else augmentation.draws(seed, epoch, images[places])
+        return (*source.described(pieces, places), *drawn)
+
+    pieces_of = _python(lambda epoch: reading.pieces(epoch)[:1], PIECES)
+    describe = _python(described, source.signature + (() if seed is None else DRAWN))
+
+    def groups(epoch: tf.Tensor) -> tf.data.Dataset:
+        pieces = tf.data.Dataset.from_tensor_slices(*pieces_of(epoch)).batch(reading.chunks_together)
+        return pieces.map(lambda pieces: describe(epoch, pieces))
+
+    def read(*group: tf.Tensor) -> Tensors:
+        drawn = group[len(source.signature) :]
+        encoded, labels = source.read(*group[: len(source.signature)])
+        return encoded, labels, *planned(encoded, image_size, *drawn), *drawn
+
+    def decoded(contents: tf.Tensor, label: tf.Tensor, *plan: tf.Tensor) -> Tensors:
+        return decode(contents, image_size, *plan), label
+
+    # Many images wait for a thread: one that finds nothing to do looks for work, at some expense.
+    queued = max(reading.decoders, min(reading.batch_size, 16 * reading.decoders))
+    images = (
+        # Not prefetched: shuffling the second epoch would disturb the first steps, which are measured.
+        tf.data.Dataset.range(reading.first_epoch, 1 if seed is None else 2**31)
+        .flat_map(groups)
+        .map(read, num_parallel_calls=GROUPS_AHEAD)
+        .flat_map(lambda *group: tf.data.Dataset.from_tensor_slices(group))
+        .skip(reading.pieces(reading.first_epoch)[1] if reading.done else 0)
+        .map(decoded, num_parallel_calls=queued)
+    )
+    if seed is None:
+        begin, end = reading.share
+        padding = -(-reading.longest_share // reading.batch_size) * reading.batch_size - (end - begin)
+        nothing = (tf.zeros([image_size, image_size, 3]), tf.constant(-1, tf.int64))
+        images = images.concatenate(tf.data.Dataset.from_tensors(nothing).repeat(padding))
     options = tf.data.Options()
     options.deterministic = True
     options.threading.private_threadpool_size = reading.decoders
@@ -47,64 +83,6 @@ def batches(reading: Reading) -> tf.data.Dataset:
     options.experimental_optimization.map_and_batch_fusion = True  # images are written where the batch has them
     # Nothing is ever dropped, but the shape becomes static.
     return images.batch(reading.batch_size, drop_remainder=True).prefetch(2).with_options(options)
-
-
-def _to_train(reading: Reading, source: Source, seed: int) -> tf.data.Dataset:
-    def described(epoch: int, pieces: np.ndarray) -> Tuple[np.ndarray, ...]:
-        images = images_of(pieces)
-        places = reading.places(images, epoch)
-        return (*source.described(pieces, places), *augmentation.draws(seed, epoch, images[places]))
-
-    describe = _python(described, source.signature + DRAWN)
-
-    def groups(epoch: tf.Tensor) -> tf.data.Dataset:
-        return _groups(reading, epoch).map(lambda pieces: describe(epoch, pieces))
-
-    # Not prefetched: shuffling the second epoch would disturb the first steps, which are measured.
-    skipped = reading.pieces(reading.first_epoch)[1] if reading.done else 0
-    return _images(reading, source, tf.data.Dataset.range(reading.first_epoch, 2**31).flat_map(groups), skipped)
-
-
-def _to_evaluate(reading: Reading, source: Source) -> tf.data.Dataset:
-    begin, end = reading.share
-    padding = -(-reading.longest_share // reading.batch_size) * reading.batch_size - (end - begin)
-    describe = _python(lambda pieces: source.described(pieces, slice(None)), source.signature)
-    groups = tf.data.Dataset.range(1).flat_map(lambda epoch: _groups(reading, epoch)).map(describe)
-    shape = [reading.image_size, reading.image_size, 3]
-    nothing = tf.data.Dataset.from_tensors((tf.zeros(shape), tf.constant(-1, tf.int64)))
-    return _images(reading, source, groups).concatenate(nothing.repeat(padding))
-
-
-def _groups(reading: Reading, epoch: tf.Tensor) -> tf.data.Dataset:
-    """What is read together in an epoch: pieces of chunks."""
-    pieces = _python(lambda epoch: reading.pieces(epoch)[:1], PIECES)
-    return tf.data.Dataset.from_tensor_slices(*pieces(epoch)).batch(reading.chunks_together)
-
-
-def _images(reading: Reading, source: Source, groups: tf.data.Dataset, skipped: int = 0) -> tf.data.Dataset:
-    """Images one by one, of groups that are described by what ``source`` wants, and by what was drawn if it was.
-
-    The first ``skipped`` are not decoded.
-    """
-    described, image_size = len(source.signature), reading.image_size
-
-    def read(*group: tf.Tensor) -> Tensors:
-        (encoded, labels), drawn = source.read(*group[:described]), group[described:]
-        return encoded, labels, *planned(encoded, image_size, *drawn), *drawn
-
-    def decoded(
-        contents: tf.Tensor, label: tf.Tensor, window: tf.Tensor, ratio: tf.Tensor, *drawn: tf.Tensor
-    ) -> Tensors:
-        return decode(contents, window, ratio, image_size, *drawn), label
-
-    # Many images wait for a thread: one that finds nothing to do looks for work, at some expense.
-    queued = max(reading.decoders, min(reading.batch_size, 16 * reading.decoders))
-    return (
-        groups.map(read, num_parallel_calls=GROUPS_AHEAD)
-        .flat_map(lambda *group: tf.data.Dataset.from_tensor_slices(group))
-        .skip(skipped)
-        .map(decoded, num_parallel_calls=queued)
-    )
 
 
 PIECES: Signature = ((tf.int64, [None, 2]),)
@@ -137,7 +115,7 @@ class Files:
     def __init__(self, index: ImageIndex) -> None:
         self._index = index
 
-    def described(self, pieces: np.ndarray, places: Union[np.ndarray, slice]) -> Tuple[np.ndarray, ...]:
+    def described(self, pieces: np.ndarray, places: np.ndarray) -> Tuple[np.ndarray, ...]:
         """Paths and labels."""
         images = images_of(pieces)[places].tolist()
         paths = np.array([os.fsencode(self._index.extent(image).path) for image in images], object)
@@ -157,7 +135,7 @@ class Shards:
     def __init__(self, index: ShardIndex, num_classes: Optional[int]) -> None:
         self._index, self._num_classes = index, num_classes
 
-    def described(self, pieces: np.ndarray, places: Union[np.ndarray, slice]) -> Tuple[np.ndarray, ...]:
+    def described(self, pieces: np.ndarray, places: np.ndarray) -> Tuple[np.ndarray, ...]:
         """Of each run: its shard, where it begins, its bytes, its records. Of each image: its bytes, and its place."""
         runs = [self._index.run(begin, end) for begin, end in pieces.tolist()]
         counts = pieces[:, 1] - pieces[:, 0]
@@ -167,7 +145,7 @@ class Shards:
             np.array([run.length + tfrecord.OVERHEAD for run in runs], np.int64),
             counts,
             self._index.lengths[images_of(pieces)],
-            np.arange(counts.sum())[places],
+            places,
         )
 
     def read(self, *described: tf.Tensor) -> Tensors:
@@ -193,9 +171,6 @@ class Shards:
         return encoded, labels
 
 
-Source = Union[Files, Shards]
-
-
 def _run(path: tf.Tensor, offset: tf.Tensor, size: tf.Tensor, count: tf.Tensor) -> tf.data.Dataset:
     """The records of a run, which is read at once."""
     # tf.data.TFRecordDataset has no argument for the place to begin at.
@@ -205,21 +180,27 @@ def _run(path: tf.Tensor, offset: tf.Tensor, size: tf.Tensor, count: tf.Tensor) 
     return tf.data.experimental.from_variant(from_there, tf.TensorSpec([], tf.string)).take(count)
 
 
-def decode(contents: tf.Tensor, window: tf.Tensor, ratio: tf.Tensor, image_size: int, *drawn: tf.Tensor) -> tf.Tensor:
+def decode(contents: tf.Tensor, image_size: int, window: tf.Tensor, ratio: tf.Tensor, *drawn: tf.Tensor) -> tf.Tensor:
     """Crop, resize, flip and normalise an encoded image: float32 [H, W, 3].
 
     ``window`` int32 [4] and ``ratio`` int32 [] are what ``planned`` says of it; ``drawn`` what ``augmentation.draws`` has
     drawn, if it is for training: crops float64 [ATTEMPTS, 4] and flip bool [].
     """
+
     # A function of its own: as part of the graph around it, each operator of a branch that is seldom taken would take
     # time in every image, if only to be passed over.
-    otherwise = tf.function(
-        partial(_crop_otherwise, image_size), autograph=False, experimental_attributes={"_noinline": True}
-    )
+    def otherwise(contents: tf.Tensor, window: tf.Tensor, ratio: tf.Tensor, *crops: tf.Tensor) -> tf.Tensor:
+        return tf.cond(
+            tf.equal(ratio, 0),
+            lambda: _crop_unknown(image_size, contents, *crops),
+            lambda: _decode_and_crop_at(ratio, contents, window),
+        )
+
+    apart = tf.function(otherwise, autograph=False, experimental_attributes={"_noinline": True})
     image = tf.cond(
         tf.equal(ratio, 1),
         lambda: _decode_and_crop(contents, window, 1),
-        lambda: otherwise(contents, window, ratio, *drawn[:1]),
+        lambda: apart(contents, window, ratio, *drawn[:1]),
     )
     # Of bytes the same pixels would come out, more slowly: each is converted as often as it is looked at.
     resized = tf.image.resize(tf.cast(image, tf.float32), [image_size, image_size], method="bilinear")
@@ -241,13 +222,13 @@ def planned(encoded: tf.Tensor, image_size: int, *drawn: tf.Tensor) -> Tensors:
     """
     before = tf.maximum(tf.strings.length(encoded) - len(END), 0)
     whole = tf.equal(tf.strings.substr(encoded, before, tf.fill(tf.shape(before), len(END))), END)
-    heads = tf.io.decode_raw(encoded, tf.uint8, fixed_length=jpeg.HEAD)
+    heads = tf.io.decode_raw(encoded, tf.uint8, fixed_length=HEAD)
     return _python(partial(_plans, image_size), PLANS)(heads, whole, *drawn[:1])
 
 
 def _plans(image_size: int, heads: np.ndarray, whole: np.ndarray, *crops: np.ndarray) -> Tuple[np.ndarray, ...]:
     windows, ratios = np.zeros((len(heads), 4), np.int32), np.zeros(len(heads), np.int32)
-    sizes = jpeg.sizes(heads)
+    sizes = sizes_of(heads)
     for image in np.flatnonzero(whole & sizes.all(1)).tolist():
         windows[image], ratios[image] = _plan(image_size, sizes[image], *(drawn[image] for drawn in crops))
     return windows, ratios
@@ -256,21 +237,8 @@ def _plans(image_size: int, heads: np.ndarray, whole: np.ndarray, *crops: np.nda
 def _plan(image_size: Optional[int], size: np.ndarray, crops: Any = None) -> Tuple[np.ndarray, ...]:
     """The window and the ratio for an image of ``size`` (height, width); without ``image_size`` it is decoded in full."""
     height, width = size.tolist()
-    box = augmentation.central_crop(width, height) if crops is None else augmentation.random_crop(crops, width, height)
-    ratio = augmentation.ratio(box, image_size) if image_size else 1
-    left, top, wide, high = augmentation.pixels(box, width, height, ratio)
+    (left, top, wide, high), ratio = augmentation.plan(width, height, image_size, crops)
     return np.array([top, left, high, wide], np.int32), np.array(ratio, np.int32)
-
-
-def _crop_otherwise(
-    image_size: int, contents: tf.Tensor, window: tf.Tensor, ratio: tf.Tensor, *crops: tf.Tensor
-) -> tf.Tensor:
-    """The crop of a large JPEG, at a half of its size or less; or of an image that has yet to be looked at."""
-    return tf.cond(
-        tf.equal(ratio, 0),
-        lambda: _crop_unknown(image_size, contents, *crops),
-        lambda: _decode_and_crop_at(ratio, contents, window),
-    )
 
 
 def _crop_unknown(image_size: int, contents: tf.Tensor, *crops: tf.Tensor) -> tf.Tensor:
@@ -309,8 +277,8 @@ def _decode_and_crop(contents: tf.Tensor, window: tf.Tensor, ratio: int) -> tf.T
     return tf.io.decode_and_crop_jpeg(contents, window, channels=3, ratio=ratio, dct_method="INTEGER_ACCURATE")
 
 
-def find_bad_image(reading: Reading, count: Optional[int]) -> Optional[BadImage]:
-    """The first image that fails among the first ``count`` that are read, or all; None when all of them decode.
+def find_bad_image(reading: Reading, count: int) -> Optional[BadImage]:
+    """The first image that fails among the first ``count`` that are read; None when all of them decode.
 
     For a trainer whose session raised a tf.errors.OpError: operators do not say which image they were given. Reads and
     decodes them again, on the CPU; the pipeline reads ahead, so look some batches further than was trained.

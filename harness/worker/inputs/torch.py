@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from io import BytesIO
 from multiprocessing import get_context
-from typing import IO, Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import IO, Any, Dict, Iterator, List, NamedTuple, Optional, Tuple, Union
 
 import numpy as np
 import torch
@@ -21,10 +21,9 @@ from torch.nn.functional import interpolate
 from torch.utils.data import DataLoader
 
 from harness.worker.inputs import augmentation, tfrecord
-from harness.worker.inputs.augmentation import MEAN, STD
+from harness.worker.inputs.augmentation import FORMATS, MEAN, STD
 from harness.worker.inputs.errors import BadImage
-from harness.worker.inputs.index import ImageIndex, Index
-from harness.worker.inputs.jpeg import FORMATS
+from harness.worker.inputs.index import ImageIndex, ShardIndex
 from harness.worker.inputs.order import Reading
 from harness.worker.inputs.page_cache import Extent
 from harness.worker.parent import end_with_parent
@@ -52,7 +51,6 @@ def batches(reading: Reading) -> Batches:
     the first batch that holds a bad image.
     """
     decoder = Decoder(reading.batch_size, reading.image_size, reading.seed, reading.num_classes)
-    requests = _to_evaluate(reading) if reading.seed is None else _to_train(reading)
     processes: Dict[str, Any] = {}
     if reading.decoders:
         context = get_context("forkserver")
@@ -63,7 +61,7 @@ def batches(reading: Reading) -> Batches:
         # PyTorch's own watchdog looks at the fork server, which would outlive a trainer that was killed.
         processes["worker_init_fn"] = _begin
     # A request is a batch already, so the loader makes none.
-    return map(_channels_last, DataLoader(decoder, sampler=requests, batch_size=None, **processes))
+    return map(_channels_last, DataLoader(decoder, sampler=_requests(reading), batch_size=None, **processes))
 
 
 def _begin(_: int) -> None:
@@ -78,35 +76,28 @@ def _channels_last(batch: Union[BadImage, List[torch.Tensor]]) -> Tuple[torch.Te
     return images.permute(0, 3, 1, 2), labels
 
 
-def _to_evaluate(reading: Reading) -> Iterator[BatchRequest]:
-    begin, end = reading.share
-    for first in range(begin, begin + reading.longest_share, reading.batch_size):
-        yield _request(reading.index, [(0, image) for image in range(first, min(first + reading.batch_size, end))], [])
-
-
-def _to_train(reading: Reading) -> Iterator[BatchRequest]:
+def _requests(reading: Reading) -> Iterator[BatchRequest]:
     index, batch_size = reading.index, reading.batch_size
-    groups = reading.groups()
-    epoch, pieces, images = next(groups)
-    ahead, positions = _runs(index, pieces), []
-    for following in groups:
-        ahead += _runs(index, following[1])
+    positions: List[Tuple[int, int]] = []
+    ahead: List[Extent] = []
+    left = -(-reading.longest_share // batch_size)  # batches to evaluate, of every rank
+
+    def request() -> BatchRequest:
+        epochs, images = [epoch for epoch, _ in positions[:batch_size]], [image for _, image in positions[:batch_size]]
+        labels = [index.labels[image] for image in images] if isinstance(index, ImageIndex) else []
+        wanted = BatchRequest([index.extent(image) for image in images], labels, epochs, images, ahead[:])
+        del positions[:batch_size], ahead[:]
+        return wanted
+
+    for epoch, pieces, images in reading.groups():
+        if isinstance(index, ShardIndex):
+            ahead += [index.run(begin, end) for begin, end in pieces.tolist()]
+        while len(positions) >= batch_size:  # those of the groups before, while this one is read ahead
+            yield request()
+            left -= 1
         positions += [(epoch, image) for image in images.tolist()]
-        while len(positions) >= batch_size:
-            yield _request(index, positions[:batch_size], ahead)
-            positions, ahead = positions[batch_size:], []
-        epoch, pieces, images = following
-
-
-def _runs(index: Index, pieces: np.ndarray) -> List[Extent]:
-    """What the kernel may read ahead."""
-    return [] if isinstance(index, ImageIndex) else [index.run(begin, end) for begin, end in pieces.tolist()]
-
-
-def _request(index: Index, positions: Sequence[Tuple[int, int]], ahead: List[Extent]) -> BatchRequest:
-    epochs, images = [epoch for epoch, _ in positions], [image for _, image in positions]
-    labels = [index.labels[image] for image in images] if isinstance(index, ImageIndex) else []
-    return BatchRequest([index.extent(image) for image in images], labels, epochs, images, ahead)
+    for _ in range(left):
+        yield request()
 
 
 class Decoder:
@@ -166,9 +157,8 @@ def decode(
     try:
         with Image.open(file, formats=FORMATS) as image:
             size = image.size
-            box = augmentation.central_crop(*size) if crops is None else augmentation.random_crop(crops, *size)
-            ratio = augmentation.ratio(box, image_size) if image.format == "JPEG" else 1
-            left, top, width, height = augmentation.pixels(box, *size, ratio)
+            reduced_to = image_size if image.format == "JPEG" else None
+            (left, top, width, height), ratio = augmentation.plan(*size, reduced_to, crops)
             if ratio > 1:
                 image.draft("RGB", (size[0] // ratio, size[1] // ratio))
             colours = image if image.mode == "RGB" else image.convert("RGB")  # which would copy it
