@@ -8,11 +8,12 @@ theirs through the entry point group ``harness.backends``.
 from __future__ import annotations
 
 import importlib
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, Literal
 
@@ -111,6 +112,16 @@ class Backend:
         return alone if alone.exists() else self.folder / "trainer" / "main.py"
 
 
+@cache
+def _builtin() -> frozenset[str]:
+    return frozenset(folder.name for folder in part("backends").iterdir() if (folder / "backend.py").is_file())
+
+
+@cache
+def _announced() -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group="harness.backends")}
+
+
 def names() -> list[str]:
     """All backends' names, sorted."""
     return sorted({*_builtin(), *_announced()})
@@ -121,12 +132,17 @@ def backend(name: str) -> Backend:
     """The backend called ``name`` (``-`` counts as ``_``). Raises InvalidInput with the known names."""
     name = name.replace("-", "_")
     if name in _builtin():
-        module = importlib.import_module(f"harness.backends.{name}.backend")
-        assert isinstance(module.BACKEND, Backend)
-        return module.BACKEND
-    if name in _announced():
-        return _load(name)
-    raise InvalidInput(f"unknown backend '{name}'; known backends are {', '.join(names())}")
+        loaded = importlib.import_module(f"harness.backends.{name}.backend").BACKEND
+    elif name in _announced():
+        try:
+            loaded = _announced()[name].load()
+        except Exception as error:  # whatever somebody else's module does when it is imported
+            raise InvalidInput(f"backend '{name}' does not load: {error_in_one_line(error)}") from None
+    else:
+        raise InvalidInput(f"unknown backend '{name}'; known backends are {', '.join(names())}")
+    if not isinstance(loaded, Backend):
+        raise InvalidInput(f"backend '{name}' is announced as {loaded!r}, which is no harness.core.backend.Backend")
+    return loaded
 
 
 def working() -> list[Backend]:
@@ -140,21 +156,11 @@ def working() -> list[Backend]:
 
 def option_owners() -> dict[str, list[str]]:
     """Backend options by name, with the backends that have them."""
-    owners: dict[str, list[str]] = {}
+    owners: dict[str, list[str]] = defaultdict(list)
     for owner in working():
         for option in owner.options.model_fields:
-            owners.setdefault(option, []).append(owner.name)
-    return owners
-
-
-def _load(name: str) -> Backend:
-    try:
-        announced = _announced()[name].load()
-    except Exception as error:  # whatever somebody else's module does when it is imported
-        raise InvalidInput(f"backend '{name}' does not load: {error_in_one_line(error)}") from None
-    if not isinstance(announced, Backend):
-        raise InvalidInput(f"backend '{name}' is announced as {announced!r}, which is no harness.core.backend.Backend")
-    return announced
+            owners[option].append(owner.name)
+    return dict(owners)
 
 
 def spec_fields(given: Mapping[str, Any], names: Iterable[str]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
@@ -162,39 +168,27 @@ def spec_fields(given: Mapping[str, Any], names: Iterable[str]) -> tuple[dict[st
 
     Fields that are None count as left out. Raises InvalidInput for an option that none of these backends has.
     """
-    owners = option_owners()
     options: dict[str, dict[str, Any]] = {name.replace("-", "_"): {} for name in names}
-    for name, value in given.items():
-        if name not in owners or value is None:
+    for name, owners in option_owners().items():
+        if given.get(name) is None:
             continue
-        having = options.keys() & set(owners[name])
-        if not having:
+        if options.keys().isdisjoint(owners):
             raise InvalidInput(
-                f"{option_name(name)} is an option of {', '.join(owners[name])}, not of {', '.join(sorted(options))}"
+                f"{option_name(name)} is an option of {', '.join(owners)}, not of {', '.join(sorted(options))}"
             )
-        for owner in having:
-            options[owner][name] = value
+        for owner in options.keys() & set(owners):
+            options[owner][name] = given[name]
     return {name: value for name, value in given.items() if name in RunSpec.model_fields and value is not None}, options
 
 
 def spec_for(name: str, given: Mapping[str, Any], **more: Any) -> RunSpec:
-    """The spec of a run of the backend ``name``, of what somebody wants; ``more`` are fields that this may replace.
+    """The spec of a run of one backend, of what somebody wants; ``more`` are fields that this may replace.
 
     Raises InvalidInput.
     """
     fields, options = spec_fields(given, [name])
     (own,) = options.values()
     return RunSpec.validated(**{**more, **fields, "backend": name, "options": own})
-
-
-@cache
-def _builtin() -> frozenset[str]:
-    return frozenset(folder.name for folder in part("backends").iterdir() if (folder / "backend.py").is_file())
-
-
-@cache
-def _announced() -> dict[str, Any]:
-    return {point.name: point for point in entry_points(group="harness.backends")}
 
 
 def one_process_per_device(spec: RunSpec) -> tuple[Seat, ...]:

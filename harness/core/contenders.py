@@ -38,30 +38,28 @@ def contenders(names: list[str] | None, device: str) -> list[Contender]:
             for framework in backend.frameworks
             for transport in backend.transports_on(device)
         ]
-    chosen = [_contender(name, device) for name in names]
-    for number, contender in enumerate(chosen):
-        if contender in chosen[:number]:
-            raise InvalidInput(f"--backends: '{names[number]}' is there twice")
-    return chosen
-
-
-def _contender(text: str, device: str) -> Contender:
-    name, *qualifiers = text.split(":")
-    backend = backends.backend(name)
-    if device not in backend.devices:
-        raise InvalidInput(
-            f"--backends {text}: the device is {device}, and {backend.name} trains on {', '.join(backend.devices)} only"
-        )
-    transports = backend.transports_on(device)
-    chosen: dict[str, str] = {}
-    for qualifier in qualifiers:
-        kind = "framework" if qualifier in backend.frameworks else "transport"
-        if kind == "transport" and qualifier not in transports:
+    chosen: list[Contender] = []
+    for text in names:
+        name, *qualifiers = text.split(":")
+        backend = backends.backend(name)
+        if device not in backend.devices:
             raise InvalidInput(
-                f"--backends {text}: '{qualifier}' is neither a framework ({', '.join(backend.frameworks)}) nor, between "
-                f"{device} devices, a transport ({', '.join(transports)}) of {backend.name}"
+                f"--backends {text}: the device is {device}, and {backend.name} trains on {', '.join(backend.devices)} only"
             )
-        if kind in chosen:
-            raise InvalidInput(f"--backends {text}: two {kind}s, {chosen[kind]} and {qualifier}")
-        chosen[kind] = qualifier
-    return Contender(backend, **chosen)
+        transports = backend.transports_on(device)
+        fields: dict[str, str] = {}
+        for qualifier in qualifiers:
+            kind = "framework" if qualifier in backend.frameworks else "transport"
+            if kind == "transport" and qualifier not in transports:
+                raise InvalidInput(
+                    f"--backends {text}: '{qualifier}' is neither a framework ({', '.join(backend.frameworks)}) nor, "
+                    f"between {device} devices, a transport ({', '.join(transports)}) of {backend.name}"
+                )
+            if kind in fields:
+                raise InvalidInput(f"--backends {text}: two {kind}s, {fields[kind]} and {qualifier}")
+            fields[kind] = qualifier
+        contender = Contender(backend, **fields)
+        if contender in chosen:
+            raise InvalidInput(f"--backends: '{text}' is there twice")
+        chosen.append(contender)
+    return chosen

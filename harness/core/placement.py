@@ -7,7 +7,7 @@ than the largest tensor. ``partitioned`` first cuts tensors into slices, which r
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
 from harness.models.layers import BYTES_PER_ELEMENT, Tensor
@@ -32,9 +32,12 @@ class Piece:
 
 def cut(tensors: Sequence[Tensor], strategy: str, slice_bytes: int) -> list[Piece]:
     """The pieces that ``strategy`` places, not yet on a server: whole tensors, or slices of at most ``slice_bytes``."""
-    if strategy == "partitioned":
-        return [piece for tensor in tensors for piece in _slices(tensor, slice_bytes)]
-    return [Piece(tensor.name, 0, 0, tensor.elements) for tensor in tensors]
+    pieces = []
+    for tensor in tensors:
+        count = -(-tensor.bytes // max(slice_bytes, BYTES_PER_ELEMENT)) if strategy == "partitioned" else 1
+        bounds = [tensor.elements * number // count for number in range(count + 1)]
+        pieces += [Piece(tensor.name, 0, begin, end) for begin, end in pairwise(bounds)]
+    return pieces
 
 
 def place(tensors: Sequence[Tensor], servers: int, strategy: str, slice_bytes: int) -> list[Piece]:
@@ -43,10 +46,13 @@ def place(tensors: Sequence[Tensor], servers: int, strategy: str, slice_bytes: i
     ``round_robin`` deals to the servers in turn; the others give each piece to the server that holds the fewest bytes so
     far (the lowest number first).
     """
-    pieces = cut(tensors, strategy, slice_bytes)
-    if strategy == "round_robin":
-        return [replace(piece, ps=number % servers) for number, piece in enumerate(pieces)]
-    return _least_loaded(pieces, servers)
+    held = [0] * servers
+    placed = []
+    for number, piece in enumerate(cut(tensors, strategy, slice_bytes)):
+        ps = number % servers if strategy == "round_robin" else held.index(min(held))
+        held[ps] += piece.bytes
+        placed.append(Piece(piece.tensor, ps, piece.begin, piece.end))
+    return placed
 
 
 def bytes_per_server(pieces: Sequence[Piece], servers: int) -> list[int]:
@@ -55,19 +61,3 @@ def bytes_per_server(pieces: Sequence[Piece], servers: int) -> list[int]:
     for piece in pieces:
         held[piece.ps] += piece.bytes
     return held
-
-
-def _slices(tensor: Tensor, slice_bytes: int) -> list[Piece]:
-    count = -(-tensor.bytes // max(slice_bytes, BYTES_PER_ELEMENT))
-    bounds = [tensor.elements * i // count for i in range(count + 1)]
-    return [Piece(tensor.name, 0, begin, end) for begin, end in pairwise(bounds)]
-
-
-def _least_loaded(pieces: Sequence[Piece], servers: int) -> list[Piece]:
-    held = [0] * servers
-    placed = []
-    for piece in pieces:
-        ps = held.index(min(held))
-        held[ps] += piece.bytes
-        placed.append(Piece(piece.tensor, ps, piece.begin, piece.end))
-    return placed

@@ -10,7 +10,6 @@ import shutil
 import sys
 import time
 from collections.abc import Callable
-from typing import TextIO
 
 from harness.core.text import duration
 
@@ -22,11 +21,8 @@ CLEAR_LINE = "\r\x1b[2K"
 class ProgressLine:
     """The line. ``prefix`` says what comes before its text: how far the whole is of which this is a part."""
 
-    def __init__(
-        self, enabled: bool = True, stream: TextIO | None = None, prefix: Callable[[], str] = lambda: ""
-    ) -> None:
-        self._stream = stream or sys.stderr
-        self._enabled, self._prefix = enabled, prefix
+    def __init__(self, enabled: bool = True, prefix: Callable[[], str] = lambda: "") -> None:
+        self._enabled, self._prefix, self._stream = enabled, prefix, sys.stderr
         self._rewritten = self._stream.isatty()
         self._every_s = REFRESH_S if self._rewritten else LOGGED_S
         self._written_at = time.monotonic()
@@ -42,18 +38,21 @@ class ProgressLine:
     def show(self, text: str) -> None:
         text = self._prefix() + text
         if self._rewritten:
-            text = CLEAR_LINE + text[: shutil.get_terminal_size().columns - 1]
-        print(text, end="" if self._rewritten else "\n", file=self._stream, flush=True)
+            self._rewrite(text[: shutil.get_terminal_size().columns - 1])
+        else:
+            print(text, file=self._stream, flush=True)
 
     def keep(self, text: str) -> None:
         """Show a line that stays on a terminal."""
-        if self._enabled and self._rewritten:
-            print(f"{CLEAR_LINE}{text}", file=self._stream, flush=True)
+        self._rewrite(text + "\n")
 
     def clear(self) -> None:
         """Leave the line empty for other output."""
+        self._rewrite("")
+
+    def _rewrite(self, text: str) -> None:
         if self._enabled and self._rewritten:
-            print(CLEAR_LINE, end="", file=self._stream, flush=True)
+            print(CLEAR_LINE + text, end="", file=self._stream, flush=True)
 
 
 class CountLine(ProgressLine):

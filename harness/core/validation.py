@@ -26,7 +26,17 @@ def checked(model: type[Model], fields: dict[str, Any]) -> Model:
     try:
         return model(**fields)
     except ValidationError as error:
-        raise InvalidInput(_option_mistake(error)) from None
+        detail = error.errors(include_url=False)[0]
+    field, reason = ".".join(map(str, detail["loc"])), _words(detail["msg"])
+    if detail["type"] == "extra_forbidden":
+        reason = f"unknown field '{field}'"
+    elif detail["type"] == "missing":
+        reason = f"{option_name(field)} is required"
+    elif detail["input"] == "":
+        reason = f"{option_name(field)} '': must not be empty"
+    elif field:
+        reason = f"{option_name(field)} {detail['input']}: {reason}"
+    raise InvalidInput(reason)
 
 
 def mistake(error: ValidationError, model: type[BaseModel] | None = None) -> tuple[str, str]:
@@ -47,17 +57,18 @@ def mistakes(error: ValidationError, model: type[BaseModel] | None = None) -> li
 
 
 def _reason(detail: ErrorDetails, model: type[BaseModel] | None) -> str:
-    kind, value = detail["type"], detail["input"]
-    if kind == "extra_forbidden":
-        fields = _fields(model, detail["loc"][:-1]) if model else []
-        return f"unknown field{f'; {instead}' if (instead := did_you_mean(str(detail['loc'][-1]), fields)) else ''}"
-    if kind == "missing":
-        return "is required"
-    reason = _words(detail["msg"])
-    if kind == "string_pattern_mismatch":
-        reason = "must be letters, digits, '.', '_' and '-', and not begin with '.'"
-    self_explaining = kind in ("value_error", "json_invalid") or isinstance(value, dict | list)
-    return reason if self_explaining else f"{reason}, not {value!r}"
+    value = detail["input"]
+    match detail["type"]:
+        case "missing":
+            return "is required"
+        case "extra_forbidden":
+            instead = did_you_mean(str(detail["loc"][-1]), _fields(model, detail["loc"][:-1]) if model else [])
+            return "unknown field" + (instead and f"; {instead}")
+        case "string_pattern_mismatch":
+            return f"must be letters, digits, '.', '_' and '-', and not begin with '.', not {value!r}"
+        case "value_error" | "json_invalid":
+            return _words(detail["msg"])
+    return _words(detail["msg"]) + ("" if isinstance(value, dict | list) else f", not {value!r}")
 
 
 def _fields(model: type[BaseModel], place: Iterable[int | str]) -> list[str]:
@@ -80,18 +91,3 @@ def _words(message: str) -> str:
     message = re.sub(r"^\w+ should (?=be|have|match)", "must ", message.removeprefix("Value error, "))
     message = re.sub(r"a valid (dictionary|object)( or instance of \w+)?", "a table", message)
     return re.sub(r"a valid (tuple|list)", "a list", message)
-
-
-def _option_mistake(error: ValidationError) -> str:
-    first = error.errors(include_url=False)[0]
-    field = ".".join(str(part) for part in first["loc"])
-    if first["type"] == "extra_forbidden":
-        return f"unknown field '{field}'"
-    if first["type"] == "missing":
-        return f"{option_name(field)} is required"
-    reason = _words(first["msg"])
-    if not field:
-        return reason
-    if first["input"] == "":
-        return f"{option_name(field)} '': must not be empty"
-    return f"{option_name(field)} {first['input']}: {reason}"

@@ -48,7 +48,8 @@ def test_a_file_or_a_pipe_gets_a_line_now_and_then(monkeypatch: pytest.MonkeyPat
 
 def test_a_line_that_is_not_wanted_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "REFRESH_S", 0.0)
-    line = progress.ProgressLine(enabled=False, stream=(terminal := Terminal()))
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    line = progress.ProgressLine(enabled=False)
     line.keep("kept")
     line.clear()
     assert not line.due() and terminal.getvalue() == ""
