@@ -147,8 +147,7 @@ def compare_backends(backends: list[str] | None, nodes: list[str], **given: Any)
     """
     place = place_of(given)
     chosen = contenders(backends, place.device(given["device"] or "auto"))
-    fields, options = backend.spec_fields(given, [contender.backend.name for contender in chosen])
-    outcome = _carried_out(compared(chosen, nodes, fields, options), place, given)
+    outcome = _carried_out(compared(chosen, nodes, given), place, given)
     records = [record for record in outcome.records if isinstance(record, Record)]
     if records and given["as_json"]:
         click.echo("[" + ",".join(record.to_json() for record in records) + "]")

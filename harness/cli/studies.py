@@ -15,7 +15,7 @@ from harness.cli.runs import followed, print_cancelled
 from harness.report.text import outcomes, plans
 from harness.running.campaign import Campaign, PointStatus, problem
 from harness.running.prepare import Place
-from harness.running.study import Study, read
+from harness.running.study import Study
 
 FILE = click.Argument(["file"], type=click.Path(path_type=Path))
 WHICH_POINTS = grouped(
@@ -79,8 +79,8 @@ def _study_plan(campaign: Campaign, given: dict[str, Any]) -> str:
 
 def _described(given: dict[str, Any]) -> tuple[Study, Place]:
     """The study of ``given["file"]`` and where it takes place: --site is asked before the file."""
-    file = read(given["file"])
-    return file, place_of(given | {"site": given["site"] or file.content.site})
+    file = Study.read(given["file"])
+    return file, place_of(given | {"site": given["site"] or file.site})
 
 
 def _called(given: dict[str, Any]) -> str:

@@ -206,21 +206,19 @@ def launch_plan(
 
     def seated(index: int, seat: Seat) -> Process:
         node = allocation.nodes[seat.node]
+        # A worker sees the GPUs that it drives. Parameter servers and CPU runs see none.
+        own = node.gpus[seat.local_rank : seat.local_rank + seat.devices]
+        visible = own if spec.device == "cuda" and seat.role == "worker" else ()
         assert spec.threads
-        threads = spec.threads * seat.devices
-        env = common | {"OMP_NUM_THREADS": str(threads)} | _visible_device(spec, seat, node) | dict(seat.env)
+        limits = {"OMP_NUM_THREADS": str(spec.threads * seat.devices), "CUDA_VISIBLE_DEVICES": ",".join(visible)}
+        env = common | limits | dict(seat.env)
         return Process(
             index=index,
-            role=seat.role,
-            rank=seat.rank,
-            node=seat.node,
             host=node.name,
             address=node.address,
             port=allocation.base_port + index,
-            local_rank=seat.local_rank,
-            devices=seat.devices,
             argv=(python, str(WORKER_MAIN), "--run", run_dir, "--index", str(index)),
-            env=env,
+            **vars(seat) | {"env": env},
         )
 
     return LaunchPlan(
@@ -232,13 +230,6 @@ def launch_plan(
         details=arrangement.details,
         model=models.announced_folder(spec.model),
     )
-
-
-def _visible_device(spec: RunSpec, seat: Seat, node: Node) -> dict[str, str]:
-    """A worker sees the GPUs that it drives. Parameter servers and CPU runs see none."""
-    own = node.gpus[seat.local_rank : seat.local_rank + seat.devices]
-    visible = own if spec.device == "cuda" and seat.role == "worker" else ()
-    return {"CUDA_VISIBLE_DEVICES": ",".join(visible)}
 
 
 def _supported(option: str, value: str | None, choices: tuple[str, ...], backend: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from pydantic import BaseModel, ConfigDict
+from harness.core.spec import Frozen
 
 MAD_TO_STDEV = 1.4826  # of normally distributed values: 1 / Φ⁻¹(3/4)
 
@@ -13,13 +13,11 @@ MAD_TO_STDEV = 1.4826  # of normally distributed values: 1 / Φ⁻¹(3/4)
 FORMULA = "img_per_s/1: workers * batch_size * steps / max over ranks of window_s; mean of repeats, Student-t 95 % CI"
 
 
-class Summary(BaseModel):
+class Summary(Frozen):
     """The mean of repeated measurements. ``ci95`` is the half-width of the 95 % confidence interval of the mean.
 
     With a single repeat there is no spread to report: ``stdev`` and ``ci95`` are ``None``.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     mean: float
     stdev: float | None
@@ -27,10 +25,8 @@ class Summary(BaseModel):
     values: tuple[float, ...]
 
 
-class StepTimes(BaseModel):
+class StepTimes(Frozen):
     """Step durations in seconds over all ranks and repeats; ``jitter_s`` is 1.4826 × the median absolute deviation."""
-
-    model_config = ConfigDict(frozen=True)
 
     p50_s: float
     p99_s: float
@@ -46,14 +42,13 @@ def img_per_s(workers: int, batch_size: int, steps: int, windows_s: Sequence[flo
 
 def summarise(values: Sequence[float]) -> Summary:
     """Mean, sample standard deviation and Student-t 95 % confidence interval of ``values``."""
-    mean = statistics.fmean(values)
-    if len(values) < 2:
-        return Summary(mean=mean, stdev=None, ci95=None, values=tuple(values))
-    from scipy.special import stdtrit  # the t quantile; scipy.stats takes ten times as long to import
+    stdev = ci95 = None
+    if len(values) > 1:
+        from scipy.special import stdtrit  # the t quantile; scipy.stats takes ten times as long to import
 
-    stdev = statistics.stdev(values)
-    ci95 = float(stdtrit(len(values) - 1, 0.975)) * stdev / len(values) ** 0.5
-    return Summary(mean=mean, stdev=stdev, ci95=ci95, values=tuple(values))
+        stdev = statistics.stdev(values)
+        ci95 = float(stdtrit(len(values) - 1, 0.975)) * stdev / len(values) ** 0.5
+    return Summary(mean=statistics.fmean(values), stdev=stdev, ci95=ci95, values=tuple(values))
 
 
 def step_times(marks_s: Sequence[Sequence[Sequence[float]]], finished_s: Sequence[Sequence[float]]) -> StepTimes:

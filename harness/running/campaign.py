@@ -47,11 +47,11 @@ class PointStatus:
     label: str
     in_file: bool
     state: PointState
+    reason: str = ""
     repeats: int = 0
     jobs: tuple[JobState, ...] = ()
     run: Run | None = None
     record: Record | None = None
-    reason: str = ""
     tried: int = 0
 
     @property
@@ -106,13 +106,10 @@ class Campaign:
         notes = StudyNotes.read(folder)
         site = place.profile.name if place.profile else None
         if notes and notes.points and notes.site != site:
-            raise InvalidInput(
-                f"{folder}: this study was begun {_at(notes.site)}, not {_at(site)}; give another --output or --site"
-            )
+            begun, here = (f"at {name}" if name else "on this machine" for name in (notes.site, site))
+            raise InvalidInput(f"{folder}: this study was begun {begun}, not {here}; give another --output or --site")
         notes = notes or StudyNotes(schema="harness.study/1", site=site)
         return cls(study, place, folder, study.points(place.device), notes)
-
-    # --- what is done ---
 
     def status(self) -> list[PointStatus]:
         """How far every point is, with one question to Slurm for all. Raises SlurmSilent when it does not answer."""
@@ -123,15 +120,28 @@ class Campaign:
         made = {entry.id: [path for name in entry.runs if (path := self.folder / name).is_dir()] for entry in entries}
         folders = {key: paths[-1] for key, paths in made.items() if paths}
         runs = {key: collect.reopen(path) for key, path in folders.items() if (path / SUBMISSION).exists()}
-        queued = dict(zip(runs, collect.status(list(runs.values())), strict=True))
+        submitted = dict(zip(runs, collect.status(list(runs.values())), strict=True))
         at_work = not self.mine and is_locked(self.folder)
         points = []
         for entry, label in zip(entries, labels([entry.spec for entry in entries]), strict=True):
-            point = PointStatus(entry, label, entry.id in of_file, "refused" if entry.refused else "new")
-            if entry.id in queued:
-                points.append(_at_site(point, queued[entry.id]))
+            point = PointStatus(entry, label, entry.id in of_file, "refused" if entry.refused else "new", entry.refused)
+            if status := submitted.get(entry.id):
+                points.append(_at_site(point, status))
+            elif folder := folders.get(entry.id):  # it is measured on this machine
+                record = Record.read(folder) if (folder / FILE_NAME).exists() else None
+                state: PointState = record.status if record else "running" if at_work else "unfinished"
+                begun = len(list(folder.glob("repeat-*")))
+                points.append(
+                    replace(
+                        point,
+                        state=state,
+                        reason=(record.reason or "").partition("\n")[0] if record else "",
+                        repeats=begun,
+                        record=record,
+                    )
+                )
             else:
-                points.append(_here(point, folders.get(entry.id), at_work))
+                points.append(point)
         return with_best(points)
 
     def progress(self) -> str:
@@ -147,8 +157,6 @@ class Campaign:
     def cancel(self) -> list[str]:
         """Cancel all jobs of the study that have not ended; returns their ids. Raises SlurmSilent."""
         return collect.cancel(self.folder / run for entry in self.notes.points for run in entry.runs)
-
-    # --- what is to be done ---
 
     def prepare(self) -> None:
         """Plan every point of the file. Raises InvalidInput for one that cannot run or is there twice."""
@@ -186,12 +194,12 @@ class Campaign:
 
     def jobs(self, runs: Sequence[Run]) -> list[tuple[BatchJob, str]]:
         """The jobs that measure what is missing of ``runs``, in the order of submission, with their scripts."""
-        return submit.planned(runs, self.place.options, self.study.content.allocation) if runs else []
+        return submit.planned(runs, self.place.options, self.study.allocation) if runs else []
 
     def max_jobs(self, wanted: int | None = None) -> int:
         """How many jobs may be in the queue at once: as asked for, as the study, as the site says."""
         site = self.place.profile.max_jobs if self.place.profile else None
-        return wanted or self.study.content.max_jobs or site or MAX_JOBS
+        return wanted or self.study.max_jobs or site or MAX_JOBS
 
     def carry_out(
         self,
@@ -252,9 +260,8 @@ class Campaign:
             if folders <= refused:
                 continue
             submit.begin([points[path][1] for path in folders if not (path / SUBMISSION).exists()])
-            script = submit.write_script(job, text)
             try:
-                submit.submit(job, script, f"{study}-{1 + number % max_jobs}")
+                submit.submit(job, text, f"{study}-{1 + number % max_jobs}")
             except slurm.JobRefused as error:
                 refused |= folders
                 for path in folders:
@@ -287,18 +294,6 @@ def _at_site(point: PointStatus, status: collect.RunStatus) -> PointStatus:
     return replace(point, state=state, repeats=status.done, jobs=jobs, run=run, record=record, reason=reason)
 
 
-def _here(point: PointStatus, folder: Path | None, at_work: bool) -> PointStatus:
-    """How far a point is that is measured on this machine, in ``folder`` if it was begun."""
-    if folder is None:
-        return replace(point, reason=point.entry.refused)
-    if not (folder / FILE_NAME).exists():
-        begun = len(list(folder.glob("repeat-*")))
-        return replace(point, state="running" if at_work else "unfinished", repeats=begun)
-    record = Record.read(folder)
-    reason = (record.reason or "").partition("\n")[0]
-    return replace(point, state=record.status, repeats=len(record.repeats), record=record, reason=reason)
-
-
 def with_best(points: Sequence[PointStatus]) -> list[PointStatus]:
     """``points``, with the best number of parameter servers marked wherever several were measured."""
     groups: dict[str, list[PointStatus]] = defaultdict(list)
@@ -328,7 +323,3 @@ def problem(points: Sequence[PointStatus], tried: int, called: str) -> HarnessEr
         again = f"`harness study run {called} --retry-failed` measures again"
         lines.append(f"{len(failed)} of {len(points)} points have failed; {again}")
     return RunFailed("\n".join(lines)) if lines else None
-
-
-def _at(site: str | None) -> str:
-    return f"at {site}" if site else "on this machine"

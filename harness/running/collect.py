@@ -37,17 +37,11 @@ SETTLE_S = 10.0
 MAY_SETTLE = ("COMPLETED", "FAILED", "UNKNOWN")  # of what ended the others, Slurm knows
 LOG_LINES = 12
 
-State = Literal["recorded", "not submitted", "queued", "running", "ended"]
-
-
-# --- follow ------------------------------------------------------------------------------------------------------------
+RunState = Literal["recorded", "not submitted", "queued", "running", "ended"]
 
 
 def find(paths: Sequence[Path]) -> list[Run]:
-    """The runs of batch jobs at or below ``paths``, as they were submitted.
-
-    Raises InvalidInput for a path where there is none.
-    """
+    """The runs of batch jobs at or below ``paths``. Raises InvalidInput for a path where there is none."""
     folders: list[Path] = []
     for path in paths:
         if not path.exists():
@@ -60,18 +54,16 @@ def find(paths: Sequence[Path]) -> list[Run]:
 
 
 def reopen(folder: Path) -> Run:
-    """The run of a run directory, as it was submitted. Raises InvalidInput for what is none."""
+    """The run of the run directory of a batch job, as it was submitted. Raises InvalidInput for what makes no sense."""
     submission = Submission.read(folder)
-    if submission is None:
-        raise InvalidInput(f"{folder}: no run directory of a batch job: it has no {SUBMISSION}")
+    assert submission
     try:
         spec = checked(RunSpec, json.loads((folder / "spec.json").read_text()))
         plan = LaunchPlan.from_dict(json.loads((folder / "plan.json").read_text()))
     except (OSError, ValueError, TypeError) as error:
         raise InvalidInput(f"{folder}: not a run directory: {error}") from None
-    run = kind_of(spec)(spec, backend(spec.backend), plan, folder.absolute(), site_name=submission.site)
-    run.started = submission.started
-    return run
+    chosen, began = backend(spec.backend), submission.started
+    return kind_of(spec)(spec, chosen, plan, folder.absolute(), site_name=submission.site, started=began)
 
 
 @dataclass(frozen=True)
@@ -79,7 +71,7 @@ class RunStatus:
     """How far a run is. ``jobs`` are the states of its jobs, ``done`` counts the kind's units that have ended."""
 
     run: Run
-    state: State
+    state: RunState
     done: int
     jobs: tuple[JobState, ...]
     record: AnyRecord | None = None
@@ -106,23 +98,17 @@ class RunStatus:
 
 def status(runs: Sequence[Run]) -> list[RunStatus]:
     """How far the runs are, with one question to Slurm for all of them. Raises SlurmSilent when it does not answer."""
-    records = {run.folder: run.RECORD.read(run.folder) for run in runs if run.record_file.exists()}
-    jobs = _jobs([run for run in runs if run.folder not in records])
-
-    def of(run: Run) -> RunStatus:
-        own = jobs.get(run.folder, [])
-        state: State = "ended"
-        if run.folder in records:
-            state = "recorded"
-        elif not own:
-            state = "not submitted"
-        elif any(job.running for job in own):
-            state = "running"
-        elif any(job.queued for job in own):
-            state = "queued"
-        return RunStatus(run, state, run.done(), tuple(own), records.get(run.folder))
-
-    return [of(run) for run in runs]
+    jobs = _jobs([run for run in runs if not run.record_file.exists()])
+    statuses = []
+    for run in runs:
+        if run.folder not in jobs:
+            statuses.append(RunStatus(run, "recorded", run.done(), (), run.RECORD.read(run.folder)))
+            continue
+        own = tuple(jobs[run.folder])
+        running, queued = any(job.running for job in own), any(job.queued for job in own)
+        state: RunState = "running" if running else "queued" if queued else "ended" if own else "not submitted"
+        statuses.append(RunStatus(run, state, run.done(), own))
+    return statuses
 
 
 def _jobs(runs: Sequence[Run]) -> dict[Path, list[JobState]]:
@@ -140,9 +126,6 @@ def cancel(folders: Iterable[Path]) -> list[str]:
     return sorted(ids, key=lambda job: (len(job), job))
 
 
-# --- collect -----------------------------------------------------------------------------------------------------------
-
-
 def collect(run: Run, jobs: Collection[JobState]) -> AnyRecord | None:
     """Write the record of a run from its run directory. None while a job that it needs is still queued or running.
 
@@ -155,16 +138,16 @@ def collect(run: Run, jobs: Collection[JobState]) -> AnyRecord | None:
         repeat_dir = _repeat_dir(run, number)
         hosts = Hosts.read(repeat_dir)
         job = known.get((hosts and hosts.job) or submitted.get(number, ""))
-        watch = _watch(run, number)
-        if not _complete(watch):
-            if job is None or not job.ended:
-                return None
-            watch, hosts = _settled(run, number, watch, job), Hosts.read(repeat_dir)
+        watch, hosts = _watch(run, number, job if job and job.ended else None)
         try:
             if not _complete(watch):
-                assert job
+                if job is None or not job.ended:
+                    return None
                 raise _why(run, number, watch, hosts, job)
-            run.judge(number, watch, hosts.started if hosts else run.started, _ended(repeat_dir), hosts)
+            ended = now()
+            with suppress(OSError, ValueError, LookupError):
+                ended = json.loads((repeat_dir / "ended.json").read_text())["ended"]
+            run.judge(number, watch, hosts.started if hosts else run.started, ended, hosts)
         except (HarnessError, KeyboardInterrupt) as error:
             return run.finish(error)
     return run.finish()
@@ -182,36 +165,26 @@ def _repeat_dir(run: Run, number: int) -> Path:
     return run.folder / f"repeat-{number}"
 
 
-def _watch(run: Run, number: int) -> Watch:
-    """What the processes of a repeat have reported so far."""
-    plan, hosts = run.plan, Hosts.read(_repeat_dir(run, number))
-    watch = Watch(LaunchPlan.from_dict(seated(plan.as_dict(), hosts)) if hosts else plan, _repeat_dir(run, number))
-    watch.poll()
-    return watch
+def _watch(run: Run, number: int, ended: JobState | None) -> tuple[Watch, Hosts | None]:
+    """What the processes of a repeat have reported, and its hosts.
 
-
-def _settled(run: Run, number: int, watch: Watch, job: JobState) -> Watch:
-    """Look again for a while: a parallel file system takes its time to show what was written elsewhere."""
+    If the job that has ``ended`` should have left more, it looks again for a while: a parallel file system takes its
+    time to show what was written elsewhere.
+    """
     deadline = time.monotonic() + SETTLE_S
-    while (
-        job.state in MAY_SETTLE
-        and not _complete(watch)
-        and from_exit_events(watch, run.spec.timeout_s) is None
-        and time.monotonic() < deadline
-    ):
+    while True:
+        hosts = Hosts.read(_repeat_dir(run, number))
+        plan = LaunchPlan.from_dict(seated(run.plan.as_dict(), hosts)) if hosts else run.plan
+        watch = Watch(plan, _repeat_dir(run, number))
+        watch.poll()
+        may_settle = ended is not None and ended.state in MAY_SETTLE and time.monotonic() < deadline
+        if not may_settle or _complete(watch) or from_exit_events(watch, run.spec.timeout_s):
+            return watch, hosts
         time.sleep(LOOK_S)
-        watch = _watch(run, number)
-    return watch
 
 
 def _complete(watch: Watch) -> bool:
     return all(followed.events.get("exit", {}).get("code") == 0 for followed in watch.followed)
-
-
-def _ended(repeat_dir: Path) -> str:
-    with suppress(OSError, ValueError, LookupError):
-        return str(json.loads((repeat_dir / "ended.json").read_text())["ended"])
-    return now()
 
 
 def _why(run: Run, number: int, watch: Watch, hosts: Hosts | None, state: JobState) -> BaseException:
@@ -241,9 +214,6 @@ def _why(run: Run, number: int, watch: Watch, hosts: Hosts | None, state: JobSta
         output = (run.folder / f"slurm-{state.id}.out").read_text(errors="replace")
         lines += [f"    {line}" for line in output.rstrip().splitlines()[-LOG_LINES:]]
     return RunFailed("\n".join(lines))
-
-
-# --- wait --------------------------------------------------------------------------------------------------------------
 
 
 def wait(runs: Sequence[Run], listener: Listener, study: str | None = None) -> list[AnyRecord]:

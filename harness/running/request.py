@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from harness.core.backend import spec_fields
 from harness.core.contenders import Contender
 from harness.core.spec import RunSpec
 from harness.errors import HarnessError, Interrupted, RunFailed
@@ -114,18 +115,14 @@ def execute(runs: Sequence[Run], listener: Listener, advice: str = "") -> list[A
     return [records[run.folder] for run in runs]
 
 
-def compared(
-    chosen: Sequence[Contender],
-    sizes: Sequence[int | str],
-    fields: Mapping[str, Any],
-    options: Mapping[str, Mapping[str, Any]],
-) -> list[RunSpec]:
-    """The runs of a comparison: each of the chosen contenders on each number of nodes.
+def compared(chosen: Sequence[Contender], sizes: Sequence[int | str], given: Mapping[str, Any]) -> list[RunSpec]:
+    """The runs of a comparison: each of the chosen contenders on each number of nodes, with what is ``given`` for all.
 
-    ``fields`` are the same for all; ``options`` are each backend's own. Raises InvalidInput.
+    An option of a backend is for those that have it. Raises InvalidInput.
     """
-    each = ((contender, {"nodes": nodes}) for contender in chosen for nodes in sizes)
+    fields, options = spec_fields(given, [contender.backend.name for contender in chosen])
     return [
-        RunSpec.validated(**{**fields, **nodes, **contender.fields, "options": options.get(contender.backend.name, {})})
-        for contender, nodes in each
+        RunSpec.validated(**fields | contender.fields, nodes=nodes, options=options[contender.backend.name])
+        for contender in chosen
+        for nodes in sizes
     ]

@@ -9,40 +9,26 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-import math
 import tomllib
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, PrivateAttr, ValidationError
 
 from harness.core import backend as backends
 from harness.core.backend import Backend
 from harness.core.contenders import contenders
-from harness.core.spec import RunSpec, Underscored
+from harness.core.spec import Frozen, RunSpec, Underscored
 from harness.core.validation import mistake, option_name
 from harness.errors import InvalidInput
 from harness.launch.script import Sharing
 
 SEARCH = "search"
 MAX_JOBS = 8  # in the queue at once, where neither the study nor the site says
-MOST_POINTS = 100_000  # a slip of the keyboard is refused instead of filling the memory
-
-
-class StudyFile(BaseModel):
-    """What a study file may hold. The tables' fields are those of RunSpec and the backends' own options."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    name: str = Field(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$")
-    site: str | None = Field(None, min_length=1)
-    max_jobs: int | None = Field(None, ge=1, le=10_000)
-    allocation: Annotated[Sharing, Underscored] = "repeat"
-    common: dict[str, Any] = Field(default_factory=dict)
-    matrix: list[dict[str, Any]] = Field(min_length=1)
 
 
 @dataclass(frozen=True)
@@ -58,17 +44,35 @@ class StudyPoint:
         return hashlib.sha256(json.dumps(self.spec.model_dump(), sort_keys=True).encode()).hexdigest()[:12]
 
 
-@dataclass(frozen=True)
-class Study:
-    """A study file that makes sense so far; ``points`` tells what it stands for."""
+class Study(Frozen):
+    """What a study file holds; ``points`` tells what it stands for.
 
-    file: Path
-    content: StudyFile
+    The tables' fields are those of RunSpec and the backends' own options.
+    """
 
-    @property
-    def name(self) -> str:
-        """What its folder is called."""
-        return self.content.name
+    name: str = Field(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$")
+    site: str | None = Field(None, min_length=1)
+    max_jobs: int | None = Field(None, ge=1, le=10_000)
+    allocation: Annotated[Sharing, Underscored] = "repeat"
+    common: dict[str, Any] = Field(default_factory=dict)
+    matrix: list[dict[str, Any]] = Field(min_length=1)
+    _file: Path = PrivateAttr()
+
+    @classmethod
+    def read(cls, file: Path) -> Self:
+        """Read a study file. Raises InvalidInput with one line that names the file and the field."""
+        try:
+            content = tomllib.loads(file.read_text(encoding="utf-8"))
+            study = cls(**{"name": file.stem} | {name.replace("-", "_"): value for name, value in content.items()})
+        except OSError as error:
+            raise InvalidInput(f"{file}: {error.strerror}") from None
+        except ValidationError as error:
+            path, reason = mistake(error, cls)
+            raise InvalidInput(f"{file}: {path}: {reason}") from None
+        except ValueError as error:  # no TOML, or no text
+            raise InvalidInput(f"{file}: not a TOML file: {error}") from None
+        study._file = file
+        return study
 
     def points(self, device: Callable[[str], str]) -> list[StudyPoint]:
         """Every combination of every table's values, in the order of the file; the last field of a table varies fastest.
@@ -76,18 +80,17 @@ class Study:
         ``device`` says what a wish such as "auto" means where the study runs. Raises InvalidInput with one line that names
         the file, the table and the field.
         """
-        common = self._fields("common", self.content.common)
-        tables = [
-            (f"matrix[{number}]", self._fields(f"matrix[{number}]", table))
-            for number, table in enumerate(self.content.matrix)
-        ]
-        points = [point for where, table in tables for point in self._expanded(where, common | table, table, device)]
+        common = self._fields("common", self.common)
+        points: list[StudyPoint] = []
+        for number, table in enumerate(self.matrix):
+            where = f"matrix[{number}]"
+            points += self._expanded(where, common | self._fields(where, table), table, device)
         self._check_used("common", common, {point.spec.backend for point in points})
         return points
 
     def complain(self, where: str, what: str) -> InvalidInput:
         """An error about a place of this file."""
-        return InvalidInput(f"{self.file}: {where}: {what}")
+        return InvalidInput(f"{self._file}: {where}: {what}")
 
     @contextmanager
     def complaints(self, where: str) -> Iterator[None]:
@@ -128,19 +131,14 @@ class Study:
         self._check_used(where, table, {backend.name for _, backend in chosen})
         for text, backend in chosen:
             # A field that this backend does not have must not multiply its points.
-            axes = {
-                name: values
-                for name, values in fields.items()
-                if name != "backend" and (name in RunSpec.model_fields or name in backend.options.model_fields)
-            }
-            if (combinations := math.prod(map(len, axes.values()))) > MOST_POINTS:
-                raise self.complain(where, f"{combinations} combinations; at most {MOST_POINTS} make sense")
+            own = (RunSpec.model_fields.keys() | backend.options.model_fields.keys()) - {"backend"}
+            axes = {name: values for name, values in fields.items() if name in own}
             for values in itertools.product(*axes.values()):
                 point = dict(zip(axes, values, strict=True))
                 with self.complaints(f"{where}.backend"):
                     (contender,) = contenders([text], device(str(point.get("device", "auto"))))
-                for searched in self._searched(where, point | contender.fields, backend):
-                    yield StudyPoint(self._spec(where, searched, backend), where)
+                for spec in self._searched(where, point | contender.fields, backend):
+                    yield StudyPoint(spec, where)
 
     def _check_used(self, where: str, fields: Mapping[str, Any], chosen: set[str]) -> None:
         for name, owners in backends.option_owners().items():
@@ -149,15 +147,17 @@ class Study:
                     f"{where}.{name}", f"an option of {', '.join(owners)}, not of {', '.join(sorted(chosen))}"
                 )
 
-    def _searched(self, where: str, point: dict[str, Any], backend: Backend) -> Iterator[dict[str, Any]]:
-        """``point``, or for ``ps = "search"`` a point for every count that the backend allows (see ``ps_counts``)."""
+    def _searched(self, where: str, point: dict[str, Any], backend: Backend) -> list[RunSpec]:
+        """The spec of a point; for ``ps = "search"`` one for every count that the backend allows (see ``ps_counts``)."""
         if point.get("ps") != SEARCH:
-            yield point
-            return
-        counts = ps_counts(self._spec(where, point | {"ps": 1}, backend).nodes)
-        allowed = [count for count in counts if _allowed(self._spec(where, point | {"ps": count}, backend), backend)]
-        # If nothing is allowed the reason is not the count; planning the point will tell it.
-        yield from (point | {"ps": count} for count in allowed or [1])
+            return [self._spec(where, point, backend)]
+        one = self._spec(where, point | {"ps": 1}, backend)
+        allowed = []
+        for count in ps_counts(one.nodes):
+            with suppress(InvalidInput):
+                backend.validate(spec := self._spec(where, point | {"ps": count}, backend))
+                allowed.append(spec)
+        return allowed or [one]  # if nothing is allowed the reason is not the count; planning the point will tell it
 
     def _spec(self, where: str, point: Mapping[str, Any], backend: Backend) -> RunSpec:
         own = {name: value for name, value in point.items() if name in backend.options.model_fields}
@@ -168,22 +168,6 @@ class Study:
         except ValidationError as error:
             path, reason = mistake(error)
             raise self.complain(f"{where}{path and '.'}{path}", reason) from None
-
-
-def read(file: Path) -> Study:
-    """Read a study file. Raises InvalidInput with one line that names the file and the field."""
-    try:
-        content = tomllib.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InvalidInput(f"{file}: {error.strerror}") from None
-    except ValueError as error:  # no TOML, or no text
-        raise InvalidInput(f"{file}: not a TOML file: {error}") from None
-    fields = {name.replace("-", "_"): value for name, value in content.items()}
-    try:
-        return Study(file, StudyFile(**{"name": file.stem} | fields))
-    except ValidationError as error:
-        path, reason = mistake(error, StudyFile)
-        raise InvalidInput(f"{file}: {path}: {reason}") from None
 
 
 def ps_counts(workers: int) -> list[int]:
@@ -201,27 +185,19 @@ def ps_counts(workers: int) -> list[int]:
 
 def labels(specs: Sequence[Mapping[str, Any]]) -> list[str]:
     """Short names for specs (as dictionaries): backend and nodes, and whatever tells points of this list apart."""
-    seen: dict[str, set[str]] = {}
-    for spec in specs:
-        for name, value in spec.items():
-            if name != "options":
-                seen.setdefault(name, set()).add(json.dumps(value))
-        for name, value in spec["options"].items():  # backends may have different defaults; that tells nothing
-            seen.setdefault(f"{spec['backend']}.{name}", set()).add(json.dumps(value))
     in_front = ("backend", "framework", "transport")
-
-    def label(spec: Mapping[str, Any]) -> str:
-        fields = [name for name in spec if name == "nodes" or (name not in in_front and len(seen.get(name, ())) > 1)]
-        values = [f"{name}={spec[name]}" for name in fields if spec[name] is not None]
-        values += [f"{k}={v}" for k, v in spec["options"].items() if len(seen[f"{spec['backend']}.{k}"]) > 1]
-        return " ".join([":".join(str(spec[name]) for name in in_front if spec[name]), *values])
-
-    return [label(spec) for spec in specs]
-
-
-def _allowed(spec: RunSpec, backend: Backend) -> bool:
-    try:
-        backend.validate(spec)
-    except InvalidInput:
-        return False
-    return True
+    flat = []
+    seen: dict[str, set[str]] = defaultdict(set)
+    for spec in specs:
+        fields = {name: value for name, value in spec.items() if name not in (*in_front, "options")}
+        # Backends may have different defaults of an option; that tells nothing.
+        flat.append(fields | {f"{spec['backend']}.{name}": value for name, value in spec["options"].items()})
+        for name, value in flat[-1].items():
+            seen[name].add(json.dumps(value))
+    telling = {"nodes", *(name for name, values in seen.items() if len(values) > 1)}
+    names = []
+    for spec, fields in zip(specs, flat, strict=True):
+        values = {name.rpartition(".")[2]: value for name, value in fields.items() if name in telling}
+        own = [f"{name}={value}" for name, value in values.items() if value is not None]
+        names.append(" ".join([":".join(str(spec[name]) for name in in_front if spec[name]), *own]))
+    return names

@@ -85,18 +85,20 @@ def begin(runs: Sequence[Run]) -> None:
             raise
 
 
-def write_script(job: BatchJob, text: str) -> Path:
-    """Write a job's script. Raises RunFailed when it cannot be written."""
+def submit(job: BatchJob, text: str, lane: str | None = None, submitting: bool = True) -> tuple[Path, str]:
+    """Write a job's script, submit it, and note the job's id in the run directories that it measures.
+
+    Returns the script and the id, "" if not submitted. Raises RunFailed when the script cannot be written, or as
+    ``slurm.submit`` does.
+    """
     repeat = f"-{job.steps[0].repeat}" if len(job.steps) == 1 else ""
     try:
         job.folder.mkdir(parents=True, exist_ok=True)
-        return write_atomically(job.folder / f"job{repeat}.sh", text)
+        path = write_atomically(job.folder / f"job{repeat}.sh", text)
     except OSError as error:
         raise RunFailed(f"cannot write {error.filename or job.folder}: {error.strerror}") from None
-
-
-def submit(job: BatchJob, path: Path, lane: str | None = None) -> str:
-    """Submit a job's script, and note its id in the run directories it measures. Raises as ``slurm.submit`` does."""
+    if not submitting:
+        return path, ""
     number = slurm.submit(path, lane)
     repeats: dict[Path, list[int]] = defaultdict(list)
     for step in job.steps:
@@ -106,7 +108,7 @@ def submit(job: BatchJob, path: Path, lane: str | None = None) -> str:
         assert submission
         submission.jobs.append((number, own))
         submission.write(folder)
-    return number
+    return path, number
 
 
 def send(runs: Sequence[Run], options: JobOptions, submitting: bool = True) -> list[tuple[Path, str]]:
@@ -119,8 +121,7 @@ def send(runs: Sequence[Run], options: JobOptions, submitting: bool = True) -> l
     sent: list[tuple[Path, str]] = []
     try:
         for job, text in jobs:
-            path = write_script(job, text)
-            sent.append((path, submit(job, path) if submitting else ""))
+            sent.append(submit(job, text, submitting=submitting))
     except BaseException:
         with suppress(SlurmSilent):
             slurm.cancel([number for _, number in sent if number])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -28,16 +28,8 @@ EARLIER = "earlier-epochs.json"  # those before the checkpoint, which may be gon
 Epochs = TypeAdapter(list[Epoch])
 
 
-class Inputs(NamedTuple):
-    """What a training needs besides the plan: both sets of images, and the epochs before the checkpoint."""
-
-    images: index.Index
-    validation: index.Index
-    earlier: list[Epoch]
-
-
 class TrainingRun(Run):
-    """A training that is prepared, or under way."""
+    """Its ``inputs`` are the images of training, those of validation, and the epochs before the checkpoint."""
 
     RECORD, UNIT = TrainingRecord, "epochs"
 
@@ -47,17 +39,18 @@ class TrainingRun(Run):
     def done(self) -> int:
         return len(epochs_before(self.folder)) + len(self._own_epochs())
 
-    def find_inputs(self) -> Inputs:
+    def find_inputs(self) -> tuple[index.Index, index.Index, list[Epoch]]:
         images = training_images(self.spec)
         assert images is not None
-        return Inputs(images, validation_images(self.spec, images), earlier(self.spec))
+        return images, validation_images(self.spec, images), earlier(self.spec)
 
     def write_inputs(self) -> None:
         from harness.worker.inputs import index
 
-        index.write(self.inputs.images, self.folder / "images.index")
-        index.write(self.inputs.validation, self.folder / "validation.index")
-        write_atomically(self.folder / EARLIER, Epochs.dump_json(self.inputs.earlier).decode())
+        images, validation, epochs = self.inputs
+        index.write(images, self.folder / "images.index")
+        index.write(validation, self.folder / "validation.index")
+        write_atomically(self.folder / EARLIER, Epochs.dump_json(epochs).decode())
 
     def judge_ranks(self, watch: Watch) -> tuple[list[TrainedRank], list[Check]]:
         ranks = []

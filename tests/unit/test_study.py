@@ -16,9 +16,9 @@ import pytest
 from harness import models
 from harness.core.backend import backend
 from harness.core.contenders import contenders
-from harness.running import campaign, study
+from harness.running import campaign
 from harness.running.notes import Entry
-from harness.running.study import StudyPoint, labels, ps_counts
+from harness.running.study import Study, StudyPoint, labels, ps_counts
 from tests.conftest import ROOT, Clock, Harness
 
 SCALING = ROOT / "studies" / "scaling.toml"
@@ -45,7 +45,7 @@ def written(folder: Path, text: str, name: str = "trial.toml") -> Path:
 
 
 def points(folder: Path, text: str) -> list[StudyPoint]:
-    return study.read(written(folder, text)).points(lambda wanted: "cpu")
+    return Study.read(written(folder, text)).points(lambda wanted: "cpu")
 
 
 def named(folder: Path, text: str) -> list[str]:
@@ -118,7 +118,7 @@ def test_scaling_is_planned_in_seconds(harness: Harness, clock: Clock) -> None:
 def test_scaling_on_cpus_has_every_toolkit_over_each_of_its_transports(harness: Harness) -> None:
     file = ROOT / "studies" / "scaling-cpu.toml"
     harness("study", "run", str(file), "--site", "cori", "--dry-run", "--json").succeeded()
-    specs = [point.spec for point in study.read(file).points(lambda wanted: wanted)]
+    specs = [point.spec for point in Study.read(file).points(lambda wanted: wanted)]
     there = {(spec.backend, spec.framework or backend(spec.backend).frameworks[0], spec.transport) for spec in specs}
     toolkits = [one for one in contenders(None, "cpu") if one.backend.family == "toolkit"]
     assert there >= {(one.backend.name, one.framework, one.transport) for one in toolkits}
