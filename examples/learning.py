@@ -25,7 +25,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import f_oneway, t
 
-from harness.core.contenders import contenders
+from harness.core.backend import contenders
 from harness.errors import InvalidInput
 from harness.records import training
 from harness.report.text.table import table
@@ -62,9 +62,8 @@ def top1(data: Path, output: Path, way: str, workers: int, seed: int) -> float:
     record = next((record for record in records if record.status == "completed"), None)
     if record is None:
         (contender,) = contenders([way], "cpu")
-        argv = ["train", "--backend", contender.backend.name, "--nodes", str(workers), "--seed", str(seed), *SCHEDULE]
-        argv += ["--framework", contender.framework] if contender.framework else []
-        argv += ["--transport", contender.transport] if contender.transport else []
+        argv = ["train", *(f"--{name}={value}" for name, value in contender.items())]
+        argv += ["--nodes", str(workers), "--seed", str(seed), *SCHEDULE]
         argv += ["--batch-size", str(GLOBAL_BATCH // workers), "--threads", "1", "--model", "mnist_cnn"]
         argv += ["--data", str(data), "--output", str(folder), "--json"]
         done = subprocess.run([sys.executable, "-m", "harness", *argv], capture_output=True, text=True)

@@ -27,7 +27,6 @@ from harness.cli.options import (
     spec_options,
 )
 from harness.core import backend
-from harness.core.contenders import contenders
 from harness.core.spec import SYNTHETIC, Accuracy, RunSpec, Training
 from harness.core.validation import checked
 from harness.errors import InvalidInput
@@ -146,7 +145,7 @@ def compare_backends(backends: list[str] | None, nodes: list[str], **given: Any)
     `harness compare-backends --backends parameter_server,horovod:torch:gloo,pytorch:mpi --nodes 1,2`
     """
     place = place_of(given)
-    chosen = contenders(backends, place.device(given["device"] or "auto"))
+    chosen = backend.contenders(backends, place.device(given["device"] or "auto"))
     outcome = _carried_out(compared(chosen, nodes, given), place, given)
     records = [record for record in outcome.records if isinstance(record, Record)]
     if records and given["as_json"]:

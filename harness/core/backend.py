@@ -191,6 +191,46 @@ def spec_for(name: str, given: Mapping[str, Any], **more: Any) -> RunSpec:
     return RunSpec.validated(**{**more, **fields, "backend": name, "options": own})
 
 
+def contenders(names: list[str] | None, device: str) -> list[dict[str, str]]:
+    """What ``names`` such as ``parameter_server`` or ``horovod:torch:gloo`` stand for, in their order, as fields of a spec.
+
+    Without names: every backend, on each of its frameworks, over each transport there is between ``device``s ("cpu" or
+    "cuda"). A field that was not chosen is left out. Raises InvalidInput for what is unknown or named twice.
+    """
+    if names is None:
+        return [
+            {"backend": each.name, "framework": framework, "transport": transport}
+            for each in working()
+            if device in each.devices
+            for framework in each.frameworks
+            for transport in each.transports_on(device)
+        ]
+    chosen: list[dict[str, str]] = []
+    for text in names:
+        name, *qualifiers = text.split(":")
+        named = backend(name)
+        if device not in named.devices:
+            raise InvalidInput(
+                f"--backends {text}: the device is {device}, and {named.name} trains on {', '.join(named.devices)} only"
+            )
+        transports = named.transports_on(device)
+        fields = {"backend": named.name}
+        for qualifier in qualifiers:
+            kind = "framework" if qualifier in named.frameworks else "transport"
+            if kind == "transport" and qualifier not in transports:
+                raise InvalidInput(
+                    f"--backends {text}: '{qualifier}' is neither a framework ({', '.join(named.frameworks)}) nor, "
+                    f"between {device} devices, a transport ({', '.join(transports)}) of {named.name}"
+                )
+            if kind in fields:
+                raise InvalidInput(f"--backends {text}: two {kind}s, {fields[kind]} and {qualifier}")
+            fields[kind] = qualifier
+        if fields in chosen:
+            raise InvalidInput(f"--backends: '{text}' is there twice")
+        chosen.append(fields)
+    return chosen
+
+
 def one_process_per_device(spec: RunSpec) -> tuple[Seat, ...]:
     """The usual seats of an allreduce backend: ranks fill a node's devices before they move to the next node."""
     return tuple(

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from harness import models
-from harness.core.backend import Backend, Role, Seat
+from harness.core.backend import Backend, Seat
 from harness.core.spec import SYNTHETIC, RunSpec
 from harness.core.validation import checked
 from harness.errors import InvalidInput
@@ -60,24 +60,15 @@ class Allocation:
         return min(len(node.gpus) for node in self.nodes)
 
 
-@dataclass(frozen=True)
-class Process:
-    """One process of the plan. ``index`` is its place in the plan (under Slurm: its SLURM_PROCID).
-
-    A worker drives ``devices`` devices of its node, from number ``local_rank`` on.
-    """
+@dataclass(frozen=True, kw_only=True)
+class Process(Seat):
+    """One process of the plan: a seat with its host. ``index`` is its place in the plan (under Slurm: its SLURM_PROCID)."""
 
     index: int
-    role: Role
-    rank: int
-    node: int
     host: str
     address: str
     port: int
-    local_rank: int
-    devices: int
     argv: tuple[str, ...]
-    env: Mapping[str, str]
 
     @property
     def name(self) -> str:

@@ -259,7 +259,9 @@ class Campaign:
             folders = {Path(step.run_dir) for step in job.steps}
             if folders <= refused:
                 continue
-            submit.begin([points[path][1] for path in folders if not (path / SUBMISSION).exists()])
+            for path in folders:
+                if not (path / SUBMISSION).exists():
+                    submit.begin(points[path][1])
             try:
                 submit.submit(job, text, f"{study}-{1 + number % max_jobs}")
             except slurm.JobRefused as error:
@@ -312,14 +314,12 @@ def problem(points: Sequence[PointStatus], tried: int, called: str) -> HarnessEr
     InvalidInput if Slurm has taken none of them, RunFailed if there are others, None if all is well.
     """
     refused = [point for point in points if point.in_file and point.state == "refused"]
-    failed = [point for point in points if point.in_file and point.state in FAILED]
+    failed = sum(point.in_file and point.state in FAILED for point in points)
     if refused and len(refused) == tried:
         return InvalidInput(f"Slurm refuses all {tried} points that were to be measured: {refused[0].reason}")
-    lines = []
+    again, lines = f"`harness study run {called}", []
     if refused:
-        again = f"`harness study run {called}` tries again"
-        lines.append(f"Slurm refuses {len(refused)} of {len(points)} points; {again}")
+        lines.append(f"Slurm refuses {len(refused)} of {len(points)} points; {again}` tries again")
     if failed:
-        again = f"`harness study run {called} --retry-failed` measures again"
-        lines.append(f"{len(failed)} of {len(points)} points have failed; {again}")
+        lines.append(f"{failed} of {len(points)} points have failed; {again} --retry-failed` measures again")
     return RunFailed("\n".join(lines)) if lines else None

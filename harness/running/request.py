@@ -1,12 +1,6 @@
 """A request, and carrying it out: the one way from what is wanted, and where, to records.
 
-From Python, without a command line:
-
-    place = Place(site="daint", account="s123")
-    spec = RunSpec.validated(backend="pytorch", nodes=2)
-    outcome = carry_out(Request([spec], place))
-
-Then ``outcome.records`` and ``outcome.runs[0].folder`` are there.
+From Python: ``carry_out(Request([RunSpec.validated(backend="pytorch", nodes=2)], Place(site="daint", account="s123")))``.
 """
 
 from __future__ import annotations
@@ -19,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from harness.core.backend import spec_fields
-from harness.core.contenders import Contender
 from harness.core.spec import RunSpec
 from harness.errors import HarnessError, Interrupted, RunFailed
 from harness.records.record import AnyRecord
@@ -115,14 +108,16 @@ def execute(runs: Sequence[Run], listener: Listener, advice: str = "") -> list[A
     return [records[run.folder] for run in runs]
 
 
-def compared(chosen: Sequence[Contender], sizes: Sequence[int | str], given: Mapping[str, Any]) -> list[RunSpec]:
+def compared(
+    chosen: Sequence[Mapping[str, str]], sizes: Sequence[int | str], given: Mapping[str, Any]
+) -> list[RunSpec]:
     """The runs of a comparison: each of the chosen contenders on each number of nodes, with what is ``given`` for all.
 
     An option of a backend is for those that have it. Raises InvalidInput.
     """
-    fields, options = spec_fields(given, [contender.backend.name for contender in chosen])
+    fields, options = spec_fields(given, [contender["backend"] for contender in chosen])
     return [
-        RunSpec.validated(**fields | contender.fields, nodes=nodes, options=options[contender.backend.name])
+        RunSpec.validated(**{**fields, **contender}, nodes=nodes, options=options[contender["backend"]])
         for contender in chosen
         for nodes in sizes
     ]

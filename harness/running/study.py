@@ -21,7 +21,6 @@ from pydantic import Field, PrivateAttr, ValidationError
 
 from harness.core import backend as backends
 from harness.core.backend import Backend
-from harness.core.contenders import contenders
 from harness.core.spec import Frozen, RunSpec, Underscored
 from harness.core.validation import mistake, option_name
 from harness.errors import InvalidInput
@@ -136,8 +135,8 @@ class Study(Frozen):
             for values in itertools.product(*axes.values()):
                 point = dict(zip(axes, values, strict=True))
                 with self.complaints(f"{where}.backend"):
-                    (contender,) = contenders([text], device(str(point.get("device", "auto"))))
-                for spec in self._searched(where, point | contender.fields, backend):
+                    (contender,) = backends.contenders([text], device(str(point.get("device", "auto"))))
+                for spec in self._searched(where, point | contender, backend):
                     yield StudyPoint(spec, where)
 
     def _check_used(self, where: str, fields: Mapping[str, Any], chosen: set[str]) -> None:

@@ -73,16 +73,10 @@ def _steps(run: Run) -> tuple[Step, ...]:
     )
 
 
-def begin(runs: Sequence[Run]) -> None:
-    """Write the run directories. Raises InvalidInput or RunFailed, and then leaves none."""
-    for number, run in enumerate(runs):
-        try:
-            run.begin()
-            Submission(site=run.site_name or "", started=run.started, record=run.RECORD.file_name).write(run.folder)
-        except BaseException:
-            for begun in runs[: number + 1]:
-                shutil.rmtree(begun.folder, ignore_errors=True)
-            raise
+def begin(run: Run) -> None:
+    """Write a run directory. Raises InvalidInput or RunFailed."""
+    run.begin()
+    Submission(site=run.site_name or "", started=run.started, record=run.RECORD.file_name).write(run.folder)
 
 
 def submit(job: BatchJob, text: str, lane: str | None = None, submitting: bool = True) -> tuple[Path, str]:
@@ -114,12 +108,13 @@ def submit(job: BatchJob, text: str, lane: str | None = None, submitting: bool =
 def send(runs: Sequence[Run], options: JobOptions, submitting: bool = True) -> list[tuple[Path, str]]:
     """Write run directories and job scripts and submit these. Returns (script, job id), the id "" if not submitted.
 
-    Raises InvalidInput when Slurm refuses a job; then nothing is left, neither folders nor jobs.
+    Raises InvalidInput when Slurm refuses a job, RunFailed; then nothing is left, neither folders nor jobs.
     """
     jobs = planned(runs, options)
-    begin(runs)
     sent: list[tuple[Path, str]] = []
     try:
+        for run in runs:
+            begin(run)
         for job, text in jobs:
             sent.append(submit(job, text, submitting=submitting))
     except BaseException:

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from harness import models
-from harness.core.backend import backend
-from harness.core.contenders import contenders
+from harness.core.backend import backend, contenders
 from tests.conftest import run_harness
 
 MODEL, STEPS, WINDOW = models.specification("resnet50"), 12, 10
@@ -48,8 +47,7 @@ class Way:
 
 # As ``harness compare-backends`` would compare them: a new backend is in these tests by being there.
 WAYS = [
-    Way(contender.backend.name, str(contender.framework), str(contender.transport))
-    for contender in contenders(None, "cpu")
+    Way(contender["backend"], contender["framework"], contender["transport"]) for contender in contenders(None, "cpu")
 ]
 
 

@@ -7,15 +7,14 @@ import dataclasses
 import pytest
 
 from harness.core import backend as backends
-from harness.core.backend import backend
-from harness.core.contenders import Contender, contenders
+from harness.core.backend import contenders
 from harness.errors import InvalidInput
 from harness.running import readiness
 from tests.conftest import Harness
 
 
 def named(text: str, device: str = "cpu") -> list[tuple[str, str | None, str | None]]:
-    return [(one.backend.name, one.framework, one.transport) for one in contenders(text.split(","), device)]
+    return [(one["backend"], one.get("framework"), one.get("transport")) for one in contenders(text.split(","), device)]
 
 
 def test_a_backend_may_come_with_a_framework_and_a_transport_in_any_order() -> None:
@@ -29,12 +28,12 @@ def test_a_backend_may_come_with_a_framework_and_a_transport_in_any_order() -> N
 
 def test_without_names_every_backend_runs_on_all_its_frameworks_over_all_transports() -> None:
     found = contenders(None, "cpu")
-    assert Contender(backend("horovod"), "torch", "gloo") in found
-    assert {one.backend.name for one in found} == set(backends.names())
-    assert "nccl" not in {one.transport for one in found}
+    assert {"backend": "horovod", "framework": "torch", "transport": "gloo"} in found
+    assert {one["backend"] for one in found} == set(backends.names())
+    assert "nccl" not in {one["transport"] for one in found}
     on_gpus = contenders(None, "cuda")
-    assert Contender(backend("pytorch"), "torch", "nccl") in on_gpus
-    assert {one.backend.name for one in on_gpus} == set(backends.names()) - {"caffe2"}
+    assert {"backend": "pytorch", "framework": "torch", "transport": "nccl"} in on_gpus
+    assert {one["backend"] for one in on_gpus} == set(backends.names()) - {"caffe2"}
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from matplotlib import pyplot
 from matplotlib.patches import Rectangle
 
 from harness import results
-from harness.core import contenders
+from harness.core.backend import contenders
 from harness.prediction import observations
 from harness.records.measurement import Record
 from harness.report.page import (
@@ -112,14 +112,11 @@ def test_families_have_markers_of_their_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_a_comparison_of_everything_has_no_two_curves_that_look_alike(tmp_path: Path, device: str) -> None:
     """There are more contenders than colours: those of one colour have different markers, and are at most two."""
-    everything = contenders.contenders(None, device)
+    everything = contenders(None, device)
     found = lines.of(
         loaded(
             tmp_path,
-            *(
-                made.record(one.backend.name, framework=one.framework, transport=one.transport, device=device)
-                for one in everything
-            ),
+            *(made.record(**one, device=device) for one in everything),
         )
     )
     assert len(found) == len({(line.style.colour, line.style.marker) for line in found}) == len(everything)

@@ -11,7 +11,6 @@ import pytest
 
 from harness.cli.common import signals_interrupt
 from harness.core import backend as backends
-from harness.core.contenders import contenders
 from harness.core.spec import RunSpec, Training
 from harness.errors import Interrupted, InvalidInput
 from harness.running.prepare import KINDS, Place, kind_of
@@ -51,7 +50,7 @@ def test_every_spec_is_one_kind_of_work_whose_record_has_a_file_of_its_own() -> 
 
 
 def test_a_comparison_is_every_contender_at_every_size() -> None:
-    chosen = contenders(["horovod:torch:gloo", "pytorch"], "cpu")
+    chosen = backends.contenders(["horovod:torch:gloo", "pytorch"], "cpu")
     specs = compared(chosen, [1, 2], {"steps": 3, "bucket_mb": 1.0})
     assert [(spec.backend, spec.nodes, spec.transport) for spec in specs] == [
         ("horovod", 1, "gloo"),

@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from harness import models
-from harness.core.backend import backend
-from harness.core.contenders import contenders
+from harness.core.backend import backend, contenders
 from harness.running import campaign
 from harness.running.notes import Entry
 from harness.running.study import Study, StudyPoint, labels, ps_counts
@@ -120,8 +119,8 @@ def test_scaling_on_cpus_has_every_toolkit_over_each_of_its_transports(harness: 
     harness("study", "run", str(file), "--site", "cori", "--dry-run", "--json").succeeded()
     specs = [point.spec for point in Study.read(file).points(lambda wanted: wanted)]
     there = {(spec.backend, spec.framework or backend(spec.backend).frameworks[0], spec.transport) for spec in specs}
-    toolkits = [one for one in contenders(None, "cpu") if one.backend.family == "toolkit"]
-    assert there >= {(one.backend.name, one.framework, one.transport) for one in toolkits}
+    toolkits = [one for one in contenders(None, "cpu") if backend(one["backend"]).family == "toolkit"]
+    assert there >= {(one["backend"], one["framework"], one["transport"]) for one in toolkits}
 
 
 @pytest.mark.parametrize(("allocation", "jobs"), [("repeat", 8 * 3), ("run", 8), ("nodes", 2)])
