@@ -118,7 +118,7 @@ def outcome(task: tuple[str, str, int]) -> Outcome:
     """Fit one table and look."""
     held = hold_out(made_up(*task), condition(f"workers>{SEEN}"))
     assert held is not None
-    return Outcome(held.covered, len(held.unseen), held.fit.misfit.contradicts, held.fit.effective)
+    return Outcome(held.covered, len(held.unseen), bool(held.fit.misfit.contradiction), held.fit.effective)
 
 
 def line(truth: str, system: str, found: list[Outcome]) -> list[str]:
@@ -141,7 +141,7 @@ def real(system: str, software: str = SOFTWARE) -> list[list[str]]:
         held: HeldOut | None = hold_out(group, condition(f"workers>{cut}"))
         assert held is not None
         errors = ", ".join(f"{error:+.0%}" for error in held.errors)
-        flagged = "yes" if held.fit.misfit.contradicts else "no"
+        flagged = "yes" if held.fit.misfit.contradiction else "no"
         rows.append([system, software, str(cut), errors, f"{held.covered} of {len(held.unseen)}", flagged])
     return rows
 

@@ -20,11 +20,10 @@ from harness.core.placement import Piece
 from harness.prediction import parameters
 from harness.prediction.fitting import fit, mean_error
 from harness.prediction.holdout import HeldOut, condition, parted
-from harness.prediction.law import Law, law
+from harness.prediction.law import Law, law, profile
 from harness.prediction.observations import ObservationGroup, groups
 from harness.prediction.parameters import Parameters
 from harness.prediction.problem import IN_NO_ORDER, ORDERED, Structure
-from harness.prediction.profile import profile
 from harness.report.text.table import table
 
 SYSTEMS = ("Piz Daint XC50 P100", "EC2 p2.xlarge K80", "EC2 p2.8xlarge K80")

@@ -102,7 +102,7 @@ def from_little(what: What, start: Start) -> Basis:
     transport = start.transport or backends.backend(what.backend).transports[0]
     forward_share = start.forward_share or FORWARD_SHARE[_device(what, start) or "cuda"]
     possible = structures(what.has_servers, transport)
-    known = Network(line_rate=start.line_rate).throughput(transport)
+    known = Network(line_rate_gb_s=start.line_rate and start.line_rate / 1e9).throughput(transport)
     fixed: dict[str, float] = {}
     if start.throughput is not None:
         fixed["throughput"] = start.throughput
@@ -167,7 +167,7 @@ def basis(
         p, drawn = p.in_units_of(single_s), drawn.in_units_of(single_s)
     assumed = [one.quantity.name.replace("_", " ") for one in fit.estimates if not one.identified]
     more = [f"not identified by those runs, and mostly assumed: {', '.join(assumed)}"] if assumed else []
-    warning = f"{chosen.name}: {fit.misfit.told}" if fit.misfit.contradicts else ""
+    warning = f"{chosen.name}: {fit.misfit.contradiction}" if fit.misfit.contradiction else ""
     told = (*told, f"network: fitted to {chosen.name}", *more)
     return Basis(p, single_s, replace(fit.draws, parameters=drawn), single_draws, told, warning)
 

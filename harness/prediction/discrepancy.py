@@ -9,11 +9,10 @@ What is missing in one way of training (``Observation.way``) is missing in anoth
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
-from harness.prediction.profile import Floats
+from harness.prediction.parameters import Floats
 
 SHARED = 0.5  # of two ways' variance
 # The scale beforehand is half of a t distribution: a law is good to a per cent per doubling, or wrong by much more.
@@ -48,27 +47,17 @@ class Discrepancy:
         variances = 1 + scale[:, None] ** 2 * self.values
         return np.asarray(-0.5 * (self._white(residuals) ** 2 / variances + np.log(variances)).sum(axis=-1))
 
-    def continued(self, residuals: Floats, scale: Floats) -> Continued:
-        """Given residuals [draws, runs], logarithms of measured over predicted steps, and scales [draws]."""
-        variances = 1 + scale[:, None] ** 2 * self.values
-        return Continued(self, scale, self._white(residuals) / variances, 1 / variances)
+    def continued(
+        self, workers: int, way: Hashable, residuals: Floats, scale: Floats, random: np.random.Generator
+    ) -> Floats:
+        """Draws [draws] of the logarithm of measured over predicted steps at another size, perhaps in another way.
 
-
-@dataclass(frozen=True, eq=False)
-class Continued:
-    """A discrepancy that was seen at some sizes, at others. ``scale`` is [draws], ``seen`` and ``known`` [draws, runs]."""
-
-    discrepancy: Discrepancy
-    scale: Floats
-    seen: Floats
-    known: Floats
-
-    def at(self, workers: int, way: Hashable, random: np.random.Generator) -> Floats:
-        """Draws [draws] of the logarithm of measured over predicted steps."""
-        d = self.discrepancy
+        Given are those that were seen, residuals [draws, runs], and scales [draws].
+        """
         size = float(np.log2(workers))
-        alike = np.array([way == other for other in d.ways], bool)
-        shared = np.minimum(d.sizes, size) * np.where(alike, 1.0, SHARED) / d.errors @ d.vectors
-        mean = self.scale**2 * (self.seen @ shared)
-        variance = self.scale**2 * size - self.scale**4 * (self.known @ shared**2)
-        return np.asarray(mean + np.sqrt(np.maximum(variance, 0.0)) * random.standard_normal(len(self.scale)))
+        alike = np.array([way == other for other in self.ways], bool)
+        shared = np.minimum(self.sizes, size) * np.where(alike, 1.0, SHARED) / self.errors @ self.vectors
+        variances = 1 + scale[:, None] ** 2 * self.values
+        mean = scale**2 * ((self._white(residuals) / variances) @ shared)
+        variance = scale**2 * size - scale**4 * ((1 / variances) @ shared**2)
+        return np.asarray(mean + np.sqrt(np.maximum(variance, 0.0)) * random.standard_normal(len(scale)))

@@ -11,14 +11,12 @@ from typing import Any
 
 from harness import results
 from harness.analysis.evidence import server_traffic
-from harness.core.exchange import ServerExchange
 from harness.core.text import plural
 from harness.errors import InvalidInput
 from harness.prediction.basis import Start, basis
 from harness.prediction.forecast import Basis, Bound, Prediction, What, at, best, held
-from harness.prediction.law import COMPUTE, WORKER
+from harness.prediction.law import COMPUTE, WORKER, profile
 from harness.prediction.observations import step_of
-from harness.prediction.profile import profile
 from harness.records.measurement import read
 
 HELPS = 1.02  # an alternative is worth a word if it gives 2 % more
@@ -44,7 +42,7 @@ class Explanation:
     def held(self) -> float:
         """Bytes that the binding server holds; 0 where none binds."""
         bound = self.binding
-        return held(self.what, self.prediction.ps)[bound.server] if bound is not None and bound.server >= 0 else 0.0
+        return held(self.what, self.prediction.ps)[bound.server] if bound and bound.server >= 0 else 0.0
 
     def as_dict(self) -> dict[str, object]:
         bound = self.binding
@@ -88,10 +86,8 @@ def explain_record(
         raise InvalidInput(f"{path}: this run has no number: {record.reason}")
     # Python's numbers, not NumPy's.
     row: dict[str, Any] = {str(name): value for name, value in results.load([path]).to_dict("records")[0].items()}
-    size_of_images = row["image_size"] or None
-    what = What(
-        row["backend"], row["model"], row["batch_size"], size_of_images, row["devices_per_node"], row["options"]
-    )
+    columns = ("backend", "model", "batch_size", "image_size", "devices_per_node", "options")
+    what = What(**{name: row[name] for name in columns} | {"image_size": row["image_size"] or None})
     beside = results.load([str(path), *(sources or [str(path.resolve().parent.parent)])], progress=progress)
     for name in ("system", "device", "software"):  # another one's single worker would say nothing
         beside = beside[beside[name] == row[name]]
@@ -112,66 +108,8 @@ def partitioned(what: What) -> What:
 
 def sentences(one: Explanation) -> Sequence[str]:
     """The explanation for people: what binds, then what would help."""
-    return (_binding(one), *_advice(one))
-
-
-def _binding(one: Explanation) -> str:
-    bound, prediction = one.binding, one.prediction
-    step = f"of the {seconds(prediction.law_s)} step"
-    if bound is None:
-        rest = prediction.law_s - one.basis.single_s
-        more = f"; {seconds(rest)} are overhead" if rest > 0.02 * prediction.law_s else ""
-        hidden = "what the network does is hidden behind it"
-        return f"compute bounds the step: {seconds(one.basis.single_s)} {step}; {hidden}{more}"
-    if bound.server == WORKER:
-        return _of_worker(one, bound)
-    rate = f"{size(float(one.basis.parameters.throughput))}/s"
-    exchange = one.what.law(prediction.ps).exchange
-    assert isinstance(exchange, ServerExchange)
-    remote = prediction.nodes - exchange.shared_nodes
-    both = exchange.pulls == "before_forward" and all(each.server >= 0 for each in prediction.bounds)
-    also = "" if one.held < 1.01 * bound.tensor_bytes else f" and others, {size(one.held)} in all"
-    if exchange.pulls == "after_push":
-        verb, through = "push", f"{size(remote * one.held)} each way"
-    else:
-        verb = "pull and push" if both else ("pull" if bound.which == "forward" else "push")
-        through = f"{size(remote * one.held)}" + (" each way" if both else "")
-    # More than the workers, where many-to-many traffic takes longer than its bytes.
-    uses = float(one.what.law(prediction.ps).factors(prediction.nodes, one.basis.parameters)[0])
-    crowded = uses / remote
-    many = "" if crowded < 1.01 else f" × {crowded:.2f} because every node sends to every other"
-    spent = sum(each.seconds for each in prediction.bounds if each.server >= 0)
-    twice = f", {seconds(spent)} for both," if both else ""
-    return (
-        f"PS {bound.server} holds {bound.tensor} ({size(bound.tensor_bytes)}){also}: {plural(remote, 'worker')} "
-        f"{verb} {through} per step through {rate}{many} = "
-        f"{seconds(uses * one.held / float(one.basis.parameters.throughput))}{twice} {step}"
-    )
-
-
-def _of_worker(one: Explanation, bound: Bound) -> str:
-    """What the workers' own endpoints do to the step; the bytes are all of a pass, of which compute hides a part."""
-    law, p = one.what.law(one.prediction.ps), one.basis.parameters
-    model = profile(one.what.model, one.what.image_size)
-    served, own = law.factors(one.prediction.nodes, p)
-    bytes_ = float(model.bytes.sum() * (own if one.what.has_servers else served))
-    share = float(p.forward_share)
-    compute = one.basis.single_s * (share if bound.which == "forward" else 1 - share)
-    if one.what.has_servers:
-        what = "each worker's own endpoint binds: it " + ("receives" if bound.which == "forward" else "sends")
-    else:
-        what = f"gradients go {p.summed}: "
-        what += "each node sends and receives"
-    return (
-        f"{what} {size(bytes_)} per step through {size(float(p.throughput))}/s = "
-        f"{seconds(bytes_ / float(p.throughput))}; of that {bound.which} does not hide {seconds(bound.seconds - compute)} "
-        f"of the {seconds(one.prediction.law_s)} step"
-    )
-
-
-def _advice(one: Explanation) -> Sequence[str]:
     now = one.prediction.img_per_s
-    told = []
+    told = [_binding(one)]
     for name, other in one.alternatives:
         servers = f" ({other.ps:,} PS)" if other.ps else ""
         if other.img_per_s > HELPS * now:
@@ -179,6 +117,44 @@ def _advice(one: Explanation) -> Sequence[str]:
         elif name.startswith("the best"):
             told.append(f"no other number of parameter servers would give {100 * (HELPS - 1):.0f} % more")
     return told
+
+
+def _binding(one: Explanation) -> str:
+    bound, prediction, p = one.binding, one.prediction, one.basis.parameters
+    step, through = f"of the {seconds(prediction.law_s)} step", float(p.throughput)
+    if bound is None:
+        rest = prediction.law_s - one.basis.single_s
+        more = f"; {seconds(rest)} are overhead" if rest > 0.02 * prediction.law_s else ""
+        hidden = "what the network does is hidden behind it"
+        return f"compute bounds the step: {seconds(one.basis.single_s)} {step}; {hidden}{more}"
+    forward = bound.which == "forward"
+    served, own = (float(factor) for factor in one.what.law(prediction.ps).factors(prediction.nodes, p))
+    exchange = one.what.servers(prediction.ps)
+    if exchange is None or bound.server == WORKER:  # the bytes are all of a pass, of which compute hides a part
+        bytes_ = float(profile(one.what.model, one.what.image_size).bytes.sum()) * (own if exchange else served)
+        compute = one.basis.single_s * (float(p.forward_share) if forward else 1 - float(p.forward_share))
+        what = f"gradients go {p.summed}: each node sends and receives"
+        if exchange:
+            what = f"each worker's own endpoint binds: it {'receives' if forward else 'sends'}"
+        return (
+            f"{what} {size(bytes_)} per step through {size(through)}/s = {seconds(bytes_ / through)}; "
+            f"of that {bound.which} does not hide {seconds(bound.seconds - compute)} {step}"
+        )
+    remote = prediction.nodes - exchange.shared_nodes
+    both = exchange.pulls == "before_forward" and all(each.server >= 0 for each in prediction.bounds)
+    also = "" if one.held < 1.01 * bound.tensor_bytes else f" and others, {size(one.held)} in all"
+    verb = "pull and push" if both else "pull" if forward else "push"
+    each_way = " each way" if both or exchange.pulls == "after_push" else ""
+    # More than the workers, where many-to-many traffic takes longer than its bytes.
+    crowded = served / remote
+    many = "" if crowded < 1.01 else f" × {crowded:.2f} because every node sends to every other"
+    spent = sum(each.seconds for each in prediction.bounds if each.server >= 0)
+    twice = f", {seconds(spent)} for both," if both else ""
+    return (
+        f"PS {bound.server} holds {bound.tensor} ({size(bound.tensor_bytes)}){also}: {plural(remote, 'worker')} "
+        f"{verb} {size(remote * one.held)}{each_way} per step through {size(through)}/s{many} = "
+        f"{seconds(served * one.held / through)}{twice} {step}"
+    )
 
 
 def size(bytes_: float) -> str:

@@ -12,18 +12,17 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import combinations
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from harness.core.text import plural
 from harness.prediction import parameters as known
-from harness.prediction.discrepancy import Continued, Discrepancy, scale_at
+from harness.prediction.discrepancy import Discrepancy, scale_at
 from harness.prediction.law import Law
 from harness.prediction.observations import LEAST_ERROR, UNPUBLISHED, Observation, ObservationGroup, informative
-from harness.prediction.parameters import Parameters, Prior, Quantity, Share
-from harness.prediction.problem import FINISHED, FitProblem, Optimum, Structure, quantities, single_step, structures
-from harness.prediction.profile import Floats
+from harness.prediction.parameters import Floats, Parameters, Prior, Quantity, Share
+from harness.prediction.problem import FINISHED, FitProblem, Structure, quantities, single_step, structures
 from harness.prediction.sampling import SEED, Population, sample
 
 DRAWN = 1000
@@ -50,8 +49,7 @@ class Estimate:
     how: str
 
 
-@dataclass(frozen=True)
-class KnownSum:
+class KnownSum(NamedTuple):
     """Two times of which only the sum is known: their names, and the sum's median with its interval, in seconds."""
 
     names: tuple[str, str]
@@ -77,17 +75,18 @@ class Misfit:
     unhidden: float
 
     @property
-    def contradicts(self) -> bool:
-        return bool(self._reasons)
-
-    @property
-    def _reasons(self) -> list[str]:
+    def contradiction(self) -> str:
+        """What contradicts the law, in a sentence; "" if nothing does."""
         if self.p_value is None:  # as many numbers as runs: nothing is left that could contradict
-            return []
-        residuals = self.p_value < UNLIKELY
-        told = [self.chances] if residuals else []
-        told += ["it fits with unusual parameters only"] if self.usual < UNUSUAL and not residuals else []
-        return [*told, *(["a law in which compute hides nothing fits better"] if self.unhidden > BETTER else [])]
+            return ""
+        reasons = []
+        if self.p_value < UNLIKELY:
+            reasons.append(self.chances)
+        elif self.usual < UNUSUAL:
+            reasons.append("it fits with unusual parameters only")
+        if self.unhidden > BETTER:
+            reasons.append("a law in which compute hides nothing fits better")
+        return f"the measurements contradict the law: {'; '.join(reasons)}" if reasons else ""
 
     @property
     def chances(self) -> str:
@@ -98,21 +97,19 @@ class Misfit:
             p_value = f"p = {self.p_value:.2g}" if self.p_value >= 1e-4 else "p = less than 0.0001"
         return f"χ² {self.chi2:.1f} on {self.freedom:.1f} degrees of freedom, {p_value}"
 
-    @property
-    def told(self) -> str:
-        """What contradicts the law, in a sentence; "" if nothing does."""
-        return f"the measurements contradict the law: {'; '.join(self._reasons)}" if self.contradicts else ""
-
 
 @dataclass(frozen=True, eq=False)
 class Draws:
     """Draws from what is known: parameters whose values are arrays [draws], and what the law leaves out.
 
+    That are its ``residuals`` [draws, runs] at sizes that were measured, and the ``scale`` [draws] of it at others.
     ``error`` is the relative standard error of a measurement that is predicted.
     """
 
     parameters: Parameters
-    continued: Continued
+    discrepancy: Discrepancy
+    residuals: Floats
+    scale: Floats
     error: float
 
     def steps(self, law: Law, nodes: int, workers: int, single_s: Any, way: Hashable, seed: int = SEED) -> Floats:
@@ -124,8 +121,8 @@ class Draws:
         steps = law.seconds(nodes, workers, single_s, self.parameters)
         if workers == 1:
             return steps
-        beside = self.continued.at(workers, way, random) + self.error * random.standard_normal(len(steps))
-        return np.asarray(steps * np.exp(beside))
+        left_out = self.discrepancy.continued(workers, way, self.residuals, self.scale, random)
+        return np.asarray(steps * np.exp(left_out + self.error * random.standard_normal(len(steps))))
 
 
 def middle(draws: Floats) -> tuple[float, float, float]:
@@ -159,27 +156,40 @@ class Fit:
         return self.problems[number], self.populations[number]
 
     @cached_property
-    def best(self) -> Optimum:
+    def best(self) -> Any:
+        """The most probable scores ``x``, and their ``cost``."""
         problem, population = self._likeliest
         return problem.best(population)
 
     @cached_property
     def parameters(self) -> Parameters:
-        return self._likeliest[0].parameters(self.best.scores).plain()
+        return self._likeliest[0].parameters(self.best.x).plain()
 
     @cached_property
     def singles(self) -> dict[Hashable, float]:
         """The most probable steps of one worker, where they had to be fitted."""
-        return {work: float(value) for work, value in self._likeliest[0].singles(self.best.scores).items()}
+        return {work: float(value) for work, value in self._likeliest[0].singles(self.best.x).items()}
 
     @cached_property
     def estimates(self) -> tuple[Estimate, ...]:
         problem = self._likeliest[0]
-        return tuple(_estimate(problem, q, getattr(self.draws.parameters, q.name)) for q in problem.quantities)
+        estimates = []
+        for quantity in problem.quantities:
+            drawn, prior = getattr(self.draws.parameters, quantity.name), quantity.prior
+            value, low, high = middle(drawn)
+            if isinstance(prior, Prior):
+                identified = bool(np.log(drawn).std() < UNTOLD * np.log(prior.factor) and high < WIDE * low)
+            else:
+                identified = high - low < NARROW
+            runs = plural(len(problem.observations), "run")
+            how = f"fitted to {runs}" if identified else "not identified; mostly assumed"
+            estimates.append(Estimate(quantity, value, low, high, identified, how))
+        return tuple(estimates)
 
     @cached_property
     def sums(self) -> tuple[KnownSum, ...]:
-        times = {q.name.replace("_", " "): getattr(self.draws.parameters, q.name) for q in self._overheads}
+        overheads = [q.name for q in self._likeliest[0].quantities if q in (known.OVERHEAD, known.REPLICA_OVERHEAD)]
+        times = {name.replace("_", " "): getattr(self.draws.parameters, name) for name in overheads}
         for work, steps in self.single_draws.items():
             run = next(one for one in self.group.observations if one.work == work)
             times[f"step of one worker ({run.model})"] = steps
@@ -189,22 +199,18 @@ class Fit:
             if np.corrcoef(times[one], times[other])[0, 1] < OPPOSED
         )
 
-    @property
-    def _overheads(self) -> list[Quantity]:
-        return [q for q in self._likeliest[0].quantities if q in (known.OVERHEAD, known.REPLICA_OVERHEAD)]
-
     @cached_property
     def misfit(self) -> Misfit:
         from scipy.special import chdtrc  # the χ² distribution's upper tail; scipy.stats takes half a second to import
 
         problem, population = self._likeliest
-        square, freedom = problem.chi2(self.best.scores)
+        square, freedom = problem.chi2(self.best.x)
         other = problem.unhidden()
         return Misfit(
             chi2=square,
             freedom=freedom,
             p_value=float(chdtrc(freedom, square)) if freedom >= 0.5 else None,
-            usual=float(chdtrc(max(1, len(problem.observations)), square + problem.surprise(self.best.scores))),
+            usual=float(chdtrc(max(1, len(problem.observations)), square + problem.surprise(self.best.x))),
             unhidden=self.best.cost - other.best(population, FINISHED + 3).cost if other.observations else 0.0,
         )
 
@@ -219,12 +225,11 @@ class Fit:
 
     def step_s(self, observation: Observation) -> float:
         """The step by the law alone with the most probable parameters, in the unit of the observation."""
-        single = self.single_s(observation)
-        return float(observation.law.seconds(observation.nodes, observation.workers, single, self.parameters))
+        return self._law_s(observation, observation.law)
 
-    def error(self, observation: Observation) -> float:
-        """The law's throughput over the measured one, minus 1."""
-        return observation.step_s / self.step_s(observation) - 1
+    def _law_s(self, observation: Observation, law: Law) -> float:
+        o = observation
+        return float(law.seconds(o.nodes, o.workers, self.single_s(o), self.parameters))
 
     def forecast(self, observation: Observation) -> tuple[float, float, float]:
         """The predicted step, as a median and the ends of its interval, in the unit of the observation."""
@@ -234,17 +239,16 @@ class Fit:
     @cached_property
     def searches(self) -> tuple[tuple[Observation, float], ...]:
         """The observations that won a search, with how many times longer a step of what lost is by the law alone."""
-        found = []
-        for one in informative(self.group.observations):
-            for law in one.beaten:
-                lost = law.seconds(one.nodes, one.workers, self.single_s(one), self.parameters)
-                found.append((one, float(lost) / self.step_s(one)))
-        return tuple(found)
+        return tuple(
+            (one, self._law_s(one, law) / self.step_s(one))
+            for one in informative(self.group.observations)
+            for law in one.beaten
+        )
 
     @cached_property
     def errors(self) -> tuple[float, ...]:
-        """Those of all observations that are not baselines by themselves."""
-        return tuple(self.error(one) for one in informative(self.group.observations))
+        """The law's throughput over the measured one, minus 1, of all observations that are not baselines by themselves."""
+        return tuple(one.step_s / self.step_s(one) - 1 for one in informative(self.group.observations))
 
 
 def mean_error(errors: Sequence[float]) -> float:
@@ -282,12 +286,18 @@ def _fit(
     counts[int(np.argmax(counts))] += DRAWN - sum(counts)
     drawn = [p.draw(count, random) for p, count in zip(populations, counts, strict=True)]
     first = problems[0]
-    every = [problem.parameters(scores) for problem, scores in zip(problems, drawn, strict=True)]
     scores = np.concatenate(drawn)
-    residuals = np.concatenate([problem.residuals(each) for problem, each in zip(problems, drawn, strict=True)])
+    # Values of one structure may be numbers: they are repeated, to be joined with those of others.
+    every = [problem.parameters(each) for problem, each in zip(problems, drawn, strict=True)]
+    values: dict[str, Any] = {
+        name: np.concatenate([np.broadcast_to(getattr(p, name), (n,)) for p, n in zip(every, counts, strict=True)])
+        for name in Parameters.__dataclass_fields__
+    }
     draws = Draws(
-        joined(every, counts),
-        first.discrepancy.continued(residuals, scale_at(scores[:, first.scale])),
+        Parameters(**values | {"switch_nodes": every[0].switch_nodes}),
+        first.discrepancy,
+        np.concatenate([problem.residuals(each) for problem, each in zip(problems, drawn, strict=True)]),
+        scale_at(scores[:, first.scale]),
         float(np.median(first.discrepancy.errors)) if first.observations else LEAST_ERROR,
     )
     return Fit(group, problems, populations, tuple(map(float, chances)), draws, first.singles(scores))
@@ -306,21 +316,8 @@ def beforehand(throughput: Quantity, share: float, possible: Sequence[Structure]
     values["forward_share"] = Share(share, known.FORWARD_SHARE_DEVIATION).at(random.standard_normal(DRAWN))
     for name in possible[0]:
         values[name] = random.permutation(np.resize([one[name] for one in possible], DRAWN))
-    scale = scale_at(random.standard_normal(DRAWN))
-    continued = Discrepancy((), (), ()).continued(np.zeros((DRAWN, 0)), scale)
-    return Draws(Parameters(**values), continued, UNPUBLISHED)
-
-
-def joined(every: Sequence[Parameters], counts: Sequence[int]) -> Parameters:
-    """Draws of several structures as one: values that are numbers are repeated."""
-    names = [name for name in Parameters.__dataclass_fields__ if name != "switch_nodes"]
-    values = {
-        name: np.concatenate(
-            [np.broadcast_to(getattr(one, name), (count,)) for one, count in zip(every, counts, strict=True)]
-        )
-        for name in names
-    }
-    return Parameters(**values, switch_nodes=every[0].switch_nodes)
+    nothing, scale = Discrepancy((), (), ()), scale_at(random.standard_normal(DRAWN))
+    return Draws(Parameters(**values), nothing, np.zeros((DRAWN, 0)), scale, UNPUBLISHED)
 
 
 def left_one_out(fitted: Fit) -> tuple[float, ...]:
@@ -331,14 +328,3 @@ def left_one_out(fitted: Fit) -> tuple[float, ...]:
         others = fit(group, [other for other in group.observations if other is not one])
         errors.append(one.step_s / others.forecast(one)[0] - 1)
     return tuple(errors)
-
-
-def _estimate(problem: FitProblem, quantity: Quantity, drawn: Floats) -> Estimate:
-    value, low, high = middle(drawn)
-    prior = quantity.prior
-    if isinstance(prior, Prior):
-        told = np.log(drawn).std() < UNTOLD * np.log(prior.factor) and high < WIDE * low
-    else:
-        told = high - low < NARROW
-    how = f"fitted to {plural(len(problem.observations), 'run')}" if told else "not identified; mostly assumed"
-    return Estimate(quantity, value, low, high, bool(told), how)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,10 +17,9 @@ from harness.core.spec import RunSpec
 from harness.core.validation import checked
 from harness.errors import InvalidInput
 from harness.prediction.fitting import Draws, middle
-from harness.prediction.law import COMPUTE, WORKER, Cost, Law, Phase
+from harness.prediction.law import COMPUTE, WORKER, Law, Phase, profile
 from harness.prediction.observations import law_for, of_2017, way_of
-from harness.prediction.parameters import Parameters
-from harness.prediction.profile import Floats, profile
+from harness.prediction.parameters import Floats, Parameters
 from harness.prediction.sampling import SEED
 from harness.results.rows import other_training
 
@@ -65,15 +64,20 @@ class What:
         law = law_for(self.backend, self.model, self.image_size, ps, self.options)
         return of_2017(law) if self.as_in_2017 else law
 
+    def servers(self, ps: int) -> ServerExchange | None:
+        """What ``ps`` servers exchange; None where there are none."""
+        exchange = self.law(ps).exchange
+        return exchange if isinstance(exchange, ServerExchange) else None
+
     @property
     def has_servers(self) -> bool:
         """Whether a number of parameter servers has to be chosen."""
-        return isinstance(self.law(1).exchange, ServerExchange)
+        return self.servers(1) is not None
 
     def most_servers(self, nodes: int) -> int:
         """More servers would find no place, or nothing to hold."""
-        exchange = self.law(1).exchange
-        assert isinstance(exchange, ServerExchange)
+        exchange = self.servers(1)
+        assert exchange
         return min(nodes, len(exchange.pieces)) if exchange.shared_nodes else len(exchange.pieces)
 
 
@@ -152,11 +156,8 @@ def steps(what: What, basis: Basis, nodes: Sequence[int], ps: int) -> Floats:
     """Steps (s) by the law alone with ``ps`` servers on so many nodes [nodes]; infinite where that many have no place."""
     sizes = np.asarray(nodes, float)
     seconds = what.law(ps).seconds(sizes, sizes * what.devices_per_node, basis.single_s, basis.parameters)
-    if not ps:
-        return seconds
-    exchange = what.law(ps).exchange
-    assert isinstance(exchange, ServerExchange)
-    return np.where((sizes >= ps) | (not exchange.shared_nodes), seconds, math.inf)
+    exchange = what.servers(ps)
+    return np.where(sizes >= ps, seconds, math.inf) if exchange and exchange.shared_nodes else seconds
 
 
 def sweep(
@@ -168,8 +169,8 @@ def sweep(
     Without servers that is one row, for 0.
     """
     if not what.has_servers:
-        return [0], steps(what, basis, nodes, 0)[None]
-    if counts is None:
+        counts = [0]
+    elif counts is None:
         counts = range(1, what.most_servers(max(nodes)) + 1)
     return list(counts), np.stack([steps(what, basis, nodes, ps) for ps in counts])
 
@@ -185,13 +186,10 @@ def best(what: What, basis: Basis, nodes: Sequence[int], counts: Sequence[int] |
 
 
 def at(what: What, basis: Basis, nodes: int, ps: int) -> Prediction:
-    law, workers = what.law(ps), nodes * what.devices_per_node
+    workers = nodes * what.devices_per_node
     images = workers * what.batch_size
-    law_s = float(law.seconds(nodes, workers, basis.single_s, basis.parameters))
-    if basis.draws is None:
-        step_s, low, high = law_s, math.nan, math.nan
-    else:
-        step_s, low, high = middle(_drawn(what, basis, nodes, ps))
+    law_s = float(what.law(ps).seconds(nodes, workers, basis.single_s, basis.parameters))
+    step_s, low, high = middle(_drawn(what, basis, nodes, ps)) if basis.draws else (law_s, math.nan, math.nan)
     return Prediction(
         nodes=nodes,
         workers=workers,
@@ -223,45 +221,39 @@ def _drawn(what: What, basis: Basis, nodes: int, ps: int, seed: int = SEED) -> F
     return basis.draws.steps(law, nodes, nodes * what.devices_per_node, basis.single_draws, way, seed)
 
 
-def bounds(what: What, basis: Basis, nodes: int, ps: int) -> Iterable[Bound]:
-    law = what.law(ps)
-    forward_s = float(basis.parameters.forward_share) * basis.single_s
-    if law.forward is not None:
-        yield _bound("forward", law, law.forward, forward_s, what, basis, nodes)
-    yield _bound("backward", law, law.backward, basis.single_s - forward_s, what, basis, nodes)
-
-
-def _bound(which: Pass, law: Law, phase: Phase, pass_s: float, what: What, basis: Basis, nodes: int) -> Bound:
-    p = basis.parameters
-    found: list[tuple[float, int, int, float]] = [(pass_s, COMPUTE, -1, 0.0)]
-    for queue, factor in zip((phase.served, phase.own), law.factors(nodes, p), strict=True):
-        if queue is not None:
-            cost = Cost(factor / p.throughput, factor * p.message)
-            ordered, serial = (p.ordered, 0.0) if which == "forward" else (1.0, p.serial)
-            ends = queue.seconds(np.asarray(pass_s), cost, ordered, serial)
+def bounds(what: What, basis: Basis, nodes: int, ps: int) -> Iterator[Bound]:
+    """What each pass of a step waits for."""
+    law, p = what.law(ps), basis.parameters
+    factors, exchange = law.factors(nodes, p), what.servers(ps)
+    forward_s = float(p.forward_share) * basis.single_s
+    passes: tuple[tuple[Pass, Phase | None, float, Any, Any], ...] = (
+        ("forward", law.forward, forward_s, p.ordered, 0.0),
+        ("backward", law.backward, basis.single_s - forward_s, 1.0, p.serial),
+    )
+    for which, phase, pass_s, ordered, serial in passes:
+        if phase is None:
+            continue
+        bound = Bound(which, COMPUTE, "", 0.0, 0.0, pass_s)
+        for queue, factor in zip(phase, factors, strict=True):
+            if queue is None:
+                continue
+            ends = queue.seconds(pass_s, factor / p.throughput, factor * p.message, ordered, serial)
             line = int(np.argmax(ends))
-            passed = float(queue.bytes[line] * factor)
-            found.append((float(ends[line]), int(queue.server[line]), int(queue.piece[line]), passed))
-    # What ends with compute, to a hundredth, is hidden by it.
-    ends_s, server, piece, bytes_ = max(found, key=lambda one: one[0])
-    if ends_s <= pass_s * 1.01:
-        return Bound(which, COMPUTE, "", 0.0, 0.0, pass_s)
-    name, size = _largest(law, what, server, piece)
-    return Bound(which, server, name, size, bytes_, ends_s)
-
-
-def _largest(law: Law, what: What, server: int, piece: int) -> tuple[str, float]:
-    """The largest piece of the queue up to ``piece``, and its bytes."""
-    if isinstance(law.exchange, ServerExchange):
-        queued = [one for one in law.exchange.pieces[: piece + 1] if server in (WORKER, one.ps)]
-        one = max(queued, key=lambda each: each.bytes)
-        return one.tensor, float(one.bytes)
-    model = profile(what.model, what.image_size)
-    tensor = int(np.argmax(model.bytes[: piece + 1]))
-    return model.names[tensor], float(model.bytes[tensor])
+            # What ends with compute, to a hundredth, is hidden by it.
+            if ends[line] > max(bound.seconds, pass_s * 1.01):
+                server, until = int(queue.server[line]), int(queue.piece[line]) + 1
+                if exchange:
+                    queued = [(one.tensor, one.bytes) for one in exchange.pieces[:until] if server in (WORKER, one.ps)]
+                else:
+                    model = profile(what.model, what.image_size)
+                    queued = list(zip(model.names[:until], model.bytes.tolist(), strict=False))
+                tensor, size = max(queued, key=lambda piece: piece[1])
+                passed = float(queue.bytes[line] * factor)
+                bound = Bound(which, server, tensor, float(size), passed, float(ends[line]))
+        yield bound
 
 
 def held(what: What, ps: int) -> list[int]:
     """Bytes that each server holds, in server order; empty without servers."""
-    exchange = what.law(ps).exchange
-    return bytes_per_server(exchange.pieces, exchange.servers) if isinstance(exchange, ServerExchange) else []
+    exchange = what.servers(ps)
+    return bytes_per_server(exchange.pieces, exchange.servers) if exchange else []

@@ -19,80 +19,106 @@ found in measurements (docs/scaling-model.md): many-to-many traffic takes longer
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
-from functools import cached_property
-from itertools import pairwise
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from harness import models
 from harness.core.exchange import AllreduceExchange, Exchange, ServerExchange
 from harness.core.placement import bytes_per_server
-from harness.prediction.parameters import Parameters
-from harness.prediction.profile import Floats, Integers, Profile, of_pieces
+from harness.prediction.parameters import Floats, Parameters
 
+Integers = NDArray[np.int64]
 WORKER = -1  # in place of a server's number: what binds is a worker's own endpoint
 COMPUTE = -2  # nothing of the network binds
 FEW = 24  # lines of which it does not pay to leave some out
 
 
-class Cost(NamedTuple):
-    """What a byte and a message cost at an endpoint, in seconds."""
+@dataclass(frozen=True, eq=False)
+class Profile:
+    """A model's tensors in creation order, which is that of the forward pass, with their names.
 
-    per_byte: Any
-    per_message: Any
+    ``left`` is the share of a forward pass that is still to be computed when tensor i is first needed. The backward pass
+    goes the other way and has the same shares: ``left`` is also what of it is done when tensor i's gradient exists.
+    """
+
+    names: tuple[str, ...]
+    bytes: Floats  # [tensors]
+    left: Floats  # [tensors], from 1 down to 0
+
+
+@cache
+def profile(model: str, image_size: int | None = None) -> Profile:
+    """The profile of ``model`` for square images of ``image_size`` pixels per side, by default the published size.
+
+    Compute is counted as multiply-adds of convolutions and the classifier. What else takes time (batch norm, pooling) is
+    taken to be spread like them.
+    """
+    specification = models.specification(model)
+    work = np.array(specification.multiply_adds(image_size or specification.image_size), float)
+    return Profile(
+        names=tuple(tensor.name for tensor in specification.tensors),
+        bytes=np.array([tensor.bytes for tensor in specification.tensors], float),
+        left=np.cumsum(work[::-1])[::-1] / work.sum(),
+    )
 
 
 @dataclass(frozen=True, eq=False)
 class Queue:
-    """Lines ``work × pass + bytes × seconds per byte + messages × seconds per message``, one for each piece [pieces].
+    """Lines ``work × pass + bytes × seconds per byte + messages × seconds per message``, one for each piece.
 
-    ``work`` is a share of the pass; ``server`` is who the piece queues at. ``again`` are the bytes that still have to come
-    back when all ``bytes`` have been pushed, at least; 0 where nothing comes back.
+    ``lines`` are their work (a share of the pass), bytes, the bytes that still have to come back at least when all those
+    have been pushed (0 where nothing comes back), and messages: [4, pieces]. ``server`` is who the piece queues at.
     """
 
-    work: Floats
-    bytes: Floats
-    again: Floats
-    messages: Floats
+    lines: Floats
     piece: Integers
     server: Integers
 
-    def longest(self) -> Queue:
-        """The lines that can be the longest: those that no other one beats in every part."""
-        mine = np.stack([self.work, self.bytes, self.again, self.messages])
-        as_long = np.all(mine[:, :, None] <= mine[:, None, :], axis=0)
-        longer = as_long & np.any(mine[:, :, None] < mine[:, None, :], axis=0)
-        return self.chosen(~np.any(longer, axis=1))._corners()
+    @property
+    def bytes(self) -> Floats:
+        return np.asarray(self.lines[1])
 
-    def _corners(self) -> Queue:
-        """Without lines between others: a line that is the longest for some costs is a corner of all lines' convex hull."""
-        if len(self.work) < FEW:
-            return self
+    def longest(self) -> Queue:
+        """The lines that can be the longest: those that no other one beats in every part, and that lie between no others.
+
+        A line that is the longest for some costs is a corner of the convex hull of all lines.
+        """
+        as_long = np.all(self.lines[:, :, None] <= self.lines[:, None, :], axis=0)
+        longer = as_long & np.any(self.lines[:, :, None] < self.lines[:, None, :], axis=0)
+        unbeaten = self._chosen(~np.any(longer, axis=1))
+        if len(unbeaten.piece) < FEW:
+            return unbeaten
         from scipy.spatial import ConvexHull, QhullError
 
-        corners = np.stack([self.work, self.bytes, self.again, self.messages], axis=-1)
-        corners = corners[:, np.ptp(corners, axis=0) > 0]
+        corners = unbeaten.lines[np.ptp(unbeaten.lines, axis=1) > 0].T
         try:
-            return self.chosen(np.sort(ConvexHull(corners / np.ptp(corners, axis=0)).vertices))
+            return unbeaten._chosen(np.sort(ConvexHull(corners / np.ptp(corners, axis=0)).vertices))
         except QhullError:  # all of them lie in one plane
-            return self
+            return unbeaten
 
-    def chosen(self, which: Any) -> Queue:
-        return Queue(*(getattr(self, part.name)[which] for part in fields(self)))
+    def _chosen(self, which: Any) -> Queue:
+        return Queue(self.lines[:, which], self.piece[which], self.server[which])
 
-    def seconds(self, pass_s: Floats | float, cost: Cost, ordered: Any = 1.0, serial: Any = 0.0) -> Floats:
-        """When each line ends: [..., lines] for arguments of shape [...].
+    def seconds(self, pass_s: Any, per_byte: Any, per_message: Any, ordered: Any = 1.0, serial: Any = 0.0) -> Floats:
+        """When each line ends: [..., lines] for arguments of shape [...], which are seconds and shares.
 
-        With ``ordered`` 0 every piece has to wait for, or keeps waiting, the whole pass.
+        With ``ordered`` 0 every piece has to wait for, or keeps waiting, the whole pass. ``serial`` is the share of its
+        bytes that comes back after all of them have been pushed, if that is more than what has to.
         """
-        a_pass, per_byte, per_message, order, share = (
-            np.asarray(one)[..., None] for one in (pass_s, *cost, ordered, serial)
+        pass_s, per_byte, per_message, ordered, serial = np.broadcast_arrays(
+            pass_s, per_byte, per_message, ordered, serial
         )
-        work = 1 - (1 - self.work) * order
-        bytes_ = self.bytes + np.maximum(self.again, share * self.bytes * (self.again > 0))
-        ends: Floats = work * a_pass + bytes_ * per_byte + self.messages * per_message
-        return ends
+        work, bytes_, again, messages = self.lines
+        costs = np.stack([pass_s * ordered, per_byte, per_message], axis=-1)
+        ends = costs @ np.stack([work, bytes_ + again, messages])
+        if again.any():
+            costs[..., 1] *= 1 + serial
+            ends = np.maximum(ends, costs @ np.stack([work, bytes_, messages]))
+        return np.asarray(ends + (pass_s * (1 - ordered))[..., None])
 
 
 class Phase(NamedTuple):
@@ -100,6 +126,19 @@ class Phase(NamedTuple):
 
     served: Queue
     own: Queue | None
+
+
+class Parts(NamedTuple):
+    """Seconds of a step, by what they are spent on. Passes include the network's time that compute does not hide."""
+
+    forward: Floats
+    backward: Floats
+    overhead: Any
+    barrier: Any
+
+    @property
+    def total(self) -> Floats:
+        return np.asarray(self.forward + self.backward + self.overhead + self.barrier)
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,14 +165,28 @@ class Law:
 
     def parts(self, nodes: Any, workers: Any, step_s: Any, parameters: Parameters) -> Parts:
         p = parameters
-        nodes, workers, step_s, share, rate = np.broadcast_arrays(
-            *(np.asarray(one, float) for one in (nodes, workers, step_s, p.forward_share, p.throughput))
+        nodes, workers = np.asarray(nodes, float), np.asarray(workers)
+        factors = self.factors(nodes, p)
+
+        def end(phase: Phase | None, pass_s: Any, ordered: Any, serial: Any) -> Any:
+            """When a pass ends: with its compute, or with the last line."""
+            ends = pass_s
+            for queue, factor in zip(phase or (), factors, strict=False):
+                if queue is not None:
+                    lines = queue.seconds(pass_s, factor / p.throughput, factor * p.message, ordered, serial)
+                    ends = np.maximum(ends, lines.max(axis=-1))
+            return ends
+
+        tokens: Any = 0.0  # of a step's barrier, that the busiest server puts into its queues (see ``ServerExchange``)
+        if isinstance(self.exchange, ServerExchange) and self.exchange.tokens != "none":
+            each = 1.0 if self.exchange.tokens == "all_to_all" else len(self.exchange.pieces) / self.exchange.servers
+            tokens = nodes * (nodes - 1) * each
+        return Parts(
+            end(self.forward, p.forward_share * step_s, p.ordered, 0.0),
+            end(self.backward, (1 - p.forward_share) * step_s, 1.0, p.serial),
+            (workers > 1) * self.overhead(nodes, p),
+            tokens * p.token,
         )
-        forward_s, backward_s = share * step_s, (1 - share) * step_s
-        served, own = (Cost(factor / rate, factor * p.message) for factor in self.factors(nodes, p))
-        forward = _end(self.forward, forward_s, served, own, ordered=p.ordered)
-        backward = _end(self.backward, backward_s, served, own, serial=p.serial)
-        return Parts(forward, backward, (workers > 1) * self.overhead(nodes, p), self.tokens(nodes) * p.token)
 
     def overhead(self, nodes: Any, p: Parameters) -> Any:
         """Seconds that a step of several workers costs in addition."""
@@ -145,9 +198,12 @@ class Law:
         beyond: Floats = np.asarray(nodes > 1, float)
         if isinstance(self.exchange, ServerExchange):
             served = nodes - float(self.exchange.shared_nodes)
-            if self.exchange.shared_nodes:  # with a server beside every worker, none exchanges the whole model
-                beyond = beyond * np.where(nodes <= self.exchange.servers, self._distant, 1.0)
-            crowded = 1 + np.asarray(p.contention) * self.crowding(nodes)
+            if self.exchange.shared_nodes:
+                # With a server beside every worker, none exchanges the whole model, but at most what its other servers
+                # hold. Measured: two nodes with two servers take half as long as with all bytes (docs/experiments.md).
+                distant = 1 - self._held.min() / self._held.sum()
+                beyond = beyond * np.where(nodes <= self.exchange.servers, distant, 1.0)
+            crowded = 1 + np.asarray(p.contention) * self._crowding(self.exchange, nodes)
             return served * crowded, beyond * crowded
         # Each node of a ring passes on (n − 1)/n of the sum twice: Patarasuk and Yuan 2009. A tree's sums go up to the root
         # and down again, one whole sum at every level that leaves a switch.
@@ -156,17 +212,15 @@ class Law:
         served = np.where(np.asarray(p.tree) > 0.5, tree, 2 * (nodes - 1) / nodes)
         return served, beyond
 
-    def crowding(self, nodes: Any) -> Floats:
+    def _crowding(self, exchange: ServerExchange, nodes: Floats) -> Floats:
         """How much the exchange is one of everybody with everybody, from 0 to 1, as arrays of the shape of ``nodes``.
 
         The share of the fullest endpoint's bytes that an average node has, to the fourth power, and none between pairs. The
         power was chosen on results/experiments/ps-bottleneck: slices on every node take 1.35 and 1.5 times as long there,
         whole tensors, whose fullest server has 1.4 times the mean, at most 1.06 times.
         """
-        assert isinstance(self.exchange, ServerExchange)
-        nodes = np.asarray(nodes, float)
-        peers = np.minimum(nodes, self.exchange.servers) - float(self.exchange.shared_nodes)
-        mean = self._held.sum() / np.maximum(nodes, self.exchange.servers)
+        peers = np.minimum(nodes, exchange.servers) - float(exchange.shared_nodes)
+        mean = self._held.sum() / np.maximum(nodes, exchange.servers)
         share = np.minimum(mean / self._held.max(), 1.0)
         return np.asarray(np.where(peers > 1, (1 - 1 / np.maximum(peers, 1)) * share**4, 0.0))
 
@@ -175,113 +229,42 @@ class Law:
         assert isinstance(self.exchange, ServerExchange)
         return np.asarray(bytes_per_server(self.exchange.pieces, self.exchange.servers), float)
 
-    @cached_property
-    def _distant(self) -> float:
-        """With a server beside every worker, the largest share of the model that a worker's other servers hold.
-
-        Measured: two nodes with two servers take half as long as with all bytes (docs/experiments.md).
-        """
-        return float(1 - self._held.min() / self._held.sum())
-
-    def tokens(self, nodes: Any) -> Any:
-        """Tokens of a step's barrier that the busiest server puts into its queues (see ``ServerExchange``)."""
-        if not isinstance(self.exchange, ServerExchange) or self.exchange.tokens == "none":
-            return 0.0 * nodes
-        each = nodes * (nodes - 1)
-        if self.exchange.tokens == "all_to_all":
-            return each
-        return each * len(self.exchange.pieces) / self.exchange.servers
-
     def unhidden(self) -> Law:
         """The same exchange if nothing travelled while anything is computed."""
 
         def late(queue: Queue) -> Queue:
-            return replace(queue, work=np.ones_like(queue.work))
+            return replace(queue, lines=np.stack([np.ones_like(queue.lines[0]), *queue.lines[1:]]))
 
-        forward, backward = (
-            phase and Phase(late(phase.served), phase.own and late(phase.own))
-            for phase in (self.forward, self.backward)
-        )
-        assert backward is not None
-        return replace(self, forward=forward, backward=backward)
+        def all_late(phase: Phase) -> Phase:
+            return Phase(late(phase.served), phase.own and late(phase.own))
 
-
-class Parts(NamedTuple):
-    """Seconds of a step, by what they are spent on. Passes include the network's time that compute does not hide."""
-
-    forward: Floats
-    backward: Floats
-    overhead: Any
-    barrier: Any
-
-    @property
-    def total(self) -> Floats:
-        total: Floats = self.forward + self.backward + self.overhead + self.barrier
-        return total
-
-
-def _end(phase: Phase | None, pass_s: Floats, served: Cost, own: Cost, ordered: Any = 1.0, serial: Any = 0.0) -> Floats:
-    """When a pass ends: with its compute, or with the last line."""
-    ends = pass_s
-    for queue, cost in zip(phase or (), (served, own), strict=False):
-        if queue is not None and any(map(np.any, cost)):  # on one node there is nothing to wait for
-            ends = np.maximum(ends, queue.seconds(pass_s, cost, ordered, serial).max(axis=-1))
-    return ends
+        return replace(self, forward=self.forward and all_late(self.forward), backward=all_late(self.backward))
 
 
 def law(exchange: Exchange, profile: Profile) -> Law:
     if isinstance(exchange, AllreduceExchange):
         return _allreduce(exchange, profile)
-    left, bytes_, server = of_pieces(profile, exchange.pieces)
+    positions = {name: number for number, name in enumerate(profile.names)}
+    left = profile.left[[positions[piece.tensor] for piece in exchange.pieces]]
+    bytes_ = np.array([piece.bytes for piece in exchange.pieces], float)
+    server = np.array([piece.ps for piece in exchange.pieces])
     again = exchange.pulls == "after_push"
-    served = [_queue(left, bytes_, server, these, again) for these in _by_server(server, exchange.servers)]
-    worker = _queue(left, bytes_, np.full(len(bytes_), WORKER), np.arange(len(bytes_)), again)
-    phase = Phase(_joined(served).longest(), worker.longest())
+    queues = [_lines(left, bytes_, pieces, again) for pieces in _by_server(server)]
+    pieces = np.concatenate(_by_server(server))
+    served = Queue(np.concatenate(queues, axis=1), pieces, server[pieces])
+    every = np.arange(len(bytes_))
+    own = Queue(_lines(left, bytes_, every, again), every, np.full(len(every), WORKER))
+    phase = Phase(served.longest(), own.longest())
     return Law(exchange, None if again else phase, phase)
 
 
-def _allreduce(exchange: AllreduceExchange, profile: Profile) -> Law:
-    """Buffers are filled from the last tensor to the first, and summed one after the other.
-
-    Those that wait for nothing but the one before them end as single tensors would, as far as bytes go; how many there are
-    depends on the network, and one message is counted.
-    """
-    free = exchange.waits == "until_free"
-    buffers = [[tensor] for tensor in reversed(range(len(profile.bytes)))] if free else _filled(exchange, profile)
-    sizes = np.array([profile.bytes[one].sum() for one in buffers])
-    last = np.array([one[-1] for one in buffers])
-    queue = Queue(
-        work=profile.left[last],
-        bytes=np.cumsum(sizes[::-1])[::-1],
-        again=np.zeros(len(buffers)),
-        messages=np.ones(len(buffers)) if free else np.arange(len(buffers), 0, -1.0),
-        piece=last,
-        server=np.full(len(buffers), WORKER),
-    )
-    return Law(exchange, None, Phase(queue.longest(), None), tuple(map(tuple, buffers)))
-
-
-def _filled(exchange: AllreduceExchange, profile: Profile) -> list[list[int]]:
-    buffers: list[list[int]] = []
-    held = 0.0
-    for tensor in reversed(range(len(profile.bytes))):
-        size = float(profile.bytes[tensor])
-        if not buffers or (held and held + size > exchange.buffer_bytes):
-            buffers.append([])
-            held = 0.0
-        buffers[-1].append(tensor)
-        held += size
-    return buffers
-
-
-def _by_server(server: Integers, servers: int) -> list[Integers]:
-    """The pieces of each server, in the order of the model."""
+def _by_server(server: Integers) -> list[Integers]:
+    """The pieces of each server that has any, in the order of the model."""
     order = np.argsort(server, kind="stable")
-    ends = np.searchsorted(server[order], np.arange(servers + 1))
-    return [order[start:end] for start, end in pairwise(ends) if end > start]
+    return np.split(order, np.flatnonzero(np.diff(server[order])) + 1)
 
 
-def _queue(left: Floats, bytes_: Floats, server: Integers, these: Integers, pulled_again: bool) -> Queue:
+def _lines(left: Floats, bytes_: Floats, pieces: Integers, pulled_again: bool) -> Floats:
     """The lines of one endpoint, for the pieces that queue there.
 
     Pulled, piece i has come when all bytes up to it have, and then the rest of the forward pass is left. Pushed, piece i
@@ -292,10 +275,30 @@ def _queue(left: Floats, bytes_: Floats, server: Integers, these: Integers, pull
     i that binds the first and the piece k that binds the second, after the bytes from i on and once more those of k; the
     largest k binds (the two-machine flow shop of Johnson 1954).
     """
-    left, bytes_ = left[these], bytes_[these]
-    again = np.maximum.accumulate(bytes_) * pulled_again
-    return Queue(left, np.cumsum(bytes_), again, np.arange(1.0, len(bytes_) + 1) + pulled_again, these, server[these])
+    again = np.maximum.accumulate(bytes_[pieces]) * pulled_again
+    return np.stack([left[pieces], np.cumsum(bytes_[pieces]), again, np.arange(1.0, len(pieces) + 1) + pulled_again])
 
 
-def _joined(queues: list[Queue]) -> Queue:
-    return Queue(*(np.concatenate([getattr(one, part.name) for one in queues]) for part in fields(Queue)))
+def _allreduce(exchange: AllreduceExchange, profile: Profile) -> Law:
+    """Buffers are filled from the last tensor to the first, and summed one after the other.
+
+    Those that wait for nothing but the one before them end as single tensors would, as far as bytes go; how many there are
+    depends on the network, and one message is counted.
+    """
+    free = exchange.waits == "until_free"
+    buffers: list[list[int]] = []
+    held = 0.0
+    for tensor in reversed(range(len(profile.bytes))):
+        size = float(profile.bytes[tensor])
+        if free or not buffers or (held and held + size > exchange.buffer_bytes):
+            buffers.append([])
+            held = 0.0
+        buffers[-1].append(tensor)
+        held += size
+    sizes = np.array([profile.bytes[buffer].sum() for buffer in buffers])
+    last = np.array([buffer[-1] for buffer in buffers])
+    none = np.zeros(len(buffers))
+    messages = none + 1 if free else np.arange(len(buffers), 0, -1.0)
+    lines = np.stack([profile.left[last], np.cumsum(sizes[::-1])[::-1], none, messages])
+    queue = Queue(lines, last, np.full(len(buffers), WORKER))
+    return Law(exchange, None, Phase(queue.longest(), None), tuple(map(tuple, buffers)))

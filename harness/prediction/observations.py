@@ -16,8 +16,7 @@ from harness.core.exchange import ServerExchange
 from harness.core.spec import RunSpec
 from harness.core.text import plural
 from harness.errors import InvalidInput
-from harness.prediction.law import Law, law
-from harness.prediction.profile import profile
+from harness.prediction.law import Law, law, profile
 
 if TYPE_CHECKING:
     import pandas

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from harness.results.published import FOLDER
 
-Value = float | NDArray[np.float64]
+Floats = NDArray[np.float64]
+Value = float | Floats
 
 # The share of a training step that is its forward pass. Multiply-adds alone give 1/3: backward computes two products for
 # every one of forward. Measured on GPUs with cuDNN 5: 0.29 on a K40c (ResNet-50, VGG-16), 0.31 to 0.33 on a GTX 1080
@@ -33,10 +34,9 @@ class Prior:
     typical: float
     factor: float
 
-    def at(self, score: Value) -> Value:
+    def at(self, score: Any) -> Any:
         """The value that is ``score`` standard deviations above the typical one."""
-        value: Value = self.typical * self.factor**score
-        return value
+        return self.typical * self.factor**score
 
 
 @dataclass(frozen=True)
@@ -46,10 +46,9 @@ class Share:
     typical: float
     deviation: float
 
-    def at(self, score: Value) -> Value:
+    def at(self, score: Any) -> Any:
         """The value that is ``score`` standard deviations above the typical one."""
-        value: Value = np.clip(self.typical + self.deviation * score, 0.0, 1.0)
-        return value
+        return np.clip(self.typical + self.deviation * score, 0.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -71,16 +70,10 @@ class Quantity:
 # gRPC as users of 2017 reported it: 0.1 to 0.2 GB/s before August of that year, 0.8 GB/s after. Where a network's line rate
 # is known, toolkits reach a share of it: gRPC about a fifth, MPI and NCCL about a half. The fifth is what the tables in
 # results/reference say themselves, so it is no independent knowledge there.
-UNKNOWN_THROUGHPUT = Prior(0.5e9, 4.5)
 SHARE_OF_LINE = {"grpc": Prior(0.2, 2.7), "": Prior(0.5, 2.7)}
 
-THROUGHPUT = Quantity(
-    "throughput",
-    "GB/s",
-    1e-9,
-    "what one node sends, and at the same time receives, with this transport",
-    UNKNOWN_THROUGHPUT,
-)
+NODE_SENDS = "what one node sends, and at the same time receives, with this transport"
+THROUGHPUT = Quantity("throughput", "GB/s", 1e-9, NODE_SENDS, Prior(0.5e9, 4.5))
 # Gradients leave a GPU and come back through the host once per step: 2 × 95 MB at 5 GB/s are 0.04 s.
 OVERHEAD = Quantity(
     "overhead", "ms", 1e3, "what a step of several workers costs in addition, whatever their number", Prior(0.04, 2.7)
@@ -156,36 +149,29 @@ class Parameters:
 
 @dataclass(frozen=True)
 class Network:
-    """What is known of a system's network. ``line_rate`` (bytes/s) is what its own benchmark moves between two nodes."""
+    """What is known of a system's network, as in ``results/reference/networks.toml``.
+
+    ``line_rate_gb_s`` (GB/s) is what its own benchmark moves between two nodes.
+    """
 
     system: str = ""
     site: str = ""
-    line_rate: float | None = None
+    line_rate_gb_s: float | None = None
     switch_nodes: int = 1
     source: str = ""
 
     def throughput(self, transport: str) -> Quantity:
         """``THROUGHPUT`` with what is known of it on this network."""
-        if self.line_rate is None:
+        if self.line_rate_gb_s is None:
             return THROUGHPUT
         share = SHARE_OF_LINE.get(transport, SHARE_OF_LINE[""])
-        return replace(THROUGHPUT, prior=Prior(share.typical * self.line_rate, share.factor))
+        return replace(THROUGHPUT, prior=Prior(share.typical * self.line_rate_gb_s * 1e9, share.factor))
 
 
 @cache
 def networks() -> tuple[Network, ...]:
-    """The networks that are known, from ``results/reference/networks.toml``."""
     content = tomllib.loads((FOLDER / "networks.toml").read_text(encoding="utf-8"))
-    return tuple(
-        Network(
-            system=one["system"],
-            site=one.get("site", ""),
-            line_rate=one["line_rate_gb_s"] * 1e9 if "line_rate_gb_s" in one else None,
-            switch_nodes=one.get("switch_nodes", 1),
-            source=one["source"],
-        )
-        for one in content["network"]
-    )
+    return tuple(Network(**entry) for entry in content["network"])
 
 
 def network(system: str) -> Network:

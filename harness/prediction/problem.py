@@ -7,7 +7,8 @@ it means.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,7 @@ from harness.prediction import parameters as known
 from harness.prediction.discrepancy import Discrepancy, scale_at
 from harness.prediction.law import Law
 from harness.prediction.observations import UNPUBLISHED, Observation, ObservationGroup, informative
-from harness.prediction.parameters import Parameters, Prior, Quantity, Share, network
-from harness.prediction.profile import Floats
+from harness.prediction.parameters import Floats, Parameters, Prior, Quantity, Share, network
 from harness.prediction.sampling import Population
 
 STARTS = 15  # of least squares
@@ -41,15 +41,6 @@ def single_step(one: Observation, singles: Mapping[Hashable, Any]) -> Any:
     return singles[one.work] if one.single_s is None else one.single_s
 
 
-@dataclass(frozen=True)
-class Optimum:
-    """The most probable scores [dimensions] and their cost, half of the sum of squares; each start's own [starts]."""
-
-    scores: Floats
-    cost: float
-    costs: tuple[float, ...]
-
-
 class FitProblem:
     """A group with one structure. All that is unknown is a score, standard normal beforehand: the quantities, the share of
     forward, the scale of what the law leaves out, and steps of one worker that nobody measured.
@@ -61,15 +52,17 @@ class FitProblem:
         self.structure = structure
         servers = group.key.mechanism == "servers"
         net = network(group.key.system)
-        self.line_rate = net.line_rate
+        self.known_network = net.line_rate_gb_s is not None
         self.quantities = quantities(net.throughput(group.key.transport), servers)
         share = group.forward_share or known.FORWARD_SHARE[group.key.device]
         self.share = Share(share, known.FORWARD_SHARE_DEVIATION)
         self.fixed = Parameters(throughput=1.0, switch_nodes=net.switch_nodes, **structure)
-        self.unknown = {
-            work: _first_single([one for one in observations if one.work == work])
-            for work in sorted({one.work for one in group.observations if one.single_s is None}, key=str)
-        }
+        # A single worker's step where nobody measured it: the smallest run's is a little longer. In 2017 it was by 4 to 7 %
+        # on two devices. Without any run of that work next to nothing is known.
+        self.unknown: dict[Hashable, Prior] = {}
+        for work in sorted({one.work for one in group.observations if one.single_s is None}, key=str):
+            smallest = min((one for one in observations if one.work == work), key=lambda one: one.workers, default=None)
+            self.unknown[work] = Prior(smallest.step_s / 1.05, 1.05) if smallest else Prior(1.0, 10.0)
         self.scale = len(self.quantities) + 1
         self.dimensions = self.scale + 1 + len(self.unknown)
         self.measured = np.log([one.step_s for one in self.observations])
@@ -124,28 +117,32 @@ class FitProblem:
         lost: Floats = self._lost(scores, scale).sum(axis=-1)
         return self.discrepancy.log_likelihood(self.residuals(scores), scale) + lost
 
-    def best(self, population: Population, count: int = STARTS) -> Optimum:
-        """The optimum without anything that the law leaves out, from the likeliest points, from far away ones, and from the
-        middle of what is known beforehand: a step has kinks, and so there may be several optima.
+    def best(self, population: Population, count: int = STARTS) -> Any:
+        """The most probable scores ``x`` [dimensions], and their ``cost``, half of the sum of squares.
+
+        That is without anything that the law leaves out, from the likeliest points, from far away ones, and from the middle
+        of what is known beforehand: a step has kinks, and so there may be several optima.
         """
         from scipy.optimize import least_squares
 
         likely = population.points[np.argsort(-population.weights)[: count // 3]]
         starts = [np.zeros(self.dimensions), *likely, *population.first[: count // 3]]
         starts += list(population.first[:: len(population.first) // (count - len(starts))][: count - len(starts)])
+        # Slopes are wanted where squares just were: both are computed at once.
+        around = lru_cache(maxsize=4)(lambda scores: self._around(np.array(scores)))
 
         def solved(starts: Sequence[Floats], calls: int) -> list[Any]:
-            found = [least_squares(self._squares, start, self._jacobian, max_nfev=calls) for start in starts]
-            return sorted(found, key=lambda one: float(one.cost))
+            ends = [
+                least_squares(lambda x: around(tuple(x))[0], start, lambda x: around(tuple(x))[1], max_nfev=calls)
+                for start in starts
+            ]
+            return sorted(ends, key=lambda end: float(end.cost))
 
         near = solved([self._without_scale(start) for start in starts], ROUGH)
-        best = solved([one.x for one in near[:FINISHED]], FINE)[0]
-        return Optimum(best.x, float(best.cost), tuple(float(one.cost) for one in near))
+        return solved([end.x for end in near[:FINISHED]], FINE)[0]
 
     def _without_scale(self, scores: Floats) -> Floats:
-        changed = scores.copy()
-        changed[..., self.scale] = 0.0
-        return changed
+        return np.where(np.arange(self.dimensions) == self.scale, 0.0, scores)
 
     def _squares(self, scores: Floats) -> Floats:
         """What is squared: residuals in units of their errors, searches lost, and the scores themselves."""
@@ -153,23 +150,25 @@ class FitProblem:
             [self.residuals(scores) / self.discrepancy.errors, np.sqrt(-2 * self._lost(scores)), scores], axis=-1
         )
 
-    def _jacobian(self, scores: Floats) -> Floats:
-        """By differences, all at once."""
+    def _around(self, scores: Floats) -> tuple[Floats, Floats]:
+        """What is squared, and its slopes by differences."""
         steps = 1e-5 * np.eye(len(scores))
-        ends = self._squares(np.concatenate([scores + steps, scores - steps]))
-        return np.asarray((ends[: len(scores)] - ends[len(scores) :]).T / 2e-5)
+        here, above, below = np.split(
+            self._squares(np.concatenate([scores[None], scores + steps, scores - steps])), [1, 1 + len(scores)]
+        )
+        return here[0], np.asarray((above - below).T / 2e-5)
 
     def surprise(self, scores: Floats) -> float:
         """The sum of squares of the scores.
 
         Without that of a throughput on a network of which nothing is known: a slow one is no surprise.
         """
-        return float((scores[0 if self.line_rate else 1 :] ** 2).sum())
+        return float((scores[0 if self.known_network else 1 :] ** 2).sum())
 
     def chi2(self, scores: Floats) -> tuple[float, float]:
         """χ² of the runs, and the degrees of freedom: the runs without the numbers that they determine."""
         square = float(((self.residuals(scores) / self.discrepancy.errors) ** 2).sum())
-        jacobian = self._jacobian(scores)
+        _, jacobian = self._around(scores)
         runs = jacobian[: len(self.observations)]
         determined = float(np.trace(np.linalg.solve(jacobian.T @ jacobian, runs.T @ runs)))
         return square, len(self.observations) - determined
@@ -185,13 +184,3 @@ def structures(servers: bool, transport: str, selected_on: bool = False) -> tupl
     if servers:
         return (ORDERED,) if selected_on else (ORDERED, IN_NO_ORDER)
     return (RING, TREE) if transport == "mpi" else (RING,)
-
-
-def _first_single(runs: Sequence[Observation]) -> Prior:
-    """A single worker's step where nobody measured it: the smallest run's is a little longer.
-
-    In 2017 it was by 4 to 7 % on two devices. Without any run of that work next to nothing is known.
-    """
-    if not runs:
-        return Prior(1.0, 10.0)
-    return Prior(min(runs, key=lambda one: one.workers).step_s / 1.05, 1.05)

@@ -13,8 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from harness.prediction.profile import Floats
+from harness.prediction.parameters import Floats
 
 SEED = 2017
 POINTS = 4000  # of each population
@@ -24,8 +25,6 @@ LEAST = 0.12  # share of a population that must still count when the power grows
 KERNELS = 256
 WIDTH = 0.35  # of a kernel, as a share of the population's variance
 FREEDOM = 8  # of the kernels, whose tails are a t distribution's
-
-LogLikelihood = Callable[[Floats], Floats]
 
 
 @dataclass(frozen=True)
@@ -45,12 +44,18 @@ class Population:
 
     def draw(self, count: int, random: np.random.Generator) -> Floats:
         """So many points [count, dimensions], each as often as its weight says, in no order."""
-        places = (np.arange(count) + random.random()) / count
-        chosen = np.searchsorted(np.cumsum(self.weights), places).clip(0, len(self.points) - 1)
-        return np.asarray(self.points[random.permutation(chosen)])
+        return np.asarray(self.points[random.permutation(_systematic(self.weights, count, random))])
 
 
-def sample(log_likelihood: LogLikelihood, dimensions: int, points: int = POINTS, seed: int = SEED) -> Population:
+def _systematic(weights: Floats, count: int, random: np.random.Generator) -> NDArray[np.intp]:
+    """So many numbers of points, each as often as its weight says."""
+    places = (np.arange(count) + random.random()) / count
+    return np.searchsorted(np.cumsum(weights), places).clip(0, len(weights) - 1)
+
+
+def sample(
+    log_likelihood: Callable[[Floats], Floats], dimensions: int, points: int = POINTS, seed: int = SEED
+) -> Population:
     """Draw from the distribution with that likelihood and standard normal coordinates beforehand.
 
     ``log_likelihood`` takes points [points, dimensions]. The same arguments give the same draws.
@@ -83,7 +88,7 @@ def sample(log_likelihood: LogLikelihood, dimensions: int, points: int = POINTS,
     worth = np.array([_effective(_normalised(each)) for _, each in kept])
     shares = worth / worth.sum()
     weights = np.concatenate([share * _normalised(each) for share, (_, each) in zip(shares, kept, strict=True)])
-    evidence = float(logsumexp([_log_mean(each) for _, each in kept], b=shares))
+    evidence = float(logsumexp([logsumexp(each) - math.log(points) for _, each in kept], b=shares))
     return Population(np.concatenate([each for each, _ in kept]), weights, _effective(weights), evidence, first)
 
 
@@ -110,39 +115,24 @@ def _around(found: Floats, weights: Floats, count: int, random: np.random.Genera
     mean = weights @ found
     covariance = ((found - mean) * weights[:, None]).T @ (found - mean) + 1e-9 * np.eye(dimensions)
     root = np.asarray(np.linalg.cholesky(covariance * WIDTH), float)
-    places = (np.arange(KERNELS) + random.random()) / KERNELS
-    chosen = np.searchsorted(np.cumsum(weights), places).clip(0, len(found) - 1)
+    chosen = _systematic(weights, KERNELS, random)
     # Drawn together, so that kernels around them have the population's variance again and not more.
     shrunk = math.sqrt(1 - WIDTH)
     centres = shrunk * found[chosen] + (1 - shrunk) * mean
     heavy = random.standard_normal((count, dimensions)) / np.sqrt(random.chisquare(FREEDOM, (count, 1)) / FREEDOM)
     made = centres[random.integers(KERNELS, size=count)] + heavy @ root.T
-    return made, _log_density(made, centres, root)
-
-
-def _log_density(points: Floats, centres: Floats, root: Floats) -> Floats:
-    """Of a mixture of multivariate t distributions around ``centres``, at ``points``."""
-    from scipy.special import logsumexp
-
-    dimensions = points.shape[1]
+    # The density of a mixture of multivariate t distributions around the centres.
     inverse = np.linalg.inv(root)
-    ours, theirs = points @ inverse.T, centres @ inverse.T
+    ours, theirs = made @ inverse.T, centres @ inverse.T
     squares = (ours**2).sum(axis=1)[:, None] + (theirs**2).sum(axis=1) - 2 * ours @ theirs.T
     whole = math.lgamma((FREEDOM + dimensions) / 2) - math.lgamma(FREEDOM / 2)
     whole -= dimensions / 2 * math.log(FREEDOM * math.pi) + float(np.log(np.diag(root)).sum())
-    tails = -(FREEDOM + dimensions) / 2 * np.log1p(np.maximum(squares, 0) / FREEDOM)
-    return np.asarray(whole + logsumexp(tails, axis=1) - math.log(len(centres)))
+    tails = (1 + np.maximum(squares, 0) / FREEDOM) ** (-(FREEDOM + dimensions) / 2)
+    return made, np.asarray(whole + np.log(tails.mean(axis=1)))
 
 
 def _log_normal(points: Floats) -> Floats:
     return np.asarray(-0.5 * (points**2).sum(axis=1) - points.shape[1] / 2 * math.log(2 * math.pi))
-
-
-def _log_mean(log_weights: Floats) -> float:
-    """The logarithm of the mean of weights."""
-    from scipy.special import logsumexp
-
-    return float(logsumexp(log_weights)) - math.log(len(log_weights))
 
 
 def _normalised(log_weights: Floats) -> Floats:

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from harness.core.exchange import AllreduceExchange
-from harness.prediction.law import WORKER, Law
-from harness.prediction.parameters import Parameters
-from harness.prediction.profile import Floats, Profile, of_pieces
+from harness.prediction.law import WORKER, Law, Profile
+from harness.prediction.parameters import Floats, Parameters
 
 Kind = Literal["forward", "backward", "pull", "push", "allreduce", "overhead"]
 
@@ -56,16 +55,12 @@ def timeline(law: Law, profile: Profile, nodes: int, workers: int, step_s: float
         ready = turn + profile.left * (computed - turn)
         spans = list(_queued("allreduce", _buffers(exchange, law, profile, ready, lasts), lasts))
     else:
-        left, _, _ = of_pieces(profile, exchange.pieces)
-        gradients = [
-            (piece.ps, piece.tensor, turn + float(share) * (computed - turn), piece.bytes)
-            for piece, share in zip(exchange.pieces, left, strict=True)
-        ]
+        there = dict(zip(profile.names, (turn + profile.left * (computed - turn)).tolist(), strict=True))
+        gradients = [(piece.ps, piece.tensor, there[piece.tensor], piece.bytes) for piece in exchange.pieces]
         pushed = list(_queued("push", reversed(gradients), lasts))
         if exchange.pulls == "before_forward":
-            pulled = list(
-                _queued("pull", ((piece.ps, piece.tensor, 0.0, piece.bytes) for piece in exchange.pieces), lasts)
-            )
+            pieces = [(piece.ps, piece.tensor, 0.0, piece.bytes) for piece in exchange.pieces]
+            pulled = list(_queued("pull", pieces, lasts))
         else:
             pulled = list(_queued("pull", ((one.server, one.tensor, one.end, one.bytes) for one in pushed), lasts))
             late = turn + float(parts.backward) - max(one.end for one in pulled)
@@ -79,10 +74,10 @@ def timeline(law: Law, profile: Profile, nodes: int, workers: int, step_s: float
     return Timeline(tuple(sorted(spans, key=lambda one: one.start)), total)
 
 
-Queued = tuple[int, str, float, float]  # who it queues at, what it is, when it is there (s), and its bytes
+_Queued = tuple[int, str, float, float]  # who it queues at, what it is, when it is there (s), and its bytes
 
 
-def _queued(kind: Kind, pieces: Iterable[Queued], lasts: Callable[[float], float]) -> Iterator[Span]:
+def _queued(kind: Kind, pieces: Iterable[_Queued], lasts: Callable[[float], float]) -> Iterator[Span]:
     """The pieces on their way: each waits until it is there, and until the one before it has passed."""
     free: dict[int, float] = defaultdict(float)
     for server, name, ready, bytes_ in pieces:
@@ -93,7 +88,7 @@ def _queued(kind: Kind, pieces: Iterable[Queued], lasts: Callable[[float], float
 
 def _buffers(
     exchange: AllreduceExchange, law: Law, profile: Profile, ready: Floats, lasts: Callable[[float], float]
-) -> Iterator[Queued]:
+) -> Iterator[_Queued]:
     """``until_free`` buffers take along what is there when they leave."""
     waiting, free = [list(one) for one in law.buffers], 0.0
     while waiting:

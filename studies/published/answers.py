@@ -31,7 +31,7 @@ from harness.core.text import plural
 from harness.errors import HarnessError, InvalidInput
 from harness.files import write_atomically
 from harness.models import specification
-from harness.prediction import curves, fitting, forecast
+from harness.prediction import fitting, forecast, holdout
 from harness.prediction.basis import basis
 from harness.prediction.explain import HELPS, explain, partitioned, seconds, sentences, size
 from harness.prediction.fitting import Fit, mean_error
@@ -225,7 +225,7 @@ def page(frame: pandas.DataFrame, experiments: Mapping[str, Mapping[str, Any]] |
 
 def least_error(law: Sequence[float], seen: Sequence[Observation], tests: Sequence[Observation] | None = None) -> str:
     """Which errs least: the law, or a curve that knows nothing of networks. Without ``tests``, on what was seen."""
-    means = curves.beside(law, seen, informative(seen) if tests is None else tests)
+    means = holdout.beside(law, seen, informative(seen) if tests is None else tests)
     name = min(means, key=lambda each: means[each])
     return f"{name}, {means[name]:.1%}"
 

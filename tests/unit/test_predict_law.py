@@ -18,10 +18,9 @@ from harness.models import specification
 from harness.prediction import forecast
 from harness.prediction.explain import partitioned as in_slices
 from harness.prediction.forecast import Basis, What
-from harness.prediction.law import Law
+from harness.prediction.law import Law, Profile, profile
 from harness.prediction.observations import law_for
 from harness.prediction.parameters import Parameters
-from harness.prediction.profile import Profile, profile
 from harness.prediction.timeline import timeline
 
 STEP_S = 0.46

@@ -148,7 +148,9 @@ def _model(frame: pandas.DataFrame, drawn: Sequence[lines.Line]) -> Section:
         shown = f"Of all systems and transports the {len(groups)} with most sizes are shown"
         paragraphs.append(f"{shown}; left out: {'; '.join(left_out)}.")
     lists = {
-        "Misfit": [f"{group.name}: {group.fit.misfit.told}." for group in groups if group.fit.misfit.contradicts],
+        "Misfit": [
+            f"{group.name}: {group.fit.misfit.contradiction}." for group in groups if group.fit.misfit.contradiction
+        ],
         "What bounds each at its largest size": [f"{group.name}: {group.said}" for group in groups],
     }
     its_tables = [tables.fits(groups), tables.parameters(groups)]

@@ -13,8 +13,7 @@ from harness.core.exchange import ServerExchange
 from harness.core.text import plural
 from harness.prediction.explain import partitioned, seconds, size
 from harness.prediction.forecast import held
-from harness.prediction.law import COMPUTE, WORKER
-from harness.prediction.profile import profile
+from harness.prediction.law import COMPUTE, WORKER, profile
 from harness.prediction.timeline import Kind, timeline
 from harness.report.page.curve_figures import distinct, throughput_axis, workers_axis
 from harness.report.page.figures import Axis, Figure, Series, Spot, Style, slug, throughput

@@ -138,7 +138,7 @@ def fits(groups: Sequence[Explained]) -> Table:
             cells = (
                 *(key.system, key.software, backend, key.transport, len(own), fit.fitted),
                 *(mean_error([error for error, _ in own]), error, worst.label),
-                *(fit.misfit.chi2, fit.misfit.p_value, "yes" if fit.misfit.contradicts else "no"),
+                *(fit.misfit.chi2, fit.misfit.p_value, "yes" if fit.misfit.contradiction else "no"),
             )
             rows.append((group.facets._replace(backend=(backend,)), cells))
     note = (

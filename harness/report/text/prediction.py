@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from harness.core.text import plural
-from harness.prediction.curves import CURVES, LAW, beside
 from harness.prediction.explain import Explanation, rate, seconds, sentences, size
 from harness.prediction.fitting import LEVEL, Fit, mean_error
 from harness.prediction.forecast import Basis, Prediction, What
-from harness.prediction.holdout import HeldOut
+from harness.prediction.holdout import CURVES, LAW, HeldOut, beside
 from harness.prediction.law import COMPUTE
 from harness.prediction.observations import Observation, informative
 from harness.report.text.table import table
@@ -90,8 +89,8 @@ def fits(fitted: Sequence[Fitted], left_out: Sequence[str]) -> str:
     covered = 0
     for fit, alone, held in fitted:
         group, misfit, runs = fit.group, fit.misfit, informative(fit.group.observations)
-        if misfit.contradicts:
-            misfits.append(f"MISFIT: {group.name}: {misfit.told}")
+        if misfit.contradiction:
+            misfits.append(f"MISFIT: {group.name}: {misfit.contradiction}")
         lines += [group.name, *(f"  {line}" for line in _parameters(fit)), ""]
         over = f" over {group.key.transport}" if group.key.transport else ""
         who = group.key.system, group.key.software, group.key.mechanism + over
@@ -194,7 +193,7 @@ def fits_as_json(fitted: Sequence[Fitted], left_out: Sequence[str]) -> str:
                 "numbers": fit.fitted,
                 "mape": means[LAW],
                 "misfit": {
-                    "contradicts": misfit.contradicts,
+                    "contradicts": bool(misfit.contradiction),
                     "chi2": misfit.chi2,
                     "degrees_of_freedom": misfit.freedom,
                     "p": misfit.p_value,
