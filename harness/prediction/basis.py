@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from harness.core import backend as backends
 from harness.errors import InvalidInput
 from harness.prediction import fitting, parameters
-from harness.prediction.fitting import Fit
 from harness.prediction.forecast import Basis, What
 from harness.prediction.observations import Observation, ObservationGroup, groups
 from harness.prediction.parameters import FORWARD_SHARE, Network, Parameters
@@ -17,7 +16,6 @@ from harness.prediction.problem import quantities, structures
 
 if TYPE_CHECKING:
     import pandas
-
 
 _NO_SINGLE = (
     "no run of {model} on one{device} worker is there; add one, or give --single IMG_PER_S, what one trains alone"
@@ -62,45 +60,38 @@ def chosen(what: What, start: Start, site: str | None, load: Callable[[], pandas
 
     Raises InvalidInput where that is too little, or says the same twice.
     """
+    # The kind of device that one worker computes on; None where the backend leaves it open.
+    devices = backends.backend(what.backend).devices
+    device = start.device if start.device != "auto" else devices[0] if len(devices) == 1 else None
     networks = {"--throughput": start.throughput, "--network": start.line_rate}
-    told = [option for option, value in networks.items() if value is not None]
-    if len(told) > 1:
+    options = [option for option, value in networks.items() if value is not None]
+    if len(options) > 1:
         raise InvalidInput("--throughput: instead of --network; give one of them")
-    if told:
+    if options:
         if start.single is None:
-            raise InvalidInput(f"{told[0]}: needs --single, too: what one worker trains alone, in img/s")
+            raise InvalidInput(f"{options[0]}: needs --single, too: what one worker trains alone, in img/s")
         if site or load:
-            raise InvalidInput(f"{told[0]}: instead of --site and --from, which say it themselves")
-        return from_little(what, start)
+            raise InvalidInput(f"{options[0]}: instead of --site and --from, which say it themselves")
+        return _from_little(what, start, start.single, device or "cuda")
     if start.overhead is not None:
         raise InvalidInput("--overhead: only with --throughput or --network; results say it themselves")
     if site and load:
         raise InvalidInput("--site: instead of --from; for both give --from reference, too")
-    if load:
-        frame = load()
-    elif site:
-        frame = of_site(site)
-    else:
+    if not site and not load:
         raise InvalidInput(
             "nothing to start from: give --site NAME, --from RESULTS, or --single with --network or --throughput"
         )
-    return basis(frame, what, start.transport, start.single, start.forward_share, device=_device(what, start))
+    frame = load() if load else of_site(site or "")
+    return basis(frame, what, start.transport, start.single, start.forward_share, device=device)
 
 
-def _device(what: What, start: Start) -> str | None:
-    """The kind of device that one worker computes on; None where the backend leaves it open."""
-    devices = backends.backend(what.backend).devices
-    return start.device if start.device != "auto" else devices[0] if len(devices) == 1 else None
-
-
-def from_little(what: What, start: Start) -> Basis:
+def _from_little(what: What, start: Start, single: float, device: str) -> Basis:
     """From a single worker's throughput, and the network's line rate or what a node sends over it.
 
     An overhead is taken as given if it is; all else is what is known beforehand, and so are the intervals.
     """
-    assert start.single is not None
     transport = start.transport or backends.backend(what.backend).transports[0]
-    forward_share = start.forward_share or FORWARD_SHARE[_device(what, start) or "cuda"]
+    forward_share = start.forward_share or FORWARD_SHARE[device]
     possible = structures(what.has_servers, transport)
     known = Network(line_rate_gb_s=start.line_rate and start.line_rate / 1e9).throughput(transport)
     fixed: dict[str, float] = {}
@@ -113,14 +104,14 @@ def from_little(what: What, start: Start) -> Basis:
         fixed |= {"overhead": start.overhead, "replica_overhead": start.overhead}
         network += f", {start.overhead * 1e3:g} ms of overhead"
     typical: dict[str, Any] = {q.name: q.prior.at(0.0) for q in quantities(known, what.has_servers)} | fixed
-    single_s = what.batch_size / start.single
+    single_s = what.batch_size / single
     return Basis(
         parameters=Parameters(forward_share=forward_share, **typical | dict(possible[0])),
         single_s=single_s,
         draws=fitting.beforehand(known, forward_share, possible, fixed),
         single_draws=single_s,
         told=(
-            f"one worker: {start.single:g} img/s, as given",
+            f"one worker: {single:g} img/s, as given",
             f"network: {network}, as given; nothing was measured on several nodes, so all else is assumed",
         ),
     )
@@ -144,78 +135,74 @@ def basis(
     InvalidInput where something is not known.
     """
     found, _ = groups(frame, forward_share=forward_share)
-    if single is not None:
-        found = [_told_single(group, what, single) for group in found]
+    if single is not None:  # where nobody measured it, in the runs that are alike
+        found = [
+            replace(
+                group,
+                observations=tuple(
+                    replace(one, single_s=one.batch / single) if one.single_s is None and _alike(one, what) else one
+                    for one in group.observations
+                ),
+            )
+            for group in found
+        ]
     mechanism = "servers" if what.has_servers else "allreduce"
-    suitable = [one for one in found if one.key.mechanism == mechanism and transport in (None, one.key.transport)]
-    suitable = [one for one in suitable if any(each.nodes > 1 for each in one.observations)]
+    suitable = [
+        group
+        for group in found
+        if group.key.mechanism == mechanism
+        and transport in (None, group.key.transport)
+        and any(one.nodes > 1 for one in group.observations)
+    ]
     if not suitable:
         raise InvalidInput(
             f"no results on several nodes with {'parameter servers' if what.has_servers else 'an allreduce'}"
             f"{f' over {transport}' if transport else ''} to start from; give others, or --single and --network"
         )
-    if strict and not any(_alike(each, what, None) and each.single_s for one in found for each in one.observations):
+    if strict and not any(_alike(one, what) and one.single_s for group in found for one in group.observations):
         raise InvalidInput(_NO_SINGLE.format(model=what.model, device=""))
-    if len(systems := sorted({one.key.system for one in suitable})) > 1:
+    if len(systems := sorted({group.key.system for group in suitable})) > 1:
         raise InvalidInput(f"results of {len(systems)} systems to start from ({', '.join(systems)}); give those of one")
-    found = [one for one in found if one.key.system == systems[0]]
     chosen = max(suitable, key=lambda one: (len({each.workers for each in one.observations}), len(one.observations)))
     fit = fitting.fit(chosen)
-    single_s, single_draws, told = _single(fit, found, what, single, device)
+
+    if single is not None:
+        single_s = single_draws = what.batch_size / single
+        said = f"{single:g} img/s, as given"
+    else:
+        others = [group for group in found if group.key.system == systems[0] and group is not chosen]
+        single_s, single_draws, said = _one_worker([chosen, *others], what, device)
     p, drawn = fit.parameters, fit.draws.parameters
     if all(one.relative for one in chosen.observations):
         p, drawn = p.in_units_of(single_s), drawn.in_units_of(single_s)
     assumed = [one.quantity.name.replace("_", " ") for one in fit.estimates if not one.identified]
     more = [f"not identified by those runs, and mostly assumed: {', '.join(assumed)}"] if assumed else []
     warning = f"{chosen.name}: {fit.misfit.contradiction}" if fit.misfit.contradiction else ""
-    told = (*told, f"network: fitted to {chosen.name}", *more)
+    told = (f"one worker: {said}", f"network: fitted to {chosen.name}", *more)
     return Basis(p, single_s, replace(fit.draws, parameters=drawn), single_draws, told, warning)
 
 
-def _single(
-    fit: Fit, found: Sequence[ObservationGroup], what: What, single: float | None, device: str | None
-) -> tuple[float, Any, tuple[str, ...]]:
-    """A single worker's step (s), draws of it, and where it is from. ``single`` (img/s) is what was given instead."""
-    if single is not None:
-        step_s = what.batch_size / single
-        return step_s, step_s, (f"one worker: {single:g} img/s, as given",)
-    ordered = [fit.group, *(one for one in found if one is not fit.group)]
+def _alike(one: Observation, what: What, batch: int | None = None) -> bool:
+    return one.model == what.model and one.image_size in (0, what.image_size or 0) and batch in (None, one.batch)
+
+
+def _one_worker(found: Sequence[ObservationGroup], what: What, device: str | None) -> tuple[float, Any, str]:
+    """A single worker's step (s), draws of it, and where it is from: the first of the groups that says it."""
     for batch in (what.batch_size, None):
-        for group in (one for one in ordered if device in (None, one.key.device)):
-            those = [one for one in group.observations if _alike(one, what, batch)]
-            measured = next((one for one in those if one.single_s is not None and not one.relative), None)
-            if measured is not None:
-                assert measured.single_s is not None
-                return _scaled(measured.single_s, measured.single_s, measured, what, group, "measured")
-            if those:
-                its = fit if group is fit.group else fitting.fit(group)
-                one = those[0]
-                if one.relative:
-                    continue
-                return _scaled(its.singles[one.work], its.single_draws[one.work], one, what, group, "fitted")
+        for group in found:
+            runs = [one for one in group.observations if _alike(one, what, batch) and not one.relative]
+            if not runs or device not in (None, group.key.device):
+                continue
+            one = next((run for run in runs if run.single_s is not None), runs[0])
+            if one.single_s is not None:
+                draws: Any = one.single_s
+                step_s, how = one.single_s, "measured"
+            else:
+                fit = fitting.fit(group)
+                draws = fit.single_draws[one.work]
+                step_s, how = fit.singles[one.work], "fitted"
+            said = f"{how}, {one.batch / step_s:,.4g} img/s ({group.name})"
+            if (factor := what.batch_size / one.batch) != 1:
+                said += f", and scaled from {one.batch} to {what.batch_size} images per step"
+            return step_s * factor, draws * factor, said
     raise InvalidInput(_NO_SINGLE.format(model=what.model, device=f" {device}" if device else ""))
-
-
-def _told_single(group: ObservationGroup, what: What, single: float) -> ObservationGroup:
-    """``group`` with what a single worker does in the runs that are alike, where nobody measured it."""
-    observations = (
-        replace(one, single_s=one.batch / single) if one.single_s is None and _alike(one, what, None) else one
-        for one in group.observations
-    )
-    return replace(group, observations=tuple(observations))
-
-
-def _alike(one: Observation, what: What, batch: int | None) -> bool:
-    image = what.image_size or 0
-    model, size = one.model, one.image_size
-    return model == what.model and size in (0, image) and batch in (None, one.batch)
-
-
-def _scaled(
-    step_s: float, draws: Any, one: Observation, what: What, group: ObservationGroup, how: str
-) -> tuple[float, Any, tuple[str, ...]]:
-    factor = what.batch_size / one.batch
-    told = f"one worker: {how}, {one.batch / step_s:,.4g} img/s ({group.name})"
-    if factor != 1:
-        told += f", and scaled from {one.batch} to {what.batch_size} images per step"
-    return step_s * factor, draws * factor, (told,)
