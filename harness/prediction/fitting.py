@@ -12,7 +12,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import combinations
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -49,7 +49,8 @@ class Estimate:
     how: str
 
 
-class KnownSum(NamedTuple):
+@dataclass(frozen=True)
+class KnownSum:
     """Two times of which only the sum is known: their names, and the sum's median with its interval, in seconds."""
 
     names: tuple[str, str]
