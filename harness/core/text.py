@@ -39,6 +39,11 @@ def duration(seconds: float) -> str:
     return f"{hours} h {rest_min} min" if hours else f"{minutes} min {rest_s} s"
 
 
+def last_line(text: str) -> str:
+    """The last line that a program has written, which is the one that counts."""
+    return text.rstrip().rpartition("\n")[2].strip() or "no reason given"
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """``did you mean …?``, or nothing if no known name is close."""
     close = difflib.get_close_matches(name, list(known), n=1)

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from harness.core.backend import working
 from harness.core.plan import KEEP_MEMORY
+from harness.core.text import last_line
 from harness.environments import require, status
 from harness.errors import RunFailed
 from harness.worker.inputs import index
@@ -114,9 +115,9 @@ def _reader(name: str, argv: Sequence[str]) -> Iterator[Callable[[float], Turn]]
                 answer = json.loads(process.stdout.readline())
             except (BrokenPipeError, ValueError):
                 log.seek(0)
-                lines = log.read().decode(errors="replace").split("\n")
-                last_words = next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
-                raise RunFailed(f"{name}: its process ended: {last_words}") from None
+                raise RunFailed(
+                    f"{name}: its process ended: {last_line(log.read().decode(errors='replace'))}"
+                ) from None
             if "error" in answer:
                 raise RunFailed(f"{name}: {answer['error']}; `harness data check` finds what is wrong with images")
             return Turn(**answer)

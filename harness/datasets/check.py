@@ -19,8 +19,9 @@ import numpy as np
 
 from harness.core.text import plural
 from harness.datasets import convert, manifest, pool, sources
-from harness.datasets.photograph import first_sight, photograph
+from harness.datasets.convert import Item, Photograph, example, photograph
 from harness.worker.inputs import tfrecord
+from harness.worker.inputs.augmentation import END, JPEG, PADDING, PNG
 from harness.worker.inputs.errors import DataError
 from harness.worker.inputs.index import SHARD_NAME, ImageIndex, ShardIndex, name_of, offsets_file
 from harness.worker.inputs.page_cache import Extent
@@ -29,21 +30,9 @@ LISTED = 100  # findings that are named
 CLASSES = 1000  # ImageNet's
 CHUNK = 64  # images of a folder that a process looks at in one go
 
-NEEDED = ("image/encoded", "image/class/label")  # what the pipelines read
-ONE = {  # keys of our own examples with one value each, and its type
-    "image/height": int,
-    "image/width": int,
-    "image/colorspace": bytes,
-    "image/channels": int,
-    "image/class/label": int,
-    "image/class/synset": bytes,
-    "image/class/text": bytes,
-    "image/format": bytes,
-    "image/filename": bytes,
-    "image/encoded": bytes,
-}
-BOXES = ("image/object/bbox/xmin", "image/object/bbox/xmax", "image/object/bbox/ymin", "image/object/bbox/ymax")
-OURS = (*ONE, *BOXES, "image/object/bbox/label")
+# What the pipelines read of an example, and all that one of ours has, with values of the right types.
+NEEDED = ("image/encoded", "image/class/label")
+OURS = tfrecord.parse(example(Item("class/file", Extent("", 0, 0), 1, "text"), Photograph(b"", 1, 1, None)))
 
 
 class Finding(NamedTuple):
@@ -104,10 +93,7 @@ def subject(path: Path, classes: int | None, decode: bool) -> Subject:
     """What there is to check at ``path``. Raises DataError when it is no data set, OSError."""
     if not path.is_dir():
         raise DataError(f"{path} is not a folder of shards or of images")
-    try:
-        known: manifest.Manifest | None = manifest.read(path)
-    except FileNotFoundError:
-        known = None
+    known = manifest.read(path) if (path / manifest.FILE_NAME).exists() else None
     shards: dict[str, manifest.Shard | None] = {}
     if known:
         shards = {shard.name: shard for split in known.splits.values() for shard in split.shards}
@@ -116,7 +102,7 @@ def subject(path: Path, classes: int | None, decode: bool) -> Subject:
     if known or shards:
         return Subject(path, shards, {}, known, classes or (len(known.classes) if known else CLASSES), decode)
     try:
-        source = sources.folders(path)
+        source = sources.find(path, None, 1)
     except DataError as error:
         raise DataError(f"no shards such as train-00000-of-00016 in {path}, and {error}") from None
     if classes:
@@ -126,39 +112,30 @@ def subject(path: Path, classes: int | None, decode: bool) -> Subject:
 
 def check(subject: Subject, processes: int, progress: Callable[[int, int], None] = lambda done, of: None) -> Findings:
     """Look at everything with ``processes``. ``progress`` hears how many bytes of shards, or images, are done."""
-    findings = Findings()
+    files = [subject.folder / name for name in subject.shards if (subject.folder / name).is_file()]
+    findings = Findings(shards=len(files))
     if subject.shards:
-        _check_shards(subject, processes, findings, progress)
+        findings.add(*_missing(subject))
+        of = sum(file.stat().st_size for file in files)
+        lengths: dict[str, list[int]] = {}
+
+        def finished(shard: tuple[str, Findings, list[int]]) -> None:
+            findings.merge(shard[1])
+            if not shard[1].problems:
+                lengths[shard[0]] = shard[2]
+
+        look = partial(look_at_shard, subject.classes, subject.manifest is not None, subject.decode)
+        tasks = [(str(file), subject.shards[file.name]) for file in files]
+        pool.run(look, tasks, processes, finished, lambda done: progress(done, of))
+        for name, split in subject.manifest.splits.items() if subject.manifest else ():
+            names = [shard.name for shard in split.shards]
+            if lengths.keys() >= set(names):
+                findings.add(*_wrong_offsets(subject.folder / offsets_file(name), [lengths[shard] for shard in names]))
     else:
         of = sum(map(len, subject.images.values()))
         pool.run(look_at_images, _chunks(subject), processes, findings.merge, lambda done: progress(done, of))
     findings.listed.sort(key=lambda finding: (finding.file, finding.offset or 0))
     return findings
-
-
-# --- shards ------------------------------------------------------------------------------------------------------------
-
-
-def _check_shards(subject: Subject, processes: int, findings: Findings, progress: Callable[[int, int], None]) -> None:
-    findings.add(*_missing(subject))
-    files = [subject.folder / name for name in subject.shards if (subject.folder / name).is_file()]
-    findings.shards = len(files)
-    of = sum(file.stat().st_size for file in files)
-    lengths: dict[str, list[int]] = {}
-
-    def finished(shard: tuple[str, Findings, list[int]]) -> None:
-        name, its_findings, its_lengths = shard
-        findings.merge(its_findings)
-        if not its_findings.problems:
-            lengths[name] = its_lengths
-
-    look = partial(look_at_shard, subject.classes, subject.manifest is not None, subject.decode)
-    tasks = [(str(file), subject.shards[file.name]) for file in files]
-    pool.run(look, tasks, processes, finished, lambda done: progress(done, of))
-    for name, split in subject.manifest.splits.items() if subject.manifest else ():
-        names = [shard.name for shard in split.shards]
-        if all(shard in lengths for shard in names):
-            findings.add(*_wrong_offsets(subject.folder / offsets_file(name), [lengths[shard] for shard in names]))
 
 
 def _missing(subject: Subject) -> Iterator[Finding]:
@@ -168,15 +145,12 @@ def _missing(subject: Subject) -> Iterator[Finding]:
         yield Finding(manifest.FILE_NAME, None, reason)
     totals: dict[str, set[int]] = {}
     for name, known in subject.shards.items():
-        match = SHARD_NAME.fullmatch(name)
-        if match:
-            totals.setdefault(match["split"], set()).add(int(match["of"]))
-        if subject.manifest and known is None:
-            yield Finding(name, None, "is not in the manifest")
-        elif known and not (subject.folder / name).is_file():
+        if known and not (subject.folder / name).is_file():
             yield Finding(name, None, "is missing")
-        elif match and int(match["number"]) >= int(match["of"]):
-            yield Finding(name, None, f"has a number too high for one of {int(match['of'])} shards")
+        elif subject.manifest and known is None:
+            yield Finding(name, None, "is not in the manifest")
+        elif match := SHARD_NAME.fullmatch(name):
+            totals.setdefault(match["split"], set()).add(int(match["of"]))
     for split, numbers in totals.items() if subject.manifest is None else ():
         if len(numbers) > 1:
             several = " and ".join(map(str, sorted(numbers)))
@@ -187,7 +161,7 @@ def _missing(subject: Subject) -> Iterator[Finding]:
                     yield Finding(name, None, f"is missing, one of {of} shards")
 
 
-def _wrong_offsets(file: Path, lengths: Sequence[list[int]]) -> list[Finding]:
+def _wrong_offsets(file: Path, lengths: Sequence[Sequence[int]]) -> list[Finding]:
     """What is wrong with the file that says where records are."""
     counts = np.array([len(of_shard) for of_shard in lengths])
     records = np.array([length for of_shard in lengths for length in of_shard], np.int64)
@@ -244,16 +218,28 @@ def look_at_shard(
 
 def _wrong_example(features: Mapping[str, Sequence[Any]], classes: int, ours: bool, decode: bool) -> str | None:
     """What is wrong with an example. One of ours must have all of our keys."""
-    if lacks := [key for key in (OURS if ours else NEEDED) if key not in features]:
+    wanted = OURS if ours else {key: OURS[key] for key in NEEDED}
+    if lacks := [key for key in wanted if key not in features]:
         return f"the example lacks {', '.join(lacks)}"
-    for key, type_ in ONE.items():
-        values = features.get(key, ())
-        if (ours or key in NEEDED) and (len(values) != 1 or not isinstance(values[0], type_)):
-            return f"the example's {key} is not one value of {'bytes' if type_ is bytes else 'an integer'}"
+    for key, values in wanted.items():
+        if [*map(type, features[key])] != [*map(type, values)]:
+            right = f"one value of type {type(values[0]).__name__}" if values else "empty"
+            return f"the example's {key} is not {right}"
     (label,), (contents,) = features["image/class/label"], features["image/encoded"]
     if not 1 <= label <= classes:
         return f"the label is {label}, not one of 1 to {classes}"
-    return first_sight(contents) or (_undecodable(contents) if decode else None)
+    return _first_sight(contents) or (_undecodable(contents) if decode else None)
+
+
+def _first_sight(contents: bytes) -> str | None:
+    """What is wrong with an image as far as its first and last bytes show."""
+    if not contents:
+        return "the image is empty"
+    if contents.startswith(PNG):
+        return None
+    if not contents.startswith(JPEG):
+        return "the image is neither JPEG nor PNG"
+    return None if END in contents[-PADDING:] else "the image is truncated: it has no end marker"
 
 
 # --- images ------------------------------------------------------------------------------------------------------------

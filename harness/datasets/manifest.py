@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, Literal
 
@@ -88,15 +87,11 @@ class Manifest(Frozen):
 
 
 def read(folder: Path) -> Manifest:
-    """The manifest in ``folder``. Raises DataError when it is not valid, FileNotFoundError when there is none."""
+    """The manifest in ``folder``. Raises DataError when there is none, or it is not valid."""
     file = folder / FILE_NAME
     try:
-        return Manifest.model_validate(json.loads(file.read_text()))
-    except FileNotFoundError:
-        raise
+        return Manifest.model_validate_json(file.read_bytes())
     except OSError as error:
         raise DataError(f"cannot read {file}: {error.strerror}") from None
     except ValidationError as error:
-        raise DataError(f"{file} is not a valid manifest: {': '.join(mistake(error))}") from None
-    except ValueError as error:  # neither JSON nor text
-        raise DataError(f"{file} is not a valid manifest: {error}") from None
+        raise DataError(f"{file} is not a valid manifest: {': '.join(filter(None, mistake(error)))}") from None

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from multiprocessing import get_context
 from typing import Any, TypeVar
 
@@ -52,8 +51,12 @@ def run(
 
     try:
         for task in tasks:
-            with _blocked_signals():
+            # Processes start that never see Ctrl-C, which a terminal sends to all: they end when this process tells them.
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+            try:
                 waiting.add(pool.submit(function, task))
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
             collect(AHEAD * processes - 1)
         collect(0)
     except BrokenProcessPool:
@@ -71,16 +74,6 @@ def advance(number: int) -> None:
         raise Interrupted("stopped")
     with done.get_lock():
         done.value += number
-
-
-@contextmanager
-def _blocked_signals() -> Iterator[None]:
-    """Start processes that never see Ctrl-C, which a terminal sends to all: they end when this process tells them."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _begin(done: Any, stop: Any) -> None:

@@ -86,23 +86,20 @@ def find(
         raise DataError(f"--validation-labels is for {VALIDATION_TAR}, which is not in {path}")
     try:
         training = _training(training_tar, processes, progress) if training_tar.is_file() else _folder(path)
-        if not validation_tar.is_file():
-            return _with_validation_folder(path, training)
         classes = _classes(training.paths)
-        return _source(path, classes, training, _validation(validation_tar, validation_labels, classes))
+        splits = {TRAIN: training}
+        if validation_tar.is_file():
+            splits[VALIDATION] = _validation(validation_tar, validation_labels, classes)
+        elif (path / TRAIN).is_dir() or training_tar.is_file():  # a folder of classes alone has no other images
+            there = [path / name for name in index.VALIDATION if (path / name).is_dir()]
+            if len(there) > 1:
+                raise DataError(f"{there[0]} and {there[1]} are both there; only one can hold the validation images")
+            if there:
+                splits[VALIDATION] = index.labelled_as(training, _folder(there[0]))
     except (tarfile.TarError, EOFError) as error:
         raise DataError(f"a tar file in {path} is damaged or cut short: {error}") from None
     except OSError as error:
         raise DataError(f"cannot read {error.filename or path}: {error.strerror}") from None
-
-
-def folders(path: Path) -> Source:
-    """The images at ``path`` in ImageNet's folder layout. Raises DataError."""
-    return _with_validation_folder(path, _folder(path))
-
-
-def _source(path: Path, classes: Sequence[str], training: ImageIndex, validation: ImageIndex | None) -> Source:
-    splits = {TRAIN: training} if validation is None else {TRAIN: training, VALIDATION: validation}
     return Source(str(path.absolute()), classes, splits)
 
 
@@ -111,17 +108,6 @@ def _folder(path: Path) -> ImageIndex:
         return index.scan(path, sys.maxsize)
     except DataError as error:
         raise DataError(f"{str(error).partition(';')[0]}; {LAYOUT}") from None
-
-
-def _with_validation_folder(path: Path, training: ImageIndex) -> Source:
-    """With the images beside those for training. A folder of classes alone has none."""
-    classes = _classes(training.paths)
-    there = [path / name for name in index.VALIDATION if (path / name).is_dir()]
-    if not there or not ((path / TRAIN).is_dir() or (path / TRAIN_TAR).is_file()):
-        return _source(path, classes, training, None)
-    if len(there) > 1:
-        raise DataError(f"{there[0]} and {there[1]} are both there; only one can hold the validation images")
-    return _source(path, classes, training, index.labelled_as(training, _folder(there[0])))
 
 
 def _classes(names: Sequence[str]) -> list[str]:

@@ -9,11 +9,9 @@ NAME is what ssh gets, ADDRESS where the machine's processes listen and how thos
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 from harness.core.plan import Node
-from harness.core.text import plural
 from harness.errors import InvalidInput
 
 HOST = r"[A-Za-z0-9._:][A-Za-z0-9._:-]*"
@@ -21,23 +19,8 @@ LINE = re.compile(rf"(?P<name>({HOST}@)?(?P<host>{HOST}))(\s+(?P<address>{HOST})
 SHAPE = "must be NAME or NAME ADDRESS, such as `ubuntu@203.0.113.7 10.0.0.11`"
 
 
-@dataclass(frozen=True)
-class HostFile:
-    """The machines of a host file, in its order, without GPUs."""
-
-    path: Path
-    nodes: tuple[Node, ...]
-
-    def first(self, count: int) -> tuple[Node, ...]:
-        """The first ``count`` machines. Raises InvalidInput when there are fewer."""
-        if len(self.nodes) < count:
-            machines = plural(len(self.nodes), "machine")
-            raise InvalidInput(f"--hosts {self.path} lists {machines}, the run needs {count}")
-        return self.nodes[:count]
-
-
-def read(path: Path) -> HostFile:
-    """Read a host file. Raises InvalidInput naming the first wrong line."""
+def read(path: Path) -> tuple[Node, ...]:
+    """The machines of a host file, in its order, without GPUs. Raises InvalidInput naming the first wrong line."""
     try:
         return parse(path.read_text(encoding="utf-8"), path)
     except OSError as error:
@@ -46,8 +29,8 @@ def read(path: Path) -> HostFile:
         raise InvalidInput(f"--hosts {path}: not a text file") from None
 
 
-def parse(text: str, path: Path) -> HostFile:
-    """The host file with this text; ``path`` is for messages. Raises InvalidInput as ``read`` does."""
+def parse(text: str, path: Path) -> tuple[Node, ...]:
+    """The machines of a host file with this text; ``path`` is for messages. Raises InvalidInput as ``read`` does."""
     nodes: list[Node] = []
     lines: dict[tuple[str, str], int] = {}  # where each name and each address is
     for number, line in enumerate(text.splitlines(), 1):
@@ -65,4 +48,4 @@ def parse(text: str, path: Path) -> HostFile:
         nodes.append(node)
     if not nodes:
         raise InvalidInput(f"{path}: lists no machines; each line {SHAPE}")
-    return HostFile(path, tuple(nodes))
+    return tuple(nodes)

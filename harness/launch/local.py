@@ -12,7 +12,6 @@ import random
 import re
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from itertools import takewhile
@@ -23,8 +22,7 @@ import psutil
 from harness.core.plan import LAST_PORT, Allocation, LaunchPlan, Node, Process
 from harness.errors import InvalidInput, RunFailed
 from harness.launch import pmi
-from harness.launch.supervision import begun, exit_failure, supervise
-from harness.launch.watch import Progress, Watch
+from harness.launch.watch import Progress, Watch, begun, exit_failure, supervise
 from harness.worker import parent
 from harness.worker.network import listen
 
@@ -78,7 +76,7 @@ def run(
     no process is left. Whatever else interrupts it (Ctrl-C among others) leaves no process either.
     """
     watch = begun(plan, run_dir, repeat)
-    running: dict[int, subprocess.Popen[bytes]] = {}
+    running: dict[int, psutil.Popen] = {}
     world = pmi.world(plan)
 
     def failed(exits: Mapping[int, int]) -> RunFailed:
@@ -94,7 +92,7 @@ def run(
             failed,
             on_progress,
             timeout_s,
-            is_stopped=lambda index: _is_stopped(running[index].pid),
+            is_stopped=lambda index: running[index].status() == psutil.STATUS_STOPPED,
         )
     finally:
         _end(list(running.values()))
@@ -104,7 +102,7 @@ def run(
     return watch
 
 
-def _started(process: Process, repeat: int, repeat_dir: Path, world: pmi.MpiWorld | None) -> subprocess.Popen[bytes]:
+def _started(process: Process, repeat: int, repeat_dir: Path, world: pmi.MpiWorld | None) -> psutil.Popen:
     env = {**os.environ, **process.env, parent.LAUNCHER: str(os.getpid())}
     with ExitStack() as stack:
         log = stack.enter_context((repeat_dir / "logs" / f"{process.name}.log").open("wb"))
@@ -114,7 +112,7 @@ def _started(process: Process, repeat: int, repeat_dir: Path, world: pmi.MpiWorl
             env |= variables
             inherited = (stack.enter_context(end).fileno(),)
         try:
-            return subprocess.Popen(
+            return psutil.Popen(
                 [*process.argv, "--repeat", str(repeat)],
                 env=env,
                 stdin=subprocess.DEVNULL,
@@ -128,29 +126,19 @@ def _started(process: Process, repeat: int, repeat_dir: Path, world: pmi.MpiWorl
             raise RunFailed(f"{where} cannot be started: {process.argv[0]}: {error.strerror}") from None
 
 
-def _end(processes: list[subprocess.Popen[bytes]]) -> None:
+def _end(processes: list[psutil.Popen]) -> None:
     """End every process group that is left: ask, wait a little, kill. Stopped processes are killed too."""
+
+    def send(number: signal.Signals) -> None:
+        for process in processes:
+            with suppress(ProcessLookupError):  # the whole group is gone
+                os.killpg(process.pid, number)
+        psutil.wait_procs(processes, GRACE_S)
+
     try:
-        _signal_groups(processes, signal.SIGTERM)
+        send(signal.SIGTERM)
     finally:  # also when Ctrl-C comes while we wait
-        _signal_groups(processes, signal.SIGKILL)
-
-
-def _signal_groups(processes: list[subprocess.Popen[bytes]], sent: signal.Signals) -> None:
-    """Send a signal to every process group, and wait a little for their leaders to end."""
-    for popen in processes:
-        with suppress(ProcessLookupError):  # the whole group is gone
-            os.killpg(popen.pid, sent)
-    deadline = time.monotonic() + GRACE_S
-    while time.monotonic() < deadline and any(popen.poll() is None for popen in processes):
-        time.sleep(0.05)
-
-
-def _is_stopped(pid: int) -> bool:
-    try:
-        return bool(psutil.Process(pid).status() == psutil.STATUS_STOPPED)
-    except psutil.NoSuchProcess:
-        return False
+        send(signal.SIGKILL)
 
 
 def random_ports(count: int) -> int:

@@ -12,12 +12,13 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from harness.core.parts import part
 from harness.errors import InvalidInput
-from harness.launch.supervision import CLOSING_S
+from harness.launch.watch import CLOSING_S
 
 if TYPE_CHECKING:
     import jinja2
@@ -129,5 +130,4 @@ def _template() -> jinja2.Template:
 
 def interleaved(runs: Sequence[Sequence[Step]]) -> tuple[Step, ...]:
     """The steps of several runs, round by round: a slow hour of the machine hits all of them alike."""
-    most = max(len(steps) for steps in runs)
-    return tuple(steps[number] for number in range(most) for steps in runs if number < len(steps))
+    return tuple(step for steps in zip_longest(*runs) for step in steps if step)

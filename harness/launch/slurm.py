@@ -69,12 +69,10 @@ class JobState:
 
     @property
     def queued(self) -> bool:
-        """It waits for its nodes."""
         return self.state in QUEUED
 
     @property
     def running(self) -> bool:
-        """It has its nodes."""
         return self.state in RUNNING
 
     @property
@@ -138,30 +136,18 @@ def asked_about(site: Site) -> Site:
     """``site`` with what its profile leaves open and Slurm, where it is at hand, knows of the partition's smallest node:
     physical cores, and the longest time limit in seconds.
     """
-    if site.cores_per_node and site.time_limit_s:
+    if (site.cores_per_node and site.time_limit_s) or not shutil.which("sinfo"):
         return site
-    rows = re.findall(r"^(\d+)\+? (\d+)\+? (\S+)$", _of_partition(site, "%X %Y %l"), re.MULTILINE)
+    partition = [option for option in site.access if option.startswith(("--partition", "-p"))]
+    try:
+        done = ask("sinfo", "-h", *(word for option in partition for word in shlex.split(option)), "-o", "%X %Y %l")
+    except SlurmSilent:
+        return site
+    rows = re.findall(r"^(\d+)\+? (\d+)\+? (\S+)$", done.stdout, re.MULTILINE)
     cores = min((int(sockets) * int(per_socket) for sockets, per_socket, _ in rows), default=None)
     limit_s = max((limit for _, _, text in rows if (limit := _limit_s(text))), default=None)
     known = {"cores_per_node": site.cores_per_node or cores, "time_limit_s": site.time_limit_s or limit_s}
     return site.model_copy(update=known)
-
-
-def nodes(site: Site) -> int | None:
-    """How many nodes the partition of ``site`` has, in whatever state; None if Slurm is not at hand or does not say."""
-    counts = [int(line) for line in _of_partition(site, "%D").split() if line.isdigit()]
-    return sum(counts) if counts else None
-
-
-def _of_partition(site: Site, form: str) -> str:
-    """What sinfo says of the partition that a site's jobs go to; nothing if Slurm is not at hand or does not answer."""
-    if not shutil.which("sinfo"):
-        return ""
-    partition = [option for option in site.access if option.startswith(("--partition", "-p"))]
-    try:
-        return ask("sinfo", "-h", *(word for option in partition for word in shlex.split(option)), "-o", form).stdout
-    except SlurmSilent:
-        return ""
 
 
 def _limit_s(text: str) -> float | None:
@@ -177,33 +163,24 @@ def _queue(*whose: str) -> dict[str, JobState]:
     done = ask("squeue", *whose, "-h", "--states=all", "-o", "%i|%T|%r|%N|%S")
     if done.returncode != 0 and "Invalid job id" not in done.stderr:
         raise SlurmSilent(f"squeue: {words(done.stderr)}")
-    return {state.id: state for state in map(_from_queue, done.stdout.splitlines()) if state}
-
-
-def _from_queue(line: str) -> JobState | None:
-    fields = line.split("|")
-    if len(fields) != 5:
-        return None
-    job, state, reason, nodes, starts = fields
-    return JobState(job, state, _none(reason), nodes, "" if starts == "N/A" else starts)
+    return _jobs(done.stdout)
 
 
 def _accounted(ids: Sequence[str]) -> dict[str, JobState]:
     if not shutil.which("sacct"):
         return {}
     done = ask("sacct", "-n", "-P", "-X", "-D", "-j", ",".join(ids), "-o", "JobID,State,Reason,NodeList")
-    if done.returncode != 0:
-        return {}  # this site keeps no accounts
+    return {} if done.returncode else _jobs(done.stdout)  # some sites keep no accounts
+
+
+def _jobs(lines: str) -> dict[str, JobState]:
+    """The jobs of lines ``id|state|reason|nodes``, or with ``|start``. Of the lines of a requeued job the last counts."""
     known = {}
-    for line in done.stdout.splitlines():  # of a requeued job the last line is the last start
-        job, state, reason, nodes = line.split("|")
-        # "CANCELLED by 1000"
-        known[job] = JobState(job, state.split()[0] if state else "UNKNOWN", _none(reason), nodes)
+    for job, state, reason, nodes, *start in (line.split("|") for line in lines.splitlines() if line.count("|") > 2):
+        why = "" if reason in ("None", "(null)") else reason
+        starts = "" if start in ([], ["N/A"]) else start[0]
+        known[job] = JobState(job, state.partition(" ")[0] or "UNKNOWN", why, nodes, starts)  # "CANCELLED by 1000"
     return known
-
-
-def _none(reason: str) -> str:
-    return "" if reason in ("None", "(null)", "") else reason
 
 
 def ask(*argv: str, text: str = "") -> subprocess.CompletedProcess[str]:

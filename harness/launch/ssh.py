@@ -27,10 +27,11 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from harness.core.plan import LaunchPlan
+from harness.core.text import last_line
 from harness.errors import InvalidInput, RunFailed
 from harness.launch import pmi
-from harness.launch.supervision import begun, failure, from_exit_events, supervise
-from harness.launch.watch import Followed, Progress, Watch
+from harness.launch.local import MPI_ENV
+from harness.launch.watch import Followed, Progress, Watch, begun, failure, from_exit_events, supervise
 from harness.worker.agent.channel import CHUNK, FILES, nonce_file
 
 if TYPE_CHECKING:
@@ -50,8 +51,6 @@ OPTIONS = (
     "-oForwardAgent=no",
     "-oForwardX11=no",
 )
-# Between hosts MPI talks TCP. MPICH uses libfabric for it, which is much faster at that than UCX (see local.py).
-MPI_ENV = {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp"}
 
 SSH_FAILED = 255
 ALIVE_S = 5.0  # between signs of life to the tasks
@@ -68,9 +67,8 @@ def options(site: Site) -> list[str]:
 
 
 def mpi_env(site: Site) -> dict[str, str]:
-    """MPI's settings, except those that the profile makes."""
-    own = dict(site.env_vars)
-    return {name: value for name, value in MPI_ENV.items() if name not in own}
+    """MPI's settings, as on one machine, except the interface and those that the profile makes."""
+    return {name: value for name, value in MPI_ENV.items() if name not in {"FI_TCP_IFACE", *dict(site.env_vars)}}
 
 
 @cache  # several runs of one command use the same machines
@@ -81,7 +79,7 @@ def cores(site: Site, host: str) -> int:
     cores = set(re.findall(r"^\d*,\d*,\d*$", done.stdout, re.MULTILINE))
     if done.returncode == 0 and cores:
         return len(cores)
-    raise InvalidInput(f"cannot ask {host} how many cores it has: {_last_line(done.stderr)}; give --threads")
+    raise InvalidInput(f"cannot ask {host} how many cores it has: {last_line(done.stderr)}; give --threads")
 
 
 def command(process_argv: Sequence[str], run_dir: Path, repeat: int, index: int, site: Site) -> str:
@@ -203,7 +201,7 @@ class Connection:
     @property
     def words(self) -> str:
         """What ssh, the shell or Python has complained of last."""
-        return _last_line(self._complaints.read_text(errors="replace"))
+        return last_line(self._complaints.read_text(errors="replace"))
 
     def hang_up(self) -> None:
         """Tell the task that nobody is interested any more."""
@@ -326,8 +324,3 @@ def _end(connections: list[Connection]) -> None:
 
 def _message(**fields: Any) -> bytes:
     return json.dumps(fields).encode() + b"\n"
-
-
-def _last_line(complaints: str) -> str:
-    """The one that counts."""
-    return next((line.strip() for line in reversed(complaints.splitlines()) if line.strip()), "no reason given")

@@ -22,8 +22,7 @@ from harness.core.validation import checked
 from harness.errors import HarnessError, Interrupted, InvalidInput, RunFailed
 from harness.launch import slurm
 from harness.launch.slurm import JobState, SlurmSilent
-from harness.launch.supervision import from_exit_events
-from harness.launch.watch import Watch
+from harness.launch.watch import Watch, from_exit_events
 from harness.records.record import AnyRecord
 from harness.running.notes import Submission, known_jobs, submitted_repeats
 from harness.running.prepare import kind_of

@@ -15,10 +15,10 @@ from harness import environments
 from harness.core.backend import backend
 from harness.core.plan import Allocation, Node, complete, hosts_of, launch_plan, with_options
 from harness.core.spec import RunSpec
+from harness.core.text import plural
 from harness.environments import pythons
 from harness.errors import InvalidInput
 from harness.launch import hostfile, local, slurm, ssh
-from harness.launch.hostfile import HostFile
 from harness.launch.script import JobOptions, scheduler_option
 from harness.running.measure import Measurement
 from harness.running.run import Run, environment_of
@@ -116,10 +116,10 @@ class Place:
         return wanted if wanted != "auto" else ("cuda" if self.elsewhere.gpus_per_node else "cpu")
 
     @cached_property
-    def machines(self) -> HostFile | None:
-        """The machines of a site that is reached with ssh. Raises InvalidInput."""
+    def machines(self) -> tuple[Node, ...]:
+        """The machines of the host file of a site that is reached with ssh. Raises InvalidInput."""
         if self.profile is None or self.profile.scheduler != "ssh":
-            return None
+            return ()
         path = self.hosts or self.profile.hosts
         if path is None:
             raise InvalidInput(
@@ -166,7 +166,7 @@ class Place:
             known = {"cores_per_node": site.cores_per_node, "time_limit_s": site.time_limit_s}
             site = suited.model_copy(update=known)
         if self.machines and site.cores_per_node is None and spec.threads is None and not self.dry_run:
-            site = site.model_copy(update={"cores_per_node": ssh.cores(site, self.machines.nodes[0].name)})
+            site = site.model_copy(update={"cores_per_node": ssh.cores(site, self.machines[0].name)})
         return site
 
     def _allocation(self, site: Site, spec: RunSpec, nodes: int, processes: int) -> Allocation:
@@ -181,7 +181,10 @@ class Place:
         # A profile that says how to ask for GPUs, but not how many there are, gets as many as are wanted.
         asks_for_gpus = spec.device == "cuda" and site.resource_options("gpu", num_gpus_per_node=0)
         gpus = tuple(map(str, range(site.gpus_per_node or (spec.devices_per_node if asks_for_gpus else 0))))
-        named = hosts.first(nodes) if hosts else tuple(Node(f"node{i}", f"node{i}") for i in range(nodes))
+        named = hosts[:nodes] if hosts else tuple(Node(f"node{i}", f"node{i}") for i in range(nodes))
+        if len(named) < nodes:
+            machines = plural(len(named), "machine")
+            raise InvalidInput(f"--hosts {self.hosts or site.hosts} lists {machines}, the run needs {nodes}")
         return Allocation(
             nodes=tuple(replace(node, gpus=gpus) for node in named),
             cores_per_node=cores or 1,

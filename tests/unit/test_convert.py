@@ -394,7 +394,7 @@ def test_a_file_that_cannot_be_read_is_never_skipped(tmp_path: Path) -> None:
     source = files(tmp_path / "source", {"a/1.JPEG": PHOTOGRAPH, "a/2.JPEG": PHOTOGRAPH})
     plan = convert.plan(sources.find(source, None, 1), 1, None, 1, {})
     (source / "a" / "2.JPEG").unlink()
-    with pytest.raises(HarnessError, match=r"cannot read a/2.JPEG in .*: No such file or directory"):
+    with pytest.raises(HarnessError, match=r"cannot make train-00000-of-00001: .*/a/2.JPEG: No such file or directory"):
         convert.convert(plan, tmp_path / "out", 1, skip_bad=True)
 
 
@@ -645,7 +645,7 @@ def test_more_problems_than_anybody_reads_are_counted() -> None:
 
 def test_any_cut_of_any_kind_of_jpeg_is_found() -> None:
     """What decoding every image once is for: a faster way would have to find them all too."""
-    from harness.datasets.photograph import photograph
+    from harness.datasets.convert import photograph
 
     wild = Image.fromarray(np.random.default_rng(1).integers(0, 256, (24, 24, 3), np.uint8))
     for options in ({}, {"progressive": True}, {"subsampling": 0}, {"restart_marker_rows": 1}):

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from harness.core.plan import Node
 from harness.errors import InvalidInput
 from harness.launch.hostfile import parse, read
 
@@ -14,7 +13,7 @@ FILE = Path("hosts.txt")
 
 
 def machines(text: str) -> list[tuple[str, str]]:
-    return [(node.name, node.address) for node in parse(text, FILE).nodes]
+    return [(node.name, node.address) for node in parse(text, FILE)]
 
 
 def test_public_names_are_for_ssh_and_private_addresses_for_the_processes() -> None:
@@ -31,17 +30,6 @@ def test_comments_and_blank_lines_are_nothing() -> None:
         ("node1", "10.0.0.1"),
         ("node2", "node2"),
     ]
-
-
-def test_a_run_gets_the_first_machines() -> None:
-    assert parse("a\nb\nc", FILE).first(2) == (Node("a", "a"), Node("b", "b"))
-
-
-@pytest.mark.parametrize(("text", "listed"), [("a\nb", "2 machines"), ("a", "1 machine")])
-def test_too_few_machines_are_counted(text: str, listed: str) -> None:
-    with pytest.raises(InvalidInput) as error:
-        parse(text, FILE).first(3)
-    assert str(error.value) == f"--hosts hosts.txt lists {listed}, the run needs 3"
 
 
 @pytest.mark.parametrize(
