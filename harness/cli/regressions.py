@@ -14,7 +14,6 @@ from harness.cli.common import AS_JSON, RESULTS, SHARE, Written, loaded, share
 from harness.core.text import plural
 from harness.errors import HarnessError, InvalidInput
 from harness.report.text import comparison, inventory
-from harness.report.text import history as history_text
 from harness.report.text import regression as text
 from harness.results import baselines
 
@@ -102,7 +101,7 @@ def history(sources: tuple[str, ...], as_json: bool) -> None:
     RESULTS are folders with records, record.json files, and names of baselines. A measurement needs 6 runs.
     """
     found = histories.find(loaded(*sources))
-    click.echo(history_text.as_json(found, sources) if as_json else history_text.terminal(found))
+    click.echo(text.history_as_json(found, sources) if as_json else text.history(found))
 
 
 @click.group("baseline")

@@ -32,7 +32,7 @@ from harness.core.validation import checked
 from harness.errors import InvalidInput
 from harness.records.measurement import Record
 from harness.records.training import TrainingRecord
-from harness.report.text import outcomes, plans
+from harness.report.text import outcomes
 from harness.report.text.progress import RunLine
 from harness.running import collect as collecting
 from harness.running.notes import known_jobs
@@ -65,7 +65,7 @@ def _carried_out(specs: Sequence[RunSpec], place: Place, given: dict[str, Any]) 
         click.echo(_plans(outcome, given["as_json"]))
     elif not outcome.records:
         jobs = [{"run": str(run.folder), "jobs": known_jobs(run.folder)} for run in outcome.runs]
-        click.echo(json.dumps(jobs) if given["as_json"] else plans.submitted(outcome.jobs, not request.submit))
+        click.echo(json.dumps(jobs) if given["as_json"] else outcomes.submitted(outcome.jobs, not request.submit))
     return outcome
 
 
@@ -75,7 +75,7 @@ def _plans(outcome: Outcome, as_json: bool) -> str:
         (run,) = outcome.runs
         script = {"script": outcome.scripts[0]} if outcome.scripts else {}
         return json.dumps({"spec": run.spec.model_dump(), "plan": run.plan.as_dict()} | script, indent=1)
-    return "\n\n".join([*outcome.scripts, *map(plans.plan, outcome.runs)])
+    return "\n\n".join([*outcome.scripts, *map(outcomes.plan, outcome.runs)])
 
 
 COMPARE_SYNTHETIC = flag(
@@ -151,7 +151,7 @@ def compare_backends(backends: list[str] | None, nodes: list[str], **given: Any)
     if records and given["as_json"]:
         click.echo("[" + ",".join(record.to_json() for record in records) + "]")
     elif records:
-        click.echo(f"{plans.equal_terms(records[0].spec)}\n\n{outcomes.comparison(records)}")
+        click.echo(f"{outcomes.equal_terms(records[0].spec)}\n\n{outcomes.comparison(records)}")
         click.echo(f"\nrecords: {place.folder}/*/record.json")
     for record, run in zip(records, outcome.runs, strict=False):
         if record.problem:

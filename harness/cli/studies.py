@@ -12,7 +12,7 @@ import click
 
 from harness.cli.options import HOW_TO_RUN, WHERE_TO_RUN, GroupedCommand, flag, grouped, option, place_of
 from harness.cli.runs import followed, print_cancelled
-from harness.report.text import outcomes, plans
+from harness.report.text import outcomes
 from harness.running.campaign import Campaign, PointStatus, problem
 from harness.running.prepare import Place
 from harness.running.study import Study
@@ -74,7 +74,7 @@ def _study_plan(campaign: Campaign, given: dict[str, Any]) -> str:
     if given["as_json"]:
         listed = [{"name": job.name, "nodes": job.nodes, "lane": n % lanes} for n, job in enumerate(jobs)]
         return json.dumps({"points": [point.as_dict() for point in points], "jobs": listed, "script": script})
-    return plans.study(points, jobs, lanes, script)
+    return outcomes.study_plan(points, jobs, lanes, script)
 
 
 def _described(given: dict[str, Any]) -> tuple[Study, Place]:

@@ -30,15 +30,15 @@ Spread = Annotated[Annotated[float, Field(ge=0)] | None, Blank]
 
 
 class Row(BaseModel):
-    """What both kinds of table have. ``system`` is the machine as its source names it."""
+    """What both kinds of table have. ``system`` is the machine as its source names it. Aliases are the results' columns."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, str_strip_whitespace=True)
 
     source: str = Field(min_length=1)
     system: str = Field(min_length=1)
-    framework: str = Field(min_length=1)
+    framework: str = Field(min_length=1, serialization_alias="software")
     model: str = Field(min_length=1)
-    num_ps: Count
+    num_ps: Count = Field(serialization_alias="ps")
     note: str
 
     def result(self, backend: str = "") -> dict[str, Any]:
@@ -49,19 +49,13 @@ class Row(BaseModel):
         """
         toolkit = self.framework.split()[0].lower()
         backend = backend or ("parameter_server" if self.num_ps else toolkit)
-        return {
+        return self.model_dump(by_alias=True) | {
             "origin": "published",
-            "source": self.source,
             "status": "completed",
-            "system": self.system,
             "processor": self.system,
             "backend": backend,
             "framework": "" if toolkit == backend else toolkit,
-            "software": self.framework,
-            "model": self.model,
-            "ps": self.num_ps,
             "options": "{}",
-            "note": self.note,
             "environment": "{}",
         }
 
@@ -71,39 +65,25 @@ class Throughput(Row):
 
     strategy: str = Field(min_length=1)
     transport: str
-    batch_per_device: int = Field(ge=1)
-    devices: int = Field(ge=1)
+    batch_per_device: int = Field(ge=1, serialization_alias="batch_size")
+    devices: int = Field(ge=1, serialization_alias="workers")
     devices_per_node: int = Field(ge=1)
     data: Literal["synthetic", "real"]
     img_per_s: float = Field(gt=0)
     stdev: Spread
 
     def result(self, backend: str = "") -> dict[str, Any]:
-        return super().result(self.strategy) | {
-            "transport": self.transport,
-            "nodes": -(-self.devices // self.devices_per_node),
-            "devices_per_node": min(self.devices_per_node, self.devices),
-            "workers": self.devices,
-            "batch_size": self.batch_per_device,
-            "data": self.data,
-            "img_per_s": self.img_per_s,
-            "stdev": self.stdev,
-        }
+        nodes = -(-self.devices // self.devices_per_node)
+        per_node = min(self.devices_per_node, self.devices)
+        return super().result(self.strategy) | {"nodes": nodes, "devices_per_node": per_node}
 
 
 class Efficiency(Row):
     """One published scaling efficiency on ``workers`` devices, relative to 1.0 on ``base`` of them, if that is known."""
 
     workers: int = Field(ge=1)
-    scaling_efficiency: float = Field(gt=0, le=1.5)
-    base: Count = None
-
-    def result(self, backend: str = "") -> dict[str, Any]:
-        return super().result(backend) | {
-            "workers": self.workers,
-            "published_efficiency": self.scaling_efficiency,
-            "published_base": self.base,
-        }
+    scaling_efficiency: float = Field(gt=0, le=1.5, serialization_alias="published_efficiency")
+    base: Count = Field(None, serialization_alias="published_base")
 
 
 def read(path: Path) -> list[Row]:

@@ -112,7 +112,8 @@ def other_training(backend: backends.Backend, options: Mapping[str, Any]) -> str
 
 # --- records -------------------------------------------------------------------------------------
 
-_AS_IN_SPEC = (
+_OF_RECORD = ("id", "status", "reason", "started", "ended")
+_OF_SPEC = (
     *("backend", "framework", "transport", "model", "nodes", "devices_per_node", "workers", "batch_size"),
     *("image_size", "device", "precision", "threads", "warmup_steps", "steps"),
 )
@@ -130,12 +131,10 @@ def row(record: Record, source: Path | str) -> dict[str, Any]:
     spec, seen, machine = record.spec, record.seen, record.machine
     data = "real" if spec.data_cache == "as_found" else f"real, {spec.data_cache} cache"
     gpu = (machine.get("gpus") or [{}])[0]
-    common = {name: getattr(spec, name) for name in _AS_IN_SPEC} | {
+    common = {name: getattr(spec, name) for name in _OF_SPEC} | {name: getattr(record, name) for name in _OF_RECORD}
+    common |= {
         "origin": "measured",
         "source": str(source),
-        "id": record.id,
-        "status": record.status,
-        "reason": record.reason,
         "system": record.site or machine.get("host") or "",
         "processor": str(gpu["name"] if spec.device == "cuda" and gpu else machine.get("cpu") or ""),
         "software": _software(record),
@@ -143,8 +142,6 @@ def row(record: Record, source: Path | str) -> dict[str, Any]:
         "data": "synthetic" if spec.data == SYNTHETIC else data,
         "options": _sorted_json({key: value for key, value in spec.options.items() if key != "ps"}),
         "spec": _sorted_json(spec.model_dump(exclude=_IRRELEVANT)),  # equal texts for equal measurements
-        "started": record.started,
-        "ended": record.ended,
         "environment": _sorted_json(_environment(record, gpu)),
     }
     if record.derived is None:
@@ -152,17 +149,13 @@ def row(record: Record, source: Path | str) -> dict[str, Any]:
     throughput, steps = record.derived.img_per_s, record.derived.step_times
     return common | {
         "img_per_s": throughput.mean,
-        "stdev": throughput.stdev,
-        "ci95": throughput.ci95,
         "values": list(throughput.values),
         "step_p50_s": steps.p50_s,
         "step_p99_s": steps.p99_s,
-        "jitter_s": steps.jitter_s,
-        "slowest_rank": steps.slowest_rank,
-        "slowest_over_median": steps.slowest_over_median,
         "transport_seen": seen.transports[0],
-        "sent_bytes_per_step": seen.sent_bytes_per_step,
-        "received_bytes_per_step": seen.received_bytes_per_step,
+        **{name: getattr(throughput, name) for name in ("stdev", "ci95")},
+        **{name: getattr(steps, name) for name in ("jitter_s", "slowest_rank", "slowest_over_median")},
+        **{name: getattr(seen, name) for name in ("sent_bytes_per_step", "received_bytes_per_step")},
     }
 
 

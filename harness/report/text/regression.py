@@ -1,7 +1,8 @@
-"""A comparison of two sets of results as text: for a terminal, for scripts, and for what CI systems read. Pure."""
+"""Comparisons of two sets of results, and histories, as text: for a terminal, for scripts, for CI systems. Pure."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import re
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 from xml.etree import ElementTree
 
 from harness.analysis.differences import NOTHING, Difference
+from harness.analysis.history import FEWEST, LEVEL, History
 from harness.analysis.regression import (
     CHANGED,
     FAILING,
@@ -21,10 +23,11 @@ from harness.analysis.regression import (
     SideTotal,
     Verdict,
 )
-from harness.core.text import plural
+from harness.core.text import minute, plural
 from harness.report.text.table import table
 
 SCHEMA = "harness.comparison/1"
+HISTORY_SCHEMA = "harness.history/1"
 _LISTED = 40  # pairs without a significant change that a terminal shows; the others are counted
 _DIFFERENCES = 12
 _TESTS = {"welch": "Welch's t-test", "mann-whitney": "the Mann–Whitney test"}
@@ -234,10 +237,7 @@ def _details(pair: Pair, common: Sequence[Difference]) -> list[str]:
     """What may explain a change: systems first, then what differs, then the step times."""
     differing = [*pair.differences, *common]
     lines = [f"systems: {_systems(pair)}"] if pair.old.systems != pair.new.systems else []
-    lines += [str(one) for one in differing[:_DIFFERENCES]] if differing else [NOTHING]
-    if len(differing) > _DIFFERENCES:
-        lines.append(f"and {len(differing) - _DIFFERENCES} more differences")
-    return [*lines, *_steps(pair)]
+    return [*lines, *(_some(differing) or [NOTHING]), *_steps(pair)]
 
 
 def _systems(pair: Pair) -> str:
@@ -265,26 +265,25 @@ def _remarks(comparison: ComparedResults, everything: bool) -> tuple[list[str], 
         lines.append(f"OLD and NEW are from different systems: {'; '.join(sorted(moved))}")
     changed = [pair for pair in comparison.pairs if pair.verdict in CHANGED]
     if common:
-        lines += ["what differs between OLD and NEW in every measurement:", *some_differences(common)]
+        lines += ["what differs between OLD and NEW in every measurement:", *(f"  {line}" for line in _some(common))]
     elif changed:
         lines.append("between OLD and NEW nothing differs in every measurement alike")
     else:
         lines.append(f"between OLD and NEW {NOTHING} in every measurement")
     for pair in changed[:_LISTED]:
-        own = [f"  {_outcome(pair)}"] if pair.verdict == "no number" else []
-        own += [f"  {NOTHING}"] if not common and not pair.differences else []
-        own += [*some_differences(pair.differences), *(f"  {line}" for line in _steps(pair))]
-        lines += [f"{pair.label}:", *own] if own else []
+        own = [_outcome(pair)] if pair.verdict == "no number" else []
+        own += _some(pair.differences) or ([] if common else [NOTHING])
+        own += _steps(pair)
+        lines += [f"{pair.label}:", *(f"  {line}" for line in own)] if own else []
     if len(changed) > _LISTED:
         lines.append(f"and {len(changed) - _LISTED} more that changed (--json tells what differs there)")
     return lines, [f"note: {first_line(note)}" for note in comparison.notes], _not_compared(comparison, everything)
 
 
-def some_differences(differences: Sequence[Difference]) -> list[str]:
-    """The most relevant differences, one indented line each."""
+def _some(differences: Sequence[Difference]) -> list[str]:
+    """The most relevant differences."""
     more = len(differences) - _DIFFERENCES
-    lines = [f"  {one}" for one in differences[:_DIFFERENCES]]
-    return [*lines, f"  and {more} more (--json has all)"] if more > 0 else lines
+    return [*map(str, differences[:_DIFFERENCES]), *([f"and {more} more (--json has all)"] if more > 0 else [])]
 
 
 def _not_compared(comparison: ComparedResults, everything: bool) -> list[str]:
@@ -310,3 +309,46 @@ def first_line(text: str) -> str:
 def percent(change: float) -> str:
     """``−7.4 %``, with a typographic minus; ``+∞`` where there is no bound."""
     return "+∞" if change == math.inf else f"{100 * change:+.1f} %".replace("-", "−")
+
+
+# --- histories --------------------------------------------------------------------------------------
+
+
+def history(found: History) -> str:
+    """For people: the changes of each series, then what did not change, then what was too short to say."""
+    changes, measurements = 0, plural(len(found.series), "measurement")
+    changed, still = [], [("no change point", "system", "runs", "first", "last", "level, img/s")]
+    for series in found.series:
+        count, first, last = len(series.runs), series.runs[0].started[:10], series.runs[-1].started[:10]
+        if not series.changes:
+            still.append((series.label, series.system, str(count), first, last, f"{series.level:.2f}"))
+            continue
+        lines = [f"{series.label} on {series.system or 'a machine without a name'}"]
+        lines.append(f"  {count} runs, {first} to {last}; now {series.level:.2f} img/s")
+        for change in series.changes:
+            low, high = map(percent, change.ci95)
+            lines += [
+                f"  between {minute(change.before.started)} and {minute(change.after.started)}: "
+                f"{change.old_img_per_s:.2f} → {change.new_img_per_s:.2f} img/s, "
+                f"{percent(change.change)} (95 % CI {low} … {high})",
+                f"    {change.before.id}  →  {change.after.id}",
+                *(f"    {line}" for line in _some(change.differences) or [NOTHING]),
+            ]
+        changes += len(series.changes)
+        changed.append("\n".join(lines))
+    notes = []
+    if found.short:
+        notes.append(f"{plural(found.short, 'measurement')} with fewer than {FEWEST} runs, too few for a history")
+    if found.without_number:
+        notes.append(f"{plural(found.without_number, 'run')} without a number, left out")
+    notes.append(f"of measurements that do not change {100 * LEVEL:g} % are said to have a change point")
+    summary = f"{plural(changes, 'change point')} in {len(changed)} of {measurements}"
+    parts = [summary if changed else f"no change point in any of {measurements}", *changed]
+    parts += [table(still, right={2, 5})] if len(still) > 1 else []
+    return "\n\n".join([*parts, "\n".join(notes)])
+
+
+def history_as_json(found: History, sources: Sequence[str]) -> str:
+    """For scripts: every series with its runs and its changes."""
+    document = {"schema": HISTORY_SCHEMA, "sources": list(sources), "level": LEVEL, **dataclasses.asdict(found)}
+    return json.dumps(document, indent=1, allow_nan=False)
