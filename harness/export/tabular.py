@@ -46,19 +46,24 @@ def json(export: Export, stream: IO[bytes]) -> None:
 
 
 def _table(frame: pandas.DataFrame) -> pyarrow.Table:
-    """The frame with the options in columns of their own, and NaN as missing.
+    """The frame with NaN as missing, and each of the backends' own options in a column of its own, named after it.
 
-    Where backends give an option values of different kinds, they are JSON text.
+    An option that is called like another column gets the column ``option_NAME``. Where backends give an option values of
+    different kinds, they are JSON text.
     """
     import pyarrow
 
     text, numbers = pyarrow.string(), pyarrow.float64()
     types = {str: text, int: pyarrow.int64(), float: numbers, list: pyarrow.list_(numbers)}
-    columns = {}
-    for name, values in results.expanded(frame).items():
-        kind = results.COLUMNS.get(str(name))
+    names = [name for name in results.COLUMNS if name != "options"]
+    columns = {name: pyarrow.array(frame[name], types[results.COLUMNS[name]], from_pandas=True) for name in names}
+    parsed = cache(json_text.loads)  # few of them are different
+    options = [parsed(each) for each in frame["options"]]
+    for name in dict.fromkeys(name for own in options for name in own):
+        values = [own.get(name) for own in options]
         try:
-            columns[name] = pyarrow.array(values, types[kind] if kind else None, from_pandas=True)
+            column = pyarrow.array(values)
         except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError):
-            columns[name] = pyarrow.array([None if each is None else json_text.dumps(each) for each in values], text)
+            column = pyarrow.array([None if each is None else json_text.dumps(each) for each in values], text)
+        columns[f"option_{name}" if name in frame else name] = column
     return pyarrow.table(columns)

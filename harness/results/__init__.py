@@ -1,6 +1,6 @@
 """Everything that is known, measured and published, as DataFrames."""
 
 from harness.results.rows import COLUMNS
-from harness.results.sources import expanded, load
+from harness.results.sources import load
 
-__all__ = ["COLUMNS", "expanded", "load"]
+__all__ = ["COLUMNS", "load"]

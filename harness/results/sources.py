@@ -11,10 +11,9 @@ A *source* is where results come from, as a person names it on the command line:
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from harness.errors import InvalidInput
 from harness.results import baselines, cache, published
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
     import pandas
 
     from harness.records.record import Status
-
-REFERENCE = "reference"
 
 
 def load(
@@ -49,8 +46,9 @@ def load(
 
 
 def _rows(source: str, progress: cache.Progress) -> pandas.DataFrame:
-    if source == REFERENCE or source.startswith(f"{REFERENCE}:"):
-        return published.frame(published.select(source.removeprefix(REFERENCE).removeprefix(":")))
+    kind, _, text = source.partition(":")
+    if kind == "reference":
+        return published.frame(published.select(text))
     path = place(source)
     if path.suffix == ".csv":
         return published.frame(published.read(path))
@@ -70,30 +68,3 @@ def place(source: str) -> Path:
             f"{source}: no such file or folder, and no baseline of that name (see `harness baseline list`)"
         )
     return saved
-
-
-def expanded(frame: pandas.DataFrame) -> pandas.DataFrame:
-    """``frame`` with each of the backends' own options in a column of its own, named after it; missing where it has none.
-
-    An option that is called like another column gets the column ``option_NAME``.
-    """
-    import pandas
-
-    which, texts = pandas.factorize(frame["options"])  # few of them are different
-    own = [json.loads(text) for text in texts]
-    names = dict.fromkeys(name for options in own for name in options)
-    columns = {
-        f"option_{name}" if name in frame else name: _option([options.get(name) for options in own]).take(which)
-        for name in names
-    }
-    alike = {name: values.set_axis(frame.index) for name, values in columns.items()}
-    return pandas.concat([frame.drop(columns="options"), pandas.DataFrame(alike, index=frame.index)], axis=1)
-
-
-def _option(values: list[Any]) -> pandas.Series:
-    """A column that keeps integers and truth values what they are beside missing ones."""
-    import pandas
-
-    kinds = {type(value) for value in values if value is not None}
-    types: dict[type, str] = {bool: "boolean", int: "Int64", float: "float64", str: "str"}
-    return pandas.Series(values, dtype=types.get(kinds.pop(), "object") if len(kinds) == 1 else "object")

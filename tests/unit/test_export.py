@@ -57,19 +57,20 @@ def written(source: Path | str, name: str, everything: bool = False, **more: Any
 
 
 def test_csv_read_by_pandas_is_the_table_that_was_written(runs: Path) -> None:
-    expected = results.expanded(results.load([runs], None))
+    expected = results.load([runs], None)
+    options = pandas.DataFrame(list(map(json.loads, expected.pop("options"))))
     kept_as_text = [name for name, kind in results.COLUMNS.items() if kind is str and name in expected]
     found = pandas.read_csv(
         io.BytesIO(written(runs, "csv", everything=True)),
         dtype={name: str(kind) for name, kind in expected.dtypes.items() if name != "values"},
         converters={"values": json.loads},
         keep_default_na=False,
-        na_values={name: [""] for name in expected if name not in kept_as_text},
+        na_values={name: [""] for name in [*expected, *options] if name not in kept_as_text},
     )
-    assert list(found) == list(expected)
-    assert found["values"].tolist() == [list(values) for values in expected["values"]]
-    rest = [name for name in found if name != "values"]
-    pandas.testing.assert_frame_equal(found[rest], expected[rest], check_exact=True)
+    assert list(found) == [*expected, *options]
+    assert found.pop("values").tolist() == [list(values) for values in expected.pop("values")]
+    pandas.testing.assert_frame_equal(found[list(expected)], expected, check_exact=True)
+    pandas.testing.assert_frame_equal(found[list(options)], options, check_exact=True, check_dtype=False)
 
 
 def test_parquet_keeps_lists_integers_and_truth_values(runs: Path) -> None:
@@ -102,12 +103,12 @@ def test_json_has_null_for_what_is_missing_and_the_spec_as_an_object(runs: Path)
 def test_an_option_called_like_a_column_gets_a_column_of_its_own(runs: Path) -> None:
     frame = results.load([runs])
     frame["options"] = ['{"note": "mine", "level": 3}', '{"level": "high"}', "{}"]
-    wide = results.expanded(frame)
-    assert wide["option_note"].isna().tolist() == [False, True, True]
-    assert wide["note"].tolist() == ["", "", ""]
     stream = io.BytesIO()
     tabular.parquet(export.Export(frame, Path("out.parquet")), stream)
-    assert pandas.read_parquet(stream)["level"].fillna("").tolist() == ["3", '"high"', ""]  # of two kinds: as JSON text
+    wide = pandas.read_parquet(stream)
+    assert wide["option_note"].isna().tolist() == [False, True, True]
+    assert wide["note"].tolist() == ["", "", ""]
+    assert wide["level"].fillna("").tolist() == ["3", '"high"', ""]  # of two kinds: as JSON text
 
 
 def test_runs_without_a_number_are_exported_only_with_all(harness: Harness, runs: Path) -> None:
