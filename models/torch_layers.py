@@ -140,11 +140,6 @@ def assign(held: torch.Tensor, value: np.ndarray) -> None:
         held.copy_(torch.from_numpy(stored(value)))
 
 
-def dump(module: nn.Module, specification: ModelSpecification) -> Dict[str, np.ndarray]:
-    """Copies of all tensors and statistics of ``module``, float32 in canonical layout; raises as ``held`` does."""
-    return {name: canonical_copy(tensor) for name, tensor in held(module, specification).items()}
-
-
 def torch_name(name: str) -> str:
     """The name of a tensor within a PyTorch module, from its canonical name."""
     path, last = name.rsplit(".", 1)

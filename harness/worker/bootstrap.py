@@ -10,19 +10,11 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-
-
-def load_harness() -> None:
-    """Load the package, and take this folder off the path: a script's folder is on it, and would shadow other modules."""
-    package = HERE.parent
-    spec = importlib.util.spec_from_file_location(
-        "harness", package / "__init__.py", submodule_search_locations=[str(package)]
-    )
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["harness"] = module
-    spec.loader.exec_module(module)
-    sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != HERE]
-
-
-load_harness()
+spec = importlib.util.spec_from_file_location(
+    "harness", HERE.parent / "__init__.py", submodule_search_locations=[str(HERE.parent)]
+)
+assert spec and spec.loader
+sys.modules["harness"] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(sys.modules["harness"])
+# A script's folder is on the path, and would shadow other modules.
+sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != HERE]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import time
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,3 @@ class Events:
         except OSError:
             self._file.truncate(begin)  # half a line tells nothing, and takes the room of the error's own event
             raise
-
-    def started(self) -> None:
-        """The first event: who this is."""
-        self.emit("started", pid=os.getpid(), host=socket.gethostname())

@@ -23,7 +23,10 @@ from harness.worker.sgd import Sgd
 
 @dataclass(frozen=True)
 class Job:
-    """One process's share of a repeat. ``spec`` and ``plan`` are the JSON of the run directory."""
+    """One process's share of a repeat. ``spec`` and ``plan`` are the JSON of the run directory.
+
+    ``rank`` counts the processes of this role, ``world_size`` the workers, ``devices`` what this process drives.
+    """
 
     run_dir: Path
     repeat: int
@@ -42,28 +45,23 @@ class Job:
         return cls(run_dir, repeat, spec, plan, plan["processes"][number])
 
     @property
-    def name(self) -> str:
-        """For example ``worker-0``: the stem of this process's log and events files."""
+    def name(self) -> str:  # for example worker-0
         return f"{self.process['role']}-{self.process['rank']}"
 
     @property
     def rank(self) -> int:
-        """Rank among the processes of this role."""
         return int(self.process["rank"])
 
     @property
     def world_size(self) -> int:
-        """Number of worker processes, as planned."""
         return int(self.plan["world_size"])
 
     @property
     def devices(self) -> int:
-        """Devices that this process drives."""
         return int(self.process["devices"])
 
     @property
     def repeat_dir(self) -> Path:
-        """Where this repeat's events, logs and rendezvous files are."""
         return self.run_dir / f"repeat-{self.repeat}"
 
     @property
@@ -108,17 +106,8 @@ class Job:
         return self._reading(index.read(self.run_dir / "validation.index"), self.rank, self.world_size)
 
     def _reading(self, images: index.Index, rank: int, world: int, **training: int) -> Reading:
-        spec = self.spec
-        return Reading(
-            images,
-            rank,
-            world,
-            spec["batch_size"],
-            spec["image_size"],
-            spec["data_threads"],
-            self.num_classes,
-            **training,
-        )
+        batch_size, image_size, decoders = (self.spec[name] for name in ("batch_size", "image_size", "data_threads"))
+        return Reading(images, rank, world, batch_size, image_size, decoders, self.num_classes, **training)
 
     def cache_images(self) -> Dict[str, Any]:
         """Bring the page cache into the state of ``--data-cache`` for what this process will read.

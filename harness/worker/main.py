@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import os
+import socket
 import sys
 import traceback
 from contextlib import suppress
@@ -34,7 +35,7 @@ def _run(run_dir: Path, repeat: int, index: int) -> int:
 
     job = Job.load(run_dir, repeat, index)
     events = Events(job.repeat_dir / "events" / f"{job.name}.jsonl")
-    events.started()
+    events.emit("started", pid=os.getpid(), host=socket.gethostname())
     try:
         # Servers may share a port without an error (gRPC does), and then the world falls apart. So look first.
         listen(job.process["address"], job.process["port"]).close()

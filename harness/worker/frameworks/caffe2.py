@@ -22,7 +22,7 @@ from harness.worker.trainer import Evaluation, State, evaluation
 
 # Factors of sums: the rate is negative.
 ONE, RATE, MOMENTUM, DECAY = (core.BlobReference(name) for name in ("one", "rate", "momentum", "weight_decay"))
-VALIDATION = "validation_images"
+VALIDATION, VELOCITY = "validation_images", ".velocity"  # a blob, and how blobs end
 
 Batch = Tuple[np.ndarray, np.ndarray]  # images float32 [N, 3, H, W] and labels int32 [N], as Caffe2 wants them
 
@@ -71,7 +71,7 @@ class Caffe2Trainer(DeviceTrainer):
                 change = model.param_to_grad[held]
                 decays = self._sgd.decay(str(held))
                 if self._sgd.momentum:
-                    speed = core.BlobReference(self._velocity(held))
+                    speed = core.BlobReference(f"{held}{VELOCITY}")
                     model.net.AddExternalInput(speed)
                     decayed = [held, DECAY] if decays else []
                     change = model.net.WeightedSum([speed, MOMENTUM, change, ONE, *decayed], speed)
@@ -124,7 +124,7 @@ class Caffe2Trainer(DeviceTrainer):
         held = caffe2_layers.fetch(self._specification, self._scope)
         if self._sgd.momentum:
             for tensor in self._specification.tensors:
-                speed = workspace.FetchBlob(self._velocity(f"{self._scope}{tensor.name}"))
+                speed = workspace.FetchBlob(f"{self._scope}{tensor.name}{VELOCITY}")
                 held[velocity(tensor.name)] = canonical(speed)
         return held
 
@@ -158,12 +158,8 @@ class Caffe2Trainer(DeviceTrainer):
             training=training,
         )
 
-    @staticmethod
-    def _velocity(parameter: Any) -> str:
-        return f"{parameter}.velocity"
-
     def _feed_velocity(self, name: str, value: np.ndarray) -> None:
-        workspace.FeedBlob(self._velocity(f"{self._scope}{name}"), stored(value), HOST)
+        workspace.FeedBlob(f"{self._scope}{name}{VELOCITY}", stored(value), HOST)
 
     def _state(self, world_size: int, transport: str, **details: Any) -> State:
         details.update(kernels="IDEEP", threads=self._job.spec["threads"])

@@ -57,7 +57,12 @@ class TorchTrainer(DeviceTrainer):
         torch_layers.load(module, self._specification, initial_values(self._specification, spec["seed"]))
         self._module = module.to(device=self._device, memory_format=torch.channels_last).train()
         self._model: Any = self._module
-        self._autocast, self._scaler = _mixed_precision(spec["precision"], self._device)
+        # Mixed precision: bfloat16 where the device has it, else scaled float16.
+        mixed, device_type = spec["precision"] == "amp", self._device.type
+        bfloat16 = device_type == "cpu" or (mixed and torch.cuda.is_bf16_supported(including_emulation=False))
+        dtype = torch.bfloat16 if bfloat16 else torch.float16
+        self._autocast: ContextManager[Any] = torch.autocast(device_type, dtype) if mixed else nullcontext()
+        self._scaler = torch.amp.GradScaler(device_type, enabled=mixed and not bfloat16)
         trained = torch_layers.trained(self._module, self._specification)
         groups = [
             {"params": [held for name, held in trained.items() if sgd.decay(name) == decay], "weight_decay": decay}
@@ -144,12 +149,3 @@ class TorchTrainer(DeviceTrainer):
             torch.from_numpy(labels).to(self._device),
         )
         return iter(lambda: resident, None)
-
-
-def _mixed_precision(precision: str, device: torch.device) -> Tuple[ContextManager[Any], Any]:
-    """The autocast context and gradient scaler of ``precision``: bfloat16 where the device has it, else scaled float16."""
-    if precision != "amp":
-        return nullcontext(), torch.amp.GradScaler(device.type, enabled=False)
-    bfloat16 = device.type == "cpu" or torch.cuda.is_bf16_supported(including_emulation=False)
-    dtype = torch.bfloat16 if bfloat16 else torch.float16
-    return torch.autocast(device.type, dtype), torch.amp.GradScaler(device.type, enabled=not bfloat16)

@@ -19,7 +19,7 @@ import tensorflow as tf
 from harness.worker.inputs import augmentation, tfrecord
 from harness.worker.inputs.augmentation import END, HEAD, JPEG, MEAN, PADDING, PNG, RATIOS, STD, sizes_of
 from harness.worker.inputs.errors import BadImage
-from harness.worker.inputs.index import ImageIndex, Index, ShardIndex
+from harness.worker.inputs.index import ImageIndex, ShardIndex
 from harness.worker.inputs.order import GROUP, Reading, images_of
 from harness.worker.inputs.tfrecord import ENCODED, LABEL
 
@@ -292,11 +292,18 @@ def find_bad_image(reading: Reading, count: int) -> Optional[BadImage]:
     def attempt(position: Tuple[int, int]) -> Optional[BadImage]:
         epoch, image = position
         drawn, _ = augmentation.draws(reading.seed or 0, epoch, [image])
+        extent = reading.index.extent(image)
+        place = extent.path
         try:
-            encoded, place = _encoded(reading.index, image, reading.num_classes)
+            if isinstance(reading.index, ShardIndex):
+                encoded, _, place = tfrecord.read_image(extent, reading.num_classes, verified=True)
+            else:
+                encoded = Path(place).read_bytes()
             session.run(pixels, {contents: encoded, crops: drawn[0]})
         except BadImage as bad:
             return bad
+        except OSError as error:
+            return BadImage(place, str(error.strerror))
         except tf.errors.OpError as error:
             # TensorFlow writes "reason" or "assertion failed: [reason]" on a line between places in the graph.
             line = error.message.partition("\n\t [[")[0].rpartition("\n")[2]
@@ -305,15 +312,3 @@ def find_bad_image(reading: Reading, count: int) -> Optional[BadImage]:
 
     with session, ThreadPoolExecutor() as pool:
         return next(filter(None, pool.map(attempt, islice(reading.positions(), count))), None)
-
-
-def _encoded(index: Index, image: int, num_classes: Optional[int]) -> Tuple[bytes, str]:
-    """An encoded image, and where it comes from, once more in Python. Raises BadImage."""
-    extent = index.extent(image)
-    if isinstance(index, ShardIndex):
-        encoded, _, place = tfrecord.read_image(extent, num_classes, verified=True)
-        return encoded, place
-    try:
-        return Path(extent.path).read_bytes(), extent.path
-    except OSError as error:
-        raise BadImage(extent.path, str(error.strerror)) from error
