@@ -6,9 +6,12 @@ import json
 import math
 from collections import Counter
 from collections.abc import Hashable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from harness import models
 from harness.core import backend as backends
@@ -137,41 +140,37 @@ def groups(
     that do not say what they exchange, and efficiencies that are known to be relative to several workers. Of a group's
     models only one may have nothing but efficiencies, the one with most of them: each model's unit is a step of its own.
     """
-    kept, left_out = [], Counter[str]()
+    fit, left_out = [], Counter[str]()
     for row in _distinct(frame):
         if reason := _unfit(row, data):
             left_out[reason] += row["runs"]
         else:
-            kept.append(row)
-    kept, others = _one_unit(kept)
-    left_out.update(others)
-    singles = _singles(kept)
-    found: dict[Key, list[dict[str, Any]]] = {}
-    for row in kept:
-        found.setdefault(_key(row), []).append(row)
+            fit.append(row | {"law": _law_of(row), "step_s": step_of(row), "work": work_of(row)})
+    by_key: dict[Key, list[dict[str, Any]]] = {}
+    for row in fit:
+        by_key.setdefault(_key(row), []).append(row)
+    for key, rows in by_key.items():
+        relative = Counter(row["model"] for row in rows if math.isnan(row["img_per_s"]))
+        usual = relative.most_common(1)[0][0] if relative else ""
+        by_key[key] = [row for row in rows if not math.isnan(row["img_per_s"]) or row["model"] == usual]
+        for row in rows:
+            if math.isnan(row["img_per_s"]) and row["model"] != usual:
+                reason = f"an efficiency of {row['model']} cannot be fitted with those of {usual}"
+                left_out[reason] += row["runs"]
+    # Mean steps of a single worker, by what it does, and by that and its backend.
+    steps: dict[Hashable, list[float]] = {}
+    for row in (row for rows in by_key.values() for row in rows):
+        if row["workers"] == 1 and not math.isnan(row["img_per_s"]):
+            for work in (row["work"], (row["backend"], row["transport"], row["work"])):
+                steps.setdefault(work, []).append(row["step_s"])
+    singles = {work: sum(values) / len(values) for work, values in steps.items()}
     made = []
-    for key in sorted(found):
-        usual = _usual_spread(found[key])
-        observations = [_observation(row, singles, usual) for row in found[key]]
+    for key in sorted(key for key, rows in by_key.items() if rows):
+        usual_spread = _usual_spread(by_key[key])
+        observations = [_observation(row, singles, usual_spread) for row in by_key[key]]
         observations.sort(key=lambda one: (one.workers, one.backend, one.ps))
         made.append(ObservationGroup(key, tuple(observations), forward_share))
     return made, [f"{plural(count, 'run')}: {reason}" for reason, count in left_out.most_common()]
-
-
-def _one_unit(rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], Counter[str]]:
-    """The rows without those efficiencies that are in units of other models' steps; and what to say of these."""
-    models_of: dict[Key, Counter[str]] = {}
-    for row in rows:
-        if math.isnan(row["img_per_s"]):
-            models_of.setdefault(_key(row), Counter())[row["model"]] += 1
-    kept, left_out = [], Counter[str]()
-    for row in rows:
-        usual = models_of[_key(row)].most_common(1)[0][0] if math.isnan(row["img_per_s"]) else row["model"]
-        if row["model"] == usual:
-            kept.append(row)
-        else:
-            left_out[f"an efficiency of {row['model']} cannot be fitted with those of {usual}"] += row["runs"]
-    return kept, left_out
 
 
 def _distinct(frame: pandas.DataFrame) -> list[dict[str, Any]]:
@@ -179,21 +178,18 @@ def _distinct(frame: pandas.DataFrame) -> list[dict[str, Any]]:
 
     Where there are several runs, it is their means that spread, not the repeats within them.
     """
-    import numpy as np
-
-    if frame.empty:
-        return []
-    group = frame.groupby(list(SAME), sort=False, dropna=False).ngroup().to_numpy()
-    order = np.argsort(group, kind="stable")
-    ends = np.cumsum(np.bincount(group))
-    starts = [0, *ends[:-1].tolist()]
-    images = frame["img_per_s"].to_numpy(float)[order]
-    rows: list[Any] = frame.iloc[order[starts]].to_dict("records")
-    for row, start, end in zip(rows, starts, ends.tolist(), strict=True):
-        row["runs"] = end - start
-        if row["runs"] > 1:
-            values = images[start:end]
-            row |= {"values": values, "img_per_s": float(values.mean()), "stdev": float(values.std(ddof=1))}
+    alike: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    columns = {str(name): frame[name].tolist() for name in frame}
+    for values in zip(*columns.values(), strict=True):
+        row = dict(zip(columns, values, strict=True))
+        alike.setdefault(tuple(str(row[name]) for name in SAME), []).append(row)
+    rows = []
+    for first, *others in alike.values():
+        first["runs"] = 1 + len(others)
+        if others:
+            means = np.array([row["img_per_s"] for row in (first, *others)])
+            first |= {"values": means, "img_per_s": float(means.mean()), "stdev": float(means.std(ddof=1))}
+        rows.append(first)
     return rows
 
 
@@ -209,22 +205,18 @@ def _unfit(row: dict[str, Any], data: str) -> str:
         return f"{row['training']}: the law is about synchronous steps of 32 bit gradients"
     if row["published_base"] > 1:
         return f"an efficiency relative to {row['published_base']} workers; the law starts from a single one"
-    try:
-        known = backends.backend(row["backend"]).exchange is not None
-    except InvalidInput:
-        known = False
-    return "" if known else f"backend {row['backend']} does not say what it exchanges"
+    with suppress(InvalidInput):
+        if backends.backend(row["backend"]).exchange is not None:
+            return ""
+    return f"backend {row['backend']} does not say what it exchanges"
 
 
 def _key(row: dict[str, Any]) -> Key:
-    exchange = _law_of(row).exchange
+    exchange = row["law"].exchange
     mechanism = "servers" if isinstance(exchange, ServerExchange) else "allreduce"
-    return Key(row["system"], row["software"], mechanism, row["transport"], device_of(row))
-
-
-def device_of(row: dict[str, Any]) -> str:
-    """``cpu`` or ``cuda``. Of published results only those of Xeon Phi nodes were computed on a CPU."""
-    return row["device"] or ("cpu" if "KNL" in row["system"] else "cuda")
+    # Of published results only those of Xeon Phi nodes were computed on a CPU.
+    device = row["device"] or ("cpu" if "KNL" in row["system"] else "cuda")
+    return Key(row["system"], row["software"], mechanism, row["transport"], device)
 
 
 def step_of(row: dict[str, Any]) -> float:
@@ -239,35 +231,27 @@ def work_of(row: dict[str, Any]) -> tuple[Any, ...]:
     return tuple(row[name] for name in ("system", "software", *WORK))
 
 
-def _singles(rows: list[dict[str, Any]]) -> dict[Hashable, float]:
-    """Mean steps of a single worker, by what it does, and by that and its backend."""
-    steps: dict[Hashable, list[float]] = {}
-    for row in rows:
-        if row["workers"] == 1 and not math.isnan(row["img_per_s"]):
-            for key in (work_of(row), (row["backend"], row["transport"], *work_of(row))):
-                steps.setdefault(key, []).append(step_of(row))
-    return {key: sum(values) / len(values) for key, values in steps.items()}
-
-
 def _observation(row: dict[str, Any], singles: dict[Hashable, float], usual: float) -> Observation:
     relative = math.isnan(row["img_per_s"])
-    own = (row["backend"], row["transport"], *work_of(row))
+    own = (row["backend"], row["transport"], row["work"])
+    # What a published table says that it searched was won against the other strategy with as many servers.
+    lost = LOST.get(row["backend"]) if SEARCHED in row["note"] and row["workers"] > 1 else None
     return Observation(
         backend=row["backend"],
         model=row["model"],
         image_size=row["image_size"],
-        law=_law_of(row),
+        law=row["law"],
         nodes=row["nodes"] or row["workers"],  # a table of efficiencies does not say
         workers=row["workers"],
         ps=row["ps"],
         batch=row["batch_size"],
-        step_s=step_of(row),
-        single_s=1.0 if relative else singles.get(own, singles.get(work_of(row))),
-        work=work_of(row),
+        step_s=row["step_s"],
+        single_s=1.0 if relative else singles.get(own, singles.get(row["work"])),
+        work=row["work"],
         error=_error(row, usual),
         relative=relative,
         published=row["origin"] == "published",
-        beaten=_beaten(row),
+        beaten=(_law_of(row | {"backend": lost}),) if lost else (),
     )
 
 
@@ -293,13 +277,6 @@ def _error(row: dict[str, Any], usual: float) -> float:
     repeats = max(1, len(row["values"]))
     variance = (USUAL * usual**2 + (repeats - 1) * _relative(row) ** 2) / (USUAL + repeats - 1)
     return math.hypot(LEAST_ERROR, math.sqrt(variance / repeats))
-
-
-def _beaten(row: dict[str, Any]) -> tuple[Law, ...]:
-    """The other strategy with as many servers, where both were tried."""
-    if SEARCHED not in row["note"] or row["backend"] not in LOST or row["workers"] == 1:
-        return ()
-    return (_law_of(row | {"backend": LOST[row["backend"]]}),)
 
 
 def _law_of(row: dict[str, Any]) -> Law:
