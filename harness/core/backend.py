@@ -95,15 +95,9 @@ class Backend:
         """What ``framework``, or each of them, needs. Raises InvalidInput for one that this backend does not run on."""
         if variant not in self.devices:
             raise InvalidInput(f"{self.name} has no environment for {variant}: it trains on {', '.join(self.devices)}")
-        if framework is None:
-            return [self.environment(one, variant) for one in self.frameworks]
-        return [self.environment(self.supported_framework(framework), variant)]
-
-    def supported_framework(self, name: str) -> str:
-        """``name``, if this backend runs on it. Raises InvalidInput otherwise."""
-        if name not in self.frameworks:
-            raise InvalidInput(f"--framework {name}: {self.name} supports {', '.join(self.frameworks)}")
-        return name
+        if framework not in (None, *self.frameworks):
+            raise InvalidInput(f"--framework {framework}: {self.name} supports {', '.join(self.frameworks)}")
+        return [self.environment(name, variant) for name in ([framework] if framework else self.frameworks)]
 
     @property
     def trainer(self) -> Path:

@@ -136,23 +136,27 @@ def complete(spec: RunSpec, backend: Backend, allocation: Allocation) -> RunSpec
     model = models.specification(spec.model)
     gpus = allocation.gpus_per_node and "cuda" in backend.devices
     device = spec.device if spec.device != "auto" else ("cuda" if gpus else "cpu")
-    _supported("--device", device, backend.devices, backend.name)
     # Device processes of one node share its cores; parameter servers get what is left over, as on real nodes.
     threads = spec.threads or max(1, allocation.cores_per_node // spec.devices_per_node)
-    image_size = spec.image_size or model.image_size
-    framework = backend.supported_framework(spec.framework or backend.frameworks[0])
+    image_size, transports = spec.image_size or model.image_size, backend.transports_on(device)
     full = spec.model_copy(
         update={
-            "framework": framework,
+            "framework": spec.framework or backend.frameworks[0],
             "image_size": image_size,
-            "transport": spec.transport or backend.transports_on(device)[0],
+            "transport": spec.transport or transports[0],
             "device": device,
             "threads": threads,
             "data_threads": spec.data_threads or threads,
         }
     )
-    _supported("--transport", full.transport, backend.transports_on(device), f"{backend.name} on --device {device}")
-    _supported("--precision", full.precision, backend.precisions, backend.name)
+    for option, value, choices, which in (
+        ("--framework", full.framework, backend.frameworks, ""),
+        ("--device", device, backend.devices, ""),
+        ("--transport", full.transport, transports, f" on --device {device}"),
+        ("--precision", full.precision, backend.precisions, ""),
+    ):
+        if value not in choices:
+            raise InvalidInput(f"{option} {value}: {backend.name}{which} supports {', '.join(choices)}")
     if spec.data == SYNTHETIC and spec.data_cache != "as_found":
         raise InvalidInput(f"--data-cache {spec.data_cache}: synthetic images are not read; give --data PATH")
     if image_size < model.smallest_image:
@@ -221,8 +225,3 @@ def launch_plan(
         details=arrangement.details,
         model=models.announced_folder(spec.model),
     )
-
-
-def _supported(option: str, value: str | None, choices: tuple[str, ...], backend: str) -> None:
-    if value not in choices:
-        raise InvalidInput(f"{option} {value}: {backend} supports {', '.join(choices)}")

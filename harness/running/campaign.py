@@ -12,7 +12,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -21,6 +21,7 @@ from harness.launch import slurm
 from harness.launch.script import BatchJob
 from harness.launch.slurm import JobState
 from harness.records.measurement import FILE_NAME, Record
+from harness.records.record import AnyRecord
 from harness.running import collect, submit
 from harness.running.notes import Entry, StudyNotes, is_locked, known_jobs, locked, submitted_repeats
 from harness.running.prepare import Place
@@ -36,7 +37,7 @@ FAILED: frozenset[PointState] = frozenset({"failed", "interrupted"})
 UNDER_WAY: frozenset[PointState] = frozenset({"queued", "running", "ended"})
 
 
-@dataclass(frozen=True)
+@dataclass
 class PointStatus:
     """How far a point is. ``repeats`` counts those that have ended (on this machine: begun).
 
@@ -125,23 +126,22 @@ class Campaign:
         points = []
         for entry, label in zip(entries, labels([entry.spec for entry in entries]), strict=True):
             point = PointStatus(entry, label, entry.id in of_file, "refused" if entry.refused else "new", entry.refused)
+            points.append(point)
+            record: AnyRecord | None = None
             if status := submitted.get(entry.id):
-                points.append(_at_site(point, status))
+                record = status.record
+                _submitted(point, status)
             elif folder := folders.get(entry.id):  # it is measured on this machine
                 record = Record.read(folder) if (folder / FILE_NAME).exists() else None
-                state: PointState = record.status if record else "running" if at_work else "unfinished"
-                begun = len(list(folder.glob("repeat-*")))
-                points.append(
-                    replace(
-                        point,
-                        state=state,
-                        reason=(record.reason or "").partition("\n")[0] if record else "",
-                        repeats=begun,
-                        record=record,
-                    )
+                point.state, point.reason = "running" if at_work else "unfinished", ""
+                point.repeats = len(list(folder.glob("repeat-*")))
+            if record:
+                assert isinstance(record, Record)  # a study has no trainings
+                point.record, point.state, point.reason = (
+                    record,
+                    record.status,
+                    (record.reason or "").partition("\n")[0],
                 )
-            else:
-                points.append(point)
         return with_best(points)
 
     def progress(self) -> str:
@@ -248,10 +248,8 @@ class Campaign:
         A point whose job Slurm refuses is noted as refused; the others go on.
         Raises SlurmSilent when Slurm does not answer; what has been submitted by then is noted.
         """
-        jobs, study = (
-            self.jobs([run for _, run in work]),
-            f"{self.study.name}-{zlib.crc32(str(self.folder).encode()):08x}",
-        )
+        jobs = self.jobs([run for _, run in work])
+        lane = f"{self.study.name}-{zlib.crc32(str(self.folder).encode()):08x}"
         points = {run.folder: (entry, run) for entry, run in work}
         self._note(work)
         refused: set[Path] = set()
@@ -263,7 +261,7 @@ class Campaign:
                 if not (path / SUBMISSION).exists():
                     submit.begin(points[path][1])
             try:
-                submit.submit(job, text, f"{study}-{1 + number % max_jobs}")
+                submit.submit(job, text, f"{lane}-{1 + number % max_jobs}")
             except slurm.JobRefused as error:
                 refused |= folders
                 for path in folders:
@@ -277,35 +275,33 @@ class Campaign:
                 self.notes.write(self.folder)
 
 
-def _at_site(point: PointStatus, status: collect.RunStatus) -> PointStatus:
-    """How far a point is whose run was submitted."""
-    run, record = status.run, status.record
-    assert isinstance(record, Record | None)  # a study has no trainings
+def _submitted(point: PointStatus, status: collect.RunStatus) -> None:
+    """Say how far a point is whose run was submitted and has no record yet."""
+    run, refused = status.run, point.entry.refused
+    point.run, point.repeats = run, status.done
+    point.jobs = status.jobs or tuple(JobState(job, "") for job in known_jobs(run.folder))
     missing = sorted(set(range(1, run.spec.repeats + 1)) - submitted_repeats(run.folder).keys())
-    state: PointState = "unfinished"
-    reason = "" if status.reason == "Dependency" else status.reason  # that is what lanes are made of
-    if record:
-        state = record.status
-    elif missing:
-        if point.entry.refused:
-            some = f"repeats {', '.join(map(str, missing))}: " if len(missing) < run.spec.repeats else ""
-            state, reason = "refused", some + point.entry.refused
-    elif status.state in ("queued", "running", "ended"):
-        state = status.state
-    jobs = status.jobs or tuple(JobState(job, "") for job in known_jobs(run.folder))
-    return replace(point, state=state, repeats=status.done, jobs=jobs, run=run, record=record, reason=reason)
+    if missing and refused:
+        some = f"repeats {', '.join(map(str, missing))}: " if len(missing) < run.spec.repeats else ""
+        point.state, point.reason = "refused", some + refused
+        return
+    point.state = "unfinished"
+    point.reason = "" if status.reason == "Dependency" else status.reason  # that is what lanes are made of
+    if not missing and status.state in ("queued", "running", "ended"):
+        point.state = status.state
 
 
-def with_best(points: Sequence[PointStatus]) -> list[PointStatus]:
+def with_best(points: list[PointStatus]) -> list[PointStatus]:
     """``points``, with the best number of parameter servers marked wherever several were measured."""
     groups: dict[str, list[PointStatus]] = defaultdict(list)
     for point in points:
         spec = point.entry.spec
         if "ps" in spec["options"] and point.img_per_s is not None:
             groups[json.dumps(spec | {"options": spec["options"] | {"ps": None}}, sort_keys=True)].append(point)
-    several = [group for group in groups.values() if len(group) > 1]
-    best = {max(group, key=lambda point: point.img_per_s or 0).entry.id: len(group) for group in several}
-    return [replace(point, tried=best.get(point.entry.id, 0)) for point in points]
+    for group in groups.values():
+        if len(group) > 1:
+            max(group, key=lambda point: point.img_per_s or 0).tried = len(group)
+    return points
 
 
 def problem(points: Sequence[PointStatus], tried: int, called: str) -> HarnessError | None:
