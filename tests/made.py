@@ -14,8 +14,7 @@ from typing import Any
 from harness.core.backend import backend as known_backend
 from harness.core.spec import RunSpec
 from harness.records import measurement as records
-from harness.records.checks import Rank, judge
-from harness.records.measurement import Record, Repeat
+from harness.records.measurement import Rank, Record, Repeat, judge
 
 _NUMBERS = itertools.count(1)
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)

@@ -11,17 +11,40 @@ import math
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator
 
 from harness.core import statistics
 from harness.core.spec import Frozen, RunSpec
-from harness.records.checks import Check, Rank, judge
-from harness.records.record import AnyRecord, judged_again
+from harness.records.record import AnyRank, AnyRecord, Check, judge_ranks, judged_again
 
 FILE_NAME = "record.json"
+
+
+class RankTraffic(Frozen):
+    """Bytes that a process moved over TCP within the window, and the interfaces that carried them."""
+
+    sent: int
+    received: int
+    interfaces: list[str]
+
+
+class Rank(AnyRank):
+    """One worker's raw times (seconds from the opening of its window, see ``worker/loop.py``) and evidence.
+
+    ``input_wait_s`` has the seconds that each measured step waited for its batch; it is empty with synthetic images.
+    ``network`` is None where the kernel does not tell. ``servers``, on rank 0, has the bytes that each parameter server
+    sent and received within the window.
+    """
+
+    marks_s: list[float]
+    finished_s: float = Field(gt=0)
+    window_s: float = Field(gt=0)
+    input_wait_s: list[float] = Field(default_factory=list)
+    network: RankTraffic | None = None
+    servers: list[tuple[int, int]] = Field(default_factory=list)
 
 
 class Repeat(Frozen):
@@ -129,6 +152,18 @@ def _alike(one: Any, other: Any) -> bool:
     if isinstance(one, float) and isinstance(other, float):
         return math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-12)
     return bool(one == other)
+
+
+def judge(spec: RunSpec, ranks: Sequence[Rank], world_size: int, expected_updates: int) -> list[Check]:
+    """All checks of one repeat of a measurement: those of ``judge_ranks``, and that no rank held up the others."""
+    slowest = max(ranks, key=lambda rank: rank.finished_s)
+    ratio = slowest.finished_s / median(rank.finished_s for rank in ranks)
+    limit = spec.straggler_limit
+    detail = f"rank {slowest.rank} on {slowest.host} took {ratio:.2f} × the median rank, limit {limit:g}"
+    return [
+        *judge_ranks(ranks, [len(rank.marks_s) - 1 for rank in ranks], world_size, spec.steps, expected_updates),
+        Check(name="no_straggler", passed=ratio <= limit, detail=detail),
+    ]
 
 
 def derive(spec: RunSpec, repeats: Sequence[Repeat]) -> Derived:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, Self
@@ -21,13 +21,28 @@ from harness.core.spec import Frozen, RunSpec
 from harness.core.validation import mistake
 from harness.errors import InvalidInput
 from harness.files import write_atomically
-from harness.records.checks import Check
 
 Status = Literal["completed", "failed", "interrupted"]
 
 SEALED = "the record is as it was when it was verified"  # as the context of Pydantic's validation
 _SEAL = b',\n "seal": "%s"\n}\n'  # follows the text whose digest it holds
 _SEAL_BYTES = len(_SEAL % bytes(64))
+
+
+class Check(Frozen):
+    """One condition that a repeat must meet for its times to count."""
+
+    name: str
+    passed: bool
+    detail: str
+
+
+class AnyRank(Frozen):
+    """What every worker reports at the end of a repeat."""
+
+    rank: int
+    host: str
+    evidence: dict[str, Any]
 
 
 class AnyRecord(Frozen):
@@ -133,6 +148,41 @@ class AnyRecord(Frozen):
 def sealed(content: bytes) -> bytes:
     """A record's JSON, given without its last brace, with the seal as its last field."""
     return content + _SEAL % hashlib.sha256(content).hexdigest().encode()
+
+
+def judge_ranks(
+    ranks: Sequence[AnyRank], made: Iterable[int], world_size: int, steps: int, expected_updates: int
+) -> list[Check]:
+    """What must hold for a repeat to count: that all ``world_size`` workers ``made`` the same ``steps``.
+
+    It is judged when a repeat has ended, and again whenever its record is verified. A failure that a person would want to
+    hear of first comes first.
+    """
+    evidence = [rank.evidence for rank in ranks]
+    worlds = sorted({facts["world_size"] for facts in evidence})
+    infinite = [rank.rank for rank in ranks if not rank.evidence["finite"]]
+    parameters = len({facts["digest"] for facts in evidence})
+    updates = sorted({facts["updates"] for facts in evidence})
+    unchanged = [rank.rank for rank in ranks if not rank.evidence["changed"]]
+    steps_made = sorted(set(made))
+    not_finite = f"; not finite on ranks {infinite}" if infinite else ""
+    changed = f"unchanged on ranks {unchanged}" if unchanged else "changed on every rank"
+    checks = {
+        "all_ranks": (
+            sorted(rank.rank for rank in ranks) == list(range(world_size)),
+            f"{len(ranks)} of {world_size} reported",
+        ),
+        "world_size": (worlds == [world_size], f"ranks saw {worlds}, planned {world_size}"),
+        "finite": (not infinite, f"loss {evidence[0]['loss']}{not_finite}"),
+        "replicas_equal": (parameters == 1, f"{parameters} different sets of parameters on {len(ranks)} ranks"),
+        "updates": (
+            updates == [expected_updates],
+            f"parameters were updated {updates} times, expected {expected_updates}",
+        ),
+        "trained": (not unchanged, f"parameters {changed}"),
+        "steps": (steps_made == [steps], f"{steps_made} steps made, expected {steps}"),
+    }
+    return [Check(name=name, passed=passed, detail=detail) for name, (passed, detail) in checks.items()]
 
 
 def judged_again(name: str, recorded: Sequence[Check], judge: Callable[[], list[Check]]) -> None:

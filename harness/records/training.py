@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
 from typing import ClassVar, Literal
 
@@ -16,8 +17,7 @@ from pydantic import Field
 
 from harness.core.spec import Accuracy, Frozen, RunSpec
 from harness.core.text import duration, plural
-from harness.records.checks import Check, TrainedRank, judge_ranks
-from harness.records.record import AnyRecord, judged_again
+from harness.records.record import AnyRank, AnyRecord, Check, judge_ranks, judged_again
 
 FILE_NAME = "training.json"
 LABELS = {"top1": "top-1", "top5": "top-5"}
@@ -44,6 +44,12 @@ class Epoch(Frozen):
     train_s: float = Field(gt=0)
     elapsed_s: float = Field(gt=0)
     img_per_s: float = Field(gt=0)
+
+
+class TrainedRank(AnyRank):
+    """What one worker says at the end of a training: how many steps it made in this run."""
+
+    steps: int
 
 
 class Reached(Frozen):
@@ -160,11 +166,9 @@ class TrainingRecord(AnyRecord, Figures):
             before_s = epoch.train_s
         steps = sum(epoch.steps for epoch in own)
         # Not the verdicts that were written down, but what the evidence says.
-        judged_again(
-            "the training",
-            self.checks,
-            lambda: judge_ranks(self.ranks, self.plan["world_size"], steps, self.expected_updates),
-        )
+        made, world_size = [rank.steps for rank in self.ranks], self.plan["world_size"]
+        again = partial(judge_ranks, self.ranks, made, world_size, steps, self.expected_updates)
+        judged_again("the training", self.checks, again)
         if derive(self.spec, self.epochs, self.resumed) != self.figures:
             raise ValueError("the figures do not follow from the epochs")
 

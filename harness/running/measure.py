@@ -9,8 +9,8 @@ from harness import models
 from harness.core.spec import SYNTHETIC, RunSpec
 from harness.errors import InvalidInput
 from harness.launch.watch import Watch
-from harness.records.checks import Check, Rank, judge
-from harness.records.measurement import Record, Repeat, derive
+from harness.records.measurement import Rank, Record, Repeat, derive, judge
+from harness.records.record import Check
 from harness.running.run import Run, reported
 from harness.worker.inputs.errors import DataError
 

@@ -20,8 +20,7 @@ from harness.files import write_atomically
 from harness.launch import local, ssh
 from harness.launch.slurm import JobState, SlurmSilent
 from harness.launch.watch import Followed, Progress, Watch
-from harness.records.checks import Check
-from harness.records.record import AnyRecord
+from harness.records.record import AnyRecord, Check
 from harness.sites.site import Site
 from harness.version import harness_version
 from harness.worker import machine

@@ -13,8 +13,8 @@ from harness.core.spec import RunSpec, Training
 from harness.errors import InvalidInput
 from harness.files import write_atomically
 from harness.launch.watch import Watch
-from harness.records.checks import Check, TrainedRank, judge_ranks
-from harness.records.training import Epoch, Figures, Resumed, TrainingRecord, derive, meets
+from harness.records.record import Check, judge_ranks
+from harness.records.training import Epoch, Figures, Resumed, TrainedRank, TrainingRecord, derive, meets
 from harness.running.measure import training_images
 from harness.running.run import Run, content, reported
 from harness.worker.inputs.errors import DataError
@@ -60,7 +60,8 @@ class TrainingRun(Run):
             rank, host, steps = worker.process.rank, started["host"], trained["steps"]
             ranks.append(TrainedRank(rank=rank, host=host, steps=steps, evidence=evidence))
         steps = sum(epoch.steps for epoch in _epochs(watch))
-        return ranks, judge_ranks(ranks, self.plan.world_size, steps, self._expected_updates(steps))
+        made = [rank.steps for rank in ranks]
+        return ranks, judge_ranks(ranks, made, self.plan.world_size, steps, self._expected_updates(steps))
 
     def record(self, complete: bool, facts: dict[str, Any]) -> TrainingRecord:
         from harness.worker.inputs import index

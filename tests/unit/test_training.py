@@ -16,8 +16,8 @@ from harness import models
 from harness.core.spec import RunSpec, Training, usual_decays
 from harness.core.validation import checked
 from harness.errors import InvalidInput
-from harness.records.checks import TrainedRank, judge_ranks
-from harness.records.training import Epoch, Resumed, TrainingRecord, derive
+from harness.records.record import judge_ranks
+from harness.records.training import Epoch, Resumed, TrainedRank, TrainingRecord, derive
 from harness.running.study import StudyPoint
 from harness.running.train import earlier, find_checkpoint, validation_images
 from harness.worker import checkpoint
@@ -75,7 +75,7 @@ def record(wanted: RunSpec, epochs: list[Epoch], resumed: Resumed | None = None)
         validation_images=VALIDATION,
         expected_updates=steps,
         ranks=ranks,
-        checks=judge_ranks(ranks, WORKERS, steps, steps),
+        checks=judge_ranks(ranks, [steps] * WORKERS, WORKERS, steps, steps),
         epochs=epochs,
         resumed=resumed,
         checkpoints=["repeat-1/checkpoints/epoch-0003.npz"],
