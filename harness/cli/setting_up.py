@@ -12,8 +12,7 @@ from harness import environments
 from harness.cli.common import AS_JSON, TEXT
 from harness.core.backend import backend
 from harness.core.text import plural
-from harness.environments import checking
-from harness.environments.building import build
+from harness.environments import building
 from harness.environments.pythons import at, given_python
 from harness.errors import InvalidInput
 from harness.report.text import inventory
@@ -163,7 +162,7 @@ def env_build(names: tuple[str, ...], variant: Variant, framework: str | None, w
         def tell(line: str, label: str = label) -> None:
             click.echo(f"{label}: {line}", err=True)
 
-        click.echo(f"{label}: ready at {build(environment, tell, base)}")
+        click.echo(f"{label}: ready at {building.build(environment, tell, base)}")
 
 
 @env.command("check")
@@ -176,7 +175,7 @@ def env_check(name: str, where: Path | None, variant: Variant, framework: str | 
     # Of several frameworks a provided environment is for one: the first, unless it is named.
     every = backend(name).environments(variant, framework)
     for wanted in every if where is None else every[:1]:
-        report = checking.check(wanted, None if where is None else at(where, wanted))
+        report = building.check(wanted, None if where is None else at(where, wanted))
         click.echo(f"{report.python}  Python {report.python_version}  checked in {report.seconds:.1f} s")
         for module, version in report.imported.items():
             click.echo(f"  {module} {version}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -248,28 +248,21 @@ def checked_files(names: Iterable[str]) -> list[SiteFile]:
 
 def mistakes(file: SiteFile) -> list[Mistake]:
     """Everything that is wrong with ``file``, also that which other files and this program make wrong."""
-    return [*file.mistakes, *_unknown_backends(file), *_ambiguous(file)]
-
-
-def _unknown_backends(file: SiteFile) -> Iterator[Mistake]:
     from harness.core.backend import names
 
+    wrong = [*file.mistakes]
     for e, environment in enumerate(file.description.environments if file.description else ()):
         for b, name in enumerate(environment.extras.backends):
             if name.replace("-", "_") not in names():
                 field = f"environments[{e}].extras.backends[{b}]"
-                yield Mistake(str(file.path), field, f"unknown backend '{name}'; {instead(name, names())}")
-
-
-def _ambiguous(file: SiteFile) -> Iterator[Mistake]:
-    """A system of two files of the user's: which of them is meant depends on their names, and should not."""
-    if file.path.parent != user_folder():
-        return
-    others = [path for path in _in_folder(user_folder()) if path != file.path]
-    owners = {name: path for path in others for name in read(path).claimed}
-    for s, system in enumerate(file.systems):
+                wrong.append(Mistake(str(file.path), field, f"unknown backend '{name}'; {instead(name, names())}"))
+    # Which of two files of the user's with one system is meant depends on their names, and should not.
+    own = _in_folder(user_folder())
+    owners = {name: path for path in own if path != file.path for name in read(path).claimed}
+    for s, system in enumerate(file.systems if file.path in own else ()):
         if owner := owners.get(system.name):
-            yield Mistake(str(file.path), f"systems[{s}].name", f"'{system.name}' is also in {owner}")
+            wrong.append(Mistake(str(file.path), f"systems[{s}].name", f"'{system.name}' is also in {owner}"))
+    return wrong
 
 
 def values(site: Site) -> dict[str, str]:

@@ -18,8 +18,7 @@ import pytest
 import harness.backends
 from harness import environments
 from harness.environments import EnvironmentProblem, EnvironmentSpec, RunCommand
-from harness.environments.building import build, lock
-from harness.environments.checking import CheckReport, check, matches
+from harness.environments.building import CheckReport, build, check, lock, matches
 from harness.environments.pip_output import describe, last_words, reason
 from harness.environments.pythons import BasePython, at, find_python, given_python, lacking
 from harness.errors import RunFailed
