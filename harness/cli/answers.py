@@ -45,13 +45,13 @@ def table(sources: tuple[str, ...], baseline: int | None, style: str, stragglers
 
     With --json: the points of all scaling curves, with the best configuration at each size.
     """
-    from harness.report.text import comparison, report2017
+    from harness.report.text import comparison
 
     frame = some_of(sources)
     if as_json:
         click.echo(json.dumps(comparison.points(frame, baseline)))
         return
-    click.echo((report2017.tables if style == "report2017" else comparison.runs)(frame, baseline))
+    click.echo((comparison.tables_of_2017 if style == "report2017" else comparison.runs)(frame, baseline))
     if stragglers:
         click.echo(f"\n{comparison.stragglers(frame)}")
 

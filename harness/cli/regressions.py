@@ -11,10 +11,11 @@ import click
 from harness.analysis import history as histories
 from harness.analysis import regression
 from harness.cli.common import AS_JSON, RESULTS, SHARE, Written, loaded, share
-from harness.core.text import plural
+from harness.core.text import minute, plural
 from harness.errors import HarnessError, InvalidInput
-from harness.report.text import comparison, inventory
+from harness.report.text import comparison
 from harness.report.text import regression as text
+from harness.report.text.table import table
 from harness.results import baselines
 
 
@@ -137,7 +138,11 @@ def list_baselines(as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps([each.model_dump(by_alias=True) for each in saved], indent=1))
     else:
-        click.echo(inventory.baselines(saved) if saved else f"no baselines in {baselines.folder()}")
+        rows = [("name", "records", "saved", "harness", "from", "note")]
+        for each in saved:
+            counts = str(each.records), minute(each.saved), each.harness
+            rows.append((each.name, *counts, " ".join(each.sources), each.note))
+        click.echo(table(rows, right={1}) if saved else f"no baselines in {baselines.folder()}")
 
 
 @baseline.command("show")

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from harness import environments
+from harness import environments, models
 from harness.cli.common import AS_JSON, TEXT
-from harness.core.backend import backend
+from harness.core.backend import backend, working
 from harness.core.text import plural
 from harness.environments import building
 from harness.environments.pythons import at, given_python
 from harness.errors import InvalidInput
-from harness.report.text import inventory
+from harness.report.text.table import table
 from harness.sites import site as sites
 
 if TYPE_CHECKING:
@@ -34,19 +35,46 @@ def list_backends(as_json: bool) -> None:
     from harness.running import readiness
 
     rows = readiness.survey()
-    click.echo(json.dumps(list(map(vars, rows)), indent=1) if as_json else inventory.backends(rows))
+    if as_json:
+        click.echo(json.dumps(list(map(vars, rows)), indent=1))
+        return
+    for _, group in groupby(rows, key=lambda row: row.backend):
+        for number, row in enumerate(group):
+            if number == 0:
+                click.echo(f"{row.backend}: {row.strategy}")
+            state = f"lacks {', '.join(row.lacks)}" if row.lacks else "can run"
+            click.echo(f"    {row.framework:11} {row.device:5} {', '.join(row.transports):16} {state}")
 
 
 @list_.command("models")
 def list_models() -> None:
     """The models, with their parameters and sizes."""
-    click.echo(inventory.models())
+    for name in models.names():
+        try:
+            model = models.specification(name)
+        except models.UnknownModel as error:  # another package announces it and is broken
+            click.echo(f"{name:12} {error}")
+            continue
+        largest = max(model.tensors, key=lambda tensor: tensor.elements)
+        click.echo(
+            f"{name:12} {model.parameters / 1e6:6.2f} M parameters  "
+            f"{model.bytes / 1e6:6.1f} MB in {len(model.tensors)} tensors, largest {largest.bytes / 1e6:.2f} MB  "
+            f"{model.image_size} px  {model.description}"
+        )
 
 
 @list_.command("environments")
 def list_environments() -> None:
     """The backends' environments, for each kind of device that they train on, with their state and folder."""
-    click.echo(inventory.environments())
+    for each in working():
+        for framework in each.frameworks:
+            for wanted in (each.environment(framework, variant) for variant in each.devices):
+                try:
+                    where = str(environments.path(wanted))
+                except environments.EnvironmentProblem as problem:
+                    where = str(problem)
+                state = environments.status(wanted)
+                click.echo(f"{each.name:22} {framework:10} {wanted.variant:5} {state:8} {where}")
 
 
 @list_.command("sites")
@@ -72,7 +100,22 @@ def list_references(as_json: bool) -> None:
     from harness.results import published
 
     groups = published.groups(published.select())
-    click.echo(json.dumps(groups, indent=1) if as_json else inventory.references(groups))
+    if as_json:
+        click.echo(json.dumps(groups, indent=1))
+        return
+    lines = [("system", "software", "backends", "model", "figure", "data", "devices", "rows", "source")]
+    for group in groups:
+        sizes = group["workers"]
+        devices = ", ".join(map(str, sizes)) if len(sizes) <= 3 else f"{sizes[0]}–{sizes[-1]}"
+        toolkits, data = ", ".join(group["backends"]), ", ".join(group["data"])
+        what = group["system"], group["software"], toolkits, group["model"], group["what"], data
+        lines.append((*what, devices, str(group["rows"]), group["source"]))
+    click.echo(
+        f"{table(lines, right={7})}\n\n"
+        "`reference` stands for all of them where a command takes results, `reference:TEXT` for those that name TEXT:\n"
+        "    harness report reference:daint\n"
+        "    harness export reference --format csv"
+    )
 
 
 @click.group()

@@ -13,7 +13,7 @@ import pytest
 
 from harness import results
 from harness.errors import InvalidInput
-from harness.report.text import comparison, outcomes, report2017
+from harness.report.text import comparison, outcomes
 from harness.report.text.table import table as table_of
 from harness.results import published
 from tests import made
@@ -86,7 +86,7 @@ def test_another_baseline_is_named_with_its_workers_and_its_throughput() -> None
 
 def test_a_baseline_that_nobody_measured_is_refused_with_those_there_are() -> None:
     rows = [run(size, [100.0 * size]) for size in (1, 2)]
-    for table in (comparison.runs, comparison.points, report2017.tables):
+    for table in (comparison.runs, comparison.points, comparison.tables_of_2017):
         with pytest.raises(InvalidInput, match=r"^--baseline 3: no run on 3 workers has a number; runs are on 1, 2$"):
             table(frame(rows), 3)
 
@@ -226,7 +226,7 @@ def test_the_tables_of_2017_follow_from_its_throughputs(harness: Harness) -> Non
     ],
 )
 def test_figures_as_the_report_of_2017_printed_them(system: str, workers: int, column: str, printed: str) -> None:
-    shown = tables_of(report2017.tables(results.load(["reference:CSCS internship"])))
+    shown = tables_of(comparison.tables_of_2017(results.load(["reference:CSCS internship"])))
     (line,) = [line for line in shown[system] if line["workers"] == str(workers)]
     assert line[column] == printed
 
@@ -235,7 +235,7 @@ def test_measured_tables_say_best_of_how_many_and_have_intervals() -> None:
     rows = [run(1, [100.0, 101.0, 99.0], **SERVERS), run(1, [95.0, 96.0, 94.0], data="real", **SERVERS)]
     rows += [run(8, [700.0 + ps, 705.0, 695.0], **{**SERVERS, "ps": ps}) for ps in (1, 2, 4)]
     rows += [run(8, [600.0, 606.0, 594.0], data="real", **{**SERVERS, "ps": 4})]
-    ((line, second),) = tables_of(report2017.tables(frame(rows))).values()
+    ((line, second),) = tables_of(comparison.tables_of_2017(frame(rows))).values()
     assert (line["workers"], line["efficiency synthetic"], line["I/O overhead"][:6]) == ("1", "100.00 %", "5.00 %")
     assert (second["PS"], second["best of"]) == ("4", "3 / 1")
     for column in ("img/s synthetic", "img/s real", "efficiency synthetic", "I/O overhead"):

@@ -6,13 +6,14 @@ Pure. ``sentences`` are for any page, ``text`` lays them out for a terminal, ``a
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
+from typing import Any, get_args
 
 from harness.analysis.scaling import Interval
-from harness.analysis.verdict import AtSize, ComparedContender, Overall, Verdict
+from harness.analysis.verdict import Answer, AtSize, ComparedContender, Overall, Verdict
 from harness.core.text import interval, percent, plural
 from harness.report.text.table import table
 
@@ -31,8 +32,6 @@ _ANSWERS: dict[Overall, tuple[str, str]] = {
     "cannot say": ("Cannot say.", ""),
 }
 _COUNTED = {
-    "better": "better",
-    "worse": "worse",
     "no difference": "no different",
     "changes": "better or worse depending on the size",
     "cannot say": "undecided",
@@ -113,8 +112,8 @@ def _headline(verdict: Verdict) -> str:
     where = f"On {shown.facets['system']} ({shown.facets['model']}, {shown.facets['data']})"
     parts = [word, f"{where} {_claim(shown, verdict.margin)}."]
     if len(compared) > 1:
-        counts = {words: sum(one.answer == answer for one in compared) for answer, words in _COUNTED.items()}
-        listed = ", ".join(f"{count} {words}" for words, count in counts.items() if count)
+        counts = Counter(one.answer for one in compared)
+        listed = ", ".join(f"{counts[each]} {_COUNTED.get(each, each)}" for each in get_args(Answer) if counts[each])
         parts.append(f"Of {len(compared)} contenders: {listed}.")
     return " ".join(parts)
 
