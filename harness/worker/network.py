@@ -1,13 +1,16 @@
-"""Listening only where the job is: sockets bound to this process's planned address, and the interface that owns it."""
+"""How processes of a run meet: sockets bound to the planned address alone, the interface that owns it, and MPI's world."""
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import socket
 import struct
 import time
+from pathlib import Path
 
 SIOCGIFADDR = 0x8915
+LONGEST_VERSION = 8192  # MPI_MAX_LIBRARY_VERSION_STRING of MPICH; Open MPI's is 256
 
 
 def listen(address: str, port: int) -> socket.socket:
@@ -50,3 +53,28 @@ def interface_of(address: str) -> str:
             if socket.inet_ntoa(answer[20:24]) == wanted:
                 return name
     raise RuntimeError(f"no network interface of this host has the address {address} ({wanted})")
+
+
+def mpi_version() -> str:
+    """What the MPI library that is loaded, whoever loaded it, calls itself: ``MPICH 5.0.2``, or ``no MPI library``."""
+    names = ("libmpi.so", "libmpi_abi.so", "libmpich", "libmpi_")
+    paths = (line.rpartition(" ")[2] for line in Path("/proc/self/maps").read_text().splitlines())
+    file = next((path for path in paths if path.startswith("/") and Path(path).name.startswith(names)), None)
+    if file is None:
+        return "no MPI library"
+    text, length = ctypes.create_string_buffer(LONGEST_VERSION), ctypes.c_int(0)
+    ctypes.CDLL(file).MPI_Get_library_version(text, ctypes.byref(length))
+    first = text.value.decode(errors="replace").split("\n")[0].split(",")[0]
+    return " ".join(first.replace("Version:", "").split())
+
+
+def check_mpi_world(rank: int, size: int, planned_rank: int, planned_size: int) -> None:
+    """Raise RuntimeError unless MPI's world is the planned one.
+
+    A library that does not understand its launcher starts as a world of its own, of size 1, without any error.
+    """
+    if (rank, size) != (planned_rank, planned_size):
+        raise RuntimeError(
+            f"{mpi_version()} sees rank {rank} of {size}, planned is rank {planned_rank} of {planned_size}: the MPI "
+            "library and the launcher do not speak the same language (local runs: MPICH's PMI; srun: see its --mpi)"
+        )

@@ -17,10 +17,9 @@ from caffe2.python import core, dyndep, workspace
 
 from harness.backends.caffe2.trainer.library import LIBRARY
 from harness.models.caffe2_layers import HOST
-from harness.worker import mpi
 from harness.worker.frameworks.caffe2 import plain_errors
 from harness.worker.job import Job
-from harness.worker.network import interface_of
+from harness.worker.network import check_mpi_world, interface_of, mpi_version
 
 with redirect_stdout(None):  # prints that a library of Gloo's operators is missing, which are built in
     from caffe2.python import data_parallel_model as data_parallel_model
@@ -145,11 +144,11 @@ class _Mpi(RankWorld):
         from mpi4py import MPI  # starts MPI, for Caffe2's operators too
 
         self._mpi, self._world = MPI, MPI.COMM_WORLD
-        mpi.check_world(self._world.Get_rank(), self._world.Get_size(), job.rank, job.world_size)
+        check_mpi_world(self._world.Get_rank(), self._world.Get_size(), job.rank, job.world_size)
         options = job.spec["options"]
         if options["net_type"] != "simple" and MPI.Query_thread() < MPI.THREAD_SERIALIZED:
             raise RuntimeError(
-                f"{mpi.version()} takes calls from one thread only, a dag calls from several: --net-type simple"
+                f"{mpi_version()} takes calls from one thread only, a dag calls from several: --net-type simple"
             )
         library, wanted = Path(sys.prefix) / LIBRARY, options["mpi_operators"]
         if wanted == "caffe2" and not library.exists():
@@ -187,7 +186,7 @@ class _Mpi(RankWorld):
         self._world.Allreduce(self._mpi.IN_PLACE, outputs[0].data, op=self._mpi.SUM)
 
     def transport(self) -> str:
-        return f"{mpi.version()} {'in Caffe2' if self._compiled else 'through mpi4py'}"
+        return f"{mpi_version()} {'in Caffe2' if self._compiled else 'through mpi4py'}"
 
     def close(self) -> None:
         self._mpi.Finalize()

@@ -8,9 +8,8 @@ from typing import Any
 
 import horovod
 
-from harness.worker import mpi
 from harness.worker.job import Job
-from harness.worker.network import interface_of, wait_for_listener
+from harness.worker.network import check_mpi_world, interface_of, mpi_version, wait_for_listener
 
 
 def join(job: Job, hvd: Any) -> None:
@@ -24,7 +23,7 @@ def join(job: Job, hvd: Any) -> None:
         _rendezvous(job)
     hvd.init()
     if not gloo:
-        mpi.check_world(hvd.rank(), hvd.size(), job.rank, job.world_size)
+        check_mpi_world(hvd.rank(), hvd.size(), job.rank, job.world_size)
 
 
 def transport(job: Job, hvd: Any) -> str:
@@ -32,7 +31,7 @@ def transport(job: Job, hvd: Any) -> str:
     if job.spec["transport"] == "nccl":
         carrier = f"nccl {hvd.nccl_built()}"
     else:
-        carrier = mpi.version() if hvd.mpi_enabled() else f"gloo on {interface_of(job.process['address'])}"
+        carrier = mpi_version() if hvd.mpi_enabled() else f"gloo on {interface_of(job.process['address'])}"
     return f"{carrier} in Horovod {horovod.__version__}"
 
 

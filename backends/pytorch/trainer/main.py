@@ -14,10 +14,9 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from harness.worker import mpi
 from harness.worker.frameworks.torch import TorchTrainer
 from harness.worker.job import Job
-from harness.worker.network import interface_of, listen
+from harness.worker.network import check_mpi_world, interface_of, listen, mpi_version
 from harness.worker.trainer import State
 
 
@@ -35,7 +34,7 @@ class PyTorchTrainer(TorchTrainer):
             from harness.backends.pytorch.trainer.mpi_hook import MpiHook
 
             self._hook = MpiHook()
-            mpi.check_world(self._hook.rank, self._hook.size, job.rank, job.world_size)
+            check_mpi_world(self._hook.rank, self._hook.size, job.rank, job.world_size)
         self.build()
         ddp = DistributedDataParallel(
             self._module,
@@ -58,7 +57,7 @@ class PyTorchTrainer(TorchTrainer):
 
     def state(self) -> State:
         if self._hook:
-            return self._state(self._hook.size, f"{mpi.version()} through mpi4py", mpi=self._hook.details())
+            return self._state(self._hook.size, f"{mpi_version()} through mpi4py", mpi=self._hook.details())
         backend = dist.get_backend()
         transport = f"{backend} on {self._interface}"
         if backend == "nccl":

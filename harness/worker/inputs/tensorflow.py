@@ -223,15 +223,15 @@ def planned(encoded: tf.Tensor, image_size: int, *drawn: tf.Tensor) -> Tensors:
     before = tf.maximum(tf.strings.length(encoded) - len(END), 0)
     whole = tf.equal(tf.strings.substr(encoded, before, tf.fill(tf.shape(before), len(END))), END)
     heads = tf.io.decode_raw(encoded, tf.uint8, fixed_length=HEAD)
-    return _python(partial(_plans, image_size), PLANS)(heads, whole, *drawn[:1])
 
+    def plans(heads: np.ndarray, whole: np.ndarray, *crops: np.ndarray) -> Tuple[np.ndarray, ...]:
+        windows, ratios = np.zeros((len(heads), 4), np.int32), np.zeros(len(heads), np.int32)
+        sizes = sizes_of(heads)
+        for image in np.flatnonzero(whole & sizes.all(1)).tolist():
+            windows[image], ratios[image] = _plan(image_size, sizes[image], *(drawn[image] for drawn in crops))
+        return windows, ratios
 
-def _plans(image_size: int, heads: np.ndarray, whole: np.ndarray, *crops: np.ndarray) -> Tuple[np.ndarray, ...]:
-    windows, ratios = np.zeros((len(heads), 4), np.int32), np.zeros(len(heads), np.int32)
-    sizes = sizes_of(heads)
-    for image in np.flatnonzero(whole & sizes.all(1)).tolist():
-        windows[image], ratios[image] = _plan(image_size, sizes[image], *(drawn[image] for drawn in crops))
-    return windows, ratios
+    return _python(plans, PLANS)(heads, whole, *drawn[:1])
 
 
 def _plan(image_size: Optional[int], size: np.ndarray, crops: Any = None) -> Tuple[np.ndarray, ...]:
