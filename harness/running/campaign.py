@@ -137,11 +137,8 @@ class Campaign:
                 point.repeats = len(list(folder.glob("repeat-*")))
             if record:
                 assert isinstance(record, Record)  # a study has no trainings
-                point.record, point.state, point.reason = (
-                    record,
-                    record.status,
-                    (record.reason or "").partition("\n")[0],
-                )
+                point.record, point.state = record, record.status
+                point.reason = (record.reason or "").partition("\n")[0]
         return with_best(points)
 
     def progress(self) -> str:

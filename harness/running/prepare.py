@@ -56,9 +56,8 @@ class Place:
     dry_run: bool = False
 
     def __post_init__(self) -> None:
-        for option, value in (("-J", self.job_options or self.account), ("--time-limit", self.time_limit)):
-            if value and not self.queued:
-                raise self.no_batch_system(option)
+        if not self.queued and (self.job_options or self.account or self.time_limit):
+            raise self.no_batch_system("-J" if self.job_options or self.account else "--time-limit")
         if self.environ and self.site is None:
             raise InvalidInput(f"--environ {self.environ}: environments belong to a site; give --site")
         if self.hosts and (self.profile is None or self.profile.scheduler != "ssh"):
@@ -95,9 +94,8 @@ class Place:
 
     def no_batch_system(self, option: str) -> InvalidInput:
         """The complaint about an option that only a batch system understands."""
-        return InvalidInput(
-            f"{option}: there is no batch system {f'at {self.site}' if self.site else 'without --site'}"
-        )
+        where = f"at {self.site}" if self.site else "without --site"
+        return InvalidInput(f"{option}: there is no batch system {where}")
 
     @cached_property
     def folder(self) -> Path:
@@ -142,7 +140,8 @@ class Place:
         else:
             allocation = self._allocation(site, spec, hosts_of(seats), len(seats))
         full = complete(spec, chosen, allocation)
-        provided, wanted = self.environment or (site.python if site else None), environment_of(full, chosen)
+        wanted = environment_of(full, chosen)
+        provided = self.environment or (site.python if site else None)
         try:
             python = pythons.at(provided, wanted) if provided else environments.python(wanted)
         except OSError as error:
