@@ -49,24 +49,16 @@ def run(
         if record.problem:
             raise failed(record, planned.folder)
         assert isinstance(record, Record) and record.derived
-        spec = record.spec
+        columns = ("backend", "framework", "transport", "model", "nodes", "workers", "batch_size")
+        common = {name: getattr(record.spec, name) for name in columns}
         for repeat, img_per_s in zip(record.repeats, record.derived.img_per_s.values, strict=True):
-            rows.append(
-                {
-                    "backend": spec.backend,
-                    "framework": spec.framework,
-                    "transport": spec.transport,
-                    "model": spec.model,
-                    "nodes": spec.nodes,
-                    "workers": spec.workers,
-                    "batch_size": spec.batch_size,
-                    "repeat": repeat.number,
-                    "img_per_s": img_per_s,
-                    "started": repeat.started,
-                    "ended": repeat.ended,
-                    "record": planned.record_file,
-                }
-            )
+            measured = {
+                "repeat": repeat.number,
+                "img_per_s": img_per_s,
+                "started": repeat.started,
+                "ended": repeat.ended,
+            }
+            rows.append(common | measured | {"record": planned.record_file})
     return pandas.DataFrame(rows)
 
 
@@ -98,23 +90,12 @@ def compare(
     found = regression.compare(before, after, regression.Rule(threshold=threshold))
     rows = []
     for pair in found.pairs:
-        judgement = pair.judgement
-        low, high = judgement.ci95 or (None, None)
-        rows.append(
-            {
-                "measurement": pair.label,
-                "verdict": judgement.verdict,
-                "change": judgement.change,
-                "low": low,
-                "high": high,
-                "p": judgement.p,
-                "old_img_per_s": pair.old.img_per_s,
-                "new_img_per_s": pair.new.img_per_s,
-                "old_repeats": pair.old.repeats,
-                "new_repeats": pair.new.repeats,
-                "reason": judgement.reason,
-            }
-        )
+        low, high = pair.judgement.ci95 or (None, None)
+        row = {"measurement": pair.label, "verdict": pair.verdict, "change": pair.judgement.change}
+        row |= {"low": low, "high": high, "p": pair.judgement.p}
+        row |= {"old_img_per_s": pair.old.img_per_s, "new_img_per_s": pair.new.img_per_s}
+        row |= {"old_repeats": pair.old.repeats, "new_repeats": pair.new.repeats, "reason": pair.judgement.reason}
+        rows.append(row)
     return pandas.DataFrame(rows)
 
 

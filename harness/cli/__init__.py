@@ -32,8 +32,8 @@ def main() -> NoReturn:
         print(error.format_message(), file=sys.stderr)
         code = error.exit_code
     except (Exception, KeyboardInterrupt) as error:
-        if isinstance(error, OSError):
-            _abandon_stdout()
+        if isinstance(error, OSError):  # so that Python's own flush at exit cannot fail as well
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         message, code = complaint(error)
         if message:
             clear = CLEAR_LINE if sys.stderr.isatty() else ""  # of the progress that the error cut short
@@ -47,9 +47,9 @@ def complaint(error: BaseException) -> tuple[str, int]:
         case click.ClickException():
             context = error.ctx if isinstance(error, click.UsageError) else None
             command = context.command_path if context else "harness"
-            return f"{_in_one_line(error.format_message())} (see `{command} --help`)", 2
-        case InvalidInput():
-            return _in_one_line(str(error)), error.exit_code
+            return f"{error.format_message()} (see `{command} --help`)".replace("\n", " "), 2
+        case InvalidInput():  # one line, whatever the values that it quotes hold
+            return str(error).replace("\n", " "), error.exit_code
         case HarnessError():
             return str(error), error.exit_code
         case KeyboardInterrupt() | click.Abort():
@@ -59,16 +59,6 @@ def complaint(error: BaseException) -> tuple[str, int]:
         case OSError():
             return f"{error.filename or 'cannot write the output'}: {error.strerror}", 1
     raise error
-
-
-def _in_one_line(message: str) -> str:
-    """A complaint about a request is one line, whatever the values that it quotes hold."""
-    return " ".join(message.split("\n"))
-
-
-def _abandon_stdout() -> None:
-    """Point stdout elsewhere, so that Python's own flush at exit cannot fail as well."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 # By what they are for: where each command is (a module of this package, and what the command is called in it), and what
@@ -134,7 +124,10 @@ class Commands(click.Group):
                 formatter.write_dl([(name.ljust(width), short_help) for name, (_, short_help) in commands.items()])
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.group(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120, "show_default": True},
+)
 @click.version_option(__version__, prog_name="harness")
 def cli() -> None:
     """Measure and compare ways of distributing training on this machine or cluster."""

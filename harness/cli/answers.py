@@ -35,7 +35,6 @@ RECORDS = {kind.RECORD.file_name: kind.RECORD for kind in KINDS}
     "--style",
     type=click.Choice(["runs", "report2017"]),
     default="runs",
-    show_default=True,
     help="one line per run, or the tables of the CSCS report of 2017: the best configuration at each size",
 )
 @click.option("--stragglers", is_flag=True, help="show runs with a slow rank, and the hosts that such ranks were on")
@@ -62,7 +61,6 @@ def table(sources: tuple[str, ...], baseline: int | None, style: str, stragglers
     "--margin",
     type=SHARE,
     default="5%",
-    show_default=True,
     metavar="SHARE",
     help="efficiencies closer than this are no different",
 )
@@ -91,7 +89,7 @@ def _formats(text: str) -> list[str]:
 
 @click.command("report")
 @RESULTS
-@click.option("-o", "--output", type=TEXT, default="report.html", show_default=True, metavar="FILE", help="- is stdout")
+@click.option("-o", "--output", type=TEXT, default="report.html", metavar="FILE", help="- is stdout")
 @click.option("--title", type=TEXT, metavar="TEXT", help="the page's title  [default: what was measured]")
 @click.option("--figures", type=PATH, metavar="DIR", help="write every figure into files, too")
 @click.option(

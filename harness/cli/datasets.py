@@ -18,13 +18,18 @@ from harness.errors import Interrupted, InvalidInput, RunFailed
 from harness.worker.inputs.errors import DataError
 
 PIXELS = click.IntRange(1, 4096)
-SEED = click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True)
+SEED = click.option("--seed", type=click.IntRange(min=0), default=1)
 SHARDS = click.IntRange(1, 99_999)  # five digits, in the world of these files
 PATH = click.Path(path_type=Path)
 CORES = len(os.sched_getaffinity(0))
 DECODERS = click.IntRange(1, 1024)
 PROCESSES = click.option(
-    "--processes", type=DECODERS, default=CORES, metavar="NUMBER", help="that decode  [default: one per core]"
+    "--processes",
+    type=DECODERS,
+    default=CORES,
+    show_default=False,
+    metavar="NUMBER",
+    help="that decode  [default: one per core]",
 )
 
 
@@ -50,10 +55,10 @@ def data() -> None:
 
 @data.command("make")
 @click.argument("path", type=PATH)
-@click.option("--images", type=int, default=256, show_default=True, help="number of JPEGs")
-@click.option("--classes", type=int, default=8, show_default=True, help="number of classes, one folder each")
-@click.option("--width", type=PIXELS, default=500, show_default=True, help="pixels")
-@click.option("--height", type=PIXELS, default=375, show_default=True, help="pixels")
+@click.option("--images", type=int, default=256, help="number of JPEGs")
+@click.option("--classes", type=int, default=8, help="number of classes, one folder each")
+@click.option("--width", type=PIXELS, default=500, help="pixels")
+@click.option("--height", type=PIXELS, default=375, help="pixels")
 @SEED
 def data_make(path: Path, images: int, classes: int, width: int, height: int, seed: int) -> None:
     """Write a small JPEG data set in ImageNet's layout to the new folder PATH."""
@@ -131,14 +136,14 @@ def data_check(path: Path, decode: bool, classes: int | None, processes: int, as
 
 @data.command("bench")
 @click.argument("path", type=PATH)
-@click.option("--pipeline", type=click.Choice(["all", "torch", "tensorflow"]), default="all", show_default=True)
-@click.option("--threads", type=DECODERS, default=CORES, help="that decode at once  [default: one per core]")
-@click.option("--image-size", type=click.IntRange(16, 4096), default=224, show_default=True, help="pixels")
-@click.option("--batch-size", type=click.IntRange(1, 65536), default=64, show_default=True, help="images")
+@click.option("--pipeline", type=click.Choice(["all", "torch", "tensorflow"]), default="all")
 @click.option(
-    "--seconds", type=click.FloatRange(0, 3600, min_open=True), default=5, show_default=True, help="of a turn"
+    "--threads", type=DECODERS, default=CORES, show_default=False, help="that decode at once  [default: one per core]"
 )
-@click.option("--rounds", type=click.IntRange(1, 1000), default=5, show_default=True, help="turns of each pipeline")
+@click.option("--image-size", type=click.IntRange(16, 4096), default=224, help="pixels")
+@click.option("--batch-size", type=click.IntRange(1, 65536), default=64, help="images")
+@click.option("--seconds", type=click.FloatRange(0, 3600, min_open=True), default=5, help="of a turn")
+@click.option("--rounds", type=click.IntRange(1, 1000), default=5, help="turns of each pipeline")
 @AS_JSON
 def data_bench(path: Path, pipeline: str, as_json: bool, threads: int, image_size: int, **given: Any) -> None:
     """Measure how fast each framework reads the images at PATH, shards or folders, without training.

@@ -95,11 +95,8 @@ NODES = option(
     "SIZES",
     Written(sizes),
     default="1..512",
-    show_default=True,
 )
-PS = option(
-    "--ps", "numbers of parameter servers", "best|all|SIZES", Written(_servers), default="best", show_default=True
-)
+PS = option("--ps", "numbers of parameter servers", "best|all|SIZES", Written(_servers), default="best")
 
 
 def _asked(given: dict[str, Any]) -> tuple[What, Basis]:
@@ -187,9 +184,7 @@ def _every(what: What, basis: Basis, sizes: list[int], as_json: bool) -> None:
 @click.option(
     "--hold-out", metavar="CONDITION", help="fit without these, and predict them: nodes>=64, or workers>32,ps=116"
 )
-@click.option(
-    "--data", type=click.Choice(["synthetic", "real"]), default="synthetic", show_default=True, help="which runs"
-)
+@click.option("--data", type=click.Choice(["synthetic", "real"]), default="synthetic", help="which runs")
 @AS_JSON
 def fit(sources: tuple[str, ...], hold_out: str | None, data: str, forward_share: float | None, as_json: bool) -> None:
     """Fit the scaling model to RESULTS and say how well it does: whether the data contradict it, errors, also beside curves

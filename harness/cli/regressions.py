@@ -41,7 +41,6 @@ FILE = Written(_new_file)
     metavar="SHARE",
     type=Written(lambda value: share(value, zero=True)),
     default="5%",
-    show_default=True,
     help="slowdown that is excused where the data show that it is smaller: 5% or 0.05",
 )
 @click.option(
@@ -49,14 +48,12 @@ FILE = Written(_new_file)
     metavar="SHARE",
     type=SHARE,
     default="0.04",
-    show_default=True,
     help="level of the one-sided test, adjusted for the number of measurements",
 )
 @click.option(
     "--test",
     type=click.Choice(["welch", "mann-whitney"]),
     default="welch",
-    show_default=True,
     help="welch: t-test on log(img/s); mann-whitney: on ranks, for data with wild outliers",
 )
 @click.option("--all", "everything", is_flag=True, help="show every measurement in a long table")
@@ -116,7 +113,7 @@ def baseline() -> None:
 @baseline.command("save")
 @click.argument("name")
 @RESULTS
-@click.option("--note", metavar="TEXT", default="", help="what it is, for those who find it later")
+@click.option("--note", metavar="TEXT", default="", show_default=False, help="what it is, for those who find it later")
 @click.option("--replace", is_flag=True, help="put it in the place of one that has this name")
 @AS_JSON
 def save(name: str, sources: tuple[str, ...], note: str, replace: bool, as_json: bool) -> None:

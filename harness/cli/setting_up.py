@@ -179,7 +179,7 @@ def env() -> None:
 
 
 BACKEND = click.argument("name", metavar="BACKEND")
-VARIANT = click.option("--variant", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True)
+VARIANT = click.option("--variant", type=click.Choice(["cpu", "cuda"]), default="cpu")
 FRAMEWORK = click.option("--framework", metavar="NAME", help="for one of the backend's frameworks")
 PATH = click.Path(path_type=Path)
 

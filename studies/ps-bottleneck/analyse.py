@@ -38,8 +38,9 @@ from harness.core.spec import RunSpec
 from harness.core.text import interval, plural
 from harness.errors import HarnessError, InvalidInput
 from harness.files import write_atomically
-from harness.prediction.law import law, profile
+from harness.prediction.law import law
 from harness.prediction.parameters import FORWARD_SHARE, Parameters
+from harness.prediction.profile import profile
 from harness.report.page import static
 from harness.report.page.figures import Axis, Figure, Series, Spot, Style, decade_ticks, measured_ticks
 
@@ -221,6 +222,10 @@ def chosen(
     return sorted(alike, key=lambda point: (point.spec.nodes, point.servers))
 
 
+def ways_first(point: MeasuredPoint) -> tuple[str, str, int, int]:
+    return point.contender, point.placement, point.spec.nodes, point.servers
+
+
 def largest(points: Sequence[MeasuredPoint]) -> list[MeasuredPoint]:
     """The points of the largest size that has several of them."""
     sizes = [point.spec.nodes for point in points]
@@ -274,11 +279,12 @@ def calibration(points: Sequence[MeasuredPoint]) -> dict[str, list[tuple[Measure
 
 # --- the questions: each answer with the figures that it rests on for scripts, and what its sentence says ---
 
-Facts = dict[str, Any]
-Answered = tuple[Answer, dict[str, float], Facts]
+Points = Sequence[MeasuredPoint]
+Rates = dict[str, float]
+Answered = tuple[Answer, dict[str, float], dict[str, Any]]
 
 
-def servers_stop_helping(points: Sequence[MeasuredPoint], spread: Spread) -> Answered:
+def servers_stop_helping(points: Points, spread: Spread, rates: Rates) -> Answered:
     """Do more parameter servers stop helping once one holds little but the largest tensor?"""
     alike = largest(chosen(points, SERVERS, placement="greedy"))
     if len(alike) < 3:
@@ -295,7 +301,7 @@ def servers_stop_helping(points: Sequence[MeasuredPoint], spread: Spread) -> Ans
     return after.at_most(halfway), figures, facts
 
 
-def partitioning_helps(points: Sequence[MeasuredPoint], spread: Spread) -> Answered:
+def partitioning_helps(points: Points, spread: Spread, rates: Rates) -> Answered:
     """Does cutting tensors into slices restore scaling?"""
     pairs = [
         (whole, sliced)
@@ -315,7 +321,7 @@ def partitioning_helps(points: Sequence[MeasuredPoint], spread: Spread) -> Answe
     return gain.exceeds(MATTERS), figures, facts
 
 
-def parity_matters(points: Sequence[MeasuredPoint], spread: Spread) -> Answered:
+def parity_matters(points: Points, spread: Spread, rates: Rates) -> Answered:
     """Dealt in turn, are tensors served no faster by an even number of servers than by one server less?"""
     dealt = largest(chosen(points, SERVERS, placement="round_robin"))
     nodes = dealt[0].spec.nodes if dealt else 0
@@ -330,7 +336,7 @@ def parity_matters(points: Sequence[MeasuredPoint], spread: Spread) -> Answered:
     return answer, figures, {"nodes": nodes, "slower": slower}
 
 
-def toolkits_are_flat(points: Sequence[MeasuredPoint], spread: Spread) -> Answered:
+def toolkits_are_flat(points: Points, spread: Spread, rates: Rates) -> Answered:
     """Without servers, does a step take nearly as long on twice as many nodes?"""
 
     def growth(points: Iterable[MeasuredPoint], most: int) -> Times | None:
@@ -353,7 +359,7 @@ def toolkits_are_flat(points: Sequence[MeasuredPoint], spread: Spread) -> Answer
     return of_all({times.at_most(FLAT) for times, _ in grown.values()}), figures, {"grown": grown, "single": single}
 
 
-def directions_take_turns(points: Sequence[MeasuredPoint], spread: Spread, rates: dict[str, float]) -> Answered:
+def directions_take_turns(points: Points, spread: Spread, rates: Rates) -> Answered:
     """Do a server's sending (parameters) and receiving (gradients) take turns in parameter_server?"""
     # A step is compared with b / R for the R of toolkits, which send and receive at the same time: 2 if the directions take
     # turns, 1 if they overlap. R of the servers' own transport would be fitted with the answer already in it.
@@ -374,9 +380,11 @@ def directions_take_turns(points: Sequence[MeasuredPoint], spread: Spread, rates
     return answers.pop() if len(answers) == 1 else "cannot say", figures, facts
 
 
-def law_holds(points: Sequence[MeasuredPoint]) -> Answered:
+def law_holds(points: Points, spread: Spread, rates: Rates) -> Answered:
     """Does the law predict the points that nothing was fitted to?"""
-    tested = [(point, point.error) for point in points if point.error is not None and not point.fitted]
+    tested = [
+        (point, point.error) for point in sorted(points, key=ways_first) if point.error is not None and not point.fitted
+    ]
     if not tested:
         return unknown("points beyond those that it is fitted to are needed")
     wrong = [point for point, error in tested if abs(error) > PREDICTED]
@@ -393,6 +401,10 @@ def of_all(answers: set[Answer]) -> Answer:
     """ "yes" and "cannot say" if all say so, "no" if one does."""
     return answers.pop() if len(answers) == 1 else "no" if "no" in answers else "cannot say"
 
+
+QUESTIONS = (
+    *(servers_stop_helping, partitioning_helps, parity_matters, toolkits_are_flat, directions_take_turns, law_holds),
+)
 
 # --- the analysis ---
 
@@ -449,17 +461,9 @@ def analysed(frame: pandas.DataFrame, control: pandas.DataFrame | None = None) -
             unlimited_s=unlimited.get(_measurement(point)),
         )
 
-    ordered = sorted(points, key=lambda point: (point.contender, point.placement, point.spec.nodes, point.servers))
-    compared = tuple(map(with_prediction, ordered))
-    findings = (
-        Finding.of(servers_stop_helping, points, spread),
-        Finding.of(partitioning_helps, points, spread),
-        Finding.of(parity_matters, points, spread),
-        Finding.of(toolkits_are_flat, points, spread),
-        Finding.of(directions_take_turns, points, spread, rates),
-        Finding.of(law_holds, compared),
-    )
-    return Analysis(findings, rates, compared)
+    compared = list(map(with_prediction, points))
+    findings = tuple(Finding.of(question, compared, spread, rates) for question in QUESTIONS)
+    return Analysis(findings, rates, tuple(sorted(compared, key=ways_first)))
 
 
 def _measurement(point: MeasuredPoint) -> tuple[str, ...]:
@@ -470,23 +474,19 @@ def _measurement(point: MeasuredPoint) -> tuple[str, ...]:
 
 # --- figures ---
 
+BARS = "Hollow markers and dashed lines: predicted by the law. Bars: 95 % confidence intervals."
+FITTED = "Hollow markers: the points that the throughputs are fitted to. On the grey line both are equal."
+
 
 def figures(points: Sequence[MeasuredPoint]) -> list[Figure]:
-    """The figures that there are points for."""
-    drawn = (against_servers(points), against_nodes(points), against_predicted(points))
-    return [figure for figure in drawn if figure.series]
-
-
-def against_servers(points: Sequence[MeasuredPoint]) -> Figure:
-    nodes = max((point.spec.nodes for point in points if point.contender == SERVERS), default=0)
-    lines = {name: chosen(points, SERVERS, nodes, name) for name in ("greedy", "round_robin", "partitioned")}
-    series = tuple(measured_and_predicted(lines, lambda point: point.servers))
+    """The figures that there are points for: against servers, against nodes, and measured against predicted."""
+    most = max((point.spec.nodes for point in points if point.contender == SERVERS), default=0)
+    by_placement = {name: chosen(points, SERVERS, most, name) for name in ("greedy", "round_robin", "partitioned")}
+    servers = list(measured_and_predicted(by_placement, lambda point: point.servers))
     x, y = Axis("parameter servers", "linear"), Axis("step time [s]", "linear", from_zero=True)
-    title = f"A step on {nodes} nodes against the number of parameter servers"
-    return Figure("servers", title, "servers", x, y, series, BARS)
+    title = f"A step on {most} nodes against the number of parameter servers"
+    drawn = [Figure("servers", title, "servers", x, y, servers, BARS)]
 
-
-def against_nodes(points: Sequence[MeasuredPoint]) -> Figure:
     several = [point for point in points if point.spec.nodes > 1]
     whole, sliced = (chosen(several, SERVERS, placement=placement) for placement in ("greedy", "partitioned"))
     lines = {
@@ -496,33 +496,24 @@ def against_nodes(points: Sequence[MeasuredPoint]) -> Figure:
     }
     toolkits = sorted({point.contender for point in several if not point.servers})
     lines |= {contender: chosen(several, contender) for contender in toolkits}
-    series = tuple(measured_and_predicted(lines, lambda point: point.spec.nodes))
-    sizes = (point.spec.nodes for line in lines.values() for point in line)
-    x = Axis("nodes", "log", ticks=measured_ticks(sizes))
-    y = Axis("step time [s]", "log", ticks=decade_ticks(spot.y for line in series for spot in line.spots))
-    return Figure("nodes", "A step against the number of nodes", "nodes", x, y, series, BARS)
+    nodes = list(measured_and_predicted(lines, lambda point: point.spec.nodes))
+    x = Axis("nodes", "log", ticks=measured_ticks(point.spec.nodes for line in lines.values() for point in line))
+    y = Axis("step time [s]", "log", ticks=decade_ticks(spot.y for line in nodes for spot in line.spots))
+    drawn.append(Figure("nodes", "A step against the number of nodes", "nodes", x, y, nodes, BARS))
 
-
-def against_predicted(points: Sequence[MeasuredPoint]) -> Figure:
-    series = []
+    predicted = []
     for colour, contender in enumerate(sorted({point.contender for point in points})):
         for fitted in (True, False):
             alike = [point for point in points if point.contender == contender and point.fitted == fitted]
-            spots = [Spot(point.predicted_s, point.step_s) for point in alike if point.predicted_s is not None]
-            if spots:
+            if spots := [Spot(point.predicted_s, point.step_s) for point in alike if point.predicted_s is not None]:
                 style = Style(f"c{colour}", "circle", hollow=fitted)
-                series.append(Series(f"{contender}{', fitted' * fitted}", "accent", spots, style))
-    times = [s for point in points if point.predicted_s is not None for s in (point.predicted_s, point.step_s)]
-    if times:
-        series.append(Series("equal", "ideal", [Spot(end, end) for end in (min(times), max(times))], Style("muted")))
-    x_axis, y_axis = (
-        Axis(f"{which} step time [s]", "log", ticks=decade_ticks(times)) for which in ("predicted", "measured")
-    )
-    note = "Hollow markers: the points that the throughputs are fitted to. On the grey line both are equal."
-    return Figure("predicted", "Measured against predicted", "predicted", x_axis, y_axis, tuple(series), note)
-
-
-BARS = "Hollow markers and dashed lines: predicted by the law. Bars: 95 % confidence intervals."
+                predicted.append(Series(f"{contender}{', fitted' * fitted}", "accent", spots, style))
+    if times := [s for point in points if point.predicted_s is not None for s in (point.predicted_s, point.step_s)]:
+        ends = [Spot(end, end) for end in (min(times), max(times))]
+        predicted.append(Series("equal", "ideal", ends, Style("muted")))
+    x, y = (Axis(f"{time} step time [s]", "log", ticks=decade_ticks(times)) for time in ("predicted", "measured"))
+    drawn.append(Figure("predicted", "Measured against predicted", "predicted", x, y, predicted, FITTED))
+    return [figure for figure in drawn if figure.series]
 
 
 def measured_and_predicted(
@@ -533,10 +524,9 @@ def measured_and_predicted(
         if points:
             spots = [Spot(at(point), point.step_s, *point.interval_s or (math.nan, math.nan)) for point in points]
             yield Series(name, "curve", spots, Style(f"c{colour}", "circle"))
-        predicted = [Spot(at(point), point.predicted_s) for point in points if point.predicted_s is not None]
-        if predicted:
+        if spots := [Spot(at(point), point.predicted_s) for point in points if point.predicted_s is not None]:
             style = Style(f"c{colour}", "square", dash="dash", hollow=True)
-            yield Series(f"{name}, predicted", "curve", predicted, style)
+            yield Series(f"{name}, predicted", "curve", spots, style)
 
 
 # --- the page ---
