@@ -11,13 +11,7 @@ from pathlib import Path
 import reframe as rfm
 import reframe.utility.sanity as sn
 import reframe.utility.typecheck as typ
-from reframe.core.builtins import (
-    parameter,
-    performance_function,
-    run_before,
-    sanity_function,
-    variable,
-)
+from reframe.core.builtins import parameter, performance_function, run_before, sanity_function, variable
 
 
 @rfm.simple_test

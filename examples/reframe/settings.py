@@ -8,13 +8,7 @@ site_configuration = {
             "hostnames": [".*"],
             "max_local_jobs": 1,  # two measurements at once would slow each other down
             "partitions": [
-                {
-                    "name": "default",
-                    "scheduler": "local",
-                    "launcher": "local",
-                    "environs": ["shared"],
-                    "max_jobs": 1,
-                }
+                {"name": "default", "scheduler": "local", "launcher": "local", "environs": ["shared"], "max_jobs": 1}
             ],
         }
     ],

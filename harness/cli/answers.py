@@ -58,11 +58,7 @@ def table(sources: tuple[str, ...], baseline: int | None, style: str, stragglers
 @click.command("verdict")
 @RESULTS
 @click.option(
-    "--margin",
-    type=SHARE,
-    default="5%",
-    metavar="SHARE",
-    help="efficiencies closer than this are no different",
+    "--margin", type=SHARE, default="5%", metavar="SHARE", help="efficiencies closer than this are no different"
 )
 @AS_JSON
 def verdict(sources: tuple[str, ...], margin: float, as_json: bool) -> None:

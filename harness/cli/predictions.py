@@ -89,13 +89,7 @@ START = grouped(
         option("--overhead", "of a step of several workers; with --throughput or --network", "MS", POSITIVE),
     ],
 )
-NODES = option(
-    "--nodes",
-    "8, or 1,2,4, or 1..512 (doubling), or 1..512+1",
-    "SIZES",
-    Written(sizes),
-    default="1..512",
-)
+NODES = option("--nodes", "8, or 1,2,4, or 1..512 (doubling), or 1..512+1", "SIZES", Written(sizes), default="1..512")
 PS = option("--ps", "numbers of parameter servers", "best|all|SIZES", Written(_servers), default="best")
 
 
