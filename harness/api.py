@@ -141,7 +141,7 @@ def predict(
     else:
         predictions = forecast.best(what, basis, sizes)
     columns = ["nodes", "workers", "ps", "step_s", "img_per_s", "low", "high", "efficiency"]
-    return pandas.DataFrame([[getattr(one, name) for name in columns] for one in predictions], columns=columns)
+    return pandas.DataFrame(predictions, columns=columns)
 
 
 def _spec(backend: str, nodes: int, fields: dict[str, Any]) -> RunSpec:

@@ -69,6 +69,13 @@ def _carried_out(specs: Sequence[RunSpec], place: Place, given: dict[str, Any]) 
     return outcome
 
 
+def _check(outcome: Outcome) -> None:
+    """Raise RunFailed for the first run that has no number."""
+    for record, run in zip(outcome.records, outcome.runs, strict=False):
+        if record.problem:
+            raise failed(record, run.folder)
+
+
 def _plans(outcome: Outcome, as_json: bool) -> str:
     """What would be done; of a single run as JSON for scripts, if they ask for it."""
     if as_json and len(outcome.runs) == 1:
@@ -101,11 +108,9 @@ def run(**given: Any) -> None:
             )
         specs.append(specs[0].model_copy(update={"data": SYNTHETIC, "data_cache": "as_found"}))
     outcome = _carried_out(specs, place_of(given), given)
+    _check(outcome)
     records = [record for record in outcome.records if isinstance(record, Record)]
-    files = [run.record_file for run in outcome.runs]
-    for record, file in zip(records, files, strict=False):
-        if record.problem:
-            raise failed(record, file.parent)
+    files = [str(run.record_file) for run in outcome.runs]
     if len(records) == 2:
         real, synthetic = records
         overhead = io_overhead(real, synthetic)
@@ -113,31 +118,32 @@ def run(**given: Any) -> None:
             documents = {"real": json.loads(real.to_json()), "synthetic": json.loads(synthetic.to_json())}
             click.echo(json.dumps(documents | {"io_overhead": asdict(overhead)}))
             return
-        click.echo(outcomes.io_overhead(overhead, synthetic, str(files[1])))
+        click.echo(outcomes.io_overhead(overhead, synthetic, files[1]))
     if records:
-        click.echo(records[0].to_json() if given["as_json"] else outcomes.summary(records[0], str(files[0])))
+        click.echo(records[0].to_json() if given["as_json"] else outcomes.summary(records[0], files[0]))
 
 
-BACKENDS = "backends, each with :FRAMEWORK and :TRANSPORT if wanted  [default: all of all]"
-COMPARED = grouped(
-    "What to compare",
-    [
-        option("--backends", BACKENDS, "A,B:C,…", Written(partial(parts, example=",".join(backend.names())))),
-        option(
-            "--nodes",
-            "numbers of nodes  [default: 1,2]",
-            "N,M,…",
-            Written(partial(parts, example="1,2")),
-            default="1,2",
-        ),
-    ],
-)
+BACKENDS, SIZES = (Written(partial(parts, example=example)) for example in (",".join(backend.names()), "1,2"))
+COMPARED = [
+    option(
+        "--backends",
+        "backends, each with :FRAMEWORK and :TRANSPORT if wanted  [default: all of all]",
+        "A,B:C,…",
+        BACKENDS,
+    ),
+    option("--nodes", "numbers of nodes", "N,M,…", SIZES, default="1,2"),
+]
 
 
 @click.command(
     "compare-backends",
     cls=GroupedCommand,
-    params=[*COMPARED, *spec_options(leave_out=("backend", "nodes")), *WHERE_TO_RUN, *HOW_TO_RUN],
+    params=[
+        *grouped("What to compare", COMPARED),
+        *spec_options(leave_out=("backend", "nodes")),
+        *WHERE_TO_RUN,
+        *HOW_TO_RUN,
+    ],
 )
 def compare_backends(backends: list[str] | None, nodes: list[str], **given: Any) -> None:
     """Measure several backends at several sizes, repeats interleaved, and print one table.
@@ -153,9 +159,7 @@ def compare_backends(backends: list[str] | None, nodes: list[str], **given: Any)
     elif records:
         click.echo(f"{outcomes.equal_terms(records[0].spec)}\n\n{outcomes.comparison(records)}")
         click.echo(f"\nrecords: {place.folder}/*/record.json")
-    for record, run in zip(records, outcome.runs, strict=False):
-        if record.problem:
-            raise failed(record, run.folder)
+    _check(outcome)
 
 
 def _accuracy(text: str) -> Accuracy:

@@ -50,7 +50,6 @@ LARGE = (128, 256, 512)
 SEARCHED = (8, 16, 32, 64, 128)
 HELD_OUT = "workers>32"
 SLICE_BYTES = 2**20
-COUNTS = (1, 2, 3, 4, 8, 12, 40, 116)
 SERVERS, REPLICATED, HOROVOD = (
     What(backend, MODEL, BATCH) for backend in ("parameter_server", "distributed_replicated", "horovod")
 )
@@ -63,8 +62,8 @@ WAYS: dict[str, tuple[What, str | None]] = {
     "mpi": (HOROVOD, "mpi"),
     "nccl": (HOROVOD, "nccl"),
 }
-# What is wanted of the law: the mean error on all sizes, and on those above 32 workers from the others.
-GOAL_ALL, GOAL_UNSEEN = 0.03, 0.05
+# What is wanted of the law: the mean error on all sizes. The page has the goal above 32 workers.
+GOAL_ALL = 0.03
 RISING = 0.6  # correlation of errors with the logarithm of the size
 
 
@@ -198,7 +197,6 @@ def page(frame: pandas.DataFrame, experiments: Mapping[str, Mapping[str, Any]] |
         systems=SYSTEMS,
         tf_2017=TF_2017,
         goal_all=GOAL_ALL,
-        goal_unseen=GOAL_UNSEEN,
         verdict=verdict,
         said=verdict_report.sentences(verdict),
         contender=verdict_report.contender,
@@ -209,7 +207,6 @@ def page(frame: pandas.DataFrame, experiments: Mapping[str, Mapping[str, Any]] |
         cori=hold_out(fit(CORI, cori.key.software).group, condition("workers=128")),
         tensor=tensor,
         total_bytes=total,
-        counts=COUNTS,
         greedy=greedy,
         dealt=dealt,
         enough_for=lambda factor: next(ps for ps in greedy if max(greedy[ps]) <= factor * tensor.bytes),
