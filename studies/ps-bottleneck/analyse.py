@@ -38,9 +38,8 @@ from harness.core.spec import RunSpec
 from harness.core.text import interval, plural
 from harness.errors import HarnessError, InvalidInput
 from harness.files import write_atomically
-from harness.prediction.law import law
+from harness.prediction.law import law, profile
 from harness.prediction.parameters import FORWARD_SHARE, Parameters
-from harness.prediction.profile import profile
 from harness.report.page import static
 from harness.report.page.figures import Axis, Figure, Series, Spot, Style, decade_ticks, measured_ticks
 
