@@ -132,7 +132,7 @@ def site_check(names: tuple[str, ...], offline: bool, as_json: bool) -> None:
 
     Slurm is asked with `sbatch --test-only`: nothing is submitted.
     """
-    from harness.launch.trial import trials
+    from harness.launch.slurm import trials
 
     count, reports = 0, []
     for file in sites.checked_files(names):

@@ -172,16 +172,14 @@ def _environment(
 ) -> Environment | None:
     by_name = {environment.name: environment for environment in site.environments}
     every = [by_name[environ] for environ in partition.environs]
+    suited = [environment for environment in every if backend is None or _suits(environment.extras, backend)]
     if wanted is None:
-        return next(
-            (environment for environment in every if backend is None or _suits(environment.extras, backend)), None
-        )
+        return suited[0] if suited else None
     if wanted not in partition.environs:
         raise InvalidInput(f"--environ {wanted}: {name} has {', '.join(partition.environs) or 'no environments'}")
-    chosen = by_name[wanted]
-    if backend is not None and not _suits(chosen.extras, backend):
-        raise InvalidInput(f"--environ {wanted}: at {name} it is for {', '.join(chosen.extras.backends)}")
-    return chosen
+    if by_name[wanted] not in suited:
+        raise InvalidInput(f"--environ {wanted}: at {name} it is for {', '.join(by_name[wanted].extras.backends)}")
+    return by_name[wanted]
 
 
 def _suits(extras: EnvironmentExtras, backend: str) -> bool:
