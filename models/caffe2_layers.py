@@ -66,20 +66,36 @@ class Caffe2Layers(Layers[ImageBlob]):
         self._norm, self._training = norm, training
 
     def convolution(self, x: ImageBlob, layer: Convolution) -> ImageBlob:
-        trained = ("kernel",) if self._norm else ("kernel", "bias")
-        blob = self._net.Conv(
-            [x.blob, *(self._tensor(f"{layer.name}.conv.{name}") for name in trained)],
-            self._net.NextScopedBlob("conv"),
+        net, norm, name = self._net, self._norm, f"{layer.name}.bn"
+        trained = ("kernel",) if norm else ("kernel", "bias")
+        blob = net.Conv(
+            [x.blob, *(self._tensor(f"{layer.name}.conv.{tensor}") for tensor in trained)],
+            net.NextScopedBlob("conv"),
             kernels=layer.size,
             strides=(layer.stride, layer.stride),
             pads=2 * layer.padding,
             order="NCHW",
             training_mode=1,  # IDEEP computes no gradient of a kernel without it
         )
-        if self._norm:
-            blob = self._batch_norm(blob, f"{layer.name}.bn", layer.outputs, self._norm)
+        if norm:
+            if norm.gamma:
+                gamma = self._tensor(f"{name}.gamma")
+            else:
+                gamma = net.ConstantFill([], net.NextScopedBlob("ones"), shape=[layer.outputs], value=1.0)
+            moving = [self._statistics(f"{name}.moving_mean"), self._statistics(f"{name}.moving_variance")]
+            normalised = net.NextScopedBlob("bn")
+            of_batch = [net.NextScopedBlob(f"bn_{moment}") for moment in ("mean", "variance")]
+            net.SpatialBN(
+                [blob, gamma, self._tensor(f"{name}.beta"), *moving],
+                [normalised, *moving, *of_batch] if self._training else normalised,
+                epsilon=norm.epsilon,
+                momentum=norm.decay,
+                is_test=0 if self._training else 1,
+                order="NCHW",
+            )
+            blob = normalised
         if layer.relu:
-            self._net.Relu(blob, blob)
+            net.Relu(blob, blob)
         return ImageBlob(blob, *layer.pixels(x.height, x.width))
 
     def pool(self, x: ImageBlob, layer: Pool) -> ImageBlob:
@@ -108,25 +124,6 @@ class Caffe2Layers(Layers[ImageBlob]):
         net = self._net
         mean = net.AveragePool(x.blob, net.NextScopedBlob("mean"), kernels=(x.height, x.width), order="NCHW")
         return net.FC([mean, self._tensor("dense.kernel"), self._tensor("dense.bias")], net.NextScopedBlob("logits"))
-
-    def _batch_norm(self, x: Blob, name: str, channels: int, norm: BatchNorm) -> Blob:
-        net = self._net
-        if norm.gamma:
-            gamma = self._tensor(f"{name}.gamma")
-        else:
-            gamma = net.ConstantFill([], net.NextScopedBlob("ones"), shape=[channels], value=1.0)
-        moving = [self._statistics(f"{name}.moving_mean"), self._statistics(f"{name}.moving_variance")]
-        y = net.NextScopedBlob("bn")
-        of_batch = [net.NextScopedBlob(f"bn_{moment}") for moment in ("mean", "variance")]
-        net.SpatialBN(
-            [x, gamma, self._tensor(f"{name}.beta"), *moving],
-            [y, *moving, *of_batch] if self._training else y,
-            epsilon=norm.epsilon,
-            momentum=norm.decay,
-            is_test=0 if self._training else 1,
-            order="NCHW",
-        )
-        return y
 
 
 def feed(specification: ModelSpecification, values: Mapping[str, np.ndarray], scope: str = "") -> None:

@@ -77,7 +77,6 @@ class Convolution:
         return (self.size[0] // 2, self.size[1] // 2) if self.padded else (0, 0)
 
     def pixels(self, height: int, width: int) -> Tuple[int, int]:
-        """Height and width of the output."""
         sides = zip((height, width), self.size, self.padding)
         rows, columns = ((side + 2 * padding - size) // self.stride + 1 for side, size, padding in sides)
         return rows, columns
@@ -118,7 +117,6 @@ class Pool:
         return total // 2, total - total // 2
 
     def pixels(self, height: int, width: int) -> Tuple[int, int]:
-        """Height and width of the output."""
         rows, columns = ((side + sum(self.padding(side)) - self.size) // self.stride + 1 for side in (height, width))
         return rows, columns
 

@@ -43,13 +43,27 @@ class TensorFlowLayers(Layers[tf.Tensor]):
         self._data_format, self._training = data_format, training
 
     def convolution(self, x: tf.Tensor, layer: Convolution) -> tf.Tensor:
+        """A batch norm's scale, offset and statistics are float32, whatever x is."""
         kernel = self._tensor(f"{layer.name}.conv.kernel")
         x = tf.nn.conv2d(x, kernel, layer.stride, self._padding(layer), data_format=self._data_format)
-        if self._norm:
-            x = self._batch_norm(x, f"{layer.name}.bn", layer.outputs, self._norm)
-        else:
+        if not self._norm:
             bias = tf.cast(self._tensor(f"{layer.name}.conv.bias"), x.dtype)
             x = tf.nn.bias_add(x, bias, data_format=self._data_format)
+            return tf.nn.relu(x) if layer.relu else x
+        name = f"{layer.name}.bn"
+        x, mean, variance = tf.compat.v1.nn.fused_batch_norm(
+            x,
+            scale=self._tensor(f"{name}.gamma") if self._norm.gamma else tf.ones([layer.outputs]),
+            offset=self._tensor(f"{name}.beta"),
+            mean=self._statistics(f"{name}.moving_mean"),
+            variance=self._statistics(f"{name}.moving_variance"),
+            epsilon=self._norm.epsilon,
+            data_format=self._data_format,
+            is_training=self._training,
+            exponential_avg_factor=1 - self._norm.decay,
+        )
+        if self._training:
+            self.new_statistics.update({f"{name}.moving_mean": mean, f"{name}.moving_variance": variance})
         return tf.nn.relu(x) if layer.relu else x
 
     def pool(self, x: tf.Tensor, layer: Pool) -> tf.Tensor:
@@ -68,24 +82,6 @@ class TensorFlowLayers(Layers[tf.Tensor]):
         x = tf.reduce_mean(x, axis=[axis for axis in (1, 2, 3) if axis != self.channels])
         x = tf.matmul(x, self._tensor("dense.kernel"))
         return tf.cast(x, tf.float32) + tf.cast(self._tensor("dense.bias"), tf.float32)
-
-    def _batch_norm(self, x: tf.Tensor, name: str, channels: int, norm: BatchNorm) -> tf.Tensor:
-        """Scale, offset and statistics are float32, whatever x is."""
-        gamma = self._tensor(f"{name}.gamma") if norm.gamma else tf.ones([channels])
-        x, mean, variance = tf.compat.v1.nn.fused_batch_norm(
-            x,
-            scale=gamma,
-            offset=self._tensor(f"{name}.beta"),
-            mean=self._statistics(f"{name}.moving_mean"),
-            variance=self._statistics(f"{name}.moving_variance"),
-            epsilon=norm.epsilon,
-            data_format=self._data_format,
-            is_training=self._training,
-            exponential_avg_factor=1 - norm.decay,
-        )
-        if self._training:
-            self.new_statistics.update({f"{name}.moving_mean": mean, f"{name}.moving_variance": variance})
-        return x
 
     def _padding(self, layer: Convolution) -> Union[str, Tuple[Tuple[int, int], ...]]:
         """TensorFlow's "SAME" is symmetric for stride 1 only."""

@@ -13,10 +13,7 @@ from harness.core.spec import OTHER_TRAINING, Options, RunSpec
 from harness.environments import EnvironmentSpec, Variant
 
 FOLDER = Path(__file__).parent
-IMPORTS = {
-    "tensorflow": ("horovod.tensorflow", "tensorflow"),
-    "torch": ("horovod.torch", "torch", "PIL"),
-}
+IMPORTS = {"tensorflow": ("horovod.tensorflow", "tensorflow"), "torch": ("horovod.torch", "torch", "PIL")}
 
 
 class HorovodOptions(Options):

@@ -11,7 +11,7 @@ from harness import models
 from harness.backends.tensorflow import environment
 from harness.core.backend import Backend
 from harness.core.exchange import MIB, AllreduceExchange
-from harness.core.spec import Options, RunSpec
+from harness.core.spec import Options
 
 
 class MultiWorkerMirroredOptions(Options):
@@ -22,10 +22,6 @@ class MultiWorkerMirroredOptions(Options):
     pack_mb: float = Field(
         25.0, ge=0, le=1e6, description="gradients reduced at once, in MiB; 0: all, when backward has ended"
     )
-
-
-def _exchange(spec: RunSpec) -> AllreduceExchange:
-    return AllreduceExchange(buffer_bytes=int(spec.options["pack_mb"] * MIB) or models.specification(spec.model).bytes)
 
 
 BACKEND = Backend(
@@ -39,5 +35,7 @@ BACKEND = Backend(
     precisions=("fp32", "tf32", "amp"),
     options=MultiWorkerMirroredOptions,
     environment=partial(environment, "multi_worker_mirrored"),
-    exchange=_exchange,
+    exchange=lambda spec: AllreduceExchange(
+        int(spec.options["pack_mb"] * MIB) or models.specification(spec.model).bytes
+    ),
 )

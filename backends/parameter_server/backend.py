@@ -13,7 +13,7 @@ from harness import models
 from harness.backends.tensorflow import environment
 from harness.core import placement
 from harness.core.backend import Arrangement, Backend, Seat, one_process_per_node
-from harness.core.exchange import Pulls, ServerExchange, Tokens
+from harness.core.exchange import Pulls, ServerExchange
 from harness.core.spec import MOST_WORKERS, OTHER_TRAINING, Options, RunSpec, Underscored
 from harness.errors import InvalidInput
 
@@ -66,7 +66,7 @@ def placed(spec: RunSpec) -> list[placement.Piece]:
 
 def validate(spec: RunSpec) -> None:
     """Raise InvalidInput when the servers do not fit the nodes or the model, or the optimizer the way of the updates."""
-    ps, sync, training = spec.options["ps"], spec.options.get("sync", "accumulate"), spec.training
+    ps, sync, training = spec.options["ps"], _sync(spec), spec.training
     if spec.options["ps_nodes"] == "shared" and ps > spec.nodes:
         raise InvalidInput(
             f"--ps {ps} with --nodes {spec.nodes}: a node holds at most one parameter server; "
@@ -100,18 +100,20 @@ def arrange(spec: RunSpec) -> Arrangement:
     return Arrangement(details={"servers": servers, "pieces": held})
 
 
-def _expected_updates(spec: RunSpec) -> int:
-    steps = spec.warmup_steps + spec.steps
-    return steps if spec.options.get("sync", "accumulate") == "accumulate" else steps * spec.nodes
-
-
-def exchange(spec: RunSpec, pulls: Pulls, tokens: Tokens = "none") -> ServerExchange:
+def exchange(spec: RunSpec, pulls: Pulls = "before_forward") -> ServerExchange:
     """What workers and servers exchange: the pieces of the plan, in the way of the backend."""
-    return ServerExchange(tuple(placed(spec)), spec.options["ps"], spec.options["ps_nodes"] == "shared", pulls, tokens)
+    return ServerExchange(
+        pieces=tuple(placed(spec)),
+        servers=spec.options["ps"],
+        shared_nodes=spec.options["ps_nodes"] == "shared",
+        pulls=pulls,
+        tokens="all_to_all" if _sync(spec) == "barrier" else "none",
+    )
 
 
-def _exchange(spec: RunSpec) -> ServerExchange:
-    return exchange(spec, "before_forward", "all_to_all" if spec.options["sync"] == "barrier" else "none")
+def _sync(spec: RunSpec) -> str:
+    """How the workers' updates meet; ``distributed_replicated`` has no option for it."""
+    return str(spec.options.get("sync", "accumulate"))
 
 
 BACKEND = Backend(
@@ -127,6 +129,6 @@ BACKEND = Backend(
     arrange=arrange,
     environment=partial(environment, "parameter_server"),
     validate=validate,
-    expected_updates=_expected_updates,
-    exchange=_exchange,
+    expected_updates=lambda spec: (spec.warmup_steps + spec.steps) * (1 if _sync(spec) == "accumulate" else spec.nodes),
+    exchange=exchange,
 )

@@ -1,14 +1,8 @@
 """The supervised network of Kurth et al., "Deep Learning at 15PF" (arXiv:1708.05256, SC17), for high-energy physics.
 
-Five convolutions of 3×3 with 128 filters and one dense layer. A 2×2 max pool follows each convolution but the last, whose
-pool is the mean over all pixels, as in the authors' benchmark in TensorFlow (NERSC/hep_cnn_benchmark on GitHub). For two
-classes that makes 594,178 parameters, 2.3 MiB.
-
-An image takes two thirds of the arithmetic of one in ResNet-50, whose gradients are 43 times as large: such a shallow
-network hardly needs the interconnect (``studies/shallow.toml``).
-
-Not all is as published: there is no dropout, plain SGD takes ADAM's place, the weights start as everywhere in the suite
-(see ``initial.py``), and class 0 is the background, so that two kinds of events make three classes.
+A 2×2 max pool follows each convolution but the last, whose pool is the mean over all pixels, as in the authors' benchmark
+in TensorFlow (NERSC/hep_cnn_benchmark on GitHub). Not all is as published: there is no dropout, plain SGD takes ADAM's
+place, and class 0 is the background, so that two kinds of events make three classes.
 """
 
 from __future__ import annotations

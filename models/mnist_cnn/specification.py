@@ -1,8 +1,7 @@
 """The convolutional network of TensorFlow's tutorial "Deep MNIST for Experts": two convolutions, two dense layers.
 
-The first network that most people train, and a quick one to try things with. Not all is as in the tutorial: images have the
-three channels that all images of the suite have, there is no dropout, the weights start as everywhere in the suite (see
-``initial.py``), and class 0 is the background, so that ten digits make eleven classes.
+Not all is as in the tutorial: images have three channels, there is no dropout, and class 0 is the background, so that ten
+digits make eleven classes.
 
 The first dense layer reads 7×7 pixels of 64 channels. It is a convolution of that size without padding, which is the
 same arithmetic and gives its kernel one canonical layout. Of larger images it leaves several pixels, and their mean is

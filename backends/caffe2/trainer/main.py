@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, List, Sequence
+from typing import Any, Dict, List, Sequence
 
 from caffe2.python import model_helper, workspace
 
@@ -10,17 +10,13 @@ from harness.backends.caffe2.trainer import world
 from harness.worker.frameworks.caffe2 import Caffe2Trainer, plain_errors
 from harness.worker.trainer import State
 
-AT_ONCE = 4096  # numbers that are added over all ranks at the same time: nets have blobs of one length
-
 
 class DataParallelTrainer(Caffe2Trainer):
     """The nets of ``data_parallel_model``, and sums over all ranks in nets of their own."""
 
     def setup(self) -> None:
         joined = self._world = world.join(self._job)
-        self._barrier = world.AllreduceNet(joined, "barrier", 1)
-        if self._job.training:
-            self._numbers = world.AllreduceNet(joined, "numbers", AT_ONCE)
+        self._sums: Dict[int, world.AllreduceNet] = {}
         model = model_helper.ModelHelper(name="training")
         world.data_parallel_model.Parallelize(
             model,
@@ -51,11 +47,14 @@ class DataParallelTrainer(Caffe2Trainer):
 
     def barrier(self) -> None:
         """The sum of a one from each rank says how many there are."""
-        self._world_size = int(self._barrier.total([1])[0])
+        self._world_size = int(self.total([1])[0])
 
     def total(self, numbers: Sequence[float]) -> List[float]:
-        parts = (numbers[begin : begin + AT_ONCE] for begin in range(0, len(numbers), AT_ONCE))
-        return [summed for part in parts for summed in self._numbers.total(part)]
+        """In a net for as many numbers: its blobs have one length."""
+        length = len(numbers)
+        if length not in self._sums:
+            self._sums[length] = world.AllreduceNet(self._world, length)
+        return self._sums[length].total(numbers)
 
     def state(self) -> State:
         return self._state(self._world_size, self._world.transport(), **self._world.details)

@@ -72,12 +72,12 @@ def join(job: Job) -> RankWorld:
 
 
 class AllreduceNet:
-    """Adds up to ``length`` float32 numbers of all ranks, over a common world of its own, named after ``name``."""
+    """Adds ``length`` float32 numbers of all ranks, over a common world of its own. All ranks make theirs together."""
 
-    def __init__(self, world: RankWorld, name: str, length: int) -> None:
+    def __init__(self, world: RankWorld, length: int) -> None:
+        name = f"sum_of_{length}"
         meet, self._net = core.Net(f"meet_for_{name}"), core.Net(name)
         common = data_parallel_model._CreateOrCloneCommonWorld(meet, f"{name}_world", world.rendezvous)
-        self._length = length
         self._own, self._sum = core.BlobReference(f"{name}_own"), core.BlobReference(f"{name}_sum")
         workspace.FeedBlob(self._own, np.zeros(length, np.float32), HOST)
         self._net.Copy([self._own], [self._sum])  # Gloo wants the sum where it was the last time
@@ -89,11 +89,11 @@ class AllreduceNet:
             workspace.CreateNet(self._net)
 
     def total(self, numbers: Sequence[float]) -> List[float]:
-        """The sums over all ranks of as many numbers from each, once all ranks are here."""
-        workspace.FeedBlob(self._own, np.array([*numbers, *[0] * (self._length - len(numbers))], np.float32), HOST)
+        """The sums over all ranks, once all ranks are here."""
+        workspace.FeedBlob(self._own, np.array(numbers, np.float32), HOST)
         with plain_errors():
             workspace.RunNet(self._net)
-        summed: List[float] = workspace.FetchBlob(self._sum)[: len(numbers)].tolist()
+        summed: List[float] = workspace.FetchBlob(self._sum).tolist()
         return summed
 
 

@@ -1,11 +1,8 @@
 """TensorFlow's distributed_replicated, beside the framework: workers compute on replicas of their own.
 
-Once per step every worker sends its gradients to the servers, which keep a copy of each variable. A server applies the
-mean of all workers' gradients when the last one has arrived, and then lets every worker copy the new value back into its
-replicas. All this happens variable by variable, while gradients of other variables are still being computed.
-
-tf_cnn_benchmarks' mode of this name applies the sum of the gradients, each worker its own, where this one applies the mean.
-Its barrier is ours too: a queue for each variable and worker. Here worker 0's step puts the tokens in.
+A server applies the mean of all workers' gradients of a variable when the last one has arrived, and then lets every worker
+copy the new value back into its replicas, while gradients of other variables are still being computed. The barrier is that
+of tf_cnn_benchmarks: a queue for each variable and worker. Here worker 0's step puts the tokens in.
 """
 
 from __future__ import annotations

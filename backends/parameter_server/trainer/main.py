@@ -1,14 +1,8 @@
 """TensorFlow parameter servers, beside the framework: each worker pulls every variable once per step and pushes gradients.
 
-What happens with the gradients is the meaning of ``--sync``:
-
-- ``accumulate``: each server sums the workers' gradients of a variable and applies their mean once all have arrived, while
-  other gradients are still under way. A worker starts its next step when every variable is updated. No worker can see a
-  variable of the wrong step: a gradient exists only after its worker has read all variables, so an update that waits for
-  all workers' gradients comes after all their reads.
-- ``barrier``: each worker applies its own gradient, scaled by 1/workers, then meets the others. A slow worker may read
-  variables that fast ones have already updated. This is what tf_cnn_benchmarks did in 2017 (which did not scale).
-- ``none``: as ``barrier``, without meeting.
+What happens with the gradients, ``--sync`` says (docs/definitions.md). With ``accumulate`` no worker can see a variable of
+the wrong step: a gradient exists only after its worker has read all variables, so an update that waits for all workers'
+gradients comes after all their reads.
 """
 
 from __future__ import annotations

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, Dict, Iterable, List, Mapping, Tuple
 
 import numpy as np
@@ -27,17 +30,19 @@ class Pieces:
     def __init__(self, job: Job) -> None:
         self._job = job
         self._sgd = Sgd.of(job.spec)
-        self._tensors = {tensor.name: tensor for tensor in models.specification(job.spec["model"]).tensors}
+        tensors = models.specification(job.spec["model"]).tensors
+        self._shapes = {name: tensor.shape for tensor in tensors for name in (tensor.name, velocity(tensor.name))}
         self.variables: Dict[Piece, Any] = {}
         self.velocities: Dict[Piece, Any] = {}
         self.servers: Dict[Piece, int] = {}
         for name, ps, begin, end in job.plan["details"]["pieces"]:
-            shape = self._tensors[name].shape if end - begin == self._tensors[name].elements else (end - begin,)
+            whole = end - begin == math.prod(self._shapes[name])
+            shape = self._shapes[name] if whole else (end - begin,)
             self.servers[name, begin] = ps
             with on_server(ps):
                 self.variables[name, begin] = new_variable(f"{name}/{begin}", shape)
                 if self._sgd.momentum:
-                    self.velocities[name, begin] = new_variable(f"{velocity(name)}/{begin}", shape)
+                    self.velocities[velocity(name), begin] = new_variable(f"{velocity(name)}/{begin}", shape)
         with on_server(0):
             self.updates = new_variable("updates", (), tf.int64)
         if job.training:
@@ -47,39 +52,37 @@ class Pieces:
 
     def whole(self, values: Mapping[Piece, Any]) -> Tensors:
         """Tensors by name, put together from the values of their pieces."""
-        parts: Dict[str, List[Any]] = {name: [] for name in self._tensors}
-        for (name, _), value in values.items():
-            parts[name].append(value)
-        return {
-            name: held[0] if len(held) == 1 else tf.reshape(tf.concat(held, 0), self._tensors[name].shape)
-            for name, held in parts.items()
-        }
+        whole = {}
+        for name, pieces in groupby(values, key=itemgetter(0)):
+            parts = [values[piece] for piece in pieces]
+            whole[name] = parts[0] if len(parts) == 1 else tf.reshape(tf.concat(parts, 0), self._shapes[name])
+        return whole
 
     def cut(self, values: Mapping[str, Any]) -> Dict[Piece, Any]:
         """The pieces' shares of tensors given by name."""
         return {
             (name, begin): values[name]
-            if variable.shape == self._tensors[name].shape
+            if variable.shape == self._shapes[name]
             else tf.reshape(values[name], [-1])[begin : begin + variable.shape.num_elements()]
             for (name, begin), variable in self.variables.items()
         }
 
     def shares(self, values: Mapping[str, np.ndarray]) -> List[Tuple[Any, np.ndarray]]:
         """The servers' variables, each with its share of the parameters and velocities that are in ``values``."""
-        velocities = {(velocity(name), begin): variable for (name, begin), variable in self.velocities.items()}
         return [
             (variable, values[name].reshape(-1)[begin : begin + variable.shape.num_elements()])
-            for (name, begin), variable in {**self.variables, **velocities}.items()
+            for (name, begin), variable in {**self.variables, **self.velocities}.items()
             if name in values
         ]
 
     def descend(self, key: Piece, gradient: Any) -> Any:
         """One step of SGD, where the piece is, with the sum of the gradients of all devices, or a part of that sum."""
-        name, variable, devices = key[0], self.variables[key], self._job.world_size * self._job.devices
+        (name, begin), variable, devices = key, self.variables[key], self._job.world_size * self._job.devices
         with v1.colocate_with(variable.handle):
             if not self._job.training:
                 return descend(self._sgd, name, variable, gradient, self._sgd.rate / devices)
-            return descend(self._sgd, name, variable, gradient / devices, self._rate, self.velocities.get(key))
+            speed = self.velocities.get((velocity(name), begin))
+            return descend(self._sgd, name, variable, gradient / devices, self._rate, speed)
 
     def accumulate(self, key: Piece, gradient: Any) -> Tuple[Any, Any]:
         """Operations that add a worker's gradient to the sum of a piece and, from all workers' sum, descend once.

@@ -13,21 +13,13 @@ import numpy as np
 import tensorflow as tf
 
 from harness import models
-from harness.backends.parameter_server.trainer.cluster import (
-    Gate,
-    assign,
-    configuration,
-    device,
-    host,
-    new_variable,
-    start_server,
-)
+from harness.backends.parameter_server.trainer import cluster
+from harness.backends.parameter_server.trainer.cluster import assign, device, host, new_variable
 from harness.backends.parameter_server.trainer.pieces import Pieces
 from harness.models.initial import initial_values
 from harness.worker.frameworks import tensorflow as common
 from harness.worker.frameworks.tensorflow import Tensors, bad_images_named, reads
 from harness.worker.job import Job
-from harness.worker.sgd import velocity
 from harness.worker.trainer import Evaluation, Learner, State, evaluation
 
 v1 = tf.compat.v1
@@ -61,13 +53,13 @@ class ServerTrainer(Learner):
         """Start the server, build the graph, initialise (worker 0: the variables on the servers) and meet the others."""
         job = self._job
         common.prepare(job)
-        server = start_server(job)
+        server = cluster.start_server(job)
         with tf.Graph().as_default() as graph:
             v1.set_random_seed(job.spec["seed"])
             self._build()
         graph.finalize()
         # It sees this worker and every parameter server, but no other worker, and so waits for none.
-        config = configuration(job, ["/job:ps", f"/job:worker/task:{job.rank}"])
+        config = cluster.configuration(job, ["/job:ps", f"/job:worker/task:{job.rank}"])
         self._session = v1.Session(server.target, graph=graph, config=config)
         self._session.run(self._initialisers)
         assign(self._session, self._resident)
@@ -119,7 +111,7 @@ class ServerTrainer(Learner):
 
     def values(self) -> Dict[str, np.ndarray]:
         """Parameters and velocities come from the servers, statistics from this worker."""
-        return {**self._session.run({**self._held, **self._velocities}), **self.statistics()}
+        return {**self._session.run(self._saved), **self.statistics()}
 
     def restore(self, values: Mapping[str, np.ndarray]) -> None:
         """A worker writes what is its own, worker 0 also what is on the servers."""
@@ -168,15 +160,12 @@ class ServerTrainer(Learner):
             summed = {name: tf.add_n([of_device[name] for of_device in gradients]) for name in gradients[0]}
         self._step = tf.group(self.exchange(summed), *moved)
         self._loss = tf.add_n(losses) / len(losses)
-        self._held, self._velocities = pieces.whole(reads(pieces.variables)), {}
-        if pieces.velocities:
-            speeds = pieces.whole(reads(pieces.velocities))
-            self._velocities = {velocity(name): speed for name, speed in speeds.items()}
+        self._saved = pieces.whole(reads({**pieces.variables, **pieces.velocities}))
+        self._held = {tensor.name: self._saved[tensor.name] for tensor in self._specification.tensors}
         self._updates = pieces.updates.read_value()
-        self._read_copies, self._read_statistics = (
-            [reads(held) for held in of_devices] for of_devices in (self._copies, self._statistics)
-        )
-        self._gate = Gate(job)
+        self._read_copies = [reads(copy) for copy in self._copies]
+        self._read_statistics = [reads(statistics) for statistics in self._statistics]
+        self._gate = cluster.Gate(job)
         if job.training:
             self._build_inference(parameters[0])
 
@@ -189,31 +178,30 @@ class ServerTrainer(Learner):
                 for tensor in self._specification.statistics
             }
             self._statistics.append(statistics)
-            images, labels = self._image_files(number) if job.real_data else self._synthetic(number)
+            images, labels = self._batch(number)
             loss, new = common.loss(job, images, labels, tensors, lambda name: statistics[name].read_value())
             gradients = dict(zip(tensors, v1.gradients(loss, list(tensors.values()))))
             return loss, gradients, tf.group(*[statistics[name].assign(new[name], read_value=False) for name in new])
 
-    def _synthetic(self, number: int) -> List[Any]:
-        """One batch, resident on the device: variables, so that no step copies it and no graph pass folds it."""
-        batch = [
-            (new_variable(f"device{number}/synthetic/{name}", array.shape, array.dtype), array)
-            for name, array in zip(("images", "labels"), common.synthetic(self._job, number))
-        ]
-        self._resident += batch
-        return [variable.read_value() for variable, _ in batch]
-
-    def _image_files(self, number: int) -> Tuple[Any, Any]:
-        """The next batch of real images; ``_waits`` gets the seconds that it was waited for."""
-        with tf.device(host(self._job)):
-            iterator = v1.data.make_initializable_iterator(common.image_files(self._job, self._job.reading(number)))
+    def _batch(self, number: int) -> Sequence[Any]:
+        """A device's images and labels. Of real ones ``_waits`` gets the seconds that they are waited for."""
+        job = self._job
+        if not job.real_data:  # resident variables, so that no step copies them and no graph pass folds them
+            batch = [
+                (new_variable(f"device{number}/synthetic/{name}", array.shape, array.dtype), array)
+                for name, array in zip(("images", "labels"), common.synthetic(job, number))
+            ]
+            self._resident += batch
+            return [variable.read_value() for variable, _ in batch]
+        with tf.device(host(job)):
+            iterator = v1.data.make_initializable_iterator(common.image_files(job, job.reading(number)))
+            self._initialisers.append(iterator.initializer)
             began = tf.timestamp()
             with tf.control_dependencies([began]):
                 images, labels = iterator.get_next()
             with tf.control_dependencies([images, labels]):
                 self._waits.append(tf.timestamp() - began)
-        self._initialisers.append(iterator.initializer)
-        return images, labels
+            return images, labels
 
     def _build_inference(self, pulled: Tensors) -> None:
         """Logits of validation images on device 0. A worker without copies pulls the parameters once per evaluation."""
