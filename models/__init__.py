@@ -31,7 +31,6 @@ class UnknownModel(InvalidInput, ValueError):
 
 
 def names() -> List[str]:
-    """The models that exist, sorted."""
     return sorted(_packages())
 
 
@@ -41,7 +40,7 @@ def specification(name: str) -> ModelSpecification:
     try:
         loaded: ModelSpecification = importlib.import_module(f"{package}.specification").SPECIFICATION
     except Exception as error:  # whatever somebody else's module does when it is imported
-        if _is_builtin(package):
+        if package.startswith(f"{__name__}."):
             raise
         raise UnknownModel(f"model {name!r} does not load: {error_in_one_line(error)}") from None
     return loaded
@@ -65,7 +64,9 @@ def definition(name: str, framework: str) -> Callable[..., Any]:
 def announced_folder(name: str) -> Optional[str]:
     """The folder of a model that another package announces; None for one of this package."""
     package = _package(name)
-    return None if _is_builtin(package) else str(Path(str(importlib.import_module(package).__file__)).parent)
+    return (
+        None if package.startswith(f"{__name__}.") else str(Path(str(importlib.import_module(package).__file__)).parent)
+    )
 
 
 def announce(name: str, folder: str) -> None:
@@ -93,7 +94,3 @@ def _package(name: str) -> str:
     if package is None:
         raise UnknownModel(f"unknown model {name!r}; known: {', '.join(names())}")
     return package
-
-
-def _is_builtin(package: str) -> bool:
-    return package.startswith(f"{__name__}.")

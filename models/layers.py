@@ -167,7 +167,6 @@ class ModelSpecification:
 
     @cached_property
     def statistics(self) -> Tuple[Tensor, ...]:
-        """The moving averages of the batch norms."""
         return tuple(tensor for convolution in self.convolutions for tensor in convolution.statistics(self.norm))
 
     @property
@@ -222,7 +221,6 @@ class Layers(Generic[Images]):
         return self.add(self.sequence(x, layer.path), shortcut)
 
     def sequence(self, x: Images, layers: Iterable[Layer]) -> Images:
-        """One layer after the other."""
         for layer in layers:
             if isinstance(layer, Convolution):
                 x = self.convolution(x, layer)

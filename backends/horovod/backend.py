@@ -27,7 +27,6 @@ class HorovodOptions(Options):
 
 
 def environment(framework: str, variant: Variant) -> EnvironmentSpec:
-    """What Horovod on ``framework`` ("tensorflow" or "torch") needs beside it."""
     return EnvironmentSpec(
         "horovod",
         variant,

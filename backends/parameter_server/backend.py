@@ -59,7 +59,6 @@ def parse_size(text: str) -> int:
 
 
 def placed(spec: RunSpec) -> list[placement.Piece]:
-    """The pieces of the model's tensors, each with its server."""
     options, tensors = spec.options, models.specification(spec.model).tensors
     return placement.place(tensors, options["ps"], options["placement"], parse_size(options["slice_size"]))
 
@@ -82,7 +81,6 @@ def validate(spec: RunSpec) -> None:
 
 
 def seats(spec: RunSpec) -> tuple[Seat, ...]:
-    """One worker on each node, which drives all its devices, and the servers."""
     first = spec.nodes if spec.options["ps_nodes"] == "dedicated" else 0
     no_gpu = {"CUDA_VISIBLE_DEVICES": ""}
     servers = tuple(Seat("ps", ps, first + ps, env=no_gpu) for ps in range(spec.options["ps"]))

@@ -42,7 +42,6 @@ class DataParallelTrainer(Caffe2Trainer):
         self._net = model.net
 
     def step(self) -> None:
-        """Forward, backward, allreduce, SGD: one net."""
         self.run(self._net)
 
     def barrier(self) -> None:

@@ -30,7 +30,6 @@ class SendAndCopyBack(ServerTrainer):
         return [reads(copy) for copy in self._copies]
 
     def exchange(self, gradients: Tensors) -> Any:
-        """Send the gradients, and assign each variable when its new value has come back."""
         job, pieces = self._job, self._pieces
         fresh: Dict[Piece, Any] = {}
         applied, released = [], []

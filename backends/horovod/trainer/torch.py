@@ -68,7 +68,6 @@ class _InMemoryOrder:
         return compressed, (turned, context)
 
     def decompress(self, received: torch.Tensor, context: Tuple[bool, Any]) -> torch.Tensor:
-        """The averaged gradient as PyTorch sees it."""
         turned, inner = context
         gradient: torch.Tensor = self._compression.decompress(received, inner)
         return gradient.permute(0, 3, 1, 2) if turned else gradient

@@ -29,7 +29,6 @@ class PullAndPush(ServerTrainer):
             return [self._pieces.whole(pulled)] * self._job.devices
 
     def exchange(self, gradients: Tensors) -> Any:
-        """What one step does with the gradients, by ``--sync``."""
         job, pieces, mode = self._job, self._pieces, self._job.spec["options"]["sync"]
         pushed = pieces.cut(gradients)
         if mode != "accumulate" or job.world_size == 1:

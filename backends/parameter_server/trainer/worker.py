@@ -124,7 +124,6 @@ class ServerTrainer(Learner):
         assign(self._session, own + (self._pieces.shares(values) if self._job.rank == 0 else []))
 
     def state(self) -> State:
-        """The parameters as they are on the servers, and the number of updates counted there."""
         held, copies, updates = self._session.run([self._held, self._read_copies, self._updates])
         for number, copy in enumerate(copies):
             if differing := [name for name in held if not np.array_equal(copy[name], held[name], equal_nan=True)]:
@@ -142,7 +141,6 @@ class ServerTrainer(Learner):
         )
 
     def close(self) -> None:
-        """Release the parameter servers."""
         self._gate.leave(self._session)
 
     def _build(self) -> None:

@@ -45,12 +45,10 @@ class MpiHook:
         self._world.Allreduce(MPI.IN_PLACE, summands.numpy(), op=MPI.SUM)
 
     def details(self) -> Dict[str, Any]:
-        """What decided how MPI was used."""
         levels = {MPI.THREAD_SINGLE: "single", MPI.THREAD_FUNNELED: "funneled", MPI.THREAD_SERIALIZED: "serialized"}
         return {"thread_level": levels.get(MPI.Query_thread(), "multiple"), "overlap": self._overlap}
 
     def close(self) -> None:
-        """End the thread, and MPI."""
         self._buckets.put(None)
         self._thread.join()
         MPI.Finalize()
