@@ -104,7 +104,7 @@ class Queue:
         return Queue(self.lines[:, which], self.piece[which], self.server[which])
 
     def seconds(self, pass_s: Any, per_byte: Any, per_message: Any, ordered: Any = 1.0, serial: Any = 0.0) -> Floats:
-        """When each line ends: [..., lines] for arguments of shape [...], which are seconds and shares.
+        """When each line ends: [lines, draws] for arguments [draws], or [lines] for numbers; they are seconds and shares.
 
         With ``ordered`` 0 every piece has to wait for, or keeps waiting, the whole pass. ``serial`` is the share of its
         bytes that comes back after all of them have been pushed, if that is more than what has to.
@@ -113,12 +113,12 @@ class Queue:
             pass_s, per_byte, per_message, ordered, serial
         )
         work, bytes_, again, messages = self.lines
-        costs = np.stack([pass_s * ordered, per_byte, per_message], axis=-1)
-        ends = costs @ np.stack([work, bytes_ + again, messages])
+        costs = np.stack([pass_s * ordered, per_byte, per_message])
+        ends = np.stack([work, bytes_ + again, messages], axis=-1) @ costs
         if again.any():
-            costs[..., 1] *= 1 + serial
-            ends = np.maximum(ends, costs @ np.stack([work, bytes_, messages]))
-        return np.asarray(ends + (pass_s * (1 - ordered))[..., None])
+            costs[1] *= 1 + serial
+            ends = np.maximum(ends, np.stack([work, bytes_, messages], axis=-1) @ costs)
+        return np.asarray(ends + pass_s * (1 - ordered))
 
 
 class Phase(NamedTuple):
@@ -156,7 +156,7 @@ class Law:
         return isinstance(self.exchange, ServerExchange) and self.exchange.pulls == "after_push"
 
     def seconds(self, nodes: Any, workers: Any, step_s: Any, parameters: Parameters) -> Floats:
-        """Seconds of a step: arrays of any one shape, or numbers.
+        """Seconds of a step: arrays of one dimension and one length, or numbers.
 
         ``nodes`` have one endpoint each, ``workers`` counts devices, ``step_s`` is a single worker's step. The values of
         ``parameters`` may be arrays as well.
@@ -174,7 +174,7 @@ class Law:
             for queue, factor in zip(phase or (), factors, strict=False):
                 if queue is not None:
                     lines = queue.seconds(pass_s, factor / p.throughput, factor * p.message, ordered, serial)
-                    ends = np.maximum(ends, lines.max(axis=-1))
+                    ends = np.maximum(ends, lines.max(axis=0))
             return ends
 
         tokens: Any = 0.0  # of a step's barrier, that the busiest server puts into its queues (see ``ServerExchange``)

@@ -6,7 +6,6 @@ import json
 import os
 import statistics
 import subprocess
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,8 +30,8 @@ class ForwardShare:
     ci95: float
 
 
-def measure(spec: RunSpec, python: Path | None = None) -> ForwardShare:
-    """Measure ``spec`` on one device of this machine. ``python`` is that of an environment, by default the backend's.
+def measure(spec: RunSpec) -> ForwardShare:
+    """Measure ``spec`` on one device of this machine, with the backend's environment.
 
     Raises InvalidInput for a spec that this machine cannot run or whose environment is not built, and RunFailed with the
     last line that the framework said.
@@ -42,10 +41,10 @@ def measure(spec: RunSpec, python: Path | None = None) -> ForwardShare:
     backend = backends.backend(spec.backend)
     spec = complete(with_options(spec, backend), backend, local.allocation(1, 1, None))
     assert spec.framework is not None
-    chosen = python or require(backend.environment(spec.framework, "cuda" if spec.device == "cuda" else "cpu"))
+    python = require(backend.environment(spec.framework, "cuda" if spec.device == "cuda" else "cpu"))
     environment = {**os.environ, "OMP_NUM_THREADS": str(spec.threads), "TF_CPP_MIN_LOG_LEVEL": "2"}
     done = subprocess.run(
-        [str(chosen), str(SCRIPT)],
+        [str(python), str(SCRIPT)],
         input=spec.model_dump_json(),
         capture_output=True,
         text=True,
@@ -56,14 +55,10 @@ def measure(spec: RunSpec, python: Path | None = None) -> ForwardShare:
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["nothing was said"])[-1]
         raise RunFailed(f"measuring forward and backward of {spec.model} with {spec.framework} failed: {last}")
-    return of(json.loads(done.stdout))
-
-
-def of(times: Mapping[str, list[float]]) -> ForwardShare:
-    """From ``forward_s`` and ``step_s``, which took turns: each pair is one measurement of the share."""
+    times = json.loads(done.stdout)
+    # They took turns: each pair is one measurement of the share.
     shares = [forward / step for forward, step in zip(times["forward_s"], times["step_s"], strict=True)]
     share = summarise(shares)
     assert share.ci95 is not None
-    return ForwardShare(
-        statistics.median(times["forward_s"]), statistics.median(times["step_s"]), share.mean, share.ci95
-    )
+    median = statistics.median
+    return ForwardShare(median(times["forward_s"]), median(times["step_s"]), share.mean, share.ci95)
