@@ -27,22 +27,6 @@ ROOT = Path(__file__).parent.parent
 # Until something must have happened that a test waits for. A machine that builds somebody else's project at the same time
 # can be ten times slower than usual; a limit that is generous costs nothing where all is well.
 PATIENCE_S = 300.0
-QUICK = [
-    "--model",
-    "resnet50",
-    "--batch-size",
-    "2",
-    "--image-size",
-    "32",
-    "--warmup",
-    "1",
-    "--steps",
-    "3",
-    "--repeats",
-    "1",
-]
-
-
 # Several tests run at a time, and threads that wait by spinning would take the processor from the others'.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 

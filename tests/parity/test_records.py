@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 
@@ -10,7 +11,22 @@ import pytest
 from harness import results
 from harness.core import statistics
 from harness.records import measurement
-from tests.conftest import QUICK, Harness
+from tests.conftest import Harness
+
+QUICK = [
+    "--model",
+    "pointwise",
+    "--batch-size",
+    "2",
+    "--image-size",
+    "32",
+    "--warmup",
+    "1",
+    "--steps",
+    "3",
+    "--repeats",
+    "1",
+]
 
 
 @pytest.fixture(scope="module")
@@ -19,19 +35,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_run_prints_its_total_and_its_record_holds_the_raw_times(harness: Harness, runs: Path) -> None:
-    done = harness(
-        "run",
-        "--backend",
-        "pytorch",
-        "--nodes",
-        "2",
-        *QUICK,
-        "--repeats",
-        "2",
-        "--output",
-        str(runs),
-        OMP_DYNAMIC="false",
-    )
+    twice = ["--nodes", "2", *QUICK, "--repeats", "2", "--output", str(runs)]
+    done = harness("run", "--backend", "pytorch", *twice, OMP_DYNAMIC="false")
     assert done.code == 0, done.stderr
     (folder,) = runs.iterdir()
     kept = measurement.read(folder)
@@ -53,9 +58,13 @@ def test_a_run_prints_its_total_and_its_record_holds_the_raw_times(harness: Harn
 def test_records_load_into_a_data_frame_without_the_runs_that_failed(harness: Harness, runs: Path) -> None:
     failed = harness("run", "--backend", "pytorch", *QUICK, "--learning-rate", "1e30", "--output", str(runs))
     assert failed.code == 1
-    frame = results.expanded(results.load([runs]))
+    frame = results.load([runs])
     assert list(frame["status"]) == ["completed"]
-    assert frame.loc[0, "workers"] == 2 and frame.loc[0, "img_per_s"] > 0 and frame.loc[0, "bucket_mb"] == 25
+    assert (
+        frame.loc[0, "workers"] == 2
+        and frame.loc[0, "img_per_s"] > 0
+        and json.loads(frame.loc[0, "options"])["bucket_mb"] == 25
+    )
     everything = results.load([runs], status=None)
     assert sorted(everything["status"]) == ["completed", "failed"]
     assert math.isnan(everything.set_index("status").loc["failed", "img_per_s"])

@@ -21,7 +21,7 @@ from harness.report.text import regression as report
 from harness.results.rows import as_backends_say, row
 from harness.results.rows import frame as frame_of
 from tests import made
-from tests.conftest import Finished, Harness, run_harness
+from tests.conftest import Finished, Harness, run_in_process
 from tests.unit.simulated import draws, least, most
 
 FIVE = np.array([0.99, 0.995, 1.0, 1.005, 1.01])  # the spread of five repeats
@@ -36,9 +36,11 @@ def compared(old: Sequence[Record], new: Sequence[Record], rule: Rule | None = N
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Callable[..., Finished]:
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Finished]:
     """`harness` with a cache and baselines of its own."""
-    return partial(run_harness, tmp_path, HARNESS_CACHE=f"{tmp_path}/cache", HARNESS_BASELINES=f"{tmp_path}/baselines")
+    monkeypatch.setenv("HARNESS_CACHE", f"{tmp_path}/cache")
+    monkeypatch.setenv("HARNESS_BASELINES", f"{tmp_path}/baselines")
+    return partial(run_in_process, tmp_path)
 
 
 # --- the rule -------------------------------------------------------------------------------------
