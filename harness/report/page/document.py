@@ -20,8 +20,6 @@ from harness.report.page import plotly
 from harness.report.page.figures import DARK, LIGHT, Facets, Figure
 
 TEMPLATES = Path(__file__).parent / "templates"
-CHIPS = 4  # so many figures of a section are chosen with buttons, more with a list
-PRINTED = 6  # sections with more figures are printed with the chosen one only
 
 Cell = str | int | float | None
 Row = tuple[Facets | None, Sequence[Cell]]
@@ -90,8 +88,6 @@ def render(page: Page) -> str:
     return environment.get_template("page.html.j2").render(
         page=page,
         data=data(page),
-        chips=CHIPS,
-        printed=PRINTED,
         hashes=list(hashes),
         **{name: Markup(text) for name, text in markup.items()},  # noqa: S704
     )

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
+
 # A curve; the line that a curve would follow without any loss; bars from low to high; single points that stand out; a line
 # without points; the area from low to high; columns on low, or on nothing, up to y; bars along x from low to high.
 Kind = Literal["curve", "ideal", "spread", "accent", "line", "band", "column", "span"]
@@ -109,6 +111,10 @@ class Series:
     def column(self, name: str) -> tuple[Any, ...]:
         """What all points have of one name, such as ``low``."""
         return tuple(getattr(spot, name) for spot in self.spots)
+
+    def heights(self) -> Any:
+        """``y``, ``low`` and ``high``, an array [3, points]."""
+        return np.array([self.column("y"), self.column("low"), self.column("high")])
 
 
 @dataclass(frozen=True)

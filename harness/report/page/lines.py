@@ -73,7 +73,6 @@ class Line:
 
     @property
     def published(self) -> bool:
-        """Whether someone else measured it."""
         return self.facets.origin == ("published",)
 
     @property

@@ -13,6 +13,8 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from harness.report.page.figures import COLUMN, SPAN, TOLD_ONCE, Axis, Figure, Series
 
 HOVER_WIDTH = 76  # characters
@@ -60,7 +62,8 @@ def _axis(axis: Axis) -> dict[str, Any]:
 
 
 def _trace(series: Series) -> dict[str, Any]:
-    x, y, low, high, hovers, starred = zip(*series.spots, strict=True)
+    x, hovers, starred = (series.column(name) for name in ("x", "hover", "starred"))
+    y, low, high = series.heights()
     trace: dict[str, Any] = {"type": "scatter", "name": text(series.name), "x": list(x), "y": _numbers(y)}
     trace |= {"facets": series.facets, "kind": series.kind, "hoverinfo": "text" if any(hovers) else "skip"}
     if series.group and series.kind != "ideal":
@@ -69,7 +72,7 @@ def _trace(series: Series) -> dict[str, Any]:
         trace["hovertext"] = [_hover(lines) for lines in hovers]
     style, colour = series.style, f"@{series.style.colour}"
     bars = {"type": "data", "symmetric": False, "color": colour}
-    bars |= {"array": _differences(high, y), "arrayminus": _differences(y, low)}
+    bars |= {"array": _numbers(high - y), "arrayminus": _numbers(y - low)}
     line = {"color": colour, "width": 1.4 if style.hollow else 2, "dash": style.dash}
     shape = style.marker + "-open" * style.hollow
     marker = {"color": colour, "symbol": shape, "size": SMALL if series.kind == "accent" else SIZE}
@@ -85,11 +88,8 @@ def _trace(series: Series) -> dict[str, Any]:
         case "spread":
             # The bars need a point, which is as wide as they are; the legend shows it.
             point = {"color": colour, "symbol": "line-ns", "size": 1, "line": {"color": colour, "width": series.width}}
-            return trace | {
-                "mode": "markers",
-                "marker": point,
-                "error_y": bars | {"thickness": series.width, "width": 0},
-            }
+            bars |= {"thickness": series.width, "width": 0}
+            return trace | {"mode": "markers", "marker": point, "error_y": bars}
         case "accent":
             return trace | {"mode": "markers", "marker": marker}
         case "line":
@@ -99,16 +99,15 @@ def _trace(series: Series) -> dict[str, Any]:
             area = {"mode": "lines", "fill": "toself", "opacity": 0.5, "line": {"color": colour, "width": 0}}
             return trace | there_and_back | area | {"legendgroup": "band"}
         case "column":
-            base = [0.0 if math.isnan(end) else end for end in low]
-            standing = {"base": _numbers(base), "y": _differences(y, base), "width": COLUMN}
+            base = np.nan_to_num(low)
+            standing = {"base": _numbers(base), "y": _numbers(y - base), "width": COLUMN}
             return trace | {"type": "bar", "marker": {"color": colour}} | standing
         case "span":
             # What follows each other is told apart by a thin gap.
             gap = {"color": colour, "line": {"color": "@paper", "width": 0.4}}
-            lying = {"orientation": "h", "base": _numbers(low), "x": _differences(high, low), "width": SPAN}
+            lying = {"orientation": "h", "base": _numbers(low), "x": _numbers(high - low), "width": SPAN}
             return trace | {"type": "bar", "marker": gap} | lying
-    known = not all(map(math.isnan, low))
-    intervals = {"error_y": bars | {"thickness": 1.3, "width": 4}} if known else {}
+    intervals = {} if np.isnan(low).all() else {"error_y": bars | {"thickness": 1.3, "width": 4}}
     return trace | {"mode": "lines+markers", "line": line, "marker": marker} | intervals
 
 
@@ -121,7 +120,3 @@ def _hover(lines: Iterable[str]) -> str:
 def _numbers(values: Iterable[float]) -> list[float | None]:
     """Seven digits are more than any measurement has, and JSON has no NaN."""
     return [None if math.isnan(value) else float(f"{value:.7g}") for value in values]
-
-
-def _differences(values: Iterable[float], others: Iterable[float]) -> list[float | None]:
-    return _numbers([value - other for value, other in zip(values, others, strict=True)])

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from harness.errors import InvalidInput
 from harness.report.page.figures import COLUMN, LIGHT, SPAN, TOLD_ONCE, Axis, Figure, Series
@@ -98,26 +99,18 @@ def _legend(drawn: Sequence[tuple[Series, Any]], axes: Axes) -> None:
         if series.kind not in TOLD_ONCE or series.name not in [name for _, name in entries]:
             entries.append((handle, series.name))
     entries += [(handle, "ideal") for series, handle in drawn if series.kind == "ideal"][-1:]
-    place: Any = {
-        "loc": "upper left",
-        "bbox_to_anchor": (1.01, 1.0),
-        "frameon": False,
-        "fontsize": 8,
-        "handlelength": 2.6,
-    }
-    for label in axes.legend(*zip(*entries, strict=True), **place).get_texts():
+    place: Any = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0), "frameon": False, "fontsize": 8}
+    for label in axes.legend(*zip(*entries, strict=True), handlelength=2.6, **place).get_texts():
         if len(groups) > 1 and label.get_text() in groups:
             label.set_fontweight("bold")
 
 
 def _series(series: Series, axes: Axes) -> Any:
     """Draw one series; what is returned stands for it in the legend."""
-    columns: Any = zip(*series.spots, strict=True)
-    x, y, low, high, _, starred = columns
-    x = [datetime.fromisoformat(value) if isinstance(value, str) else value for value in x]
+    x: Any = [datetime.fromisoformat(at) if isinstance(at, str) else at for at in series.column("x")]
+    y, low, high = series.heights()
     # Lengths below and above the points, 0 where there is no interval.
-    below = [0.0 if math.isnan(end) else value - end for value, end in zip(y, low, strict=True)]
-    above = [0.0 if math.isnan(end) else end - value for value, end in zip(y, high, strict=True)]
+    bars = None if np.isnan(low).all() else np.nan_to_num([y - low, high - y])
     style, colour = series.style, LIGHT[series.style.colour]
     match series.kind:
         case "ideal":
@@ -127,22 +120,18 @@ def _series(series: Series, axes: Axes) -> Any:
         case "band":
             return axes.fill_between(x, low, high, color=colour, alpha=0.25, linewidth=0)
         case "column":
-            base = [0.0 if math.isnan(end) else end for end in low]
-            heights = [value - end for value, end in zip(y, base, strict=True)]
-            return axes.bar(x, heights, bottom=base, width=COLUMN, color=colour)
+            base = np.nan_to_num(low)
+            return axes.bar(x, y - base, bottom=base, width=COLUMN, color=colour)
         case "span":
-            lengths = [end - start for start, end in zip(low, high, strict=True)]
-            return axes.barh(y, lengths, left=low, height=SPAN, color=colour, edgecolor="white", linewidth=0.2)
+            return axes.barh(y, high - low, left=low, height=SPAN, color=colour, edgecolor="white", linewidth=0.2)
         case "spread":
-            return axes.errorbar(x, y, [below, above], fmt="none", ecolor=colour, elinewidth=series.width * 0.75)
+            return axes.errorbar(x, y, bars, fmt="none", ecolor=colour, elinewidth=series.width * 0.75)
     accent = series.kind == "accent"
     markers: Any = {"marker": MARKERS[style.marker], "markersize": 3.5 if accent else 5, "markeredgewidth": 0.9}
     markers["markerfacecolor"] = "white" if style.hollow else colour
     line: Any = {"linestyle": "none" if accent else DASHES[style.dash], "linewidth": 1.0 if style.hollow else 1.4}
-    bars = None if all(map(math.isnan, low)) else [below, above]
     drawn = axes.errorbar(x, y, bars, color=colour, capsize=2, elinewidth=0.9, zorder=3, **markers, **line)
-    best = [(at, value) for at, value, star in zip(x, y, starred, strict=True) if star]
-    if best:
+    if best := [(at, spot.y) for at, spot in zip(x, series.spots, strict=True) if spot.starred]:
         star: Any = {"marker": "*", "markersize": 15, "markeredgecolor": "white", "markeredgewidth": 0.6}
         axes.plot(*zip(*best, strict=True), linestyle="none", color=colour, zorder=4, **star)
     return drawn
