@@ -319,7 +319,7 @@ def test_columns_spans_and_bands_are_the_same_in_the_page_and_in_files() -> None
     area_ = [Spot(1.0, 1.0, 0.5, 2.0), Spot(2.0, 2.0, 1.0, 3.0), Spot(3.0, 3.0, 2.0, 4.0)]
     band = Series("b", "band", area_, style, ANYTHING)
     axis = Axis("x", "linear", ((0.0, "a"), (1.0, "b")))
-    one, two, three_ = plotly.traces(Figure("f", "f", "", axis, axis, (column, span, band)))
+    one, two, three_ = map(plotly.trace, (column, span, band))
     assert (one["base"], one["y"]) == ([1, 2, 3], [1, 1, 1])
     assert (two["base"], two["x"], two["orientation"]) == ([1, 2, 3], [0.5, 0.5, 2], "h")
     assert (three_["x"], three_["y"]) == ([1, 2, 3, 3, 2, 1], [2, 3, 4, 2, 1, 0.5])
@@ -350,7 +350,7 @@ def test_plotly_is_given_text_not_markup() -> None:
     series = Series(hostile, "curve", [Spot(1, 1.0, hover=(hostile, "x" * 200))], Style("c0", "circle"), ANYTHING)
     axis = Axis(hostile, "linear")
     figure = Figure("f", hostile, "", axis, axis, (series,), marks=[("2026-01-01", hostile)])
-    (trace,) = plotly.traces(figure)
+    trace = plotly.trace(series)
     layout = plotly.layout(figure)
     for text in (trace["name"], layout["xaxis"]["title"]["text"], layout["annotations"][0]["text"]):
         assert text == "&lt;a href='javascript:x'&gt;&amp;"

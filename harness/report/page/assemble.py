@@ -17,8 +17,6 @@ from harness.report.text import verdict as report
 if TYPE_CHECKING:
     import pandas
 
-SYSTEMS_IN_TITLE = 3
-
 
 def page(frame: pandas.DataFrame, sources: Sequence[str], made: str, title: str | None = None) -> Page:
     """The report on the rows of ``results.load(sources, status=None)``.
@@ -31,7 +29,7 @@ def page(frame: pandas.DataFrame, sources: Sequence[str], made: str, title: str 
     models, systems, backends = (sorted(shown[name].unique()) for name in ("model", "system", "backend"))
     least, most = int(shown["workers"].min()), int(shown["workers"].max())
     span = f"{least:,} to {most:,} workers" if least < most else plural(most, "worker")
-    where = ", ".join(systems) if len(systems) <= SYSTEMS_IN_TITLE else f"{len(systems)} systems"
+    where = ", ".join(systems) if len(systems) <= 3 else f"{len(systems)} systems"
     runs = f"{len(measured):,} measured" + (f", {numberless:,} of them without a number" if numberless else "")
     facts = {
         "Runs": runs if len(measured) else "",

@@ -49,7 +49,7 @@ def growth(lines: Iterable[Line], kind: Literal["weak", "strong"]) -> list[Figur
             if (base := line.curve.baseline) and len(spots) > 1:
                 ends = base.workers, points[-1].workers
                 ideal = [Spot(workers, base.img_per_s * workers / base.workers) for workers in ends]
-                series.append(Series("ideal", "ideal", ideal, Style("muted"), line.facets, line.system))
+                series.append(Series("ideal", "ideal", ideal, Style("muted"), line.facets))
         figures.append(_figure(slug(title), title, panel, throughput_axis(series), series))
     return figures
 
@@ -74,7 +74,7 @@ def efficiencies(lines: Iterable[Line]) -> list[Figure]:
         if series:
             sizes = [spot.x for each in series for spot in each.spots]
             ideal = [Spot(end, 1.0) for end in (min(sizes), max(sizes))]
-            series.append(Series("ideal", "ideal", ideal, Style("muted"), None))
+            series.append(Series("ideal", "ideal", ideal, Style("muted")))
         y = Axis("scaling efficiency", "linear", percent=True, from_zero=True, top=1.0)
         figures.append(_figure("efficiency", "Scaling efficiency", panel, y, series))
     return figures

@@ -75,7 +75,6 @@ class Page:
 def render(page: Page) -> str:
     """``page`` as HTML."""
     from jinja2 import Environment, FileSystemLoader
-    from markupsafe import Markup
 
     environment = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True)
     package = importlib.util.find_spec("plotly")  # not imported: that takes a second
@@ -84,12 +83,13 @@ def render(page: Page) -> str:
     script = (TEMPLATES / "page.js").read_text()
     hashes = (base64.b64encode(hashlib.sha256(each.encode()).digest()).decode() for each in (library, script))
     environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "allow_nan": False, "separators": (",", ":")}
-    markup = {"style": (TEMPLATES / "page.css").read_text(), "plotly": library, "script": script}  # our own, not data
     return environment.get_template("page.html.j2").render(
         page=page,
         data=data(page),
         hashes=list(hashes),
-        **{name: Markup(text) for name, text in markup.items()},  # noqa: S704
+        style=(TEMPLATES / "page.css").read_text(),
+        script=script,
+        plotly=library,
     )
 
 
@@ -114,7 +114,7 @@ def data(page: Page) -> dict[str, Any]:
         "figures": {
             figure.name: {
                 "title": figure.title,
-                "traces": [trace | {"facets": number(trace["facets"])} for trace in plotly.traces(figure)],
+                "traces": [plotly.trace(each) | {"facets": number(each.facets)} for each in figure.series],
                 "layout": plotly.layout(figure),
             }
             for section in page.sections

@@ -15,8 +15,8 @@ import numpy as np
 
 # A curve; the line that a curve would follow without any loss; bars from low to high; single points that stand out; a line
 # without points; the area from low to high; columns on low, or on nothing, up to y; bars along x from low to high.
+# In a legend one ideal line stands for all, and so does one band.
 Kind = Literal["curve", "ideal", "spread", "accent", "line", "band", "column", "span"]
-TOLD_ONCE: frozenset[Kind] = frozenset(("ideal", "band"))  # one entry of a legend stands for all of them
 
 CLOSEST_TICKS = 1.35  # ratio of neighbouring ticks' values on a logarithmic axis, below which their labels would touch
 COLUMN, SPAN = 0.85, 0.7  # thickness of columns and spans, which are 1 apart

@@ -15,21 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from harness.report.page.figures import COLUMN, SPAN, TOLD_ONCE, Axis, Figure, Series
+from harness.report.page.figures import COLUMN, SPAN, Axis, Figure, Series
 
 HOVER_WIDTH = 76  # characters
 SIZE, SMALL, BEST = 8, 6, 16  # of markers
 
 text = partial(html.escape, quote=False)  # as Plotly shows it literally
-
-
-def traces(figure: Figure) -> list[dict[str, Any]]:
-    """The traces of ``figure``, each with the facets it is filtered by in ``facets`` (which Plotly ignores)."""
-    kinds = [series.kind for series in figure.series]
-    return [
-        _trace(series) | {"showlegend": series.kind not in TOLD_ONCE or kinds.index(series.kind) == number}
-        for number, series in enumerate(figure.series)
-    ]
 
 
 def layout(figure: Figure) -> dict[str, Any]:
@@ -61,15 +52,14 @@ def _axis(axis: Axis) -> dict[str, Any]:
     return made | ({"rangemode": "tozero"} if axis.from_zero else {})
 
 
-def _trace(series: Series) -> dict[str, Any]:
+def trace(series: Series) -> dict[str, Any]:
+    """The trace of ``series``, with what only the page's script reads: ``kind`` and ``group``."""
     x, hovers, starred = (series.column(name) for name in ("x", "hover", "starred"))
     y, low, high = series.heights()
-    trace: dict[str, Any] = {"type": "scatter", "name": text(series.name), "x": list(x), "y": _numbers(y)}
-    trace |= {"facets": series.facets, "kind": series.kind, "hoverinfo": "text" if any(hovers) else "skip"}
-    if series.group and series.kind != "ideal":
-        trace["group"] = text(series.group)
+    made: dict[str, Any] = {"type": "scatter", "name": text(series.name), "x": list(x), "y": _numbers(y)}
+    made |= {"showlegend": True, "kind": series.kind, "group": text(series.group), "hoverinfo": "skip"}
     if any(hovers):
-        trace["hovertext"] = [_hover(lines) for lines in hovers]
+        made |= {"hoverinfo": "text", "hovertext": [_hover(lines) for lines in hovers]}
     style, colour = series.style, f"@{series.style.colour}"
     bars = {"type": "data", "symmetric": False, "color": colour}
     bars |= {"array": _numbers(high - y), "arrayminus": _numbers(y - low)}
@@ -84,31 +74,31 @@ def _trace(series: Series) -> dict[str, Any]:
     match series.kind:
         case "ideal":
             line = {"color": "@muted", "width": 1, "dash": "dash"}
-            return trace | {"mode": "lines", "line": line, "legendgroup": "ideal", "legendrank": 2000, "opacity": 0.7}
+            return made | {"mode": "lines", "line": line, "legendgroup": "ideal", "legendrank": 2000, "opacity": 0.7}
         case "spread":
             # The bars need a point, which is as wide as they are; the legend shows it.
             point = {"color": colour, "symbol": "line-ns", "size": 1, "line": {"color": colour, "width": series.width}}
             bars |= {"thickness": series.width, "width": 0}
-            return trace | {"mode": "markers", "marker": point, "error_y": bars}
+            return made | {"mode": "markers", "marker": point, "error_y": bars}
         case "accent":
-            return trace | {"mode": "markers", "marker": marker}
+            return made | {"mode": "markers", "marker": marker}
         case "line":
-            return trace | {"mode": "lines", "line": line}
+            return made | {"mode": "lines", "line": line}
         case "band":
             there_and_back = {"x": [*x, *reversed(x)], "y": _numbers([*high, *reversed(low)])}
             area = {"mode": "lines", "fill": "toself", "opacity": 0.5, "line": {"color": colour, "width": 0}}
-            return trace | there_and_back | area | {"legendgroup": "band"}
+            return made | there_and_back | area | {"legendgroup": "band"}
         case "column":
             base = np.nan_to_num(low)
             standing = {"base": _numbers(base), "y": _numbers(y - base), "width": COLUMN}
-            return trace | {"type": "bar", "marker": {"color": colour}} | standing
+            return made | {"type": "bar", "marker": {"color": colour}} | standing
         case "span":
             # What follows each other is told apart by a thin gap.
             gap = {"color": colour, "line": {"color": "@paper", "width": 0.4}}
             lying = {"orientation": "h", "base": _numbers(low), "x": _numbers(high - low), "width": SPAN}
-            return trace | {"type": "bar", "marker": gap} | lying
+            return made | {"type": "bar", "marker": gap} | lying
     intervals = {} if np.isnan(low).all() else {"error_y": bars | {"thickness": 1.3, "width": 4}}
-    return trace | {"mode": "lines+markers", "line": line, "marker": marker} | intervals
+    return made | {"mode": "lines+markers", "line": line, "marker": marker} | intervals
 
 
 def _hover(lines: Iterable[str]) -> str:

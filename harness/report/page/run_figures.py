@@ -23,7 +23,6 @@ STRAGGLER = 1.05  # a rank is pointed out whose median step takes 5 % longer tha
 HISTORY_RUNS = changes.FEWEST  # the same measurement done as often has a history worth a figure
 SHOWN_HISTORIES = 50
 SHOWN_HISTORY_RUNS = 500
-
 PERCENTILES = (1, 25, 50, 75, 99)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from harness.errors import InvalidInput
-from harness.report.page.figures import COLUMN, LIGHT, SPAN, TOLD_ONCE, Axis, Figure, Series
+from harness.report.page.figures import COLUMN, LIGHT, SPAN, Axis, Figure, Series
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -87,16 +87,15 @@ def draw(figure: Figure, axes: Axes) -> None:
 
 def _legend(drawn: Sequence[tuple[Series, Any]], axes: Axes) -> None:
     """The names of what was drawn, below those of their groups if there are several; ideal lines have one entry."""
-    groups = list(dict.fromkeys(series.group for series, _ in drawn if series.kind != "ideal"))
+    curves = [(series, handle) for series, handle in drawn if series.kind != "ideal"]
+    groups = {series.group for series, _ in curves}
     entries: list[tuple[Any, str]] = []
     group = ""
-    for series, handle in drawn:
-        if series.kind == "ideal":
-            continue
+    for series, handle in curves:
         if len(groups) > 1 and series.group != group:
             group = series.group
             entries.append((axes.plot([], [], " ")[0], group))
-        if series.kind not in TOLD_ONCE or series.name not in [name for _, name in entries]:
+        if series.kind != "band" or series.name not in [name for _, name in entries]:
             entries.append((handle, series.name))
     entries += [(handle, "ideal") for series, handle in drawn if series.kind == "ideal"][-1:]
     place: Any = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0), "frameon": False, "fontsize": 8}

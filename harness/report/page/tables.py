@@ -123,7 +123,7 @@ def run_facets(frame: pandas.DataFrame) -> list[Facets]:
     return [Facets(*((value,) for value in each)) for each in values]
 
 
-# --- the scaling model ----------------------------------------------------------------------------
+# --- the scaling model, the verdict ---------------------------------------------------------------
 
 
 def fits(groups: Sequence[Explained]) -> Table:
@@ -179,9 +179,6 @@ def parameters(groups: Sequence[Explained]) -> Table:
     columns = ["system", "mechanism", "transport", "parameter", "value", f"{100 * LEVEL:.0f} % from", "to"]
     columns += ["unit", "obtained", "software"]
     return Table("model-parameters", "Parameters of the model", columns, rows, note)
-
-
-# --- the verdict ----------------------------------------------------------------------------------
 
 
 def comparison(verdict: Verdict) -> Table:
