@@ -64,8 +64,6 @@ def _reason(detail: ErrorDetails, model: type[BaseModel] | None) -> str:
         case "extra_forbidden":
             instead = did_you_mean(str(detail["loc"][-1]), _fields(model, detail["loc"][:-1]) if model else [])
             return "unknown field" + (instead and f"; {instead}")
-        case "string_pattern_mismatch":
-            return f"must be letters, digits, '.', '_' and '-', and not begin with '.', not {value!r}"
         case "value_error" | "json_invalid":
             return _words(detail["msg"])
     return _words(detail["msg"]) + ("" if isinstance(value, dict | list) else f", not {value!r}")

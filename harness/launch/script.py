@@ -89,7 +89,7 @@ def script(job: BatchJob, site: Site, wanted: JobOptions, gpus_per_node: int) ->
     if re.search(r"[\s%'\"\\]", str(job.folder)):
         raise InvalidInput(f"--output {job.folder}: Slurm's file names can have no blanks, quotes, % or backslashes")
     limit_s = wanted.time_limit_s or min(job.usual_time_s, site.time_limit_s or math.inf)
-    gpus = site.resource_options("gpu", num_gpus_per_node=gpus_per_node) if gpus_per_node else ()
+    gpus = site.gpu_options(gpus_per_node) if gpus_per_node else ()
     return _template().render(
         name=job.name,
         title=job.title,

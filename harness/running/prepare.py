@@ -178,7 +178,7 @@ class Place:
                 "how many cores a node has; give --threads"
             )
         # A profile that says how to ask for GPUs, but not how many there are, gets as many as are wanted.
-        asks_for_gpus = spec.device == "cuda" and site.resource_options("gpu", num_gpus_per_node=0)
+        asks_for_gpus = spec.device == "cuda" and site.gpu_options(0)
         gpus = tuple(map(str, range(site.gpus_per_node or (spec.devices_per_node if asks_for_gpus else 0))))
         named = hosts[:nodes] if hosts else tuple(Node(f"node{i}", f"node{i}") for i in range(nodes))
         if len(named) < nodes:

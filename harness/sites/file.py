@@ -5,32 +5,25 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import string
 import tomllib
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Literal, Self, TypeVar
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    Strict,
-    ValidationError,
-    model_validator,
-)
+from pydantic import AfterValidator, BeforeValidator, Field, Strict, ValidationError, model_validator
 
+from harness.core.parts import part
 from harness.core.plan import LAST_PORT
+from harness.core.spec import Frozen, Underscored
 from harness.core.text import did_you_mean
 from harness.core.validation import mistakes
 
+BUILT_IN = part("jobs") / "sites"
 TIME_LIMIT = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
 CONTROL = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
-NO_MODULES = "modules cannot be loaded with modules_system 'nomod'; name the system's own, such as 'lmod' or 'tmod'"
 
 Scheduler = Literal["local", "slurm", "squeue", "ssh"]
 Launcher = Literal["local", "srun", "ssh"]
@@ -40,7 +33,7 @@ LAUNCHERS: dict[Scheduler, Launcher] = {"local": "local", "slurm": "srun", "sque
 def duration_s(text: str) -> float:
     """Seconds of a time limit such as ``1d2h3m4s``, every part of which may be left out. Raises ValueError."""
     matched = TIME_LIMIT.fullmatch(text)
-    days, hours, minutes, seconds = (int(part or 0) for part in matched.groups()) if matched else (0, 0, 0, 0)
+    days, hours, minutes, seconds = (int(number or 0) for number in matched.groups()) if matched else (0, 0, 0, 0)
     total = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
     if not total:
         raise ValueError(f"'{text}' is not a time limit such as 30m, 1h30m or 1d12h")
@@ -67,57 +60,21 @@ def _option(value: str) -> str:
     return value
 
 
-def _template(value: str) -> str:
-    try:
-        fields = [field for _, field, _, _ in string.Formatter().parse(value) if field is not None]
-    except ValueError:
-        raise ValueError(f"'{value}' has a brace without its partner") from None
-    if wrong := next((field for field in fields if not field.isidentifier()), None):
-        raise ValueError(f"'{value}': {{{wrong}}} must be a name such as {{num_gpus_per_node}}")
-    return value
-
-
-def _shaped(pattern: str, what: str) -> AfterValidator:
-    def check(value: str) -> str:
-        if not re.fullmatch(pattern, value):
-            raise ValueError(f"{value!r} is not {what}")
-        return value
-
-    return AfterValidator(check)
-
-
-def _module(value: object) -> object:
-    """ReFrame's long form of a module, of which only the name is used."""
-    if isinstance(value, dict):
-        if set(value) != {"name"}:
-            raise ValueError("must be a module's name, or {name = ...} without other fields")
-        return value["name"]
-    return value
-
-
-def _time_limit(value: str) -> str:
-    duration_s(value)
-    return value
+def _module_name(value: object) -> object:
+    """ReFrame's long form of a module is a table, of which only the name is used."""
+    return value["name"] if isinstance(value, dict) and value.keys() == {"name"} else value
 
 
 Line = Annotated[str, AfterValidator(_one_line)]
-Name = Annotated[str, _shaped("[A-Za-z_][A-Za-z0-9_-]*", "a name: letters, digits, _ and -, beginning with a letter")]
-VariableName = Annotated[str, _shaped("[A-Za-z_][A-Za-z0-9_]*", "the name of an environment variable")]
-ModuleName = Annotated[
-    str, BeforeValidator(_module), _shaped("[A-Za-z0-9_][A-Za-z0-9_.+/:@%=~-]*", "the name of a module")
-]
-Address = Annotated[str, _shaped(r"[\w.-]*\{host\}[\w.-]*", "{host} with letters, digits, dots and dashes around it")]
+Name = Annotated[str, Field(pattern="^[A-Za-z_][A-Za-z0-9_-]*$")]
+VariableName = Annotated[str, Field(pattern="^[A-Za-z_][A-Za-z0-9_]*$")]
+ModuleName = Annotated[str, BeforeValidator(_module_name), Field(pattern="^[A-Za-z0-9_][A-Za-z0-9_.+/:@%=~-]*$")]
 Option = Annotated[Line, AfterValidator(_option)]
+TimeLimit = Annotated[str, AfterValidator(lambda text: duration_s(text) and text)]
 Count = Annotated[int, Strict(), Field(ge=1)]
 
 
-class SiteTable(BaseModel):
-    """Base of all tables of a site file: frozen, and closed to unknown fields."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Processor(SiteTable):
+class Processor(Frozen):
     """The processors of a node. As in ReFrame a CPU is a hardware thread."""
 
     arch: Line | None = None
@@ -127,17 +84,8 @@ class Processor(SiteTable):
     num_cpus_per_socket: Count | None = None
     num_sockets: Count | None = None
 
-    @model_validator(mode="after")
-    def _counts_agree(self) -> Self:
-        cpus, per_core, sockets = self.num_cpus, self.num_cpus_per_core, self.num_sockets
-        if cpus and per_core and cpus % per_core:
-            raise ValueError(f"num_cpus, {cpus}, is not a multiple of num_cpus_per_core, {per_core}")
-        if cpus and sockets and self.num_cpus_per_socket and cpus != sockets * self.num_cpus_per_socket:
-            raise ValueError(f"num_cpus, {cpus}, is not num_sockets × num_cpus_per_socket")
-        return self
 
-
-class Device(SiteTable):
+class Device(Frozen):
     """Devices of one kind in every node. Those of type ``gpu`` are what workers can train on."""
 
     type: Name
@@ -146,25 +94,34 @@ class Device(SiteTable):
     num_devices: Count = 1
 
 
-class Resource(SiteTable):
+class Resource(Frozen):
     """Scheduler options under a name, with {placeholders} for what a run asks for."""
 
     name: Name
-    options: tuple[Annotated[Option, AfterValidator(_template)], ...] = ()
+    options: tuple[Option, ...] = ()
+
+    @model_validator(mode="after")
+    def _can_be_filled_in(self) -> Self:
+        if self.name == "gpu":
+            try:
+                [option.format(num_gpus_per_node=1) for option in self.options]
+            except (AttributeError, LookupError, ValueError):
+                raise ValueError("options must have no placeholder but {num_gpus_per_node}") from None
+        return self
 
 
-class PartitionExtras(SiteTable):
+class PartitionExtras(Frozen):
     """What a run needs to know of a partition and ReFrame has no field for."""
 
-    mpi: Annotated[str, _shaped(r"[A-Za-z0-9_]+", "a value for srun's --mpi")] = "pmi2"
-    address: Address = "{host}"
+    mpi: str = Field(default="pmi2", pattern="^[A-Za-z0-9_]+$")
+    address: str = Field(default="{host}", pattern=r"^[\w.-]*\{host\}[\w.-]*$")
     launcher_options: tuple[Option, ...] = ()
     hosts: Line | None = Field(default=None, min_length=1)
     output: Line | None = Field(default=None, min_length=1)
     port: Annotated[int, Strict(), Field(ge=1, le=LAST_PORT)] | None = None
 
 
-class Layer(SiteTable):
+class Layer(Frozen):
     """A table with a name that adds modules, variables and commands to what a run gets."""
 
     name: Name
@@ -194,7 +151,7 @@ class Partition(Layer):
     launcher: Launcher
     access: tuple[Option, ...] = ()
     environs: tuple[Name, ...] = ()
-    time_limit: Annotated[str, AfterValidator(_time_limit)] | None = None
+    time_limit: TimeLimit | None = None
     max_jobs: Count | None = None
     resources: Annotated[tuple[Resource, ...], NamedOnce] = ()
     processor: Processor = Processor()
@@ -227,22 +184,14 @@ class System(Layer):
     hostnames: tuple[re.Pattern[str], ...] = ()
     modules_system: Literal["nomod", "tmod", "tmod31", "tmod32", "tmod4", "lmod"] = "nomod"
     prefix: Line | None = Field(default=None, min_length=1)
-    partitions: Annotated[tuple[Partition, ...], NamedOnce]
-
-    @model_validator(mode="after")
-    def _complete(self) -> Self:
-        if not self.partitions:
-            raise ValueError("must have a partition")
-        if self.modules_system == "nomod" and (self.modules or any(partition.modules for partition in self.partitions)):
-            raise ValueError(NO_MODULES)
-        return self
+    partitions: Annotated[tuple[Partition, ...], NamedOnce, Field(min_length=1)]
 
 
-class EnvironmentExtras(SiteTable):
+class EnvironmentExtras(Frozen):
     """What a run needs to know of an environment and ReFrame has no field for."""
 
     python: Line | None = Field(default=None, min_length=1)
-    backends: tuple[Name, ...] = ()
+    backends: tuple[Annotated[Name, Underscored], ...] = ()
 
 
 class Environment(Layer):
@@ -251,25 +200,28 @@ class Environment(Layer):
     extras: EnvironmentExtras = EnvironmentExtras()
 
 
-class SiteDescription(SiteTable):
+class SiteDescription(Frozen):
     """All that a site file says."""
 
-    systems: Annotated[tuple[System, ...], NamedOnce]
+    systems: Annotated[tuple[System, ...], NamedOnce, Field(min_length=1)]
     environments: Annotated[tuple[Environment, ...], NamedOnce] = ()
 
     @model_validator(mode="after")
-    def _has_its_environments(self) -> Self:
-        if not self.systems:
-            raise ValueError("must have a system")
+    def _fits_together(self) -> Self:
         known = {environment.name: environment for environment in self.environments}
         for system in self.systems:
             for partition in system.partitions:
-                for name in partition.environs:
-                    where = f"environs of {system.name}:{partition.name}: '{name}'"
-                    if name not in known:
-                        raise ValueError(f"{where} is not in environments; {instead(name, known)}")
-                    if known[name].modules and system.modules_system == "nomod":
-                        raise ValueError(f"{where} has modules: {NO_MODULES}")
+                where = f"{system.name}:{partition.name}"
+                if unknown := next((name for name in partition.environs if name not in known), None):
+                    raise ValueError(
+                        f"environs of {where}: '{unknown}' is not in environments; {instead(unknown, known)}"
+                    )
+                layers = (system, partition, *(known[name] for name in partition.environs))
+                if system.modules_system == "nomod" and any(layer.modules for layer in layers):
+                    raise ValueError(
+                        f"{where}: modules cannot be loaded with modules_system 'nomod'; "
+                        "name the system's own, such as 'lmod' or 'tmod'"
+                    )
         return self
 
 
@@ -293,10 +245,13 @@ class SiteFile:
     """A site file as it is: what it describes, or what is wrong with it. Its systems are ``claimed`` in both cases."""
 
     path: Path
-    built_in: bool
     description: SiteDescription | None
     mistakes: tuple[Mistake, ...] = ()
     claimed: frozenset[str] = frozenset()
+
+    @property
+    def built_in(self) -> bool:
+        return self.path.parent == BUILT_IN
 
     @property
     def systems(self) -> tuple[System, ...]:
@@ -309,35 +264,29 @@ class SiteFile:
         return [f"{system.name}:{partition.name}" for system in self.systems for partition in system.partitions]
 
 
-def read(path: Path, built_in: bool = False) -> SiteFile:
+def read(path: Path) -> SiteFile:
     """Read and check a site file. Never raises: what is wrong is in ``mistakes``."""
     try:
-        return _read(path, built_in, path.stat().st_mtime_ns)
+        return _read(path, path.stat().st_mtime_ns)
     except OSError as error:
-        return SiteFile(path, built_in, None, (Mistake(str(path), "", error.strerror or str(error)),))
+        return SiteFile(path, None, (Mistake(str(path), "", error.strerror or str(error)),))
 
 
 @lru_cache(maxsize=64)  # a command that plans several runs asks for their site again and again
-def _read(path: Path, built_in: bool, changed: int) -> SiteFile:
+def _read(path: Path, changed: int) -> SiteFile:
     try:
         text = path.read_text(encoding="utf-8")
         raw = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
     except (ValueError, RecursionError) as error:
-        return SiteFile(path, built_in, None, (Mistake(str(path), "", str(error)),))
-    claimed = _claimed(raw)
+        return SiteFile(path, None, (Mistake(str(path), "", str(error)),))
+    claimed: frozenset[str] = frozenset()
+    with suppress(TypeError, KeyError):  # as far as they are readable in a file that may be wrong
+        claimed = frozenset(str(system["name"]) for system in raw["systems"])
     try:
-        return SiteFile(path, built_in, SiteDescription.model_validate(raw), claimed=claimed)
+        return SiteFile(path, SiteDescription.model_validate(raw), claimed=claimed)
     except ValidationError as error:
         wrong = [Mistake(str(path), field, message) for field, message in mistakes(error, SiteDescription)]
-        return SiteFile(path, built_in, None, tuple(wrong), claimed)
-
-
-def _claimed(raw: Any) -> frozenset[str]:
-    """The names of a file's systems, as far as they are readable in a file that may be wrong."""
-    try:
-        return frozenset(str(system["name"]) for system in raw["systems"])
-    except (TypeError, KeyError):
-        return frozenset()
+        return SiteFile(path, None, tuple(wrong), claimed)
 
 
 def instead(name: str, known: Iterable[str]) -> str:

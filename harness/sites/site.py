@@ -13,15 +13,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from harness.core.parts import part
 from harness.core.text import did_you_mean
 from harness.errors import InvalidInput
 from harness.sites.file import (
+    BUILT_IN,
     Environment,
     EnvironmentExtras,
     Mistake,
     Partition,
-    SiteDescription,
     SiteFile,
     System,
     duration_s,
@@ -29,7 +28,6 @@ from harness.sites.file import (
     read,
 )
 
-BUILT_IN = part("jobs") / "sites"
 SUFFIXES = (".toml", ".json")
 
 
@@ -45,7 +43,7 @@ def files() -> list[SiteFile]:
     If the user's is broken, it stands for the systems of the other one too.
     """
     own = {path.stem: read(path) for path in _in_folder(user_folder())}
-    built_in = {path.stem: read(path, built_in=True) for path in _in_folder(BUILT_IN)}
+    built_in = {path.stem: read(path) for path in _in_folder(BUILT_IN)}
     for stem in own.keys() & built_in.keys():
         replaced = built_in.pop(stem)
         if own[stem].mistakes:
@@ -81,16 +79,10 @@ class Site(Partition):
         """A batch system carries runs out, elsewhere and later."""
         return self.scheduler in ("slurm", "squeue")
 
-    def resource_options(self, name: str, **values: object) -> tuple[str, ...]:
-        """The scheduler options of resource ``name`` with ``values`` filled in; none if the partition has no such resource.
-
-        ``resource_options("gpu", num_gpus_per_node=4)``. Raises InvalidInput if a placeholder gets no usable value.
-        """
-        options = next((resource.options for resource in self.resources if resource.name == name), ())
-        try:
-            return tuple(option.format(**values) for option in options)
-        except KeyError as missing:
-            raise InvalidInput(f"{self.name}: resource {name} needs a value for {missing.args[0]}") from None
+    def gpu_options(self, gpus_per_node: int) -> list[str]:
+        """The scheduler options that ask for GPUs; none if the partition has no resource ``gpu``."""
+        options = [option for resource in self.resources if resource.name == "gpu" for option in resource.options]
+        return [option.format(num_gpus_per_node=gpus_per_node) for option in options]
 
     @property
     def output(self) -> Path | None:
@@ -130,61 +122,48 @@ def find(name: str, environ: str | None = None, backend: str | None = None) -> S
     ``backend``, if any is. The user's profiles are preferred to the built-in ones. Raises InvalidInput for what is not
     known, and for a file that is broken.
     """
-    file, partition_name = _file(name)
+    file, system_name, partition_name = _located(name)
     if file.description is None:
         more = len(file.mistakes) - 1
         more_of_them = f" (and {more} more; see `harness site check {file.path}`)" if more else ""
         raise InvalidInput(f"{file.mistakes[0]}{more_of_them}")
-    wanted = name if _is_path(name) else name.partition(":")[0]
-    system = next((system for system in file.systems if system.name == wanted), file.systems[0])
+    system = next((system for system in file.systems if system.name == system_name), file.systems[0])
     partitions = {partition.name: partition for partition in system.partitions}
-    partition = system.partitions[0] if partition_name is None else partitions.get(partition_name)
+    partition = partitions.get(partition_name) if partition_name else system.partitions[0]
     if partition is None:
         raise InvalidInput(f"site {system.name} has no partition '{partition_name}'; it has {', '.join(partitions)}")
-    environment = _environment(file.description, f"{system.name}:{partition.name}", partition, environ, backend)
+    environments = {environment.name: environment for environment in file.description.environments}
+    if environ is None:
+        every = [environments[name] for name in partition.environs]
+        suited = (each for each in every if not backend or not each.extras.backends or backend in each.extras.backends)
+        environment = next(suited, None)
+    elif environ in partition.environs:
+        environment = environments[environ]
+    else:
+        named = ", ".join(partition.environs) or "no environments"
+        raise InvalidInput(f"--environ {environ}: {system.name}:{partition.name} has {named}")
     return _merged(file.path, system, partition, environment)
 
 
-def _is_path(name: str) -> bool:
-    return "/" in name or name.endswith(SUFFIXES)
+def _located(name: str) -> tuple[SiteFile, str, str]:
+    """The file that ``name`` means, and the system and the partition that it names, each "" for the first.
 
-
-def _file(name: str) -> tuple[SiteFile, str | None]:
-    """The file that ``name`` means, and the partition that it names. A file's own name comes before those of systems."""
-    if _is_path(name):
+    A file's own name comes before those of systems.
+    """
+    if "/" in name or name.endswith(SUFFIXES):
         path = Path(name).expanduser().absolute()
         if not path.is_file():
             raise InvalidInput(f"site file {name}: no such file")
-        return read(path), None
-    system, colon, partition = name.partition(":")
+        return read(path), "", ""
+    system, _, partition = name.partition(":")
     every = files()
     meant = [file for file in every if system == file.path.stem or system in file.claimed]
     if meant:
-        return min(meant, key=lambda file: (file.built_in, system != file.path.stem)), partition if colon else None
+        return min(meant, key=lambda file: (file.built_in, system != file.path.stem)), system, partition
     known = [site for file in every for site in file.names]
-    also = [*(site.partition(":")[0] for site in known), *(file.path.stem for file in every), *known]
-    close = did_you_mean(name, also) or did_you_mean(system, also)
+    names = [*(site.partition(":")[0] for site in known), *(file.path.stem for file in every), *known]
+    close = did_you_mean(name, names) or did_you_mean(system, names)
     raise InvalidInput(f"unknown site '{name}'; {close + ' ' if close else ''}known sites are {', '.join(known)}")
-
-
-def _environment(
-    site: SiteDescription, name: str, partition: Partition, wanted: str | None, backend: str | None
-) -> Environment | None:
-    by_name = {environment.name: environment for environment in site.environments}
-    every = [by_name[environ] for environ in partition.environs]
-    suited = [environment for environment in every if backend is None or _suits(environment.extras, backend)]
-    if wanted is None:
-        return suited[0] if suited else None
-    if wanted not in partition.environs:
-        raise InvalidInput(f"--environ {wanted}: {name} has {', '.join(partition.environs) or 'no environments'}")
-    if by_name[wanted] not in suited:
-        raise InvalidInput(f"--environ {wanted}: at {name} it is for {', '.join(by_name[wanted].extras.backends)}")
-    return by_name[wanted]
-
-
-def _suits(extras: EnvironmentExtras, backend: str) -> bool:
-    meant = {name.replace("-", "_") for name in extras.backends}
-    return not meant or backend.replace("-", "_") in meant
 
 
 def _merged(file: Path, system: System, partition: Partition, environment: Environment | None) -> Site:
@@ -193,7 +172,7 @@ def _merged(file: Path, system: System, partition: Partition, environment: Envir
     own = {
         "name": f"{system.name}:{partition.name}",
         "file": file,
-        "descr": _descr(system, partition),
+        "descr": _description(system, partition),
         "modules_system": system.modules_system,
         "modules": tuple(dict.fromkeys(module for layer in layers for module in layer.modules)),
         "env_vars": tuple(dict(variable for layer in layers for variable in layer.env_vars).items()),
@@ -208,7 +187,7 @@ def _merged(file: Path, system: System, partition: Partition, environment: Envir
     return Site(**vars(partition) | own)
 
 
-def _descr(system: System, partition: Partition) -> str:
+def _description(system: System, partition: Partition) -> str:
     return ", ".join(text for text in (system.descr, partition.descr) if text)
 
 
@@ -219,47 +198,38 @@ def survey() -> tuple[list[dict[str, str]], list[SiteFile]]:
     rows = []
     for file in every:
         for system in file.systems:
-            if system.name not in taken:
-                rows += [_row(file, system, partition) for partition in system.partitions]
+            for partition in system.partitions if system.name not in taken else ():
+                cpus = [f"{partition.processor.num_cpus} CPUs"] if partition.processor.num_cpus else []
+                devices = [f"{device.num_devices} × {device.model or device.type}" for device in partition.devices]
+                row = {
+                    "name": f"{system.name}:{partition.name}",
+                    "scheduler": partition.scheduler,
+                    "node": ", ".join(cpus + devices),
+                    "descr": _description(system, partition),
+                    "origin": "built in" if file.built_in else "yours",
+                    "file": str(file.path),
+                }
+                rows.append(row)
         taken |= file.claimed
     return rows, [file for file in every if file.mistakes]
 
 
-def _row(file: SiteFile, system: System, partition: Partition) -> dict[str, str]:
-    cpus = [f"{partition.processor.num_cpus} CPUs"] if partition.processor.num_cpus else []
-    devices = [f"{device.num_devices} × {device.model or device.type}" for device in partition.devices]
-    return {
-        "name": f"{system.name}:{partition.name}",
-        "scheduler": partition.scheduler,
-        "node": ", ".join(cpus + devices),
-        "descr": _descr(system, partition),
-        "origin": "built in" if file.built_in else "yours",
-        "file": str(file.path),
-    }
-
-
 def checked_files(names: Iterable[str]) -> list[SiteFile]:
     """The files that ``names`` mean (names as for ``find``); all there are, if there are no names. Raises InvalidInput."""
-    chosen = [_file(name)[0] for name in names]
+    chosen = [_located(name)[0] for name in names]
     return list({file.path: file for file in chosen}.values()) if chosen else files()
 
 
 def mistakes(file: SiteFile) -> list[Mistake]:
-    """Everything that is wrong with ``file``, also that which other files and this program make wrong."""
+    """Everything that is wrong with ``file``, also the backends that there are not."""
     from harness.core.backend import names
 
     wrong = [*file.mistakes]
     for e, environment in enumerate(file.description.environments if file.description else ()):
         for b, name in enumerate(environment.extras.backends):
-            if name.replace("-", "_") not in names():
+            if name not in names():
                 field = f"environments[{e}].extras.backends[{b}]"
                 wrong.append(Mistake(str(file.path), field, f"unknown backend '{name}'; {instead(name, names())}"))
-    # Which of two files of the user's with one system is meant depends on their names, and should not.
-    own = _in_folder(user_folder())
-    owners = {name: path for path in own if path != file.path for name in read(path).claimed}
-    for s, system in enumerate(file.systems if file.path in own else ()):
-        if owner := owners.get(system.name):
-            wrong.append(Mistake(str(file.path), f"systems[{s}].name", f"'{system.name}' is also in {owner}"))
     return wrong
 
 

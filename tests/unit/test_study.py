@@ -152,7 +152,7 @@ def test_the_allocation_says_how_many_jobs_there_are(
         ('node = 1\n[[matrix]]\nbackend = "pytorch"', "node: unknown field"),
         (
             'name = "../x"\n[[matrix]]\nbackend = "pytorch"',
-            "name: must be letters, digits, '.', '_' and '-', and not begin with '.', not '../x'",
+            "name: must match pattern '^[A-Za-z0-9_-][A-Za-z0-9._-]*$', not '../x'",
         ),
         (
             'allocation = "all"\n[[matrix]]\nbackend = "pytorch"',
