@@ -14,7 +14,7 @@ from harness.core.text import plural
 if TYPE_CHECKING:
     import pandas
 
-Runs: TypeAlias = Sequence[Mapping[str, Any]]  # rows of a side's DataFrame
+Runs: TypeAlias = Sequence[Mapping[Any, Any]]  # rows of a side's DataFrame
 Match: TypeAlias = tuple[str, Runs, Runs]  # a spec, and its runs on both sides
 Name = Literal["OLD", "NEW"]
 _COLUMNS = (
@@ -28,11 +28,10 @@ class Results:
 
     def __init__(self, frame: pandas.DataFrame) -> None:
         """``frame`` is one of ``results.load(…, status=None)`` with measured runs only."""
-        self.numbers: dict[str, dict[str, list[Mapping[str, Any]]]] = {}
-        self.failed: dict[str, list[Mapping[str, Any]]] = {}
-        self.interrupted: dict[str, list[Mapping[str, Any]]] = {}
-        columns = [frame[name].tolist() for name in _COLUMNS]
-        self.runs = [dict(zip(_COLUMNS, values, strict=True)) for values in zip(*columns, strict=True)]
+        self.numbers: dict[str, dict[str, list[Mapping[Any, Any]]]] = {}
+        self.failed: dict[str, list[Mapping[Any, Any]]] = {}
+        self.interrupted: dict[str, list[Mapping[Any, Any]]] = {}
+        self.runs: Runs = frame[list(_COLUMNS)].to_dict("records")
         for run in self.runs:
             if run["status"] == "completed":
                 self.numbers.setdefault(run["spec"], {}).setdefault(run["system"], []).append(run)

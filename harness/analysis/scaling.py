@@ -17,10 +17,10 @@ import json
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from harness.core.statistics import scaling_efficiency
 
@@ -43,7 +43,7 @@ _COLUMNS = (
     *(*EQUAL, *TUNED, "workers", "nodes", "devices_per_node", "batch_size", "global_batch"),
     *("values", "img_per_s", "published_efficiency", "source", "row"),
 )
-_Row = dict[str, Any]
+_Row = dict[Hashable, Any]
 
 Scaling = Literal["weak", "strong"]
 Interval = tuple[float, float]
@@ -126,7 +126,7 @@ class CurvePoint:
         """Where the true scaling efficiency lies; None for the baseline itself."""
         if self.base is None or self.base.workers == self.workers:
             return None
-        interval = ratio([self.samples], [self.base.samples]).interval()
+        interval = ratio([self.samples], [self.base.samples]).interval
         scale = self.base.workers / self.workers
         return interval and (interval[0] * scale, interval[1] * scale)
 
@@ -158,10 +158,8 @@ def curves(frame: pandas.DataFrame, by: Literal["contender", "family"] = "conten
     """
     facets = [*EQUAL, *(CONTENDER if by == "contender" else ())]
     wide = frame.assign(row=frame.index, global_batch=frame["batch_size"] * frame["workers"])
-    columns = [wide[name].tolist() for name in _COLUMNS]
-    rows = [dict(zip(_COLUMNS, values, strict=True)) for values in zip(*columns, strict=True)]
     found: list[Curve] = []
-    for values, alike in _by(facets, rows):
+    for values, alike in _by(facets, wide[list(_COLUMNS)].to_dict("records")):
         equal = dict(zip(facets, values, strict=True))
         several = {row["devices_per_node"] for row in alike if row["nodes"] > 1}
         for per_node in sorted(several) or [max(row["devices_per_node"] for row in alike)]:
@@ -171,7 +169,7 @@ def curves(frame: pandas.DataFrame, by: Literal["contender", "family"] = "conten
                 for row in alike
                 if row["devices_per_node"] == per_node or (row["nodes"] <= 1 and row["devices_per_node"] < per_node)
             ]
-            equal |= {"devices_per_node": per_node}
+            equal["devices_per_node"] = per_node
             for (batch_size,), same in _by(["batch_size"], its):
                 found.append(_curve("weak", equal | {"batch_size": batch_size}, same, baseline))
             for (batch,), same in _by(["global_batch"], its):
@@ -239,6 +237,12 @@ def relative_to(point: CurvePoint, base: CurvePoint | None) -> CurvePoint:
     )
 
 
+def common(curve: Curve, other: Curve) -> list[tuple[CurvePoint, CurvePoint]]:
+    """The points of both curves at the sizes that both have."""
+    beside = {point.workers: point for point in other.points}
+    return [(point, beside[point.workers]) for point in curve.points if point.workers in beside]
+
+
 # --- intervals ------------------------------------------------------------------------------------
 
 
@@ -255,16 +259,16 @@ def _spread(samples: Sequence[Sample]) -> tuple[float, int] | None:
 
 
 @lru_cache(maxsize=4096)
-def _quantiles(freedom: float, samples: int, level: float) -> Interval:
+def _quantiles(freedom: float, samples: int) -> Interval:
     """Student's t quantiles for the lower and the upper limit of the best of so many samples (see the module's text)."""
     from scipy.special import stdtrit
 
-    side = (1 + level) / 2
+    side = (1 + LEVEL) / 2
     upper = float(stdtrit(freedom, side))
     return (float(stdtrit(freedom, side ** (1 / samples))) if samples > 1 else upper), upper
 
 
-def best_interval(samples: Sequence[Sample], level: float = LEVEL) -> Interval | None:
+def best_interval(samples: Sequence[Sample]) -> Interval | None:
     """The interval of the best true throughput among ``samples`` (img/s), None where no spread is known.
 
     With one sample it is Student's t interval of its mean.
@@ -273,7 +277,7 @@ def best_interval(samples: Sequence[Sample], level: float = LEVEL) -> Interval |
     if spread is None:
         return None
     deviation, freedom = spread
-    lower, upper = _quantiles(freedom, len(samples), level)
+    lower, upper = _quantiles(freedom, len(samples))
     errors = [(one.mean, deviation / math.sqrt(len(one.values))) for one in samples]
     lowest = max(mean * (1 - lower * error) for mean, error in errors)
     return lowest, max(mean * (1 + upper * error) for mean, error in errors)
@@ -282,44 +286,17 @@ def best_interval(samples: Sequence[Sample], level: float = LEVEL) -> Interval |
 Choice = Sequence[Sample]
 
 
-@dataclass(frozen=True)
-class Ratio:
+class Ratio(NamedTuple):
     """A product of throughputs over another one, each throughput the best of a choice.
 
-    ``errors`` are standard errors of the logarithm towards smaller and towards larger values, ``freedoms`` their degrees of
-    freedom; ``errors`` is None where no spread is known.
+    ``interval`` is where the ratio of the true throughputs lies. ``p`` is the two-sided probability of a ratio that is this
+    far from 1 if the true one is 1; it allows for choices as 95 % intervals do, which is more than smaller probabilities
+    would need. Both are None where no spread is known.
     """
 
     value: float
-    errors: Interval | None = None
-    freedoms: Interval = (math.nan, math.nan)
-
-    def interval(self, level: float = LEVEL) -> Interval | None:
-        """Where the ratio of the true throughputs lies, with probability ``level``. None where no spread is known."""
-        from scipy.special import stdtrit
-
-        if self.errors is None:
-            return None
-        widths = [
-            float(stdtrit(freedom, (1 + level) / 2)) * error if error else 0.0
-            for error, freedom in zip(self.errors, self.freedoms, strict=True)
-        ]
-        return self.value * math.exp(-widths[0]), self.value * math.exp(widths[1])
-
-    @property
-    def p(self) -> float | None:
-        """Two-sided probability of a ratio that is this far from 1 if the true one is 1. None where no spread is known.
-
-        The allowance for choices is that of 95 % intervals, which is more than smaller probabilities would need.
-        """
-        from scipy.special import stdtr
-
-        if self.errors is None:
-            return None
-        distance, side = abs(math.log(self.value)), int(self.value < 1)
-        if self.errors[side] == 0:
-            return 0.0 if distance else 1.0
-        return 2 * float(stdtr(self.freedoms[side], -distance / self.errors[side]))
+    interval: Interval | None = None
+    p: float | None = None
 
 
 def ratio(over: Sequence[Choice], under: Sequence[Choice]) -> Ratio:
@@ -329,6 +306,8 @@ def ratio(over: Sequence[Choice], under: Sequence[Choice]) -> Ratio:
     upwards. They add up in squares, each towards the side it pushes the ratio to (the MOVER of Zou and Donner 2008), with
     the degrees of freedom of Welch and Satterthwaite. Without choices that is Welch's interval of the logarithm.
     """
+    from scipy.special import stdtr
+
     value = math.prod(max(one.mean for one in choice) for choice in over) / math.prod(
         max(one.mean for one in choice) for choice in under
     )
@@ -340,13 +319,16 @@ def ratio(over: Sequence[Choice], under: Sequence[Choice]) -> Ratio:
             if spread is None:
                 return Ratio(value)
             deviation, freedom = spread
-            lower, upper = _quantiles(freedom, len(choice), LEVEL)
+            lower, upper = _quantiles(freedom, len(choice))
             logs = [(math.log(one.mean), deviation / math.sqrt(len(one.values))) for one in choice]
             best = max(log for log, _ in logs)
             sides[0].append(((best - max(log - lower * error for log, error in logs)) / upper, freedom))
             sides[1].append(((max(log + upper * error for log, error in logs) - best) / upper, freedom))
-    (lower, lower_freedom), (upper, upper_freedom) = _added(below), _added(above)
-    return Ratio(value, (lower, upper), (lower_freedom, upper_freedom))
+    downwards, upwards = _added(below), _added(above)
+    low, high = (error * _quantiles(freedom, 1)[1] for error, freedom in (downwards, upwards))
+    distance, (towards_1, its_freedom) = abs(math.log(value)), upwards if value < 1 else downwards
+    p = 2 * float(stdtr(its_freedom, -distance / towards_1)) if towards_1 else float(distance == 0)
+    return Ratio(value, (value * math.exp(-low), value * math.exp(high)), p)
 
 
 def _added(terms: Sequence[tuple[float, float]]) -> tuple[float, float]:
@@ -369,18 +351,16 @@ def repeats_for(choices: Sequence[Choice], width: float, most: int = 1000) -> in
         terms = []
         for deviation, configurations in known:
             freedom = float(configurations * (repeats - 1))
-            lower, upper = _quantiles(freedom, configurations, LEVEL)
+            lower, upper = _quantiles(freedom, configurations)
             terms.append((deviation / math.sqrt(repeats) * lower / upper, freedom))
         error, freedom = _added(terms)
-        if not error or _quantiles(freedom, 1, LEVEL)[1] * error <= width:
+        if not error or _quantiles(freedom, 1)[1] * error <= width:
             return repeats
     return None
 
 
-def holm(
-    probabilities: Sequence[float | None], weights: Sequence[float] | None = None, level: float = LEVEL
-) -> list[bool]:
-    """Which of several tests are significant if all of them together shall err with probability 1 − ``level``.
+def holm(probabilities: Sequence[float | None], weights: Sequence[float] | None = None) -> list[bool]:
+    """Which of several tests are significant if all of them together shall err with probability 1 − ``LEVEL``.
 
     Holm's step-down procedure (1979), with the share of the error that each test gets by ``weights``, by default equal
     ones. None stands for a test that could not be made: it is not significant, and counts as one that was tried.
@@ -390,7 +370,7 @@ def holm(
     order = sorted(range(len(scaled)), key=lambda number: scaled[number])
     significant = [False] * len(scaled)
     for step, number in enumerate(order):
-        if scaled[number] > (1 - level) / sum(shares[other] for other in order[step:]):
+        if scaled[number] > (1 - LEVEL) / sum(shares[other] for other in order[step:]):
             break
         significant[number] = True
     return significant
@@ -417,21 +397,18 @@ def io_overheads(curves: Sequence[Curve]) -> list[tuple[Curve, list[Overhead]]]:
         return frozenset((name, value) for name, value in curve.facets.items() if name != "data")
 
     weak = [curve for curve in curves if curve.scaling == "weak"]
-    synthetic = {
-        terms(curve): {point.workers: point for point in curve.points}
-        for curve in weak
-        if curve.facets["data"] == "synthetic"
-    }
+    synthetic = {terms(curve): curve for curve in weak if curve.facets["data"] == "synthetic"}
     pairs = []
     for curve in weak:
-        without = synthetic.get(terms(curve), {}) if curve.facets["data"] != "synthetic" else {}
+        without = synthetic.get(terms(curve))
+        if without is None or curve is without:
+            continue
         overheads = []
-        for real in curve.points:
-            if other := without.get(real.workers):
-                interval = ratio([real.samples], [other.samples]).interval()
-                lost = (other.img_per_s - real.img_per_s) / other.img_per_s
-                limits = interval and (1 - interval[1], 1 - interval[0])
-                overheads.append(Overhead(real.workers, other, real, lost, limits))
+        for real, other in common(curve, without):
+            interval = ratio([real.samples], [other.samples]).interval
+            lost = (other.img_per_s - real.img_per_s) / other.img_per_s
+            limits = interval and (1 - interval[1], 1 - interval[0])
+            overheads.append(Overhead(real.workers, other, real, lost, limits))
         if overheads:
             pairs.append((curve, overheads))
     return pairs

@@ -16,14 +16,14 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Literal
 
 from harness.analysis import scaling
-from harness.analysis.scaling import Curve, CurvePoint, Interval
+from harness.analysis.scaling import Curve, CurvePoint, Ratio, common
 
 if TYPE_CHECKING:
     import pandas
@@ -46,21 +46,15 @@ Reason = Literal["", "no spread", "one size", "too wide", "no counterpart", "oth
 
 @dataclass(frozen=True)
 class AtSize:
-    """Both sides at one size. Efficiencies are relative to the smallest common size; ratios are toolkit over servers.
-
-    ``p`` and intervals are None where a spread is not known, and at the smallest size, where the efficiency is 1 by
-    definition.
+    """Both sides at one size. Efficiencies are relative to the smallest common size, where their ratio is 1 by definition;
+    ratios are toolkit over servers.
     """
 
     workers: int
-    nodes: int
     toolkit: CurvePoint
     servers: CurvePoint
-    efficiency_ratio: float
-    efficiency_interval: Interval | None
-    throughput_ratio: float
-    throughput_interval: Interval | None
-    p: float | None = None
+    efficiency_ratio: Ratio
+    throughput_ratio: Ratio
     significant: bool = False
 
     @property
@@ -68,7 +62,7 @@ class AtSize:
         """Which way the toolkit differs, if that is significant."""
         if not self.significant:
             return ""
-        return "better" if self.efficiency_ratio > 1 else "worse"
+        return "better" if self.efficiency_ratio.value > 1 else "worse"
 
 
 @dataclass(frozen=True)
@@ -100,15 +94,14 @@ class Indication:
 class ComparedContender:
     """One contender against the best of the parameter servers. ``facets`` are those of the contender's curve.
 
-    ``base`` is the smallest common size (workers), ``sizes`` are all common ones. ``parts`` are the sizes between which
-    they part for good. ``repeats`` is how many repeats it would take, at the noise seen, to know every ratio to within the
-    margin; ``telling`` how many to tell every ratio from 1, or that it is within the margin, if the ratios stay as seen.
+    ``sizes`` are all common ones, the smallest first; ``parts`` are those between which they part for good. ``repeats`` is
+    how many repeats it would take, at the noise seen, to know every ratio to within the margin; ``telling`` how many to
+    tell every ratio from 1, or that it is within the margin, if the ratios stay as seen.
     """
 
     facets: Mapping[str, Any]
     answer: Answer
     reason: Reason = ""
-    base: int = 0
     sizes: tuple[AtSize, ...] = ()
     parts: tuple[int, int] | None = None
     repeats: int | None = None
@@ -119,7 +112,7 @@ class ComparedContender:
     @property
     def judged(self) -> tuple[AtSize, ...]:
         """The sizes with a known interval, without the smallest one."""
-        return tuple(one for one in self.sizes if one.p is not None)
+        return tuple(size for size in self.sizes if size.efficiency_ratio.p is not None)
 
 
 @dataclass(frozen=True)
@@ -163,27 +156,29 @@ def verdict(frame: pandas.DataFrame, margin: float = MARGIN) -> Verdict:
             comparisons.append(ComparedContender(curve.facets, "cannot say", "other training"))
     toolkits = tuple(one for one in comparisons if one.facets["family"] == "toolkit")
 
-    def counted(runs: pandas.DataFrame, *columns: str) -> Iterable[tuple[tuple[str, ...], int]]:
-        return runs.groupby(list(columns)).size().to_dict().items()  # type: ignore[return-value]
-
-    failed, unnumbered = frame[frame["status"] != "completed"], completed[completed["img_per_s"].isna()]
-    left_out = [
-        *(
-            LeftOut(runs, f"{backend} on {system}", f"{status}, so it has no number")
-            for (status, backend, system), runs in counted(failed, "status", "backend", "system")
+    # Which runs, the columns that tell them apart, what they are, and why they are left out.
+    unused = [
+        (
+            frame[frame["status"] != "completed"],
+            ["status", "backend", "system"],
+            "{1} on {2}",
+            "{0}, so it has no number",
         ),
-        *(
-            LeftOut(runs, f"{backend} on {system}", "only an efficiency was published")
-            for (backend, system), runs in counted(unnumbered, "backend", "system")
+        (
+            completed[completed["img_per_s"].isna()],
+            ["backend", "system"],
+            "{} on {}",
+            "only an efficiency was published",
         ),
-        *(
-            LeftOut(runs, f"{backend} with {training}", "another training")
-            for (backend, training), runs in counted(usable[~same], "backend", "training")
-        ),
+        (usable[~same], ["backend", "training"], "{} with {}", "another training"),
     ]
+    left_out = []
+    for rows, columns, what, why in unused:
+        counts: dict[Any, int] = rows.groupby(columns).size().to_dict()
+        left_out += [LeftOut(runs, what.format(*names), why.format(*names)) for names, runs in counts.items()]
     if unjudged := strong.difference(*map(_rows, weak)):
-        why = "strong scaling is not judged"
-        left_out.append(LeftOut(len(unjudged), "toolkits with a constant global batch", why))
+        what = "toolkits with a constant global batch"
+        left_out.append(LeftOut(len(unjudged), what, "strong scaling is not judged"))
     for terms, curve in offered.items():
         if terms not in map(_terms, weak):
             what = "parameter servers on {system}: {model}, {data} data".format(**curve.facets)
@@ -203,46 +198,41 @@ def _compared(
     """One contender's weak-scaling curve against the parameter servers' best, whatever else they have in common."""
     if servers is None:
         return ComparedContender(toolkit.facets, "cannot say", "no counterpart", indication=_indication(toolkit, every))
-    both = _common(toolkit, servers)
-    at = [_at_size(*pair, *both[0], first=pair is both[0]) for pair in both]
-    # The runs of the best configurations at these sizes.
-    sides = [frame.loc[sorted(row for pair in both for row in pair[side].best.rows)] for side in (0, 1)]
-    judged = [number for number, size in enumerate(at) if size.p is not None]
+    both = common(toolkit, servers)
+    sizes = []
+    for ours, theirs in both:
+        base, base_servers = both[0]
+        ratio = scaling.ratio([ours.samples, base_servers.samples], [base.samples, theirs.samples])
+        sizes.append(
+            AtSize(
+                workers=ours.workers,
+                toolkit=scaling.relative_to(ours, base),
+                servers=scaling.relative_to(theirs, base_servers),
+                efficiency_ratio=Ratio(1.0) if ours is base else ratio,
+                throughput_ratio=scaling.ratio([ours.samples], [theirs.samples]),
+            )
+        )
+    judged = [number for number, size in enumerate(sizes) if size.efficiency_ratio.p is not None]
     others = len(judged) - 1
     weights = [1.0] * others + [max(1.0, others)] * bool(judged)
-    for number, significant in zip(judged, scaling.holm([at[number].p for number in judged], weights), strict=True):
-        at[number] = replace(at[number], significant=significant)
-    found = ComparedContender(toolkit.facets, "cannot say", "one size", at[0].workers if at else 0, tuple(at))
-    if len(at) > 1:
-        answer, reason, parts = _judged([at[number] for number in judged], at, margin)
-        wide = math.log(1 + margin)
-        apart = [abs(math.log(size.efficiency_ratio)) for size in at[1:]]
-        found = replace(
-            found,
-            answer=answer,
-            reason=reason,
-            parts=parts,
-            repeats=_repeats(both, [wide] * len(apart)),
-            telling=_repeats(both, [max(distance, wide - distance) for distance in apart]),
-        )
-    return replace(found, terms=_held(toolkit, *sides))
-
-
-def _at_size(
-    toolkit: CurvePoint, servers: CurvePoint, base: CurvePoint, base_servers: CurvePoint, first: bool
-) -> AtSize:
-    efficiency = scaling.ratio([toolkit.samples, base_servers.samples], [base.samples, servers.samples])
-    throughput = scaling.ratio([toolkit.samples], [servers.samples])
-    return AtSize(
-        workers=toolkit.workers,
-        nodes=toolkit.nodes,
-        toolkit=scaling.relative_to(toolkit, base),
-        servers=scaling.relative_to(servers, base_servers),
-        efficiency_ratio=1.0 if first else efficiency.value,
-        efficiency_interval=None if first else efficiency.interval(),
-        throughput_ratio=throughput.value,
-        throughput_interval=throughput.interval(),
-        p=None if first else efficiency.p,
+    significances = scaling.holm([sizes[number].efficiency_ratio.p for number in judged], weights)
+    for number, significant in zip(judged, significances, strict=True):
+        sizes[number] = replace(sizes[number], significant=significant)
+    # The runs of the best configurations at these sizes.
+    sides = [frame.loc[sorted(row for pair in both for row in pair[side].best.rows)] for side in (0, 1)]
+    compared = ComparedContender(toolkit.facets, "cannot say", "one size", tuple(sizes), terms=_held(toolkit, *sides))
+    if len(sizes) < 2:
+        return compared
+    answer, reason, parts = _judged(compared.judged, sizes, margin)
+    wide = math.log(1 + margin)
+    apart = [abs(math.log(size.efficiency_ratio.value)) for size in sizes[1:]]
+    return replace(
+        compared,
+        answer=answer,
+        reason=reason,
+        parts=parts,
+        repeats=_repeats(both, [wide] * len(apart)),
+        telling=_repeats(both, [max(distance, wide - distance) for distance in apart]),
     )
 
 
@@ -252,7 +242,7 @@ def _judged(
     """The answer, why there is none, and between which sizes they part."""
     if not judged:
         return "cannot say", "no spread", None
-    intervals = [size.efficiency_interval for size in judged if size.efficiency_interval]
+    intervals = [size.efficiency_ratio.interval for size in judged if size.efficiency_ratio.interval]
     if len(judged) == len(sizes) - 1 and all(1 - margin <= low and high <= 1 + margin for low, high in intervals):
         return "no difference", "", None
     directions = {size.direction for size in judged if size.direction}
@@ -302,12 +292,6 @@ def _rows(curve: Curve) -> set[int]:
     return {row for point in curve.points for one in point.tried for row in one.rows}
 
 
-def _common(toolkit: Curve, servers: Curve) -> list[tuple[CurvePoint, CurvePoint]]:
-    """The points of both curves at the sizes that both have."""
-    theirs = {point.workers: point for point in servers.points}
-    return [(point, theirs[point.workers]) for point in toolkit.points if point.workers in theirs]
-
-
 def _held(curve: Curve, toolkit: pandas.DataFrame, servers: pandas.DataFrame) -> Terms:
     values = {name: str(curve.facets[name]) for name in TERMS}
     equal = {name: value for name, value in values.items() if value not in ("", "0")}
@@ -353,9 +337,9 @@ def _indication(toolkit: Curve, every: Sequence[Curve]) -> Indication | None:
     if not every:
         return None
     nearest = min(
-        every, key=lambda curve: ("system" in differs(curve), len(differs(curve)), -len(_common(toolkit, curve)))
+        every, key=lambda curve: ("system" in differs(curve), len(differs(curve)), -len(common(toolkit, curve)))
     )
-    both = _common(toolkit, nearest)
+    both = common(toolkit, nearest)
     if len(both) < 2 or "system" in differs(nearest) or nearest.facets["training"]:
         return Indication(differs(nearest), nearest)
     efficiencies = [scaling.relative_to(last, base).efficiency for base, last in zip(both[0], both[-1], strict=True)]

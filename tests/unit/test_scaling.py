@@ -84,7 +84,7 @@ def test_the_interval_of_a_ratio_covers_the_true_ratio(configurations: int, nois
     for _ in range(count):
         over = [[repeats(chance, 900.0, noise)], [repeats(chance, 100.0, noise)]]
         under = [[repeats(chance, 120.0, noise)], [repeats(chance, 700.0, noise) for _ in range(configurations)]]
-        found = scaling.ratio(over, under).interval()
+        found = scaling.ratio(over, under).interval
         assert found
         covered += found[0] <= 900 * 100 / (120 * 700) <= found[1]
     assert covered >= least(0.95, count)
@@ -95,7 +95,7 @@ def test_without_a_choice_the_interval_of_a_ratio_is_welchs_on_logarithms() -> N
     squares = [statistics.variance(each.values) / each.mean**2 / len(each.values) for each in (one, other)]
     freedom = sum(squares) ** 2 / (squares[0] ** 2 / 2 + squares[1] ** 2 / 4)
     width = scipy.stats.t.ppf(0.975, freedom) * math.sqrt(sum(squares))
-    assert scaling.ratio([[one]], [[other]]).interval() == pytest.approx((2 * math.exp(-width), 2 * math.exp(width)))
+    assert scaling.ratio([[one]], [[other]]).interval == pytest.approx((2 * math.exp(-width), 2 * math.exp(width)))
 
 
 def test_a_ratio_is_significant_when_its_interval_leaves_out_1() -> None:
@@ -103,7 +103,7 @@ def test_a_ratio_is_significant_when_its_interval_leaves_out_1() -> None:
     for _ in range(200):
         over, under = [[repeats(chance, 100.0)]], [[repeats(chance, 101.0) for _ in range(3)]]
         found = scaling.ratio(over, under)
-        limits = found.interval()
+        limits = found.interval
         assert limits and found.p is not None
         assert (found.p < 0.05) == (not limits[0] <= 1 <= limits[1])
 
@@ -112,7 +112,7 @@ def test_a_throughput_without_repeats_has_no_interval() -> None:
     once, often = Sample(100.0, (100.0,)), sample([99.0, 100.0, 101.0])
     assert scaling.best_interval([once]) is None
     assert scaling.best_interval([once, often]) is None, "who knows how lucky the one was that ran once"
-    assert scaling.ratio([[often]], [[once]]).interval() is None
+    assert scaling.ratio([[often]], [[once]]).interval is None
     assert scaling.ratio([[often]], [[once]]).p is None
     assert (once.stdev, once.median, Sample(100.0).median) == (None, 100.0, None)
 
@@ -277,7 +277,7 @@ def test_io_overhead_is_what_real_images_cost_of_the_synthetic_throughput() -> N
     ((curve, (found,)),) = scaling.io_overheads(scaling.curves(frame(rows)))
     assert curve.facets["data"] == "real"
     assert found.overhead == pytest.approx(0.1)
-    limits = scaling.ratio([[found.real.best.sample]], [[found.synthetic.best.sample]]).interval()
+    limits = scaling.ratio([[found.real.best.sample]], [[found.synthetic.best.sample]]).interval
     assert limits and found.interval == pytest.approx((1 - limits[1], 1 - limits[0]))
     assert found.interval[0] < 0.1 < found.interval[1]
 

@@ -190,11 +190,11 @@ def comparison(verdict: Verdict) -> Table:
             servers = size.servers
             cells = (
                 *(contender(facets), f"{facets['system']}, {facets['model']}, {facets['data']}", size.workers),
-                *_numbers(size.efficiency_ratio, size.efficiency_interval),
-                mark(size, size.workers == compared.base),
+                *_numbers(*size.efficiency_ratio[:2]),
+                mark(size, size is compared.sizes[0]),
                 *(size.toolkit.efficiency, servers.efficiency, size.toolkit.img_per_s, servers.img_per_s),
                 None if facets["origin"] == "published" else len(servers.tried),
-                *_numbers(size.throughput_ratio, size.throughput_interval),
+                *_numbers(*size.throughput_ratio[:2]),
             )
             rows.append((None, cells))
     columns = ["toolkit", "where", "workers", "ratio of efficiencies", *CI, "differs", "efficiency", "PS efficiency"]

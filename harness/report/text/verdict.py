@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, get_args
 
-from harness.analysis.scaling import Interval
+from harness.analysis.scaling import Ratio
 from harness.analysis.verdict import Answer, AtSize, ComparedContender, Overall, Verdict
 from harness.core.text import interval, percent, plural
 from harness.report.text.table import table
@@ -107,7 +107,7 @@ def _headline(verdict: Verdict) -> str:
     # Of these the one at the largest size, and there the one that differs most.
     shown = max(
         (one for one in compared if one.answer == shown_answer),
-        key=lambda one: (one.judged[-1].workers, abs(math.log(one.judged[-1].efficiency_ratio))),
+        key=lambda one: (one.judged[-1].workers, abs(math.log(one.judged[-1].efficiency_ratio.value))),
     )
     where = f"On {shown.facets['system']} ({shown.facets['model']}, {shown.facets['data']})"
     parts = [word, f"{where} {_claim(shown, verdict.margin)}."]
@@ -125,8 +125,8 @@ def _finding(one: ComparedContender, margin: float) -> str:
     if one.answer == "cannot say":
         return f"{prefix}{contender(facets)}, {where}: cannot say: {_undecided(one, margin, 'it')[0]}."
     last = one.sizes[-1]
-    rate = f"At {_size(last)} it trains {_ratio(last.throughput_ratio, last.throughput_interval)} as many img/s"
-    if unjudged := " and ".join(_size(size) for size in one.sizes[1:] if size.p is None):
+    rate = f"At {_size(last)} it trains {_ratio(last.throughput_ratio)} as many img/s"
+    if unjudged := " and ".join(_size(size) for size in one.sizes[1:] if size.efficiency_ratio.p is None):
         rate += f"; nothing can be said of {unjudged}, measured without repeats"
     return f"{prefix}{one.answer}, {where}: {_claim(one, margin)}. {rate}."
 
@@ -135,7 +135,7 @@ def _claim(one: ComparedContender, margin: float) -> str:
     """What was found for a contender with an answer, without where."""
     name, first, last = contender(one.facets), one.judged[0], one.judged[-1]
     keeps = (
-        f"keeps {_ratio(last.efficiency_ratio, last.efficiency_interval)} the scaling efficiency of the best "
+        f"keeps {_ratio(last.efficiency_ratio)} the scaling efficiency of the best "
         f"parameter-server configuration (best of {len(last.servers.tried)}) on {_size(last)}, "
         f"relative to {_size(one.sizes[0])}"
     )
@@ -157,7 +157,7 @@ def _claim(one: ComparedContender, margin: float) -> str:
         return f"{name} scales {', then '.join(parts)}; it {keeps}"
     assert one.parts
     below, above = (next(size for size in one.sizes if size.workers == workers) for workers in one.parts)
-    number = str(below.workers) if below.workers == below.nodes else _size(below)
+    number = str(below.workers) if below.workers == below.toolkit.nodes else _size(below)
     return f"{name} {keeps}; they part between {number} and {_size(above)}"
 
 
@@ -182,16 +182,17 @@ def _undecided(one: ComparedContender, margin: float, name: str) -> tuple[str, s
             missing = "no repeats were published" if facets["origin"] == "published" else "there are no repeats"
             sizes = ", ".join(str(size.workers) for size in one.sizes)
             return (
-                f"{ratio} is {last.efficiency_ratio:.3f} at {_size(last)} ({kept} relative to {_size(one.sizes[0])}), "
+                f"{ratio} is {last.efficiency_ratio.value:.3f} at {_size(last)} "
+                f"({kept} relative to {_size(one.sizes[0])}), "
                 f"but {missing}, so nobody knows whether that is more than chance",
                 f"at least 5 repeats of {toolkit} and of the parameter servers on {sizes} workers (`--repeats 5`)",
             )
         case "too wide":
-            widths = [high / low for low, high in (size.efficiency_interval or (1.0, 1.0) for size in one.judged)]
+            widths = [high / low for low, high in (size.efficiency_ratio.interval or (1.0, 1.0) for size in one.judged)]
             widest = one.judged[widths.index(max(widths))]
             had = min(len(point.best.sample.values) for size in one.judged for point in (size.toolkit, size.servers))
             why = (
-                f"{ratio} is {_ratio(widest.efficiency_ratio, widest.efficiency_interval)} at {_size(widest)}, which "
+                f"{ratio} is {_ratio(widest.efficiency_ratio)} at {_size(widest)}, which "
                 f"neither differs from 1 nor lies within 1 ± {100 * margin:g} %"
             )
             if one.repeats and one.repeats > had:
@@ -273,13 +274,14 @@ def contender(facets: Mapping[str, Any]) -> str:
 
 def _size(one: AtSize) -> str:
     """``128 nodes``, or ``128 workers (16 nodes)``."""
-    if one.workers == one.nodes:
-        return plural(one.nodes, "node")
-    return f"{one.workers} workers" + (f" ({plural(one.nodes, 'node')})" if one.nodes else "")
+    nodes = one.toolkit.nodes
+    if one.workers == nodes:
+        return plural(nodes, "node")
+    return f"{one.workers} workers" + (f" ({plural(nodes, 'node')})" if nodes else "")
 
 
-def _ratio(value: float, limits: Interval | None) -> str:
-    return f"{value:.2f} × {interval(limits)}".rstrip()
+def _ratio(ratio: Ratio) -> str:
+    return f"{ratio.value:.2f} × {interval(ratio.interval)}".rstrip()
 
 
 # --- the table and JSON ---------------------------------------------------------------------------
@@ -292,8 +294,8 @@ def _rows(one: ComparedContender) -> list[tuple[str, ...]]:
     for size in one.sizes:
         first = size is one.sizes[0]
         sides = ((f"{side.img_per_s:.2f}", percent(side.efficiency, None, 1)) for side in (size.toolkit, size.servers))
-        ratio = f"{size.efficiency_ratio:.3f} {interval(size.efficiency_interval, 3)}".rstrip()
-        throughputs = f"{size.throughput_ratio:.3f} {interval(size.throughput_interval, 3)}".rstrip()
+        both = size.efficiency_ratio, size.throughput_ratio
+        ratio, throughputs = (f"{each.value:.3f} {interval(each.interval, 3)}".rstrip() for each in both)
         best_of = "" if published else str(len(size.servers.tried))
         figures = best_of, "" if first else ratio, throughputs, mark(size, first)
         rows.append((contender(one.facets), where, str(size.workers), *next(sides), *next(sides), *figures))
@@ -304,7 +306,7 @@ def mark(size: AtSize, first: bool) -> str:
     """How the toolkit differs at this size, in a word or two."""
     if first:
         return "(baseline)"
-    return "no repeats" if size.p is None else size.direction or "not significant"
+    return "no repeats" if size.efficiency_ratio.p is None else size.direction or "not significant"
 
 
 def as_json(verdict: Verdict) -> dict[str, Any]:
@@ -327,14 +329,14 @@ def _comparison(one: ComparedContender, margin: float) -> dict[str, Any]:
         "answer": one.answer,
         "reason": one.reason or None,
         "finding": _finding(one, margin),
-        "base_workers": one.base or None,
+        "base_workers": one.sizes[0].workers if one.sizes else None,
         "parts_between_workers": one.parts,
         "repeats_for_margin": one.repeats,
         "repeats_to_tell": one.telling,
         "sizes": [
             {
                 "workers": size.workers,
-                "nodes": size.nodes,
+                "nodes": size.toolkit.nodes,
                 **{
                     name: {
                         "img_per_s": side.img_per_s,
@@ -346,11 +348,11 @@ def _comparison(one: ComparedContender, margin: float) -> dict[str, Any]:
                     }
                     for name, side in (("toolkit", size.toolkit), ("parameter_servers", size.servers))
                 },
-                "efficiency_ratio": size.efficiency_ratio,
-                "efficiency_ratio_ci95": size.efficiency_interval,
-                "img_per_s_ratio": size.throughput_ratio,
-                "img_per_s_ratio_ci95": size.throughput_interval,
-                "p": size.p,
+                "efficiency_ratio": size.efficiency_ratio.value,
+                "efficiency_ratio_ci95": size.efficiency_ratio.interval,
+                "img_per_s_ratio": size.throughput_ratio.value,
+                "img_per_s_ratio_ci95": size.throughput_ratio.interval,
+                "p": size.efficiency_ratio.p,
                 "significant": size.significant,
             }
             for size in one.sizes
