@@ -120,7 +120,6 @@ class Caffe2Layers(Layers[ImageBlob]):
         return path._replace(blob=self._net.Relu(blob, blob))
 
     def classifier(self, x: ImageBlob) -> Blob:
-        """The mean over all pixels and a dense layer: float32 logits [N, classes]."""
         net = self._net
         mean = net.AveragePool(x.blob, net.NextScopedBlob("mean"), kernels=(x.height, x.width), order="NCHW")
         return net.FC([mean, self._tensor("dense.kernel"), self._tensor("dense.bias")], net.NextScopedBlob("logits"))

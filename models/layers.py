@@ -40,7 +40,6 @@ class Tensor:
 
     @property
     def bytes(self) -> int:
-        """Its size as float32."""
         return self.elements * BYTES_PER_ELEMENT
 
 
@@ -171,7 +170,6 @@ class ModelSpecification:
 
     @property
     def convolutions(self) -> Tuple[Convolution, ...]:
-        """All convolutions, in creation order."""
         return tuple(self.pixels(self.smallest_image))
 
     def pixels(self, image_size: int) -> Dict[Convolution, int]:
@@ -188,7 +186,6 @@ class ModelSpecification:
 
     @property
     def parameters(self) -> int:
-        """The number of trainable parameters."""
         return sum(tensor.elements for tensor in self.tensors)
 
     @property

@@ -78,7 +78,6 @@ class TensorFlowLayers(Layers[tf.Tensor]):
         return tf.nn.relu(path + shortcut)
 
     def classifier(self, x: tf.Tensor) -> tf.Tensor:
-        """The mean over all pixels and a dense layer: float32 logits [N, classes]."""
         x = tf.reduce_mean(x, axis=[axis for axis in (1, 2, 3) if axis != self.channels])
         x = tf.matmul(x, self._tensor("dense.kernel"))
         return tf.cast(x, tf.float32) + tf.cast(self._tensor("dense.bias"), tf.float32)

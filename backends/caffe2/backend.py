@@ -11,7 +11,7 @@ from harness.backends.caffe2 import build
 from harness.core.backend import Backend
 from harness.core.exchange import AllreduceExchange
 from harness.core.spec import Options
-from harness.environments import EnvironmentSpec, Variant
+from harness.environments import EnvironmentSpec
 
 FOLDER = Path(__file__).parent
 
@@ -28,18 +28,6 @@ class Caffe2Options(Options):
     )
 
 
-def _environment(framework: str, variant: Variant) -> EnvironmentSpec:
-    return EnvironmentSpec(
-        "caffe2",
-        variant,
-        FOLDER / f"requirements-{variant}.txt",
-        imports=("caffe2", "caffe2.python.data_parallel_model", "torch", "PIL", "mpi4py"),
-        python="3.9",
-        post_build=build.operators,
-        sources=(build.SOURCE,),
-    )
-
-
 BACKEND = Backend(
     name="caffe2",
     family="toolkit",
@@ -50,6 +38,14 @@ BACKEND = Backend(
     precisions=("fp32",),
     devices=("cpu",),
     options=Caffe2Options,
-    environment=_environment,
+    environment=lambda framework, variant: EnvironmentSpec(
+        "caffe2",
+        variant,
+        FOLDER / f"requirements-{variant}.txt",
+        imports=("caffe2", "caffe2.python.data_parallel_model", "torch", "PIL", "mpi4py"),
+        python="3.9",
+        post_build=build.operators,
+        sources=(build.SOURCE,),
+    ),
     exchange=lambda spec: AllreduceExchange(buffer_bytes=0),  # every gradient by itself
 )

@@ -9,7 +9,7 @@ from pydantic import Field
 from harness.core.backend import Backend
 from harness.core.exchange import MIB, AllreduceExchange
 from harness.core.spec import Options
-from harness.environments import EnvironmentSpec, Variant
+from harness.environments import EnvironmentSpec
 
 FOLDER = Path(__file__).parent
 
@@ -19,11 +19,6 @@ class PyTorchOptions(Options):
 
     bucket_mb: float = Field(25.0, gt=0, le=1e6, description="size of a gradient bucket, in MiB")
     compile: bool = Field(False, description="compile the model with torch.compile (needs a C++ compiler)")
-
-
-def _environment(framework: str, variant: Variant) -> EnvironmentSpec:
-    requirements = FOLDER / f"requirements-{variant}.txt"
-    return EnvironmentSpec("pytorch", variant, requirements, imports=("torch", "PIL", "mpi4py"))
 
 
 BACKEND = Backend(
@@ -36,6 +31,8 @@ BACKEND = Backend(
     cuda_transports=("nccl", "gloo"),  # the MPI hook averages in the hosts' memory
     precisions=("fp32", "tf32", "amp"),
     options=PyTorchOptions,
-    environment=_environment,
+    environment=lambda framework, variant: EnvironmentSpec(
+        "pytorch", variant, FOLDER / f"requirements-{variant}.txt", imports=("torch", "PIL", "mpi4py")
+    ),
     exchange=lambda spec: AllreduceExchange(buffer_bytes=int(spec.options["bucket_mb"] * MIB)),
 )

@@ -68,45 +68,37 @@ MODULES: Dict[str, List[Outline]] = {
 }
 
 
-def _sequence(name: str, inputs: int, outline: Outline) -> Tuple[List[Layer], int]:
-    """The layers of an outline, with the names and input channels that it leaves out, and its output channels."""
+def _named(name: str, outline: Outline) -> Dict[str, Any]:
+    return {f"{name}.{position}": step for position, step in enumerate(outline)}
+
+
+def _layers(steps: Dict[str, Any], inputs: int) -> Tuple[Tuple[Layer, ...], int]:
+    """The layers of an outline whose steps have names, with the input channels that it leaves out; its output channels."""
     layers: List[Layer] = []
-    for position, step in enumerate(outline):
-        here = f"{name}.{position}"
+    for name, step in steps.items():
         if isinstance(step, Pool):
             layers.append(step)
         elif isinstance(step, list):
-            branches, inputs = _branches(here, inputs, step)
-            layers.append(branches)
+            branches = [_layers(_named(f"{name}.branch{i}", outline), inputs) for i, outline in enumerate(step, 1)]
+            layers.append(Branches(tuple(branch for branch, _ in branches)))
+            inputs = sum(outputs for _, outputs in branches)
         else:
             outputs, height, width, *how = step
-            stride = 2 if how == ["/2"] else 1
-            layers.append(Convolution(here, inputs, outputs, (height, width), stride, padded=not how))
+            layers.append(
+                Convolution(name, inputs, outputs, (height, width), 2 if how == ["/2"] else 1, padded=not how)
+            )
             inputs = outputs
-    return layers, inputs
+    return tuple(layers), inputs
 
 
-def _branches(name: str, inputs: int, outlines: List[Outline]) -> Tuple[Branches, int]:
-    sequences = [_sequence(f"{name}.branch{i}", inputs, outline) for i, outline in enumerate(outlines, 1)]
-    return Branches(tuple(tuple(layers) for layers, _ in sequences)), sum(outputs for _, outputs in sequences)
-
-
-def _layers() -> Tuple[List[Layer], int]:
-    layers, channels = _sequence("stem", 3, STEM)
-    for name, outlines in MODULES.items():
-        module, channels = _branches(name, channels, outlines)
-        layers.append(module)
-    return layers, channels
-
-
-LAYERS, CHANNELS = _layers()
+LAYERS, CHANNELS = _layers({**_named("stem", STEM), **MODULES}, inputs=3)
 SPECIFICATION = ModelSpecification(
     name="inception3",
     description="InceptionV3 without auxiliary head and dropout, 1001 classes",
     image_size=299,
     smallest_image=75,
     norm=BatchNorm(decay=0.999, epsilon=0.001, gamma=False),
-    layers=tuple(LAYERS),
+    layers=LAYERS,
     features=CHANNELS,
     num_classes=1001,
 )

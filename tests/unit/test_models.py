@@ -92,11 +92,6 @@ def test_an_unknown_model_is_told_which_there_are() -> None:
     assert str(error.value) == f"unknown model 'vgg'; known: {', '.join(models.names())}"
 
 
-def test_an_unknown_framework_is_told_which_there_are() -> None:
-    with pytest.raises(ValueError, match="resnet50 is not written in 'mxnet'; known: caffe2, tensorflow, torch"):
-        models.definition("resnet50", "mxnet")
-
-
 def test_specifications_load_without_numpy() -> None:
     code = "import sys; from harness import models; [models.specification(n) for n in models.names()]; "
     subprocess.run([sys.executable, "-c", code + "assert 'numpy' not in sys.modules"], check=True)

@@ -15,7 +15,10 @@ class DataParallelTrainer(Caffe2Trainer):
     """The nets of ``data_parallel_model``, and sums over all ranks in nets of their own."""
 
     def setup(self) -> None:
-        joined = self._world = world.join(self._job)
+        joined: world.RankWorld = (
+            world.Gloo(self._job) if self._job.spec["transport"] == "gloo" else world.Mpi(self._job)
+        )
+        self._world = joined
         self._sums: Dict[int, world.AllreduceNet] = {}
         model = model_helper.ModelHelper(name="training")
         world.data_parallel_model.Parallelize(
@@ -44,10 +47,6 @@ class DataParallelTrainer(Caffe2Trainer):
     def step(self) -> None:
         self.run(self._net)
 
-    def barrier(self) -> None:
-        """The sum of a one from each rank says how many there are."""
-        self._world_size = int(self.total([1])[0])
-
     def total(self, numbers: Sequence[float]) -> List[float]:
         """In a net for as many numbers: its blobs have one length."""
         length = len(numbers)
@@ -56,7 +55,7 @@ class DataParallelTrainer(Caffe2Trainer):
         return self._sums[length].total(numbers)
 
     def state(self) -> State:
-        return self._state(self._world_size, self._world.transport(), **self._world.details)
+        return self._state(self._world_size, self._world.transport, **self._world.details)
 
     def close(self) -> None:
         self._world.close()

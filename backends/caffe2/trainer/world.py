@@ -10,7 +10,7 @@ import sys
 import time
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Any, Dict, List, Sequence
+from typing import Any, List, Sequence
 
 import numpy as np
 from caffe2.python import core, dyndep, workspace
@@ -30,7 +30,7 @@ APPEARS_S = 120.0  # for the events of the first rank, which starts when the oth
 
 
 class RankWorld:
-    """How the nets of this rank reach those of the others.
+    """How the nets of this rank reach those of the others. ``transport`` says what carries the gradients.
 
     ``rendezvous`` is what data_parallel_model wants to know, ``at_once`` how many allreduces may be under way at the same
     time, and ``details`` go into the record.
@@ -38,8 +38,8 @@ class RankWorld:
 
     at_once: int
 
-    def __init__(self, job: Job, store: Any, interface: str) -> None:
-        self.details: Dict[str, Any] = {}
+    def __init__(self, job: Job, transport: str, store: Any = None, interface: str = "", **details: Any) -> None:
+        self.transport, self.details = transport, details
         self.rendezvous = {
             "kv_handler": store,
             "num_shards": job.world_size,
@@ -58,17 +58,8 @@ class RankWorld:
     def adapt_operator(self, net: Any, operator: Any) -> None:
         raise NotImplementedError
 
-    def transport(self) -> str:
-        """What carries the gradients."""
-        raise NotImplementedError
-
     def close(self) -> None:
         raise NotImplementedError
-
-
-def join(job: Job) -> RankWorld:
-    """The world of the spec's transport. Raises RuntimeError when the others cannot be met there."""
-    return _Gloo(job) if job.spec["transport"] == "gloo" else _Mpi(job)
 
 
 class AllreduceNet:
@@ -97,11 +88,14 @@ class AllreduceNet:
         return summed
 
 
-class _Gloo(RankWorld):
+class Gloo(RankWorld):
+    """Caffe2's own operators, as data_parallel_model makes them. Raises RuntimeError without a common run directory."""
+
     at_once = 16  # Caffe2's own default, of which data_parallel_model's pool of threads for one device leaves 11
 
     def __init__(self, job: Job) -> None:
-        super().__init__(job, STORE, interface_of(job.process["address"]))
+        interface = interface_of(job.process["address"])
+        super().__init__(job, f"gloo on {interface}", STORE, interface)
         self._timeout_ms = int(job.spec["timeout_s"] * 1000)
         first = job.repeat_dir / "events" / "worker-0.jsonl"
         deadline = time.monotonic() + min(APPEARS_S, job.spec["timeout_s"])
@@ -123,9 +117,6 @@ class _Gloo(RankWorld):
             if argument.name == "timeout_ms":  # Caffe2's 30 s are less than what a slow machine takes for a step
                 argument.i = self._timeout_ms
 
-    def transport(self) -> str:
-        return f"gloo on {self.rendezvous['interface']}"
-
     def close(self) -> None:
         """Remove what the ranks met through: each rank's files name all others. The sockets end with the process.
 
@@ -137,7 +128,9 @@ class _Gloo(RankWorld):
             shutil.rmtree(self._folder, ignore_errors=True)
 
 
-class _Mpi(RankWorld):
+class Mpi(RankWorld):
+    """MPI's world, called by Caffe2's operators or through mpi4py. Raises RuntimeError if it is not the planned one."""
+
     at_once = 1  # Caffe2's operators hold a lock around MPI: with two orders on two ranks, they would wait for ever
 
     def __init__(self, job: Job) -> None:
@@ -156,11 +149,11 @@ class _Mpi(RankWorld):
                 "--mpi-operators caffe2: this environment was built without them, as there was no C++ compiler: build it "
                 "anew with one, or give --mpi-operators mpi4py"
             )
-        super().__init__(job, None, "")
         self._compiled = wanted != "mpi4py" and library.exists()
+        caller, used = ("in Caffe2", "caffe2") if self._compiled else ("through mpi4py", "mpi4py")
+        super().__init__(job, f"{mpi_version()} {caller}", mpi_operators=used)
         if self._compiled:
             dyndep.InitOpsLibrary(str(library))
-        self.details = {"mpi_operators": "caffe2" if self._compiled else "mpi4py"}
 
     def adapt_operator(self, net: Any, operator: Any) -> None:
         if self._compiled:
@@ -171,7 +164,7 @@ class _Mpi(RankWorld):
         else:
             operator.CopyFrom(
                 core.CreatePythonOperator(
-                    {"Broadcast": self._broadcast, "Allreduce": self._allreduce}[operator.type],
+                    self._broadcast if operator.type == "Broadcast" else self._allreduce,
                     list(operator.input)[1:],
                     list(operator.output),
                     control_input=list(operator.control_input),
@@ -184,9 +177,6 @@ class _Mpi(RankWorld):
 
     def _allreduce(self, _: List[Any], outputs: List[Any]) -> None:
         self._world.Allreduce(self._mpi.IN_PLACE, outputs[0].data, op=self._mpi.SUM)
-
-    def transport(self) -> str:
-        return f"{mpi_version()} {'in Caffe2' if self._compiled else 'through mpi4py'}"
 
     def close(self) -> None:
         self._mpi.Finalize()

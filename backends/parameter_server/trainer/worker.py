@@ -7,25 +7,26 @@ of the gradients.
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
 
 import numpy as np
 import tensorflow as tf
 
-from harness import models
 from harness.backends.parameter_server.trainer import cluster
 from harness.backends.parameter_server.trainer.cluster import assign, device, host, new_variable
 from harness.backends.parameter_server.trainer.pieces import Pieces
 from harness.models.initial import initial_values
 from harness.worker.frameworks import tensorflow as common
+from harness.worker.frameworks.base import DeviceTrainer
 from harness.worker.frameworks.tensorflow import Tensors, bad_images_named, reads
 from harness.worker.job import Job
-from harness.worker.trainer import Evaluation, Learner, State, evaluation
+from harness.worker.trainer import Evaluation, State, evaluation
 
 v1 = tf.compat.v1
 
 
-class ServerTrainer(Learner):
+class ServerTrainer(DeviceTrainer):
     """The base of trainers with parameter servers. A step has ended, on every device, when ``session.run`` returns.
 
     By device, ``_copies`` are variables of this worker that hold parameters, if it has any, and ``_statistics`` the moving
@@ -33,11 +34,7 @@ class ServerTrainer(Learner):
     """
 
     def __init__(self, job: Job) -> None:
-        self._job = job
-        self._specification = models.specification(job.spec["model"])
-        self._losses: List[float] = []  # of every step, means over this worker's devices
-        self._waited: List[float] = []
-        self._world_size = 0  # what the last barrier counted
+        super().__init__(job)
         self._copies: List[Dict[str, Any]] = []
         self._statistics: List[Dict[str, Any]] = []
 
@@ -75,11 +72,8 @@ class ServerTrainer(Learner):
         if waited:
             self._waited.append(float(max(waited)))
 
-    def barrier(self) -> None:
-        """The workers meet through parameter server 0; the sum of a one from each says how many there are."""
-        self._world_size = int(self.total([1])[0])
-
     def total(self, numbers: Sequence[float]) -> List[float]:
+        """The workers meet through parameter server 0."""
         return self._gate.total(self._session, numbers)
 
     def server_bytes(self) -> List[Tuple[int, int]]:
@@ -88,9 +82,6 @@ class ServerTrainer(Learner):
     def set_learning_rate(self, rate: float) -> None:
         """Worker 0's rate is that of the servers, where they sum up gradients."""
         assign(self._session, [(self._pieces.rate, np.array(rate, np.float32))])
-
-    def losses(self, since: int) -> List[float]:
-        return self._losses[since:]
 
     def evaluate(self) -> Evaluation:
         """This worker's first device evaluates, with the parameters of the servers."""
@@ -124,21 +115,15 @@ class ServerTrainer(Learner):
         assign(self._session, own + (self._pieces.shares(values) if self._job.rank == 0 else []))
 
     def state(self) -> State:
-        held, copies, updates = self._session.run([self._held, self._read_copies, self._updates])
+        held, copies, updates = self._session.run([self._saved, self._read_copies, self._updates])
         for number, copy in enumerate(copies):
-            if differing := [name for name in held if not np.array_equal(copy[name], held[name], equal_nan=True)]:
+            if differing := [name for name in copy if not np.array_equal(copy[name], held[name], equal_nan=True)]:
                 raise RuntimeError(f"device {number} and the parameter servers differ in {', '.join(differing[:3])} …")
         servers = common.addresses_seen(self._job, "ps", [seen.name for seen in self._session.list_devices()])
-        return State(
-            parameters=held,
-            losses=self._losses,
-            updates=int(updates),
-            world_size=self._world_size,
-            transport="grpc to " + ", ".join(sorted(servers)),
-            device=", ".join(device(self._job, number) for number in range(self._job.devices)),
-            details={"tensorflow": tf.__version__},
-            input_wait_s=self._waited,
-        )
+        devices = ", ".join(device(self._job, number) for number in range(self._job.devices))
+        transport = "grpc to " + ", ".join(sorted(servers))
+        state = self._state(self._world_size, transport, device=devices, tensorflow=tf.__version__)
+        return replace(state, updates=int(updates))
 
     def close(self) -> None:
         self._gate.leave(self._session)
@@ -159,7 +144,6 @@ class ServerTrainer(Learner):
         self._step = tf.group(self.exchange(summed), *moved)
         self._loss = tf.add_n(losses) / len(losses)
         self._saved = pieces.whole(reads({**pieces.variables, **pieces.velocities}))
-        self._held = {tensor.name: self._saved[tensor.name] for tensor in self._specification.tensors}
         self._updates = pieces.updates.read_value()
         self._read_copies = [reads(copy) for copy in self._copies]
         self._read_statistics = [reads(statistics) for statistics in self._statistics]
@@ -201,18 +185,15 @@ class ServerTrainer(Learner):
                 self._waits.append(tf.timestamp() - began)
             return images, labels
 
-    def _build_inference(self, pulled: Tensors) -> None:
-        """Logits of validation images on device 0. A worker without copies pulls the parameters once per evaluation."""
+    def _build_inference(self, parameters: Tensors) -> None:
+        """Logits of validation images on device 0, with a copy of the parameters that every evaluation makes first."""
         job = self._job
         with tf.device(host(job)):
             batches = v1.data.make_initializable_iterator(common.image_files(job, job.evaluating()))
             images, self._labels = batches.get_next()
-        self._begin_evaluation = [batches.initializer]
         with tf.device(device(job, 0)):
-            if self._copies:
-                held = self._copies[0]
-            else:
-                held = {name: new_variable(f"evaluation/{name}", value.shape) for name, value in pulled.items()}
-                self._begin_evaluation += [held[name].assign(pulled[name], read_value=False) for name in held]
+            held = {name: new_variable(f"evaluation/{name}", value.shape) for name, value in parameters.items()}
+            copied = [held[name].assign(parameters[name], read_value=False) for name in held]
             statistics = reads(self._statistics[0])
             self._logits, _ = common.logits(job, images, reads(held), statistics.__getitem__, training=False)
+        self._begin_evaluation = [batches.initializer, *copied]

@@ -57,7 +57,7 @@ class PyTorchTrainer(TorchTrainer):
 
     def state(self) -> State:
         if self._hook:
-            return self._state(self._hook.size, f"{mpi_version()} through mpi4py", mpi=self._hook.details())
+            return self._state(self._hook.size, f"{mpi_version()} through mpi4py", mpi={"overlap": self._hook.overlaps})
         backend = dist.get_backend()
         transport = f"{backend} on {self._interface}"
         if backend == "nccl":

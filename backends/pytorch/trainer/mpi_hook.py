@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from queue import SimpleQueue
-from typing import Any, Dict, Optional, Tuple
+from typing import Optional, Tuple
 
 import torch
 from mpi4py import MPI
@@ -23,7 +23,7 @@ class MpiHook:
     def __init__(self) -> None:
         self._world = MPI.COMM_WORLD
         self.rank, self.size = self._world.Get_rank(), self._world.Get_size()
-        self._overlap = MPI.Query_thread() >= MPI.THREAD_SERIALIZED
+        self.overlaps = MPI.Query_thread() >= MPI.THREAD_SERIALIZED
         self._buckets: SimpleQueue[Optional[Work]] = SimpleQueue()
         self._thread = threading.Thread(target=self._reduce_in_turn, name="allreduce", daemon=True)
         self._thread.start()
@@ -31,7 +31,7 @@ class MpiHook:
     def average(self, gradients: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
         """Start to average a bucket's gradients (float32, flat) over all ranks, in place."""
         future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-        if self._overlap:
+        if self.overlaps:
             self._buckets.put((gradients, future))
         else:
             self._allreduce(gradients, future)
@@ -43,10 +43,6 @@ class MpiHook:
     def all_reduce(self, summands: torch.Tensor) -> None:
         """Put the sums over all ranks in place of as many numbers from each."""
         self._world.Allreduce(MPI.IN_PLACE, summands.numpy(), op=MPI.SUM)
-
-    def details(self) -> Dict[str, Any]:
-        levels = {MPI.THREAD_SINGLE: "single", MPI.THREAD_FUNNELED: "funneled", MPI.THREAD_SERIALIZED: "serialized"}
-        return {"thread_level": levels.get(MPI.Query_thread(), "multiple"), "overlap": self._overlap}
 
     def close(self) -> None:
         self._buckets.put(None)

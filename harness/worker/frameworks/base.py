@@ -1,4 +1,4 @@
-"""What all trainers of one device do alike, whatever the framework. A backend adds the exchange of gradients."""
+"""What all trainers do alike, whatever the framework. A backend adds the exchange of gradients."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Batch = TypeVar("Batch")
 
 
 class DeviceTrainer(Learner):
-    """One rank: one process, one device. ``_losses`` are those of every step, ``_waited`` the seconds it had no batch."""
+    """One rank. ``_losses`` are those of every step, means over its devices, ``_waited`` the seconds it had no batch."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -25,6 +25,10 @@ class DeviceTrainer(Learner):
         self._losses: List[Any] = []
         self._waited: List[float] = []
         self._world_size = 0  # what the last barrier counted
+
+    def barrier(self) -> None:
+        """The sum of a one from each rank says how many there are."""
+        self._world_size = int(self.total([1])[0])
 
     def losses(self, since: int) -> List[float]:
         return self._losses[since:]

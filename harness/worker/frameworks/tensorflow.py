@@ -189,10 +189,6 @@ class TensorFlowTrainer(DeviceTrainer):
         with bad_images_named(self._job):
             self._losses.append(float(step(*next(self._batches))))
 
-    def barrier(self) -> None:
-        """The sum of a one from each rank says how many there are."""
-        self._world_size = int(self.total([1])[0])
-
     def set_learning_rate(self, rate: float) -> None:
         self._rate.assign(rate)
 
