@@ -15,8 +15,7 @@ from itertools import pairwise
 from typing import Any
 
 from harness import results
-from harness.core.exchange import ServerExchange
-from harness.core.placement import Piece
+from harness.core.exchange import Piece, ServerExchange
 from harness.prediction import parameters
 from harness.prediction.fitting import fit, mean_error
 from harness.prediction.holdout import HeldOut, condition, parted

@@ -25,7 +25,7 @@ from harness.records.measurement import Record
 from harness.records.record import Status
 from harness.results import sources
 from harness.running.prepare import Place
-from harness.running.request import Request, carry_out, failed
+from harness.running.request import carry_out, failed
 
 
 def run(
@@ -43,7 +43,7 @@ def run(
     """
     place, options = _place(site, output, fields)
     sizes = [nodes] if isinstance(nodes, int) else list(nodes)
-    outcome = carry_out(Request([_spec(backend, size, options) for size in sizes], place))
+    outcome = carry_out([_spec(backend, size, options) for size in sizes], place)
     rows = []
     for planned, record in zip(outcome.runs, outcome.records, strict=True):
         if record.problem:
@@ -148,7 +148,8 @@ def _spec(backend: str, nodes: int, fields: dict[str, Any]) -> RunSpec:
     known = {*RunSpec.model_fields, *backends.option_owners()} - {"options", "training"}
     if unknown := [name for name in fields if name not in known]:
         raise InvalidInput(f"unknown field '{unknown[0]}'; `harness run --help` lists the options")
-    return backends.spec_for(backend, {**fields, "nodes": nodes})
+    (spec,) = backends.specs_for([{"backend": backend, "nodes": nodes}], fields)
+    return spec
 
 
 def _place(

@@ -11,9 +11,8 @@ from pydantic import Field, field_validator
 
 from harness import models
 from harness.backends.tensorflow import environment
-from harness.core import placement
 from harness.core.backend import Arrangement, Backend, Seat, one_process_per_node
-from harness.core.exchange import Pulls, ServerExchange
+from harness.core.exchange import Piece, Pulls, ServerExchange, bytes_per_server, place
 from harness.core.spec import MOST_WORKERS, OTHER_TRAINING, Options, RunSpec, Underscored
 from harness.errors import InvalidInput
 
@@ -58,9 +57,9 @@ def parse_size(text: str) -> int:
     return int(float(match[1]) * UNITS[match[2].lower()])
 
 
-def placed(spec: RunSpec) -> list[placement.Piece]:
+def placed(spec: RunSpec) -> list[Piece]:
     options, tensors = spec.options, models.specification(spec.model).tensors
-    return placement.place(tensors, options["ps"], options["placement"], parse_size(options["slice_size"]))
+    return place(tensors, options["ps"], options["placement"], parse_size(options["slice_size"]))
 
 
 def validate(spec: RunSpec) -> None:
@@ -92,7 +91,7 @@ def arrange(spec: RunSpec) -> Arrangement:
     pieces = placed(spec)
     servers = [
         {"ps": ps, "bytes": bytes_, "pieces": sum(piece.ps == ps for piece in pieces)}
-        for ps, bytes_ in enumerate(placement.bytes_per_server(pieces, spec.options["ps"]))
+        for ps, bytes_ in enumerate(bytes_per_server(pieces, spec.options["ps"]))
     ]
     held = [[piece.tensor, piece.ps, piece.begin, piece.end] for piece in pieces]
     return Arrangement(details={"servers": servers, "pieces": held})

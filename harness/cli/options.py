@@ -118,7 +118,8 @@ def spec_of(given: Mapping[str, Any], **more: Any) -> RunSpec:
     """The spec of a run of one backend; ``more`` fields are the command's. Raises InvalidInput."""
     if given["backend"] is None:
         raise InvalidInput("--backend is required; see `harness list backends`")
-    return backends.spec_for(given["backend"], given, **more)
+    (spec,) = backends.specs_for([{"backend": given["backend"]}], given, **more)
+    return spec
 
 
 def _field_option(

@@ -37,7 +37,7 @@ from harness.report.text.progress import RunLine
 from harness.running import collect as collecting
 from harness.running.notes import known_jobs
 from harness.running.prepare import Place
-from harness.running.request import Outcome, Request, carry_out, compared, failed
+from harness.running.request import Outcome, carry_out, failed
 from harness.running.train import find_checkpoint
 
 # Fields of RunSpec that say nothing about a training, and those whose defaults are others there.
@@ -58,14 +58,13 @@ def followed(quiet: bool, prefix: Callable[[], str] = lambda: "") -> Iterator[Ru
 
 def _carried_out(specs: Sequence[RunSpec], place: Place, given: dict[str, Any]) -> Outcome:
     """Carry out a request and follow it on the terminal. Without records, print the plans or jobs."""
-    request = Request(specs, place, wait=not given["no_wait"], submit=not given["no_submit"])
     with followed(given["quiet"]) as line:
-        outcome = carry_out(request, line)
+        outcome = carry_out(specs, place, line, wait=not given["no_wait"], submitting=not given["no_submit"])
     if place.dry_run:
         click.echo(_plans(outcome, given["as_json"]))
     elif not outcome.records:
         jobs = [{"run": str(run.folder), "jobs": known_jobs(run.folder)} for run in outcome.runs]
-        click.echo(json.dumps(jobs) if given["as_json"] else outcomes.submitted(outcome.jobs, not request.submit))
+        click.echo(json.dumps(jobs) if given["as_json"] else outcomes.submitted(outcome.jobs, given["no_submit"]))
     return outcome
 
 
@@ -152,7 +151,8 @@ def compare_backends(backends: list[str] | None, nodes: list[str], **given: Any)
     """
     place = place_of(given)
     chosen = backend.contenders(backends, place.device(given["device"] or "auto"))
-    outcome = _carried_out(compared(chosen, nodes, given), place, given)
+    sized = [contender | {"nodes": size} for contender in chosen for size in nodes]
+    outcome = _carried_out(backend.specs_for(sized, given), place, given)
     records = [record for record in outcome.records if isinstance(record, Record)]
     if records and given["as_json"]:
         click.echo("[" + ",".join(record.to_json() for record in records) + "]")

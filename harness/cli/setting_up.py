@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
-from itertools import groupby
+from itertools import groupby, product
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from harness import environments, models
 from harness.cli.common import AS_JSON, TEXT
-from harness.core.backend import backend, working
+from harness.core.backend import backend, names, working
 from harness.core.text import plural
 from harness.environments import building
-from harness.environments.pythons import at, given_python
+from harness.environments.pythons import at, given_python, lacking
 from harness.errors import InvalidInput
+from harness.launch.local import local_gpus
 from harness.report.text.table import table
 from harness.sites import site as sites
 
@@ -32,18 +33,35 @@ def list_() -> None:
 @AS_JSON
 def list_backends(as_json: bool) -> None:
     """The backends, which of them can run here, and what the others lack."""
-    from harness.running import readiness
-
-    rows = readiness.survey()
+    rows = survey()
     if as_json:
-        click.echo(json.dumps(list(map(vars, rows)), indent=1))
+        click.echo(json.dumps(rows, indent=1))
         return
-    for _, group in groupby(rows, key=lambda row: row.backend):
-        for number, row in enumerate(group):
-            if number == 0:
-                click.echo(f"{row.backend}: {row.strategy}")
-            state = f"lacks {', '.join(row.lacks)}" if row.lacks else "can run"
-            click.echo(f"    {row.framework:11} {row.device:5} {', '.join(row.transports):16} {state}")
+    for (name, strategy), group in groupby(rows, key=lambda row: (row["backend"], row["strategy"])):
+        click.echo(f"{name}: {strategy}")
+        for row in group:
+            state = f"lacks {', '.join(row['lacks'])}" if row["lacks"] else "can run"
+            click.echo(f"    {row['framework']:11} {row['device']:5} {', '.join(row['transports']):16} {state}")
+
+
+def survey() -> list[dict[str, Any]]:
+    """Every backend on each of its frameworks and kinds of device, also those of other packages that do not load.
+
+    One runs on this machine when nothing is in ``lacks``.
+    """
+    columns = ("backend", "strategy", "framework", "device", "transports", "lacks")
+    rows: list[tuple[Any, ...]] = []
+    for name in names():
+        try:
+            each = backend(name)
+        except InvalidInput as problem:
+            rows.append((name, "announced by another package", "", "", (), (str(problem),)))
+            continue
+        for framework, device in product(each.frameworks, each.devices):
+            gpu = ["an NVIDIA GPU"] if device == "cuda" and not local_gpus() else []
+            lacks = (*gpu, *lacking(each.environment(framework, device)))
+            rows.append((name, each.strategy, framework, device, each.transports_on(device), lacks))
+    return [dict(zip(columns, row, strict=True)) for row in rows]
 
 
 @list_.command("models")

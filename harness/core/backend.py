@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -157,12 +157,13 @@ def option_owners() -> dict[str, list[str]]:
     return dict(owners)
 
 
-def spec_fields(given: Mapping[str, Any], names: Iterable[str]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """Split what somebody wants into the fields of RunSpec and, by name, the own options of the backends ``names``.
+def specs_for(chosen: Sequence[Mapping[str, Any]], given: Mapping[str, Any], **more: Any) -> list[RunSpec]:
+    """A spec for each of ``chosen``, which are fields of a spec with at least the backend, with what is ``given`` for all.
 
-    Fields that are None count as left out. Raises InvalidInput for an option that none of these backends has.
+    A backend's option is for those that have it. What is None counts as left out, and then there may be ``more``. Raises
+    InvalidInput.
     """
-    options: dict[str, dict[str, Any]] = {name.replace("-", "_"): {} for name in names}
+    options: dict[str, dict[str, Any]] = {fields["backend"].replace("-", "_"): {} for fields in chosen}
     for name, owners in option_owners().items():
         if given.get(name) is None:
             continue
@@ -172,17 +173,11 @@ def spec_fields(given: Mapping[str, Any], names: Iterable[str]) -> tuple[dict[st
             )
         for owner in options.keys() & set(owners):
             options[owner][name] = given[name]
-    return {name: value for name, value in given.items() if name in RunSpec.model_fields and value is not None}, options
-
-
-def spec_for(name: str, given: Mapping[str, Any], **more: Any) -> RunSpec:
-    """The spec of a run of one backend, of what somebody wants; ``more`` are fields that this may replace.
-
-    Raises InvalidInput.
-    """
-    fields, options = spec_fields(given, [name])
-    (own,) = options.values()
-    return RunSpec.validated(**{**more, **fields, "backend": name, "options": own})
+    common = {name: value for name, value in given.items() if name in RunSpec.model_fields and value is not None}
+    return [
+        RunSpec.validated(**more | common | {**fields, "options": options[fields["backend"].replace("-", "_")]})
+        for fields in chosen
+    ]
 
 
 def contenders(names: list[str] | None, device: str) -> list[dict[str, str]]:

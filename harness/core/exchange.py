@@ -1,19 +1,62 @@
-"""What a step's exchange of parameters and gradients consists of: what the scaling model needs to know of a backend.
+"""Which parameter server holds which part of which tensor, and what a step's exchange of gradients consists of.
 
-There are two mechanisms, and a backend's ``exchange`` says which one is its own, with the real placement and the real
-buffers. Pure data; ``harness.prediction`` turns it into time.
+There are two mechanisms of exchange, and a backend's ``exchange`` says which one is its own, with the real placement and
+the real buffers. Pure data and functions; ``harness.prediction`` turns it into time.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
-from harness.core.placement import Piece
+from harness.models.layers import BYTES_PER_ELEMENT, Tensor
 
 MIB = 2**20
 Pulls = Literal["before_forward", "after_push"]
 Tokens = Literal["none", "all_to_all", "all_to_all_per_piece"]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Elements ``begin`` to ``end`` (exclusive, in C order) of a tensor, held by parameter server ``ps``."""
+
+    tensor: str
+    ps: int
+    begin: int
+    end: int
+
+    @property
+    def bytes(self) -> int:
+        return (self.end - self.begin) * BYTES_PER_ELEMENT
+
+
+def place(tensors: Sequence[Tensor], servers: int, strategy: str, slice_bytes: int) -> list[Piece]:
+    """Place ``tensors`` on ``servers`` parameter servers; the result keeps the tensors' creation order.
+
+    ``round_robin`` deals to the servers in turn; the others give each piece to the server that holds the fewest bytes so
+    far (the lowest number first). ``partitioned`` first cuts tensors into slices of at most ``slice_bytes``; the others
+    keep them whole, as TensorFlow 1 did, so that the fullest server can never hold less than the largest tensor.
+    """
+    held = [0] * servers
+    pieces: list[Piece] = []
+    for tensor in tensors:
+        count = -(-tensor.bytes // max(slice_bytes, BYTES_PER_ELEMENT)) if strategy == "partitioned" else 1
+        bounds = [tensor.elements * number // count for number in range(count + 1)]
+        for begin, end in pairwise(bounds):
+            ps = len(pieces) % servers if strategy == "round_robin" else held.index(min(held))
+            pieces.append(Piece(tensor.name, ps, begin, end))
+            held[ps] += pieces[-1].bytes
+    return pieces
+
+
+def bytes_per_server(pieces: Sequence[Piece], servers: int) -> list[int]:
+    """Bytes of parameters that each server holds, in server order."""
+    held = [0] * servers
+    for piece in pieces:
+        held[piece.ps] += piece.bytes
+    return held
 
 
 @dataclass(frozen=True)

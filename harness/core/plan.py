@@ -183,12 +183,9 @@ def launch_plan(
 ) -> LaunchPlan:
     """Put the ``seats`` of a completed ``spec`` on the allocation's hosts, which all share the folder ``run_dir``.
 
-    With ``isolated`` nothing of the user's is mixed into the environment of ``python``: harness has built it.
-
-    Raises InvalidInput when hosts or ports do not suffice.
+    With ``isolated`` nothing of the user's is mixed into the environment of ``python``: harness has built it. Raises
+    InvalidInput when the ports do not suffice.
     """
-    if (needed := hosts_of(seats)) > len(allocation.nodes):
-        raise InvalidInput(f"the run needs {needed} nodes, the allocation has {len(allocation.nodes)}")
     arrangement = backend.arrange(spec)
     last_port = allocation.base_port + len(seats) - 1
     if last_port > LAST_PORT:

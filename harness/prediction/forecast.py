@@ -11,8 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from harness.core import backend as backends
-from harness.core.exchange import ServerExchange
-from harness.core.placement import bytes_per_server
+from harness.core.exchange import ServerExchange, bytes_per_server
 from harness.core.spec import RunSpec
 from harness.core.validation import checked
 from harness.errors import InvalidInput

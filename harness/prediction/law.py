@@ -27,8 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness import models
-from harness.core.exchange import AllreduceExchange, Exchange, ServerExchange
-from harness.core.placement import bytes_per_server
+from harness.core.exchange import AllreduceExchange, Exchange, ServerExchange, bytes_per_server
 from harness.prediction.parameters import Floats, Parameters
 
 Integers = NDArray[np.int64]

@@ -1,34 +1,22 @@
 """A request, and carrying it out: the one way from what is wanted, and where, to records.
 
-From Python: ``carry_out(Request([RunSpec.validated(backend="pytorch", nodes=2)], Place(site="daint", account="s123")))``.
+From Python: ``carry_out([RunSpec.validated(backend="pytorch", nodes=2)], Place(site="daint", account="s123"))``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-from harness.core.backend import spec_fields
 from harness.core.spec import RunSpec
 from harness.errors import HarnessError, Interrupted, RunFailed
 from harness.records.record import AnyRecord
 from harness.running import collect, submit
 from harness.running.prepare import Place
 from harness.running.run import Listener, Run
-
-
-@dataclass(frozen=True)
-class Request:
-    """The runs that are wanted, the place, and whether to submit their jobs (if it has a batch system) and to wait."""
-
-    specs: Sequence[RunSpec]
-    place: Place
-    wait: bool = True
-    submit: bool = True
 
 
 @dataclass(frozen=True)
@@ -45,25 +33,33 @@ class Outcome:
     jobs: list[tuple[Path, str]] = field(default_factory=list)
 
 
-def carry_out(request: Request, listener: Listener | None = None) -> Outcome:
+def carry_out(
+    specs: Sequence[RunSpec],
+    place: Place,
+    listener: Listener | None = None,
+    wait: bool = True,
+    submitting: bool = True,
+) -> Outcome:
     """Measure or train here, or have it done by a batch system; after a dry run say what would be done.
+
+    Where there is a batch system one need not ``wait`` for the jobs, which are written only, unless ``submitting``.
 
     A run that fails has a record that says why. Raises InvalidInput before anything is begun for whatever cannot work;
     Interrupted, which says how to go on, when the user has interrupted it.
     """
-    place, listener = request.place, listener or Listener()
-    runs = [place.prepare(spec) for spec in request.specs]
+    listener = listener or Listener()
+    runs = [place.prepare(spec) for spec in specs]
     if place.dry_run:
         scripts = [script for _, script in submit.planned(runs, place.options)] if place.queued else []
         return Outcome(runs, scripts=scripts)
-    if not place.queued and not (request.wait and request.submit):
-        raise place.no_batch_system("--no-submit" if request.wait else "--no-wait")
+    if not place.queued and not (wait and submitting):
+        raise place.no_batch_system("--no-submit" if wait else "--no-wait")
     for run in runs:
         run.check()
     if not place.queued:
         return Outcome(runs, execute(runs, listener))
-    jobs = submit.send(runs, place.options, request.submit)
-    records = collect.wait(runs, listener) if request.wait and request.submit else []
+    jobs = submit.send(runs, place.options, submitting)
+    records = collect.wait(runs, listener) if wait and submitting else []
     return Outcome(runs, records, jobs=jobs)
 
 
@@ -106,18 +102,3 @@ def execute(runs: Sequence[Run], listener: Listener, advice: str = "") -> list[A
         lines = [f"{collect.reason(error)}; no process is left running", *filter(None, ways)]
         raise Interrupted("\n".join(lines)) from None
     return [records[run.folder] for run in runs]
-
-
-def compared(
-    chosen: Sequence[Mapping[str, str]], sizes: Sequence[int | str], given: Mapping[str, Any]
-) -> list[RunSpec]:
-    """The runs of a comparison: each of the chosen contenders on each number of nodes, with what is ``given`` for all.
-
-    An option of a backend is for those that have it. Raises InvalidInput.
-    """
-    fields, options = spec_fields(given, [contender["backend"] for contender in chosen])
-    return [
-        RunSpec.validated(**{**fields, **contender}, nodes=nodes, options=options[contender["backend"]])
-        for contender in chosen
-        for nodes in sizes
-    ]

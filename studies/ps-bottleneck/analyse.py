@@ -32,8 +32,7 @@ from scipy.special import stdtrit
 
 from harness import results
 from harness.core import backend as backends
-from harness.core.exchange import Exchange, ServerExchange
-from harness.core.placement import bytes_per_server
+from harness.core.exchange import Exchange, ServerExchange, bytes_per_server
 from harness.core.spec import RunSpec
 from harness.core.text import interval, plural
 from harness.errors import HarnessError, InvalidInput

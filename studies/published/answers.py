@@ -26,7 +26,7 @@ import pandas
 
 from harness import results
 from harness.analysis import verdict as verdicts
-from harness.core.placement import bytes_per_server, place
+from harness.core.exchange import bytes_per_server, place
 from harness.core.text import plural
 from harness.errors import HarnessError, InvalidInput
 from harness.files import write_atomically

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 
+from harness.cli.setting_up import survey
 from harness.core import backend as backends
 from harness.core.backend import contenders
 from harness.errors import InvalidInput
-from harness.running import readiness
 from tests.conftest import Harness
 
 
@@ -97,8 +95,8 @@ def test_a_backend_that_does_not_load_is_listed_with_the_reason_and_harms_no_oth
     monkeypatch.setattr(
         backends, "_announced", lambda: {"broken": Broken(), "number": type("", (), {"load": lambda _: 1})()}
     )
-    found = {one.backend: one for one in readiness.survey()}
-    assert found["broken"].lacks == ("backend 'broken' does not load: ImportError: No module named 'gone'",)
-    assert "is announced as 1, which is no harness.core.backend.Backend" in found["number"].lacks[0]
-    assert dataclasses.asdict(found["pytorch"])["framework"] == "torch"
+    found = {row["backend"]: row for row in survey()}
+    assert found["broken"]["lacks"] == ("backend 'broken' does not load: ImportError: No module named 'gone'",)
+    assert "is announced as 1, which is no harness.core.backend.Backend" in found["number"]["lacks"][0]
+    assert found["pytorch"]["framework"] == "torch"
     assert "broken" not in [one.name for one in backends.working()]

@@ -180,7 +180,6 @@ def test_a_plan_is_its_golden_text() -> None:
     ("allocation", "name", "options", "fields", "message"),
     [
         (cluster(4), "parameter_server", {"ps": 5}, {"nodes": 4}, "--ps 5 with --nodes 4"),
-        (cluster(3), "parameter_server", {"ps": 1, "ps_nodes": "dedicated"}, {"nodes": 3}, "needs 4 nodes"),
         (cluster(1), "pytorch", {}, {"device": "cuda"}, "the nodes have 0 GPUs"),
         (cluster(1, gpus=2), "pytorch", {}, {"devices_per_node": 3}, "the nodes have 2 GPUs"),
         (cluster(1, gpus=1), "caffe2", {}, {"device": "cuda"}, "--device cuda: caffe2 supports cpu"),

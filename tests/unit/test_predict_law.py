@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.core.exchange import AllreduceExchange, ServerExchange
-from harness.core.placement import bytes_per_server, place
+from harness.core.exchange import AllreduceExchange, ServerExchange, bytes_per_server, place
 from harness.models import specification
 from harness.prediction import forecast
 from harness.prediction.explain import partitioned as in_slices

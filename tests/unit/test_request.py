@@ -14,7 +14,7 @@ from harness.core import backend as backends
 from harness.core.spec import RunSpec, Training
 from harness.errors import Interrupted, InvalidInput
 from harness.running.prepare import KINDS, Place, kind_of
-from harness.running.request import Request, carry_out, compared, execute
+from harness.running.request import carry_out, execute
 from harness.running.run import Listener, Run
 
 TRAINING = Training(epochs=1, validation="/data/val")
@@ -22,7 +22,7 @@ TRAINING = Training(epochs=1, validation="/data/val")
 
 def test_a_dry_run_gives_plans_and_scripts_and_touches_nothing(tmp_path: Path) -> None:
     place = Place("daint:gpu", account="s123", output=tmp_path / "runs", dry_run=True)
-    outcome = carry_out(Request([RunSpec(backend="pytorch", nodes=2)], place))
+    outcome = carry_out([RunSpec(backend="pytorch", nodes=2)], place)
     assert [run.plan.nodes for run in outcome.runs] == [2] and outcome.records == []
     assert ["--account=s123" in script for script in outcome.scripts] == [True]
     assert list(tmp_path.iterdir()) == []
@@ -51,7 +51,8 @@ def test_every_spec_is_one_kind_of_work_whose_record_has_a_file_of_its_own() -> 
 
 def test_a_comparison_is_every_contender_at_every_size() -> None:
     chosen = backends.contenders(["horovod:torch:gloo", "pytorch"], "cpu")
-    specs = compared(chosen, [1, 2], {"steps": 3, "bucket_mb": 1.0})
+    sized = [contender | {"nodes": nodes} for contender in chosen for nodes in (1, 2)]
+    specs = backends.specs_for(sized, {"steps": 3, "bucket_mb": 1.0})
     assert [(spec.backend, spec.nodes, spec.transport) for spec in specs] == [
         ("horovod", 1, "gloo"),
         ("horovod", 2, "gloo"),
@@ -83,7 +84,7 @@ def test_what_makes_no_sense_about_the_place_is_refused_in_one_line(where: dict[
 @pytest.mark.parametrize(("wait", "submit", "option"), [(False, True, "--no-wait"), (True, False, "--no-submit")])
 def test_jobs_are_refused_where_there_is_no_batch_system(wait: bool, submit: bool, option: str) -> None:
     with pytest.raises(InvalidInput, match=f"{option}: there is no batch system without --site"):
-        carry_out(Request([RunSpec(backend="pytorch")], Place(), wait, submit))
+        carry_out([RunSpec(backend="pytorch")], Place(), wait=wait, submitting=submit)
 
 
 @pytest.fixture
