@@ -53,9 +53,10 @@ def study_run(**given: Any) -> None:
     """
     file, place = _described(given)
     if place.dry_run:
-        click.echo(_study_plan(Campaign.of(file, place), given))
+        click.echo(_study_plan(Campaign(file, place), given))
         return
-    with Campaign.at_work(file, place) as campaign:
+    campaign = Campaign(file, place)
+    with campaign.at_work():
         campaign.collect()
         work = campaign.work(given["retry_failed"])
         with followed(given["quiet"], campaign.progress) as line:
@@ -96,14 +97,14 @@ def _print(points: Sequence[PointStatus], as_json: bool, text: str) -> None:
 @study.command("status", params=_place_options("site", "environ", "output", "as_json"))
 def study_status(as_json: bool, **given: Any) -> None:
     """How far the points of the study FILE are. Changes nothing."""
-    points = Campaign.of(*_described(given)).status()
+    points = Campaign(*_described(given)).status()
     _print(points, as_json, outcomes.study(points))
 
 
 @study.command("collect", params=_place_options("site", "environ", "output", "as_json"))
 def study_collect(as_json: bool, **given: Any) -> None:
     """Make the records of the study FILE's jobs that have ended. Exits with 1 if a point has failed or is refused."""
-    campaign = Campaign.of(*_described(given))
+    campaign = Campaign(*_described(given))
     campaign.collect()
     points = campaign.status()
     _print(points, as_json, outcomes.study(points))
@@ -114,4 +115,4 @@ def study_collect(as_json: bool, **given: Any) -> None:
 @study.command("cancel", params=_place_options("site", "environ", "output"))
 def study_cancel(**given: Any) -> None:
     """Cancel all jobs of the study FILE. What is measured already is kept."""
-    print_cancelled(Campaign.of(*_described(given)).cancel())
+    print_cancelled(Campaign(*_described(given)).cancel())

@@ -157,16 +157,6 @@ class RunSpec(Frozen):
             )
         return self
 
-    @model_validator(mode="after")
-    def _learnable(self) -> Self:
-        if self.training is None:
-            return self
-        if self.data == SYNTHETIC:
-            raise ValueError(f"--data {SYNTHETIC}: nothing can be learned from noise; give a folder of images")
-        if self.repeats != 1:
-            raise ValueError(f"--repeats {self.repeats}: a training is done once; start it again with another --seed")
-        return self
-
     @model_serializer(mode="wrap")
     def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Measurements are written without ``training``: their specs are keys, and must stay what they were."""

@@ -93,6 +93,7 @@ class Record(AnyRecord):
     """One measurement. The raw times come last in the file: whoever needs the figures alone stops reading before them."""
 
     file_name: ClassVar[str] = FILE_NAME
+    FIGURES = ("derived",)
 
     schema_: Literal["harness.record/1"] = Field(alias="schema")
     derived: Derived | None
@@ -111,9 +112,6 @@ class Record(AnyRecord):
     def seen(self) -> Seen:
         """What its ranks reported: as it says itself or, of an older one or a run without a number, by its repeats."""
         return (self.derived and self.derived.seen) or seen_by(self.spec, self.repeats)
-
-    def has_figures(self) -> bool:
-        return self.derived is not None
 
     def verify_figures(self) -> None:
         if self.derived is None:

@@ -90,6 +90,7 @@ class TrainingRecord(AnyRecord, Figures):
     """
 
     file_name: ClassVar[str] = FILE_NAME
+    FIGURES = tuple(Figures.model_fields)
 
     schema_: Literal["harness.training/1"] = Field(alias="schema")
     training_images: int
@@ -126,7 +127,7 @@ class TrainingRecord(AnyRecord, Figures):
 
     @property
     def figures(self) -> Figures:
-        return Figures(**{name: getattr(self, name) for name in Figures.model_fields})
+        return Figures(**{name: getattr(self, name) for name in self.FIGURES})
 
     def verify(self) -> None:
         """Raises ValueError if the record claims what does not follow from what it holds."""
@@ -141,9 +142,6 @@ class TrainingRecord(AnyRecord, Figures):
             if epoch.train_s > epoch.elapsed_s:
                 raise ValueError(f"epoch {epoch.epoch}: training took longer than all")
         super().verify()
-
-    def has_figures(self) -> bool:
-        return self.figures != Figures()
 
     def verify_figures(self) -> None:
         training = self.spec.training

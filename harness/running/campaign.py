@@ -12,16 +12,15 @@ import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from harness.errors import HarnessError, Interrupted, InvalidInput, RunFailed
 from harness.launch import slurm
 from harness.launch.script import BatchJob
 from harness.launch.slurm import JobState
 from harness.records.measurement import FILE_NAME, Record
-from harness.records.record import AnyRecord
 from harness.running import collect, submit
 from harness.running.notes import Entry, StudyNotes, is_locked, known_jobs, locked, submitted_repeats
 from harness.running.prepare import Place
@@ -57,11 +56,24 @@ class PointStatus:
 
     @property
     def img_per_s(self) -> float | None:
-        """The mean of the repeats, if there is a number."""
         return self.record.derived.img_per_s.mean if self.record and self.record.derived else None
 
+    def submitted(self, status: collect.RunStatus) -> None:
+        """Say how far the point is, whose run was submitted."""
+        self.run, self.repeats = status.run, status.done
+        self.jobs = status.jobs or tuple(JobState(job, "") for job in known_jobs(status.run.folder))
+        wanted, refused = status.run.spec.repeats, self.entry.refused
+        missing = sorted(set(range(1, wanted + 1)) - submitted_repeats(status.run.folder).keys())
+        if missing and refused:
+            some = f"repeats {', '.join(map(str, missing))}: " if len(missing) < wanted else ""
+            self.state, self.reason = "refused", some + refused
+            return
+        self.state = "unfinished"
+        self.reason = "" if status.reason == "Dependency" else status.reason  # that is what lanes are made of
+        if not missing and status.state in ("queued", "running", "ended"):
+            self.state = status.state
+
     def as_dict(self) -> dict[str, Any]:
-        """For scripts."""
         return {
             "id": self.entry.id,
             "point": self.label,
@@ -77,40 +89,32 @@ class PointStatus:
         }
 
 
-@dataclass
 class Campaign:
-    """A study at a place: ``of`` to look at it, ``at_work`` to change it; that holds its lock (``mine``)."""
+    """A study at a place, as its folder knows it and its file has it; who changes it holds its lock (``at_work``)."""
 
-    study: Study
-    place: Place
-    folder: Path
-    points: list[StudyPoint]
-    notes: StudyNotes
-    planned: dict[str, Run] = field(default_factory=dict)  # a new run of each point, by its id
-    mine: bool = False
-
-    @classmethod
-    @contextmanager
-    def at_work(cls, study: Study, place: Place) -> Iterator[Self]:
-        """The study, for this process alone. Raises InvalidInput as ``of`` does, and while another process is at work."""
-        campaign = cls.of(study, place)
-        campaign.prepare()  # what cannot run is refused before there is a folder
-        with locked(campaign.folder):
-            campaign.notes = StudyNotes.read(campaign.folder) or campaign.notes
-            campaign.mine = True
-            yield campaign
-
-    @classmethod
-    def of(cls, study: Study, place: Place) -> Self:
-        """The study as its folder knows it and its file has it. Raises InvalidInput."""
-        folder = (place.folder / study.name).absolute()
-        notes = StudyNotes.read(folder)
+    def __init__(self, study: Study, place: Place) -> None:
+        """Raises InvalidInput."""
+        self.study, self.place = study, place
+        self.folder = (place.folder / study.name).absolute()
+        self.points = study.points(place.device)
+        self.planned: dict[str, Run] = {}  # a new run of each point, by its id
+        self.mine = False  # this process holds the lock
         site = place.profile.name if place.profile else None
-        if notes and notes.points and notes.site != site:
-            begun, here = (f"at {name}" if name else "on this machine" for name in (notes.site, site))
-            raise InvalidInput(f"{folder}: this study was begun {begun}, not {here}; give another --output or --site")
-        notes = notes or StudyNotes(schema="harness.study/1", site=site)
-        return cls(study, place, folder, study.points(place.device), notes)
+        self.notes = StudyNotes.read(self.folder) or StudyNotes(schema="harness.study/1", site=site)
+        if self.notes.points and self.notes.site != site:
+            begun, here = (f"at {name}" if name else "on this machine" for name in (self.notes.site, site))
+            raise InvalidInput(
+                f"{self.folder}: this study was begun {begun}, not {here}; give another --output or --site"
+            )
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """The study is this process's alone. Raises InvalidInput while another process is at work."""
+        self.prepare()  # what cannot run is refused before there is a folder
+        with locked(self.folder):
+            self.notes = StudyNotes.read(self.folder) or self.notes
+            self.mine = True
+            yield
 
     def status(self) -> list[PointStatus]:
         """How far every point is, with one question to Slurm for all. Raises SlurmSilent when it does not answer."""
@@ -127,14 +131,15 @@ class Campaign:
         for entry, label in zip(entries, labels([entry.spec for entry in entries]), strict=True):
             point = PointStatus(entry, label, entry.id in of_file, "refused" if entry.refused else "new", entry.refused)
             points.append(point)
-            record: AnyRecord | None = None
             if status := submitted.get(entry.id):
+                point.submitted(status)
                 record = status.record
-                _submitted(point, status)
             elif folder := folders.get(entry.id):  # it is measured on this machine
-                record = Record.read(folder) if (folder / FILE_NAME).exists() else None
                 point.state, point.reason = "running" if at_work else "unfinished", ""
                 point.repeats = len(list(folder.glob("repeat-*")))
+                record = Record.read(folder) if (folder / FILE_NAME).exists() else None
+            else:
+                continue
             if record:
                 assert isinstance(record, Record)  # a study has no trainings
                 point.record, point.state = record, record.status
@@ -142,7 +147,6 @@ class Campaign:
         return with_best(points)
 
     def progress(self) -> str:
-        """How many points of the file have their record, for a progress line."""
         ids = {point.id for point in self.points}
         runs = [entry.runs[-1] for entry in self.notes.points if entry.id in ids and entry.runs]
         return f"{sum((self.folder / run / FILE_NAME).exists() for run in runs)} of {len(ids)} points  "
@@ -152,7 +156,7 @@ class Campaign:
         collect.collect_all([point.run for point in self.status() if point.run])
 
     def cancel(self) -> list[str]:
-        """Cancel all jobs of the study that have not ended; returns their ids. Raises SlurmSilent."""
+        """As ``collect.cancel``, for all runs of the study."""
         return collect.cancel(self.folder / run for entry in self.notes.points for run in entry.runs)
 
     def prepare(self) -> None:
@@ -191,7 +195,7 @@ class Campaign:
 
     def jobs(self, runs: Sequence[Run]) -> list[tuple[BatchJob, str]]:
         """The jobs that measure what is missing of ``runs``, in the order of submission, with their scripts."""
-        return submit.planned(runs, self.place.options, self.study.allocation) if runs else []
+        return submit.planned(runs, self.place.options, self.study.allocation)
 
     def max_jobs(self, wanted: int | None = None) -> int:
         """How many jobs may be in the queue at once: as asked for, as the study, as the site says."""
@@ -270,22 +274,6 @@ class Campaign:
                 if job.folder not in folders:
                     shutil.rmtree(job.folder, ignore_errors=True)
                 self.notes.write(self.folder)
-
-
-def _submitted(point: PointStatus, status: collect.RunStatus) -> None:
-    """Say how far a point is whose run was submitted and has no record yet."""
-    run, refused = status.run, point.entry.refused
-    point.run, point.repeats = run, status.done
-    point.jobs = status.jobs or tuple(JobState(job, "") for job in known_jobs(run.folder))
-    missing = sorted(set(range(1, run.spec.repeats + 1)) - submitted_repeats(run.folder).keys())
-    if missing and refused:
-        some = f"repeats {', '.join(map(str, missing))}: " if len(missing) < run.spec.repeats else ""
-        point.state, point.reason = "refused", some + refused
-        return
-    point.state = "unfinished"
-    point.reason = "" if status.reason == "Dependency" else status.reason  # that is what lanes are made of
-    if not missing and status.state in ("queued", "running", "ended"):
-        point.state = status.state
 
 
 def with_best(points: list[PointStatus]) -> list[PointStatus]:

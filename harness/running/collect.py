@@ -41,15 +41,13 @@ RunState = Literal["recorded", "not submitted", "queued", "running", "ended"]
 
 def find(paths: Sequence[Path]) -> list[Run]:
     """The runs of batch jobs at or below ``paths``. Raises InvalidInput for a path where there is none."""
-    folders: list[Path] = []
+    runs: list[Run] = []
     for path in paths:
-        if not path.exists():
-            raise InvalidInput(f"{path}: no such file or folder")
-        below = sorted(file.parent for file in path.rglob(SUBMISSION))
+        below = sorted(path.rglob(SUBMISSION))
         if not below:
             raise InvalidInput(f"{path}: no run of a batch job at or below it")
-        folders += below
-    return [reopen(folder) for folder in folders]
+        runs += [reopen(file.parent) for file in below]
+    return runs
 
 
 def reopen(folder: Path) -> Run:
@@ -83,7 +81,6 @@ class RunStatus:
         return "; ".join(dict.fromkeys(job.reason for job in self.jobs if job.reason and not job.ended))
 
     def as_dict(self) -> dict[str, Any]:
-        """For scripts."""
         return {
             "run": str(self.run.folder),
             "state": self.state,
@@ -229,13 +226,8 @@ def wait(runs: Sequence[Run], listener: Listener, study: str | None = None) -> l
         jobs = f"the jobs ({', '.join(ids)})" if len(ids) < 20 else f"its {len(ids)} jobs"
         which = f"study {{}} {study}" if study else "{} " + " ".join(str(run.folder) for run in runs)
         commands = [f"    harness {which.format(verb)}" for verb in ("status", "collect", "cancel")]
-        goes_on = f"{reason(interruption)}; {jobs} go on and nothing is lost"
+        goes_on = f"{str(interruption) or 'interrupted'}; {jobs} go on and nothing is lost"
         raise Interrupted("\n".join([goes_on, *commands])) from None
-
-
-def reason(interruption: KeyboardInterrupt) -> str:
-    """What has interrupted a command: a signal's name, where it is known."""
-    return str(interruption) or "interrupted"
 
 
 def _wait(runs: Sequence[Run], listener: Listener) -> list[AnyRecord]:
@@ -247,11 +239,7 @@ def _wait(runs: Sequence[Run], listener: Listener) -> list[AnyRecord]:
         open_runs = [run for run in runs if run.folder not in records]
         current = time.monotonic()
         pause_s = ASK_S[0] if current - began < 60 else ASK_S[1]
-        # A run whose job counts as running may have measured its last repeat.
-        if current - asked > pause_s or any(
-            _has_ended(run, run.spec.repeats) and not all(job.ended for job in jobs.get(run.folder, []))
-            for run in open_runs
-        ):
+        if current - asked > pause_s:
             try:
                 jobs = _jobs(open_runs)
             except SlurmSilent as error:
@@ -277,7 +265,8 @@ def _wait(runs: Sequence[Run], listener: Listener) -> list[AnyRecord]:
                 (run, number)
                 for run in open_runs
                 for number in range(1, run.spec.repeats + 1)
-                if (_repeat_dir(run, number) / "hosts.json").exists() and not _has_ended(run, number)
+                if (hosts := _repeat_dir(run, number) / "hosts.json").exists()
+                and not hosts.with_name("ended.json").exists()
             ),
             None,
         )
@@ -291,7 +280,3 @@ def _wait(runs: Sequence[Run], listener: Listener) -> list[AnyRecord]:
             listener.queue(list(waiting.values()))
         # One file for each process is opened at each look, perhaps on a file system that all users share.
         time.sleep(LOOK_S * max(1.0, len(watch.followed) / FILES_PER_LOOK if watch else 0.0))
-
-
-def _has_ended(run: Run, number: int) -> bool:
-    return (_repeat_dir(run, number) / "ended.json").exists()

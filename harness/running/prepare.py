@@ -21,7 +21,7 @@ from harness.errors import InvalidInput
 from harness.launch import hostfile, local, slurm, ssh
 from harness.launch.script import JobOptions, scheduler_option
 from harness.running.measure import Measurement
-from harness.running.run import Run, environment_of
+from harness.running.run import Run
 from harness.running.train import TrainingRun
 from harness.sites import site as sites
 from harness.sites.file import duration_s
@@ -140,7 +140,8 @@ class Place:
         else:
             allocation = self._allocation(site, spec, hosts_of(seats), len(seats))
         full = complete(spec, chosen, allocation)
-        wanted = environment_of(full, chosen)
+        assert full.framework
+        wanted = chosen.environment(full.framework, "cuda" if full.device == "cuda" else "cpu")
         provided = self.environment or (site.python if site else None)
         try:
             python = pythons.at(provided, wanted) if provided else environments.python(wanted)
@@ -150,7 +151,8 @@ class Place:
         name = f"{stamp}-{full.backend}-{full.model}-n{full.nodes}-{secrets.token_hex(4)}"
         run_dir = ((folder or self.folder) / name).absolute()
         plan = launch_plan(full, chosen, seats, allocation, str(python), str(run_dir), isolated=provided is None)
-        return kind_of(full)(full, chosen, plan, run_dir, site, site.name if site else None)
+        ours = None if provided else wanted
+        return kind_of(full)(full, chosen, plan, run_dir, site, site.name if site else None, ours)
 
     def _site_for(self, spec: RunSpec) -> Site | None:
         """The site, with the first of its environments that is meant for the backend unless one was chosen, and its cores.

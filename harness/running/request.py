@@ -99,6 +99,6 @@ def execute(runs: Sequence[Run], listener: Listener, advice: str = "") -> list[A
         if not isinstance(error, KeyboardInterrupt):
             raise
         ways = [advice, *(run.continuation() for run in runs)]
-        lines = [f"{collect.reason(error)}; no process is left running", *filter(None, ways)]
+        lines = [f"{str(error) or 'interrupted'}; no process is left running", *filter(None, ways)]
         raise Interrupted("\n".join(lines)) from None
     return [records[run.folder] for run in runs]

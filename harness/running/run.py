@@ -33,7 +33,8 @@ class Run(ABC):
     """A completed spec with its plan, to be carried out: ``begin``, then ``repeat`` for each repeat, then ``finish``.
 
     What the kinds of work do in ways of their own is abstract here. ``site`` is None on this machine and for a run that is
-    read from its folder, which says its ``site_name``. ``inputs`` are what its kind needs; ``judged`` has the fields of a
+    read from its folder, which says its ``site_name``. ``environment`` is None for one that the user provides, which is not
+    ours to judge. ``inputs`` are what its kind needs; ``judged`` has the fields of a
     record's ``Repeat`` for each repeat so far.
     """
 
@@ -46,6 +47,7 @@ class Run(ABC):
     folder: Path
     site: Site | None = None
     site_name: str | None = None
+    environment: environments.EnvironmentSpec | None = None
     started: str = ""
     inputs: Any = None
     judged: list[dict[str, Any]] = field(default_factory=list)
@@ -93,9 +95,8 @@ class Run(ABC):
 
     def check(self) -> None:
         """See that its environment and its data are there. Raises InvalidInput; writes nothing."""
-        wanted = environment_of(self.spec, self.backend)
-        if self.python == str(environments.python(wanted)):  # one that the user provides is not ours to judge
-            environments.require(wanted)
+        if self.environment:
+            environments.require(self.environment)
         elif not Path(self.python).exists():
             raise InvalidInput(f"{self.python}: no such Python")
         self.inputs = self.find_inputs()
@@ -196,12 +197,6 @@ class Listener:
 
     def recorded(self, record: AnyRecord) -> None:
         """One of several runs has its record."""
-
-
-def environment_of(spec: RunSpec, backend: Backend) -> environments.EnvironmentSpec:
-    """The environment that a completed spec runs in."""
-    assert spec.framework
-    return backend.environment(spec.framework, "cuda" if spec.device == "cuda" else "cpu")
 
 
 def reported(worker: Followed, *names: str) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import Field, PrivateAttr, ValidationError
+from pydantic import BeforeValidator, Field, PrivateAttr, ValidationError
 
 from harness.core import backend as backends
 from harness.core.backend import Backend
@@ -26,6 +26,15 @@ from harness.core.validation import mistake, option_name
 from harness.errors import InvalidInput
 from harness.launch.script import Sharing
 
+
+def _listed(value: Any) -> list[Any]:
+    values = value if isinstance(value, list) else [value]
+    if not values or not all(isinstance(each, str | int | float) for each in values):
+        raise ValueError("must be a value or a list of values")
+    return values
+
+
+Table = dict[str, Annotated[list[Any], BeforeValidator(_listed)]]
 SEARCH = "search"
 MAX_JOBS = 8  # in the queue at once, where neither the study nor the site says
 
@@ -53,8 +62,8 @@ class Study(Frozen):
     site: str | None = Field(None, min_length=1)
     max_jobs: int | None = Field(None, ge=1, le=10_000)
     allocation: Annotated[Sharing, Underscored] = "repeat"
-    common: dict[str, Any] = Field(default_factory=dict)
-    matrix: list[dict[str, Any]] = Field(min_length=1)
+    common: Table = Field(default_factory=dict)
+    matrix: list[Table] = Field(min_length=1)
     _file: Path = PrivateAttr()
 
     @classmethod
@@ -99,30 +108,21 @@ class Study(Frozen):
         except InvalidInput as error:
             raise self.complain(where, str(error).removeprefix("--backends ")) from None
 
-    def _fields(self, where: str, table: Mapping[str, Any]) -> dict[str, list[Any]]:
-        """The values of every field of a table, under the names that RunSpec and the backends have for them."""
+    def _fields(self, where: str, table: Table) -> Table:
+        """A table with the names that RunSpec and the backends have for its fields."""
         owners = backends.option_owners()
         known = {option_name(name)[2:].replace("-", "_"): name for name in [*RunSpec.model_fields, *owners]}
         known |= {name: name for name in known.values()}
         del known["options"], known["training"]
-        fields: dict[str, list[Any]] = {}
-        for written, value in table.items():
+        fields: Table = {}
+        for written, values in table.items():
             name = known.get(written.replace("-", "_"))
-            if name is None:
-                raise self.complain(f"{where}.{written}", "unknown field")
-            if name in fields:
-                raise self.complain(f"{where}.{written}", "is there twice")
-            values = value if isinstance(value, list) else [value]
-            if not values:
-                raise self.complain(f"{where}.{written}", "must not be an empty list")
-            if any(not isinstance(each, str | int | float) for each in values):
-                raise self.complain(f"{where}.{written}", "must be a value or a list of values")
+            if name is None or name in fields:
+                raise self.complain(f"{where}.{written}", "is there twice" if name else "unknown field")
             fields[name] = values
         return fields
 
-    def _expanded(
-        self, where: str, fields: Mapping[str, list[Any]], table: Mapping[str, Any], device: Callable[[str], str]
-    ) -> Iterator[StudyPoint]:
+    def _expanded(self, where: str, fields: Table, table: Table, device: Callable[[str], str]) -> Iterator[StudyPoint]:
         if "backend" not in fields:
             raise self.complain(f"{where}.backend", "is required")
         with self.complaints(f"{where}.backend"):

@@ -144,8 +144,14 @@ def test_the_allocation_says_how_many_jobs_there_are(
     [
         ('[[matrix]]\nbackend = "pytorch"\nnodes = 0', "matrix[0].nodes: must be greater than or equal to 1, not 0"),
         ('[[matrix]]\nbackend = "pytorch"\nnods = 1', "matrix[0].nods: unknown field"),
-        ('[[matrix]]\nbackend = "pytorch"\nnodes = []', "matrix[0].nodes: must not be an empty list"),
-        ('[[matrix]]\nbackend = "pytorch"\nnodes = [[1]]', "matrix[0].nodes: must be a value or a list of values"),
+        (
+            '[[matrix]]\nbackend = "pytorch"\nnodes = []',
+            "matrix[0].nodes: must be a value or a list of values",
+        ),
+        (
+            '[[matrix]]\nbackend = "pytorch"\nnodes = [[1]]',
+            "matrix[0].nodes: must be a value or a list of values",
+        ),
         ('[[matrix]]\nbackend = "pytorch"\nwarmup = 1\nwarmup_steps = 1', "matrix[0].warmup_steps: is there twice"),
         ("[[matrix]]\nnodes = 1", "matrix[0].backend: is required"),
         ("nodes = 1", "matrix: is required"),
