@@ -14,7 +14,7 @@ from PIL import Image
 
 from harness.datasets.make import make
 from harness.worker.inputs import tfrecord
-from harness.worker.inputs.augmentation import HEAD, Box, central_crop, draws, pixels, random_crop, ratio, sizes_of
+from harness.worker.inputs.augmentation import Box, central_crop, draws, pixels, random_crop, ratio, size_of
 from harness.worker.inputs.errors import BadImage, DataError
 from harness.worker.inputs.index import ImageIndex, ShardIndex, find, read, scan, write
 from harness.worker.inputs.numbers import synthetic_batch, uniform
@@ -92,13 +92,19 @@ def test_more_classes_than_the_model_takes_are_refused(tmp_path: Path) -> None:
     one_line(error, "3 classes", "takes 2")
 
 
+@pytest.mark.parametrize("name", ["a/new\nline.JPEG", "new\nline/1.JPEG"])
+def test_a_file_name_that_holds_a_line_break_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(DataError) as error:
+        scan(touch(tmp_path, name))
+    one_line(error, str(tmp_path), f"rename {name!r}")
+
+
 # --- the index file
 
 
 NAMES = [
     "a b/ö ñ 図.JPEG",
     "a/tab\there.JPEG",
-    "a/new\nline.JPEG",
     "a/carriage\rreturn.JPEG",
     "a/line\u2028separator.JPEG",
     "a/#=,'\".JPEG",
@@ -277,26 +283,36 @@ def encoded(width: int, height: int, **options: object) -> bytes:
     return stream.getvalue()
 
 
-def test_a_jpegs_first_bytes_tell_its_size() -> None:
+def test_an_image_tells_its_size() -> None:
     profile = bytes(3000)
     known = {
-        (375, 500): encoded(500, 375),
-        (1, 65500): encoded(65500, 1, progressive=True, comment=b"long " * 100),
-        (300, 200): encoded(200, 300, mode="CMYK", icc_profile=profile),
-        (17, 33): encoded(33, 17, mode="L", quality=30),
+        (500, 375): encoded(500, 375),
+        (65500, 1): encoded(65500, 1, progressive=True, comment=b"long " * 100),
+        (200, 300): encoded(200, 300, mode="CMYK", icc_profile=profile),
+        (20, 10): encoded(20, 10, icc_profile=profile, comment=bytes(2000)),
+        (33, 17): encoded(33, 17, mode="L", quality=30) + bytes(100),
+        (20, 30): b"\xff\xd8\xff" + encoded(20, 30)[2:],  # markers may be filled up
+        (40, 50): encoded(40, 50, format="PNG"),
     }
-    unknown = [
-        encoded(20, 20, format="PNG"),
-        encoded(20, 20, icc_profile=profile, comment=bytes(2000)),  # too far behind
-        encoded(20, 20)[:100],  # what is missing is 0
-        b"\xff\xd8" + b"\xff\xe0\x00\x00" * 2000,  # segments that are shorter than they can be
-        b"\xff\xd8\xff\xe0\x00\x04no marker follows",
-        b"",
-    ]
-    heads = np.zeros((len(known) + len(unknown), HEAD), np.uint8)
-    for row, contents in zip(heads, [*known.values(), *unknown], strict=True):
-        row[: len(contents)] = np.frombuffer(contents[:HEAD], np.uint8)
-    assert sizes_of(heads).tolist() == [*map(list, known), *([[0, 0]] * len(unknown))]
+    assert [size_of(contents) for contents in known.values()] == list(known)
+
+
+@pytest.mark.parametrize(
+    ("contents", "reason"),
+    [
+        (b"", "neither JPEG nor PNG"),
+        (encoded(20, 20, format="GIF"), "neither JPEG nor PNG"),
+        (encoded(20, 20, format="PNG")[:20], "neither JPEG nor PNG"),
+        (encoded(20, 20)[:-1], "truncated"),
+        (encoded(20, 20) + bytes(5000), "truncated"),
+        (encoded(20, 20)[:100] + b"\xff\xd9", "truncated"),
+        (b"\xff\xd8" + b"\xff\xe0\x00\x00" * 2000 + b"\xff\xd9", "truncated"),  # shorter than segments can be
+        (b"\xff\xd8\xff\xe0\x00\x04no marker follows\xff\xd9", "truncated"),
+    ],
+)
+def test_what_is_no_whole_image_tells_no_size(contents: bytes, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        size_of(contents)
 
 
 def test_an_image_that_no_crop_fits_is_taken_whole() -> None:

@@ -12,6 +12,7 @@ a crop follow from it by the same float64 arithmetic everywhere: so the framewor
 from __future__ import annotations
 
 import math
+import struct
 from typing import NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy as np
@@ -28,18 +29,13 @@ RATIOS = (1, 2, 4, 8)  # by which libjpeg can divide an image's size while it de
 MEAN = (123.675, 116.28, 103.53)
 STD = (58.395, 57.12, 57.375)
 
-# Files. A JPEG is a sequence of segments, most of them a marker (two bytes), the length of what follows (two bytes, itself
-# included) and the contents; that of the frame holds the image's size (ITU-T T.81, B.1.1 and B.2.2).
+# Files.
 FORMATS = ("JPEG", "PNG")  # that are read, as Pillow calls them; ImageNet holds a PNG that is named .JPEG
 JPEG, PNG = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n"  # how they begin
 END = b"\xff\xd9"  # the marker that ends a JPEG
 PADDING = 4096  # bytes that may follow it
-HEAD = 4096  # bytes in which photographs have their frame, unless a thumbnail comes before it
-
-_IMAGE = (0xFF, 0xD8)  # begins one
 _FRAMES = [marker for marker in range(0xC0, 0xD0) if marker not in (0xC4, 0xC8, 0xCC)]
-_SKIPPED = [0xC4, 0xCC, 0xDB, 0xDD, *range(0xE0, 0xF0), 0xFE]  # tables, application data and comments
-_FRAME_BYTES = 9  # marker, length, precision, height, width
+_FRAME = struct.Struct(">BBHBHH")  # 0xff, marker, length of what follows the marker, precision, height, width
 
 _CROP = 0x63726F70  # tells these numbers from those of the same seed that shuffle
 
@@ -123,22 +119,23 @@ def _whole(begin: float, length: float, room: int) -> Tuple[int, int]:
     return min(math.floor(begin + 0.5), room - pixels), pixels
 
 
-def sizes_of(heads: np.ndarray) -> np.ndarray:
-    """Heights and widths int64 [n, 2] of images whose first bytes are ``heads`` uint8 [n, HEAD]; 0 where they do not say.
+def size_of(encoded: bytes) -> Tuple[int, int]:
+    """The width and height of a JPEG or PNG. Raises ValueError for what is neither, and for a JPEG that is cut short.
 
-    All are looked at in step, segment by segment.
+    A JPEG is a sequence of segments, most of them a marker (two bytes), the length of what follows (two bytes, itself
+    included) and the contents; that of the frame holds the image's size (ITU-T T.81, B.1.1 and B.2.2).
     """
-    result = np.zeros((len(heads), 2), np.int64)
-    rows = np.flatnonzero((heads[:, : len(_IMAGE)] == _IMAGE).all(1))
-    at = np.full(len(rows), len(_IMAGE))
-    while True:
-        inside = at + _FRAME_BYTES <= heads.shape[1]
-        rows, at = rows[inside], at[inside]
-        if not len(rows):
-            return result
-        segment = heads[rows[:, None], at[:, None] + np.arange(_FRAME_BYTES)].astype(np.int64)
-        numbers = segment[:, 1:-1] << 8 | segment[:, 2:]  # two bytes each, beginning at every byte but the first
-        marker = np.where(segment[:, 0] == 0xFF, segment[:, 1], 0)
-        frame, skipped = np.isin(marker, _FRAMES), np.isin(marker, _SKIPPED)
-        result[rows[frame]] = numbers[frame][:, [4, 6]]
-        rows, at = rows[skipped], at[skipped] + 2 + numbers[skipped, 1]
+    if encoded.startswith(PNG) and len(encoded) >= 24:
+        width, height = struct.unpack_from(">II", encoded, 16)
+        return width, height
+    if not encoded.startswith(JPEG):
+        raise ValueError("neither JPEG nor PNG")
+    # Decoders stop after a crop's last row, and would not miss what should be below.
+    if END in encoded[-PADDING:]:
+        at = 2
+        while 0 <= (at := encoded.find(b"\xff", at)) <= len(encoded) - _FRAME.size:
+            _, marker, length, _, height, width = _FRAME.unpack_from(encoded, at)
+            if marker in _FRAMES:
+                return width, height
+            at += 1 if marker == 0xFF else 2 + length
+    raise ValueError("the image file is truncated")

@@ -184,11 +184,10 @@ def scan(path: Union[str, Path], num_classes: int = 1001) -> ImageIndex:
             f"{root} holds {len(classes)} classes, but a model of {num_classes} classes takes {num_classes - 1} "
             f"(class 0 is the background)"
         )
-    return ImageIndex(
-        root=str(root),
-        paths=[f"{name}/{image}" for name, images in classes.items() for image in images],
-        labels=[label for label, images in enumerate(classes.values(), 1) for _ in images],
-    )
+    paths = [f"{name}/{image}" for name, images in classes.items() for image in images]
+    if broken := next((path for path in paths if "\n" in path), None):
+        raise DataError(f"rename {broken!r} in {root}: messages that name a file are one line")
+    return ImageIndex(str(root), paths, [label for label, images in enumerate(classes.values(), 1) for _ in images])
 
 
 def labelled_as(training: ImageIndex, images: ImageIndex) -> ImageIndex:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -17,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from harness.worker.inputs import augmentation, tfrecord
-from harness.worker.inputs.augmentation import END, HEAD, JPEG, MEAN, PADDING, PNG, RATIOS, STD, sizes_of
+from harness.worker.inputs.augmentation import JPEG, MEAN, RATIOS, STD
 from harness.worker.inputs.errors import BadImage
 from harness.worker.inputs.index import ImageIndex, ShardIndex
 from harness.worker.inputs.order import GROUP, Reading, images_of
@@ -55,7 +56,7 @@ def batches(reading: Reading) -> tf.data.Dataset:
     def read(*group: tf.Tensor) -> Tensors:
         drawn = group[len(source.signature) :]
         encoded, labels = source.read(*group[: len(source.signature)])
-        return encoded, labels, *planned(encoded, image_size, *drawn), *drawn
+        return encoded, labels, *planned(encoded, image_size, *drawn[:1]), *drawn[1:]
 
     def decoded(contents: tf.Tensor, label: tf.Tensor, *plan: tf.Tensor) -> Tensors:
         return decode(contents, image_size, *plan), label
@@ -86,7 +87,6 @@ def batches(reading: Reading) -> tf.data.Dataset:
 
 
 PIECES: Signature = ((tf.int64, [None, 2]),)
-PLAN: Signature = ((tf.int32, [4]), (tf.int32, []))
 PLANS: Signature = ((tf.int32, [None, 4]), (tf.int32, [None]))
 DRAWN: Signature = ((tf.float64, [None, augmentation.ATTEMPTS, 4]), (tf.bool, [None]))
 
@@ -180,32 +180,19 @@ def _run(path: tf.Tensor, offset: tf.Tensor, size: tf.Tensor, count: tf.Tensor) 
     return tf.data.experimental.from_variant(from_there, tf.TensorSpec([], tf.string)).take(count)
 
 
-def decode(contents: tf.Tensor, image_size: int, window: tf.Tensor, ratio: tf.Tensor, *drawn: tf.Tensor) -> tf.Tensor:
+def decode(contents: tf.Tensor, image_size: int, window: tf.Tensor, ratio: tf.Tensor, *flip: tf.Tensor) -> tf.Tensor:
     """Crop, resize, flip and normalise an encoded image: float32 [H, W, 3].
 
-    ``window`` int32 [4] and ``ratio`` int32 [] are what ``planned`` says of it; ``drawn`` what ``augmentation.draws`` has
-    drawn, if it is for training: crops float64 [ATTEMPTS, 4] and flip bool [].
+    ``window`` int32 [4] and ``ratio`` int32 [] are what ``planned`` says of it; ``flip`` bool [] is given for training.
     """
-
     # A function of its own: as part of the graph around it, each operator of a branch that is seldom taken would take
     # time in every image, if only to be passed over.
-    def otherwise(contents: tf.Tensor, window: tf.Tensor, ratio: tf.Tensor, *crops: tf.Tensor) -> tf.Tensor:
-        return tf.cond(
-            tf.equal(ratio, 0),
-            lambda: _crop_unknown(image_size, contents, *crops),
-            lambda: _decode_and_crop_at(ratio, contents, window),
-        )
-
-    apart = tf.function(otherwise, autograph=False, experimental_attributes={"_noinline": True})
-    image = tf.cond(
-        tf.equal(ratio, 1),
-        lambda: _decode_and_crop(contents, window, 1),
-        lambda: apart(contents, window, ratio, *drawn[:1]),
-    )
+    apart = tf.function(_crop, autograph=False, experimental_attributes={"_noinline": True})
+    image = tf.cond(tf.equal(ratio, 1), lambda: _crop_jpeg(contents, window, 1), lambda: apart(contents, window, ratio))
     # Of bytes the same pixels would come out, more slowly: each is converted as often as it is looked at.
     resized = tf.image.resize(tf.cast(image, tf.float32), [image_size, image_size], method="bilinear")
-    if drawn:
-        resized = tf.cond(drawn[1], lambda: tf.reverse(resized, [1]), lambda: resized)
+    if flip:
+        resized = tf.cond(flip[0], lambda: tf.reverse(resized, [1]), lambda: resized)
     # As if every value of a row were a channel: TensorFlow is eight times faster on whole rows than on three channels.
     rows = tf.reshape(resized, [1, 1, image_size, image_size * 3])
     mean, std = (np.tile(np.array(of_colours, np.float32), image_size) for of_colours in (MEAN, STD))
@@ -214,67 +201,46 @@ def decode(contents: tf.Tensor, image_size: int, window: tf.Tensor, ratio: tf.Te
     return tf.reshape(normalised, [image_size, image_size, 3])
 
 
-def planned(encoded: tf.Tensor, image_size: int, *drawn: tf.Tensor) -> Tensors:
-    """How to decode some images: windows int32 [n, 4] (top, left, height, width), and ratios int32 [n] to divide sizes by.
+def planned(encoded: tf.Tensor, image_size: int, *crops: tf.Tensor) -> Tensors:
+    """How to decode images, as ``_plan`` says: windows int32 [n, 4] and ratios int32 [n].
 
-    The ratio is 0 where that remains to be seen: for all but whole JPEGs that tell their sizes near their beginning.
     Python is called once for many images: a dozen operators for each of them would take longer.
     """
-    before = tf.maximum(tf.strings.length(encoded) - len(END), 0)
-    whole = tf.equal(tf.strings.substr(encoded, before, tf.fill(tf.shape(before), len(END))), END)
-    heads = tf.io.decode_raw(encoded, tf.uint8, fixed_length=HEAD)
 
-    def plans(heads: np.ndarray, whole: np.ndarray, *crops: np.ndarray) -> Tuple[np.ndarray, ...]:
-        windows, ratios = np.zeros((len(heads), 4), np.int32), np.zeros(len(heads), np.int32)
-        sizes = sizes_of(heads)
-        for image in np.flatnonzero(whole & sizes.all(1)).tolist():
-            windows[image], ratios[image] = _plan(image_size, sizes[image], *(drawn[image] for drawn in crops))
+    def plans(encoded: np.ndarray, *crops: np.ndarray) -> Tuple[np.ndarray, ...]:
+        windows, ratios = np.zeros((len(encoded), 4), np.int32), np.ones(len(encoded), np.int32)
+        for image, contents in enumerate(encoded):
+            with suppress(ValueError):  # decoding what has no window fails, when its turn comes
+                windows[image], ratios[image] = _plan(contents, image_size, *(drawn[image] for drawn in crops))
         return windows, ratios
 
-    return _python(plans, PLANS)(heads, whole, *drawn[:1])
+    return _python(plans, PLANS)(encoded, *crops)
 
 
-def _plan(image_size: Optional[int], size: np.ndarray, crops: Any = None) -> Tuple[np.ndarray, ...]:
-    """The window and the ratio for an image of ``size`` (height, width); without ``image_size`` it is decoded in full."""
-    height, width = size.tolist()
-    (left, top, wide, high), ratio = augmentation.plan(width, height, image_size, crops)
-    return np.array([top, left, high, wide], np.int32), np.array(ratio, np.int32)
+def _plan(contents: bytes, image_size: int, crops: Optional[np.ndarray] = None) -> Tuple[Tuple[int, ...], int]:
+    """The window to decode (top, left, height, width), and by what to divide a JPEG's size: 0 for a PNG.
 
-
-def _crop_unknown(image_size: int, contents: tf.Tensor, *crops: tf.Tensor) -> tf.Tensor:
-    """The crop of whatever Pillow takes in the PyTorch pipeline. Fails for anything else.
-
-    These are JPEGs (also grey and CMYK) and PNGs. A JPEG must have an end marker, because its decoder stops after the
-    crop's last row and would not miss what should be below.
+    Raises ValueError for what is no image, or cut short.
     """
-    is_jpeg, is_png = (tf.equal(tf.strings.substr(contents, 0, len(magic)), magic) for magic in (JPEG, PNG))
-    tail = tf.strings.substr(contents, tf.maximum(tf.strings.length(contents) - PADDING, 0), PADDING)
-    ends = tf.size(tf.strings.split([tail], END).flat_values) > 1
-    reason = tf.where(is_jpeg, "the image file is truncated", "neither JPEG nor PNG")
-    with tf.control_dependencies([tf.debugging.Assert((is_jpeg & ends) | is_png, [reason])]):
-        contents = tf.identity(contents)
-
-    def crop_jpeg() -> tf.Tensor:
-        size = tf.io.extract_jpeg_shape(contents)[:2]
-        window, ratio = _python(partial(_plan, image_size), PLAN)(size, *crops)
-        return _decode_and_crop_at(ratio, contents, window)
-
-    def crop_png() -> tf.Tensor:
-        image = tf.io.decode_png(contents, channels=3)
-        window, _ = _python(partial(_plan, None), PLAN)(tf.shape(image)[:2], *crops)
-        top, left, high, wide = tf.unstack(window)
-        return image[top : top + high, left : left + wide]
-
-    return tf.cond(is_jpeg, crop_jpeg, crop_png)
+    is_jpeg = contents.startswith(JPEG)
+    size = augmentation.size_of(contents)
+    (left, top, wide, high), ratio = augmentation.plan(*size, image_size if is_jpeg else None, crops)
+    return (top, left, high, wide), ratio if is_jpeg else 0
 
 
-def _decode_and_crop_at(ratio: tf.Tensor, contents: tf.Tensor, window: tf.Tensor) -> tf.Tensor:
-    branches = [partial(_decode_and_crop, contents, window, each) for each in RATIOS]
-    return tf.switch_case(tf.argmax(tf.equal(ratio, RATIOS), output_type=tf.int32), branches)
+def _crop(contents: tf.Tensor, window: tf.Tensor, ratio: tf.Tensor) -> tf.Tensor:
+    jpegs = [partial(_crop_jpeg, contents, window, divided) for divided in RATIOS]
+    number = tf.argmax(tf.equal(ratio, [0, *RATIOS]), output_type=tf.int32)
+    return tf.switch_case(number, [partial(_crop_png, contents, window), *jpegs])
 
 
-def _decode_and_crop(contents: tf.Tensor, window: tf.Tensor, ratio: int) -> tf.Tensor:
+def _crop_jpeg(contents: tf.Tensor, window: tf.Tensor, ratio: int) -> tf.Tensor:
     return tf.io.decode_and_crop_jpeg(contents, window, channels=3, ratio=ratio, dct_method="INTEGER_ACCURATE")
+
+
+def _crop_png(contents: tf.Tensor, window: tf.Tensor) -> tf.Tensor:
+    top, left, high, wide = tf.unstack(window)
+    return tf.io.decode_png(contents, channels=3)[top : top + high, left : left + wide]
 
 
 def find_bad_image(reading: Reading, count: int) -> Optional[BadImage]:
@@ -284,14 +250,13 @@ def find_bad_image(reading: Reading, count: int) -> Optional[BadImage]:
     decodes them again, on the CPU; the pipeline reads ahead, so look some batches further than was trained.
     """
     with tf.Graph().as_default(), tf.device("/cpu:0"):  # a graph of its own: works beside any session, and eagerly
-        contents = tf.compat.v1.placeholder(tf.string, [])
-        crops = tf.compat.v1.placeholder(tf.float64, [augmentation.ATTEMPTS, 4])
-        pixels = _crop_unknown(1, contents, crops)
+        inputs = [tf.compat.v1.placeholder(*kind) for kind in ((tf.string, []), (tf.int32, [4]), (tf.int32, []))]
+        pixels = _crop(*inputs)
         session = tf.compat.v1.Session(config=tf.compat.v1.ConfigProto(device_count={"GPU": 0}))
 
     def attempt(position: Tuple[int, int]) -> Optional[BadImage]:
         epoch, image = position
-        drawn, _ = augmentation.draws(reading.seed or 0, epoch, [image])
+        crops = None if reading.seed is None else augmentation.draws(reading.seed, epoch, [image])[0][0]
         extent = reading.index.extent(image)
         place = extent.path
         try:
@@ -299,15 +264,13 @@ def find_bad_image(reading: Reading, count: int) -> Optional[BadImage]:
                 encoded, _, place = tfrecord.read_image(extent, reading.num_classes, verified=True)
             else:
                 encoded = Path(place).read_bytes()
-            session.run(pixels, {contents: encoded, crops: drawn[0]})
+            session.run(pixels, dict(zip(inputs, (encoded, *_plan(encoded, reading.image_size, crops)))))
         except BadImage as bad:
             return bad
-        except OSError as error:
-            return BadImage(place, str(error.strerror))
-        except tf.errors.OpError as error:
-            # TensorFlow writes "reason" or "assertion failed: [reason]" on a line between places in the graph.
-            line = error.message.partition("\n\t [[")[0].rpartition("\n")[2]
-            return BadImage(place, line.rpartition("assertion failed: [")[2].rstrip("]"))
+        except tf.errors.OpError as error:  # its message has the reason on a line between places in the graph
+            return BadImage(place, error.message.partition("\n\t [[")[0].rpartition("\n")[2])
+        except (OSError, ValueError) as error:
+            return BadImage(place, getattr(error, "strerror", None) or str(error))
         return None
 
     with session, ThreadPoolExecutor() as pool:
