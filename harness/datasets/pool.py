@@ -10,7 +10,7 @@ from multiprocessing import get_context
 from typing import Any, TypeVar
 
 from harness.errors import Interrupted, RunFailed
-from harness.worker.parent import end_with_parent
+from harness.worker.process import end_with_parent
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")

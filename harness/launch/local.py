@@ -23,8 +23,8 @@ from harness.core.plan import LAST_PORT, Allocation, LaunchPlan, Node, Process
 from harness.errors import InvalidInput, RunFailed
 from harness.launch import pmi
 from harness.launch.watch import Progress, Watch, begun, exit_failure, supervise
-from harness.worker import parent
 from harness.worker.network import listen
+from harness.worker.process import LAUNCHER
 
 ADDRESS = "127.0.0.1"
 GRACE_S = 3.0  # between asking a process to end and killing it
@@ -103,7 +103,7 @@ def run(
 
 
 def _started(process: Process, repeat: int, repeat_dir: Path, world: pmi.MpiWorld | None) -> psutil.Popen:
-    env = {**os.environ, **process.env, parent.LAUNCHER: str(os.getpid())}
+    env = {**os.environ, **process.env, LAUNCHER: str(os.getpid())}
     with ExitStack() as stack:
         log = stack.enter_context((repeat_dir / "logs" / f"{process.name}.log").open("wb"))
         inherited: tuple[int, ...] = ()

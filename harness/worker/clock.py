@@ -41,16 +41,11 @@ class CudaMarks(Marks):
 
 
 class Clock:
-    """The host's clock, and marks for devices on which a step has ended when ``step`` returns."""
+    """The host's clock, and marks: the host's for devices on which a step has ended when ``step`` returns."""
 
-    marks: Type[Marks] = Marks  # with room for as many as are wanted, allocated before the window opens
+    def __init__(self, marks: Type[Marks] = Marks) -> None:
+        self.marks = marks  # with room for as many as are wanted, allocated before the window opens
 
     def now(self) -> float:
         """Seconds; monotonic, meaningful only within one process."""
         return time.perf_counter()
-
-
-class CudaClock(Clock):
-    """The host's clock for the window, the GPU's own for the marks."""
-
-    marks = CudaMarks

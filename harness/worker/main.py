@@ -14,32 +14,34 @@ import traceback
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, List
+from typing import Any, List
 
-if TYPE_CHECKING:
-    from harness.worker.events import Events
-    from harness.worker.job import Job
+import numpy as np
 
 # At import: processes that a trainer spawns import this module first, and need the package too.
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import bootstrap  # noqa: F401
 
-from harness.worker.parent import end_with_launcher
+from harness.worker import machine
+from harness.worker.job import Job
+from harness.worker.loop import measure
+from harness.worker.network import listen
+from harness.worker.process import Events, end_with_launcher
+from harness.worker.training import train
 
 
 def _run(run_dir: Path, repeat: int, index: int) -> int:
-    from harness.worker.events import Events
-    from harness.worker.job import Job
-    from harness.worker.network import listen
-
     job = Job.load(run_dir, repeat, index)
     events = Events(job.repeat_dir / "events" / f"{job.name}.jsonl")
     events.emit("started", pid=os.getpid(), host=socket.gethostname())
     try:
         # Servers may share a port without an error (gRPC does), and then the world falls apart. So look first.
         listen(job.process["address"], job.process["port"]).close()
-        trainer_module = _load_trainer(job.plan["trainer"])
+        # A trainer is loaded by its file, so that it may come from any package.
+        spec = importlib.util.spec_from_file_location("harness_trainer", job.plan["trainer"])
+        assert spec and spec.loader
+        sys.modules["harness_trainer"] = trainer_module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(trainer_module)
         if job.process["role"] == "ps":
             trainer_module.serve(job, lambda: events.emit("ready"))
         else:
@@ -56,26 +58,12 @@ def _run(run_dir: Path, repeat: int, index: int) -> int:
         return 1
 
 
-def _load_trainer(path: str) -> ModuleType:
-    """A trainer is loaded by its file, so that it may come from any package."""
-    spec = importlib.util.spec_from_file_location("harness_trainer", path)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["harness_trainer"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 # Trainers are never taken apart: at their end TensorFlow's sessions and callables talk to the servers, and may wait for
 # ever for one that has gone. ``os._exit`` comes first.
 _kept: List[Any] = []
 
 
-def _work(job: Job, events: Events, trainer_module: ModuleType) -> None:
-    from harness.worker import machine
-    from harness.worker.loop import measure
-    from harness.worker.training import train
-
+def _work(job: Job, events: Events, trainer_module: Any) -> None:
     cache = job.cache_images() if job.real_data else {}
     trainer = trainer_module.create(job)
     _kept.append(trainer)
@@ -90,8 +78,6 @@ def _work(job: Job, events: Events, trainer_module: ModuleType) -> None:
         events.emit("measured", **asdict(window))
         state = trainer.state()
     if job.spec["save_parameters"]:
-        import numpy as np
-
         np.savez(job.repeat_dir / f"parameters-{job.rank}.npz", **state.parameters)  # type: ignore[arg-type]
     events.emit("evidence", **state.evidence(job.spec), **cache)
     if job.rank == 0:

@@ -17,8 +17,8 @@ import numpy as np
 
 from harness.worker import checkpoint
 from harness.worker.checkpoint import Epochs
-from harness.worker.events import Events
 from harness.worker.job import Job
+from harness.worker.process import Events
 from harness.worker.trainer import Learner, State, Trainer
 
 LOOK = 50  # steps between two looks at the losses; each waits for the device

@@ -112,7 +112,7 @@ def test_a_bare_python_finds_the_same_models_and_trainers() -> None:
     """As the worker does: no installed package, no path but the file of its own folder."""
     program = (
         f"import sys; sys.path.insert(0, {str(ROOT / 'harness' / 'worker')!r}); import bootstrap; "
-        "from harness import models; import harness.worker.events; print(*models.names())"
+        "from harness import models; import harness.worker.process; print(*models.names())"
     )
     bare = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, check=True)
     assert bare.stdout.split() == sorted(folder.parent.name for folder in (ROOT / "models").glob("*/specification.py"))

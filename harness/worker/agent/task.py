@@ -26,10 +26,9 @@ from typing import Any, Dict, List, Optional
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import bootstrap  # noqa: F401
 
-from harness.worker import parent
 from harness.worker.agent.channel import Channel, Ended
 from harness.worker.agent.seating import Hosts, seated
-from harness.worker.events import Events
+from harness.worker.process import LAUNCHER, Events
 
 GRACE_S = 3.0  # between asking a process to end and killing it
 SAME_MOMENT_S = 0.5  # a batch system signals the task and its process; either may get it first
@@ -122,9 +121,9 @@ def _attend(
         if code == -signal.SIGTERM:
             time.sleep(SAME_MOMENT_S)
     except subprocess.TimeoutExpired:
-        stopped = _is_stopped(child.pid)
+        state = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[0]
         _end(child)
-        return {"how": "timeout", "stopped": stopped, "code": TIMED_OUT}
+        return {"how": "timeout", "stopped": state == "T", "code": TIMED_OUT}
     except Ended as asked:
         _end(child)
         return {"how": "ended by the launcher", "asked": str(asked), "code": 143}
@@ -138,7 +137,7 @@ def _attend(
 
 def _environment(process: Dict[str, Any]) -> Dict[str, str]:
     """The plan's variables over this host's. A batch system may have handed out other GPUs than the first ones."""
-    env = {**os.environ, **process["env"], parent.LAUNCHER: str(os.getpid())}
+    env = {**os.environ, **process["env"], LAUNCHER: str(os.getpid())}
     allocated = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
     planned = process["env"].get("CUDA_VISIBLE_DEVICES", "").split(",")
     numbers = [int(name) for name in planned if name.isdigit()]  # a planned GPU with a name of its own stays as it is
@@ -156,12 +155,6 @@ def _end(child: subprocess.Popen[bytes]) -> None:
         child.wait(GRACE_S)
     child.kill()
     child.wait()
-
-
-def _is_stopped(pid: int) -> bool:
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
-    return False
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from torch.nn.functional import cross_entropy
 from harness import models
 from harness.models import torch_layers
 from harness.models.initial import initial_values
-from harness.worker.clock import CudaClock
+from harness.worker.clock import Clock, CudaMarks
 from harness.worker.frameworks.base import DeviceTrainer
 from harness.worker.job import Job
 from harness.worker.sgd import velocity
@@ -37,7 +37,7 @@ class TorchTrainer(DeviceTrainer):
         # The launcher makes only this rank's GPU visible, so its number is always 0.
         self._device = torch.device("cuda", 0) if self._cuda else torch.device("cpu")
         if self._cuda:
-            self.clock = CudaClock()
+            self.clock = Clock(CudaMarks)
         torch.set_num_threads(spec["threads"])
         torch.manual_seed(spec["seed"])
         if self._cuda and not torch.cuda.is_available():

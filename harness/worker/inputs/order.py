@@ -78,22 +78,8 @@ class Reading:
         """The most images that any rank has in an epoch."""
         return -(-len(self.index) // self.world)
 
-    @property
-    def first_epoch(self) -> int:
-        """The epoch that the rank has not done all of."""
-        begin, end = self.share
-        return self.done // max(end - begin, 1)
-
-    @property
-    def chunks_together(self) -> int:
-        """Chunks of a group."""
-        return GROUP // self.index.chunk
-
-    def pieces(self, epoch: int) -> Tuple[np.ndarray, int]:
-        """What the rank reads in an epoch, in order: pieces int64 [k, 2] of chunks.
-
-        Groups whose images are all done are left out; the number is how many images of the first group that is left are.
-        """
+    def pieces(self, epoch: int) -> np.ndarray:
+        """What the rank reads in an epoch, in order: pieces int64 [k, 2] of chunks."""
         row = self.index.chunks()
         if self.seed is not None:  # all ranks cut the same shuffle
             row = row[np.argsort(uniform(_CHUNKS, self.seed, epoch, np.arange(len(row))), kind="stable")]
@@ -101,32 +87,27 @@ class Reading:
         lengths = row[:, 1] - row[:, 0]
         ends = np.cumsum(lengths)
         before, behind = np.maximum(begin - (ends - lengths), 0), np.maximum(ends - end, 0)
-        pieces = row + np.stack([before, -behind], 1)
-        pieces = pieces[pieces[:, 0] < pieces[:, 1]]
-
-        done, each = max(self.done - epoch * (end - begin), 0), self.chunks_together
-        # In images, where the groups end; without a short last one.
-        group_ends = np.cumsum(pieces[:, 1] - pieces[:, 0])[each - 1 :: each]
-        passed = int(np.searchsorted(group_ends, done, side="right"))
-        return pieces[passed * each :], done - int(group_ends[passed - 1] if passed else 0)
-
-    def places(self, images: np.ndarray, epoch: int) -> np.ndarray:
-        """In which order the images of a group are used: their places in ``images``."""
-        if self.seed is None:
-            return np.arange(len(images))
-        return np.argsort(uniform(_IMAGES, self.seed, epoch, images), kind="stable")
+        pieces: np.ndarray = row + np.stack([before, -behind], 1)
+        return pieces[pieces[:, 0] < pieces[:, 1]]
 
     def groups(self) -> Iterator[Tuple[int, np.ndarray, np.ndarray]]:
-        """What the rank reads together: an epoch, pieces int64 [k, 2] of chunks in it, and the numbers of their images
-        that are not done, in the order in which they are used."""
-        for epoch in range(1) if self.seed is None else itertools.count(self.first_epoch):
-            pieces, done = self.pieces(epoch)
-            for first in range(0, len(pieces), self.chunks_together):
-                group = pieces[first : first + self.chunks_together]
+        """What the rank reads together: an epoch, pieces int64 [k, 2] of chunks in it, and in which order their images that
+        are not done are used: places in ``images_of(pieces)``."""
+        begin, end = self.share
+        first_epoch, done = divmod(self.done, max(end - begin, 1))
+        together = GROUP // self.index.chunk
+        for epoch in range(1) if self.seed is None else itertools.count(first_epoch):
+            pieces = self.pieces(epoch)
+            for first in range(0, len(pieces), together):
+                group = pieces[first : first + together]
                 images = images_of(group)
-                yield epoch, group, images[self.places(images, epoch)][done:]
-                done = 0
+                places = np.arange(len(images))
+                if self.seed is not None:
+                    places = np.argsort(uniform(_IMAGES, self.seed, epoch, images), kind="stable")
+                if done < len(images):
+                    yield epoch, group, places[done:]
+                done = max(done - len(images), 0)
 
     def positions(self) -> Iterator[Tuple[int, int]]:
         """Every (epoch, image number) in the order in which they are used."""
-        return ((epoch, image) for epoch, _, images in self.groups() for image in images.tolist())
+        return ((epoch, image) for epoch, group, places in self.groups() for image in images_of(group)[places].tolist())

@@ -1,7 +1,7 @@
 """Images for TensorFlow: a tf.data pipeline of TensorFlow's own operators, in graph mode or eagerly. Python 3.9.
 
-Python runs once per epoch, to shuffle, and once per group of images. So 1.28 million paths are neither a constant of the
-graph nor fed one by one.
+Python runs twice per group of images: to say which they are, and how to decode them. So 1.28 million paths are neither a
+constant of the graph nor fed one by one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contextlib import suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Callable, Optional, Tuple
+from typing import Any, Iterator, Optional, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -28,7 +28,6 @@ GROUPS_AHEAD = 2  # that are read while the images of another are decoded
 READS = GROUP // ShardIndex.chunk  # at once, of runs of records or of files
 
 Tensors = Tuple[Any, ...]
-Signature = Tuple[Tuple[Any, Any], ...]  # dtypes and shapes
 
 
 def batches(reading: Reading) -> tf.data.Dataset:
@@ -39,19 +38,15 @@ def batches(reading: Reading) -> tf.data.Dataset:
     """
     index, image_size, seed = reading.index, reading.image_size, reading.seed
     source = Files(index) if isinstance(index, ImageIndex) else Shards(index, reading.num_classes)
+    signature = source.signature
+    if seed is not None:
+        crops, flips = tf.TensorSpec([None, augmentation.ATTEMPTS, 4], tf.float64), tf.TensorSpec([None], tf.bool)
+        signature += (crops, flips)
 
-    def described(epoch: int, pieces: np.ndarray) -> Tuple[np.ndarray, ...]:
-        images = images_of(pieces)
-        places = reading.places(images, epoch)
-        drawn = () if seed is None else augmentation.draws(seed, epoch, images[places])
-        return (*source.described(pieces, places), *drawn)
-
-    pieces_of = _python(lambda epoch: reading.pieces(epoch)[:1], PIECES)
-    describe = _python(described, source.signature + (() if seed is None else DRAWN))
-
-    def groups(epoch: tf.Tensor) -> tf.data.Dataset:
-        pieces = tf.data.Dataset.from_tensor_slices(*pieces_of(epoch)).batch(reading.chunks_together)
-        return pieces.map(lambda pieces: describe(epoch, pieces))
+    def groups() -> Iterator[Tuple[np.ndarray, ...]]:
+        for epoch, pieces, places in reading.groups():
+            drawn = () if seed is None else augmentation.draws(seed, epoch, images_of(pieces)[places])
+            yield (*source.described(pieces, places), *drawn)
 
     def read(*group: tf.Tensor) -> Tensors:
         drawn = group[len(source.signature) :]
@@ -65,11 +60,9 @@ def batches(reading: Reading) -> tf.data.Dataset:
     queued = max(reading.decoders, min(reading.batch_size, 16 * reading.decoders))
     images = (
         # Not prefetched: shuffling the second epoch would disturb the first steps, which are measured.
-        tf.data.Dataset.range(reading.first_epoch, 1 if seed is None else 2**31)
-        .flat_map(groups)
+        tf.data.Dataset.from_generator(groups, output_signature=signature)
         .map(read, num_parallel_calls=GROUPS_AHEAD)
         .flat_map(lambda *group: tf.data.Dataset.from_tensor_slices(group))
-        .skip(reading.pieces(reading.first_epoch)[1] if reading.done else 0)
         .map(decoded, num_parallel_calls=queued)
     )
     if seed is None:
@@ -86,23 +79,6 @@ def batches(reading: Reading) -> tf.data.Dataset:
     return images.batch(reading.batch_size, drop_remainder=True).prefetch(2).with_options(options)
 
 
-PIECES: Signature = ((tf.int64, [None, 2]),)
-PLANS: Signature = ((tf.int32, [None, 4]), (tf.int32, [None]))
-DRAWN: Signature = ((tf.float64, [None, augmentation.ATTEMPTS, 4]), (tf.bool, [None]))
-
-
-def _python(function: Callable[..., Any], signature: Signature) -> Callable[..., Tensors]:
-    """A function of arrays, as one of tensors."""
-
-    def call(*arguments: tf.Tensor) -> Tensors:
-        results = tf.numpy_function(function, arguments, [dtype for dtype, _ in signature])
-        return tuple(tf.ensure_shape(result, shape) for result, (_, shape) in zip(results, signature))
-
-    # AutoGraph would rewrite the function too, and make it five times slower.
-    converted: Callable[..., Tensors] = tf.autograph.experimental.do_not_convert(call)
-    return converted
-
-
 # Where a group's images come from. ``described`` says it in arrays of ``signature``, given pieces [k, 2] and the order of
 # the images in them; ``read`` makes of these the encoded images, and their labels.
 
@@ -110,7 +86,7 @@ def _python(function: Callable[..., Any], signature: Signature) -> Callable[...,
 class Files:
     """A folder's images."""
 
-    signature: Signature = ((tf.string, [None]), (tf.int64, [None]))
+    signature = (tf.TensorSpec([None], tf.string), tf.TensorSpec([None], tf.int64))
 
     def __init__(self, index: ImageIndex) -> None:
         self._index = index
@@ -130,7 +106,7 @@ class Files:
 class Shards:
     """Records, which are read in runs."""
 
-    signature: Signature = ((tf.string, [None]), *((tf.int64, [None]),) * 5)
+    signature = (tf.TensorSpec([None], tf.string), *[tf.TensorSpec([None], tf.int64)] * 5)
 
     def __init__(self, index: ShardIndex, num_classes: Optional[int]) -> None:
         self._index, self._num_classes = index, num_classes
@@ -201,6 +177,7 @@ def decode(contents: tf.Tensor, image_size: int, window: tf.Tensor, ratio: tf.Te
     return tf.reshape(normalised, [image_size, image_size, 3])
 
 
+@tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator] # or what is Python gets five times slower
 def planned(encoded: tf.Tensor, image_size: int, *crops: tf.Tensor) -> Tensors:
     """How to decode images, as ``_plan`` says: windows int32 [n, 4] and ratios int32 [n].
 
@@ -214,7 +191,8 @@ def planned(encoded: tf.Tensor, image_size: int, *crops: tf.Tensor) -> Tensors:
                 windows[image], ratios[image] = _plan(contents, image_size, *(drawn[image] for drawn in crops))
         return windows, ratios
 
-    return _python(plans, PLANS)(encoded, *crops)
+    windows, ratios = tf.numpy_function(plans, [encoded, *crops], [tf.int32, tf.int32])
+    return tf.ensure_shape(windows, [None, 4]), tf.ensure_shape(ratios, [None])
 
 
 def _plan(contents: bytes, image_size: int, crops: Optional[np.ndarray] = None) -> Tuple[Tuple[int, ...], int]:

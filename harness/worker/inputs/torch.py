@@ -24,9 +24,9 @@ from harness.worker.inputs import augmentation, tfrecord
 from harness.worker.inputs.augmentation import FORMATS, MEAN, STD
 from harness.worker.inputs.errors import BadImage
 from harness.worker.inputs.index import ImageIndex, ShardIndex
-from harness.worker.inputs.order import Reading
+from harness.worker.inputs.order import Reading, images_of
 from harness.worker.inputs.page_cache import Extent
-from harness.worker.parent import end_with_parent
+from harness.worker.process import end_with_parent
 
 Batches = Iterator[Tuple[torch.Tensor, torch.Tensor]]
 
@@ -59,13 +59,9 @@ def batches(reading: Reading) -> Batches:
         context.set_forkserver_preload(["torch", "PIL.Image"])
         processes = {"num_workers": reading.decoders, "prefetch_factor": 2, "multiprocessing_context": context}
         # PyTorch's own watchdog looks at the fork server, which would outlive a trainer that was killed.
-        processes["worker_init_fn"] = _begin
+        processes["worker_init_fn"] = end_with_parent
     # A request is a batch already, so the loader makes none.
     return map(_channels_last, DataLoader(decoder, sampler=_requests(reading), batch_size=None, **processes))
-
-
-def _begin(_: int) -> None:
-    end_with_parent()
 
 
 def _channels_last(batch: Union[BadImage, List[torch.Tensor]]) -> Tuple[torch.Tensor, torch.Tensor]:
@@ -89,13 +85,13 @@ def _requests(reading: Reading) -> Iterator[BatchRequest]:
         del positions[:batch_size], ahead[:]
         return wanted
 
-    for epoch, pieces, images in reading.groups():
+    for epoch, pieces, places in reading.groups():
         if isinstance(index, ShardIndex):
             ahead += [index.run(begin, end) for begin, end in pieces.tolist()]
         while len(positions) >= batch_size:  # those of the groups before, while this one is read ahead
             yield request()
             left -= 1
-        positions += [(epoch, image) for image in images.tolist()]
+        positions += [(epoch, image) for image in images_of(pieces)[places].tolist()]
     for _ in range(left):
         yield request()
 

@@ -1,13 +1,17 @@
-"""The end with the parent, however it dies. Standard library only; Python 3.9."""
+"""A process of a run: the file of events that its controller reads, and its end with its parent. Python 3.9."""
 
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import signal
 import sys
+import time
 from multiprocessing import parent_process
+from pathlib import Path
 from threading import Thread
+from typing import Any
 
 LAUNCHER = "HARNESS_LAUNCHER_PID"  # the variable that says who started a process of a run
 PR_SET_PDEATHSIG = 1
@@ -22,7 +26,7 @@ def end_with_launcher() -> None:
         sys.exit("the launcher is gone")
 
 
-def end_with_parent() -> None:
+def end_with_parent(*_: object) -> None:
     """End this process of ``multiprocessing`` when the one that asked for it dies.
 
     Of themselves such processes wait on: for tasks in a pipe whose other end they hold open too, or for the fork server,
@@ -36,3 +40,22 @@ def end_with_parent() -> None:
         os._exit(1)
 
     Thread(target=wait, daemon=True).start()
+
+
+class Events:
+    """A file of JSON lines, each complete on disk before the process goes on. Nothing is written in the window."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("ab", buffering=0)
+
+    def emit(self, event: str, **fields: Any) -> None:
+        """Append one event with the wall-clock time (seconds since the epoch). Raises OSError when the disk is full."""
+        line = (json.dumps({"event": event, "time": time.time(), **fields}) + "\n").encode()
+        begin = self._file.seek(0, os.SEEK_END)
+        try:
+            while line:
+                line = line[self._file.write(line) :]
+        except OSError:
+            self._file.truncate(begin)  # half a line tells nothing, and takes the room of the error's own event
+            raise
