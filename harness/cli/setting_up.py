@@ -237,7 +237,7 @@ def env_check(name: str, where: Path | None, variant: Variant, framework: str | 
     every = backend(name).environments(variant, framework)
     for wanted in every if where is None else every[:1]:
         report = building.check(wanted, None if where is None else at(where, wanted))
-        click.echo(f"{report.python}  Python {report.python_version}  checked in {report.seconds:.1f} s")
+        click.echo(f"{report.python}  Python {report.python_version}")
         for module, version in report.imported.items():
             click.echo(f"  {module} {version}")
         for module, why in report.failed.items():

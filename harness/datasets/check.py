@@ -55,16 +55,11 @@ class Findings:
     problems: int = 0
     listed: list[Finding] = field(default_factory=list)
 
-    def add(self, *findings: Finding) -> None:
-        """Count them, and keep the first."""
+    def add(self, findings: Sequence[Finding], images: int = 0) -> None:
+        """Count them, and the images that were looked at, and keep the first."""
+        self.images += images
         self.problems += len(findings)
         self.listed += findings[: LISTED - len(self.listed)]
-
-    def merge(self, other: Findings) -> None:
-        """Add what another process has found."""
-        self.add(*other.listed)
-        self.problems += other.problems - len(other.listed)
-        self.images += other.images
 
     def as_json(self) -> dict[str, Any]:
         """For scripts."""
@@ -115,14 +110,15 @@ def check(subject: Subject, processes: int, progress: Callable[[int, int], None]
     files = [subject.folder / name for name in subject.shards if (subject.folder / name).is_file()]
     findings = Findings(shards=len(files))
     if subject.shards:
-        findings.add(*_missing(subject))
+        findings.add([*_missing(subject)])
         of = sum(file.stat().st_size for file in files)
         lengths: dict[str, list[int]] = {}
 
-        def finished(shard: tuple[str, Findings, list[int]]) -> None:
-            findings.merge(shard[1])
-            if not shard[1].problems:
-                lengths[shard[0]] = shard[2]
+        def finished(shard: tuple[str, list[Finding], list[int]]) -> None:
+            name, wrong, of_records = shard
+            findings.add(wrong, len(of_records))
+            if not wrong:
+                lengths[name] = of_records
 
         look = partial(look_at_shard, subject.classes, subject.manifest is not None, subject.decode)
         tasks = [(str(file), subject.shards[file.name]) for file in files]
@@ -130,10 +126,11 @@ def check(subject: Subject, processes: int, progress: Callable[[int, int], None]
         for name, split in subject.manifest.splits.items() if subject.manifest else ():
             names = [shard.name for shard in split.shards]
             if lengths.keys() >= set(names):
-                findings.add(*_wrong_offsets(subject.folder / offsets_file(name), [lengths[shard] for shard in names]))
+                findings.add(_wrong_offsets(subject.folder / offsets_file(name), [lengths[shard] for shard in names]))
     else:
         of = sum(map(len, subject.images.values()))
-        pool.run(look_at_images, _chunks(subject), processes, findings.merge, lambda done: progress(done, of))
+        chunks, count = _chunks(subject), lambda done: progress(done, of)
+        pool.run(look_at_images, chunks, processes, lambda chunk: findings.add(*chunk), count)
     findings.listed.sort(key=lambda finding: (finding.file, finding.offset or 0))
     return findings
 
@@ -178,15 +175,16 @@ def _wrong_offsets(file: Path, lengths: Sequence[Sequence[int]]) -> list[Finding
 
 def look_at_shard(
     classes: int, ours: bool, decode: bool, task: tuple[str, manifest.Shard | None]
-) -> tuple[str, Findings, list[int]]:
-    """What is wrong with a shard, given its path and what the manifest says of it, and how long its records' data are.
+) -> tuple[str, list[Finding], list[int]]:
+    """A shard's name, what is wrong with it, and how long its records' data are.
 
-    Its name comes first. In a pool; ``advance`` counts bytes.
+    ``task`` is its path and what the manifest says of it. In a pool; ``advance`` counts bytes.
     """
     warnings.simplefilter("ignore")  # Pillow's, of strange metadata
     path, known = task
     name = os.path.basename(path)  # noqa: PTH119
-    findings, lengths = Findings(), []
+    findings: list[Finding] = []
+    lengths: list[int] = []
     try:
         with open(path, "rb", buffering=0) as file:  # noqa: PTH123
             for offset, length in tfrecord.scan(path):
@@ -200,19 +198,17 @@ def look_at_shard(
                 except ValueError as error:
                     wrong = str(error)
                 if wrong:
-                    findings.add(Finding(name, offset - tfrecord.HEADER.size, wrong))
-            if known and not findings.problems:
-                # Whether a file whose records are sound is the one that was written.
+                    findings.append(Finding(name, offset - tfrecord.HEADER.size, wrong))
+            if known and not findings:  # whether a file whose records are sound is the one that was written
                 if len(lengths) != known.images:
-                    findings.add(Finding(name, None, f"has {len(lengths)} images, {known.images} in the manifest"))
+                    findings.append(Finding(name, None, f"has {len(lengths)} images, {known.images} in the manifest"))
                 elif hashlib.file_digest(file, "sha256").hexdigest() != known.sha256:
                     reason = "its SHA-256 is not that in the manifest, though all of its records are sound"
-                    findings.add(Finding(name, None, reason))
+                    findings.append(Finding(name, None, reason))
     except tfrecord.BadShard as bad:
-        findings.add(Finding(name, bad.offset, bad.reason))
+        findings.append(Finding(name, bad.offset, bad.reason))
     except OSError as error:
-        findings.add(Finding(name, None, f"cannot be read: {error.strerror}"))
-    findings.images = len(lengths)
+        findings.append(Finding(name, None, f"cannot be read: {error.strerror}"))
     return name, findings, lengths
 
 
@@ -228,18 +224,11 @@ def _wrong_example(features: Mapping[str, Sequence[Any]], classes: int, ours: bo
     (label,), (contents,) = features["image/class/label"], features["image/encoded"]
     if not 1 <= label <= classes:
         return f"the label is {label}, not one of 1 to {classes}"
-    return _first_sight(contents) or (_undecodable(contents) if decode else None)
-
-
-def _first_sight(contents: bytes) -> str | None:
-    """What is wrong with an image as far as its first and last bytes show."""
-    if not contents:
-        return "the image is empty"
-    if contents.startswith(PNG):
-        return None
-    if not contents.startswith(JPEG):
+    if not contents.startswith((JPEG, PNG)):
         return "the image is neither JPEG nor PNG"
-    return None if END in contents[-PADDING:] else "the image is truncated: it has no end marker"
+    if contents.startswith(JPEG) and END not in contents[-PADDING:]:
+        return "the image is truncated: it has no end marker"
+    return _undecodable(contents) if decode else None
 
 
 # --- images ------------------------------------------------------------------------------------------------------------
@@ -256,10 +245,10 @@ def _chunks(subject: Subject) -> Iterator[list[tuple[str, Extent]]]:
             ]
 
 
-def look_at_images(chunk: list[tuple[str, Extent]]) -> Findings:
-    """Decode every image. In a pool; ``advance`` counts images."""
+def look_at_images(chunk: list[tuple[str, Extent]]) -> tuple[list[Finding], int]:
+    """What is wrong with images, all of which are decoded, and how many they are. In a pool; ``advance`` counts images."""
     warnings.simplefilter("ignore")  # Pillow's, of strange metadata
-    findings = Findings(images=len(chunk))
+    findings = []
     for name, extent in chunk:
         pool.advance(1)
         try:
@@ -267,8 +256,8 @@ def look_at_images(chunk: list[tuple[str, Extent]]) -> Findings:
         except OSError as error:
             wrong = f"cannot be read: {error.strerror}"
         if wrong:
-            findings.add(Finding(sources.shown(name), None, wrong))
-    return findings
+            findings.append(Finding(sources.shown(name), None, wrong))
+    return findings, len(chunk)
 
 
 def _undecodable(contents: bytes) -> str | None:

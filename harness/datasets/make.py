@@ -19,16 +19,12 @@ def make(path: Path, images: int, classes: int, size: tuple[int, int], seed: int
 
     ``size`` is (width, height) in pixels; images are spread evenly over the classes. A class has its own colours in its
     own places, so a network can learn it. The pixels follow from the arguments; the bytes also from Pillow's encoder.
-    Raises DataError for counts and sizes that make no data set, and when ``path`` is a file or a folder that is not empty.
+    Raises DataError for counts that make no data set, and when ``path`` is a file or a folder that is not empty.
     """
     if not 1 <= classes <= images:
         raise DataError(f"{images} images in {classes} classes: there must be a class, and an image for every class")
-    if min(size) < 1:
-        raise DataError(f"an image of {size[0]} × {size[1]} pixels has no pixel")
-    if path.exists() and not path.is_dir():
-        raise DataError(f"{path} is a file; name a folder to make")
-    if path.exists() and any(path.iterdir()):
-        raise DataError(f"{path} is not empty; name a new folder, or empty this one")
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise DataError(f"{path} is there already and no empty folder; name a new one")
 
     width, height = size
     # Drawing noise costs more than encoding it: one sheet is drawn, and every image wears another part of it.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from harness.core.spec import Frozen
 from harness.core.text import plural
@@ -60,8 +60,6 @@ class Manifest(Frozen):
     seed: int
     classes: list[Class]
     splits: dict[Literal["train", "validation"], ShardedSplit]
-
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
     def summary(self) -> dict[str, Any]:
         """The manifest without its lists, for scripts."""

@@ -28,18 +28,13 @@ PIN = re.compile(r"(?P<name>[\w.-]+)(\[[\w,-]+\])?==(?P<version>[\w.+!]+)")
 Variant = Literal["cpu", "cuda"]
 
 
-class RunCommand(Protocol):
+class Run(Protocol):
     """Runs a command of a build, with ``env`` added to the environment variables.
 
     Its output goes to the log, its failure raises ``RunFailed``, and Ctrl-C ends all its processes.
     """
 
     def __call__(self, *argv: str | Path, env: Mapping[str, str] | None = None) -> None: ...
-
-
-# The text of a backend's build.py is part of its environments' keys. Those files keep this name: with another one,
-# everybody would have to compile Horovod again.
-Run = RunCommand
 
 
 @dataclass(frozen=True)
@@ -59,7 +54,7 @@ class EnvironmentSpec:
     requirements: Path
     imports: tuple[str, ...]
     python: str | None = None
-    post_build: Callable[[Path, RunCommand], str | None] | None = None
+    post_build: Callable[[Path, Run], str | None] | None = None
     tools: tuple[str, ...] = ()
     framework: str | None = None
     sources: tuple[Path, ...] = ()

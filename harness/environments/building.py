@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from harness.environments import EnvironmentProblem, EnvironmentSpec, key, lacking_tools, path, pins, require, status
 from harness.environments.pip_output import describe, last_words, reason
@@ -46,9 +46,8 @@ def build(spec: EnvironmentSpec, progress: Progress, base: BasePython | None = N
         return folder
     if lacking := lacking_tools(spec):
         raise EnvironmentProblem(
-            f"{folder.name}: to compile it {' and '.join(lacking)} must be on PATH: load a module of this site, "
-            f"or install {'it' if len(lacking) == 1 else 'them'} "
-            f"(Debian and Ubuntu: apt install {' '.join(PACKAGES.get(tool, tool) for tool in lacking)})"
+            f"{folder.name}: to compile it {' and '.join(lacking)} must be on PATH: load a module of this site, or "
+            f"`apt install {' '.join(PACKAGES.get(tool, tool) for tool in lacking)}` (Debian and Ubuntu)"
         )
     if spec.python is None:
         base = BasePython(Path(sys.executable), platform.python_version())
@@ -119,17 +118,9 @@ def _fill(
         log.write(f"{remark}\n")
         progress(remark)
 
-    facts, death = probe(inside, (), environ)
-    if "installed" not in facts:
-        raise RunFailed(f"{folder.name}: its Python does not run: {death} (log: {log.name})")
     seconds = round(time.monotonic() - began, 1)
-    complete = {
-        "key": content,
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "build_s": seconds,
-        "python": facts["python"],
-        "versions": dict(sorted(facts["installed"].items())),
-    }
+    date = datetime.now(UTC).isoformat(timespec="seconds")
+    complete = {"key": content, "date": date, "build_s": seconds, "python": base.version}
     write_atomically(folder / "complete.json", json.dumps(complete, indent=1) + "\n")
     progress(f"ready in {seconds:.0f} s")
 
@@ -173,54 +164,13 @@ def _stream(
     return [*output, ending(code)] if code else None
 
 
-@dataclass(frozen=True)
-class CheckReport:
-    """What an environment's own Python says about it."""
-
-    python: Path
-    python_version: str
-    imported: Mapping[str, str]  # module → version, "" where it has none
-    failed: Mapping[str, str]  # module → why it does not import, in one line
-    mismatched: Mapping[str, tuple[str, str | None]]  # package → (pinned, installed or None)
-    seconds: float
-
-
-def check(spec: EnvironmentSpec, provided: Path | None = None) -> CheckReport:
-    """Import the modules and compare the packages with the pins, in the built environment or a Python from ``at``.
-
-    Raises EnvironmentProblem if there is neither. A failed import is reported, not raised.
-    """
-    interpreter = provided or require(spec)
-    began = time.monotonic()
-    # What a site provides may be found through its modules' PYTHONPATH; what was built here must stand alone.
-    facts, death = probe(interpreter, spec.imports, os.environ if provided else isolated())
-    installed, imported, failed = (facts.get(kind, {}) for kind in ("installed", "imported", "failed"))
-    return CheckReport(
-        python=interpreter,
-        python_version=facts.get("python", ""),
-        imported=imported,
-        failed=failed | {module: death for module in spec.imports if module not in imported | failed},
-        mismatched={
-            name: (pinned, installed.get(name))
-            for name, pinned in pins(spec.requirements).items()
-            if not matches(installed.get(name), pinned)
-        },
-        seconds=time.monotonic() - began,
-    )
-
-
-def matches(installed: str | None, pinned: str) -> bool:
-    """Whether a version meets a pin; as in PEP 440, ``2.13.0+cpu`` meets ``2.13.0``."""
-    return installed is not None and (installed == pinned or installed.partition("+")[0] == pinned)
-
-
 _PROBE_MARK = "harness-probe:"  # frameworks print to stdout too
 _PROBE = f"""
 import importlib, platform, re, sys, json
 from importlib.metadata import distributions
 def report(kind, value):
     print("{_PROBE_MARK}" + json.dumps([kind, value]), flush=True)
-report("python", platform.python_version())
+report("python", {{"version": platform.python_version()}})
 names = ((d.metadata["Name"], d.version) for d in distributions())
 report("installed", {{re.sub("[-_.]+", "-", name).lower(): version for name, version in names if name}})
 for module in sys.argv[1:]:
@@ -231,24 +181,58 @@ for module in sys.argv[1:]:
 """
 
 
-def probe(interpreter: Path, modules: Sequence[str], environ: Mapping[str, str]) -> tuple[dict[str, Any], str]:
-    """What a Python reports about itself and what it can import, and why it reported no more."""
-    argv = [str(interpreter), "-c", _PROBE, *modules]
+@dataclass(frozen=True)
+class CheckReport:
+    """What an environment's own Python says about it."""
+
+    python: Path
+    python_version: str
+    imported: Mapping[str, str]  # module → version, "" where it has none
+    failed: Mapping[str, str]  # module → why it does not import, in one line
+    mismatched: Mapping[str, tuple[str, str | None]]  # package → (pinned, installed or None)
+
+
+def check(spec: EnvironmentSpec, provided: Path | None = None) -> CheckReport:
+    """Import the modules and compare the packages with the pins, in the built environment or a Python from ``at``.
+
+    Raises EnvironmentProblem if there is neither. A failed import is reported, not raised.
+    """
+    interpreter = provided or require(spec)
+    argv = [str(interpreter), "-c", _PROBE, *spec.imports]
+    # What a site provides may be found through its modules' PYTHONPATH; what was built here must stand alone.
+    environ = os.environ if provided else isolated()
     try:
         # in a neutral folder: `-c` puts the current one first on the path, and a torch/ or tensorflow/ there would win
         answer = subprocess.run(
             argv, env=environ, cwd="/", capture_output=True, text=True, errors="replace", timeout=CHECK_TIMEOUT_S
         )
+        output, death = answer.stdout, ending(answer.returncode)
     except subprocess.TimeoutExpired:
-        return {}, f"no answer within {CHECK_TIMEOUT_S} s"
+        output, death = "", f"no answer within {CHECK_TIMEOUT_S} s"
     except OSError as error:
-        return {}, f"Python does not start: {error.strerror}"
-    facts: dict[str, Any] = {}
-    for line in answer.stdout.splitlines():
+        output, death = "", f"Python does not start: {error.strerror}"
+    facts: dict[str, dict[str, str]] = {kind: {} for kind in ("python", "installed", "imported", "failed")}
+    for line in output.splitlines():
         if line.startswith(_PROBE_MARK):
-            kind, value = json.loads(line.removeprefix(_PROBE_MARK))
-            facts[kind] = facts[kind] | value if kind in facts else value
-    return facts, ending(answer.returncode)
+            kind, values = json.loads(line.removeprefix(_PROBE_MARK))
+            facts[kind] |= values
+    installed, imported, failed = facts["installed"], facts["imported"], facts["failed"]
+    return CheckReport(
+        python=interpreter,
+        python_version=facts["python"].get("version", ""),
+        imported=imported,
+        failed=failed | {module: death for module in spec.imports if module not in imported | failed},
+        mismatched={
+            name: (pinned, installed.get(name))
+            for name, pinned in pins(spec.requirements).items()
+            if not matches(installed.get(name), pinned)
+        },
+    )
+
+
+def matches(installed: str | None, pinned: str) -> bool:
+    """Whether a version meets a pin; as in PEP 440, ``2.13.0+cpu`` meets ``2.13.0``."""
+    return installed is not None and (installed == pinned or installed.partition("+")[0] == pinned)
 
 
 def ending(code: int) -> str:

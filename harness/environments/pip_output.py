@@ -17,25 +17,15 @@ _NEWS = [
 
 _PERCENT = re.compile(r"\[ *(?P<percent>\d+)%\] (Building|Linking) ")  # make, from CMake
 
-_HINTS = [
-    (
-        "ensurepip is not available",
-        "Python {version} comes without ensurepip: install it (Debian and Ubuntu: python3-venv)",
-    ),
-    ("No module named venv", "Python {version} comes without venv: install it (Debian and Ubuntu: python3-venv)"),
-    ("No space left on device", "no space left: set HARNESS_CACHE (or TMPDIR, where pip unpacks) to a larger place"),
-    ("Disk quota exceeded", "disk quota exceeded: set HARNESS_CACHE to a larger place"),
-    ("WARNING: Retrying (", "the package index did not answer: {error}"),
-    ("require a different python version", "{error} that supports Python {version}"),
-    (
-        "fatal error: Python.h: No such file",
-        "Python {version} comes without its C headers: install them (Debian and Ubuntu: python3-dev)",
-    ),
-    (
-        "fatal error: Killed signal",
-        "the compiler ran out of memory: compile on fewer cores, as in `taskset -c 0 harness env build …`",
-    ),
-]
+_HINTS = {
+    r"ensurepip is not available|No module named venv|Python\.h: No such file": "Python {version} comes without some of "
+    "its parts: install them (Debian and Ubuntu: python3-venv, python3-dev): {error}",
+    r"No space left on device|Disk quota exceeded": "{error}: set HARNESS_CACHE (or TMPDIR, where pip unpacks) to a "
+    "larger place",
+    r"WARNING: Retrying \(": "the package index did not answer: {error}",
+    r"fatal error: Killed signal": "the compiler ran out of memory: compile on fewer cores, as in "
+    "`taskset -c 0 harness env build …`",
+}
 
 _WHEEL_FAILED = re.compile(r"ERROR: Failed building wheel for (?P<name>[\w.-]+)")
 _SETUP_FAILED = "error: subprocess-exited-with-error"  # with `pip -v`, all that comes before is from the package itself
@@ -62,7 +52,7 @@ def reason(output: Sequence[str], version: str) -> str:
     error = errors[-1] if errors else "; ".join([line for line in output if line][-2:])
     if broken := next(filter(None, map(_WHEEL_FAILED.match, output)), None):
         error = f"{broken['name']} does not compile"
-    hints = (hint for symptom, hint in _HINTS if any(symptom in line for line in output))
+    hints = (hint for symptom, hint in _HINTS.items() if any(re.search(symptom, line) for line in output))
     return next(hints, "{error}").format(error=error, version=version)
 
 

@@ -96,7 +96,7 @@ def at(where: Path, spec: EnvironmentSpec) -> Path:
 
     ``where`` is a prefix (venv, conda), a Python, or one's name on PATH. Raises EnvironmentProblem if none runs there.
     """
-    for base in _running(_candidates_at(where, "python", "python3"), alone=False):
+    if base := next(_running(_candidates_at(where, "python", "python3"), alone=False), None):
         return base.python
     raise EnvironmentProblem(
         f"no Python that runs for {spec.backend} at {where}: give a venv, a conda prefix or a python"
@@ -109,19 +109,16 @@ def given_python(where: Path, specs: Sequence[EnvironmentSpec]) -> BasePython:
     ``where`` is a Python, one's name on PATH or a prefix. Raises EnvironmentProblem if it is not what all of them need.
     """
     wanted = {spec.python: spec.backend for spec in specs if spec.python}
-    if not wanted:
-        names = " and ".join(dict.fromkeys(spec.backend for spec in specs))
-        raise EnvironmentProblem(f"--python {where}: harness's own Python is the right one for {names}: leave it out")
-    needs = " and ".join(f"{backend} needs Python {version}" for version, backend in wanted.items())
-    if len(wanted) > 1:
-        raise EnvironmentProblem(f"--python {where}: {needs}: build them one by one")
-    (version,) = wanted
+    if len(wanted) != 1:
+        needs = " and ".join(f"{backend} needs Python {version}" for version, backend in wanted.items())
+        reason = f"{needs}: build them one by one" if wanted else "harness's own Python is the right one: leave it out"
+        raise EnvironmentProblem(f"--python {where}: {reason}")
+    ((version, backend),) = wanted.items()
     bases = list(_running(_candidates_at(where, f"python{version}", "python3", "python")))
     if base := next((base for base in bases if base.meets(version)), None):
         return base
-    if bases:
-        raise EnvironmentProblem(f"--python {where}: {bases[0].python} is Python {bases[0].version}, {needs}")
-    raise EnvironmentProblem(f"--python {where}: no Python runs there, {needs}: give a python or its prefix")
+    there = " and ".join(f"{base.python} is Python {base.version}" for base in bases) or "no Python runs there"
+    raise EnvironmentProblem(f"--python {where}: {there}, {backend} needs Python {version}")
 
 
 def _candidates_at(where: Path, *names: str) -> list[Path]:

@@ -12,7 +12,7 @@ import random
 import re
 import signal
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from itertools import takewhile
 from pathlib import Path
@@ -79,17 +79,13 @@ def run(
     running: dict[int, psutil.Popen] = {}
     world = pmi.world(plan)
 
-    def failed(exits: Mapping[int, int]) -> RunFailed:
-        watch.poll()
-        return exit_failure(watch, exits)
-
     try:
         for process in plan.processes:
             running[process.index] = _started(process, repeat, watch.repeat_dir, world)
         supervise(
             watch,
             lambda index: running[index].poll(),
-            failed,
+            lambda codes: exit_failure(watch, codes),
             on_progress,
             timeout_s,
             is_stopped=lambda index: running[index].status() == psutil.STATUS_STOPPED,
@@ -149,21 +145,15 @@ def random_ports(count: int) -> int:
 def _free_ports(count: int, wanted: int | None) -> int:
     """The first of ``count`` adjacent free ports: ``wanted``, or one at a random place."""
     for first in [wanted] if wanted is not None else (random_ports(count) for _ in range(100)):
-        busy = _busy_port(first, count)
-        if busy is None:
-            return first
+        try:
+            for port in range(first, min(first + count, LAST_PORT + 1)):
+                listen(ADDRESS, port).close()
+        except RuntimeError:
+            continue
+        return first
     if wanted is None:
         raise InvalidInput(
             f"no {count} adjacent free ports between {PORTS.start} and {PORTS.stop}; give one with --port"
         )
     needs = f"the run needs {wanted}..{wanted + count - 1}"
-    raise InvalidInput(f"--port {wanted}: port {busy} is in use on this machine; {needs}")
-
-
-def _busy_port(first: int, count: int) -> int | None:
-    for port in range(first, min(first + count, LAST_PORT + 1)):
-        try:
-            listen(ADDRESS, port).close()
-        except RuntimeError:
-            return port
-    return None
+    raise InvalidInput(f"--port {wanted}: port {port} is in use on this machine; {needs}")

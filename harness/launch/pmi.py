@@ -31,6 +31,14 @@ class MpiWorld:
         self.size = size
         self.name = f"harness-{secrets.token_hex(8)}"
         self._values = {"PMI_process_mapping": mapping} if mapping else {}
+        self._answers = {
+            "init": "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0",
+            "get_maxes": f"cmd=maxes {LIMITS}",
+            "get_appnum": "cmd=appnum appnum=0",
+            "get_my_kvsname": f"cmd=my_kvsname kvsname={self.name}",
+            "get_universe_size": f"cmd=universe_size size={self.size}",
+            "finalize": "cmd=finalize_ack rc=0",
+        }
         self._at_barrier: list[socket.socket] = []
         self._conversations: list[tuple[socket.socket, threading.Thread]] = []
         self._lock = threading.Lock()
@@ -77,24 +85,13 @@ class MpiWorld:
         """The reply to one line, ``cmd=NAME key=value …``."""
         words = dict(word.split("=", 1) for word in line.split() if "=" in word)
         match words.get("cmd"):
-            case "init":
-                return "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0"
-            case "get_maxes":
-                return f"cmd=maxes {LIMITS}"
-            case "get_appnum":
-                return "cmd=appnum appnum=0"
-            case "get_my_kvsname":
-                return f"cmd=my_kvsname kvsname={self.name}"
-            case "get_universe_size":
-                return f"cmd=universe_size size={self.size}"
             case "put":
                 self._values[words.get("key", "")] = words.get("value", "")
                 return "cmd=put_result rc=0 msg=success"
-            case "get":
-                value = self._values.get(words.get("key", ""))
-                if value is None:
-                    return "cmd=get_result rc=-1 msg=key_not_found value=unknown"
+            case "get" if (value := self._values.get(words.get("key", ""))) is not None:
                 return f"cmd=get_result rc=0 msg=success value={value}"
+            case "get":
+                return "cmd=get_result rc=-1 msg=key_not_found value=unknown"
             case "barrier_in":
                 self._at_barrier.append(member)
                 if len(self._at_barrier) == self.size:
@@ -102,12 +99,10 @@ class MpiWorld:
                         _say(waiting, "cmd=barrier_out rc=0")
                     self._at_barrier.clear()
                 return None
-            case "finalize":
-                return "cmd=finalize_ack rc=0"
             case "abort":
                 return None  # the rank ends itself; the launcher sees its exit
             case command:
-                return f"cmd={command}_result rc=-1 msg=unknown_command"
+                return self._answers.get(command or "", f"cmd={command}_result rc=-1 msg=unknown_command")
 
 
 def world(plan: LaunchPlan) -> MpiWorld | None:

@@ -45,8 +45,6 @@ HOPELESS = frozenset(
 )
 TRIAL_SCRIPT = "#!/bin/sh\ntrue\n"
 TRIAL = ("sbatch", "--test-only", "--job-name=harness-site-check", "--nodes=1", "--time=1", "--output=/dev/null")
-MPI_PLUGIN = re.compile(r"^\s*(?:srun: )?(\w+)\s*$", re.ASCII | re.MULTILINE)
-MPI_VERSIONS = re.compile(r"versions available:\s*(.+)$", re.MULTILINE)
 
 
 class SlurmSilent(HarnessError):
@@ -239,17 +237,17 @@ def _trial(file: SiteFile, field: str, system: System, partition: Partition, off
     here = socket.gethostname()
     if not named and system.hostnames and not any(pattern.match(here) for pattern in system.hostnames):
         return Trial(name, "not tried against Slurm: this host is not one of its hostnames")
-    if silence := _complaint(
-        "sinfo", "--noheader", "--format=%P"
-    ):  # what Slurm refuses is else not the profile's fault
+    # What Slurm refuses while it does not answer is not the profile's fault.
+    if silence := _complaint("sinfo", "--noheader", "--format=%P"):
         return Trial(name, f"not tried against Slurm, whose controller does not answer: {silence}")
     mistakes = []
     access = [word for option in partition.access for word in shlex.split(option)]
     if refusal := _complaint(*TRIAL, *access, text=TRIAL_SCRIPT):
         options = " ".join(partition.access) or "a job without options"
         mistakes.append(Mistake(str(file.path), f"{field}.access", f"Slurm refuses {options}: {refusal}"))
-    if (known := _mpi_plugins()) and partition.extras.mpi not in known:
-        reason = f"srun has no MPI plugin '{partition.extras.mpi}'; it has {', '.join(known)}"
+    plugins = _mpi_plugins()
+    if plugins and partition.extras.mpi not in re.findall(r"\w+", plugins):
+        reason = f"srun has no MPI plugin '{partition.extras.mpi}': {plugins}"
         mistakes.append(Mistake(str(file.path), f"{field}.extras.mpi", reason))
     return Trial(name, "" if mistakes else "Slurm takes its jobs", tuple(mistakes))
 
@@ -265,12 +263,10 @@ def _complaint(*argv: str, text: str = "") -> str:
 
 
 @cache
-def _mpi_plugins() -> list[str]:
-    """The values that srun knows for --mpi; none if it does not say."""
+def _mpi_plugins() -> str:
+    """What srun says of the values that it knows for --mpi, in a line; nothing if it does not say."""
     try:
         done = ask("srun", "--mpi=list")
     except HarnessError:
-        return []
-    answer = "" if done.returncode else done.stdout + done.stderr  # older versions write to stderr
-    versions = [word for line in MPI_VERSIONS.findall(answer) for word in re.split(r"[,\s]+", line.strip())]
-    return list(dict.fromkeys([*MPI_PLUGIN.findall(answer), *versions]))
+        return ""
+    return "" if done.returncode else " ".join((done.stdout + done.stderr).split())  # older versions write to stderr

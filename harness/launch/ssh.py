@@ -26,7 +26,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from harness.core.plan import LaunchPlan
+from harness.core.plan import LaunchPlan, Node
 from harness.core.text import last_line
 from harness.errors import InvalidInput, RunFailed
 from harness.launch import pmi
@@ -52,6 +52,9 @@ OPTIONS = (
     "-oForwardX11=no",
 )
 
+HOST = r"[A-Za-z0-9._:][A-Za-z0-9._:-]*"
+HOST_LINE = re.compile(rf"(?P<name>({HOST}@)?(?P<host>{HOST}))(\s+(?P<address>{HOST}))?")
+HOST_SHAPE = "must be NAME or NAME ADDRESS, such as `ubuntu@203.0.113.7 10.0.0.11`"
 SSH_FAILED = 255
 ALIVE_S = 5.0  # between signs of life to the tasks
 GRACE_S = 8.0  # for tasks to end their processes (3 s for those that do not want to) and to say so
@@ -59,6 +62,40 @@ SETTLE_S = 1.5  # after the first failure, for its cause to be heard: tasks look
 # After the first timeout. Connections are not made at the same moment, and what is stopped takes 3 s longer to end.
 SETTLE_TIMEOUT_S = 20.0
 LATE_S = 30.0  # tasks mind --timeout themselves; this much later they are not expected to any more
+
+
+def machines(path: Path) -> tuple[Node, ...]:
+    """The machines of a host file, in its order, without GPUs. Raises InvalidInput naming the first wrong line.
+
+        # NAME                    ADDRESS (default: NAME without user@)
+        ubuntu@ec2-54-1-2-3       10.0.0.11
+
+    NAME is what ssh gets, ADDRESS where the machine's processes listen and how those of other machines reach them.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InvalidInput(f"--hosts {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise InvalidInput(f"--hosts {path}: not a text file") from None
+    nodes: list[Node] = []
+    lines: dict[tuple[str, str], int] = {}  # where each name and each address is
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.partition("#")[0].strip()
+        if not words:
+            continue
+        match = HOST_LINE.fullmatch(words)
+        if not match:
+            raise InvalidInput(f"{path}:{number}: '{words}' names no machine; a line {HOST_SHAPE}")
+        node = Node(match["name"], match["address"] or match["host"])
+        for entry in (("machine", node.name), ("address", node.address)):
+            if lines.setdefault(entry, number) != number:
+                again = f"{' '.join(entry)} is on line {lines[entry]} already; name each machine once"
+                raise InvalidInput(f"{path}:{number}: {again}")
+        nodes.append(node)
+    if not nodes:
+        raise InvalidInput(f"{path}: lists no machines; each line {HOST_SHAPE}")
+    return tuple(nodes)
 
 
 def options(site: Site) -> list[str]:

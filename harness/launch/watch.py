@@ -138,6 +138,7 @@ def supervise(
     while True:
         codes = {index: code for index in waiting if (code := poll(index)) is not None}
         if any(codes.values()):
+            watch.poll()
             raise failed(codes)
         waiting = [index for index in waiting if index not in codes]
         now = time.monotonic()

@@ -18,7 +18,7 @@ from harness.core.spec import RunSpec
 from harness.core.text import plural
 from harness.environments import pythons
 from harness.errors import InvalidInput
-from harness.launch import hostfile, local, slurm, ssh
+from harness.launch import local, slurm, ssh
 from harness.launch.script import JobOptions, scheduler_option
 from harness.running.measure import Measurement
 from harness.running.run import Run
@@ -124,7 +124,7 @@ class Place:
                 f"--site {self.profile.name}: which machines? give --hosts FILE with one per line, "
                 "or extras.hosts in the profile"
             )
-        return hostfile.read(path)
+        return ssh.machines(path)
 
     def prepare(self, spec: RunSpec, folder: Path | None = None) -> Run:
         """Plan a run there, with a run directory in ``folder``. Touches nothing but ports, and over ssh one machine.

@@ -498,7 +498,7 @@ DAMAGE: list[tuple[str, Change, str]] = [
     ("no label", with_example(image_class_label=None), SECOND + "the example lacks image/class/label"),
     ("text label", with_example(image_class_label=[b"1"]), SECOND + "the example's image/class/label is not one value"),
     ("no width", with_example(image_width=None), SECOND + "the example lacks image/width"),
-    ("zero bytes", with_example(image_encoded=[b""]), SECOND + "the image is empty"),
+    ("zero bytes", with_example(image_encoded=[b""]), SECOND + "the image is neither JPEG nor PNG"),
     ("gif", with_example(image_encoded=[BAD["c/gif.JPEG"][0]]), SECOND + "the image is neither JPEG nor PNG"),
     ("cut", with_example(image_encoded=[PHOTOGRAPH[:-1]]), SECOND + "the image is truncated"),
     ("one less", without_the_last, "has 3 images, 4 in the manifest"),
@@ -636,11 +636,10 @@ def test_a_terminal_sees_how_far_it_is_when_it_takes_longer_than_half_a_second(t
 
 def test_more_problems_than_anybody_reads_are_counted() -> None:
     findings = check.Findings()
-    other = check.Findings()
-    other.add(*(check.Finding("shard", number, "bad") for number in range(check.LISTED + 5)))
     for _ in range(2):
-        findings.merge(other)
+        findings.add([check.Finding("shard", number, "bad") for number in range(check.LISTED + 5)], images=200)
     assert (findings.problems, len(findings.listed)) == (2 * check.LISTED + 10, check.LISTED)
+    assert findings.images == 400
 
 
 def test_any_cut_of_any_kind_of_jpeg_is_found() -> None:

@@ -17,7 +17,7 @@ import pytest
 
 import harness.backends
 from harness import environments
-from harness.environments import EnvironmentProblem, EnvironmentSpec, RunCommand
+from harness.environments import EnvironmentProblem, EnvironmentSpec, Run
 from harness.environments.building import CheckReport, build, check, lock, matches
 from harness.environments.pip_output import describe, last_words, reason
 from harness.environments.pythons import BasePython, at, find_python, given_python, lacking
@@ -97,7 +97,7 @@ def test_built_environment_is_ready_and_checked(tiny: EnvironmentSpec) -> None:
     assert news[-1].startswith("ready in")
     assert not any("WARNING" in line for line in news)
     marker = json.loads((folder / "complete.json").read_text())
-    assert marker["versions"]["six"] == "1.17.0" and marker["build_s"] > 0
+    assert marker["build_s"] > 0
     report = check(tiny)
     assert whole(report) and report.imported == {"six": "1.17.0"} and report.python_version == marker["python"]
 
@@ -194,7 +194,7 @@ def test_unreachable_index_is_named_as_the_reason(tmp_path: Path, monkeypatch: p
 
 @pytest.mark.slow
 def test_post_build_runs_in_the_environment_and_its_failure_is_a_failed_build(tiny: EnvironmentSpec) -> None:
-    def compile_nothing(folder: Path, run: RunCommand) -> None:
+    def compile_nothing(folder: Path, run: Run) -> None:
         run(
             folder / "bin" / "python",
             "-c",
@@ -232,7 +232,7 @@ def compiling(folder: Path, files: Mapping[str, str]) -> EnvironmentSpec:
     for name, text in files.items():
         (package / name).write_text(text)
 
-    def compile_package(folder: Path, run: RunCommand) -> None:
+    def compile_package(folder: Path, run: Run) -> None:
         pip = (folder / "bin" / "python", "-m", "pip", "-v", "install", "--no-build-isolation", "--no-deps")
         run(*pip, package)
 
@@ -465,7 +465,7 @@ def test_given_python_is_a_program_its_name_or_its_prefix(tiny: EnvironmentSpec,
     ("where", "said"),
     [
         ("bin/python3.9", r"/bin/python3\.9 is Python 3\.8\.20, old needs Python 3\.9$"),
-        ("nowhere", r"no Python runs there, old needs Python 3\.9: "),
+        ("nowhere", r"no Python runs there, old needs Python 3\.9$"),
     ],
 )
 def test_given_python_that_is_none_or_another_is_refused(
@@ -482,7 +482,7 @@ def test_one_python_is_not_given_for_environments_of_two_versions_or_of_none(tin
         EnvironmentProblem, match=r"old needs Python 3\.9 and older needs Python 3\.8: build them one by"
     ):
         given_python(Path(sys.executable), [tiny, old, older])
-    with pytest.raises(EnvironmentProblem, match="harness's own Python is the right one for tiny: leave it out"):
+    with pytest.raises(EnvironmentProblem, match="harness's own Python is the right one: leave it out"):
         given_python(Path(sys.executable), [tiny])
 
 
@@ -533,7 +533,7 @@ def test_only_building_takes_the_python_that_an_environment_is_made_from(harness
         (["old"], "Python 3.99 was not found"),
         (["old", "--python", sys.executable], f"is Python {platform.python_version()}, old needs Python 3.99"),
         (["same", "old", "--python", sys.executable], f"same needs Python {OWN} and old needs Python 3.99"),
-        (["pytorch", "--python", sys.executable], "harness's own Python is the right one for pytorch"),
+        (["pytorch", "--python", sys.executable], "harness's own Python is the right one"),
     ],
 )
 def test_python_that_does_not_fit_is_a_wrong_request(
@@ -637,13 +637,6 @@ def test_progress_of_a_compilation_is_the_package_and_its_percentage() -> None:
     [
         (["The virtual environment was not created successfully because ensurepip is not available."], "python3-venv"),
         (["ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device"], "HARNESS_CACHE"),
-        (
-            [
-                "ERROR: Ignored the following versions that require a different python version: 1",
-                "ERROR: No match for x==1",
-            ],
-            "No match for x==1 that supports Python 3.14",
-        ),
         (["gcc -c a.c", "undefined reference"], "gcc -c a.c; undefined reference"),
         (["ERROR: Failed building wheel for horovod", "ERROR: Could not build wheels"], "horovod does not compile"),
         (["a.cc:1:2: fatal error: Python.h: No such file or directory"], "python3-dev"),

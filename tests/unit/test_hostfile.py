@@ -2,30 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from harness.errors import InvalidInput
-from harness.launch.hostfile import parse, read
+from harness.launch import ssh
 
-FILE = Path("hosts.txt")
-
-
-def machines(text: str) -> list[tuple[str, str]]:
-    return [(node.name, node.address) for node in parse(text, FILE)]
+Machines = Callable[[str], list[tuple[str, str]]]
 
 
-def test_public_names_are_for_ssh_and_private_addresses_for_the_processes() -> None:
+@pytest.fixture
+def machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machines:
+    """The names and addresses in a host file with this text."""
+    monkeypatch.chdir(tmp_path)
+
+    def read_text(text: str) -> list[tuple[str, str]]:
+        Path("hosts.txt").write_text(text)
+        return [(node.name, node.address) for node in ssh.machines(Path("hosts.txt"))]
+
+    return read_text
+
+
+def test_public_names_are_for_ssh_and_private_addresses_for_the_processes(machines: Machines) -> None:
     text = "ubuntu@ec2-54-1-2-3.compute.amazonaws.com 10.0.0.11\n54.1.2.4\t10.0.0.12\n"
     assert machines(text) == [("ubuntu@ec2-54-1-2-3.compute.amazonaws.com", "10.0.0.11"), ("54.1.2.4", "10.0.0.12")]
 
 
-def test_without_an_address_it_is_the_name_without_the_user() -> None:
+def test_without_an_address_it_is_the_name_without_the_user(machines: Machines) -> None:
     assert machines("node1\nme@node2") == [("node1", "node1"), ("me@node2", "node2")]
 
 
-def test_comments_and_blank_lines_are_nothing() -> None:
+def test_comments_and_blank_lines_are_nothing(machines: Machines) -> None:
     assert machines("# mine\n\n  node1 10.0.0.1  # rack 3\r\n\t\nnode2\n") == [
         ("node1", "10.0.0.1"),
         ("node2", "node2"),
@@ -52,16 +61,18 @@ def test_comments_and_blank_lines_are_nothing() -> None:
         ("nöde1", "hosts.txt:1: 'nöde1' names no machine"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_line_and_what_would_be_right(text: str, message: str) -> None:
+def test_what_is_wrong_is_said_with_its_line_and_what_would_be_right(
+    machines: Machines, text: str, message: str
+) -> None:
     with pytest.raises(InvalidInput) as error:
-        parse(text, FILE)
+        machines(text)
     assert str(error.value).startswith(message)
     assert "name each machine once" in str(error.value) or "must be NAME or NAME ADDRESS" in str(error.value)
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"--hosts .*/missing: No such file"):
-        read(tmp_path / "missing")
+        ssh.machines(tmp_path / "missing")
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InvalidInput, match="not a text file"):
-        read(tmp_path / "binary")
+        ssh.machines(tmp_path / "binary")
