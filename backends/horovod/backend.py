@@ -39,10 +39,9 @@ def environment(framework: str, variant: Variant) -> EnvironmentSpec:
 
 
 def _arrange(spec: RunSpec) -> Arrangement:
-    options = HorovodOptions(**spec.options)
     env = {
-        "HOROVOD_FUSION_THRESHOLD": str(int(options.fusion_threshold_mb * 2**20)),
-        "HOROVOD_CYCLE_TIME": f"{options.cycle_time_ms:g}",
+        "HOROVOD_FUSION_THRESHOLD": str(int(spec.options["fusion_threshold_mb"] * MIB)),
+        "HOROVOD_CYCLE_TIME": f"{spec.options['cycle_time_ms']:g}",
     }
     # Over NCCL too the ranks find each other, and agree on what to reduce next, through MPI.
     return Arrangement(mpi=spec.transport in ("mpi", "nccl"), env=env)

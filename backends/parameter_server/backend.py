@@ -98,7 +98,6 @@ def arrange(spec: RunSpec) -> Arrangement:
 
 
 def exchange(spec: RunSpec, pulls: Pulls = "before_forward") -> ServerExchange:
-    """What workers and servers exchange: the pieces of the plan, in the way of the backend."""
     return ServerExchange(
         pieces=tuple(placed(spec)),
         servers=spec.options["ps"],

@@ -80,7 +80,6 @@ class AllreduceNet:
             workspace.CreateNet(self._net)
 
     def total(self, numbers: Sequence[float]) -> List[float]:
-        """The sums over all ranks, once all ranks are here."""
         workspace.FeedBlob(self._own, np.array(numbers, np.float32), HOST)
         with plain_errors():
             workspace.RunNet(self._net)

@@ -62,7 +62,6 @@ class _InMemoryOrder:
         self._compression = compression
 
     def compress(self, gradient: torch.Tensor) -> Tuple[torch.Tensor, Tuple[bool, Any]]:
-        """What is sent, and what ``decompress`` has to know."""
         turned = not gradient.is_contiguous() and gradient.dim() == 4
         compressed, context = self._compression.compress(gradient.permute(0, 2, 3, 1) if turned else gradient)
         return compressed, (turned, context)

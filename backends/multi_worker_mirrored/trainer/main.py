@@ -60,11 +60,11 @@ class MultiWorkerMirroredTrainer(TensorFlowTrainer):
 
     def state(self) -> State:
         if self._job.spec["transport"] == "nccl":
-            return self._state(
-                self._world_size, f"nccl {tf.sysconfig.get_build_info().get('nccl_version', '')}".strip()
-            )
-        devices = [device.name for device in tf.config.list_logical_devices()]
-        return self._state(self._world_size, "grpc among " + ", ".join(addresses_seen(self._job, "worker", devices)))
+            transport = f"nccl {tf.sysconfig.get_build_info().get('nccl_version', '')}".strip()
+        else:
+            devices = [device.name for device in tf.config.list_logical_devices()]
+            transport = "grpc among " + ", ".join(addresses_seen(self._job, "worker", devices))
+        return self._state(self._world_size, transport)
 
     def close(self) -> None:
         """TensorFlow's server ends with the process, but not before the others have fetched what the last barrier sums."""

@@ -170,5 +170,4 @@ def device(job: Job, number: int) -> str:
 
 
 def host(job: Job) -> str:
-    """TensorFlow's name of this worker's host."""
     return f"/job:worker/task:{job.rank}/device:CPU:0"

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import os
 from datetime import timedelta
-from typing import Any, List, Optional, Sequence
+from typing import Any, List, Sequence
 
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from harness.worker.frameworks.torch import TorchTrainer
-from harness.worker.job import Job
 from harness.worker.network import check_mpi_world, interface_of, listen, mpi_version
 from harness.worker.trainer import State
 
@@ -27,10 +26,19 @@ class PyTorchTrainer(TorchTrainer):
 
     def setup(self) -> None:
         job, options = self._job, self._job.spec["options"]
-        over_mpi = job.spec["transport"] == "mpi"
+        transport, timeout = job.spec["transport"], timedelta(seconds=job.spec["timeout_s"])
+        first = job.processes("worker")[0]
+        self._interface = interface_of(job.process["address"])
+        os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = self._interface
+        # PyTorch's store would listen on every interface; handing it a bound socket keeps it on the job's own.
+        listener = listen(first["address"], first["port"]).detach() if job.rank == 0 else None
+        store = dist.TCPStore(
+            first["address"], first["port"], job.world_size, job.rank == 0, timeout, master_listen_fd=listener
+        )
         # Over Gloo the ranks of an MPI world agree on the buckets, once. No gradient passes there.
-        self._interface = _rendezvous(job, "gloo" if over_mpi else job.spec["transport"])
-        if over_mpi:
+        backend = "gloo" if transport == "mpi" else transport
+        dist.init_process_group(backend, store=store, rank=job.rank, world_size=job.world_size, timeout=timeout)
+        if transport == "mpi":
             from harness.backends.pytorch.trainer.mpi_hook import MpiHook
 
             self._hook = MpiHook()
@@ -68,21 +76,6 @@ class PyTorchTrainer(TorchTrainer):
         if self._hook:
             self._hook.close()
         dist.destroy_process_group()
-
-
-def _rendezvous(job: Job, backend: str) -> str:
-    """Join the process group. Returns the network interface that Gloo uses, the one that owns this rank's address."""
-    master = job.processes("worker")[0]
-    interface: str = interface_of(job.process["address"])
-    os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = interface
-    timeout = timedelta(seconds=job.spec["timeout_s"])
-    # PyTorch's store would listen on every interface; handing it a bound socket keeps it on the job's own.
-    listener: Optional[int] = listen(master["address"], master["port"]).detach() if job.rank == 0 else None
-    store = dist.TCPStore(
-        master["address"], master["port"], job.world_size, job.rank == 0, timeout, master_listen_fd=listener
-    )
-    dist.init_process_group(backend, store=store, rank=job.rank, world_size=job.world_size, timeout=timeout)
-    return interface
 
 
 create = PyTorchTrainer

@@ -7,14 +7,10 @@ wherever MPI allows a second thread (MPI_THREAD_SERIALIZED or more). Where it do
 
 from __future__ import annotations
 
-import threading
-from queue import SimpleQueue
-from typing import Optional, Tuple
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
 from mpi4py import MPI
-
-Work = Tuple[torch.Tensor, "torch.futures.Future[torch.Tensor]"]
 
 
 class MpiHook:
@@ -24,15 +20,13 @@ class MpiHook:
         self._world = MPI.COMM_WORLD
         self.rank, self.size = self._world.Get_rank(), self._world.Get_size()
         self.overlaps = MPI.Query_thread() >= MPI.THREAD_SERIALIZED
-        self._buckets: SimpleQueue[Optional[Work]] = SimpleQueue()
-        self._thread = threading.Thread(target=self._reduce_in_turn, name="allreduce", daemon=True)
-        self._thread.start()
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="allreduce")
 
     def average(self, gradients: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
         """Start to average a bucket's gradients (float32, flat) over all ranks, in place."""
         future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
         if self.overlaps:
-            self._buckets.put((gradients, future))
+            self._thread.submit(self._allreduce, gradients, future)
         else:
             self._allreduce(gradients, future)
         return future
@@ -45,13 +39,8 @@ class MpiHook:
         self._world.Allreduce(MPI.IN_PLACE, summands.numpy(), op=MPI.SUM)
 
     def close(self) -> None:
-        self._buckets.put(None)
-        self._thread.join()
+        self._thread.shutdown()
         MPI.Finalize()
-
-    def _reduce_in_turn(self) -> None:
-        while (work := self._buckets.get()) is not None:
-            self._allreduce(*work)
 
     def _allreduce(self, gradients: torch.Tensor, future: torch.futures.Future[torch.Tensor]) -> None:
         try:
