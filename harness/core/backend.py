@@ -92,7 +92,6 @@ class Backend:
         return self.cuda_transports if device == "cuda" and self.cuda_transports else self.transports
 
     def environments(self, variant: Variant, framework: str | None = None) -> list[EnvironmentSpec]:
-        """What ``framework``, or each of them, needs. Raises InvalidInput for one that this backend does not run on."""
         if variant not in self.devices:
             raise InvalidInput(f"{self.name} has no environment for {variant}: it trains on {', '.join(self.devices)}")
         if framework not in (None, *self.frameworks):
@@ -117,7 +116,6 @@ def _announced() -> dict[str, EntryPoint]:
 
 
 def names() -> list[str]:
-    """All backends' names, sorted."""
     return sorted({*_builtin(), *_announced()})
 
 
@@ -203,10 +201,10 @@ def contenders(names: list[str] | None, device: str) -> list[dict[str, str]]:
                 f"--backends {text}: the device is {device}, and {named.name} trains on {', '.join(named.devices)} only"
             )
         transports = named.transports_on(device)
+        kinds = dict.fromkeys(transports, "transport") | dict.fromkeys(named.frameworks, "framework")
         fields = {"backend": named.name}
         for qualifier in qualifiers:
-            kind = "framework" if qualifier in named.frameworks else "transport"
-            if kind == "transport" and qualifier not in transports:
+            if (kind := kinds.get(qualifier)) is None:
                 raise InvalidInput(
                     f"--backends {text}: '{qualifier}' is neither a framework ({', '.join(named.frameworks)}) nor, "
                     f"between {device} devices, a transport ({', '.join(transports)}) of {named.name}"

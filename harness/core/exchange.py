@@ -52,7 +52,6 @@ def place(tensors: Sequence[Tensor], servers: int, strategy: str, slice_bytes: i
 
 
 def bytes_per_server(pieces: Sequence[Piece], servers: int) -> list[int]:
-    """Bytes of parameters that each server holds, in server order."""
     held = [0] * servers
     for piece in pieces:
         held[piece.ps] += piece.bytes

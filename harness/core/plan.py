@@ -56,7 +56,6 @@ class Allocation:
 
     @property
     def gpus_per_node(self) -> int:
-        """GPUs that every node has at least."""
         return min(len(node.gpus) for node in self.nodes)
 
 
@@ -72,7 +71,6 @@ class Process(Seat):
 
     @property
     def name(self) -> str:
-        """How logs, events and messages call it."""
         return f"{self.role}-{self.rank}"
 
 
@@ -94,14 +92,12 @@ class LaunchPlan:
     model: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """The plan as plain dictionaries, lists and numbers."""
         fields = asdict(self)
         if self.model is None:
             del fields["model"]
         return fields
 
     def to_json(self) -> str:
-        """The text of ``plan.json``."""
         return json.dumps(self.as_dict(), indent=1) + "\n"
 
     @classmethod
@@ -114,12 +110,10 @@ class LaunchPlan:
 
     @property
     def nodes(self) -> int:
-        """Hosts that the processes sit on."""
         return hosts_of(self.processes)
 
 
 def hosts_of(placed: Sequence[Seat] | Sequence[Process]) -> int:
-    """How many hosts seats or processes take."""
     return 1 + max(seat.node for seat in placed)
 
 

@@ -43,7 +43,6 @@ class ProgressLine:
             print(text, file=self._stream, flush=True)
 
     def keep(self, text: str) -> None:
-        """Show a line that stays on a terminal."""
         self._rewrite(text + "\n")
 
     def clear(self) -> None:

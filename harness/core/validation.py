@@ -40,7 +40,6 @@ def checked(model: type[Model], fields: dict[str, Any]) -> Model:
 
 
 def mistake(error: ValidationError, model: type[BaseModel] | None = None) -> tuple[str, str]:
-    """The first of ``mistakes``."""
     return mistakes(error, model)[0]
 
 
@@ -70,7 +69,6 @@ def _reason(detail: ErrorDetails, model: type[BaseModel] | None) -> str:
 
 
 def _fields(model: type[BaseModel], place: Iterable[int | str]) -> list[str]:
-    """The fields of the table at ``place``."""
     for part in place:
         if isinstance(part, str):
             model = next(_models(model.model_fields[part].annotation))

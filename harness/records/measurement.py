@@ -165,7 +165,6 @@ def judge(spec: RunSpec, ranks: Sequence[Rank], world_size: int, expected_update
 
 
 def derive(spec: RunSpec, repeats: Sequence[Repeat]) -> Derived:
-    """The figures of a complete set of valid repeats."""
     throughputs = [
         statistics.img_per_s(spec.workers, spec.batch_size, spec.steps, [rank.window_s for rank in repeat.ranks])
         for repeat in repeats
@@ -182,7 +181,6 @@ def derive(spec: RunSpec, repeats: Sequence[Repeat]) -> Derived:
 
 
 def seen_by(spec: RunSpec, repeats: Sequence[Repeat]) -> Seen:
-    """What the ranks of ``repeats``, of ``spec.steps`` steps each, report together."""
     ranks = [rank for repeat in repeats for rank in repeat.ranks]
     moved = [rank.network for rank in ranks if rank.network]
     return Seen(

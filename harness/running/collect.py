@@ -108,7 +108,6 @@ def status(runs: Sequence[Run]) -> list[RunStatus]:
 
 
 def _jobs(runs: Sequence[Run]) -> dict[Path, list[JobState]]:
-    """The jobs of each run, by its folder. Raises SlurmSilent when Slurm does not answer."""
     ids = {run.folder: known_jobs(run.folder) for run in runs}
     states = slurm.states({job for own in ids.values() for job in own})
     return {folder: [states[job] for job in own if job in states] for folder, own in ids.items()}

@@ -41,10 +41,8 @@ class Notes(BaseModel):
             return cls.model_validate_json(file.read_bytes())
         except FileNotFoundError:
             return None
-        except OSError as error:
-            raise InvalidInput(f"{file}: {error.strerror}") from None
-        except ValidationError:
-            raise InvalidInput(f"{file}: not what harness writes") from None
+        except (OSError, ValidationError):
+            raise InvalidInput(f"{file}: cannot be read, or is not what harness writes") from None
 
 
 class Submission(Notes):

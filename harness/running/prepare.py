@@ -32,7 +32,6 @@ KINDS: tuple[type[Run], ...] = (Measurement, TrainingRun)
 
 
 def kind_of(spec: RunSpec) -> type[Run]:
-    """The kind of work that ``spec`` asks for."""
     return TrainingRun if spec.training else Measurement
 
 
@@ -74,7 +73,6 @@ class Place:
 
     @property
     def queued(self) -> bool:
-        """Runs are jobs of a batch system there."""
         return self.profile is not None and self.profile.queued
 
     @cached_property
@@ -84,7 +82,6 @@ class Place:
 
     @cached_property
     def options(self) -> JobOptions:
-        """What the scheduler is told."""
         options = (*self.job_options, *((f"account={self.account}",) if self.account else ()))
         try:
             limit_s = duration_s(self.time_limit) if self.time_limit is not None else None
@@ -99,7 +96,6 @@ class Place:
 
     @cached_property
     def folder(self) -> Path:
-        """The folder for run directories."""
         try:
             return self.output or (self.profile and self.profile.output) or DEFAULT_OUTPUT
         except InvalidInput:  # its variables need not be set where nothing is written

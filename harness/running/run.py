@@ -25,7 +25,6 @@ from harness.sites.site import Site
 from harness.version import harness_version
 from harness.worker import machine
 from harness.worker.agent.seating import Hosts
-from harness.worker.inputs.errors import DataError
 
 
 @dataclass
@@ -67,7 +66,7 @@ class Run(ABC):
 
     @abstractmethod
     def write_inputs(self) -> None:
-        """Write that into the run directory, for the workers and for ``record``. Raises DataError, OSError."""
+        """Write that into the run directory, for the workers and for ``record``. Raises OSError."""
 
     @abstractmethod
     def judge_ranks(self, watch: Watch) -> tuple[Sequence[Any], list[Check]]:
@@ -86,7 +85,6 @@ class Run(ABC):
 
     @property
     def python(self) -> str:
-        """The interpreter of its environment."""
         return self.plan.processes[0].argv[0]
 
     @property
@@ -115,8 +113,6 @@ class Run(ABC):
             self.write_inputs()
         except BaseException as error:
             shutil.rmtree(self.folder, ignore_errors=True)
-            if isinstance(error, DataError):
-                raise InvalidInput(f"--data: {error}") from None
             if isinstance(error, OSError):
                 raise self._cannot_write(error) from None
             raise
@@ -210,10 +206,8 @@ def reported(worker: Followed, *names: str) -> list[dict[str, Any]]:
 
 
 def content(event: Mapping[str, Any]) -> dict[str, Any]:
-    """A report without what every report has."""
     return {name: value for name, value in event.items() if name not in ("event", "time")}
 
 
 def now() -> str:
-    """The time in UTC, as records have it."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -23,18 +23,14 @@ def planned(runs: Sequence[Run], options: JobOptions, sharing: Sharing | None = 
     A job has a repeat, a run, or all runs of a size, which then share its nodes: by default, all that are compared. Repeats
     of several runs are interleaved. Raises InvalidInput when a folder has a name that Slurm cannot take.
     """
-    shares: list[tuple[list[Run], tuple[Step, ...]]]
-    match sharing or ("run" if len(runs) == 1 else "nodes"):
-        case "run":
-            shares = [([run], _steps(run)) for run in runs]
-        case "repeat":
-            by_folder = {str(run.folder): run for run in runs}
-            shares = [([by_folder[step.run_dir]], (step,)) for step in interleaved([_steps(run) for run in runs])]
-        case "nodes":
-            sizes: dict[tuple[int, str], list[Run]] = defaultdict(list)
-            for run in runs:
-                sizes[run.plan.nodes, run.spec.device].append(run)
-            shares = [(group, interleaved([_steps(run) for run in group])) for group in sizes.values()]
+    sharing = sharing or ("run" if len(runs) == 1 else "nodes")
+    groups: dict[object, list[Run]] = defaultdict(list)
+    for run in runs:
+        groups[(run.plan.nodes, run.spec.device) if sharing == "nodes" else run.folder].append(run)
+    shares = [(group, interleaved(list(map(_steps, group)))) for group in groups.values()]
+    if sharing == "repeat":
+        shares = [(group, (step,)) for group, steps in shares for step in steps]
+        shares.sort(key=lambda share: share[1][0].repeat)
     jobs = []
     for group, steps in shares:
         first, spec, nodes = group[0], group[0].spec, group[0].plan.nodes
@@ -74,7 +70,7 @@ def _steps(run: Run) -> tuple[Step, ...]:
 
 
 def begin(run: Run) -> None:
-    """Write a run directory. Raises InvalidInput or RunFailed."""
+    """As ``Run.begin``."""
     run.begin()
     Submission(site=run.site_name or "", started=run.started, record=run.RECORD.file_name).write(run.folder)
 

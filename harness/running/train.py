@@ -88,7 +88,6 @@ class TrainingRun(Run):
         return f"go on with the same command and --resume {self.folder}" if checkpoints(self.folder) else ""
 
     def _own_epochs(self) -> list[Epoch]:
-        """The epochs of this run that have ended so far."""
         watch = Watch(self.plan, self.folder / "repeat-1")
         watch.poll()
         return _epochs(watch)
@@ -98,12 +97,10 @@ class TrainingRun(Run):
 
 
 def _epochs(watch: Watch) -> list[Epoch]:
-    """The epochs that rank 0 has reported."""
     return [Epoch(**content(event)) for event in next(watch.workers()).epochs]
 
 
 def training_of(spec: RunSpec) -> Training:
-    """How ``spec`` wants to train."""
     assert spec.training
     return spec.training
 
