@@ -18,7 +18,7 @@ from harness.files import whole_file
 from harness.records.record import search
 from harness.results.cache import each
 from harness.results.sources import place
-from harness.running.prepare import KINDS
+from harness.running.kinds import KINDS
 
 RECORDS = {kind.RECORD.file_name: kind.RECORD for kind in KINDS}
 

@@ -35,10 +35,10 @@ from harness.records.training import TrainingRecord
 from harness.report.text import outcomes
 from harness.report.text.progress import RunLine
 from harness.running import collect as collecting
+from harness.running.kinds import find_checkpoint
 from harness.running.notes import known_jobs
 from harness.running.prepare import Place
 from harness.running.request import Outcome, carry_out, failed
-from harness.running.train import find_checkpoint
 
 # Fields of RunSpec that say nothing about a training, and those whose defaults are others there.
 MEASURING = ("data", "data_cache", "warmup_steps", "steps", "repeats", "straggler_limit")

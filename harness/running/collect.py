@@ -24,8 +24,8 @@ from harness.launch import slurm
 from harness.launch.slurm import JobState, SlurmSilent
 from harness.launch.watch import Watch, from_exit_events
 from harness.records.record import AnyRecord
+from harness.running.kinds import kind_of
 from harness.running.notes import Submission, known_jobs, submitted_repeats
-from harness.running.prepare import kind_of
 from harness.running.run import Listener, Run, now
 from harness.worker.agent.seating import SUBMISSION, Hosts, seated
 

@@ -20,19 +20,13 @@ from harness.environments import pythons
 from harness.errors import InvalidInput
 from harness.launch import local, slurm, ssh
 from harness.launch.script import JobOptions, scheduler_option
-from harness.running.measure import Measurement
+from harness.running.kinds import kind_of
 from harness.running.run import Run
-from harness.running.train import TrainingRun
 from harness.sites import site as sites
 from harness.sites.file import duration_s
 from harness.sites.site import Site
 
 DEFAULT_OUTPUT = Path("runs")
-KINDS: tuple[type[Run], ...] = (Measurement, TrainingRun)
-
-
-def kind_of(spec: RunSpec) -> type[Run]:
-    return TrainingRun if spec.training else Measurement
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from pydantic import BeforeValidator, Field, PrivateAttr, ValidationError
 
 from harness.core import backend as backends
 from harness.core.backend import Backend
+from harness.core.plan import with_options
 from harness.core.spec import Frozen, RunSpec, Underscored
 from harness.core.validation import mistake, option_name
 from harness.errors import InvalidInput
@@ -159,14 +160,9 @@ class Study(Frozen):
         return allowed or [one]  # if nothing is allowed the reason is not the count; planning the point will tell it
 
     def _spec(self, where: str, point: Mapping[str, Any], backend: Backend) -> RunSpec:
-        own = {name: value for name, value in point.items() if name in backend.options.model_fields}
-        fields = {name: value for name, value in point.items() if name not in own}
-        try:
-            options = backend.options(**own)
-            return RunSpec(**fields, options=options.model_dump())
-        except ValidationError as error:
-            path, reason = mistake(error)
-            raise self.complain(f"{where}{path and '.'}{path}", reason) from None
+        with self.complaints(where):
+            (spec,) = backends.specs_for([{"backend": backend.name}], point)
+            return with_options(spec, backend)
 
 
 def ps_counts(workers: int) -> list[int]:

@@ -13,7 +13,8 @@ from harness.cli.common import signals_interrupt
 from harness.core import backend as backends
 from harness.core.spec import RunSpec, Training
 from harness.errors import Interrupted, InvalidInput
-from harness.running.prepare import KINDS, Place, kind_of
+from harness.running.kinds import KINDS, kind_of
+from harness.running.prepare import Place
 from harness.running.request import carry_out, execute
 from harness.running.run import Listener, Run
 

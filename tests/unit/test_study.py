@@ -142,7 +142,7 @@ def test_the_allocation_says_how_many_jobs_there_are(
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ('[[matrix]]\nbackend = "pytorch"\nnodes = 0', "matrix[0].nodes: must be greater than or equal to 1, not 0"),
+        ('[[matrix]]\nbackend = "pytorch"\nnodes = 0', "matrix[0]: --nodes 0: must be greater than or equal to 1"),
         ('[[matrix]]\nbackend = "pytorch"\nnods = 1', "matrix[0].nods: unknown field"),
         (
             '[[matrix]]\nbackend = "pytorch"\nnodes = []',
@@ -168,7 +168,7 @@ def test_the_allocation_says_how_many_jobs_there_are(
             '[[matrix]]\nbackend = "pytorch"\nps = 2',
             "matrix[0].ps: an option of distributed_replicated, parameter_server, not of pytorch",
         ),
-        ('[[matrix]]\nbackend = "parameter_server"\nps = "all"', "matrix[0].ps: must be a valid integer, "),
+        ('[[matrix]]\nbackend = "parameter_server"\nps = "all"', "matrix[0]: --ps all: must be a valid integer, "),
         (
             '[[matrix]]\nbackend = "parameter_server"\nnodes = 2\nps = 3',
             "matrix[0]: parameter_server nodes=2: --ps 3 with --nodes 2: a node holds at most one parameter server; "
@@ -176,7 +176,7 @@ def test_the_allocation_says_how_many_jobs_there_are(
         ),
         (
             '[[matrix]]\nbackend = "parameter_server"\nnodes = 2\nps = "search"\nplacement = "x"',
-            "matrix[0].placement: must be 'greedy', 'round_robin' or 'partitioned', not 'x'",
+            "matrix[0]: --placement x: must be 'greedy', 'round_robin' or 'partitioned'",
         ),
         ('[[matrix]]\nbackend = "horovod:mxnet"', "matrix[0].backend: horovod:mxnet: 'mxnet' is neither a framework"),
         (

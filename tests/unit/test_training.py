@@ -18,8 +18,8 @@ from harness.core.validation import checked
 from harness.errors import InvalidInput
 from harness.records.record import judge_ranks
 from harness.records.training import Epoch, Resumed, TrainedRank, TrainingRecord, derive
+from harness.running.kinds import earlier, find_checkpoint, validation_images
 from harness.running.study import StudyPoint
-from harness.running.train import earlier, find_checkpoint, validation_images
 from harness.worker import checkpoint
 from harness.worker.inputs import index
 from tests.conftest import Harness

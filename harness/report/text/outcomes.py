@@ -17,8 +17,8 @@ from harness.records.measurement import Record
 from harness.records.training import LABELS, TrainingRecord
 from harness.report.text.table import table
 from harness.running.collect import RunStatus
+from harness.running.kinds import training_of
 from harness.running.run import Run
-from harness.running.train import training_of
 
 if TYPE_CHECKING:
     from harness.running import campaign

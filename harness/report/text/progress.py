@@ -11,8 +11,8 @@ from harness.core.text import duration
 from harness.launch.slurm import JobState, SlurmSilent
 from harness.launch.watch import PHASES, Progress
 from harness.records.record import AnyRecord
+from harness.running.kinds import epochs_before, training_of
 from harness.running.run import Listener, Run
-from harness.running.train import epochs_before, training_of
 
 
 class RunLine(ProgressLine, Listener):

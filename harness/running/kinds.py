@@ -1,26 +1,27 @@
-"""A training to an accuracy: the kind of work with one repeat, whose progress is epochs."""
+"""The kinds of work: a measurement of img/s, whose repeats are all alike, and a training to an accuracy, in epochs."""
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from harness import models
-from harness.core.spec import RunSpec, Training
+from harness.core.spec import SYNTHETIC, RunSpec, Training
 from harness.errors import InvalidInput
 from harness.files import write_atomically
 from harness.launch.watch import Watch
+from harness.records import measurement
+from harness.records.measurement import Rank, Record, Repeat
 from harness.records.record import Check, judge_ranks
 from harness.records.training import Epoch, Figures, Resumed, TrainedRank, TrainingRecord, derive, meets
-from harness.running.measure import training_images
 from harness.running.run import Run, content, reported
 from harness.worker.inputs.errors import DataError
 from harness.worker.sgd import Sgd
 
-# Imported where it is used, as in ``measure``.
+# harness.worker.inputs.index is imported where it is used: NumPy takes a quarter of the time that --dry-run may take.
 if TYPE_CHECKING:
     from harness.worker.inputs import index
 
@@ -28,8 +29,51 @@ EARLIER = "earlier-epochs.json"  # those before the checkpoint, which may be gon
 Epochs = TypeAdapter(list[Epoch])
 
 
+class Measurement(Run):
+    """A measurement of img/s. Its ``inputs`` are the images to train on, None for synthetic ones."""
+
+    RECORD, UNIT = Record, "repeats"
+
+    def planned(self) -> int:
+        return self.spec.repeats
+
+    def done(self) -> int:
+        return len(list(self.folder.glob("repeat-*/ended.json")))
+
+    def find_inputs(self) -> index.Index | None:
+        return training_images(self.spec)
+
+    def write_inputs(self) -> None:
+        if self.inputs is not None:
+            from harness.worker.inputs import index
+
+            index.write(self.inputs, self.folder / "images.index")
+
+    def judge_ranks(self, watch: Watch) -> tuple[list[Rank], list[Check]]:
+        ranks = []
+        for worker in watch.workers():
+            started, measured, evidence, _ = reported(worker, "started", "measured", "evidence", "closed")
+            waits_s = evidence.pop("input_wait_s", [])
+            fields = {name: measured[name] for name in ("marks_s", "finished_s", "window_s", "network", "servers")}
+            facts = fields | {"input_wait_s": waits_s, "evidence": evidence}
+            ranks.append(Rank(rank=worker.process.rank, host=started["host"], **facts))
+        return ranks, measurement.judge(
+            self.spec, ranks, self.plan.world_size, self.backend.expected_updates(self.spec)
+        )
+
+    def record(self, complete: bool, facts: dict[str, Any]) -> Record:
+        repeats = [Repeat(**judged) for judged in self.judged]
+        return Record(
+            schema="harness.record/1",
+            expected_updates=self.backend.expected_updates(self.spec),
+            repeats=repeats,
+            derived=measurement.derive(self.spec, repeats) if complete else None,
+            **facts,
+        )
+
+
 class TrainingRun(Run):
-    """Its ``inputs`` are the images of training, those of validation, and the epochs before the checkpoint."""
+    """A training to an accuracy. Its ``inputs``: images of training, of validation, the epochs before the checkpoint."""
 
     RECORD, UNIT = TrainingRecord, "epochs"
 
@@ -94,6 +138,37 @@ class TrainingRun(Run):
 
     def _expected_updates(self, steps: int) -> int:
         return self.backend.expected_updates(self.spec.model_copy(update={"warmup_steps": 0, "steps": steps}))
+
+
+KINDS: tuple[type[Run], ...] = (Measurement, TrainingRun)
+
+
+def kind_of(spec: RunSpec) -> type[Run]:
+    return TrainingRun if spec.training else Measurement
+
+
+def training_images(spec: RunSpec) -> index.Index | None:
+    """The images to train on, if they are real ones. Raises InvalidInput."""
+    if spec.data == SYNTHETIC:
+        return None
+    from harness.worker.inputs.order import check_world
+
+    try:
+        images = _scanned(spec.data, models.specification(spec.model).num_classes)
+        check_world(len(images), spec.workers)
+    except DataError as error:
+        raise InvalidInput(f"--data: {error}") from None
+    except OSError as error:
+        raise InvalidInput(f"--data {spec.data}: {error.strerror}") from None
+    return images
+
+
+@lru_cache(maxsize=4)
+def _scanned(data: str, num_classes: int) -> index.Index:
+    """The images to train on. The runs of one command look only once: a million files take minutes."""
+    from harness.worker.inputs import index
+
+    return index.find(data, "train", num_classes)
 
 
 def _epochs(watch: Watch) -> list[Epoch]:
