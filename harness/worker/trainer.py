@@ -54,8 +54,7 @@ class State:
             digest.update(values.tobytes())
             finite = finite and bool(np.isfinite(values).all())
         # The last kernel has a gradient from the first step on, whatever the others are initialised to.
-        kernels = [pair for pair in enumerate(specification.tensors) if pair[1].name.endswith("kernel")]
-        index, last = kernels[-1]
+        index, last = [pair for pair in enumerate(specification.tensors) if pair[1].name.endswith("kernel")][-1]
         losses = [loss if math.isfinite(loss) else str(loss) for loss in self.losses]
         return {
             "digest": digest.hexdigest(),

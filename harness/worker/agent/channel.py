@@ -54,7 +54,8 @@ class Channel:
             run_dir.mkdir(parents=True, exist_ok=True)
             for name in FILES:
                 if name in run_files["files"]:
-                    _write(run_dir / name, run_files["files"][name].encode("latin-1"))
+                    with whole_file(run_dir / name) as file:  # other tasks of this host write the same ones
+                        file.write(run_files["files"][name].encode("latin-1"))
         except OSError as error:
             self._say(problem=f"cannot write {error.filename or run_dir}: {error.strerror}")
             raise Ended("nowhere to write") from None
@@ -175,12 +176,3 @@ def nonce_file(nonce: str) -> str:
     Its name is new for every repeat, so that no network file system has cached that it is not there.
     """
     return f".controller-{nonce}"
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Write a file, whole or not at all, unless it is there: other tasks of this host write the same ones."""
-    with suppress(FileNotFoundError):
-        if path.read_bytes() == content:
-            return
-    with whole_file(path) as file:
-        file.write(content)

@@ -19,7 +19,7 @@ import sys
 from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Dict, List, Optional, Tuple
+from typing import List, Optional, Tuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import bootstrap  # noqa: F401
@@ -37,7 +37,9 @@ def _main() -> int:
     parser.add_argument("--address", default="{host}", help="the name by which nodes reach each other")
     parser.add_argument("--ended", type=int)
     arguments = parser.parse_args()
-    run_dir, repeat_dir, job = arguments.run, arguments.run / f"repeat-{arguments.repeat}", _job()
+    run_dir, repeat_dir = arguments.run, arguments.run / f"repeat-{arguments.repeat}"
+    # The number of this job, and how often it was requeued.
+    job = os.environ["SLURM_JOB_ID"], int(os.environ.get("SLURM_RESTART_COUNT", "0"))
     if arguments.ended is not None:
         hosts = Hosts.read(repeat_dir)
         if hosts is not None and (hosts.job, hosts.restart) == job:  # else another job has taken it over
@@ -51,11 +53,6 @@ def _main() -> int:
         print(f"repeat {arguments.repeat} is left out: {reason}")
         return NOT_MEASURED
     return 0
-
-
-def _job() -> Tuple[str, int]:
-    """The number of this job, and how often it was requeued."""
-    return os.environ["SLURM_JOB_ID"], int(os.environ.get("SLURM_RESTART_COUNT", "0"))
 
 
 def _reason_to_leave_out(run_dir: Path, repeat_dir: Path, job: Tuple[str, int]) -> str:
@@ -124,22 +121,23 @@ def _addresses(names: List[str], pattern: str) -> List[str]:
 
     A host's own name often means 127.0.1.1 to itself; then Slurm is asked. Raises SystemExit for an unknown name.
     """
-    addresses: Dict[str, str] = {}
+    addresses: List[str] = []
     for name in names:
         wanted = pattern.replace("{host}", name)
         try:
-            addresses[name] = socket.gethostbyname(wanted)
+            address = socket.gethostbyname(wanted)
         except OSError as error:
             raise SystemExit(
                 f"the address of {wanted} is not known here: {error} (see extras.address of the site)"
             ) from None
-    for name in [name for name, address in addresses.items() if address.startswith("127.") and len(names) > 1]:
-        shown = _answer("scontrol", "show", "node", "-o", name)
-        known = [word.partition("=")[2] for word in shown if word.startswith("NodeAddr=")]
-        addresses[name] = socket.gethostbyname(known[0]) if known else addresses[name]
-        if addresses[name].startswith("127."):
-            raise SystemExit(f"{name} is known here only as {addresses[name]} (see extras.address of the site)")
-    return [addresses[name] for name in names]
+        if address.startswith("127.") and len(names) > 1:
+            shown = _answer("scontrol", "show", "node", "-o", name)
+            known = [word.partition("=")[2] for word in shown if word.startswith("NodeAddr=")]
+            address = socket.gethostbyname(known[0]) if known else address
+            if address.startswith("127."):
+                raise SystemExit(f"{name} is known here only as {address} (see extras.address of the site)")
+        addresses.append(address)
+    return addresses
 
 
 def _answer(*command: str, check: bool = True) -> List[str]:

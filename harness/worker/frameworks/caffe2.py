@@ -94,10 +94,11 @@ class Caffe2Trainer(DeviceTrainer):
         for blob, factor in factors.items():
             workspace.FeedBlob(blob, np.array([factor], np.float32), HOST)
         values = initial_values(self._specification, self._job.spec["seed"])
-        caffe2_layers.feed(self._specification, values, self._scope)
         if self._sgd.momentum:
-            for tensor in self._specification.tensors:
-                self._feed_velocity(tensor.name, np.zeros(tensor.shape, np.float32))
+            values.update(
+                {velocity(tensor.name): np.zeros_like(values[tensor.name]) for tensor in self._specification.tensors}
+            )
+        self._feed_values(values)
         if self._job.real_data:  # fed in every step, but a net is made from blobs that are there
             for name in ("images", "labels"):
                 workspace.CreateBlob(f"{self._scope}{name}")
@@ -129,11 +130,7 @@ class Caffe2Trainer(DeviceTrainer):
         return held
 
     def restore(self, values: Mapping[str, np.ndarray]) -> None:
-        held = caffe2_layers.fetch(self._specification, self._scope)
-        caffe2_layers.feed(self._specification, {**held, **values}, self._scope)
-        for tensor in self._specification.tensors:
-            if velocity(tensor.name) in values:
-                self._feed_velocity(tensor.name, values[velocity(tensor.name)])
+        self._feed_values({**caffe2_layers.fetch(self._specification, self._scope), **values})
 
     def _infer(self, images: np.ndarray) -> np.ndarray:
         workspace.FeedBlob(VALIDATION, images, IDEEP)
@@ -158,8 +155,12 @@ class Caffe2Trainer(DeviceTrainer):
             training=training,
         )
 
-    def _feed_velocity(self, name: str, value: np.ndarray) -> None:
-        workspace.FeedBlob(f"{self._scope}{name}{VELOCITY}", stored(value), HOST)
+    def _feed_values(self, values: Mapping[str, np.ndarray]) -> None:
+        caffe2_layers.feed(self._specification, values, self._scope)
+        for tensor in self._specification.tensors:
+            if velocity(tensor.name) in values:
+                blob = f"{self._scope}{tensor.name}{VELOCITY}"
+                workspace.FeedBlob(blob, stored(values[velocity(tensor.name)]), HOST)
 
     def _state(self, world_size: int, transport: str, **details: Any) -> State:
         details.update(kernels="IDEEP", threads=self._job.spec["threads"])

@@ -14,7 +14,6 @@ from typing import Iterable, List, NamedTuple, Optional, Sequence
 import numpy as np
 
 SAMPLED = 512  # extents that are looked at to tell how much is cached
-BLOCK = 1 << 20
 
 
 class Extent(NamedTuple):
@@ -23,10 +22,6 @@ class Extent(NamedTuple):
     path: str
     offset: int = 0
     length: int = -1
-
-    def end(self, size: int) -> int:
-        """Where it ends in a file of ``size`` bytes."""
-        return size if self.length < 0 else self.offset + self.length
 
 
 def forget(extents: Iterable[Extent]) -> None:
@@ -44,9 +39,8 @@ def fetch(extents: Iterable[Extent]) -> None:
     """Read these bytes once."""
     for extent in extents:
         with open(extent.path, "rb", buffering=0) as file:  # noqa: PTH123
-            end = extent.end(os.fstat(file.fileno()).st_size)
-            for at in range(extent.offset, end, BLOCK):
-                os.pread(file.fileno(), min(BLOCK, end - at), at)
+            file.seek(extent.offset)
+            file.read(extent.length)
 
 
 def cached_share(extents: Sequence[Extent]) -> Optional[float]:
@@ -64,7 +58,8 @@ def _pages(extent: Extent) -> List[bool]:
     with open(extent.path, "rb", buffering=0) as file:  # noqa: PTH123
         status = os.fstat(file.fileno())
         begin = extent.offset - extent.offset % mmap.PAGESIZE
-        size = min(extent.end(status.st_size), status.st_size) - begin
+        end = status.st_size if extent.length < 0 else min(extent.offset + extent.length, status.st_size)
+        size = end - begin
         if size <= 0 or (status.st_uid != os.geteuid() and not os.access(extent.path, os.W_OK)):
             return []
         with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ, offset=begin) as mapped:
