@@ -86,7 +86,6 @@ class Job:
 
     @cached_property
     def images(self) -> index.Index:
-        """The real images to train on, as the controller has listed them."""
         return index.read(self.run_dir / "images.index")
 
     @property

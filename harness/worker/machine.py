@@ -24,7 +24,6 @@ USER_IN_URL = re.compile(r"://[^/@\s]+@")
 
 @lru_cache(maxsize=None)
 def describe() -> Dict[str, Any]:
-    """Host name, processor, memory, operating system and GPUs of this machine."""
     return {
         "host": socket.gethostname(),
         "cpu": _first("/proc/cpuinfo", r"^model name\s*:\s*(.+)$") or platform.processor(),
@@ -48,7 +47,6 @@ def relevant_variables(environ: Mapping[str, str]) -> Dict[str, str]:
 
 
 def software() -> Dict[str, Any]:
-    """Python and every package of this process's environment, by name."""
     packages = {dist.metadata["Name"]: dist.version for dist in metadata.distributions() if dist.metadata["Name"]}
     return {
         "python": platform.python_version(),

@@ -23,7 +23,6 @@ class Sgd:
 
     @classmethod
     def of(cls, spec: Mapping[str, Any]) -> Sgd:
-        """As ``spec`` (the JSON of a run directory) asks for it."""
         training = spec.get("training")
         if training is None:
             return cls(spec["learning_rate"])
@@ -35,5 +34,4 @@ class Sgd:
 
 
 def velocity(name: str) -> str:
-    """What the velocity of a tensor is called in checkpoints."""
     return f"velocity/{name}"

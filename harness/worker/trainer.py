@@ -57,16 +57,12 @@ class State:
         index, last = [pair for pair in enumerate(specification.tensors) if pair[1].name.endswith("kernel")][-1]
         losses = [loss if math.isfinite(loss) else str(loss) for loss in self.losses]
         return {
+            **{name: value for name, value in vars(self).items() if name != "parameters"},
             "digest": digest.hexdigest(),
             "finite": finite,
             "changed": not np.array_equal(initial_value(last, index, spec["seed"]), self.parameters[last.name]),
             "loss": losses[-1],
             "losses": losses,
-            "updates": self.updates,
-            "world_size": self.world_size,
-            "transport": self.transport,
-            "device": self.device,
-            "details": self.details,
             "input_wait_s": self.input_wait_s[-spec["steps"] :],
         }
 

@@ -126,7 +126,6 @@ class Channel:
             raise Ended("the controller is gone") from None
 
     def _report(self) -> None:
-        """Send what was appended to the files, in pieces."""
         for name, path in self._followed.items():
             with suppress(OSError):  # there is no file yet
                 if path.stat().st_size > self._reported[name]:

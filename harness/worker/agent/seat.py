@@ -141,7 +141,6 @@ def _addresses(names: List[str], pattern: str) -> List[str]:
 
 
 def _answer(*command: str, check: bool = True) -> List[str]:
-    """The words that a command of Slurm prints."""
     return subprocess.run(command, stdout=subprocess.PIPE, check=check, text=True).stdout.split()
 
 

@@ -29,7 +29,6 @@ class Hosts:
     restart: int = 0
 
     def write(self, repeat_dir: Path) -> None:
-        """Write ``hosts.json``, whole or not at all."""
         write_atomically(repeat_dir / "hosts.json", json.dumps(vars(self)))
 
     @classmethod

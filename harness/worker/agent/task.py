@@ -40,11 +40,10 @@ def _main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--run", type=Path, required=True)
     parser.add_argument("--repeat", type=int, required=True)
-    parser.add_argument("--index", type=int, default=os.environ.get("SLURM_PROCID"))
+    number = os.environ.get("SLURM_PROCID")
+    parser.add_argument("--index", type=int, default=number, required=number is None)
     parser.add_argument("--channel", action="store_true", help="stdin and stdout lead to the controller")
     arguments = parser.parse_args()
-    if arguments.index is None:
-        parser.error("--index is needed where there is no SLURM_PROCID")
     channel: Optional[Channel] = None
     if arguments.channel:
         try:

@@ -92,7 +92,6 @@ def image_files(job: Job, reading: Reading) -> Any:
 
 
 def reads(variables: Mapping[Key, Any]) -> Dict[Key, Any]:
-    """The variables' values now, by the same keys."""
     return {name: variable.read_value() for name, variable in variables.items()}
 
 

@@ -71,7 +71,6 @@ class TorchTrainer(DeviceTrainer):
         self._optimizer: Any = torch.optim.SGD(groups, lr=sgd.rate, momentum=sgd.momentum, fused=True)
 
     def step(self) -> None:
-        """Forward, backward with the allreduce inside, SGD."""
         self._optimizer.zero_grad(set_to_none=True)
         self.loss().backward()
         self._scaler.step(self._optimizer)

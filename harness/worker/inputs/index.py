@@ -47,17 +47,12 @@ class ImageIndex:
         return len(self.paths)
 
     def extent(self, image: int) -> Extent:
-        """Where an image is, given its number."""
         return Extent(os.path.join(self.root, self.paths[image]))  # noqa: PTH118 - a million times per epoch
 
     def chunks(self) -> np.ndarray:
         """Every image by itself, int64 [m, 2]: see ``order``."""
         numbers = np.arange(len(self) + 1)
         return np.stack([numbers[:-1], numbers[1:]], 1)
-
-    def arrays(self) -> Dict[str, np.ndarray]:
-        paths = b"\0".join(map(os.fsencode, self.paths))
-        return {"paths": np.frombuffer(paths, np.uint8), "labels": np.array(self.labels, np.int32)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,18 +108,18 @@ class ShardIndex:
         begins = np.concatenate([np.arange(*shard, self.chunk) for shard in zip(firsts, firsts[1:])])
         return np.stack([begins, np.append(begins[1:], len(self))], 1)
 
-    def arrays(self) -> Dict[str, np.ndarray]:
-        lengths = self.lengths.astype(np.uint32 if self.lengths.max() < 2**32 else np.int64)
-        return {"names": np.array(self.names), "counts": self.counts, "lengths": lengths}
-
 
 Index = Union[ImageIndex, ShardIndex]
 
 
 def write(index: Index, file: Union[str, Path]) -> None:
-    """Write an index as an uncompressed archive of NumPy arrays."""
+    if isinstance(index, ImageIndex):
+        paths = np.frombuffer(b"\0".join(map(os.fsencode, index.paths)), np.uint8)
+        arrays = {"paths": paths, "labels": np.array(index.labels, np.int32)}
+    else:
+        arrays = {"names": np.array(index.names), "counts": index.counts, "lengths": index.lengths}
     with Path(file).open("wb") as stream:  # given a name, NumPy would append .npz to it
-        np.savez(stream, root=np.array(index.root), **index.arrays())  # type: ignore[arg-type]
+        np.savez(stream, root=np.array(index.root), **arrays)  # type: ignore[arg-type]
 
 
 def read(file: Union[str, Path]) -> Index:
@@ -135,7 +130,7 @@ def read(file: Union[str, Path]) -> Index:
             if "paths" in held:
                 paths = [os.fsdecode(path) for path in held["paths"].tobytes().split(b"\0")]
                 return ImageIndex(root, paths, held["labels"].tolist())
-            return ShardIndex(root, held["names"].tolist(), held["counts"], held["lengths"].astype(np.int64))
+            return ShardIndex(root, held["names"].tolist(), held["counts"], held["lengths"])
     except (KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise DataError(f"{file} is no image index, or is cut short; write it again") from error
 
@@ -226,17 +221,14 @@ def _names(folder: Path, folders: bool) -> List[str]:
 
 
 def name_of(split: str, number: int, of: int) -> str:
-    """How a shard is called."""
     return f"{split}-{number:05}-of-{of:05}"
 
 
 def offsets_file(split: str) -> str:
-    """The file beside a split's shards that says where their records are."""
     return f"{split}.npz"
 
 
 def holds_shards(root: Path) -> bool:
-    """Whether a folder holds shards, of either split."""
     matches = (SHARD_NAME.fullmatch(file.name) for file in root.iterdir())
     return any(match["split"] in ("train", "validation") for match in matches if match)
 

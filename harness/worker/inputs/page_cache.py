@@ -36,7 +36,6 @@ def forget(extents: Iterable[Extent]) -> None:
 
 
 def fetch(extents: Iterable[Extent]) -> None:
-    """Read these bytes once."""
     for extent in extents:
         with open(extent.path, "rb", buffering=0) as file:  # noqa: PTH123
             file.seek(extent.offset)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -83,44 +84,43 @@ def batches(reading: Reading) -> tf.data.Dataset:
 # the images in them; ``read`` makes of these the encoded images, and their labels.
 
 
+@dataclass
 class Files:
-    """A folder's images."""
+    """A folder's images. They are described by paths and labels."""
+
+    index: ImageIndex
 
     signature = (tf.TensorSpec([None], tf.string), tf.TensorSpec([None], tf.int64))
 
-    def __init__(self, index: ImageIndex) -> None:
-        self._index = index
-
     def described(self, pieces: np.ndarray, places: np.ndarray) -> Tuple[np.ndarray, ...]:
-        """Paths and labels."""
         images = images_of(pieces)[places].tolist()
-        paths = np.array([os.fsencode(self._index.extent(image).path) for image in images], object)
-        return paths, np.array([self._index.labels[image] for image in images], np.int64)
+        paths = np.array([os.fsencode(self.index.extent(image).path) for image in images], object)
+        return paths, np.array([self.index.labels[image] for image in images], np.int64)
 
     def read(self, paths: tf.Tensor, labels: tf.Tensor) -> Tensors:
-        """Encoded images and their labels."""
         files = tf.data.Dataset.from_tensor_slices(paths).map(tf.io.read_file, num_parallel_calls=READS)
         return files.batch(GROUP).get_single_element(), labels
 
 
+@dataclass
 class Shards:
     """Records, which are read in runs."""
 
-    signature = (tf.TensorSpec([None], tf.string), *[tf.TensorSpec([None], tf.int64)] * 5)
+    index: ShardIndex
+    num_classes: Optional[int]
 
-    def __init__(self, index: ShardIndex, num_classes: Optional[int]) -> None:
-        self._index, self._num_classes = index, num_classes
+    signature = (tf.TensorSpec([None], tf.string), *[tf.TensorSpec([None], tf.int64)] * 5)
 
     def described(self, pieces: np.ndarray, places: np.ndarray) -> Tuple[np.ndarray, ...]:
         """Of each run: its shard, where it begins, its bytes, its records. Of each image: its bytes, and its place."""
-        runs = [self._index.run(begin, end) for begin, end in pieces.tolist()]
+        runs = [self.index.run(begin, end) for begin, end in pieces.tolist()]
         counts = pieces[:, 1] - pieces[:, 0]
         return (
             np.array([os.fsencode(run.path) for run in runs], object),
             np.array([run.offset - tfrecord.HEADER.size for run in runs], np.int64),
             np.array([run.length + tfrecord.OVERHEAD for run in runs], np.int64),
             counts,
-            self._index.lengths[images_of(pieces)],
+            self.index.lengths[images_of(pieces)],
             places,
         )
 
@@ -140,8 +140,8 @@ class Shards:
         wanted = {ENCODED: tf.io.FixedLenFeature([], tf.string), LABEL: tf.io.FixedLenFeature([], tf.int64)}
         features = tf.io.parse_example(read, wanted)
         encoded, labels = features[ENCODED], features[LABEL]
-        if self._num_classes is not None:
-            valid = tf.reduce_all((labels >= 0) & (labels < self._num_classes))
+        if self.num_classes is not None:
+            valid = tf.reduce_all((labels >= 0) & (labels < self.num_classes))
             with tf.control_dependencies([tf.debugging.Assert(valid, ["a label is out of range"])]):
                 labels = tf.identity(labels)
         return encoded, labels
