@@ -27,7 +27,6 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import starmap
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
@@ -96,18 +95,11 @@ class Side:
 
 
 @dataclass(frozen=True)
-class MeanStepTimes:
-    """Step times of one side of a pair, means over its records; tells whether every step or some steps are slower."""
-
-    p50_s: float
-    p99_s: float
-    jitter_s: float
-    slowest_over_median: float
-
-
-@dataclass(frozen=True)
 class Pair:
-    """One measurement on both sides. ``differences`` and ``steps`` are told for pairs that changed."""
+    """One measurement on both sides. ``differences`` and ``steps`` are told for pairs that changed.
+
+    ``steps`` are means over the records of each side of their step times: whether every step or some steps are slower.
+    """
 
     label: str
     spec: Mapping[str, Any]
@@ -115,7 +107,7 @@ class Pair:
     new: Side
     judgement: Judgement
     differences: tuple[Difference, ...] = ()
-    steps: tuple[MeanStepTimes, MeanStepTimes] | None = None
+    steps: tuple[Mapping[str, float], Mapping[str, float]] | None = None
 
     @property
     def verdict(self) -> Verdict:
@@ -250,6 +242,11 @@ def compare(old: pandas.DataFrame, new: pandas.DataFrame, rule: Rule = _DEFAULT)
             )
         )
 
+    if beside := [runs for spec, runs in after.failed.items() if spec in after.numbers]:
+        reason = beside[0][-1]["reason"].split("\n")[0]
+        runs = plural(sum(map(len, beside)), "run")
+        notes.append(f"{runs} of NEW failed while others of the same spec have a number: {reason}")
+
     def severity(pair: Pair) -> tuple[int, float]:
         change = pair.judgement.change or 0.0
         return VERDICTS.index(pair.verdict), -change if pair.verdict == "faster" else change
@@ -261,7 +258,7 @@ def compare(old: pandas.DataFrame, new: pandas.DataFrame, rule: Rule = _DEFAULT)
         tuple(sorted(pairs, key=severity)),
         tuple(pairing.unpaired(before, after, matches)),
         common,
-        (*notes, *_notes(rule, after, pairs)),
+        tuple(notes),
     )
 
 
@@ -271,31 +268,12 @@ def _side(runs: Runs) -> Side:
     return Side(len(runs), len(values), mean, systems(runs))
 
 
-def _steps(runs: Runs) -> MeanStepTimes:
+def _steps(runs: Runs) -> dict[str, float]:
     names = ("step_p50_s", "step_p99_s", "jitter_s", "slowest_over_median")
-    return MeanStepTimes(*(float(np.mean([run[name] for run in runs])) for name in names))
+    return {name.removeprefix("step_"): float(np.mean([run[name] for run in runs])) for name in names}
 
 
 def _total(results: Results) -> SideTotal:
     numbers = [run for spec in results.numbers for run in results.of(spec)]
     repeats = sum(len(run["values"]) for run in numbers)
     return SideTotal(len(numbers), repeats, len(results.runs) - len(numbers), systems(results.runs))
-
-
-def _notes(rule: Rule, after: Results, pairs: Sequence[Pair]) -> list[str]:
-    """What a reader should know besides."""
-    notes = []
-    if beside := [runs for spec, runs in after.failed.items() if spec in after.numbers]:
-        reason = beside[0][-1]["reason"].split("\n")[0]
-        runs = plural(sum(map(len, beside)), "run")
-        notes.append(f"{runs} of NEW failed while others of the same spec have a number: {reason}")
-    judged = [(pair.old.repeats, pair.new.repeats) for pair in pairs if pair.judgement.p is not None]
-    if rule.test == "mann-whitney" and judged:
-        least = min(starmap(two_samples.least_p, judged))
-        needed = int(least * len(judged) / rule.alpha) + 1
-        if needed > 1:
-            notes.append(
-                f"Mann–Whitney's p is at least {least:.2g} with so few repeats: of {len(judged)} pairs {needed} or more "
-                "must change before any change is significant"
-            )
-    return notes

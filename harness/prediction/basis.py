@@ -106,7 +106,7 @@ def _from_little(what: What, start: Start, single: float, device: str) -> Basis:
     typical: dict[str, Any] = {q.name: q.prior.at(0.0) for q in quantities(known, what.has_servers)} | fixed
     single_s = what.batch_size / single
     return Basis(
-        parameters=Parameters(forward_share=forward_share, **typical | dict(possible[0])),
+        parameters=Parameters(forward_share=forward_share, **typical | dict([possible[0]])),
         single_s=single_s,
         draws=fitting.beforehand(known, forward_share, possible, fixed),
         single_draws=single_s,

@@ -224,13 +224,10 @@ class Fit:
         """A single worker's most probable step for what ``observation`` does."""
         return float(single_step(observation, self.singles))
 
-    def step_s(self, observation: Observation) -> float:
+    def step_s(self, observation: Observation, law: Law | None = None) -> float:
         """The step by the law alone with the most probable parameters, in the unit of the observation."""
-        return self._law_s(observation, observation.law)
-
-    def _law_s(self, observation: Observation, law: Law) -> float:
         o = observation
-        return float(law.seconds(o.nodes, o.workers, self.single_s(o), self.parameters))
+        return float((law or o.law).seconds(o.nodes, o.workers, self.single_s(o), self.parameters))
 
     def forecast(self, observation: Observation) -> tuple[float, float, float]:
         """The predicted step, as a median and the ends of its interval, in the unit of the observation."""
@@ -241,7 +238,7 @@ class Fit:
     def searches(self) -> tuple[tuple[Observation, float], ...]:
         """The observations that won a search, with how many times longer a step of what lost is by the law alone."""
         return tuple(
-            (one, self._law_s(one, law) / self.step_s(one))
+            (one, self.step_s(one, law) / self.step_s(one))
             for one in informative(self.group.observations)
             for law in one.beaten
         )
@@ -257,10 +254,11 @@ def mean_error(errors: Sequence[float]) -> float:
     return sum(map(abs, errors)) / len(errors)
 
 
+@lru_cache(maxsize=64)
 def fit(
     group: ObservationGroup,
-    observations: Sequence[Observation] | None = None,
-    possible: Sequence[Structure] | None = None,
+    observations: tuple[Observation, ...] | None = None,
+    possible: tuple[Structure, ...] | None = None,
 ) -> Fit:
     """What ``observations``, by default all of the group's, say of its parameters.
 
@@ -270,14 +268,7 @@ def fit(
     chosen = group.observations if observations is None else observations
     if possible is None:
         possible = structures(group.key.mechanism == "servers", group.key.transport, group.selected_on)
-    return _fit(group, tuple(chosen), tuple(tuple(one.items()) for one in possible))
-
-
-@lru_cache(maxsize=64)
-def _fit(
-    group: ObservationGroup, chosen: tuple[Observation, ...], possible: tuple[tuple[tuple[str, float], ...], ...]
-) -> Fit:
-    problems = tuple(FitProblem(group, chosen, dict(one)) for one in possible)
+    problems = tuple(FitProblem(group, chosen, one) for one in possible)
     populations = tuple(sample(one.log_likelihood, one.dimensions) for one in problems)
     evidence = np.array([one.log_evidence for one in populations])
     chances = np.exp(evidence - evidence.max())
@@ -310,13 +301,12 @@ def beforehand(throughput: Quantity, share: float, possible: Sequence[Structure]
     Of several structures each is as possible as the others.
     """
     random = np.random.default_rng(SEED)
-    servers = any("ordered" in one for one in possible)
+    servers = possible[0][0] == "ordered"
     values: dict[str, Any] = {
         q.name: q.prior.at(random.standard_normal(DRAWN)) for q in quantities(throughput, servers)
     } | {name: np.full(DRAWN, value) for name, value in fixed.items()}
     values["forward_share"] = Share(share, known.FORWARD_SHARE_DEVIATION).at(random.standard_normal(DRAWN))
-    for name in possible[0]:
-        values[name] = random.permutation(np.resize([one[name] for one in possible], DRAWN))
+    values[possible[0][0]] = random.permutation(np.resize([value for _, value in possible], DRAWN))
     nothing, scale = Discrepancy((), (), ()), scale_at(random.standard_normal(DRAWN))
     return Draws(Parameters(**values), nothing, np.zeros((DRAWN, 0)), scale, UNPUBLISHED)
 
@@ -326,6 +316,6 @@ def left_one_out(fitted: Fit) -> tuple[float, ...]:
     group = fitted.group
     errors = []
     for one in informative(group.observations):
-        others = fit(group, [other for other in group.observations if other is not one])
+        others = fit(group, tuple(other for other in group.observations if other is not one))
         errors.append(one.step_s / others.forecast(one)[0] - 1)
     return tuple(errors)

@@ -90,14 +90,17 @@ def errors(name: str, seen: Sequence[Observation], tests: Sequence[Observation])
     Relative steps are fitted, weighted with their errors; a single worker's is one of them where it was measured. Each kind
     of work has a curve of its own. None if one of them has fewer sizes than numbers to fit.
     """
-    found: dict[Hashable, Floats] = {}
+    from scipy.optimize import nnls
+
+    coefficients: dict[Hashable, Floats] = {}
     for work in {one.work for one in tests}:
         runs = [one for one in seen if one.work == work]
         terms = _terms(name, runs)
         if len({one.workers for one in runs}) < terms.shape[1]:
             return None
-        found[work] = _fitted(terms, runs)
-    return tuple(float(one.step_s / (_terms(name, [one]) @ found[one.work])[0] - 1) for one in tests)
+        weights = 1 / np.array([run.step_s * run.error for run in runs])
+        coefficients[work], _ = nnls(terms * weights[:, None], np.array([run.step_s for run in runs]) * weights)
+    return tuple(float(one.step_s / (_terms(name, [one]) @ coefficients[one.work])[0] - 1) for one in tests)
 
 
 def beside(law: Sequence[float], seen: Sequence[Observation], tests: Sequence[Observation]) -> dict[str, float]:
@@ -109,11 +112,3 @@ def beside(law: Sequence[float], seen: Sequence[Observation], tests: Sequence[Ob
 def _terms(name: str, runs: Sequence[Observation]) -> Floats:
     """[runs, numbers]."""
     return np.stack(CURVES[name](np.array([one.workers for one in runs], float)), axis=-1)
-
-
-def _fitted(terms: Floats, runs: Sequence[Observation]) -> Floats:
-    from scipy.optimize import nnls
-
-    weights = 1 / np.array([one.step_s * one.error for one in runs])
-    found, _ = nnls(terms * weights[:, None], np.array([one.step_s for one in runs]) * weights)
-    return np.asarray(found)

@@ -146,7 +146,7 @@ def groups(
             left_out[reason] += row["runs"]
         else:
             fit.append(row | {"law": _law_of(row), "step_s": step_of(row), "work": work_of(row)})
-    by_key: dict[Key, list[dict[str, Any]]] = {}
+    by_key: dict[Key, list[dict[Any, Any]]] = {}
     for row in fit:
         by_key.setdefault(_key(row), []).append(row)
     for key, rows in by_key.items():
@@ -173,15 +173,13 @@ def groups(
     return made, [f"{plural(count, 'run')}: {reason}" for reason, count in left_out.most_common()]
 
 
-def _distinct(frame: pandas.DataFrame) -> list[dict[str, Any]]:
+def _distinct(frame: pandas.DataFrame) -> list[dict[Any, Any]]:
     """A row for each configuration, with the mean of its ``runs``: the law says the same of all of them.
 
     Where there are several runs, it is their means that spread, not the repeats within them.
     """
-    alike: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-    columns = {str(name): frame[name].tolist() for name in frame}
-    for values in zip(*columns.values(), strict=True):
-        row = dict(zip(columns, values, strict=True))
+    alike: dict[tuple[Any, ...], list[dict[Any, Any]]] = {}
+    for row in frame.to_dict("records"):
         alike.setdefault(tuple(str(row[name]) for name in SAME), []).append(row)
     rows = []
     for first, *others in alike.values():
@@ -193,7 +191,7 @@ def _distinct(frame: pandas.DataFrame) -> list[dict[str, Any]]:
     return rows
 
 
-def _unfit(row: dict[str, Any], data: str) -> str:
+def _unfit(row: dict[Any, Any], data: str) -> str:
     """Why the law has nothing to say about a row; "" if it has."""
     if row["status"] != "completed":
         return "without a number"
@@ -211,7 +209,7 @@ def _unfit(row: dict[str, Any], data: str) -> str:
     return f"backend {row['backend']} does not say what it exchanges"
 
 
-def _key(row: dict[str, Any]) -> Key:
+def _key(row: dict[Any, Any]) -> Key:
     exchange = row["law"].exchange
     mechanism = "servers" if isinstance(exchange, ServerExchange) else "allreduce"
     # Of published results only those of Xeon Phi nodes were computed on a CPU.
@@ -219,19 +217,19 @@ def _key(row: dict[str, Any]) -> Key:
     return Key(row["system"], row["software"], mechanism, row["transport"], device)
 
 
-def step_of(row: dict[str, Any]) -> float:
+def step_of(row: dict[Any, Any]) -> float:
     """The mean step, in seconds; in steps of a single worker where only an efficiency was published."""
     if math.isnan(row["img_per_s"]):
         return 1.0 / float(row["published_efficiency"])
     return float(row["workers"] * row["batch_size"] / row["img_per_s"])
 
 
-def work_of(row: dict[str, Any]) -> tuple[Any, ...]:
+def work_of(row: dict[Any, Any]) -> tuple[Any, ...]:
     """What one worker does in a step, where and with which software."""
     return tuple(row[name] for name in ("system", "software", *WORK))
 
 
-def _observation(row: dict[str, Any], singles: dict[Hashable, float], usual: float) -> Observation:
+def _observation(row: dict[Any, Any], singles: dict[Hashable, float], usual: float) -> Observation:
     relative = math.isnan(row["img_per_s"])
     own = (row["backend"], row["transport"], row["work"])
     # What a published table says that it searched was won against the other strategy with as many servers.
@@ -255,7 +253,7 @@ def _observation(row: dict[str, Any], singles: dict[Hashable, float], usual: flo
     )
 
 
-def _usual_spread(rows: list[dict[str, Any]]) -> float:
+def _usual_spread(rows: list[dict[Any, Any]]) -> float:
     """The relative standard deviation of our own repeats, of all configurations together; 0 where nothing was repeated."""
     repeated = [row for row in rows if row["origin"] != "published" and len(row["values"]) > 1]
     squares = sum((len(row["values"]) - 1) * _relative(row) ** 2 for row in repeated)
@@ -263,11 +261,11 @@ def _usual_spread(rows: list[dict[str, Any]]) -> float:
     return math.sqrt(squares / freedom) if freedom else 0.0
 
 
-def _relative(row: dict[str, Any]) -> float:
+def _relative(row: dict[Any, Any]) -> float:
     return float(row["stdev"] / row["img_per_s"]) if row["stdev"] > 0 else 0.0
 
 
-def _error(row: dict[str, Any], usual: float) -> float:
+def _error(row: dict[Any, Any], usual: float) -> float:
     """Repeats of ours are independent. Few of them say little about their spread: it counts together with the ``usual`` one
     of the group, as if that were of ``USUAL`` degrees of freedom. A published standard deviation is taken as it is: of how
     many runs in how many allocations it is, few sources say.
@@ -279,7 +277,7 @@ def _error(row: dict[str, Any], usual: float) -> float:
     return math.hypot(LEAST_ERROR, math.sqrt(variance / repeats))
 
 
-def _law_of(row: dict[str, Any]) -> Law:
+def _law_of(row: dict[Any, Any]) -> Law:
     law_ = law_for(row["backend"], row["model"], row["image_size"] or None, row["ps"], row["options"])
     return of_2017(law_) if row["origin"] == "published" else law_
 

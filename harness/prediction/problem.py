@@ -26,14 +26,14 @@ FINISHED, ROUGH, FINE = 3, 10, 100  # how many of them are followed to the end, 
 # were tried was published in a table that nobody here has (results/reference).
 TRIED = 0.8
 
-Structure = Mapping[str, float]
+Structure = tuple[str, float]
 # What the law leaves open, and the measurements may decide: MPI libraries choose how they sum; and whether parameters are
 # pulled in the order of their use. That was decided for the TensorFlow of the published tables: they are
 # (docs/scaling-model.md). Of newer ones nobody knows.
-RING: Structure = {"tree": 0.0}
-TREE: Structure = {"tree": 1.0}
-ORDERED: Structure = {"ordered": 1.0}
-IN_NO_ORDER: Structure = {"ordered": 0.0}
+RING: Structure = ("tree", 0.0)
+TREE: Structure = ("tree", 1.0)
+ORDERED: Structure = ("ordered", 1.0)
+IN_NO_ORDER: Structure = ("ordered", 0.0)
 
 
 def single_step(one: Observation, singles: Mapping[Hashable, Any]) -> Any:
@@ -56,7 +56,7 @@ class FitProblem:
         self.quantities = quantities(net.throughput(group.key.transport), servers)
         share = group.forward_share or known.FORWARD_SHARE[group.key.device]
         self.share = Share(share, known.FORWARD_SHARE_DEVIATION)
-        self.fixed = Parameters(throughput=1.0, switch_nodes=net.switch_nodes, **structure)
+        self.fixed = Parameters(throughput=1.0, switch_nodes=net.switch_nodes, **dict([structure]))
         # A single worker's step where nobody measured it: the smallest run's is a little longer. In 2017 it was by 4 to 7 %
         # on two devices. Without any run of that work next to nothing is known.
         self.unknown: dict[Hashable, Prior] = {}

@@ -60,7 +60,7 @@ def test_no_other_start_and_no_profile_finds_a_better_optimum_on_p2_8xlarge(seen
     """Three starts that differed in throughput alone once ended at 2.6 times the cost here."""
     from scipy.optimize import least_squares
 
-    fit = fitting.fit(group(EIGHT), [one for one in group(EIGHT).observations if one.workers <= seen])
+    fit = fitting.fit(group(EIGHT), tuple(one for one in group(EIGHT).observations if one.workers <= seen))
     problem, best = fit.problems[0], fit.best
     random = np.random.default_rng(1)
     for start in random.standard_normal((25, problem.dimensions)):
@@ -105,7 +105,7 @@ def test_draws_are_those_of_a_distribution_that_is_known() -> None:
 def test_each_run_that_is_left_out_is_predicted_by_a_fit_that_never_saw_it() -> None:
     fit = fitted(EIGHT)
     number, one = next((n, one) for n, one in enumerate(informative(fit.group.observations)) if one.workers == 128)
-    alone = fitting.fit(fit.group, [other for other in fit.group.observations if other is not one])
+    alone = fitting.fit(fit.group, tuple(other for other in fit.group.observations if other is not one))
     assert all(len(problem.observations) == 6 for problem in alone.problems)
     assert fitting.left_one_out(fit)[number] == one.step_s / alone.forecast(one)[0] - 1
 

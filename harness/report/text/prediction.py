@@ -205,7 +205,7 @@ def fits_as_json(fitted: Sequence[Fitted], left_out: Sequence[str]) -> str:
                 "parameters": parameters,
                 "sums": list(map(vars, fit.sums)),
                 "forward_share": fit.problems[0].share.typical,
-                "structures": [{**problem.structure, "probability": chance} for problem, chance in structures],
+                "structures": [dict([problem.structure, ("probability", chance)]) for problem, chance in structures],
                 "runs": _runs(runs, fit.errors),
                 "held_out": _runs(held.unseen, held.errors) if held else [],
             }

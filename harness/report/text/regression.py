@@ -250,11 +250,12 @@ def _steps(pair: Pair) -> list[str]:
     old, new = pair.steps
     parts = []
     for name in ("p50", "p99", "jitter"):
-        before, after = getattr(old, f"{name}_s"), getattr(new, f"{name}_s")
+        before, after = old[f"{name}_s"], new[f"{name}_s"]
         relative = f" ({percent(after / before - 1)})" if before else ""
         parts.append(f"{name} {before * 1e3:.1f} → {after * 1e3:.1f} ms{relative}")
-    if abs(new.slowest_over_median / old.slowest_over_median - 1) > 0.01:
-        parts.append(f"slowest rank {old.slowest_over_median:.2f} → {new.slowest_over_median:.2f} × the median rank")
+    before, after = old["slowest_over_median"], new["slowest_over_median"]
+    if abs(after / before - 1) > 0.01:
+        parts.append(f"slowest rank {before:.2f} → {after:.2f} × the median rank")
     return [f"step time: {', '.join(parts)}"]
 
 
