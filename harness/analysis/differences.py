@@ -53,15 +53,12 @@ class Difference:
 
     def __str__(self) -> str:
         if self.name == "nodes":
-            parts = [("new", self.new), ("no longer", self.old)]
-            return "nodes: " + "; ".join(f"{what} {_shortened(names)}" for what, names in parts if names)
+            parts = []
+            for what, nodes in (("new", self.new.split(", ")), ("no longer", self.old.split(", "))):
+                more = f" and {len(nodes) - _NAMES} more" if len(nodes) > _NAMES else ""
+                parts += [f"{what} {', '.join(nodes[:_NAMES])}{more}"] if nodes != [""] else []
+            return f"nodes: {'; '.join(parts)}"
         return f"{self.name} {self.old or 'none'} → {self.new or 'none'}"
-
-
-def _shortened(names: str) -> str:
-    listed = names.split(", ")
-    more = len(listed) - _NAMES
-    return ", ".join(listed[:_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 def environments(old: Sequence[str], new: Sequence[str]) -> tuple[Difference, ...]:
@@ -91,7 +88,6 @@ def environments(old: Sequence[str], new: Sequence[str]) -> tuple[Difference, ..
 
 
 def _values(texts: Sequence[str]) -> dict[str, set[str]]:
-    """Which values each name has in a group of runs."""
     values: dict[str, set[str]] = {}
     for text in dict.fromkeys(texts):
         for name, value in json.loads(text).items():
@@ -114,9 +110,8 @@ def spec_names(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     names = {}
     for text, spec in fields.items():
         backend = spec["backend"]
-        nodes = plural(spec["nodes"], "node") + (
-            f" × {spec['devices_per_node']}" if spec["devices_per_node"] > 1 else ""
-        )
+        devices = f" × {spec['devices_per_node']}" if spec["devices_per_node"] > 1 else ""
+        nodes = plural(spec["nodes"], "node") + devices
         main = [backend, spec["framework"], spec["transport"], spec["model"], nodes]
         telling = (own[backend] | of_all | {"ps"}) - {*_ALWAYS}
         others = [f"{name}={_shown(spec[name])}" for name in by_backend[backend][0] if name in telling and name in spec]
@@ -125,7 +120,6 @@ def spec_names(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
 
 
 def _varying(specs: Sequence[Mapping[str, Any]]) -> set[str]:
-    """The names that do not have the same value in all of ``specs``."""
     names = {name for spec in specs for name in spec}
     return {name for name in names if len({str(spec.get(name)) for spec in specs}) > 1}
 

@@ -33,7 +33,6 @@ from harness.analysis import two_samples
 from harness.analysis.differences import Difference, environments, spec_names
 from harness.analysis.two_samples import Vector
 from harness.core.statistics import MAD_TO_STDEV
-from harness.core.text import plural
 from harness.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -215,10 +214,9 @@ def find(frame: pandas.DataFrame) -> History:
     lengths = completed.groupby(["spec", "system"]).size()
     found = series(completed)
     if not found:
+        longest = max(lengths, default=0)
         raise InvalidInput(
-            f"no measurement has {FEWEST} runs with a number, which a history takes; the longest has "
-            f"{lengths.max() if len(lengths) else 0} "
-            f"({plural(len(lengths), 'measurement')} in {plural(len(completed), 'run')})"
+            f"no measurement has {FEWEST} runs with a number, which a history takes; the longest has {longest}"
         )
     return History(tuple(found), len(lengths) - len(found), len(frame) - len(completed))
 

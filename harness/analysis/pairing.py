@@ -40,7 +40,6 @@ class Results:
                 without.setdefault(run["spec"], []).append(run)
 
     def of(self, spec: str) -> Runs:
-        """The runs of ``spec`` that have a number, on any system."""
         return [run for runs in self.numbers[spec].values() for run in runs]
 
     def in_vain(self, spec: str, name: Name) -> str:
@@ -88,7 +87,6 @@ def unpaired(old: Results, new: Results, matches: Iterable[Match]) -> list[Unpai
 
 
 def _alone(side: Name, here: Results, other: Name, there: Results, used: set[str]) -> Iterator[Unpaired]:
-    """The measurements with a number ``here`` that are in no match."""
     left = {spec: [run for run in here.of(spec) if run["id"] not in used] for spec in here.numbers}
     left = {spec: runs for spec, runs in left.items() if runs}
     names = spec_names({spec: json.loads(spec) for spec in left})

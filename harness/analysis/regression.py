@@ -142,7 +142,6 @@ class ComparedResults:
 
     @property
     def regressions(self) -> tuple[Pair, ...]:
-        """The pairs that make the comparison fail, the worst first."""
         return tuple(pair for pair in self.pairs if pair.verdict in FAILING)
 
 

@@ -57,17 +57,11 @@ class Sample:
     values: tuple[float, ...] = ()
 
     @cached_property
-    def relative_variance(self) -> float | None:
-        """Sample variance of the values over their mean squared; None for fewer than two values."""
-        if len(self.values) < 2:
-            return None
-        return sum((value - self.mean) ** 2 for value in self.values) / (len(self.values) - 1) / self.mean**2
-
-    @property
     def stdev(self) -> float | None:
         """In img/s; None for fewer than two values."""
-        variance = self.relative_variance
-        return None if variance is None else math.sqrt(variance) * self.mean
+        if len(self.values) < 2:
+            return None
+        return math.sqrt(sum((value - self.mean) ** 2 for value in self.values) / (len(self.values) - 1))
 
     @property
     def median(self) -> float | None:
@@ -254,7 +248,8 @@ def _spread(samples: Sequence[Sample]) -> tuple[float, int] | None:
     freedoms = [len(one.values) - 1 for one in samples]
     if not samples or min(freedoms) < 1:
         return None
-    squares = sum(freedom * (one.relative_variance or 0.0) for one, freedom in zip(samples, freedoms, strict=True))
+    relative = [(one.stdev or 0.0) / one.mean for one in samples]
+    squares = sum(freedom * deviation**2 for deviation, freedom in zip(relative, freedoms, strict=True))
     return math.sqrt(squares / sum(freedoms)), sum(freedoms)
 
 

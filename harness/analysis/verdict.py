@@ -59,7 +59,6 @@ class AtSize:
 
     @property
     def direction(self) -> Literal["better", "worse", ""]:
-        """Which way the toolkit differs, if that is significant."""
         if not self.significant:
             return ""
         return "better" if self.efficiency_ratio.value > 1 else "worse"
@@ -280,7 +279,6 @@ def _overall(answers: set[Answer]) -> Overall:
 
 
 def _terms(curve: Curve) -> tuple[Any, ...]:
-    """Of a weak-scaling curve."""
     return tuple(curve.facets[name] for name in TERMS)
 
 

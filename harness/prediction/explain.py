@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from harness import results
 from harness.analysis.evidence import server_traffic
@@ -84,8 +83,7 @@ def explain_record(
     record = read(path)
     if record.derived is None:
         raise InvalidInput(f"{path}: this run has no number: {record.reason}")
-    # Python's numbers, not NumPy's.
-    row: dict[str, Any] = {str(name): value for name, value in results.load([path]).to_dict("records")[0].items()}
+    (row,) = results.load([path]).to_dict("records")  # Python's numbers, not NumPy's
     columns = ("backend", "model", "batch_size", "image_size", "devices_per_node", "options")
     what = What(**{name: row[name] for name in columns} | {"image_size": row["image_size"] or None})
     beside = results.load([str(path), *(sources or [str(path.resolve().parent.parent)])], progress=progress)

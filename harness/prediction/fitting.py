@@ -221,7 +221,6 @@ class Fit:
         return len(self._likeliest[0].observations) - self.misfit.freedom
 
     def single_s(self, observation: Observation) -> float:
-        """A single worker's most probable step for what ``observation`` does."""
         return float(single_step(observation, self.singles))
 
     def step_s(self, observation: Observation, law: Law | None = None) -> float:

@@ -70,7 +70,6 @@ class What:
 
     @property
     def has_servers(self) -> bool:
-        """Whether a number of parameter servers has to be chosen."""
         return self.servers(1) is not None
 
     def most_servers(self, nodes: int) -> int:
@@ -247,7 +246,7 @@ def bounds(what: What, basis: Basis, nodes: int, ps: int) -> Iterator[Bound]:
                     model = profile(what.model, what.image_size)
                     queued = list(zip(model.names[:until], model.bytes.tolist(), strict=False))
                 tensor, size = max(queued, key=lambda piece: piece[1])
-                passed = float(queue.bytes[line] * factor)
+                passed = float(queue.lines[1, line] * factor)
                 bound = Bound(which, server, tensor, float(size), passed, float(ends[line]))
         yield bound
 

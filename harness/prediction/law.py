@@ -77,10 +77,6 @@ class Queue:
     piece: Integers
     server: Integers
 
-    @property
-    def bytes(self) -> Floats:
-        return np.asarray(self.lines[1])
-
     def longest(self) -> Queue:
         """The lines that can be the longest: those that no other one beats in every part, and that lie between no others.
 
@@ -168,7 +164,6 @@ class Law:
         factors = self.factors(nodes, p)
 
         def end(phase: Phase | None, pass_s: Any, ordered: Any, serial: Any) -> Any:
-            """When a pass ends: with its compute, or with the last line."""
             ends = pass_s
             for queue, factor in zip(phase or (), factors, strict=False):
                 if queue is not None:

@@ -47,7 +47,6 @@ class Share:
     deviation: float
 
     def at(self, score: Any) -> Any:
-        """The value that is ``score`` standard deviations above the typical one."""
         return np.clip(self.typical + self.deviation * score, 0.0, 1.0)
 
 

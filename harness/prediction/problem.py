@@ -37,7 +37,6 @@ IN_NO_ORDER: Structure = ("ordered", 0.0)
 
 
 def single_step(one: Observation, singles: Mapping[Hashable, Any]) -> Any:
-    """A single worker's step for ``one``: as measured, else as fitted."""
     return singles[one.work] if one.single_s is None else one.single_s
 
 
@@ -73,7 +72,6 @@ class FitProblem:
         )
 
     def unhidden(self) -> FitProblem:
-        """The same measurements with laws in which compute hides nothing."""
         late = [replace(one, law=one.law.unhidden()) for one in self.observations]
         return FitProblem(self.group, late, self.structure)
 
@@ -175,7 +173,6 @@ class FitProblem:
 
 
 def quantities(throughput: Quantity, servers: bool) -> list[Quantity]:
-    """What is unknown of a system with that throughput."""
     return [throughput, *known.FITTED[1:]] if servers else [throughput, known.OVERHEAD, known.MESSAGE]
 
 

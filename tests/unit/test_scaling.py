@@ -122,7 +122,7 @@ def test_the_repeats_that_an_interval_takes_are_enough_and_no_fewer_would_be() -
     choices = [[repeats(chance, 100.0, 0.05)] for _ in range(4)]
     needed = scaling.repeats_for(choices, math.log(1.05))
     assert needed
-    relative = [choice[0].relative_variance for choice in choices]
+    relative = [((choice[0].stdev or 0.0) / choice[0].mean) ** 2 for choice in choices]
 
     def width(count: int) -> float:
         terms = [variance / count for variance in relative if variance is not None]
