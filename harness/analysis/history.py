@@ -157,8 +157,7 @@ def _distances(rows: Vector) -> Vector:
 def _significant(segment: Vector, distance: float, level: float) -> bool:
     """Do at most ``level`` of the orders of these values have a split that is as good?
 
-    There are as many permutations as the level needs. Most segments without a change are known after the first few, and
-    most with one before any.
+    There are as many permutations as the level needs; most segments without a change are known after the first few.
     """
     if distance > _beyond_doubt(len(segment), level):
         return True
@@ -202,10 +201,7 @@ def _orders(size: int, tried: int) -> NDArray[np.intp]:
 
 
 def find(frame: pandas.DataFrame) -> History:
-    """The histories in a DataFrame of ``results.load(…, status=None)``, one for each spec and system.
-
-    Raises InvalidInput if it holds published figures, or no spec with enough runs.
-    """
+    """From all runs of ``results.load``. Raises InvalidInput for published figures, and without a spec with enough runs."""
     if not len(frame) or (frame["origin"] != "measured").any():
         raise InvalidInput(
             "published figures have no history; give folders with records" if len(frame) else "no records"

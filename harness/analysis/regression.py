@@ -185,7 +185,7 @@ def judge(old: Samples, new: Samples, rule: Rule = _DEFAULT) -> list[Judgement]:
 
 
 def compare(old: pandas.DataFrame, new: pandas.DataFrame, rule: Rule = _DEFAULT) -> ComparedResults:
-    """Compare the results in two DataFrames of ``results.load(…, status=None)``.
+    """Compare all runs of two calls of ``results.load``.
 
     Raises InvalidInput if a side has no number or holds published figures, if both are the same runs, or if no spec is on
     both sides.

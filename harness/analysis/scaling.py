@@ -264,10 +264,7 @@ def _quantiles(freedom: float, samples: int) -> Interval:
 
 
 def best_interval(samples: Sequence[Sample]) -> Interval | None:
-    """The interval of the best true throughput among ``samples`` (img/s), None where no spread is known.
-
-    With one sample it is Student's t interval of its mean.
-    """
+    """Where the best true throughput of ``samples`` lies (img/s), None where no spread is known."""
     spread = _spread(samples)
     if spread is None:
         return None

@@ -56,7 +56,7 @@ class Start:
 
 
 def chosen(what: What, start: Start, site: str | None, load: Callable[[], pandas.DataFrame] | None) -> Basis:
-    """The basis of a prediction: from results that ``load`` gives, from what was published of ``site``, or from ``start``.
+    """From results that ``load`` gives, from what was published of ``site``, or from ``start``.
 
     Raises InvalidInput where that is too little, or says the same twice.
     """
@@ -86,23 +86,16 @@ def chosen(what: What, start: Start, site: str | None, load: Callable[[], pandas
 
 
 def _from_little(what: What, start: Start, single: float, device: str) -> Basis:
-    """From a single worker's throughput, and the network's line rate or what a node sends over it.
-
-    An overhead is taken as given if it is; all else is what is known beforehand, and so are the intervals.
-    """
+    """From a single worker's throughput and the network's; all else, and the intervals, are what is known beforehand."""
     transport = start.transport or backends.backend(what.backend).transports[0]
     forward_share = start.forward_share or FORWARD_SHARE[device]
     possible = structures(what.has_servers, transport)
     known = Network(line_rate_gb_s=start.line_rate and start.line_rate / 1e9).throughput(transport)
-    fixed: dict[str, float] = {}
-    if start.throughput is not None:
-        fixed["throughput"] = start.throughput
-        network = f"a node sends {start.throughput / 1e9:g} GB/s"
-    else:
-        network = f"line rate {(start.line_rate or 0) / 1e9:g} GB/s"
-    if start.overhead is not None:
-        fixed |= {"overhead": start.overhead, "replica_overhead": start.overhead}
-        network += f", {start.overhead * 1e3:g} ms of overhead"
+    given = {"throughput": start.throughput, "overhead": start.overhead, "replica_overhead": start.overhead}
+    fixed = {name: value for name, value in given.items() if value is not None}
+    network = f"line rate {start.line_rate / 1e9:g} GB/s" if start.line_rate else ""
+    network += f"a node sends {start.throughput / 1e9:g} GB/s" if start.throughput else ""
+    network += f", {start.overhead * 1e3:g} ms of overhead" if start.overhead else ""
     typical: dict[str, Any] = {q.name: q.prior.at(0.0) for q in quantities(known, what.has_servers)} | fixed
     single_s = what.batch_size / single
     return Basis(

@@ -261,8 +261,7 @@ def fit(
 ) -> Fit:
     """What ``observations``, by default all of the group's, say of its parameters.
 
-    Where the law leaves something open every possibility (``structures``) is fitted, and counts by its evidence. A fit that
-    was made before is not made again.
+    Where the law leaves something open every possibility (``structures``) is fitted, and counts by its evidence.
     """
     chosen = group.observations if observations is None else observations
     if possible is None:
@@ -295,10 +294,7 @@ def fit(
 
 
 def beforehand(throughput: Quantity, share: float, possible: Sequence[Structure], fixed: Mapping[str, float]) -> Draws:
-    """Draws where nothing was measured on several nodes: what is known beforehand, and ``fixed`` values.
-
-    Of several structures each is as possible as the others.
-    """
+    """Draws of what is known beforehand, with ``fixed`` values; each structure is as possible as the others."""
     random = np.random.default_rng(SEED)
     servers = possible[0][0] == "ordered"
     values: dict[str, Any] = {

@@ -161,11 +161,7 @@ def steps(what: What, basis: Basis, nodes: Sequence[int], ps: int) -> Floats:
 def sweep(
     what: What, basis: Basis, nodes: Sequence[int], counts: Sequence[int] | None = None
 ) -> tuple[Sequence[int], Floats]:
-    """Numbers of servers, by default all that are possible on the largest size, and the predicted steps (s)
-    [servers, nodes].
-
-    Without servers that is one row, for 0.
-    """
+    """Numbers of servers (by default all possible ones; 0 without servers), and predicted steps (s) [servers, nodes]."""
     if not what.has_servers:
         counts = [0]
     elif counts is None:
@@ -174,9 +170,7 @@ def sweep(
 
 
 def best(what: What, basis: Basis, nodes: Sequence[int], counts: Sequence[int] | None = None) -> list[Prediction]:
-    """At each size the prediction for the number of servers that is fastest, of ``counts`` or of all that are possible; the
-    smallest of equally fast ones.
-    """
+    """At each size the fastest of ``counts`` servers, by default all possible ones; the smallest of equally fast ones."""
     counts, seconds = sweep(what, basis, nodes, counts)
     # Equal to a thousandth is equal: nobody would see the difference, and a smaller number says more.
     chosen = [int(np.argmax(column <= column.min() * 1.001)) for column in seconds.T]

@@ -157,10 +157,7 @@ class FitProblem:
         return here[0], np.asarray((above - below).T / 2e-5)
 
     def surprise(self, scores: Floats) -> float:
-        """The sum of squares of the scores.
-
-        Without that of a throughput on a network of which nothing is known: a slow one is no surprise.
-        """
+        """The squared scores; without a throughput's on a network of which nothing is known: a slow one is no surprise."""
         return float((scores[0 if self.known_network else 1 :] ** 2).sum())
 
     def chi2(self, scores: Floats) -> tuple[float, float]:

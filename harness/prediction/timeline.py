@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from harness.core.exchange import AllreduceExchange
@@ -28,17 +27,12 @@ class Span(NamedTuple):
     bytes: float = 0.0
 
 
-@dataclass(frozen=True)
-class Timeline:
-    """The spans of one step, by start, and its length in seconds."""
+def timeline(
+    law: Law, profile: Profile, nodes: int, workers: int, step_s: float, parameters: Parameters
+) -> tuple[list[Span], float]:
+    """The step of ``law`` on ``nodes`` nodes, simulated: its spans, by start, and its length in seconds.
 
-    spans: tuple[Span, ...]
-    seconds: float
-
-
-def timeline(law: Law, profile: Profile, nodes: int, workers: int, step_s: float, parameters: Parameters) -> Timeline:
-    """The step of ``law`` on ``nodes`` nodes, simulated: an endpoint takes one piece at a time, in the order of the pass.
-
+    An endpoint takes one piece at a time, in the order of the pass.
     Where gradients share a link (``Parameters.serial``), what comes back is drawn as late as the law says that it ends. A
     worker's own endpoint, which all its pieces pass, is not drawn; where it bounds the step the spans end before it does.
     """
@@ -71,7 +65,7 @@ def timeline(law: Law, profile: Profile, nodes: int, workers: int, step_s: float
     spans += [Span("forward", WORKER, "", turn - forward_s, turn), Span("backward", WORKER, "", turn, computed)]
     if (rest := float(parts.overhead + parts.barrier)) > 0:
         spans.append(Span("overhead", WORKER, "", total - rest, total))
-    return Timeline(tuple(sorted(spans, key=lambda one: one.start)), total)
+    return sorted(spans, key=lambda span: span.start), total
 
 
 _Queued = tuple[int, str, float, float]  # who it queues at, what it is, when it is there (s), and its bytes

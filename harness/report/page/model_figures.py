@@ -176,7 +176,7 @@ def step(group: Explained) -> Drawn:
     largest, facets = group.curves[0].largest, group.curves[0].line.facets
     prediction, what, basis = largest.prediction, largest.what, largest.basis
     law, model = what.law(prediction.ps), profile(what.model, what.image_size)
-    spans = timeline(law, model, prediction.nodes, prediction.workers, basis.single_s, basis.parameters).spans
+    spans = timeline(law, model, prediction.nodes, prediction.workers, basis.single_s, basis.parameters)[0]
     sizes, roles = held(what, prediction.ps), ""
     shown = list(range(len(sizes)))
     if len(sizes) > 1:
