@@ -5,6 +5,11 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import jinja2
 
 
 def interval(limits: tuple[float, float] | None, digits: int = 2, scale: float = 1.0) -> str:
@@ -48,3 +53,20 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """``did you mean …?``, or nothing if no known name is close."""
     close = difflib.get_close_matches(name, list(known), n=1)
     return f"did you mean {close[0]}?" if close else ""
+
+
+def template(file: Path) -> jinja2.Template:
+    """A page in Markdown, which may use ``interval``, ``plural`` and the test ``known`` (no NaN)."""
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(file.parent),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # noqa: S701 — Markdown
+    )
+    environment.globals.update(interval=interval, plural=plural)
+    environment.tests["known"] = lambda value: not math.isnan(value)
+    return environment.get_template(file.name)

@@ -21,13 +21,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import pandas
 
 from harness import results
 from harness.analysis import verdict as verdicts
 from harness.core.exchange import bytes_per_server, place
-from harness.core.text import plural
+from harness.core.text import template
 from harness.errors import HarnessError, InvalidInput
 from harness.files import write_atomically
 from harness.models import specification
@@ -67,21 +66,16 @@ GOAL_ALL = 0.03
 RISING = 0.6  # correlation of errors with the logarithm of the size
 
 
-class Footnotes:
-    """The commands that give the figures, each once, in the order of their first use."""
-
-    def __init__(self) -> None:
-        self.commands: list[str] = []
-
-    def __call__(self, command: str) -> str:
-        """The mark of ``command``."""
-        if command not in self.commands:
-            self.commands.append(command)
-        return f"[^{self.commands.index(command) + 1}]"
-
-
 def page(frame: pandas.DataFrame, experiments: Mapping[str, Mapping[str, Any]] | None = None) -> str:
     """The page as Markdown, from published results and from analyses of experiments (see ``analyses``)."""
+    commands: list[str] = []
+
+    def note(command: str) -> str:
+        """The mark of the footnote with a command, which stands there once, in the order of first use."""
+        if command not in commands:
+            commands.append(command)
+        return f"[^{commands.index(command) + 1}]"
+
     known = {(group.key.system, group.key.software): group for group in groups(frame)[0]}
 
     @cache
@@ -90,10 +84,8 @@ def page(frame: pandas.DataFrame, experiments: Mapping[str, Mapping[str, Any]] |
 
     def fit_over(transport: str) -> Fit:
         """That of the Horovod runs over ``transport`` on Daint."""
-        wanted = (DAINT, transport, "allreduce")
-        keys = [group.key for group in known.values()]
-        key = next(key for key in keys if (key.system, key.transport, key.mechanism) == wanted)
-        return fit(key.system, key.software)
+        keys = [group.key for group in known.values() if group.key.mechanism == "allreduce"]
+        return next(fit(key.system, key.software) for key in keys if (key.system, key.transport) == (DAINT, transport))
 
     @cache
     def start_on(system: str, what: What, transport: str | None = None) -> Basis:
@@ -173,22 +165,14 @@ def page(frame: pandas.DataFrame, experiments: Mapping[str, Mapping[str, Any]] |
     cori = next(group for group in known.values() if group.key.system == CORI)
     in_no_order = replace(start("servers"), draws=None)
     in_no_order = replace(in_no_order, parameters=replace(in_no_order.parameters, ordered=0.0))
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,  # noqa: S701 — Markdown
+    functions = (
+        *(note, fit, held_out, measured, efficiency, start, best, at, gain, binding, explained, remains, rises),
+        *(least_error, worst, mean_error, size, seconds, fitting.left_one_out),
     )
-    for function in (
-        *(fit, held_out, measured, efficiency, start, best, at, gain, binding, explained, remains, rises),
-        *(least_error, worst, mean_error, plural, size, seconds, fitting.left_one_out),
-    ):
-        environment.globals[function.__name__] = function
-    text = environment.get_template("answers.md.j2").render(
+    text = template(Path(__file__).with_name("answers.md.j2")).render(
+        {function.__name__: function for function in functions},
+        commands=commands,
         command=COMMAND.split()[1],
-        note=Footnotes(),
         level=fitting.LEVEL,
         helps=HELPS,
         model=MODEL,
@@ -261,14 +245,15 @@ def same(one: str, other: str) -> bool:
 
     Least squares and random draws differ in their last digits from processor to processor.
     """
-    words = _NUMBER.sub("#", one) == _NUMBER.sub("#", other)
-    return words and all(map(_close, _NUMBER.findall(one), _NUMBER.findall(other)))
 
+    def close(one: str, other: str) -> bool:
+        digits = max(len(text.partition(".")[2]) for text in (one, other))
+        values = [float(text.replace(",", "")) for text in (one, other)]
+        return abs(values[0] - values[1]) <= max(1.01 * 10**-digits, 0.005 * max(values))
 
-def _close(one: str, other: str) -> bool:
-    digits = max(len(text.partition(".")[2]) for text in (one, other))
-    values = [float(text.replace(",", "")) for text in (one, other)]
-    return bool(abs(values[0] - values[1]) <= max(1.01 * 10**-digits, 0.005 * max(values)))
+    number = re.compile(r"\d[\d,]*(?:\.\d+)?")
+    words = number.sub("#", one) == number.sub("#", other)
+    return words and all(map(close, number.findall(one), number.findall(other)))
 
 
 def main(argv: Sequence[str] | None = None) -> None:

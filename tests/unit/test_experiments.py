@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import pandas
 import pytest
 
 from harness.core import backend
@@ -102,7 +103,7 @@ def test_the_law_is_recognised_with_its_throughput() -> None:
     found = analysis(bounded)
     assert set(answers(found).values()) == {"yes"}
     assert found.rates == pytest.approx({"grpc": RATE, "gloo": RATE}, rel=1e-3)
-    assert max(abs(one.error) for one in found.points if one.error is not None) < 0.01
+    assert found.points["error"].notna().any() and found.points["error"].abs().max() < 0.01
 
 
 def test_what_depends_on_nothing_is_not_called_bounded() -> None:
@@ -160,36 +161,44 @@ def test_a_step_without_a_network_is_required() -> None:
         analysis(bounded, [servers(8, 1)])
 
 
+def fullest(one: RunSpec) -> int:
+    """Bytes on the server that holds most."""
+    return int(ps_bottleneck.described(one)["fullest_server_bytes"])
+
+
 def test_the_fullest_server_is_that_of_the_real_placement() -> None:
-    held = [ps_bottleneck.MeasuredPoint(servers(8, ps), (1.0,)).fullest for ps in (1, 3, 8)]
-    assert held == [12_169_124, 4_288_512, 4_194_304]
-    assert ps_bottleneck.MeasuredPoint(servers(8, 8, "partitioned"), (1.0,)).fullest == 1_572_864
-    assert ps_bottleneck.MeasuredPoint(spec("pytorch:gloo", 8), (1.0,)).fullest == 0
+    assert [fullest(servers(8, ps)) for ps in (1, 3, 8)] == [12_169_124, 4_288_512, 4_194_304]
+    assert fullest(servers(8, 8, "partitioned")) == 1_572_864
+    assert fullest(spec("pytorch:gloo", 8)) == 0
 
 
 def test_one_repeat_has_no_interval() -> None:
-    alone = ps_bottleneck.MeasuredPoint(servers(2, 1), (1.0,))
-    spread = ps_bottleneck.Spread.of([alone])
-    assert spread.interval(alone) is None and spread.ratio(alone, alone) == (1.0, None)
+    alone = pandas.DataFrame({"repeats": [1], "squares": [0.0], "measured_s": [1.0]})
+    alone["half_interval"] = ps_bottleneck.half_intervals(alone)
+    (point,) = alone.itertuples()
+    times = ps_bottleneck.Times.of(point, point)
+    assert math.isnan(point.half_interval) and str(times) == "1.00 times"
+    assert (times.exceeds(0.9), times.exceeds(1.1), times.at_most(1.1)) == ("yes", "no", "yes")
 
 
 def test_the_spread_is_that_of_all_points_together() -> None:
     """Student's t for 3 degrees of freedom is 3.18; each point's logarithms differ by 0.02 or 0.04 from each other."""
-    by = [0.02, 0.04, 0.04]
-    measured = [ps_bottleneck.MeasuredPoint(servers(2, 1), (math.exp(-one / 2), math.exp(one / 2))) for one in by]
-    spread = ps_bottleneck.Spread.of(measured)
-    assert spread.deviation == pytest.approx(math.sqrt(sum(one**2 / 2 for one in by) / 3))
-    low, high = spread.interval(measured[0])
-    assert high / low == pytest.approx(math.exp(2 * 3.182 * spread.deviation / math.sqrt(2)), rel=1e-3)
-    low, high = spread.ratio(measured[0], measured[1]).limits
-    assert high / low == pytest.approx(math.exp(2 * 3.182 * spread.deviation), rel=1e-3)
+    by = {2: 0.02, 4: 0.04, 8: 0.04}
+    rows = frame(flat, [servers(nodes, 1) for nodes in by])
+    rows["values"] = [[nodes * math.exp(sign * by[nodes] / 2) for sign in (-1, 1)] for nodes in rows["workers"]]
+    points = ps_bottleneck.measured(rows)
+    points["half_interval"] = ps_bottleneck.half_intervals(points)
+    deviation = math.sqrt(sum(one**2 / 2 for one in by.values()) / 3)
+    assert list(points["half_interval"]) == pytest.approx([3.182 * deviation / math.sqrt(2)] * 3, rel=1e-3)
+    first, second, _ = points.itertuples()
+    assert ps_bottleneck.Times.of(first, second).half_interval == pytest.approx(3.182 * deviation, rel=1e-3)
 
 
 def test_the_fit_finds_the_throughput_from_any_side() -> None:
-    by_law = ps_bottleneck.by_law
+    specs = (servers(2, 1), servers(4, 2))
     for rate in (1e6, 3e7, 1e10):
-        specs = (servers(2, 1), servers(4, 2))
-        known = [(ps_bottleneck.MeasuredPoint(one, (by_law(one, 1e-4, rate),)), 1e-4) for one in specs]
+        steps_s = [ps_bottleneck.by_law(one, 1e-4, rate) for one in specs]
+        known = pandas.DataFrame({"spec": specs, "measured_s": steps_s, "single_s": 1e-4})
         assert ps_bottleneck.fitted_rate(known) == pytest.approx(rate, rel=1e-3)
 
 
@@ -203,7 +212,7 @@ def test_the_page_holds_every_point_and_no_path_of_this_machine(tmp_path: Path) 
         *("index.md", "points.csv", "analysis.json", "servers.png", "nodes.png", "predicted.png")
     }
     text = (tmp_path / "x" / "index.md").read_text()
-    assert "Links of 160 Mbit/s." in text and all(one.label in text for one in found.points)
+    assert "Links of 160 Mbit/s." in text and all(label in text for label in found.points["label"])
     assert all(str(tmp_path) not in path.read_text() for path in written if path.suffix != ".png")
     listed = json.loads((tmp_path / "x" / "analysis.json").read_text())["points"]
     assert [one["without_limit_s"] for one in listed if one["without_limit_s"]] == [pytest.approx(0.5)]
@@ -246,6 +255,6 @@ def test_bad_input_is_one_line(tmp_path: Path, arguments: list[str], complaint: 
 def test_a_worker_gets_what_its_own_server_holds_without_the_network() -> None:
     """With a server on every node a worker exchanges the rest of the model only: 2 nodes with 2 servers move half."""
     halves = ps_bottleneck.by_law(servers(2, 2, "partitioned"), 1e-6, RATE)
-    held = ps_bottleneck.MeasuredPoint(servers(2, 2, "partitioned"), (1.0,)).held
-    assert halves == pytest.approx(2 * max(held) / RATE, rel=1e-3)
-    assert ps_bottleneck.by_law(servers(2, 1), 1e-6, RATE) == pytest.approx(2 * sum(held) / RATE, rel=1e-3)
+    assert halves == pytest.approx(2 * fullest(servers(2, 2, "partitioned")) / RATE, rel=1e-3)
+    whole = ps_bottleneck.by_law(servers(2, 1), 1e-6, RATE)
+    assert whole == pytest.approx(2 * fullest(servers(2, 1)) / RATE, rel=1e-3)
