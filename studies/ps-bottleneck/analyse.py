@@ -57,7 +57,7 @@ Answer = Literal["yes", "no", "cannot say"]
 Rates = dict[str, float]
 
 
-# --- what was measured: a row for each point, whose rows have its columns as attributes (``itertuples``) ---
+# --- what was measured: a row for each point ---
 
 
 def measured(frame: pandas.DataFrame) -> pandas.DataFrame:
@@ -110,7 +110,7 @@ def exchange_of(spec: RunSpec) -> Exchange:
     return exchange(spec)
 
 
-def half_intervals(points: pandas.DataFrame) -> pandas.Series[float]:
+def half_intervals(points: pandas.DataFrame) -> Any:
     """Half of the 95 % confidence interval of the logarithm of each point's step, NaN where there are no repeats.
 
     Two or three repeats of one point alone say next to nothing about their spread; those of all points together do, if
@@ -153,14 +153,23 @@ def with_servers(points: pandas.DataFrame, placement: str) -> pandas.DataFrame:
     return points[(points["contender"] == SERVERS) & (points["placement"] == placement)].sort_values(["nodes", "ps"])
 
 
+def by_contender(points: pandas.DataFrame) -> dict[str, pandas.DataFrame]:
+    return {str(name): alike for name, alike in points.groupby("contender")}
+
+
+def rows(points: pandas.DataFrame) -> list[Any]:
+    """The points with the names of columns as attributes."""
+    return list(points.itertuples())
+
+
 def largest(points: pandas.DataFrame) -> list[Any]:
     """The points of the largest size that has several of them."""
     sizes = points["nodes"].value_counts()
-    return list(points[points["nodes"] == sizes[sizes > 1].index.max()].itertuples())
+    return rows(points[points["nodes"] == sizes[sizes > 1].index.max()])
 
 
 def by(column: str, points: pandas.DataFrame) -> dict[int, Any]:
-    return {getattr(point, column): point for point in points.itertuples()}
+    return {getattr(point, column): point for point in rows(points)}
 
 
 # --- the law ---
@@ -178,7 +187,7 @@ def fitted_rate(points: pandas.DataFrame) -> float:
 
     def misfit(log_rate: float) -> float:
         rate = math.exp(log_rate)
-        ratios = (by_law(point.spec, point.single_s, rate) / point.measured_s for point in points.itertuples())
+        ratios = (by_law(point.spec, point.single_s, rate) / point.measured_s for point in rows(points))
         return sum(math.log(ratio) ** 2 for ratio in ratios)
 
     # Where compute hides the network the misfit is flat: the search begins at what the network would have to be at least.
@@ -252,7 +261,7 @@ def toolkits_are_flat(points: pandas.DataFrame, rates: Rates) -> Answered:
         )
 
     grown, most = {}, 0
-    for contender, alike in points[points["ps"] == 0].groupby("contender"):
+    for contender, alike in by_contender(points[points["ps"] == 0]).items():
         if times := growth(alike, alike["nodes"].max()):
             most = int(alike["nodes"].max())
             grown[contender] = (times, most)
@@ -292,7 +301,7 @@ def law_holds(points: pandas.DataFrame, rates: Rates) -> Answered:
         return unknown("points beyond those that it is fitted to are needed")
     wrong = points.loc[errors.index[errors.abs() > PREDICTED]].sort_values(WAYS_FIRST)
     figures = {"points": len(errors), "beyond": len(wrong), "worst": max(errors, key=abs)}
-    facts = {"tested": len(errors), "wrong": list(wrong.itertuples()), "limit": PREDICTED}
+    facts = {"tested": len(errors), "wrong": rows(wrong), "limit": PREDICTED}
     return "yes" if wrong.empty else "no", figures, facts
 
 
@@ -356,12 +365,13 @@ def analysed(frame: pandas.DataFrame, control: pandas.DataFrame | None = None) -
     toolkits = (points["ps"] == 0) & (points["nodes"] == CALIBRATION_NODES[0])
     calibration = toolkits | servers & points["nodes"].isin(CALIBRATION_NODES)
     points["fitted"] = calibration & points["single_s"].notna()
-    rates = {name: fitted_rate(known) for name, known in points[points["fitted"]].groupby("transport", sort=False)}
+    by_transport = points[points["fitted"]].groupby("transport", sort=False)
+    rates = {str(name): fitted_rate(known) for name, known in by_transport}
     points["predicted_s"] = [
         by_law(point.spec, point.single_s, rates[point.transport])
         if point.nodes > 1 and point.single_s > 0 and point.transport in rates
         else math.nan
-        for point in points.itertuples()
+        for point in rows(points)
     ]
     points["error"] = points["predicted_s"] / points["measured_s"] - 1
     unlimited = {} if control is None else measured(control).set_index("measurement")["measured_s"].to_dict()
@@ -399,10 +409,10 @@ def figures(points: pandas.DataFrame) -> list[Figure]:
         "one server": whole[whole["ps"] == 1],
         "a server per node, whole tensors": whole[whole["ps"] == whole["nodes"]],
         "a server per node, slices": sliced[sliced["ps"] == sliced["nodes"]],
-        **dict(iter(several[several["ps"] == 0].groupby("contender"))),
+        **by_contender(several[several["ps"] == 0]),
     }
     nodes = list(measured_and_predicted(lines, "nodes"))
-    x = Axis("nodes", "log", ticks=measured_ticks(spot.x for line in nodes for spot in line.spots))
+    x = Axis("nodes", "log", ticks=measured_ticks(size for line in lines.values() for size in line["nodes"]))
     y = Axis("step time [s]", "log", ticks=decade_ticks(spot.y for line in nodes for spot in line.spots))
     drawn.append(Figure("nodes", "A step against the number of nodes", "nodes", x, y, nodes, BARS))
 
@@ -445,7 +455,7 @@ def page(analysis: Analysis, frame: pandas.DataFrame, note: str = "") -> str:
     errors = unseen_errors(analysis.points).abs().sort_values()
     return template(HERE / "index.md.j2").render(
         analysis=analysis,
-        points=list(analysis.points.itertuples()),
+        points=rows(analysis.points),
         figures=figures(analysis.points),
         runs=len(frame),
         made={name: sorted(set(frame[name])) for name in ("system", "processor", "software")},

@@ -249,7 +249,7 @@ def same(one: str, other: str) -> bool:
     def close(one: str, other: str) -> bool:
         digits = max(len(text.partition(".")[2]) for text in (one, other))
         values = [float(text.replace(",", "")) for text in (one, other)]
-        return abs(values[0] - values[1]) <= max(1.01 * 10**-digits, 0.005 * max(values))
+        return bool(abs(values[0] - values[1]) <= max(1.01 * 10**-digits, 0.005 * max(values)))
 
     number = re.compile(r"\d[\d,]*(?:\.\d+)?")
     words = number.sub("#", one) == number.sub("#", other)
