@@ -21,10 +21,9 @@ from harness.launch import slurm
 from harness.launch.script import BatchJob
 from harness.launch.slurm import JobState
 from harness.records.measurement import FILE_NAME, Record
-from harness.running import collect, submit
+from harness.running import collect, request
 from harness.running.notes import Entry, StudyNotes, is_locked, known_jobs, locked, submitted_repeats
 from harness.running.prepare import Place
-from harness.running.request import execute
 from harness.running.run import Listener, Run
 from harness.running.study import MAX_JOBS, Study, StudyPoint, labels
 from harness.worker.agent.seating import SUBMISSION
@@ -195,7 +194,7 @@ class Campaign:
 
     def jobs(self, runs: Sequence[Run]) -> list[tuple[BatchJob, str]]:
         """The jobs that measure what is missing of ``runs``, in the order of submission, with their scripts."""
-        return submit.planned(runs, self.place.options, self.study.allocation)
+        return request.jobs_of(runs, self.place.options, self.study.allocation)
 
     def max_jobs(self, wanted: int | None = None) -> int:
         """How many jobs may be in the queue at once: as asked for, as the study, as the site says."""
@@ -219,7 +218,7 @@ class Campaign:
                 raise self.place.no_batch_system("--no-wait")
             if work:
                 self._note(work)
-                execute([run for _, run in work], listener, f"    harness study run {called} --retry-failed")
+                request.execute([run for _, run in work], listener, f"    harness study run {called} --retry-failed")
             return
         try:
             self._submit(work, self.max_jobs(max_jobs))
@@ -260,9 +259,9 @@ class Campaign:
                 continue
             for path in folders:
                 if not (path / SUBMISSION).exists():
-                    submit.begin(points[path][1])
+                    request.begin(points[path][1])
             try:
-                submit.submit(job, text, f"{lane}-{1 + number % max_jobs}")
+                request.submit(job, text, f"{lane}-{1 + number % max_jobs}")
             except slurm.JobRefused as error:
                 refused |= folders
                 for path in folders:

@@ -12,8 +12,8 @@ import pytest
 from harness.core.spec import RunSpec
 from harness.errors import InvalidInput
 from harness.launch.script import WORKER, scheduler_option, slurm_time
-from harness.running import submit
 from harness.running.prepare import Place
+from harness.running.request import jobs_of
 from harness.running.run import Run
 from harness.worker.agent.seating import Hosts, host_file, seated
 from tests.parity.conftest import WAYS
@@ -28,7 +28,7 @@ def prepared(backend: str, nodes: int, place: Place = DAINT, **fields: object) -
 
 
 def script(one: Run, place: Place = DAINT) -> str:
-    ((_, text),) = submit.planned([one], place.options)
+    ((_, text),) = jobs_of([one], place.options)
     return text
 
 
@@ -121,7 +121,7 @@ def test_work_and_size_grow_linearly_with_the_nodes() -> None:
 
 def test_runs_that_are_compared_take_turns_within_one_job() -> None:
     runs = [prepared(name, 4, repeats=2) for name in ("horovod", "pytorch")]
-    ((job, _),) = submit.planned(runs, DAINT.options, "nodes")
+    ((job, _),) = jobs_of(runs, DAINT.options, "nodes")
     order = [(Path(step.run_dir), step.repeat) for step in job.steps]
     one, other = (each.folder for each in runs)
     assert order == [(one, 1), (other, 1), (one, 2), (other, 2)]
@@ -129,7 +129,7 @@ def test_runs_that_are_compared_take_turns_within_one_job() -> None:
 
 def test_every_repeat_can_be_a_job() -> None:
     runs = [prepared(name, 4, repeats=2) for name in ("horovod", "pytorch")]
-    jobs = submit.planned(runs, DAINT.options, "repeat")
+    jobs = jobs_of(runs, DAINT.options, "repeat")
     assert [[step.repeat for step in job.steps] for job, _ in jobs] == [[1], [1], [2], [2]]
 
 
