@@ -62,7 +62,6 @@ class Findings:
         self.listed += findings[: LISTED - len(self.listed)]
 
     def as_json(self) -> dict[str, Any]:
-        """For scripts."""
         return asdict(self) | {"listed": [finding._asdict() for finding in self.listed]}
 
     def __str__(self) -> str:

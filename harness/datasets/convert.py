@@ -87,7 +87,6 @@ class Plan:
         }
 
     def names(self, split: str) -> list[str]:
-        """The names of a split's shards."""
         return [name_of(split, shard, self.shards[split]) for shard in range(self.shards[split])]
 
     def deal(self, split: str) -> Iterator[tuple[str, list[Item]]]:

@@ -62,7 +62,6 @@ class Manifest(Frozen):
     splits: dict[Literal["train", "validation"], ShardedSplit]
 
     def summary(self) -> dict[str, Any]:
-        """The manifest without its lists, for scripts."""
         return {
             "source": self.source,
             "classes": len(self.classes),
@@ -74,7 +73,6 @@ class Manifest(Frozen):
         }
 
     def text(self, folder: Path) -> str:
-        """What is in ``folder``, for people."""
         lines = [f"{len(self.classes)} classes in {folder}"]
         for name, split in self.splits.items():
             line = f"{split.images:,} images in {plural(len(split.shards), 'shard')}, {split.bytes / 1e6:,.1f} MB"

@@ -41,7 +41,6 @@ def run(
     waiting: set[Future[Result]] = set()
 
     def collect(most: int) -> None:
-        """Wait until at most so many tasks are left."""
         nonlocal waiting
         while len(waiting) > most:
             ended, waiting = wait(waiting, REFRESH_S, FIRST_COMPLETED)
@@ -77,7 +76,6 @@ def advance(number: int) -> None:
 
 
 def _begin(done: Any, stop: Any) -> None:
-    """The first thing that a process of the pool does."""
     global _shared
     _shared = done, stop
     end_with_parent()

@@ -107,14 +107,12 @@ def require(spec: EnvironmentSpec) -> Path:
 
 
 def build_command(spec: EnvironmentSpec) -> str:
-    """What a person types to build the environment."""
     options = f" --framework {spec.framework}" if spec.framework else ""
     options += "" if spec.variant == "cpu" else f" --variant {spec.variant}"
     return f"harness env build {spec.backend}{options}"
 
 
 def lacking_tools(spec: EnvironmentSpec) -> list[str]:
-    """The programs that building the environment takes and that are not on PATH."""
     return [tool for tool in spec.tools if not shutil.which(tool)]
 
 

@@ -27,7 +27,6 @@ from harness.files import write_atomically
 Progress = Callable[[str], None]
 
 CHECK_TIMEOUT_S = 600  # a cold import of TensorFlow from a busy parallel file system takes minutes
-PACKAGES = {"nvcc": "nvidia-cuda-toolkit"}  # Debian's packages that are not called as their program
 
 
 def build(spec: EnvironmentSpec, progress: Progress, base: BasePython | None = None) -> Path:
@@ -46,8 +45,7 @@ def build(spec: EnvironmentSpec, progress: Progress, base: BasePython | None = N
         return folder
     if lacking := lacking_tools(spec):
         raise EnvironmentProblem(
-            f"{folder.name}: to compile it {' and '.join(lacking)} must be on PATH: load a module of this site, or "
-            f"`apt install {' '.join(PACKAGES.get(tool, tool) for tool in lacking)}` (Debian and Ubuntu)"
+            f"{folder.name}: to compile it {' and '.join(lacking)} must be on PATH: load a module or install it"
         )
     if spec.python is None:
         base = BasePython(Path(sys.executable), platform.python_version())
@@ -236,5 +234,4 @@ def matches(installed: str | None, pinned: str) -> bool:
 
 
 def ending(code: int) -> str:
-    """How a process ended, from its exit code."""
     return f"died from {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"

@@ -27,7 +27,6 @@ _HINTS = {
     "`taskset -c 0 harness env build …`",
 }
 
-_WHEEL_FAILED = re.compile(r"ERROR: Failed building wheel for (?P<name>[\w.-]+)")
 _SETUP_FAILED = "error: subprocess-exited-with-error"  # with `pip -v`, all that comes before is from the package itself
 _COMPILE_ERROR = re.compile(
     r"\S+: (fatal |internal compiler )?error: |nvcc (error|fatal) *:|.*undefined reference to |\S*\bld: (?!.*warning)"
@@ -50,8 +49,6 @@ def reason(output: Sequence[str], version: str) -> str:
     """Why a build command failed, in a line: the last error that it printed, put in context where we know more."""
     errors = [line[len("ERROR:") :].strip() for line in output if line.lower().startswith("error:")]
     error = errors[-1] if errors else "; ".join([line for line in output if line][-2:])
-    if broken := next(filter(None, map(_WHEEL_FAILED.match, output)), None):
-        error = f"{broken['name']} does not compile"
     hints = (hint for symptom, hint in _HINTS.items() if any(re.search(symptom, line) for line in output))
     return next(hints, "{error}").format(error=error, version=version)
 

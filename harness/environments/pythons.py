@@ -45,10 +45,11 @@ def find_python(version: str) -> BasePython:
     """
     if base := _first(version):
         return base
+    pyenv, uv, conda = _places()
     tried = "".join(f"; {candidate} is there, but does not run as it" for candidate in _candidates(version))
     raise EnvironmentProblem(
-        f"Python {version} was not found: no python{version} on PATH, none in {_pyenv()}, {_uv()} or the environments of "
-        f"{_conda()}{tried}: install it (`uv python install {version}`, `pyenv install {version}` or a package), "
+        f"Python {version} was not found: no python{version} on PATH, none in {pyenv}, {uv} or the environments of "
+        f"{conda}{tried}: install it (`uv python install {version}`, `pyenv install {version}` or a package), "
         f"load a module of this site, or name one with `harness env build BACKEND --python PATH`"
     )
 
@@ -60,35 +61,29 @@ def _first(wanted: str) -> BasePython | None:
 
 def _candidates(wanted: str) -> list[Path]:
     """Where a Python of this version may be, in order: what a person put on PATH comes before what is found by folders."""
-    conda = _conda().read_text(encoding="utf-8", errors="replace").split("\n") if _conda().is_file() else []
+    pyenv, uv, conda = _places()
+    prefixes = conda.read_text(encoding="utf-8", errors="replace").split("\n") if conda.is_file() else []
+
+    def numbers(program: Path) -> list[int]:
+        """The version of a Python, as the name of its prefix has it."""
+        return [int(number) for number in re.findall(r"\d+", program.parts[-3])]
+
     programs = [
         *(Path(folder).absolute() / f"python{wanted}" for folder in os.get_exec_path()),
-        *sorted(_pyenv().glob(f"{wanted}.*/bin/python{wanted}"), key=_numbers, reverse=True),
-        *sorted(_uv().glob(f"cpython-{wanted}.*/bin/python{wanted}"), key=_numbers, reverse=True),
-        *(Path(prefix) / "bin" / f"python{wanted}" for prefix in conda if prefix),
+        *sorted(pyenv.glob(f"{wanted}.*/bin/python{wanted}"), key=numbers, reverse=True),
+        *sorted(uv.glob(f"cpython-{wanted}.*/bin/python{wanted}"), key=numbers, reverse=True),
+        *(Path(prefix) / "bin" / f"python{wanted}" for prefix in prefixes if prefix),
     ]
     return [program for program in programs if os.access(program, os.X_OK)]
 
 
-def _numbers(program: Path) -> list[int]:
-    """The version of a Python, as the name of its prefix has it."""
-    return [int(number) for number in re.findall(r"\d+", program.parts[-3])]
-
-
-def _pyenv() -> Path:
-    return Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
-
-
-def _uv() -> Path:
-    """Where uv keeps the Pythons that it installed; uv itself need not be on PATH."""
-    if chosen := os.environ.get("UV_PYTHON_INSTALL_DIR"):
-        return Path(chosen)
-    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "uv" / "python"
-
-
-def _conda() -> Path:
-    """Where conda, mamba and the like note the prefix of every environment that a user makes."""
-    return Path.home() / ".conda" / "environments.txt"
+def _places() -> tuple[Path, Path, Path]:
+    """Where pyenv and uv keep the Pythons that they installed, and where conda notes the prefixes of its environments."""
+    home = Path.home()
+    data = Path(os.environ.get("XDG_DATA_HOME") or home / ".local" / "share")
+    pyenv = Path(os.environ.get("PYENV_ROOT") or home / ".pyenv") / "versions"
+    uv = Path(os.environ.get("UV_PYTHON_INSTALL_DIR") or data / "uv" / "python")
+    return pyenv, uv, home / ".conda" / "environments.txt"
 
 
 def at(where: Path, spec: EnvironmentSpec) -> Path:

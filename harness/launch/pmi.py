@@ -57,16 +57,13 @@ class MpiWorld:
             with suppress(OSError):  # it has ended already
                 ours.shutdown(socket.SHUT_RDWR)
             thread.join()
-        for left in self.shared_memory():
-            left.unlink(missing_ok=True)
-
-    def shared_memory(self) -> list[Path]:
-        """What MPICH keeps in shared memory for this world. It removes it as it finalises, which killed ranks never do."""
-        return [path for pattern in self.shared_memory_names for path in SHARED_MEMORY.glob(pattern)]
+        for pattern in self.shared_memory_names:
+            for left in SHARED_MEMORY.glob(pattern):
+                left.unlink(missing_ok=True)
 
     @property
     def shared_memory_names(self) -> list[str]:
-        """Patterns of the files' names."""
+        """Patterns of what MPICH keeps in shared memory, and removes as it finalises, which killed ranks never do."""
         number = 2166136261  # MPICH's number of a world: FNV-1a of its name
         for byte in self.name.encode():
             number = (number ^ byte) * 16777619 % 2**32

@@ -60,11 +60,6 @@ class BatchJob:
     def nodes(self) -> int:
         return max(step.nodes for step in self.steps)
 
-    @property
-    def usual_time_s(self) -> float:
-        """Seconds after which every step has ended or was ended."""
-        return sum(step.timeout_s + SETTING_UP_S for step in self.steps)
-
 
 @dataclass(frozen=True)
 class JobOptions:
@@ -88,7 +83,8 @@ def script(job: BatchJob, site: Site, wanted: JobOptions, gpus_per_node: int) ->
     """The text of the batch script. Raises InvalidInput for a folder whose name Slurm cannot take."""
     if re.search(r"[\s%'\"\\]", str(job.folder)):
         raise InvalidInput(f"--output {job.folder}: Slurm's file names can have no blanks, quotes, % or backslashes")
-    limit_s = wanted.time_limit_s or min(job.usual_time_s, site.time_limit_s or math.inf)
+    usual_s = sum(step.timeout_s + SETTING_UP_S for step in job.steps)  # every step has ended then, or was ended
+    limit_s = wanted.time_limit_s or min(usual_s, site.time_limit_s or math.inf)
     gpus = site.gpu_options(gpus_per_node) if gpus_per_node else ()
     return _template().render(
         name=job.name,

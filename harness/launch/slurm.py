@@ -30,18 +30,9 @@ PASSED_ON = re.compile(r"^(?:(?:sbatch|scancel|sinfo|squeue|srun|allocation fail
 HELP = re.compile(r"^Try .*--help")
 NEVER = "NEVER"  # our own word for a job that we cancelled because it could not start
 # A job that waits for one of these waits for ever.
-HOPELESS = frozenset(
-    {
-        "AccountNotAllowed",
-        "BadConstraints",
-        "DependencyNeverSatisfied",
-        "InvalidAccount",
-        "InvalidQOS",
-        "PartitionConfig",
-        "PartitionNodeLimit",
-        "PartitionTimeLimit",
-        "QOSNotAllowed",
-    }
+HOPELESS = re.compile(
+    "AccountNotAllowed|BadConstraints|DependencyNeverSatisfied|InvalidAccount|InvalidQOS|"
+    "PartitionConfig|PartitionNodeLimit|PartitionTimeLimit|QOSNotAllowed"
 )
 TRIAL_SCRIPT = "#!/bin/sh\ntrue\n"
 TRIAL = ("sbatch", "--test-only", "--job-name=harness-site-check", "--nodes=1", "--time=1", "--output=/dev/null")
@@ -79,13 +70,11 @@ class JobState:
 
     @property
     def ended(self) -> bool:
-        """It has left the queue, as far as is known."""
         return not self.queued and not self.running
 
     @property
     def hopeless(self) -> bool:
-        """It waits for what will never come."""
-        return self.queued and self.reason in HOPELESS
+        return self.queued and HOPELESS.fullmatch(self.reason) is not None
 
 
 def submit(script: Path, lane: str | None = None) -> str:

@@ -227,17 +227,14 @@ class Connection:
 
     @property
     def is_open(self) -> bool:
-        """Something may still come."""
         return self.reader.is_alive() or self._popen.poll() is None
 
     @property
     def exit(self) -> dict[str, Any]:
-        """How the process ended, as its task has reported; empty while it has not."""
         return self.followed.events.get("exit", {})
 
     @property
     def words(self) -> str:
-        """What ssh, the shell or Python has complained of last."""
         return last_line(self._complaints.read_text(errors="replace"))
 
     def hang_up(self) -> None:
@@ -245,7 +242,6 @@ class Connection:
         self._outgoing.put(None)
 
     def kill(self) -> None:
-        """End ssh itself."""
         with suppress(ProcessLookupError):
             os.killpg(self._popen.pid, signal.SIGKILL)
         self._popen.wait()

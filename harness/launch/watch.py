@@ -17,13 +17,8 @@ from typing import Any
 from harness.core.plan import LaunchPlan, Process
 from harness.errors import RunFailed
 
-# Of a measurement and of a training.
-PHASES = (
-    *("launched", "started", "ready"),
-    *("warmup", "window", "measured"),
-    *("training", "trained"),
-    *("evidence", "closed"),
-)
+MEASURING = ("launched", "started", "ready", "warmup", "window", "measured")
+PHASES = (*MEASURING, "training", "trained", "evidence", "closed")
 LOG_LINES = 12
 POLL_S = 0.5  # each look costs the machine that is being measured a little
 CLOSING_S = 60.0  # for servers and stragglers to leave once the first worker has left
@@ -41,7 +36,6 @@ class Followed:
 
     @property
     def phase(self) -> str:
-        """The last phase that this process has reported."""
         return next((phase for phase in reversed(PHASES) if phase in self.events), PHASES[0])
 
     def read(self) -> None:
@@ -93,7 +87,6 @@ class Watch:
         ]
 
     def poll(self) -> Progress:
-        """Read all files once."""
         for followed in self.followed:
             followed.read()
         workers = list(self.workers())
@@ -101,7 +94,6 @@ class Watch:
         return Progress(Counter(worker.phase for worker in workers), len(workers), step_s, workers[0].epochs)
 
     def workers(self) -> Iterator[Followed]:
-        """The workers, by rank."""
         return (followed for followed in self.followed if followed.process.role == "worker")
 
     def first_error(self) -> Followed | None:

@@ -93,7 +93,6 @@ class Site(Partition):
 
     @property
     def hosts(self) -> Path | None:
-        """The host file."""
         return self._path("hosts", self.extras.hosts)
 
     @property
@@ -111,7 +110,6 @@ class Site(Partition):
         return (self.file.parent / Path(expanded).expanduser()).joinpath(*below)
 
     def as_dict(self) -> dict[str, Any]:
-        """All fields as plain values, for JSON."""
         return self.model_dump(mode="json", exclude={"environs", "time_limit", "processor", "devices"})
 
 

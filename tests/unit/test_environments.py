@@ -245,7 +245,7 @@ def test_failed_compilation_ends_with_the_compilers_words(tmp_path: Path) -> Non
     with pytest.raises(RunFailed) as failure:
         build(compiling(tmp_path, CPP_PACKAGE), news.append)
     first, *rest = str(failure.value).splitlines()
-    assert re.fullmatch(r"six-cpu-\w+ \(Python .*\): answer does not compile \(log: .*\.log\)", first)
+    assert re.fullmatch(r"six-cpu-\w+ \(Python .*\): .*answer.* \(log: .*\.log\)", first)
     assert len(rest) == 1 and re.match(r"    answer\.cc:1:\d+: error: .unknown. was not declared", rest[0])
     assert "compiling answer" in news
 
@@ -289,9 +289,7 @@ def test_missing_tool_is_named_at_once_with_the_way_to_get_it(
     monkeypatch.setenv("PATH", "/bin")
     spec = replace(tiny, tools=("sh", "no-g++", "nvcc"))
     assert environments.lacking_tools(spec) == ["no-g++", "nvcc"]
-    with pytest.raises(
-        EnvironmentProblem, match=r"no-g\+\+ and nvcc .*apt install no-g\+\+ nvidia-cuda-toolkit"
-    ) as refusal:
+    with pytest.raises(EnvironmentProblem, match=r"no-g\+\+ and nvcc must be on PATH: load a module or install it") as refusal:
         build(spec, print)
     assert "\n" not in str(refusal.value) and not cache.exists()
 
@@ -638,7 +636,7 @@ def test_progress_of_a_compilation_is_the_package_and_its_percentage() -> None:
         (["The virtual environment was not created successfully because ensurepip is not available."], "python3-venv"),
         (["ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device"], "HARNESS_CACHE"),
         (["gcc -c a.c", "undefined reference"], "gcc -c a.c; undefined reference"),
-        (["ERROR: Failed building wheel for horovod", "ERROR: Could not build wheels"], "horovod does not compile"),
+        (["ERROR: Failed building wheel for horovod", "ERROR: Could not build wheels"], "Could not build wheels"),
         (["a.cc:1:2: fatal error: Python.h: No such file or directory"], "python3-dev"),
         (["c++: fatal error: Killed signal terminated program cc1plus"], "taskset"),
     ],

@@ -17,7 +17,7 @@ from harness.core.backend import backend
 from harness.core.plan import Allocation, LaunchPlan, Node, complete, launch_plan, with_options
 from harness.core.spec import RunSpec
 from harness.launch.local import MPI_ENV
-from harness.launch.pmi import MpiWorld, process_mapping, world
+from harness.launch.pmi import SHARED_MEMORY, MpiWorld, process_mapping, world
 
 ANSWERS_WITHIN_S = 10.0
 SILENCE_S = 0.3  # long enough for an answer that must not come
@@ -293,7 +293,7 @@ def test_shared_memory_of_killed_ranks_is_removed(environment: Callable[..., Pat
         for rank in ranks:
             rank.kill()
             rank.communicate()
-    left = opened.shared_memory()
+    left = [path for pattern in opened.shared_memory_names for path in SHARED_MEMORY.glob(pattern)]
     assert left, "MPICH names its shared memory otherwise: nothing would be removed"
     opened.close()
     assert not [path for path in left if path.exists()]

@@ -317,7 +317,6 @@ CASES = [
         "unknown field; did you mean port?",
     ),
     ("port = 30000", "port = 70000", "extras.port", "must be less than or equal to 65535, not 70000"),
-    ("port = 30000", 'hosts = "hosts.txt"', "", "launcher srun takes no extras.hosts"),
     ("port = 30000", 'mpi = "pmi2; x"', "extras.mpi", "must match pattern '^[A-Za-z0-9_]+$', not 'pmi2; x'"),
     (
         "{host}-hsn0",
