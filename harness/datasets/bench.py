@@ -83,10 +83,7 @@ def compare(
 def alternate(
     commands: Mapping[str, Sequence[str]], seconds: float, rounds: int, progress: Progress = lambda name, round_: None
 ) -> dict[str, list[Turn]]:
-    """The turns of processes that serve as ``harness.worker.read_images`` does, by name: A B A B …
-
-    One turn of each goes before that does not count. Raises RunFailed.
-    """
+    """The turns of ``read_images`` processes, A B A B …, after one each that does not count. Raises RunFailed."""
     turns: dict[str, list[Turn]] = {name: [] for name in commands}
     with ExitStack() as stack:
         readers = {name: stack.enter_context(_reader(name, argv)) for name, argv in commands.items()}

@@ -1,7 +1,4 @@
-"""Is a data set whole? Shards of TFRecord files, converted here or elsewhere, and folders of images.
-
-One cause is one finding: what a damaged record also does to the size or the digest of its file is not listed again.
-"""
+"""Is a data set whole: shards of TFRecord files, from here or elsewhere, or folders of images? One cause is one finding."""
 
 from __future__ import annotations
 
@@ -175,10 +172,7 @@ def _wrong_offsets(file: Path, lengths: Sequence[Sequence[int]]) -> list[Finding
 def look_at_shard(
     classes: int, ours: bool, decode: bool, task: tuple[str, manifest.Shard | None]
 ) -> tuple[str, list[Finding], list[int]]:
-    """A shard's name, what is wrong with it, and how long its records' data are.
-
-    ``task`` is its path and what the manifest says of it. In a pool; ``advance`` counts bytes.
-    """
+    """A shard's name, what is wrong with it, and its records' lengths; ``task``: its path and its entry in the manifest."""
     warnings.simplefilter("ignore")  # Pillow's, of strange metadata
     path, known = task
     name = os.path.basename(path)  # noqa: PTH119

@@ -1,7 +1,4 @@
-"""Where the images of a conversion come from: ImageNet's folders, or its tar files as they are downloaded.
-
-Tar files are not unpacked: listing one says where in it each image begins.
-"""
+"""Where the images of a conversion come from: ImageNet's folders, or its tar files, which are not unpacked."""
 
 from __future__ import annotations
 
@@ -177,10 +174,7 @@ def _listed(path: str, inner: tuple[str, int, int]) -> list[Member]:
 
 
 def _members(path: str, offset: int = 0, end: int | None = None) -> Iterator[tarfile.TarInfo]:
-    """The files in the tar file at bytes ``offset`` to ``end`` of a file. Their offsets count from that file's beginning.
-
-    Raises tarfile.TarError for one that is damaged or cut short.
-    """
+    """The files in the tar file at these bytes of a file, with offsets in the file. Raises TarError if it is damaged."""
     with open(path, "rb") as file:  # noqa: PTH123
         end = os.fstat(file.fileno()).st_size if end is None else end
         file.seek(offset)

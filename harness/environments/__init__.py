@@ -29,10 +29,7 @@ Variant = Literal["cpu", "cuda"]
 
 
 class Run(Protocol):
-    """Runs a command of a build, with ``env`` added to the environment variables.
-
-    Its output goes to the log, its failure raises ``RunFailed``, and Ctrl-C ends all its processes.
-    """
+    """Runs a command of a build with ``env`` added, its output to the log. Raises RunFailed; Ctrl-C ends its processes."""
 
     def __call__(self, *argv: str | Path, env: Mapping[str, str] | None = None) -> None: ...
 

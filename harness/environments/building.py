@@ -7,10 +7,12 @@ import fcntl
 import json
 import os
 import platform
+import re
 import shutil
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +21,6 @@ from pathlib import Path
 from typing import IO
 
 from harness.environments import EnvironmentProblem, EnvironmentSpec, key, lacking_tools, path, pins, require, status
-from harness.environments.pip_output import describe, last_words, reason
 from harness.environments.pythons import BasePython, find_python, isolated
 from harness.errors import RunFailed
 from harness.files import write_atomically
@@ -191,10 +192,7 @@ class CheckReport:
 
 
 def check(spec: EnvironmentSpec, provided: Path | None = None) -> CheckReport:
-    """Import the modules and compare the packages with the pins, in the built environment or a Python from ``at``.
-
-    Raises EnvironmentProblem if there is neither. A failed import is reported, not raised.
-    """
+    """Import modules and compare packages with pins, in a built environment or ``provided``. Raises EnvironmentProblem."""
     interpreter = provided or require(spec)
     argv = [str(interpreter), "-c", _PROBE, *spec.imports]
     # What a site provides may be found through its modules' PYTHONPATH; what was built here must stand alone.
@@ -235,3 +233,65 @@ def matches(installed: str | None, pinned: str) -> bool:
 
 def ending(code: int) -> str:
     return f"died from {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+
+
+# --- what pip and the compilers print, for the person who waits or has to mend it --------------------------------------
+
+_FILE = r"(?:\S*/)?(?P<name>[\w.]+)-(?P<version>[^-\s/]+)\S*"  # a wheel's name, with or without the place it is in
+_NEWS = [
+    (re.compile(r"Collecting (?P<name>[\w.-]+)"), "looking for {name}"),
+    (re.compile(rf"Downloading {_FILE} \((?P<size>.+)\)"), "downloading {name} {version} ({size})"),
+    (re.compile(rf"(?:Using cached|Processing) {_FILE}"), "found {name} {version}"),
+    (re.compile(r"Building wheel for (?P<name>[\w.-]+)(?!.*(finished|still running))"), "compiling {name}"),
+    (re.compile(r"WARNING: Retrying \("), "the package index does not answer, pip tries again"),
+]
+
+_PERCENT = re.compile(r"\[ *(?P<percent>\d+)%\] (Building|Linking) ")  # make, from CMake
+
+_HINTS = {
+    r"ensurepip is not available|No module named venv|Python\.h: No such file": "Python {version} comes without some of "
+    "its parts: install them (Debian and Ubuntu: python3-venv, python3-dev): {error}",
+    r"No space left on device|Disk quota exceeded": "{error}: set HARNESS_CACHE (or TMPDIR, where pip unpacks) to a "
+    "larger place",
+    r"WARNING: Retrying \(": "the package index did not answer: {error}",
+    r"fatal error: Killed signal": "the compiler ran out of memory: compile on fewer cores, as in "
+    "`taskset -c 0 harness env build …`",
+}
+
+_SETUP_FAILED = "error: subprocess-exited-with-error"  # with `pip -v`, all that comes before is from the package itself
+_COMPILE_ERROR = re.compile(
+    r"\S+: (fatal |internal compiler )?error: |nvcc (error|fatal) *:|.*undefined reference to |\S*\bld: (?!.*warning)"
+)
+_MOST_WORDS = 12
+
+
+def describe(line: str, before: str | None = None) -> str | None:
+    """What a line of pip's output means to somebody who waits, None if nothing. ``before`` is the last such news."""
+    line = line.strip()
+    if line.startswith("Installing collected packages:"):
+        return f"installing {line.count(',') + 1} packages"
+    if done := _PERCENT.match(line):  # a package's make does not say which package it compiles: pip said it before
+        what = before.partition(":")[0] if before and before.startswith("compiling") else "compiling"
+        return f"{what}: {done['percent']} %"
+    return next((text.format(**match.groupdict()) for news, text in _NEWS if (match := news.match(line))), None)
+
+
+def reason(output: Sequence[str], version: str) -> str:
+    """Why a build command failed, in a line: the last error that it printed, put in context where we know more."""
+    errors = [line[len("ERROR:") :].strip() for line in output if line.lower().startswith("error:")]
+    error = errors[-1] if errors else "; ".join([line for line in output if line][-2:])
+    hints = (hint for symptom, hint in _HINTS.items() if any(re.search(symptom, line) for line in output))
+    return next(hints, "{error}").format(error=error, version=version)
+
+
+def last_words(output: Sequence[str]) -> list[str]:
+    """The first complaints of the compiler or the package's setup.py if something was being compiled, else nothing."""
+    words: list[str] = []
+    in_cmake_error = False  # its message follows on lines of its own, and ends with an empty one
+    for line in output:
+        in_cmake_error = line.startswith("CMake Error") or (in_cmake_error and not re.match("$|Call Stack", line))
+        if (in_cmake_error or _COMPILE_ERROR.match(line)) and line not in words:
+            words.append(line)
+    if not words and _SETUP_FAILED in output:
+        words = [line for line in output[: output.index(_SETUP_FAILED)] if line][-_MOST_WORDS:]
+    return [textwrap.shorten(line, 300, placeholder=" …") for line in words[:_MOST_WORDS]]

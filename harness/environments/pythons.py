@@ -39,10 +39,7 @@ def lacking(spec: EnvironmentSpec) -> list[str]:
 
 
 def find_python(version: str) -> BasePython:
-    """A Python of a minor version ("3.9") of this machine: on PATH, or one of pyenv's, uv's or conda's.
-
-    Raises EnvironmentProblem, which says where there was none and how to get one.
-    """
+    """A Python of a minor version ("3.9"): on PATH, or one of pyenv's, uv's or conda's. Raises EnvironmentProblem."""
     if base := _first(version):
         return base
     pyenv, uv, conda = _places()
@@ -87,10 +84,7 @@ def _places() -> tuple[Path, Path, Path]:
 
 
 def at(where: Path, spec: EnvironmentSpec) -> Path:
-    """The Python of an environment that a person or a site's modules provide.
-
-    ``where`` is a prefix (venv, conda), a Python, or one's name on PATH. Raises EnvironmentProblem if none runs there.
-    """
+    """The Python of a provided environment: a prefix, a Python, or its name on PATH. Raises EnvironmentProblem."""
     if base := next(_running(_candidates_at(where, "python", "python3"), alone=False), None):
         return base.python
     raise EnvironmentProblem(
@@ -99,10 +93,7 @@ def at(where: Path, spec: EnvironmentSpec) -> Path:
 
 
 def given_python(where: Path, specs: Sequence[EnvironmentSpec]) -> BasePython:
-    """The Python that a person wants those of the environments to be made from that name a version.
-
-    ``where`` is a Python, one's name on PATH or a prefix. Raises EnvironmentProblem if it is not what all of them need.
-    """
+    """The Python (or its prefix) that environments shall be made from. Raises EnvironmentProblem if it does not fit."""
     wanted = {spec.python: spec.backend for spec in specs if spec.python}
     if len(wanted) != 1:
         needs = " and ".join(f"{backend} needs Python {version}" for version, backend in wanted.items())

@@ -37,11 +37,7 @@ MPI_ENV = {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp", "FI_TCP_IFACE": 
 
 
 def allocation(nodes: int, processes: int, port: int | None) -> Allocation:
-    """``nodes`` nodes on this machine, which share its cores and split its GPUs.
-
-    ``port`` is the first of ``processes`` ports; without one, free ports are looked for.
-    Raises InvalidInput when ``port`` or one after it is in use.
-    """
+    """Nodes that share the cores and GPUs of this machine, and ports from ``port`` on or free ones. Raises InvalidInput."""
     cores = len(os.sched_getaffinity(0))
     gpus = local_gpus()
     share = len(gpus) // nodes

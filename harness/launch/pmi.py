@@ -22,10 +22,7 @@ LIMITS = "kvsname_max=256 keylen_max=64 vallen_max=1024"  # as MPICH's own proce
 
 
 class MpiWorld:
-    """One MPI world of ``size`` ranks. ``member`` before a rank is started, ``close`` when all have ended.
-
-    ``name`` is that of its one key-value space. No other world may have it: MPICH names shared memory after it.
-    """
+    """One MPI world of ``size`` ranks, under a name that no other world has: MPICH names shared memory after it."""
 
     def __init__(self, size: int, mapping: str | None) -> None:
         self.size = size
@@ -108,10 +105,7 @@ def world(plan: LaunchPlan) -> MpiWorld | None:
 
 
 def process_mapping(plan: LaunchPlan) -> str | None:
-    """Which ranks share a node, as PMI writes it: ``(vector,(first node, nodes, ranks on each))``.
-
-    None when the ranks do not fill the nodes evenly and in order; then the library compares host names itself.
-    """
+    """``(vector,(first node, nodes, ranks on each))``; None unless ranks fill the nodes evenly and in order."""
     nodes = [process.node for process in plan.processes if process.role == "worker"]
     per_node = Counter(nodes)
     each = per_node[nodes[0]]

@@ -1,8 +1,4 @@
-"""The batch job: what ``sbatch`` reads. Pure: facts in, text out.
-
-One template serves every backend; two jobs differ only in values. A job measures one repeat after another, of one run or,
-interleaved, of several that are compared on the same nodes.
-"""
+"""The batch job: what ``sbatch`` reads. One template serves every backend; two jobs differ only in values."""
 
 from __future__ import annotations
 

@@ -78,10 +78,7 @@ class JobState:
 
 
 def submit(script: Path, lane: str | None = None) -> str:
-    """Submit a script and return the job's id. Of the jobs of a ``lane``, which is their name, one runs at a time.
-
-    Raises JobRefused with sbatch's own words, SlurmSilent when it does not answer, InvalidInput when there is no sbatch.
-    """
+    """Submit a job, return its id. Of a ``lane``'s one runs at a time. Raises JobRefused, SlurmSilent, InvalidInput."""
     options = ["--dependency=singleton", f"--job-name={lane}"] if lane else []
     done = ask("sbatch", "--parsable", *options, str(script))
     if done.returncode != 0:

@@ -182,10 +182,7 @@ def run(
 
 
 class Connection:
-    """One ssh with the task at its other end. A thread each writes to it, reads from it, and hears its MPI world.
-
-    What ssh, the shell and Python complain of is in ``logs/<process>.ssh``.
-    """
+    """One ssh with the task at its other end. A thread each writes to it, reads from it, and hears its MPI world."""
 
     def __init__(
         self, argv: list[str], followed: Followed, repeat_dir: Path, opening: bytes, world: pmi.MpiWorld | None

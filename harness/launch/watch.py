@@ -150,10 +150,7 @@ def supervise(
 
 
 def exit_failure(watch: Watch, exits: Mapping[int, int]) -> RunFailed:
-    """Name the culprit: a process that a signal killed, else the one whose error came first, else the first exit.
-
-    ``exits`` has exit codes by the process's index, with signals negative, as ``subprocess`` has them.
-    """
+    """Name the culprit of ``exits``, codes by index: one killed by a signal (< 0), else the first error or exit."""
     failed = {index: code for index, code in exits.items() if code != 0}
     for index, code in failed.items():
         if code < 0:
@@ -185,10 +182,7 @@ def failure(watch: Watch, culprit: Followed, what: str) -> RunFailed:
 
 
 def from_exit_events(watch: Watch, timeout_s: float) -> RunFailed | None:
-    """The error that the ``exit`` events of tasks report (see ``worker/agent/task.py``), None if they report none.
-
-    Tasks that the launcher ended, once another had failed, are no culprits.
-    """
+    """The error in the ``exit`` events of tasks, None if there is none. Tasks that the launcher ended are no culprits."""
     exits = {each.process.index: each.events["exit"] for each in watch.followed if "exit" in each.events}
     failed = {index: event for index, event in exits.items() if event["code"] != 0 and "asked" not in event}
     timed_out = [index for index, event in failed.items() if event["how"] == "timeout"]

@@ -1,8 +1,4 @@
-"""Site profiles: the site files that there are, and the one that a run means.
-
-What comes out of ``find`` is a Site, the merge of a system, one of its partitions and one of its environments; a launcher
-needs nothing else.
-"""
+"""Site profiles: the site files that there are, and the Site that a run means, which is all that a launcher needs."""
 
 from __future__ import annotations
 
@@ -38,10 +34,7 @@ def user_folder() -> Path:
 
 
 def files() -> list[SiteFile]:
-    """All site files, the user's first. A built-in one with the name of a user's file is not among them.
-
-    If the user's is broken, it stands for the systems of the other one too.
-    """
+    """All site files, the user's first. One replaces the built-in one of its name, and if broken claims its systems."""
     own = {path.stem: read(path) for path in _in_folder(user_folder())}
     built_in = {path.stem: read(path) for path in _in_folder(BUILT_IN)}
     for stem in own.keys() & built_in.keys():
@@ -144,10 +137,7 @@ def find(name: str, environ: str | None = None, backend: str | None = None) -> S
 
 
 def _located(name: str) -> tuple[SiteFile, str, str]:
-    """The file that ``name`` means, and the system and the partition that it names, each "" for the first.
-
-    A file's own name comes before those of systems.
-    """
+    """The file that ``name`` means (its own name before a system's), its system and partition; "" is the first."""
     if "/" in name or name.endswith(SUFFIXES):
         path = Path(name).expanduser().absolute()
         if not path.is_file():

@@ -18,8 +18,7 @@ import pytest
 import harness.backends
 from harness import environments
 from harness.environments import EnvironmentProblem, EnvironmentSpec, Run
-from harness.environments.building import CheckReport, build, check, lock, matches
-from harness.environments.pip_output import describe, last_words, reason
+from harness.environments.building import CheckReport, build, check, describe, last_words, lock, matches, reason
 from harness.environments.pythons import BasePython, at, find_python, given_python, lacking
 from harness.errors import RunFailed
 from tests.conftest import Clock, Harness
@@ -289,7 +288,9 @@ def test_missing_tool_is_named_at_once_with_the_way_to_get_it(
     monkeypatch.setenv("PATH", "/bin")
     spec = replace(tiny, tools=("sh", "no-g++", "nvcc"))
     assert environments.lacking_tools(spec) == ["no-g++", "nvcc"]
-    with pytest.raises(EnvironmentProblem, match=r"no-g\+\+ and nvcc must be on PATH: load a module or install it") as refusal:
+    with pytest.raises(
+        EnvironmentProblem, match=r"no-g\+\+ and nvcc must be on PATH: load a module or install it"
+    ) as refusal:
         build(spec, print)
     assert "\n" not in str(refusal.value) and not cache.exists()
 
