@@ -134,3 +134,7 @@ class Job:
     def processes(self, role: str) -> List[Dict[str, Any]]:
         """The plan's processes of one role, by rank."""
         return [process for process in self.plan["processes"] if process["role"] == role]
+
+    def addresses(self, role: str) -> List[str]:
+        """Where they listen, as ``host:port``."""
+        return [f"{process['address']}:{process['port']}" for process in self.processes(role)]

@@ -15,10 +15,8 @@ class DataParallelTrainer(Caffe2Trainer):
     """The nets of ``data_parallel_model``, and sums over all ranks in nets of their own."""
 
     def setup(self) -> None:
-        joined: world.RankWorld = (
-            world.Gloo(self._job) if self._job.spec["transport"] == "gloo" else world.Mpi(self._job)
-        )
-        self._world = joined
+        over_gloo = self._job.spec["transport"] == "gloo"
+        self._world: world.RankWorld = world.Gloo(self._job) if over_gloo else world.Mpi(self._job)
         self._sums: Dict[int, world.AllreduceNet] = {}
         model = model_helper.ModelHelper(name="training")
         world.data_parallel_model.Parallelize(
@@ -27,15 +25,15 @@ class DataParallelTrainer(Caffe2Trainer):
             forward_pass_builder_fun=self.add_model,
             param_update_builder_fun=self.add_updates,
             devices=[0],
-            rendezvous=joined.rendezvous if self._job.world_size > 1 else None,
+            rendezvous=self._world.rendezvous if self._job.world_size > 1 else None,
             net_type=self._job.spec["options"]["net_type"],
             broadcast_computed_params=False,  # batch norms' statistics stay each worker's own
-            max_concurrent_distributed_ops=joined.at_once,
+            max_concurrent_distributed_ops=self._world.at_once,
             ideep=True,
         )
         _compute_in_turn(model.net)
         for net in (model.param_init_net, model.net):
-            joined.adapt(net)
+            self._world.adapt(net)
         with plain_errors():
             workspace.RunNetOnce(model.param_init_net)
             self.load()

@@ -30,13 +30,13 @@ class MultiWorkerMirroredTrainer(TensorFlowTrainer):
             bytes_per_pack=int(job.spec["options"]["pack_mb"] * 2**20),
             implementation=IMPLEMENTATIONS[job.spec["transport"]],
         )
-        addresses = [f"{process['address']}:{process['port']}" for process in job.processes("worker")]
-        self._strategy = tf.distribute.MultiWorkerMirroredStrategy(
-            tf.distribute.cluster_resolver.SimpleClusterResolver(
-                tf.train.ClusterSpec({"worker": addresses}), task_type="worker", task_id=job.rank, rpc_layer="grpc"
-            ),
-            options,
+        resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+            tf.train.ClusterSpec({"worker": job.addresses("worker")}),
+            task_type="worker",
+            task_id=job.rank,
+            rpc_layer="grpc",
         )
+        self._strategy = tf.distribute.MultiWorkerMirroredStrategy(resolver, options)
         self.build()
 
         def add(numbers: Any) -> Any:

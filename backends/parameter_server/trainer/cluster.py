@@ -21,10 +21,7 @@ UNKNOWN = (-1, -1)  # the answer of a server whose kernel does not count
 
 def start_server(job: Job) -> Any:
     """Start this process's gRPC server. It stays reachable until the process ends."""
-    cluster = {
-        role: [f"{process['address']}:{process['port']}" for process in job.processes(role)]
-        for role in ("ps", "worker")
-    }
+    cluster = {role: job.addresses(role) for role in ("ps", "worker")}
     return v1.train.Server(cluster, job.process["role"], job.rank, config=configuration(job, []))
 
 

@@ -98,8 +98,8 @@ def reads(variables: Mapping[Key, Any]) -> Dict[Key, Any]:
 def addresses_seen(job: Job, role: str, devices: Iterable[str]) -> List[str]:
     """Addresses of the processes of a role among TensorFlow's names of devices, by rank."""
     tasks = {int(name.split("/task:")[1].split("/")[0]) for name in devices if f"/job:{role}/" in name}
-    processes = job.processes(role)
-    return [f"{processes[task]['address']}:{processes[task]['port']}" for task in sorted(tasks)]
+    addresses = job.addresses(role)
+    return [addresses[task] for task in sorted(tasks)]
 
 
 @contextmanager
