@@ -40,10 +40,7 @@ def write(folder: Path, values: Mapping[str, np.ndarray], epochs: Epochs) -> Pat
 
 
 def read(path: Union[str, Path], specification: ModelSpecification, sgd: Sgd) -> Tuple[Dict[str, np.ndarray], Epochs]:
-    """What training goes on with: float32 values by name, and the epochs so far.
-
-    Raises BadCheckpoint for a file that is not there, is no checkpoint, or is one of another model or optimizer.
-    """
+    """What training goes on with: float32 values by name, and the epochs so far. Raises BadCheckpoint."""
     shapes = {tensor.name: tensor.shape for tensor in (*specification.tensors, *specification.statistics)}
     if sgd.momentum:
         shapes.update({velocity(tensor.name): tensor.shape for tensor in specification.tensors})

@@ -40,11 +40,7 @@ def learning_rate(spec: Mapping[str, Any], global_batch: int, steps_per_epoch: i
 
 
 def train(trainer: Trainer, job: Job, events: Events) -> State:
-    """Train until the last epoch, or until the accuracy that is wanted. Returns the state, with the last epoch's losses.
-
-    Raises FloatingPointError for a loss that is not finite, BadCheckpoint for one that cannot be resumed, OSError when
-    reports or checkpoints cannot be written.
-    """
+    """Train until the last epoch, or until the accuracy that is wanted. Returns the state, with the last epoch's losses."""
     if not isinstance(trainer, Learner):
         raise TypeError(f"{job.spec['backend']} cannot train to an accuracy: its trainer is no Learner")
     training, clock, steps = job.training, trainer.clock, job.steps_per_epoch

@@ -14,7 +14,7 @@ import numpy as np
 
 from harness import models
 from harness.models.initial import initial_values
-from harness.worker.inputs.numbers import synthetic_batch
+from harness.worker.job import synthetic_batch
 
 SEED = 1
 

@@ -17,8 +17,8 @@ from harness.worker.inputs import tfrecord
 from harness.worker.inputs.augmentation import Box, central_crop, draws, pixels, random_crop, ratio, size_of
 from harness.worker.inputs.errors import BadImage, DataError
 from harness.worker.inputs.index import ImageIndex, ShardIndex, find, read, scan, write
-from harness.worker.inputs.numbers import synthetic_batch, uniform
-from harness.worker.inputs.order import GROUP, Reading, check_world, images_of
+from harness.worker.inputs.order import GROUP, Reading, check_world, images_of, uniform
+from harness.worker.job import synthetic_batch
 
 
 def touch(root: Path, *names: str) -> Path:

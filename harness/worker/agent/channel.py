@@ -79,10 +79,7 @@ class Channel:
         return env
 
     def wait(self, child: subprocess.Popen[bytes], timeout_s: float) -> int:
-        """The exit code of a process, as ``Popen.wait`` has it, while messages pass.
-
-        Raises TimeoutExpired after ``timeout_s`` seconds, Ended when the controller is gone.
-        """
+        """As ``child.wait(timeout_s)``, while messages pass. Raises Ended when the controller is gone."""
         deadline = time.monotonic() + timeout_s
         if self._pmi_of_process:
             self._pmi_of_process.close()  # the process has its own; its end must be seen here

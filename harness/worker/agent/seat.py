@@ -117,10 +117,7 @@ def _seat(run_dir: Path, repeat_dir: Path, job: Tuple[str, int], pattern: str) -
 
 
 def _addresses(names: List[str], pattern: str) -> List[str]:
-    """The IPv4 address of every node as the others see it.
-
-    A host's own name often means 127.0.1.1 to itself; then Slurm is asked. Raises SystemExit for an unknown name.
-    """
+    """The IPv4 address of every node as the others see it. A name may mean 127.0.1.1 to its host; then Slurm is asked."""
     addresses: List[str] = []
     for name in names:
         wanted = pattern.replace("{host}", name)

@@ -17,7 +17,7 @@ from typing import NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
-from harness.worker.inputs.numbers import uniform
+from harness.worker.inputs.order import uniform
 
 AREA = (0.08, 1.0)  # of the image
 ASPECT = (3 / 4, 4 / 3)  # width / height
@@ -86,10 +86,7 @@ def central_crop(width: int, height: int) -> Box:
 def plan(
     width: int, height: int, image_size: Optional[int], crops: Optional[np.ndarray]
 ) -> Tuple[Tuple[int, int, int, int], int]:
-    """The ``pixels`` to use of an image, with the ``ratio`` to divide its size by: 1 without an ``image_size``.
-
-    ``crops`` [ATTEMPTS, 4] are what ``draws`` has drawn; without them it is the crop for evaluation.
-    """
+    """The ``pixels`` to use of an image, with one of its ``crops`` or for evaluation, and the ``ratio`` to divide it by."""
     box = central_crop(width, height) if crops is None else random_crop(crops, width, height)
     divided = ratio(box, image_size) if image_size else 1
     return pixels(box, width, height, divided), divided

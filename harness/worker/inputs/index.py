@@ -136,10 +136,7 @@ def read(file: Union[str, Path]) -> Index:
 
 
 def find(path: Union[str, Path], split: str, num_classes: int = 1001) -> Index:
-    """The images of a split, "train" or "validation", of a data set in either layout.
-
-    Raises DataError for whatever makes it unusable, the damaged shard by name; OSError.
-    """
+    """The images of a split, "train" or "validation", in either layout. Raises DataError, OSError."""
     root = _folder(path)
     if holds_shards(root):
         return _shards(root, split)
@@ -157,11 +154,10 @@ def find(path: Union[str, Path], split: str, num_classes: int = 1001) -> Index:
 
 
 def scan(path: Union[str, Path], num_classes: int = 1001) -> ImageIndex:
-    """List ``path/<class>/*.JPEG`` (or .jpg, .jpeg, in any case), or ``path/train/<class>/…`` where train/ exists.
+    """List ``path/<class>/*.JPEG``, or ``path/train/<class>/*.JPEG`` where train/ exists. Raises DataError.
 
     Classes are the folders that hold an image, sorted by name; a class's label is its position + 1. Hidden files and
-    folders are passed over. Raises DataError when the path is no folder, holds no classes or no images, or holds more
-    than ``num_classes - 1`` classes.
+    folders are passed over.
     """
     root = _folder(path)
     root = root / "train" if (root / "train").is_dir() else root
@@ -234,11 +230,7 @@ def holds_shards(root: Path) -> bool:
 
 
 def _shards(root: Path, split: str) -> ShardIndex:
-    """The records of the shards of a split.
-
-    Their lengths come from ``SPLIT.npz`` beside them where that fits the files, else from their headers. Raises DataError
-    for a set with a shard too few or too many, BadShard for a damaged one; OSError.
-    """
+    """The records of a split's shards. Their lengths are in ``SPLIT.npz`` where that fits the files, else in headers."""
     matches = {file.name: SHARD_NAME.fullmatch(file.name) for file in root.iterdir()}
     present = {name: int(match["of"]) for name, match in matches.items() if match and match["split"] == split}
     if not present:

@@ -12,17 +12,36 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from typing import Iterator, Optional, Tuple
+from typing import Iterator, Optional, Tuple, Union
 
 import numpy as np
 
 from harness.worker.inputs.errors import DataError
 from harness.worker.inputs.index import Index
-from harness.worker.inputs.numbers import uniform
 
 GROUP = 256  # images, or a little less, that are shuffled among themselves
 
 _CHUNKS, _IMAGES = 0x63686E6B, 0x696D6773  # each shuffle has numbers of its own
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_MIX = ((np.uint64(30), np.uint64(0xBF58476D1CE4E5B9)), (np.uint64(27), np.uint64(0x94D049BB133111EB)))
+_LAST, _TO_53_BITS = np.uint64(31), np.uint64(11)
+
+
+def uniform(*names: Union[int, np.ndarray]) -> np.ndarray:
+    """Numbers in [0, 1), float64, for integers that say what they are for; arrays among them are broadcast.
+
+    Equal names give equal numbers, on every platform. Each name goes through one round of SplitMix64 (Steele, Lea and
+    Flood, OOPSLA 2014), which has the last word on those before it.
+    """
+    state: np.ndarray = np.zeros(1, np.uint64)  # arrays throughout: NumPy warns when scalars wrap around
+    for name in names:
+        state = state + np.array(name, np.int64, ndmin=1).astype(np.uint64) * _GOLDEN + _GOLDEN
+        for shift, factor in _MIX:
+            state = (state ^ state >> shift) * factor
+        state = state ^ state >> _LAST
+    numbers: np.ndarray = (state >> _TO_53_BITS) * 2.0**-53
+    return numbers
 
 
 def check_world(count: int, world: int) -> None:

@@ -72,10 +72,7 @@ def record(data: bytes, checksum: Checksum = crc32c) -> bytes:
 
 
 def scan(path: str) -> Iterator[Tuple[int, int]]:
-    """(offset of the data, length of the data) of every record, reading headers alone.
-
-    Raises BadShard at the first header that is wrong, and for a file that ends within a record; OSError.
-    """
+    """Offset and length of every record's data, from headers alone. Raises BadShard for a wrong or missing one; OSError."""
     size = os.path.getsize(path)  # noqa: PTH202 - a thousand shards
     offset = 0
     with open(path, "rb", buffering=0) as file:  # noqa: PTH123

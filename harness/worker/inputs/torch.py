@@ -140,16 +140,9 @@ class Decoder:
 
 
 def decode(
-    file: Union[str, IO[bytes]],
-    place: str,
-    image_size: int,
-    crops: Optional[np.ndarray] = None,
-    flip: bool = False,
+    file: Union[str, IO[bytes]], place: str, image_size: int, crops: Optional[np.ndarray], flip: bool
 ) -> torch.Tensor:
-    """Read an image, crop, resize and flip it: float32 [H, W, 3] in 0–255. Raises BadImage, with its ``place``.
-
-    ``crops`` [ATTEMPTS, 4] are what ``augmentation.draws`` has drawn; without them it is the crop for evaluation.
-    """
+    """Read an image, crop, resize and flip it: float32 [H, W, 3] in 0–255. Raises BadImage, with its ``place``."""
     try:
         with Image.open(file, formats=FORMATS) as image:
             size = image.size
