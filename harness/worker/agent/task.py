@@ -44,18 +44,14 @@ def _main() -> int:
     parser.add_argument("--index", type=int, default=number, required=number is None)
     parser.add_argument("--channel", action="store_true", help="stdin and stdout lead to the controller")
     arguments = parser.parse_args()
-    channel: Optional[Channel] = None
-    if arguments.channel:
-        try:
-            channel = Channel(arguments.run, arguments.repeat)
-        except Ended:
-            return 1
-    return _run(arguments.run, arguments.repeat, arguments.index, channel)
-
-
-def _run(run_dir: Path, repeat: int, index: int, channel: Optional[Channel]) -> int:
+    run_dir, repeat = arguments.run, arguments.repeat
+    try:
+        channel = Channel(run_dir, repeat) if arguments.channel else None
+    except Ended:
+        return 1
     repeat_dir = run_dir / f"repeat-{repeat}"
-    process = seated(json.loads((run_dir / "plan.json").read_text()), Hosts.read(repeat_dir))["processes"][index]
+    plan = seated(json.loads((run_dir / "plan.json").read_text()), Hosts.read(repeat_dir))
+    process = plan["processes"][arguments.index]
     timeout_s = json.loads((run_dir / "spec.json").read_text())["timeout_s"]
     name = f"{process['role']}-{process['rank']}"
     log, events_file = repeat_dir / "logs" / f"{name}.log", repeat_dir / "events" / f"{name}.jsonl"

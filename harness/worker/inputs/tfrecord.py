@@ -136,12 +136,10 @@ def read_image(record: Extent, num_classes: Optional[int], verified: bool = Fals
             raise ValueError(f"label {label}, but the model has {num_classes} classes")
     except OSError as error:
         raise BadImage(place, str(error.strerror)) from error
-    except BadShard as error:
-        raise BadImage(place, error.reason) from error
     except ValueError as error:
         if not verified:
             return read_image(record, num_classes, verified=True)
-        raise BadImage(place, str(error)) from error
+        raise BadImage(place, getattr(error, "reason", str(error))) from error
     return encoded, label, place
 
 
