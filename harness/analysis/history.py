@@ -90,9 +90,6 @@ class History:
     without_number: int
 
 
-# --- on plain values ------------------------------------------------------------------------------
-
-
 def change_points(img_per_s: Sequence[float] | Vector, level: float = LEVEL) -> list[int]:
     """Where the level of a series changed: the positions of the first runs after each change, in order.
 
@@ -195,9 +192,6 @@ def _orders(size: int, tried: int) -> NDArray[np.intp]:
     count = _FIRST if tried == 0 else _FURTHER
     rows = np.broadcast_to(np.arange(size), (max(1, min(count, _AT_ONCE // size)), size))
     return np.random.default_rng((size, tried)).permuted(rows, axis=1)
-
-
-# --- on results -----------------------------------------------------------------------------------
 
 
 def find(frame: pandas.DataFrame) -> History:

@@ -25,15 +25,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from harness.analysis import pairing, two_samples
-from harness.analysis.differences import Difference, environments, spec_names
-from harness.analysis.pairing import Results, Runs, Unpaired, systems
+from harness.analysis import two_samples
+from harness.analysis.differences import Difference, closest, environments, spec_names
 from harness.analysis.two_samples import Test, Vector
 from harness.core.text import plural
 from harness.errors import InvalidInput
@@ -57,6 +56,13 @@ VERDICTS: tuple[Verdict, ...] = Verdict.__args__  # type: ignore[attr-defined]  
 FAILING: tuple[Verdict, ...] = ("no number", "slower")
 CHANGED: tuple[Verdict, ...] = (*FAILING, "significant, below the threshold", "faster")
 Interval: TypeAlias = tuple[float, float]
+Runs: TypeAlias = Sequence[Mapping[Any, Any]]  # rows of a side's DataFrame
+Match: TypeAlias = tuple[str, Runs, Runs]  # a spec, and its runs on both sides
+Name = Literal["OLD", "NEW"]
+_COLUMNS = (
+    *("id", "spec", "system", "status", "reason", "environment", "values"),
+    *("step_p50_s", "step_p99_s", "jitter_s", "slowest_over_median"),
+)
 Samples: TypeAlias = Sequence[Sequence[float] | Vector]
 
 
@@ -115,6 +121,16 @@ class Pair:
 
 
 @dataclass(frozen=True)
+class Unpaired:
+    """A measurement that has a number on one side only, or was tried in vain on both."""
+
+    side: Name
+    label: str
+    systems: tuple[str, ...]
+    why: str
+
+
+@dataclass(frozen=True)
 class SideTotal:
     """What one side of a comparison holds: records with a number and their repeats, and runs without a number."""
 
@@ -143,9 +159,6 @@ class ComparedResults:
     @property
     def regressions(self) -> tuple[Pair, ...]:
         return tuple(pair for pair in self.pairs if pair.verdict in FAILING)
-
-
-# --- the rule, on plain values --------------------------------------------------------------------
 
 
 def judge(old: Samples, new: Samples, rule: Rule = _DEFAULT) -> list[Judgement]:
@@ -181,9 +194,6 @@ def judge(old: Samples, new: Samples, rule: Rule = _DEFAULT) -> list[Judgement]:
     return judgements
 
 
-# --- the comparison of two DataFrames -------------------------------------------------------------
-
-
 def compare(old: pandas.DataFrame, new: pandas.DataFrame, rule: Rule = _DEFAULT) -> ComparedResults:
     """Compare all runs of two calls of ``results.load``.
 
@@ -205,8 +215,8 @@ def compare(old: pandas.DataFrame, new: pandas.DataFrame, rule: Rule = _DEFAULT)
         new = new[~again]
         verbs = ("is", "counts") if again.sum() == 1 else ("are", "count")
         notes.append(f"{plural(int(again.sum()), 'run')} of NEW {verbs[0]} also in OLD, and {verbs[1]} there only")
-    before, after = Results(old), Results(new)
-    matched = pairing.matched(before, after)
+    before, after = _Results(old), _Results(new)
+    matched = _matched(before, after)
     # What has a number in OLD and in NEW none, because the runs failed.
     lost = [
         (spec, before.of(spec), after.failed[spec])
@@ -215,7 +225,7 @@ def compare(old: pandas.DataFrame, new: pandas.DataFrame, rule: Rule = _DEFAULT)
     ]
     matches = [*matched, *lost]
     if not matches:
-        raise InvalidInput(pairing.nothing_in_common(before, after))
+        raise InvalidInput(_nothing_in_common(before, after))
     old_values = [np.concatenate([run["values"] for run in runs]) for _, runs, _ in matched]
     new_values = [np.concatenate([run["values"] for run in runs]) for _, _, runs in matched]
     judgements = judge(old_values, new_values, rule)
@@ -231,7 +241,7 @@ def compare(old: pandas.DataFrame, new: pandas.DataFrame, rule: Rule = _DEFAULT)
         changed = judgement.verdict in CHANGED
         pairs.append(
             Pair(
-                names[spec] + (f" on {', '.join(systems(here))}" if times[spec] > 1 else ""),
+                names[spec] + (f" on {', '.join(_systems(here))}" if times[spec] > 1 else ""),
                 specs[spec],
                 _side(here),
                 _side(there),
@@ -255,7 +265,7 @@ def compare(old: pandas.DataFrame, new: pandas.DataFrame, rule: Rule = _DEFAULT)
         _total(before),
         _total(after),
         tuple(sorted(pairs, key=severity)),
-        tuple(pairing.unpaired(before, after, matches)),
+        tuple(_unpaired(before, after, matches)),
         common,
         tuple(notes),
     )
@@ -264,7 +274,7 @@ def compare(old: pandas.DataFrame, new: pandas.DataFrame, rule: Rule = _DEFAULT)
 def _side(runs: Runs) -> Side:
     values = np.concatenate([run["values"] for run in runs])
     mean = float(np.exp(np.log(values).mean())) if len(values) else None
-    return Side(len(runs), len(values), mean, systems(runs))
+    return Side(len(runs), len(values), mean, _systems(runs))
 
 
 def _steps(runs: Runs) -> dict[str, float]:
@@ -272,7 +282,91 @@ def _steps(runs: Runs) -> dict[str, float]:
     return {name.removeprefix("step_"): float(np.mean([run[name] for run in runs])) for name in names}
 
 
-def _total(results: Results) -> SideTotal:
+def _total(results: _Results) -> SideTotal:
     numbers = [run for spec in results.numbers for run in results.of(spec)]
     repeats = sum(len(run["values"]) for run in numbers)
-    return SideTotal(len(numbers), repeats, len(results.runs) - len(numbers), systems(results.runs))
+    return SideTotal(len(numbers), repeats, len(results.runs) - len(numbers), _systems(results.runs))
+
+
+# --- which results are the same measurement, and what has no partner -----------------------------
+
+
+class _Results:
+    """One side's runs, found by spec: those with a number by system, too, and those that failed or were interrupted."""
+
+    def __init__(self, frame: pandas.DataFrame) -> None:
+        """``frame`` is one of ``results.load(…, status=None)`` with measured runs only."""
+        self.numbers: dict[str, dict[str, list[Mapping[Any, Any]]]] = {}
+        self.failed: dict[str, list[Mapping[Any, Any]]] = {}
+        self.interrupted: dict[str, list[Mapping[Any, Any]]] = {}
+        self.runs: Runs = frame[list(_COLUMNS)].to_dict("records")
+        for run in self.runs:
+            if run["status"] == "completed":
+                self.numbers.setdefault(run["spec"], {}).setdefault(run["system"], []).append(run)
+            else:
+                without = self.failed if run["status"] == "failed" else self.interrupted
+                without.setdefault(run["spec"], []).append(run)
+
+    def of(self, spec: str) -> Runs:
+        return [run for runs in self.numbers[spec].values() for run in runs]
+
+    def in_vain(self, spec: str, name: Name) -> str:
+        """Why the last run of ``spec`` has no number; "" if none was tried in vain."""
+        runs = self.interrupted.get(spec) or self.failed.get(spec)
+        return f"{runs[-1]['status']} in {name}: {runs[-1]['reason']}" if runs else ""
+
+
+def _systems(runs: Runs) -> tuple[str, ...]:
+    return tuple(sorted({run["system"] for run in runs}))
+
+
+def _matched(old: _Results, new: _Results) -> list[Match]:
+    """Specs with a number on both sides, system by system where both sides have a system."""
+    matches: list[Match] = []
+    for spec, here in old.numbers.items():
+        there = new.numbers.get(spec, {})
+        if both := [system for system in here if system in there]:
+            matches += [(spec, here[system], there[system]) for system in both]
+        elif there:  # another system, or a machine whose name changes from job to job
+            matches.append((spec, old.of(spec), new.of(spec)))
+    return matches
+
+
+def _unpaired(old: _Results, new: _Results, matches: Iterable[Match]) -> list[Unpaired]:
+    """What is in no match, on either side, each with the other side's closest spec if it was not tried there."""
+    used = {run["id"] for _, here, there in matches for run in (*here, *there)}
+    tried = {**new.failed, **new.interrupted}
+    specs = {spec: json.loads(spec) for spec in tried if spec not in old.numbers and spec not in new.numbers}
+    in_vain = [
+        Unpaired("NEW", name, _systems(tried[spec]), f"{new.in_vain(spec, 'NEW')}; OLD has no number either")
+        for spec, name in spec_names(specs).items()
+    ]
+    return [*_alone("OLD", old, "NEW", new, used), *_alone("NEW", new, "OLD", old, used), *in_vain]
+
+
+def _alone(side: Name, here: _Results, other: Name, there: _Results, used: set[str]) -> Iterator[Unpaired]:
+    left = {spec: [run for run in here.of(spec) if run["id"] not in used] for spec in here.numbers}
+    left = {spec: runs for spec, runs in left.items() if runs}
+    names = spec_names({spec: json.loads(spec) for spec in left})
+    candidates = [spec for spec in there.numbers if not any(run["id"] in used for run in there.of(spec))]
+    untried = [spec for spec in left if spec not in there.numbers and not there.in_vain(spec, other)]
+    nearest = closest(untried, candidates or list(there.numbers))
+    for spec, runs in left.items():
+        if spec in there.numbers:
+            why = f"not in {other} on {', '.join(_systems(runs))}, but on {', '.join(there.numbers[spec])}"
+        else:
+            why = f"not in {other}" + (f"; the closest differs in {nearest[spec]}" if spec in nearest else "")
+            why = there.in_vain(spec, other) or why
+        yield Unpaired(side, names[spec], _systems(runs), why)
+
+
+def _nothing_in_common(old: _Results, new: _Results) -> str:
+    """One line about two sides of which no measurement can be compared."""
+    if not new.numbers:
+        return f"NEW holds no number: none of its {plural(len(new.runs), 'run')} is completed"
+    counts = f"no spec of OLD ({len(old.numbers)}) is in NEW ({len(new.numbers)}), so nothing can be compared; "
+    nearest = closest(list(old.numbers), list(new.numbers))
+    if not nearest:
+        return counts + "they have no backend in common"
+    differing, times = Counter(nearest.values()).most_common(1)[0]
+    return counts + f"the closest differ in {differing}" + (f" ({times} of {len(nearest)})" if len(nearest) > 1 else "")

@@ -237,9 +237,6 @@ def common(curve: Curve, other: Curve) -> list[tuple[CurvePoint, CurvePoint]]:
     return [(point, beside[point.workers]) for point in curve.points if point.workers in beside]
 
 
-# --- intervals ------------------------------------------------------------------------------------
-
-
 def _spread(samples: Sequence[Sample]) -> tuple[float, int] | None:
     """One relative standard deviation for all samples of a choice, and its degrees of freedom.
 
@@ -366,9 +363,6 @@ def holm(probabilities: Sequence[float | None], weights: Sequence[float] | None 
             break
         significant[number] = True
     return significant
-
-
-# --- what reading images costs --------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

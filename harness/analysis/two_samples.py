@@ -39,20 +39,14 @@ def welch(old: Sequence[Vector], new: Sequence[Vector]) -> Shifts:
     """Welch's t-test of each pair of samples: logarithms, two or more values each. Satterthwaite's degrees of freedom.
 
     B. L. Welch, Biometrika 34 (1947) 28–35. Samples without any spread, which no measurement gives, have an interval of
-    no width.
+    next to no width.
     """
     mean_old, error_old, n_old = _moments(old)
     mean_new, error_new, n_new = _moments(new)
     shift = mean_new - mean_old
     variance = error_old + error_new
-    exact = variance == 0
-    safe = np.where(exact, 1.0, variance)
-    freedom = np.where(
-        exact,
-        n_old + n_new - 2,
-        safe**2 / np.where(exact, 1.0, error_old**2 / (n_old - 1) + error_new**2 / (n_new - 1)),
-    )
-    t = np.where(exact, np.where(shift == 0, 0.0, np.copysign(np.inf, shift)), shift / np.sqrt(safe))
+    freedom = variance**2 / (error_old**2 / (n_old - 1) + error_new**2 / (n_new - 1))
+    t = shift / np.sqrt(variance)
 
     def interval(level: float) -> tuple[Vector, Vector]:
         half = stdtrit(freedom, (1 + level) / 2) * np.sqrt(variance)
@@ -66,9 +60,8 @@ def _moments(samples: Sequence[Vector]) -> tuple[Vector, Vector, Vector]:
     sizes = np.array([len(sample) for sample in samples], dtype=float)
     mean = np.array([np.mean(sample) for sample in samples])
     variance = np.array([np.var(sample, ddof=1) for sample in samples])
-    # Rounding leaves a trace of spread in equal values.
-    variance[variance < (1e-14 * np.maximum(1.0, np.abs(mean))) ** 2] = 0.0
-    return mean, variance / sizes, sizes
+    # No less than what rounding leaves in equal values.
+    return mean, np.maximum(variance, (1e-14 * np.maximum(1.0, np.abs(mean))) ** 2) / sizes, sizes
 
 
 def mann_whitney(old: Sequence[Vector], new: Sequence[Vector]) -> Shifts:

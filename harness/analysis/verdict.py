@@ -275,9 +275,6 @@ def _overall(answers: set[Answer]) -> Overall:
     return "no" if "worse" in answers else "no difference"
 
 
-# --- what is equal, and what is not ---------------------------------------------------------------
-
-
 def _terms(curve: Curve) -> tuple[Any, ...]:
     return tuple(curve.facets[name] for name in TERMS)
 

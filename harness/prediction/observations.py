@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -116,16 +116,10 @@ class ObservationGroup:
     @cached_property
     def selected_on(self) -> bool:
         """Whether the law was chosen with these very measurements in sight: then nothing of them was ever held out."""
-        published = all(one.published for one in self.observations)
-        return published and (self.key.system, self.key.software) in _known()
+        from harness.results import published
 
-
-@cache
-def _known() -> frozenset[tuple[str, str]]:
-    """System and software of the published measurements that come with harness, on which the law was chosen."""
-    from harness.results import published
-
-    return frozenset((row.system, row.framework) for row in published.select(""))
+        known = {(row.system, row.framework) for row in published.select("")}
+        return all(one.published for one in self.observations) and (self.key.system, self.key.software) in known
 
 
 def groups(
