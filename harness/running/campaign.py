@@ -37,7 +37,7 @@ UNDER_WAY: frozenset[PointState] = frozenset({"queued", "running", "ended"})
 
 @dataclass
 class PointStatus:
-    """How far a point is. ``repeats`` counts those that have ended (on this machine: begun).
+    """How far a point is, and the repeats that have ended (on this machine: begun).
 
     ``tried`` is 0, or for the best number of parameter servers of those measured: how many there are.
     """
@@ -167,8 +167,7 @@ class Campaign:
                 planned = self.place.prepare(point.spec, self.folder)
             same = completed.setdefault(planned.spec.model_dump_json(), point)
             if same is not point:
-                tables = f"{same.table} and {point.table}" if same.table != point.table else f"{point.table} twice"
-                raise self.study.complain(label, f"is in {tables}")
+                raise self.study.complain(label, f"is there twice: {same.table}, {point.table}")
             self.planned[point.id] = planned
 
     def work(self, retry_failed: bool, check: bool = True) -> list[tuple[Entry, Run]]:
@@ -289,10 +288,7 @@ def with_best(points: list[PointStatus]) -> list[PointStatus]:
 
 
 def problem(points: Sequence[PointStatus], tried: int, called: str) -> HarnessError | None:
-    """What is wrong with a study of which ``tried`` points were to be measured; ``called`` is what commands call it.
-
-    InvalidInput if Slurm has taken none of them, RunFailed if there are others, None if all is well.
-    """
+    """What is wrong with a study of which ``tried`` points were to be measured; ``called`` is what commands call it."""
     refused = [point for point in points if point.in_file and point.state == "refused"]
     failed = sum(point.in_file and point.state in FAILED for point in points)
     if refused and len(refused) == tried:

@@ -163,8 +163,7 @@ def _repeat_dir(run: Run, number: int) -> Path:
 def _watch(run: Run, number: int, ended: JobState | None) -> tuple[Watch, Hosts | None]:
     """What the processes of a repeat have reported, and its hosts.
 
-    If the job that has ``ended`` should have left more, it looks again for a while: a parallel file system takes its
-    time to show what was written elsewhere.
+    If the job has ``ended`` it looks for a while: a parallel file system takes its time to show what was written elsewhere.
     """
     deadline = time.monotonic() + SETTLE_S
     while True:
@@ -184,8 +183,7 @@ def _complete(watch: Watch) -> bool:
 
 def _why(run: Run, number: int, watch: Watch, hosts: Hosts | None, state: JobState) -> BaseException:
     """Why a job has left a repeat incomplete: in its processes' own words, unless Slurm knows better."""
-    where = f"repeat {number}"
-    job = f"job {state.id}"
+    where, job = f"repeat {number}", f"job {state.id}"
     if state.state in slurm.CANCELLED:
         return KeyboardInterrupt(f"{job} was {state.state.lower()} {'in' if hosts else 'before'} {where}")
     if state.state == slurm.NEVER:
@@ -199,7 +197,7 @@ def _why(run: Run, number: int, watch: Watch, hosts: Hosts | None, state: JobSta
         names = ", ".join(f"{process.role} rank {process.rank} on {process.host}" for process in lost) or state.nodes
         return RunFailed(f"a node died in {where} of {job} (Slurm says {state.state}): it held {names}")
     if error := from_exit_events(watch, run.spec.timeout_s):
-        return RunFailed(f"repeat {number} of {job}: {error}")
+        return RunFailed(f"{where} of {job}: {error}")
     end = f"Slurm says {state.state}" + (f", {state.reason}" if state.reason else "")
     if state.state == "UNKNOWN":
         end = "Slurm no longer knows it"

@@ -84,7 +84,6 @@ class Place:
         return JobOptions(tuple(map(scheduler_option, options)), limit_s)
 
     def no_batch_system(self, option: str) -> InvalidInput:
-        """The complaint about an option that only a batch system understands."""
         where = f"at {self.site}" if self.site else "without --site"
         return InvalidInput(f"{option}: there is no batch system {where}")
 
@@ -145,10 +144,7 @@ class Place:
         return kind_of(full)(full, chosen, plan, run_dir, site, site.name if site else None, ours)
 
     def _site_for(self, spec: RunSpec) -> Site | None:
-        """The site, with the first of its environments that is meant for the backend unless one was chosen, and its cores.
-
-        None for runs on this machine.
-        """
+        """The site with its cores, in the environment that was chosen or its first one for the backend."""
         site = self.elsewhere
         if site is None:
             return None
@@ -164,10 +160,8 @@ class Place:
         """Machines of the host file, or nodes of a batch system, which have their names once the job runs."""
         cores, hosts = site.cores_per_node, self.machines
         if cores is None and spec.threads is None:
-            silent = "the profile (processor.num_cpus) does not say" if hosts else None
             raise InvalidInput(
-                f"--site {site.name}: {silent or 'neither the profile (processor.num_cpus) nor sinfo says'} "
-                "how many cores a node has; give --threads"
+                f"--site {site.name}: how many cores has a node? set processor.num_cpus in its profile, or give --threads"
             )
         # A profile that says how to ask for GPUs, but not how many there are, gets as many as are wanted.
         asks_for_gpus = spec.device == "cuda" and site.gpu_options(0)

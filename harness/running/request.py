@@ -50,9 +50,8 @@ def carry_out(
 ) -> Outcome:
     """Measure or train here, or have it done by a batch system; after a dry run say what would be done.
 
-    Where there is a batch system one need not ``wait`` for the jobs, which are written only, unless ``submitting``.
-
-    A run that fails has a record that says why. Raises InvalidInput before anything is begun for whatever cannot work;
+    Where there is a batch system one need not ``wait`` for the jobs, which are written only, unless ``submitting``. A run
+    that fails has a record that says why. Raises InvalidInput before anything is begun for whatever cannot work;
     Interrupted, which says how to go on, when the user has interrupted it.
     """
     listener = listener or Listener()

@@ -54,10 +54,7 @@ class StudyPoint:
 
 
 class Study(Frozen):
-    """What a study file holds; ``points`` tells what it stands for.
-
-    The tables' fields are those of RunSpec and the backends' own options.
-    """
+    """What a study file holds. The tables' fields are those of RunSpec and the backends' own options."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$")
     site: str | None = Field(None, min_length=1)
@@ -98,7 +95,6 @@ class Study(Frozen):
         return points
 
     def complain(self, where: str, what: str) -> InvalidInput:
-        """An error about a place of this file."""
         return InvalidInput(f"{self._file}: {where}: {what}")
 
     @contextmanager

@@ -183,10 +183,13 @@ def test_the_allocation_says_how_many_jobs_there_are(
             '[[matrix]]\nbackend = ["pytorch", "caffe2:mpi"]\ndevice = "cuda"',
             "matrix[0].backend: caffe2:mpi: the device is cuda, and caffe2 trains on cpu only",
         ),
-        ('[[matrix]]\nbackend = "pytorch"\nnodes = [1, 1]', "pytorch nodes=1: is in matrix[0] twice"),
+        (
+            '[[matrix]]\nbackend = "pytorch"\nnodes = [1, 1]',
+            "pytorch nodes=1: is there twice: matrix[0], matrix[0]",
+        ),
         (
             '[[matrix]]\nbackend = "pytorch"\n[[matrix]]\nbackend = "pytorch:torch:gloo"',
-            "pytorch:torch:gloo nodes=1: is in matrix[0] and matrix[1]",
+            "pytorch:torch:gloo nodes=1: is there twice: matrix[0], matrix[1]",
         ),
         ("[[matrix", "not a TOML file: "),
     ],
