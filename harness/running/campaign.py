@@ -258,7 +258,7 @@ class Campaign:
                 continue
             for path in folders:
                 if not (path / SUBMISSION).exists():
-                    request.begin(points[path][1])
+                    points[path][1].begin()
             try:
                 request.submit(job, text, f"{lane}-{1 + number % max_jobs}")
             except slurm.JobRefused as error:

@@ -163,12 +163,6 @@ def _steps(run: Run) -> tuple[Step, ...]:
     )
 
 
-def begin(run: Run) -> None:
-    """As ``Run.begin``."""
-    run.begin()
-    Submission(site=run.site_name or "", started=run.started, record=run.RECORD.file_name).write(run.folder)
-
-
 def submit(job: BatchJob, text: str, lane: str | None = None, submitting: bool = True) -> tuple[Path, str]:
     """Write a job's script, submit it, and note the job's id in the run directories that it measures.
 
@@ -204,7 +198,7 @@ def send(runs: Sequence[Run], options: JobOptions, submitting: bool = True) -> l
     sent: list[tuple[Path, str]] = []
     try:
         for run in runs:
-            begin(run)
+            run.begin()
         for job, text in jobs:
             sent.append(submit(job, text, submitting=submitting))
     except BaseException:

@@ -21,6 +21,7 @@ from harness.launch import local, ssh
 from harness.launch.slurm import JobState, SlurmSilent
 from harness.launch.watch import Followed, Progress, Watch
 from harness.records.record import AnyRecord, Check
+from harness.running.notes import Submission
 from harness.sites.site import Site
 from harness.version import harness_version
 from harness.worker import machine
@@ -117,6 +118,8 @@ class Run(ABC):
                 raise self._cannot_write(error) from None
             raise
         self.started = now()
+        if self.site and self.site.queued:
+            Submission(site=self.site.name, started=self.started, record=self.RECORD.file_name).write(self.folder)
 
     def repeat(self, number: int, on_progress: Callable[[Progress], None]) -> None:
         """Do it once, in fresh processes. Raises RunFailed when a process fails, hangs, or a check does not pass."""
