@@ -16,8 +16,7 @@ from harness.core.text import plural
 from harness.errors import HarnessError, InvalidInput
 from harness.files import whole_file
 from harness.records.record import search
-from harness.results.cache import each
-from harness.results.sources import place
+from harness.results.sources import each, place
 from harness.running.kinds import KINDS
 
 RECORDS = {kind.RECORD.file_name: kind.RECORD for kind in KINDS}

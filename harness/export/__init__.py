@@ -19,6 +19,7 @@ from typing import IO, TYPE_CHECKING
 
 from harness import results
 from harness.errors import InvalidInput, error_in_one_line
+from harness.results.sources import Progress, silent
 
 if TYPE_CHECKING:
     import pandas
@@ -40,7 +41,7 @@ class Export:
     results: pandas.DataFrame
     file: Path | None = None
     repository: str | None = None
-    progress: Callable[[int, int], None] = lambda done, of: None
+    progress: Progress = silent
 
     def record_files(self, name: str) -> list[str]:
         """The records of the results. Raises InvalidInput for published ones, of which format ``name`` has no records."""
@@ -77,7 +78,7 @@ def write(
     status: Status | None = "completed",
     file: Path | None = None,
     repository: str | None = None,
-    progress: Callable[[int, int], None] = lambda done, of: None,
+    progress: Progress = silent,
 ) -> int:
     """Write the results in ``sources`` in format ``name``, and return how many there are.
 

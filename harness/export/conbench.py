@@ -18,8 +18,8 @@ from typing import IO
 from harness.errors import InvalidInput
 from harness.export import Export
 from harness.records.measurement import Record
-from harness.results.cache import each
 from harness.results.rows import row
+from harness.results.sources import each
 
 UNIT = "i/s"  # of the units that Conbench knows the one for things per second: here images
 VARIABLE = "CONBENCH_PROJECT_REPOSITORY"  # where Conbench's own clients look

@@ -14,7 +14,7 @@ from typing import IO, Any
 
 from harness.export import Export
 from harness.records.measurement import Record
-from harness.results.cache import each
+from harness.results.sources import each
 
 POINT, START, END = "POINT_IN_TIME", "INTERVAL_START", "INTERVAL_END"
 

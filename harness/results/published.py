@@ -115,16 +115,11 @@ def read(path: Path) -> list[Row]:
 
 
 def _kind(path: Path, columns: list[str]) -> type[Row]:
-    """The kind of table with such columns. Raises InvalidInput with what the most similar kind lacks or does not know."""
-    kinds: tuple[type[Row], ...] = (Throughput, Efficiency)
-    kind = max(kinds, key=lambda kind: len(set(kind.model_fields) & set(columns)))
-    required = [name for name, field in kind.model_fields.items() if field.is_required()]
-    wrong = [f"column {name!r} is missing" for name in required if name not in columns]
-    for name in dict.fromkeys(columns):
-        wrong += [f"column {name!r} is unknown"] if name not in kind.model_fields else []
-        wrong += [f"column {name!r} is there twice"] if columns.count(name) > 1 else []
-    if wrong:
-        raise InvalidInput(f"{path}: line 1: {', '.join(wrong)}; columns must be {','.join(kind.model_fields)}")
+    kind = Efficiency if "scaling_efficiency" in columns else Throughput
+    required = {name for name, field in kind.model_fields.items() if field.is_required()}
+    if not required <= set(columns) <= set(kind.model_fields) or len(set(columns)) < len(columns):
+        wanted = ",".join(kind.model_fields)
+        raise InvalidInput(f"{path}: line 1: columns are {','.join(columns) or 'missing'}; they must be {wanted}")
     return kind
 
 

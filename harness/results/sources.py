@@ -7,27 +7,55 @@ A *source* is where results come from, as a person names it on the command line:
 - ``reference`` for all published measurements that come with harness, ``reference:TEXT`` for those whose system, framework,
   backend, model or source contains TEXT;
 - the name of a saved baseline.
+
+Rows of the records in a folder are kept between commands, in a Parquet file in the cache (``environments.cache_folder``)
+that can be deleted at any time. A row is used again as long as its file has the size and the time it had, and no file of
+this package has changed. A change to a record that keeps its size and time is not seen; harness never makes one, as it
+writes records whole and anew.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import glob
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from harness import environments
 from harness.errors import InvalidInput
-from harness.results import baselines, cache, published
+from harness.files import whole_file
+from harness.records import measurement
+from harness.records.record import search
+from harness.results import baselines, published
+from harness.results.rows import COLUMNS, as_backends_say, frame, row
 
 if TYPE_CHECKING:
     import pandas
 
     from harness.records.record import Status
 
+Made = TypeVar("Made")
+Progress = Callable[[int, int], None]  # is called with how many are done, and of how many
+
+PACKAGE = Path(__file__).parents[1]
+ALONE = 1000  # so many records are read faster than processes are started
+TOGETHER = 25  # records that a process gets at a time
+STATE = ["source", "size", "mtime_ns"]  # what a row is known by
+
+
+def silent(done: int, of: int) -> None:
+    """Progress that nobody looks at."""
+
 
 def load(
     sources: Sequence[str | Path],
     status: Status | None = "completed",
-    progress: cache.Progress = lambda done, of: None,
+    progress: Progress = silent,
 ) -> pandas.DataFrame:
     """A DataFrame with the columns of ``COLUMNS`` and one row per run in ``sources``, by start and id.
 
@@ -37,22 +65,22 @@ def load(
     frames = [_rows(str(source), progress) for source in sources]
     import pandas  # now, so that a source that does not exist is refused at once
 
-    frame = pandas.concat(frames, ignore_index=True) if len(frames) > 1 else frames[0]
+    results = pandas.concat(frames, ignore_index=True) if len(frames) > 1 else frames[0]
     if status is not None:
-        frame = frame[frame["status"] == status]
+        results = results[results["status"] == status]
     # A run that is in two sources, such as a folder and the baseline saved from it, is one run.
-    frame = frame[~((frame["origin"] == "measured") & frame["id"].duplicated())]
-    return frame.sort_values(["started", "id"], kind="stable", ignore_index=True)
+    results = results[~((results["origin"] == "measured") & results["id"].duplicated())]
+    return results.sort_values(["started", "id"], kind="stable", ignore_index=True)
 
 
-def _rows(source: str, progress: cache.Progress) -> pandas.DataFrame:
+def _rows(source: str, progress: Progress) -> pandas.DataFrame:
     kind, _, text = source.partition(":")
     if kind == "reference":
         return published.frame(published.select(text))
     path = place(source)
     if path.suffix == ".csv":
         return published.frame(published.read(path))
-    return cache.rows(path, progress)
+    return rows(path, progress)
 
 
 def place(source: str) -> Path:
@@ -68,3 +96,69 @@ def place(source: str) -> Path:
             f"{source}: no such file or folder, and no baseline of that name (see `harness baseline list`)"
         )
     return saved
+
+
+# --- rows of records, kept between commands ------------------------------------------------------
+
+
+def rows(root: Path, progress: Progress = silent) -> pandas.DataFrame:
+    """One row for each record at or below ``root``, with all ``COLUMNS``, sorted by file.
+
+    ``progress`` is about the records that are new or have changed. Raises InvalidInput for a record that cannot be
+    believed, or a ``root`` that does not exist.
+    """
+    import pandas
+
+    files = sorted(search(root, (measurement.FILE_NAME,)))
+    state = pandas.DataFrame(files, columns=STATE).astype({"source": "str", "size": "int64", "mtime_ns": "int64"})
+    name = hashlib.sha256(f"{_code()} {root} {root.resolve()}".encode()).hexdigest()[:24]
+    file = environments.cache_folder() / "rows" / f"{name}.parquet"
+    try:
+        kept = pandas.read_parquet(file).merge(state, on=STATE)  # without those of records that have changed or gone
+    except (OSError, ValueError):  # there is none, or it is damaged: it can be made again
+        kept = frame([]).merge(state.head(0), on="source")
+    if len(kept) < len(state):
+        known, made = set(kept["source"]), list[dict[str, Any]]()
+        try:
+            for new in each(_row, [record.path for record in files if record.path not in known], progress):
+                made.append(new)
+        finally:  # what was read before a record that cannot be, or before Ctrl-C, is not read again
+            fresh = frame(made).merge(state, on="source", validate="one_to_one")
+            together = pandas.concat([kept, fresh], ignore_index=True)
+            kept = state.merge(together, on=STATE, validate="one_to_one")  # in the order of the files
+            with suppress(OSError):  # a cache that cannot be written costs time, nothing else
+                file.parent.mkdir(parents=True, exist_ok=True)
+                with whole_file(file) as stream:
+                    kept.to_parquet(stream, index=False)
+    return as_backends_say(kept[list(COLUMNS)])
+
+
+@cache
+def _code() -> str:
+    """All of this package's code: a list of the files that rows depend on would be wrong sooner or later."""
+    files = sorted(glob.glob(f"{PACKAGE}/**/*.py", recursive=True))  # noqa: PTH207 (a Path's does not follow links)
+    return hashlib.sha256(b"".join(Path(file).read_bytes() for file in files)).hexdigest()
+
+
+def each(make: Callable[[str], Made], paths: Sequence[str], progress: Progress = silent) -> Iterator[Made]:
+    """``make`` of each of ``paths``, in their order; many are shared out among all the cores there are.
+
+    ``make`` is a function that another process can import.
+    """
+    if len(paths) <= ALONE:
+        for done, path in enumerate(paths, start=1):
+            yield make(path)
+            progress(done, len(paths))
+        return
+    with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        try:
+            for done, result in enumerate(pool.map(make, paths, chunksize=TOGETHER), start=1):
+                yield result
+                progress(done, len(paths))
+        except BaseException:
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+
+
+def _row(path: str) -> dict[str, Any]:
+    return row(measurement.Record.read_figures(Path(path)), path)

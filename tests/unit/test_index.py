@@ -15,8 +15,8 @@ from harness import results
 from harness.core.backend import backend
 from harness.core.spec import OTHER_TRAINING
 from harness.errors import InvalidInput
-from harness.results import cache as kept_rows
 from harness.results import rows as result_rows
+from harness.results import sources as kept_rows
 from tests import made
 from tests.conftest import ROOT
 

@@ -365,7 +365,7 @@ def test_the_verdict_stands_first_with_its_table_and_what_was_not_equal(tmp_path
     made_page = assemble.page(loaded(tmp_path, *runs), ["x"], "now")
     verdict = made_page.sections[0]
     assert verdict.answer.startswith("Yes. On daint:gpu") and len(verdict.tables[0].rows) == 2
-    assert "transport: gloo against grpc" in verdict.lists["What was not equal"][0]
+    assert "transport: gloo against grpc" in verdict.lists["Not equal"][0]
     text = document.render(made_page)
     assert f'<p class="answer">{verdict.answer[:40]}' in text and 'data-table="verdict"' in text
 

@@ -70,7 +70,7 @@ def test_a_toolkit_that_keeps_its_efficiency_where_servers_lose_it_is_better_fro
         and last.efficiency_ratio.interval[0] < 1 / 0.52 < last.efficiency_ratio.interval[1]
     )
     assert verdict(frame(rows)).answer == "yes"
-    headline = words.sentences(verdict(frame(rows))).headline
+    headline = words.headline(verdict(frame(rows)))
     assert headline.startswith(
         "Yes. On daint:gpu (inception3, synthetic) Horovod 0.28.1 on TensorFlow 2.16.1 over MPI keeps 1.9"
     )
@@ -81,7 +81,7 @@ def test_a_toolkit_that_keeps_its_efficiency_where_servers_lose_it_is_better_fro
 def test_a_toolkit_that_loses_efficiency_is_worse() -> None:
     rows = series(flat, **SERVERS) + series(falling, **HOROVOD)
     assert only(rows).answer == "worse"
-    assert words.sentences(verdict(frame(rows))).headline.startswith("No. On daint:gpu")
+    assert words.headline(verdict(frame(rows))).startswith("No. On daint:gpu")
 
 
 def test_equal_scaling_is_no_difference_whatever_the_speed_of_the_frameworks() -> None:
@@ -90,7 +90,7 @@ def test_equal_scaling_is_no_difference_whatever_the_speed_of_the_frameworks() -
     assert found.answer == "no difference"
     assert found.sizes[-1].throughput_ratio.value == pytest.approx(1 / 3, rel=0.02)
     assert all(one.efficiency_ratio.interval and one.efficiency_ratio.interval[0] >= 0.95 for one in found.judged)
-    assert words.sentences(verdict(frame(rows))).headline.startswith("No difference. ")
+    assert words.headline(verdict(frame(rows))).startswith("No difference. ")
 
 
 def test_the_margin_decides_what_is_no_difference() -> None:
@@ -114,7 +114,7 @@ def test_a_toolkit_that_is_worse_on_few_nodes_and_better_on_many_gets_both_said(
     rows = series(falling, **SERVERS) + series(lambda workers: crossing[workers], **HOROVOD)
     found = only(rows)
     assert (found.answer, found.parts) == ("changes", (32, 64))
-    headline = words.sentences(verdict(frame(rows))).headline
+    headline = words.headline(verdict(frame(rows)))
     assert headline.startswith("It depends on the size. ")
     assert "scales worse up to 16 nodes, then better from 64 nodes on" in headline
 
@@ -247,13 +247,13 @@ def test_each_system_gets_its_own_comparison() -> None:
         "cori": "no difference",
     }
     assert found.answer == "some"
-    assert words.sentences(found).headline.endswith("Of 2 contenders: 1 better, 1 no different.")
+    assert words.headline(found).endswith("Of 2 contenders: 1 better, 1 no different.")
 
 
 def test_servers_on_another_system_are_not_even_an_indication() -> None:
     rows = series(flat, **HOROVOD) + series(falling, system="cori", **SERVERS)
     assert "there are none on daint:gpu" in said(rows)
-    assert words.sentences(verdict(frame(rows))).indications == ()
+    assert words.lists(verdict(frame(rows)))[words.INDICATIONS] == []
 
 
 def test_other_training_is_left_out_and_named() -> None:
@@ -262,7 +262,7 @@ def test_other_training_is_left_out_and_named() -> None:
     rows += series(flat, training="sync=none", **SERVERS)
     found = verdict(frame(rows))
     assert [one.answer for one in found.comparisons] == ["better"]
-    told = words.sentences(found).left_out
+    told = words.lists(found)["Left out"]
     assert "8 runs of horovod with fp16_allreduce=True: another training" in told
     assert "8 runs of parameter_server with sync=none: another training" in told
 
@@ -281,9 +281,9 @@ def test_a_contender_with_another_training_only_is_named() -> None:
 def test_failed_runs_are_left_out_and_counted() -> None:
     rows = series(falling, **SERVERS) + series(flat, **HOROVOD)
     rows += [run(256, 0.0, **HOROVOD) | {"status": "failed", "img_per_s": math.nan}]
-    assert words.sentences(verdict(frame(rows))).left_out == (
-        "1 run of horovod on daint:gpu: failed, so it has no number",
-    )
+    assert words.lists(verdict(frame(rows)))["Left out"] == [
+        "1 run of horovod on daint:gpu: failed, so it has no number"
+    ]
 
 
 def test_strong_scaling_is_left_out_and_named() -> None:
@@ -293,7 +293,7 @@ def test_strong_scaling_is_left_out_and_named() -> None:
     assert len(found.comparisons) == 1
     assert (
         "3 runs of toolkits with a constant global batch: strong scaling is not judged"
-        in words.sentences(found).left_out
+        in words.lists(found)["Left out"]
     )
 
 
@@ -301,7 +301,7 @@ def test_the_control_is_reported_and_does_not_decide() -> None:
     rows = series(falling, **SERVERS) + series(flat, **HOROVOD) + series(falling, **CONTROL)
     found = verdict(frame(rows))
     assert found.answer == "yes" and [one.answer for one in found.controls] == ["no difference"]
-    (control,) = [text for text in words.sentences(found).findings if text.startswith("Control: ")]
+    (control,) = [text for text in words.lists(found)["Each toolkit"] if text.startswith("Control: ")]
     assert "multi_worker_mirrored on TensorFlow 2.16.1 over gRPC scales like parameter servers" in control
 
 
@@ -358,17 +358,14 @@ def test_what_is_published_of_piz_daint_cannot_say() -> None:
     assert indication and (indication.base, indication.workers) == (2, 128)
     assert indication.toolkit_efficiency == pytest.approx(0.545, abs=5e-4)
     assert indication.servers_efficiency == pytest.approx(0.544, abs=6e-4)
-    told = words.sentences(found)
-    assert (
-        "1.029 at 32 nodes (97.0 % against 94.3 % relative to 8 nodes), but no repeats were published" in told.headline
-    )
-    (text,) = told.indications
-    assert (
-        "keeps 54.5 % at 128 workers relative to 2" in text and "parameter servers of TensorFlow 1.1.0 54.4 %" in text
-    )
+    headline, lists = words.headline(found), words.lists(found)
+    assert "1.029 at 32 nodes (97.0 % against 94.3 % relative to 8 nodes), but no repeats were published" in headline
+    (text,) = lists[words.INDICATIONS]
+    assert "keeps 54.5 % at 128 workers relative to 2" in text
+    assert "parameter servers of TensorFlow 1.1.0 54.4 %" in text
     assert "Not like for like: model (resnet50 against inception3)" in text
     assert any(
-        "TensorFlow 1.11 against TensorFlow 1.1.0: not the same framework version" in one for one in told.unequal
+        "TensorFlow 1.11 against TensorFlow 1.1.0: not the same framework version" in one for one in lists["Not equal"]
     )
 
 

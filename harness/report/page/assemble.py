@@ -158,13 +158,11 @@ def _model(frame: pandas.DataFrame, drawn: Sequence[lines.Line]) -> Section:
 def _verdict(completed: pandas.DataFrame) -> Section:
     """The answer to the question that the suite is for. It is about all results of the page, whatever is filtered."""
     verdict = verdicts.verdict(completed)
-    said, table = report.sentences(verdict), tables.comparison(verdict)
-    lists = {
-        "Each toolkit": said.findings,
-        "An indication only, not like for like": said.indications,
-        "What was equal": said.equal,
-        "What was not equal": said.unequal,
-        "What would decide it": said.would_decide,
-        "What was left out": said.left_out,
-    }
-    return Section("verdict", report.QUESTION, answer=said.headline, tables=[table] if table.rows else [], lists=lists)
+    table = tables.comparison(verdict)
+    return Section(
+        "verdict",
+        report.QUESTION,
+        answer=report.headline(verdict),
+        tables=[table] if table.rows else [],
+        lists=report.lists(verdict),
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.analysis import history as changes
 from harness.core.text import minute
-from harness.errors import InvalidInput
+from harness.records import measurement
 from harness.report.page.figures import Axis, Facets, Figure, Series, Spot, Style, panel_name, slug, throughput
 from harness.report.page.lines import Line
 
@@ -41,25 +40,19 @@ def steps(lines: Sequence[Line]) -> list[Figure]:
 def read_steps(path: Path) -> pandas.DataFrame:
     """The step times in a record over all repeats, in ms: a row for each rank, with its hosts, quantiles and longest step.
 
-    The record was judged when its row was made, so its raw times are taken as they are. Raises InvalidInput for a file that
-    cannot be read.
+    Raises InvalidInput for a record that cannot be read.
     """
     import numpy
     import pandas
 
     marks: dict[int, list[Any]] = defaultdict(list)
     hosts: dict[int, dict[str, None]] = defaultdict(dict)
-    try:
-        for repeat in json.loads(path.read_bytes())["repeats"]:
-            for rank in repeat["ranks"]:
-                marks[rank["rank"]].append(rank["marks_s"])
-                hosts[rank["rank"]][rank["host"]] = None
-        ranks = sorted(marks)
-        steps_ms = 1e3 * numpy.diff(numpy.array([marks[rank] for rank in ranks]), axis=-1).reshape(len(ranks), -1)
-    except OSError as error:
-        raise InvalidInput(f"{path}: {error.strerror}") from None
-    except (LookupError, TypeError, ValueError) as error:
-        raise InvalidInput(f"{path}: not a valid record: {error!r}") from None
+    for repeat in measurement.read(path).repeats:
+        for rank in repeat.ranks:
+            marks[rank.rank].append(rank.marks_s)
+            hosts[rank.rank][rank.host] = None
+    ranks = sorted(marks)
+    steps_ms = 1e3 * numpy.diff(numpy.array([marks[rank] for rank in ranks]), axis=-1).reshape(len(ranks), -1)
     columns = [f"p{percentile}" for percentile in PERCENTILES]
     frame = pandas.DataFrame(numpy.percentile(steps_ms, PERCENTILES, axis=1).T, columns=columns)
     return frame.assign(rank=ranks, hosts=[", ".join(hosts[rank]) for rank in ranks], longest=steps_ms.max(axis=1))

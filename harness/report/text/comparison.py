@@ -38,7 +38,7 @@ _HOW = {
 
 
 def runs(frame: pandas.DataFrame, baseline: int | None = None) -> str:
-    """The table of runs, those without a number included, and what their efficiencies are relative to.
+    """The table of runs, those without a number included, in which baselines of efficiencies are marked.
 
     Efficiency is relative to the best configuration at the curve's smallest number of workers, or at ``baseline`` workers.
     Raises InvalidInput if no curve has that size.
@@ -46,8 +46,6 @@ def runs(frame: pandas.DataFrame, baseline: int | None = None) -> str:
     curves = scaling.curves(with_number(frame, baseline), baseline=baseline or 0)
     weak, strong = ([curve for curve in curves if curve.scaling == kind] for kind in ("weak", "strong"))
     parts = [_runs(frame, _baselines(frame, weak, strong))]
-    if baseline is not None:
-        parts.append("\n".join(["scaling efficiency is relative to:", *map(_baseline, weak)]))
     if strong:
         parts.append(f"strong scaling (the global batch is constant):\n{_strong(strong)}")
     if slow := int((frame["slowest_over_median"] > STRAGGLER).sum()):
@@ -136,19 +134,6 @@ def _figures(run: Any, base: _Base | None) -> tuple[str, str, str, str]:
     spread = "" if math.isnan(run.ci95) else f"{run.ci95:.2f}"
     sent = "" if math.isnan(run.sent_bytes_per_step) else f"{run.sent_bytes_per_step / 1e6:.1f}"
     return f"{run.img_per_s:.2f}", spread, sent, efficiency
-
-
-def _baseline(curve: Curve) -> str:
-    """What the efficiencies of a curve are relative to."""
-    base, facets = curve.baseline, curve.facets
-    names = ("backend", "software", "transport", "model", "data", "system")
-    parts = [str(facets[name]) for name in names if facets.get(name)]
-    parts += [f"batch {facets['batch_size']} per device"] if facets["batch_size"] else []
-    title = ", ".join(parts)
-    if base is None:
-        return f"  no run on that many workers of {title}"
-    best = f" (best of {len(base.tried)})" if len(base.tried) > 1 else ""
-    return f"  {plural(base.workers, 'worker')}, {base.img_per_s:.2f} img/s{best}, of {title}"
 
 
 def _strong(curves: Sequence[Curve]) -> str:

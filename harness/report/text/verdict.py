@@ -1,6 +1,6 @@
 """The verdict in words: a headline, what was found for each contender, a table, and what the answer does not cover.
 
-Pure. ``sentences`` are for any page, ``text`` lays them out for a terminal, ``as_json`` is for scripts.
+Pure. ``headline`` and ``lists`` are for any page, ``text`` lays them out for a terminal, ``as_json`` is for scripts.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, get_args
 
@@ -17,6 +16,7 @@ from harness.analysis.verdict import Answer, AtSize, ComparedContender, Overall,
 from harness.core.text import interval, percent, plural
 from harness.report.text.table import table
 
+INDICATIONS = "An indication only, not like for like"
 QUESTION = "Do MPI-based toolkits scale better than parameter servers?"
 _HEADINGS = (
     *("contender", "where", "workers", "img/s", "efficiency", "ps img/s", "ps efficiency", "best of"),
@@ -47,55 +47,36 @@ _TERMS = {
 }
 
 
-@dataclass(frozen=True)
-class Sentences:
-    """The verdict as sentences. All but the headline may be none."""
-
-    headline: str
-    findings: tuple[str, ...]
-    equal: tuple[str, ...]
-    unequal: tuple[str, ...]
-    indications: tuple[str, ...]
-    left_out: tuple[str, ...]
-    would_decide: tuple[str, ...]
+def text(verdict: Verdict) -> str:
+    """The verdict for a terminal."""
+    rows = [row for one in (*verdict.comparisons, *verdict.controls) for row in _rows(one)]
+    parts = [headline(verdict)]
+    parts += [table([_HEADINGS, *rows], right={2, 3, 4, 5, 6, 7})] if rows else []
+    parts += ["\n  - ".join([f"{title}:", *items]) for title, items in lists(verdict).items() if items]
+    return "\n\n".join(parts)
 
 
-def sentences(verdict: Verdict) -> Sentences:
+def lists(verdict: Verdict) -> dict[str, list[str]]:
+    """What there is to say beside the headline: sentences by the title that they stand under, which may be none."""
     margin, contenders = verdict.margin, (*verdict.comparisons, *verdict.controls)
     terms = [one.terms.equal for one in contenders if one.terms]
     equal = (", ".join(f"{_TERMS.get(name, name)} {value}" for name, value in each.items()) for each in terms)
-    return Sentences(
-        headline=_headline(verdict),
-        findings=tuple(_finding(one, margin) for one in contenders),
-        equal=tuple(dict.fromkeys(equal)),
-        unequal=tuple(filter(None, map(_unequal, contenders))),
-        indications=tuple(filter(None, map(_indication, contenders))),
-        left_out=tuple(f"{plural(one.runs, 'run')} of {one.what}: {one.why}" for one in verdict.left_out),
-        would_decide=tuple(dict.fromkeys(_undecided(one, margin, "it")[1] for one in contenders if one.reason)),
-    )
-
-
-def text(verdict: Verdict) -> str:
-    """The verdict for a terminal."""
-    said = sentences(verdict)
-    rows = [row for one in (*verdict.comparisons, *verdict.controls) for row in _rows(one)]
-    lists = {
-        "equal on both sides:": said.equal,
-        "not equal:": said.unequal,
-        "an indication only, not like for like:": said.indications,
-        "left out:": said.left_out,
-        "what would decide it:": said.would_decide,
+    return {
+        "Each toolkit": [_finding(one, margin) for one in contenders],
+        INDICATIONS: list(filter(None, map(_indication, contenders))),
+        "Equal on both sides": list(dict.fromkeys(equal)),
+        "Not equal": list(filter(None, map(_unequal, contenders))),
+        "What would decide it": list(
+            dict.fromkeys(_undecided(one, margin, "it")[1] for one in contenders if one.reason)
+        ),
+        "Left out": [f"{plural(one.runs, 'run')} of {one.what}: {one.why}" for one in verdict.left_out],
     }
-    parts = [said.headline, "\n".join(f"  - {finding}" for finding in said.findings)]
-    parts += [table([_HEADINGS, *rows], right={2, 3, 4, 5, 6, 7})] if rows else []
-    parts += ["\n".join([title, *(f"  - {item}" for item in items)]) for title, items in lists.items() if items]
-    return "\n\n".join(filter(None, parts))
 
 
 # --- the headline and the findings ----------------------------------------------------------------
 
 
-def _headline(verdict: Verdict) -> str:
+def headline(verdict: Verdict) -> str:
     compared, (word, shown_answer) = verdict.comparisons, _ANSWERS[verdict.answer]
     if not compared:
         return (
@@ -311,14 +292,13 @@ def mark(size: AtSize, first: bool) -> str:
 
 def as_json(verdict: Verdict) -> dict[str, Any]:
     """The verdict for scripts: figures as they are, and the sentences."""
-    said = sentences(verdict)
     return {
         "answer": verdict.answer,
         "margin": verdict.margin,
-        "headline": said.headline,
+        "headline": headline(verdict),
         "comparisons": [_comparison(one, verdict.margin) for one in (*verdict.comparisons, *verdict.controls)],
         "left_out": [vars(one) for one in verdict.left_out],
-        "would_decide": list(said.would_decide),
+        "would_decide": lists(verdict)["What would decide it"],
     }
 
 
