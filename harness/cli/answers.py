@@ -106,14 +106,15 @@ def report(
 
     if formats and not figures:
         raise InvalidInput("--format: is for --figures, which is missing")
-    page = assemble.page(some_of(sources), sources, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC", title)
+    frame = some_of(sources)
+    page = assemble.page(frame, sources, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC", title)
+    drawn = [figure for section in page.sections for figure in section.figures]
     if output == "-":
         click.echo(document.render(page))
     else:
         document.write(document.render(page), Path(output))
-        click.echo(f"{output}: {assemble.summary(page)}")
+        click.echo(f"{output}: {len(frame):,} runs in {len(drawn)} figures")
     if figures:
-        drawn = [figure for section in page.sections for figure in section.figures]
         files = static.write(drawn, figures, formats or ["png", "svg"])
         click.echo(f"{figures}: {len(files)} files", err=output == "-")
 

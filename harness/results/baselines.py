@@ -61,10 +61,12 @@ def find(name: str) -> Path | None:
 def save(name: str, runs: pandas.DataFrame, sources: Sequence[str], note: str = "", replace: bool = False) -> Baseline:
     """Copy the records of the completed ones of ``runs``, which were loaded from ``sources``, into a new baseline.
 
-    Whole or not at all. Raises InvalidInput for a name that ``check_free`` refuses, for runs without a number, and for a
-    folder that cannot be written.
+    Whole or not at all. Raises InvalidInput for a name that no baseline can have, or that one has, unless that is to be
+    replaced; for runs without a number; and for a folder that cannot be written.
     """
-    check_free(name, replace)
+    _check_name(name)
+    if not replace and find(name):
+        raise InvalidInput(f"baseline {name} exists; give --replace to save another under its name")
     if len(runs) and (runs["origin"] != "measured").any():
         raise InvalidInput("published figures have no records to save; `reference` needs no baseline")
     completed = runs[runs["status"] == "completed"]
@@ -140,13 +142,6 @@ def _existing(name: str) -> Path:
     names = _names()
     known = f"are {', '.join(names)}" if names else "is none"
     raise InvalidInput(f"no baseline {name} in {folder()}; there {known}")
-
-
-def check_free(name: str, replace: bool) -> None:
-    """Raises InvalidInput for a name that no baseline can have, or that one has, unless that is to be replaced."""
-    _check_name(name)
-    if not replace and find(name):
-        raise InvalidInput(f"baseline {name} exists; give --replace to save another under its name")
 
 
 def _check_name(name: str) -> None:

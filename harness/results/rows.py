@@ -87,17 +87,16 @@ def as_backends_say(frame: pandas.DataFrame) -> pandas.DataFrame:
     They are not kept with the rows: a backend may be installed, or change its mind, after a row was made.
     """
     keys = list(zip(frame["backend"], frame["ps"], frame["options"], strict=True))
-    known = {key: _family_and_training(*key) for key in set(keys)}
+    known = {}
+    for name, ps, options in set(keys):
+        try:
+            backend = backends.backend(name)
+        except InvalidInput:  # it is not installed here
+            known[name, ps, options] = "parameter_servers" if ps else "toolkit", ""
+        else:
+            known[name, ps, options] = backend.family, other_training(backend, json.loads(options))
     families, trainings = ([known[key][column] for key in keys] for column in (0, 1))
     return frame.assign(family=families, training=trainings).astype({"family": "str", "training": "str"})
-
-
-def _family_and_training(name: str, ps: int, options: str) -> tuple[backends.Family, str]:
-    try:
-        backend = backends.backend(name)
-    except InvalidInput:  # it is not installed here
-        return "parameter_servers" if ps else "toolkit", ""
-    return backend.family, other_training(backend, json.loads(options))
 
 
 def other_training(backend: backends.Backend, options: Mapping[str, Any]) -> str:

@@ -120,11 +120,11 @@ def test_every_figure_of_the_model_is_drawn_and_filtered(show: Open, report: Pat
         "step": {"bar"},
         "spent": {"bar", "scatter"},
     }
-    parameters = rows(shown, "model-parameters")
+    fits = rows(shown, "model-fits")
     uncheck(shown, "backend", "pytorch")
     titles = menu.locator("option:not([hidden])").all_inner_texts()
     assert titles and not [title for title in titles if title.startswith("daint:gpu, PyTorch 2.13.0, allreduce")]
-    assert 0 < rows(shown, "model-parameters") < parameters
+    assert 0 < rows(shown, "model-fits") < fits
     assert shown.complaints == []
 
 

@@ -31,6 +31,7 @@ THROUGHPUT = {
     "stdev": "",
     "note": "",
 }
+COLUMNS = ",".join(THROUGHPUT)
 EFFICIENCY = {
     "source": "a paper",
     "system": "Cluster",
@@ -193,9 +194,9 @@ def test_a_wrong_field_is_refused_with_its_line(tmp_path: Path, wrong: dict[str,
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        (",".join(THROUGHPUT) + ",colour\n", "note,colour; they must be source,system,"),
-        (",".join(THROUGHPUT).replace("note", "notes"), "notes; they must be source,system,"),
-        (",".join(THROUGHPUT) + ",note\n", "note,note; they must be source,system,"),
+        (f"{COLUMNS},colour\n", f"line 1: columns are {COLUMNS},colour; they must be source,system,"),
+        (f"{COLUMNS}s\n", f"line 1: columns are {COLUMNS}s; they must be source,system,"),
+        (f"{COLUMNS},note\n", f"line 1: columns are {COLUMNS},note; they must be source,system,"),
         (",".join(list(EFFICIENCY)[1:]) + "\n", "line 1: columns are system,framework,"),
         (",".join(EFFICIENCY) + "\n", "has no rows"),
         (",".join(EFFICIENCY) + "\na,b\n", "line 2: must have 8 fields, as line 1 has"),

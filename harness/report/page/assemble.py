@@ -13,6 +13,7 @@ from harness.core.text import plural
 from harness.report.page import curve_figures, lines, model_figures, modelled, run_figures, tables
 from harness.report.page.document import Page, Section
 from harness.report.text import verdict as report
+from harness.report.text.prediction import parameters
 
 if TYPE_CHECKING:
     import pandas
@@ -49,13 +50,6 @@ def page(frame: pandas.DataFrame, sources: Sequence[str], made: str, title: str 
         sections=sections(frame),
         runs={facets: (count, without[facets]) for facets, count in counts.items()},
     )
-
-
-def summary(made: Page) -> str:
-    """What a page holds, in a few words."""
-    figures = sum(len(section.figures) for section in made.sections)
-    runs = sum(count for count, _ in made.runs.values())
-    return f"{runs:,} runs in {figures} figures"
 
 
 def sections(frame: pandas.DataFrame) -> list[Section]:
@@ -145,14 +139,15 @@ def _model(frame: pandas.DataFrame, drawn: Sequence[lines.Line]) -> Section:
     if left_out:
         shown = f"Of all systems and transports the {len(groups)} with most sizes are shown"
         paragraphs.append(f"{shown}; left out: {'; '.join(left_out)}.")
-    lists = {
+    lists: dict[str, Sequence[str]] = {
         "Misfit": [
             f"{group.name}: {group.fit.misfit.contradiction}." for group in groups if group.fit.misfit.contradiction
         ],
         "What bounds each at its largest size": [f"{group.name}: {group.said}" for group in groups],
+        **{f"Parameters of {group.name}": parameters(group.fit) for group in groups},
     }
-    its_tables = [tables.fits(groups), tables.parameters(groups)]
-    return Section("model", "Why it scales as it does", paragraphs, model_figures.of(groups), its_tables, lists=lists)
+    fits = [tables.fits(groups)]
+    return Section("model", "Why it scales as it does", paragraphs, model_figures.of(groups), fits, lists=lists)
 
 
 def _verdict(completed: pandas.DataFrame) -> Section:

@@ -75,7 +75,7 @@ def efficiencies(lines: Iterable[Line]) -> list[Figure]:
             sizes = [spot.x for each in series for spot in each.spots]
             ideal = [Spot(end, 1.0) for end in (min(sizes), max(sizes))]
             series.append(Series("ideal", "ideal", ideal, Style("muted")))
-        y = Axis("scaling efficiency", "linear", percent=True, from_zero=True, top=1.0)
+        y = Axis("scaling efficiency", "linear", percent=True, from_zero=True)
         figures.append(_figure("efficiency", "Scaling efficiency", panel, y, series))
     return figures
 
@@ -117,7 +117,7 @@ def _of_overhead(line: Line, overhead: Overhead) -> tuple[str, ...]:
 
 def ps_sweeps(lines: Iterable[Line]) -> list[Figure]:
     """img/s against the number of parameter servers, for each curve that was measured with several at one size."""
-    figures = []
+    figures: list[Figure] = []
     for line in lines:
         points = [point for point in line.curve.points if len({each.ps for each in point.tried}) > 1]
         if not points or line.curve.scaling != "weak":
@@ -140,10 +140,10 @@ def ps_sweeps(lines: Iterable[Line]) -> list[Figure]:
                 spots.append(Spot(ps, mean, *ends or NO_ENDS, hover, starred))
             name = f"{plural(point.workers, 'worker')}, best of {len(point.tried)}"
             series.append(Series(name, "curve", spots, Style(f"s{shade}", line.style.marker), line.facets))
-        what = f"{line.full_name}, {panel_name(*line.panel)}"
+        what = f"{line.name}, {line.system}, {panel_name(*line.panel)}"
         figures.append(
             Figure(
-                name=slug("ps-sweep", line.full_name, *line.panel),
+                name=slug("ps-sweep", str(len(figures) + 1), what),
                 title=f"Number of parameter servers, {what}",
                 choice=what,
                 x=replace(workers_axis(series), name="parameter servers"),
@@ -153,7 +153,7 @@ def ps_sweeps(lines: Iterable[Line]) -> list[Figure]:
                 "tried, the best at each number is shown.",
             )
         )
-    return distinct(figures)
+    return figures
 
 
 def _curve(line: Line, spots: Sequence[Spot], relative: str = "") -> Series:
@@ -170,17 +170,6 @@ def _panels(lines: Iterable[Line]) -> list[tuple[tuple[str, str], list[Line]]]:
         measured[line.panel] += 0 if line.published else len(line.curve.points)
         every[line.panel] += len(line.curve.points)
     return sorted(panels.items(), key=lambda item: (-measured[item[0]], -every[item[0]], item[0]))
-
-
-def distinct(figures: Iterable[Figure]) -> list[Figure]:
-    """Figures with names that no two of them share, since they are names of files."""
-    seen: Counter[str] = Counter()
-    renamed = []
-    for figure in figures:
-        seen[figure.name] += 1
-        count = seen[figure.name]
-        renamed.append(figure if count == 1 else replace(figure, name=f"{figure.name}-{count}"))
-    return renamed
 
 
 def workers_axis(series: Iterable[Series]) -> Axis:

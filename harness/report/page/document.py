@@ -130,16 +130,12 @@ def _columns(table: Table, number: Callable[[Facets | None], int]) -> dict[str, 
     """A table by columns; text that repeats is told once."""
     columns: list[dict[str, Any]] = []
     for index, name in enumerate(table.columns):
-        cells = [row[index] for _, row in table.rows]
+        cells: list[Any] = [row[index] for _, row in table.rows]
         end = name == "to" or name.endswith(" from")
         kind = columns[-1]["kind"] if end else KINDS.get(name, "text")
         if kind in ("text", "date"):
             words = {word: place for place, word in enumerate(dict.fromkeys(cells))}
             columns.append({"name": name, "kind": kind, "words": list(words), "cells": [words[cell] for cell in cells]})
         else:
-            # Seven digits are more than any measurement has, and JSON has no NaN.
-            known = [
-                None if cell != cell else float(f"{cell:.7g}") if isinstance(cell, float) else cell for cell in cells
-            ]
-            columns.append({"name": name, "kind": kind, "cells": known})
+            columns.append({"name": name, "kind": kind, "cells": plotly.numbers(cells)})
     return {"columns": columns, "facets": [number(facets) for facets, _ in table.rows]}

@@ -59,14 +59,13 @@ class Facets(NamedTuple):
 
 @dataclass(frozen=True)
 class Axis:
-    """``ticks`` are values with their labels; without them whoever draws chooses some. ``top`` is at least shown."""
+    """``ticks`` are values with their labels; without them whoever draws chooses some."""
 
     name: str
     scale: Literal["linear", "log", "date"]
     ticks: tuple[tuple[float, str], ...] = ()
     percent: bool = False
     from_zero: bool = False
-    top: float = 0.0
 
 
 @dataclass(frozen=True)

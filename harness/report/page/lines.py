@@ -80,11 +80,6 @@ class Line:
         """Model and data: what is drawn together."""
         return self.facets.model[0], self.facets.data[0]
 
-    @property
-    def full_name(self) -> str:
-        """The name where no legend gives the system."""
-        return f"{self.name}, {self.system}"
-
     def seen(self, configuration: Configuration, column: str) -> list[str]:
         """The different values that ``column`` has in the runs of a configuration, without "", in order."""
         return sorted({self.columns[column][row] for row in configuration.rows} - {""})
@@ -109,12 +104,10 @@ class Line:
             lines.append(f"scaling efficiency {point.efficiency:.1%}{ends}")
         several = f"best of {len(point.tried)} configurations" if len(point.tried) > 1 else ""
         lines += filter(None, [": ".join(filter(None, [several, self.tuned(best)]))])
-        if not self.published:
-            return (*lines, *self.origin(best))
-        return (*lines, *self.seen(best, "software"), *self.seen(best, "note"), *dict.fromkeys(best.sources))
+        return (*lines, *self.origin(best))
 
     def origin(self, configuration: Configuration) -> list[str]:
-        """Repeats, dates, software, options, what carried the gradients, and the records of one configuration."""
+        """Repeats, dates, software, options, what carried the gradients, notes, and the sources of one configuration."""
         runs, values = len(configuration.sources), len(configuration.sample.values)
         repeats = f"{plural(values, 'repeat')} in {plural(runs, 'run')}" if values else f"published mean ({runs} row)"
         options = _told(configuration.options)
@@ -125,6 +118,7 @@ class Line:
             *self.seen(configuration, "software"),
             *([f"options: {options}"] if options else []),
             *([f"gradients: {transports}"] if transports else []),
+            *self.seen(configuration, "note"),
             *sources[:SHOWN_SOURCES],
             *([f"and {len(sources) - SHOWN_SOURCES:,} more"] if len(sources) > SHOWN_SOURCES else []),
         ]

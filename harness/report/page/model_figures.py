@@ -15,10 +15,10 @@ from harness.prediction.explain import partitioned, seconds, size
 from harness.prediction.forecast import held
 from harness.prediction.law import COMPUTE, WORKER, profile
 from harness.prediction.timeline import Kind, timeline
-from harness.report.page.curve_figures import distinct, throughput_axis, workers_axis
+from harness.report.page.curve_figures import throughput_axis, workers_axis
 from harness.report.page.figures import Axis, Figure, Series, Spot, Style, slug, throughput
 from harness.report.page.lines import DASHES
-from harness.report.page.modelled import Explained, Modelled, Size
+from harness.report.page.modelled import Explained, Size
 
 MB = 1e-6
 # What a timeline's lanes hold: its name and its colour.
@@ -47,11 +47,11 @@ Drawn = tuple[Axis, Axis, list[Series], str]  # what figures of one kind have of
 def of(groups: Sequence[Explained]) -> list[Figure]:
     """All figures, group by group."""
     figures = []
-    for group in groups:
+    for number, group in enumerate(groups, start=1):
         curve = group.curves[0]
         largest = curve.largest.prediction
         # The last three are of the first curve, two of them at its largest measured size.
-        first = [_name(group, curve)] if len(group.curves) > 1 else []
+        first = [f"{curve.line.name}, {curve.line.panel[0]}"] if len(group.curves) > 1 else []
         there = [*first, plural(largest.workers, "worker"), *([f"{largest.ps:,} PS"] if largest.ps else [])]
         kinds: list[tuple[str, str, str, list[str], Callable[[Explained], Drawn]]] = [
             ("predicted", "Predicted and measured", "predicted and measured", [], predicted),
@@ -63,15 +63,9 @@ def of(groups: Sequence[Explained]) -> list[Figure]:
             if kind == "servers" and not curve.largest.what.has_servers:
                 continue
             x, y, series, note = draw(group)
-            name, title = slug("model", kind, *group.fit.group.key), ", ".join([title, group.name, *where])
+            name, title = slug("model", kind, str(number), *group.fit.group.key), ", ".join([title, group.name, *where])
             figures.append(Figure(name, title, f"{group.name}: {choice}", x, y, series, f"{group.said} {note}"))
-    return distinct(figures)
-
-
-def _name(group: Explained, curve: Modelled) -> str:
-    """A curve's name among those of its group, which may be of several models."""
-    several = len({each.line.facets.model for each in group.curves}) > 1
-    return f"{curve.line.name}, {curve.line.facets.model[0]}" if several else curve.line.name
+    return figures
 
 
 # --- predicted and measured -----------------------------------------------------------------------
@@ -82,7 +76,12 @@ def predicted(group: Explained) -> Drawn:
     series: list[Series] = []
     models = list(dict.fromkeys(curve.line.panel[0] for curve in group.curves))
     for curve in group.curves:
-        line, name, first, last = curve.line, _name(group, curve), curve.sizes[0], curve.sizes[-1]
+        line, name, first, last = (
+            curve.line,
+            f"{curve.line.name}, {curve.line.panel[0]}",
+            curve.sizes[0],
+            curve.sizes[-1],
+        )
         plain = replace(line.style, dash=DASHES[models.index(line.panel[0]) % len(DASHES)], hollow=False)
         law, measured = [], []
         for each in curve.sizes:
@@ -136,20 +135,16 @@ def servers(group: Explained) -> Drawn:
     assert isinstance(exchange, ServerExchange)
     sizes = held(what, ps)
     fullest, mean = int(np.argmax(sizes)), sum(sizes) / ps
-    columns, largest = [], {}  # the largest piece of each server that has any
-    for number, bytes_ in enumerate(sizes):
-        hover = [f"PS {number}: {size(bytes_)}"]
-        if pieces := [piece for piece in exchange.pieces if piece.ps == number]:
-            largest[number] = top = max(pieces, key=lambda piece: piece.bytes)
-            count = "1 tensor or slice" if len(pieces) == 1 else f"{len(pieces):,} tensors or slices"
-            hover.append(f"{count}, the largest {top.tensor} ({size(top.bytes)})")
-        columns.append(Spot(number, bytes_ * MB, hover=hover))
+    columns = [
+        Spot(number, held_bytes * MB, hover=[f"PS {number}: {size(held_bytes)}"])
+        for number, held_bytes in enumerate(sizes)
+    ]
 
     def level(name: str, bytes_: float, style: Style) -> Series:
         ends = [Spot(x, bytes_ * MB) for x in (-0.5, ps - 0.5)]
         return Series(f"{name}: {size(bytes_)}", "line", ends, style, facets)
 
-    top = largest[fullest]
+    top = max((piece for piece in exchange.pieces if piece.ps == fullest), key=lambda piece: piece.bytes)
     name = f"PS {fullest} ({top.tensor}): {size(sizes[fullest])}"
     series = [Series(name, "column", [columns.pop(fullest)], Style("c1"), facets)]
     series += [Series("the others", "column", columns, Style("c0"), facets)] if columns else []
@@ -219,7 +214,15 @@ def spent(group: Explained) -> Drawn:
     line = group.curves[0].line
     # Of sizes on the same nodes, those that use more of their devices.
     sizes = list({each.prediction.nodes: each for each in group.curves[0].sizes}.values())
-    parts = pandas.DataFrame([_parts(each) for each in sizes])
+    rows = []
+    for each in sizes:
+        p, single_s = each.basis.parameters, each.basis.single_s
+        times = each.what.law(each.prediction.ps).parts(each.prediction.nodes, each.prediction.workers, single_s, p)
+        forward_s = float(p.forward_share) * single_s
+        backward_s = single_s - forward_s
+        waits = forward_s, float(times.forward) - forward_s, backward_s, float(times.backward) - backward_s
+        rows.append((*waits, float(times.overhead), float(times.barrier)))
+    parts = pandas.DataFrame(rows, columns=list(SPENT))
     parts = parts.loc[:, (parts > 1e-9).any()]
     tops = parts.cumsum(axis="columns")
     lows = tops.shift(axis="columns", fill_value=0.0)
@@ -241,18 +244,3 @@ def spent(group: Explained) -> Drawn:
     x = Axis("nodes", "linear", tuple((n, f"{each.prediction.nodes:,}") for n, each in enumerate(sizes)))
     y = Axis("seconds of a step", "linear", from_zero=True)
     return x, y, series, "Waiting is what the network takes beyond the compute that hides it."
-
-
-def _parts(each: Size) -> dict[str, float]:
-    """Seconds of a step by what they are spent on."""
-    p, single_s = each.basis.parameters, each.basis.single_s
-    parts = each.what.law(each.prediction.ps).parts(each.prediction.nodes, each.prediction.workers, single_s, p)
-    forward_s = float(p.forward_share) * single_s
-    return {
-        "forward compute": forward_s,
-        "waiting for parameters": float(parts.forward) - forward_s,
-        "backward compute": single_s - forward_s,
-        "waiting for gradients": float(parts.backward) - (single_s - forward_s),
-        "overhead": float(parts.overhead),
-        "barrier": float(parts.barrier),
-    }

@@ -56,13 +56,13 @@ def trace(series: Series) -> dict[str, Any]:
     """The trace of ``series``, with what only the page's script reads: ``kind`` and ``group``."""
     x, hovers, starred = (series.column(name) for name in ("x", "hover", "starred"))
     y, low, high = series.heights()
-    made: dict[str, Any] = {"type": "scatter", "name": text(series.name), "x": list(x), "y": _numbers(y)}
+    made: dict[str, Any] = {"type": "scatter", "name": text(series.name), "x": list(x), "y": numbers(y)}
     made |= {"showlegend": True, "kind": series.kind, "group": text(series.group), "hoverinfo": "skip"}
     if any(hovers):
         made |= {"hoverinfo": "text", "hovertext": [_hover(lines) for lines in hovers]}
     style, colour = series.style, f"@{series.style.colour}"
     bars = {"type": "data", "symmetric": False, "color": colour}
-    bars |= {"array": _numbers(high - y), "arrayminus": _numbers(y - low)}
+    bars |= {"array": numbers(high - y), "arrayminus": numbers(y - low)}
     line = {"color": colour, "width": 1.4 if style.hollow else 2, "dash": style.dash}
     shape = style.marker + "-open" * style.hollow
     marker = {"color": colour, "symbol": shape, "size": SMALL if series.kind == "accent" else SIZE}
@@ -85,17 +85,17 @@ def trace(series: Series) -> dict[str, Any]:
         case "line":
             return made | {"mode": "lines", "line": line}
         case "band":
-            there_and_back = {"x": [*x, *reversed(x)], "y": _numbers([*high, *reversed(low)])}
+            there_and_back = {"x": [*x, *reversed(x)], "y": numbers([*high, *reversed(low)])}
             area = {"mode": "lines", "fill": "toself", "opacity": 0.5, "line": {"color": colour, "width": 0}}
             return made | there_and_back | area | {"legendgroup": "band"}
         case "column":
             base = np.nan_to_num(low)
-            standing = {"base": _numbers(base), "y": _numbers(y - base), "width": COLUMN}
+            standing = {"base": numbers(base), "y": numbers(y - base), "width": COLUMN}
             return made | {"type": "bar", "marker": {"color": colour}} | standing
         case "span":
             # What follows each other is told apart by a thin gap.
             gap = {"color": colour, "line": {"color": "@paper", "width": 0.4}}
-            lying = {"orientation": "h", "base": _numbers(low), "x": _numbers(high - low), "width": SPAN}
+            lying = {"orientation": "h", "base": numbers(low), "x": numbers(high - low), "width": SPAN}
             return made | {"type": "bar", "marker": gap} | lying
     intervals = {} if np.isnan(low).all() else {"error_y": bars | {"thickness": 1.3, "width": 4}}
     return made | {"mode": "lines+markers", "line": line, "marker": marker} | intervals
@@ -107,6 +107,6 @@ def _hover(lines: Iterable[str]) -> str:
     return "<br>".join([f"<b>{head}</b>", *rest])
 
 
-def _numbers(values: Iterable[float]) -> list[float | None]:
+def numbers(values: Iterable[float | None]) -> list[float | None]:
     """Seven digits are more than any measurement has, and JSON has no NaN."""
-    return [None if math.isnan(value) else float(f"{value:.7g}") for value in values]
+    return [None if value is None or math.isnan(value) else float(f"{value:.7g}") for value in values]

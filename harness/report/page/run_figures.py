@@ -33,7 +33,7 @@ def steps(lines: Sequence[Line]) -> list[Figure]:
     largest = [(line, line.curve.points[-1]) for line in lines if not line.published]
     # A run may belong to a curve of weak and to one of strong scaling.
     by_source = {point.best.sources[-1]: (line, point.workers) for line, point in reversed(largest)}
-    runs = sorted(by_source.items(), key=lambda run: (-run[1][1], run[1][0].full_name, run[0]))
+    runs = sorted(by_source.items(), key=lambda run: (-run[1][1], run[1][0].name, run[0]))
     return [of_ranks(*what, source, read_steps(Path(source))) for source, what in runs[:SHOWN_RECORDS]]
 
 

@@ -77,8 +77,7 @@ def draw(figure: Figure, axes: Axes) -> None:
     _axis(figure.y, axes.yaxis, axes.set_yscale)
     axes.set(xlabel=figure.x.name, ylabel=figure.y.name)
     if figure.y.from_zero:
-        low, high = axes.get_ylim()
-        axes.set_ylim(min(0.0, low), max(high, figure.y.top * 1.05))
+        axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
     if figure.x.scale == "date":
         for label in axes.get_xticklabels():
             label.set(rotation=30, ha="right")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from harness.analysis.scaling import Interval, Overhead
 from harness.analysis.verdict import Verdict
-from harness.prediction.fitting import LEVEL, mean_error
+from harness.prediction.fitting import mean_error
 from harness.prediction.observations import informative
 from harness.records.measurement import FILE_NAME
 from harness.report.page.document import Cell, Row, Table
@@ -149,36 +149,6 @@ def fits(groups: Sequence[Explained]) -> Table:
     )
     columns = ("system", "software", "backend", "transport", "runs", "numbers", "MAPE", "worst", "at", "χ²", "p")
     return Table("model-fits", "How well the model fits", (*columns, "contradicted"), rows, note)
-
-
-def parameters(groups: Sequence[Explained]) -> Table:
-    """The parameters of each fitted group, with their intervals and where they come from."""
-    meanings: dict[str, str] = {}
-    rows: list[Row] = []
-    for group in groups:
-        fit, key = group.fit, group.fit.group.key
-        its: list[tuple[Cell, ...]] = []
-        for estimate in fit.estimates:
-            quantity, name = estimate.quantity, estimate.quantity.name.replace("_", " ")
-            meanings[name] = quantity.meaning
-            scaled = (value * quantity.scale for value in (estimate.value, estimate.low, estimate.high))
-            its.append((name, *scaled, quantity.unit, estimate.how))
-        how = "assumed" if fit.group.forward_share is None else "measured"
-        its.append(("forward share of compute", fit.problems[0].share.typical, None, None, "", how))
-        for work, step_s in fit.singles.items():
-            model = next(run.model for run in fit.group.observations if run.work == work)
-            its.append((f"step of one worker, {model}", step_s, None, None, "s", "fitted; nobody measured it"))
-        for total in fit.sums:
-            numbers = total.value, total.low, total.high
-            its.append((" + ".join(total.names), *numbers, "s", "only the sum is identified"))
-        if key.mechanism == "allreduce":
-            how = "the better of ring and tree" if len(fit.chances) > 1 else "as this transport does"
-            its.append((f"summed {fit.parameters.summed}", None, None, None, "", how))
-        rows += [(group.facets, (key.system, key.mechanism, key.transport, *cells, key.software)) for cells in its]
-    note = f"{'; '.join(f'{name}: {meaning}' for name, meaning in meanings.items())}."
-    columns = ["system", "mechanism", "transport", "parameter", "value", f"{100 * LEVEL:.0f} % from", "to"]
-    columns += ["unit", "obtained", "software"]
-    return Table("model-parameters", "Parameters of the model", columns, rows, note)
 
 
 def comparison(verdict: Verdict) -> Table:

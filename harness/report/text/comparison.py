@@ -44,10 +44,7 @@ def runs(frame: pandas.DataFrame, baseline: int | None = None) -> str:
     Raises InvalidInput if no curve has that size.
     """
     curves = scaling.curves(with_number(frame, baseline), baseline=baseline or 0)
-    weak, strong = ([curve for curve in curves if curve.scaling == kind] for kind in ("weak", "strong"))
-    parts = [_runs(frame, _baselines(frame, weak, strong))]
-    if strong:
-        parts.append(f"strong scaling (the global batch is constant):\n{_strong(strong)}")
+    parts = [_runs(frame, _baselines(frame, curves))]
     if slow := int((frame["slowest_over_median"] > STRAGGLER).sum()):
         parts.append(
             f"{plural(slow, 'run')} with a rank slower than {STRAGGLER} × the median rank: see `harness table --stragglers`"
@@ -72,28 +69,23 @@ def with_number(frame: pandas.DataFrame, baseline: int | None) -> pandas.DataFra
 _Base = tuple[CurvePoint, bool]
 
 
-def _baselines(frame: pandas.DataFrame, weak: Sequence[Curve], strong: Sequence[Curve]) -> dict[int, _Base]:
-    """For each row its weak-scaling curve's baseline, and whether it is one of the runs that make it.
+def _baselines(frame: pandas.DataFrame, curves: Sequence[Curve]) -> dict[int, _Base]:
+    """For each row its curve's baseline, and whether it is one of the runs that make it.
 
-    Runs on one node may begin several curves: then that of their own number of devices per node counts. Sizes of a
-    strong-scaling curve that are alone in weak scaling have no efficiency here.
+    Curves of several sizes come first, of those weak scaling. Runs on one node may begin several curves: then that of their
+    own number of devices per node counts.
     """
-    in_strong = {row for curve in strong for row in _rows(curve)}
     per_node = frame["devices_per_node"].to_dict()
     of_any_curve: dict[int, _Base] = {}
     of_own_curve: dict[int, _Base] = {}
-    for curve in weak:
-        if curve.baseline is None or (len(curve.points) == 1 and in_strong.issuperset(_rows(curve))):
+    for curve in sorted(curves, key=lambda curve: (len(curve.points) == 1, curve.scaling == "strong")):
+        if curve.baseline is None:
             continue
         base_rows = set(curve.baseline.best.rows)
-        for row in _rows(curve):
+        for row in (row for point in curve.points for tried in point.tried for row in tried.rows):
             own = per_node[row] == curve.facets["devices_per_node"]
             (of_own_curve if own else of_any_curve).setdefault(row, (curve.baseline, row in base_rows))
     return of_any_curve | of_own_curve
-
-
-def _rows(curve: Curve) -> list[int]:
-    return [row for point in curve.points for tried in point.tried for row in tried.rows]
 
 
 def _runs(frame: pandas.DataFrame, bases: Mapping[int, _Base]) -> str:
@@ -134,22 +126,6 @@ def _figures(run: Any, base: _Base | None) -> tuple[str, str, str, str]:
     spread = "" if math.isnan(run.ci95) else f"{run.ci95:.2f}"
     sent = "" if math.isnan(run.sent_bytes_per_step) else f"{run.sent_bytes_per_step / 1e6:.1f}"
     return f"{run.img_per_s:.2f}", spread, sent, efficiency
-
-
-def _strong(curves: Sequence[Curve]) -> str:
-    rows: list[tuple[str, ...]] = [
-        ("backend", "software", "transport", "configuration", "workers", "img/s", "95 % CI", "speedup", "efficiency")
-    ]
-    for curve in curves:
-        facets = curve.facets
-        who = [str(facets[name]) for name in ("backend", "software", "transport")]
-        what = f"{facets['model']} {facets['device']} global batch {facets['global_batch']}"
-        for point in curve.points:
-            speedup = "" if math.isnan(point.speedup) else f"{point.speedup:.2f}"
-            efficiency = percent(point.efficiency, None, 1) + (" (baseline)" if point is curve.baseline else "")
-            rate = f"{point.img_per_s:.2f}", interval(point.interval)
-            rows.append((*who, f"{what} {point.best.label}".rstrip(), str(point.workers), *rate, speedup, efficiency))
-    return table(rows, right={4, 5, 7})
 
 
 # --- the tables of 2017 ----------------------------------------------------------------------------
@@ -198,6 +174,7 @@ def _table_of_2017(pair: Mapping[str, Curve], overheads: Mapping[int, Overhead])
     for workers in sorted({*synthetic, *real}):
         both = synthetic.get(workers), real.get(workers)
         points = [point for point in both if point]
+        measured = [point for point in points if not math.isnan(point.img_per_s)]
         published = next(iter(pair.values())).facets["origin"] == "published"
         cost = overheads.get(workers)
         rows.append(
@@ -206,7 +183,10 @@ def _table_of_2017(pair: Mapping[str, Curve], overheads: Mapping[int, Overhead])
                 _both(point.best.backend for point in points),
                 _both(str(point.best.ps or "") for point in points),
                 "" if published else _both(str(len(point.tried)) for point in points),
-                *map(_throughput, both),
+                *(
+                    f"{each.img_per_s:.2f} {interval(each.interval)}".rstrip() if each in measured else ""
+                    for each in both
+                ),
                 "" if math.isnan(points[0].speedup) else f"{points[0].speedup:.2f}",
                 *("" if each is None else percent(each.efficiency, each.efficiency_interval, 2) for each in both),
                 percent(cost.overhead, cost.interval, 2) if cost else "",
@@ -214,7 +194,7 @@ def _table_of_2017(pair: Mapping[str, Curve], overheads: Mapping[int, Overhead])
         )
     used = [column for column in zip(_HEADINGS_2017, *rows, strict=True) if any(column[1:])]
     right = {number for number, column in enumerate(used) if column[0] != "method"}
-    return f"{_title(pair)}\n{table(list(zip(*used, strict=True)), right)}\n{_relative_to(pair)}"
+    return f"{_title(pair)}\n{table(list(zip(*used, strict=True)), right)}"
 
 
 def _title(pair: Mapping[str, Curve]) -> str:
@@ -237,23 +217,9 @@ def _title(pair: Mapping[str, Curve]) -> str:
     return " · ".join(filter(None, parts))
 
 
-def _relative_to(pair: Mapping[str, Curve]) -> str:
-    bases = [(data, pair[data].baseline) for data in _DATA if data in pair]
-    named = [
-        f"{plural(base.workers, 'worker')} with {base.img_per_s:.2f} img/s ({data})" for data, base in bases if base
-    ]
-    return f"efficiency and speedup relative to {', '.join(named)}" if named else "no throughput to relate to"
-
-
 def _both(values: Iterable[str]) -> str:
     """The value with synthetic data, and that with real data if it is another."""
     return " / ".join(dict.fromkeys(values))
-
-
-def _throughput(point: CurvePoint | None) -> str:
-    if point is None or math.isnan(point.img_per_s):
-        return ""
-    return f"{point.img_per_s:.2f} {interval(point.interval)}".rstrip()
 
 
 # --- points for scripts ---------------------------------------------------------------------------

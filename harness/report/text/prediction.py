@@ -91,7 +91,7 @@ def fits(fitted: Sequence[Fitted], left_out: Sequence[str]) -> str:
         group, misfit, runs = fit.group, fit.misfit, informative(fit.group.observations)
         if misfit.contradiction:
             misfits.append(f"MISFIT: {group.name}: {misfit.contradiction}")
-        lines += [group.name, *(f"  {line}" for line in _parameters(fit)), ""]
+        lines += [group.name, *(f"  {line}" for line in parameters(fit)), ""]
         over = f" over {group.key.transport}" if group.key.transport else ""
         who = group.key.system, group.key.software, group.key.mechanism + over
         p = "–" if misfit.p_value is None else f"{misfit.p_value:.2g}"
@@ -137,7 +137,7 @@ def _ranked(means: dict[str, float]) -> tuple[str, ...]:
     return *shown, min(means, key=lambda name: means[name]) if len(means) > 1 else "–"
 
 
-def _parameters(fit: Fit) -> list[str]:
+def parameters(fit: Fit) -> list[str]:
     """Each parameter's median with its interval, unit, and where it is from; then what else the fit rests on."""
     lines = []
     for estimate in fit.estimates:
@@ -179,7 +179,7 @@ def fits_as_json(fitted: Sequence[Fitted], left_out: Sequence[str]) -> str:
     for fit, alone, held in fitted:
         group, misfit, runs = fit.group, fit.misfit, informative(fit.group.observations)
         means = beside(fit.errors, group.observations, runs)
-        parameters = {
+        estimates = {
             one.quantity.name: {
                 **{name: getattr(one, name) for name in ("value", "low", "high", "identified", "how")},
                 "unit": one.quantity.si,
@@ -202,7 +202,7 @@ def fits_as_json(fitted: Sequence[Fitted], left_out: Sequence[str]) -> str:
                 "effective_draws": fit.effective,
                 "selected_on": group.selected_on,
                 "left_one_out_mape": mean_error(alone) if alone else None,
-                "parameters": parameters,
+                "parameters": estimates,
                 "sums": list(map(vars, fit.sums)),
                 "forward_share": fit.problems[0].share.typical,
                 "structures": [dict([problem.structure, ("probability", chance)]) for problem, chance in structures],

@@ -21,7 +21,6 @@ from harness.analysis.regression import (
     Pair,
     Rule,
     SideTotal,
-    Verdict,
 )
 from harness.core.text import minute, plural
 from harness.report.text.table import table
@@ -32,11 +31,6 @@ _LISTED = 40  # pairs without a significant change that a terminal shows; the ot
 _DIFFERENCES = 12
 _TESTS = {"welch": "Welch's t-test", "mann-whitney": "the Mann–Whitney test"}
 _HEADINGS = ("measurement", "verdict", "old img/s", "new img/s", "change", "95 % CI", "p")
-_PHRASES: dict[Verdict, str] = {
-    "no number": "with no number any more",
-    "cannot say": "cannot be judged",
-    "no significant change": "without a significant change",
-}
 # What XML 1.0 has no place for, not even escaped: most control characters, halves of surrogate pairs.
 _NOT_IN_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -51,16 +45,16 @@ def terminal(comparison: ComparedResults, old: str, new: str, everything: bool =
         parts.append(table([_HEADINGS, *map(_row, pairs)], right={2, 3, 4, 5, 6}))
     if hidden := len(comparison.pairs) - len(pairs):
         parts.append(f"and {plural(hidden, 'measurement')} without a significant change (--all shows them)")
-    remarks = ("\n".join(lines) for lines in _remarks(comparison, everything) if lines)
+    remarks = ("\n".join(lines) for lines in _remarks(comparison) if lines)
     return "\n\n".join([*parts, *remarks, rule(comparison.rule)])
 
 
 def verdict(comparison: ComparedResults) -> str:
     """One line: how many pairs there are, and what became of them, the worst first."""
     counts = comparison.counts
-    became = ", ".join(f"{counts[each]} {_PHRASES.get(each, each)}" for each in VERDICTS if counts[each])
+    became = ", ".join(f"{counts[each]} {each}" for each in VERDICTS if counts[each])
     answer = "SLOWER" if comparison.regressions else "not slower"
-    return f"{answer}: {plural(len(comparison.pairs), 'measurement')} compared, {became}"
+    return f"{answer}: {plural(len(comparison.pairs), 'measurement')} compared: {became}"
 
 
 def failure(comparison: ComparedResults) -> str:
@@ -94,15 +88,11 @@ def as_json(comparison: ComparedResults, old: Sequence[str], new: Sequence[str])
         "differences": comparison.differences,
         "pairs": [
             {
-                "label": pair.label,
+                **{name: value for name, value in vars(pair).items() if name not in ("judgement", "steps")},
                 **vars(pair.judgement),
                 "ci95": _bounds(pair.judgement.ci95),
                 "ci99": _bounds(pair.judgement.ci99),
-                "old": pair.old,
-                "new": pair.new,
-                "differences": pair.differences,
-                "step_times": dict(zip(("old", "new"), pair.steps, strict=True)) if pair.steps else None,
-                "spec": pair.spec,
+                "step_times": pair.steps and dict(zip(("old", "new"), pair.steps, strict=True)),
             }
             for pair in comparison.pairs
         ],
@@ -169,10 +159,11 @@ def github(comparison: ComparedResults) -> str:
         """As GitHub's own toolkit does it (actions/toolkit, packages/core/src/command.ts)."""
         return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
-    def title_of(text: str) -> str:
-        return escaped(text).replace(":", "%3A").replace(",", "%2C")
-
-    return "\n".join(f"::{kind} title={title_of(title)}::{escaped(message)}" for kind, title, message in commands)
+    titles = (escaped(title).replace(":", "%3A").replace(",", "%2C") for _, title, _ in commands)
+    return "\n".join(
+        f"::{kind} title={title}::{escaped(message)}"
+        for title, (kind, _, message) in zip(titles, commands, strict=True)
+    )
 
 
 def markdown(comparison: ComparedResults, old: str, new: str) -> str:
@@ -182,7 +173,7 @@ def markdown(comparison: ComparedResults, old: str, new: str) -> str:
         """Text that Markdown shows as it is, in one line and within its cell."""
         return re.sub(r"([\\`*_<>\[\]|])", r"\\\1", text).replace("\r", " ").replace("\n", " ")
 
-    remarks = [line for lines in _remarks(comparison, everything=True) for line in lines]
+    remarks = [line for lines in _remarks(comparison) for line in lines]
     lines = [
         f"**{literally(verdict(comparison))}**",
         "",
@@ -259,7 +250,7 @@ def _steps(pair: Pair) -> list[str]:
     return [f"step time: {', '.join(parts)}"]
 
 
-def _remarks(comparison: ComparedResults, everything: bool) -> tuple[list[str], list[str], list[str]]:
+def _remarks(comparison: ComparedResults) -> tuple[list[str], list[str], list[str]]:
     """What differs between OLD and NEW everywhere and where something changed, the notes, and what was not compared."""
     lines, common = [], comparison.differences
     if moved := {_systems(pair) for pair in comparison.pairs if pair.old.systems != pair.new.systems}:
@@ -271,34 +262,26 @@ def _remarks(comparison: ComparedResults, everything: bool) -> tuple[list[str], 
         lines.append("between OLD and NEW nothing differs in every measurement alike")
     else:
         lines.append(f"between OLD and NEW {NOTHING} in every measurement")
-    for pair in changed[:_LISTED]:
+    for pair in changed:
         own = [_outcome(pair)] if pair.verdict == "no number" else []
         own += _some(pair.differences) or ([] if common else [NOTHING])
         own += _steps(pair)
         lines += [f"{pair.label}:", *(f"  {line}" for line in own)] if own else []
-    if len(changed) > _LISTED:
-        lines.append(f"and {len(changed) - _LISTED} more that changed (--json tells what differs there)")
-    return lines, [f"note: {first_line(note)}" for note in comparison.notes], _not_compared(comparison, everything)
+    # One line for all that are alike: an upgrade that changes the core count concerns every measurement.
+    labels: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for alone in comparison.unpaired:
+        labels[alone.side, alone.why].append(alone.label)
+    unpaired = [f"not compared: {plural(len(comparison.unpaired), 'measurement')}"] if labels else []
+    for (side, why), alike in labels.items():
+        which = alike[0] if len(alike) == 1 else f"{len(alike)} such as {alike[0]}"
+        unpaired.append(f"  {side}: {which}: {first_line(why)}")
+    return lines, [f"note: {first_line(note)}" for note in comparison.notes], unpaired
 
 
 def _some(differences: Sequence[Difference]) -> list[str]:
     """The most relevant differences."""
     more = len(differences) - _DIFFERENCES
     return [*map(str, differences[:_DIFFERENCES]), *([f"and {more} more (--json has all)"] if more > 0 else [])]
-
-
-def _not_compared(comparison: ComparedResults, everything: bool) -> list[str]:
-    """One line for all that are alike: an upgrade that changes the core count concerns every measurement."""
-    labels: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for alone in comparison.unpaired:
-        labels[alone.side, alone.why].append(alone.label)
-    lines = []
-    for (side, why), alike in labels.items():
-        which = alike[0] if len(alike) == 1 else f"{len(alike)} such as {alike[0]}"
-        lines.append(f"  {side}: {which}: {first_line(why)}")
-    if len(lines) > _LISTED and not everything:
-        lines[_LISTED:] = [f"  and {len(lines) - _LISTED} more kinds (--all shows them)"]
-    return [f"not compared: {plural(len(comparison.unpaired), 'measurement')}", *lines] if lines else []
 
 
 def first_line(text: str) -> str:
