@@ -55,7 +55,6 @@ class Export:
 
 
 def names() -> list[str]:
-    """The formats there are, sorted."""
     return sorted(_announced())
 
 

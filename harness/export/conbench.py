@@ -33,7 +33,6 @@ PARAMETERS = (
 
 
 def write(export: Export, stream: IO[bytes]) -> None:
-    """Write the records as a JSON list, one result a line."""
     url = export.repository or os.environ.get(VARIABLE)
     if not url:
         raise InvalidInput(
@@ -49,7 +48,6 @@ def write(export: Export, stream: IO[bytes]) -> None:
 
 
 def _text(repository: str, file: str) -> str:
-    """One record as Conbench's BenchmarkResultCreate."""
     record = Record.read(Path(file))
     cells, commit = row(record, file), record.harness.get("commit")
     parameters = {name: cells[name] for name in PARAMETERS} | {"ps": cells["ps"] or ""} | json.loads(cells["options"])

@@ -20,7 +20,6 @@ POINT, START, END = "POINT_IN_TIME", "INTERVAL_START", "INTERVAL_END"
 
 
 def write(export: Export, stream: IO[bytes]) -> None:
-    """Write the lines of all records."""
     for text in each(_text, export.record_files("mlperf"), export.progress):
         stream.write(text.encode())
 

@@ -92,7 +92,13 @@ def read(path: Path) -> list[Row]:
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             lines = csv.DictReader(file, strict=True)
-            kind = _kind(path, list(lines.fieldnames or ()))
+            columns = list(lines.fieldnames or ())
+            kind: type[Row] = Efficiency if "scaling_efficiency" in columns else Throughput
+            known = list(kind.model_fields)
+            required = {name for name in known if kind.model_fields[name].is_required()}
+            if not required <= set(columns) <= set(known) or len(set(columns)) < len(columns):
+                shown = ",".join(columns) or "missing"
+                raise InvalidInput(f"{path}: line 1: columns are {shown}; they must be {','.join(known)}")
             for fields in lines:
                 where = f"{path}: line {lines.line_num}"
                 if (
@@ -114,15 +120,6 @@ def read(path: Path) -> list[Row]:
     return rows
 
 
-def _kind(path: Path, columns: list[str]) -> type[Row]:
-    kind = Efficiency if "scaling_efficiency" in columns else Throughput
-    required = {name for name, field in kind.model_fields.items() if field.is_required()}
-    if not required <= set(columns) <= set(kind.model_fields) or len(set(columns)) < len(columns):
-        wanted = ",".join(kind.model_fields)
-        raise InvalidInput(f"{path}: line 1: columns are {','.join(columns) or 'missing'}; they must be {wanted}")
-    return kind
-
-
 def select(text: str = "") -> list[Row]:
     """The rows that come with harness and name ``text`` (in any case) in what they say. Raises InvalidInput for none."""
     rows = [row for path in sorted(FOLDER.glob("*.csv")) for row in read(path)]
@@ -137,7 +134,6 @@ def select(text: str = "") -> list[Row]:
 
 
 def frame(rows: Sequence[Row]) -> pandas.DataFrame:
-    """Published rows with the columns of ``rows.COLUMNS``."""
     return as_backends_say(result_rows([row.result() for row in rows]))
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+import pandas
 import pytest
 
 from harness import results
@@ -105,7 +106,7 @@ def test_a_save_that_fails_leaves_the_old_baseline_and_nothing_else(
 @pytest.mark.parametrize("name", ["a/b", "../v1", ".v1", "-v1", "", "v 1", "v1\n", "reference", "naïve"])
 def test_a_name_that_is_none_is_refused(shelf: Path, name: str) -> None:
     for act in (
-        partial(save, name, ["nowhere"]),
+        partial(baselines.save, name, pandas.DataFrame(), []),
         partial(baselines.get, name),
         partial(baselines.remove, name),
     ):

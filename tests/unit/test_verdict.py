@@ -319,10 +319,10 @@ def test_what_is_not_equal_is_named_and_what_is_equal_too() -> None:
     assert terms.unequal["dates"] == ("2026-05-01 to 2026-05-01", "2026-01-01 to 2026-01-01")
     assert {"system", "model", "framework", "processor", "batch_size"} <= set(terms.equal)
     text = said(rows)
-    assert "TensorFlow 2.17.0 against TensorFlow 2.16.1: not the same framework version" in text
+    assert "software: TensorFlow 2.17.0 against TensorFlow 2.16.1" in text
     pytorch = {**HOROVOD, "backend": "pytorch", "framework": "torch", "software": "PyTorch 2.13.0", "transport": "gloo"}
     text = said(series(falling, **SERVERS) + series(flat, **pytorch))
-    assert "PyTorch 2.13.0 against TensorFlow 2.16.1: not the same framework;" in text
+    assert "software: PyTorch 2.13.0 against TensorFlow 2.16.1;" in text
     assert "PyTorch 2.13.0 over Gloo keeps" in text
 
 
@@ -364,9 +364,7 @@ def test_what_is_published_of_piz_daint_cannot_say() -> None:
     assert "keeps 54.5 % at 128 workers relative to 2" in text
     assert "parameter servers of TensorFlow 1.1.0 54.4 %" in text
     assert "Not like for like: model (resnet50 against inception3)" in text
-    assert any(
-        "TensorFlow 1.11 against TensorFlow 1.1.0: not the same framework version" in one for one in lists["Not equal"]
-    )
+    assert any("software: TensorFlow 1.11 against TensorFlow 1.1.0" in one for one in lists["Not equal"])
 
 
 def test_everything_published_together_cannot_say_either() -> None:

@@ -119,18 +119,13 @@ def sections(frame: pandas.DataFrame) -> list[Section]:
         Section("runs", "All runs", tables=[tables.all_runs(frame)]),
     ]
     first = Section("nothing", "No results", [nothing]) if completed.empty else _verdict(completed)
-    return [first, *filter(None, map(_filled, every))]
-
-
-def _filled(section: Section) -> Section | None:
-    """With the figures and tables that show something, None if there are none."""
-    figures = [figure for figure in section.figures if figure.series]
-    filled = [table for table in section.tables if table.rows]
-    return replace(section, figures=figures, tables=filled) if figures or filled else None
+    for number, section in enumerate(every):
+        figures = [figure for figure in section.figures if figure.series]
+        every[number] = replace(section, figures=figures, tables=[table for table in section.tables if table.rows])
+    return [first, *(section for section in every if section.figures or section.tables)]
 
 
 def _model(frame: pandas.DataFrame, drawn: Sequence[lines.Line]) -> Section:
-    """What the scaling model makes of the results."""
     groups, left_out = modelled.explained(frame, drawn)
     paragraphs = [
         "A law of the step, fitted to the results on this page: each pass takes as long as its compute, or as the network "

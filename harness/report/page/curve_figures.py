@@ -163,13 +163,11 @@ def _curve(line: Line, spots: Sequence[Spot], relative: str = "") -> Series:
 def _panels(lines: Iterable[Line]) -> list[tuple[tuple[str, str], list[Line]]]:
     """Lines by model and data, those with most that we measured first: they are what the report is about."""
     panels: dict[tuple[str, str], list[Line]] = defaultdict(list)
-    measured: Counter[tuple[str, str]] = Counter()
-    every: Counter[tuple[str, str]] = Counter()
+    points: dict[tuple[str, str], Counter[bool]] = defaultdict(Counter)  # how many are published, and how many not
     for line in lines:
         panels[line.panel].append(line)
-        measured[line.panel] += 0 if line.published else len(line.curve.points)
-        every[line.panel] += len(line.curve.points)
-    return sorted(panels.items(), key=lambda item: (-measured[item[0]], -every[item[0]], item[0]))
+        points[line.panel][line.published] += len(line.curve.points)
+    return sorted(panels.items(), key=lambda item: (-points[item[0]][False], -points[item[0]].total(), item[0]))
 
 
 def workers_axis(series: Iterable[Series]) -> Axis:

@@ -73,7 +73,6 @@ class Page:
 
 
 def render(page: Page) -> str:
-    """``page`` as HTML."""
     from jinja2 import Environment, FileSystemLoader
 
     environment = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True)

@@ -108,7 +108,6 @@ class Series:
     width: float = 1.0
 
     def column(self, name: str) -> tuple[Any, ...]:
-        """What all points have of one name, such as ``low``."""
         return tuple(getattr(spot, name) for spot in self.spots)
 
     def heights(self) -> Any:
@@ -156,7 +155,6 @@ def decade_ticks(values: Iterable[float]) -> tuple[tuple[float, str], ...]:
 
 
 def panel_name(model: str, data: str) -> str:
-    """What is drawn together: ``inception3, synthetic data``."""
     return f"{model}, {DATA.get(data, data)}"
 
 

@@ -77,7 +77,6 @@ class Line:
 
     @property
     def panel(self) -> tuple[str, str]:
-        """Model and data: what is drawn together."""
         return self.facets.model[0], self.facets.data[0]
 
     def seen(self, configuration: Configuration, column: str) -> list[str]:
@@ -129,7 +128,6 @@ def _told(options: Mapping[str, Any]) -> str:
 
 
 def days(started: Sequence[str]) -> str:
-    """The first and the last day of sorted times."""
     return " to ".join(dict.fromkeys(time[:10] for time in (*started[:1], *started[-1:])))
 
 
@@ -156,7 +154,6 @@ def of(frame: pandas.DataFrame) -> list[Line]:
 
 
 def _varied(frame: pandas.DataFrame) -> dict[str, frozenset[str]]:
-    """The options of each backend that are not the same in all its measured runs."""
     varied = {}
     measured = frame[frame["origin"] == "measured"]  # publications tell no options
     for backend, texts in measured.groupby("backend")["options"].unique().items():

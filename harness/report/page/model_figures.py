@@ -45,7 +45,6 @@ Drawn = tuple[Axis, Axis, list[Series], str]  # what figures of one kind have of
 
 
 def of(groups: Sequence[Explained]) -> list[Figure]:
-    """All figures, group by group."""
     figures = []
     for number, group in enumerate(groups, start=1):
         curve = group.curves[0]
@@ -106,7 +105,6 @@ def predicted(group: Explained) -> Drawn:
 
 
 def _size(each: Size) -> list[str]:
-    """A predicted size."""
     p = each.prediction
     ps = f", {p.ps:,} PS" if p.ps else ""
     lines = [
@@ -210,7 +208,6 @@ def step(group: Explained) -> Drawn:
 
 
 def spent(group: Explained) -> Drawn:
-    """Seconds of a step against nodes, by what they are spent on."""
     line = group.curves[0].line
     # Of sizes on the same nodes, those that use more of their devices.
     sizes = list({each.prediction.nodes: each for each in group.curves[0].sizes}.values())

@@ -71,7 +71,6 @@ class Explained:
 
     @property
     def facets(self) -> Facets:
-        """All that its curves have."""
         every = zip(*(curve.line.facets for curve in self.curves), strict=True)
         return Facets(*(tuple(dict.fromkeys(value for values in part for value in values)) for part in every))
 

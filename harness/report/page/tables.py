@@ -35,7 +35,6 @@ def _numbers(value: float, ends: Interval | None) -> tuple[Cell, ...]:
 
 
 def points(lines: Sequence[Line]) -> Table:
-    """Every point of every curve."""
     columns = [*POINT, "configuration", "img/s", *CI, "efficiency", *CI]
     columns += ["best of", "repeats", "runs", "scaling", "date", "run or source"]
     rows: list[Row] = []
@@ -79,7 +78,6 @@ def ps_search(lines: Sequence[Line]) -> Table:
 
 
 def io_overheads(pairs: Sequence[tuple[Line, Sequence[Overhead]]]) -> Table:
-    """What reading image files costs at each size."""
     rows: list[Row] = []
     for line, overheads in pairs:
         for each in overheads:
@@ -97,14 +95,12 @@ _IDENTITY = ("system", "model", "data", "backend", "framework", "transport", "wo
 
 
 def without_number(frame: pandas.DataFrame) -> Table:
-    """The runs that have no number, with their reasons, the latest first."""
     failed = frame[frame["status"] != "completed"]
     columns = ("started", "status", *_IDENTITY, "reason", "source")
     return _latest("without-number", "Runs without a number", failed, columns)
 
 
 def all_runs(frame: pandas.DataFrame) -> Table:
-    """Every run, the latest first."""
     columns = ("started", "status", "origin", *_IDENTITY, "batch_size", "img_per_s", "ci95", "software", "source")
     return _latest("runs", "All runs", frame, columns, folded=True)
 
@@ -118,7 +114,6 @@ def _latest(name: str, title: str, frame: pandas.DataFrame, names: Sequence[str]
 
 
 def run_facets(frame: pandas.DataFrame) -> list[Facets]:
-    """The facets of each run of ``frame``, in its order."""
     values = zip(*(frame[name].tolist() for name in Facets._fields), strict=True)
     return [Facets(*((value,) for value in each)) for each in values]
 

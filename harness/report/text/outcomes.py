@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 
 def describe(spec: RunSpec) -> str:
-    """A completed spec in one line."""
     options = " ".join(f"{name}={value}" for name, value in spec.options.items())
     return (
         f"{spec.backend} ({spec.framework}) · {spec.model} · {plural(spec.nodes, 'node')} × {spec.devices_per_node} "
@@ -76,7 +75,6 @@ def plan(run: Run) -> str:
 
 
 def submitted(jobs: Sequence[tuple[Path, str]], by_hand: bool) -> str:
-    """What was submitted, and how to go on."""
     if by_hand:
         return "\n".join(f"sbatch {path}" for path, _ in jobs)
     lines = [f"job {number}: {path}" for path, number in jobs]
@@ -180,7 +178,6 @@ def io_overhead(cost: IoOverhead, synthetic: Record, path: str) -> str:
 
 
 def training(record: TrainingRecord, path: Path) -> str:
-    """The outcome of a completed training to an accuracy."""
     spec, schedule, last, reached = record.spec, training_of(record.spec), record.epochs[-1], record.reached
     falls = ", ".join(map(str, schedule.decay_epochs))
     evaluated = [epoch for epoch in record.epochs if epoch.top1 is not None and epoch.top5 is not None]
@@ -218,7 +215,6 @@ def training(record: TrainingRecord, path: Path) -> str:
 
 
 def runs(runs: Sequence[RunStatus]) -> str:
-    """How far runs on a cluster are, as a table."""
     units = dict.fromkeys(each.run.UNIT for each in runs)
     rows: list[tuple[str, ...]] = [("run", "state", "/".join(units), "jobs", "")]
     for each in runs:
@@ -250,17 +246,9 @@ def study(points: Sequence[campaign.PointStatus]) -> str:
 
 
 def of_study(points: Sequence[campaign.PointStatus]) -> str:
-    """What a study has found: the table of its numbers, the best numbers of parameter servers, and what has no number."""
-    parts = []
-    if records := [point.record for point in points if point.record and point.record.derived]:
-        parts.append(comparison(records))
-    if best := [point for point in points if point.tried]:
-        lines = [f"  {point.label}  {point.img_per_s:.2f} img/s, best of {point.tried}" for point in best]
-        parts.append("\n".join(["the best numbers of parameter servers:", *lines]))
-    if without := [point for point in points if point.img_per_s is None]:
-        rows = [(f"  {point.label}", point.state, point.reason) for point in without]
-        parts.append(table([("  no number", "state", "reason"), *rows]))
-    return "\n\n".join([*parts, counts(points)])
+    """What a study has found: the table of its runs, then that of its points."""
+    records = [point.record for point in points if point.record and point.record.derived]
+    return "\n\n".join([*([comparison(records)] if records else []), study(points)])
 
 
 def comparison(records: Sequence[Record]) -> str:

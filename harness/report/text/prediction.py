@@ -36,16 +36,12 @@ def predictions(what: What, basis: Basis, sizes: Sequence[Prediction]) -> str:
     ]
     shown = [row if what.has_servers else row[:2] + row[3:] for row in (headings, *rows)]
     title = f"{what.backend}, {what.model}, {what.batch_size} images per device and step"
-    lines = [title, "", table(shown, right=range(len(shown[0]) - 1)), "", *_made_from(basis)]
-    return "\n".join([*_warning(basis), *lines])
+    return _with_basis(basis, [title, "", table(shown, right=range(len(shown[0]) - 1))])
 
 
-def _warning(basis: Basis) -> list[str]:
-    return [f"MISFIT: {basis.warning}"] if basis.warning else []
-
-
-def _made_from(basis: Basis) -> list[str]:
-    return ["made from", *(f"  {line}" for line in basis.told)]
+def _with_basis(basis: Basis, lines: Sequence[str]) -> str:
+    warning = [f"MISFIT: {basis.warning}"] if basis.warning else []
+    return "\n".join([*warning, *lines, "", "made from", *(f"  {line}" for line in basis.told)])
 
 
 def _waits_for(prediction: Prediction) -> str:
@@ -66,8 +62,7 @@ def explanation(one: Explanation, measured_s: float | None = None, counted: Sequ
     title += f"{rate(prediction.img_per_s)} predicted, {seconds(prediction.step_s)} per step"
     if measured_s is not None:
         title += f"; measured {seconds(measured_s)} ({measured_s / prediction.step_s - 1:+.1%})"
-    lines = [f"  {line}" for line in (*sentences(one), *counted)]
-    return "\n".join([*_warning(one.basis), title, *lines, "", *_made_from(one.basis)])
+    return _with_basis(one.basis, [title, *(f"  {line}" for line in (*sentences(one), *counted))])
 
 
 def fits(fitted: Sequence[Fitted], left_out: Sequence[str]) -> str:
@@ -125,7 +120,6 @@ def fits(fitted: Sequence[Fitted], left_out: Sequence[str]) -> str:
 
 
 def _errors(errors: Sequence[float], runs: Sequence[Observation]) -> tuple[str, str, str]:
-    """The mean error, the worst one, and where that is."""
     worst, run = max(zip(errors, runs, strict=True), key=lambda pair: abs(pair[0]))
     servers = f", {run.ps} ps" if run.ps else ""
     return f"{mean_error(errors):.1%}", f"{worst:+.1%}", f"{run.workers:,} workers{servers}"
@@ -174,7 +168,6 @@ def parameters(fit: Fit) -> list[str]:
 
 
 def fits_as_json(fitted: Sequence[Fitted], left_out: Sequence[str]) -> str:
-    """The same for scripts."""
     document = []
     for fit, alone, held in fitted:
         group, misfit, runs = fit.group, fit.misfit, informative(fit.group.observations)

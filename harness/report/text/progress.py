@@ -45,7 +45,6 @@ class RunLine(ProgressLine, Listener):
         self.show(f"{spec.backend} × {spec.nodes}  {text}")
 
     def queue(self, states: Sequence[JobState]) -> None:
-        """Show which jobs wait, and for what."""
         if states and self.due():
             first = states[0]
             others = f" and {len(states) - 1} more" if len(states) > 1 else ""
@@ -58,7 +57,6 @@ class RunLine(ProgressLine, Listener):
             self.show(f"Slurm does not answer, asking again ({error})")
 
     def recorded(self, record: AnyRecord) -> None:
-        """Say that a run has ended."""
         self.keep(f"{record.id} {record.status}{f': {record.outcome}' if record.outcome else ''}")
 
 

@@ -167,7 +167,6 @@ def github(comparison: ComparedResults) -> str:
 
 
 def markdown(comparison: ComparedResults, old: str, new: str) -> str:
-    """For pull requests and job summaries."""
 
     def literally(text: str) -> str:
         """Text that Markdown shows as it is, in one line and within its cell."""
@@ -279,7 +278,6 @@ def _remarks(comparison: ComparedResults) -> tuple[list[str], list[str], list[st
 
 
 def _some(differences: Sequence[Difference]) -> list[str]:
-    """The most relevant differences."""
     more = len(differences) - _DIFFERENCES
     return [*map(str, differences[:_DIFFERENCES]), *([f"and {more} more (--json has all)"] if more > 0 else [])]
 
@@ -333,6 +331,5 @@ def history(found: History) -> str:
 
 
 def history_as_json(found: History, sources: Sequence[str]) -> str:
-    """For scripts: every series with its runs and its changes."""
     document = {"schema": HISTORY_SCHEMA, "sources": list(sources), "level": LEVEL, **dataclasses.asdict(found)}
     return json.dumps(document, indent=1, allow_nan=False)

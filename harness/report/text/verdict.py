@@ -43,12 +43,10 @@ _TERMS = {
     "image_size": "image size",
     "warmup_steps": "warm-up steps",
     "steps": "measured steps",
-    "software": "framework version",
 }
 
 
 def text(verdict: Verdict) -> str:
-    """The verdict for a terminal."""
     rows = [row for one in (*verdict.comparisons, *verdict.controls) for row in _rows(one)]
     parts = [headline(verdict)]
     parts += [table([_HEADINGS, *rows], right={2, 3, 4, 5, 6, 7})] if rows else []
@@ -66,9 +64,7 @@ def lists(verdict: Verdict) -> dict[str, list[str]]:
         INDICATIONS: list(filter(None, map(_indication, contenders))),
         "Equal on both sides": list(dict.fromkeys(equal)),
         "Not equal": list(filter(None, map(_unequal, contenders))),
-        "What would decide it": list(
-            dict.fromkeys(_undecided(one, margin, "it")[1] for one in contenders if one.reason)
-        ),
+        "What would decide it": list(dict.fromkeys(_undecided(one, margin)[1] for one in contenders if one.reason)),
         "Left out": [f"{plural(one.runs, 'run')} of {one.what}: {one.why}" for one in verdict.left_out],
     }
 
@@ -83,7 +79,7 @@ def headline(verdict: Verdict) -> str:
             f"{word} There is no toolkit over MPI, Gloo or NCCL among these results to compare with parameter servers."
         )
     if verdict.answer == "cannot say":
-        reasons = dict.fromkeys(_undecided(one, verdict.margin, contender(one.facets))[0] for one in compared)
+        reasons = dict.fromkeys(_undecided(one, verdict.margin)[0] for one in compared)
         return " ".join([word, *(f"{reason[0].upper()}{reason[1:]}." for reason in list(reasons)[:2])])
     # Of these the one at the largest size, and there the one that differs most.
     shown = max(
@@ -104,7 +100,7 @@ def _finding(one: ComparedContender, margin: float) -> str:
     prefix = "Control: " if facets["family"] == "collectives" else ""
     where = f"on {facets['system']} ({facets['model']}, {facets['data']}, batch {facets['batch_size']} per device)"
     if one.answer == "cannot say":
-        return f"{prefix}{contender(facets)}, {where}: cannot say: {_undecided(one, margin, 'it')[0]}."
+        return f"{prefix}cannot say {where}: {_undecided(one, margin)[0]}."
     last = one.sizes[-1]
     rate = f"At {_size(last)} it trains {_ratio(last.throughput_ratio)} as many img/s"
     if unjudged := " and ".join(_size(size) for size in one.sizes[1:] if size.efficiency_ratio.p is None):
@@ -142,19 +138,19 @@ def _claim(one: ComparedContender, margin: float) -> str:
     return f"{name} {keeps}; they part between {number} and {_size(above)}"
 
 
-def _undecided(one: ComparedContender, margin: float, name: str) -> tuple[str, str]:
-    """Why nothing can be said of a contender, called ``name`` in the sentence, and what would decide it."""
+def _undecided(one: ComparedContender, margin: float) -> tuple[str, str]:
+    """Why nothing can be said of a contender, and what would decide it."""
     facets, toolkit = one.facets, contender(one.facets)
-    ratio = "its ratio of efficiencies" if name == "it" else f"{name}'s ratio of efficiencies"
+    ratio = f"{toolkit}'s ratio of efficiencies"
     match one.reason:
         case "one size":
             common = f"have only {_size(one.sizes[0])} in common" if one.sizes else "were not measured at a common size"
             wanted = f"{toolkit} and parameter servers on two or more common numbers of nodes"
-            return f"{name} and the parameter servers {common}", wanted
+            return f"{toolkit} and the parameter servers {common}", wanted
         case "other training":
             training = facets["training"]
             return (
-                f"{name} was only measured with {training}, which is another training",
+                f"{toolkit} was only measured with {training}, which is another training",
                 f"{toolkit} without {training}",
             )
         case "no spread":
@@ -193,7 +189,7 @@ def _undecided(one: ComparedContender, margin: float, name: str) -> tuple[str, s
         nearest = f"the nearest ones differ in {_differing(differs)}"
     wanted = f"{facets['model']} on {facets['system']}, {facets['data']} data, with repeats"
     return (
-        f"no parameter servers were measured like {name}: {nearest}",
+        f"no parameter servers were measured like {toolkit}: {nearest}",
         f"parameter servers measured like {toolkit}: {wanted}",
     )
 
@@ -212,15 +208,8 @@ def _differing(differs: Mapping[str, tuple[Any, Any]]) -> str:
 def _unequal(one: ComparedContender) -> str:
     if one.terms is None:
         return ""
-    parts = []
-    for name, values in one.terms.unequal.items():
-        if name == "software":
-            version = " version" if "framework" in one.terms.equal else ""
-            parts.append(f"{_against(values)}: not the same framework{version}")
-        elif name == "options":
-            parts.append(f"each with its own options, tuned or not ({_against(values)})")
-        elif name != "framework":  # its version says it
-            parts.append(f"{_TERMS.get(name, name)}: {_against(values)}")
+    unequal = {name: values for name, values in one.terms.unequal.items() if name != "framework"}  # its version says it
+    parts = [f"{_TERMS.get(name, name)}: {_against(values)}" for name, values in unequal.items()]
     if one.terms.unknown:
         parts.append(f"not known: {', '.join(_TERMS.get(name, name) for name in one.terms.unknown)}")
     return f"{contender(one.facets)}: {'; '.join(parts)}" if parts else ""
