@@ -108,7 +108,7 @@ class Line:
     def origin(self, configuration: Configuration) -> list[str]:
         """Repeats, dates, software, options, what carried the gradients, notes, and the sources of one configuration."""
         runs, values = len(configuration.sources), len(configuration.sample.values)
-        repeats = f"{plural(values, 'repeat')} in {plural(runs, 'run')}" if values else f"published mean ({runs} row)"
+        repeats = f"{plural(values, 'repeat')} in {plural(runs, 'run')}" if values else "published mean"
         options = _told(configuration.options)
         transports = "; ".join(self.seen(configuration, "transport_seen"))
         sources = list(dict.fromkeys(configuration.sources))

@@ -59,7 +59,8 @@ def trace(series: Series) -> dict[str, Any]:
     made: dict[str, Any] = {"type": "scatter", "name": text(series.name), "x": list(x), "y": numbers(y)}
     made |= {"showlegend": True, "kind": series.kind, "group": text(series.group), "hoverinfo": "skip"}
     if any(hovers):
-        made |= {"hoverinfo": "text", "hovertext": [_hover(lines) for lines in hovers]}
+        labels = [[text(part) for line in lines for part in textwrap.wrap(line, HOVER_WIDTH)] for lines in hovers]
+        made |= {"hoverinfo": "text", "hovertext": ["<br>".join([f"<b>{head}</b>", *rest]) for head, *rest in labels]}
     style, colour = series.style, f"@{series.style.colour}"
     bars = {"type": "data", "symmetric": False, "color": colour}
     bars |= {"array": numbers(high - y), "arrayminus": numbers(y - low)}
@@ -99,12 +100,6 @@ def trace(series: Series) -> dict[str, Any]:
             return made | {"type": "bar", "marker": gap} | lying
     intervals = {} if np.isnan(low).all() else {"error_y": bars | {"thickness": 1.3, "width": 4}}
     return made | {"mode": "lines+markers", "line": line, "marker": marker} | intervals
-
-
-def _hover(lines: Iterable[str]) -> str:
-    """Lines of text as a hover label: the first one stands out, long ones are broken."""
-    head, *rest = [text(part) for line in lines for part in textwrap.wrap(line, HOVER_WIDTH)]
-    return "<br>".join([f"<b>{head}</b>", *rest])
 
 
 def numbers(values: Iterable[float | None]) -> list[float | None]:

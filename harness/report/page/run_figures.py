@@ -26,10 +26,7 @@ PERCENTILES = (1, 25, 50, 75, 99)
 
 
 def steps(lines: Sequence[Line]) -> list[Figure]:
-    """The step times of each measured curve's best run at the largest size, of at most ``SHOWN_RECORDS``: the largest runs.
-
-    Reads their records; raises InvalidInput for one that cannot be read.
-    """
+    """The step times of the best run at each measured curve's largest size. Raises InvalidInput for a damaged record."""
     largest = [(line, line.curve.points[-1]) for line in lines if not line.published]
     # A run may belong to a curve of weak and to one of strong scaling.
     by_source = {point.best.sources[-1]: (line, point.workers) for line, point in reversed(largest)}
@@ -104,12 +101,7 @@ def of_ranks(line: Line, workers: int, source: str, ranks: pandas.DataFrame) -> 
 
 
 def history(completed: pandas.DataFrame) -> list[Figure]:
-    """img/s against the date for each measurement that was done at least ``HISTORY_RUNS`` times on a system.
-
-    ``completed`` are such runs of ``results.load``. Changes of the level are marked. The measurements done most often come
-    first; of more than ``SHOWN_HISTORIES`` the others are left out, and of each at most the latest ``SHOWN_HISTORY_RUNS``
-    runs are shown.
-    """
+    """img/s against the date with changes of the level, of what was measured ``HISTORY_RUNS`` times or more."""
     measured = completed[completed["origin"] == "measured"]
     often = [runs for _, runs in measured.groupby(["system", "spec"]) if len(runs) >= HISTORY_RUNS]
     often.sort(key=lambda runs: -len(runs))

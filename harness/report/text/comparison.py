@@ -140,12 +140,9 @@ _HEADINGS_2017 = (
 def tables_of_2017(frame: pandas.DataFrame, baseline: int | None = None) -> str:
     """The tables of the CSCS internship report of 2017, with 95 % confidence intervals where they are known.
 
-    For each system, model and contender: the best method and number of parameter servers, img/s on synthetic and on real
-    data, speedup, scaling efficiency, and the I/O overhead (synthetic − real) / synthetic. Parameter servers are one
-    contender with two strategies, of which the better one is named, as it was in 2017.
-
-    Efficiency is relative to each curve's smallest number of workers, or to ``baseline`` workers. Raises InvalidInput if no
-    curve has that size.
+    Parameter servers are one contender with two strategies, of which the better one is named, as it was in 2017. I/O
+    overhead is (synthetic − real) / synthetic. Efficiency is relative to each curve's smallest number of workers, or to
+    ``baseline`` workers. Raises InvalidInput if no curve has that size.
     """
     measured = with_number(frame, baseline)
     measured = measured[measured["training"] == ""]

@@ -126,12 +126,13 @@ def junit(comparison: ComparedResults, old: str, new: str) -> str:
         if pair.verdict == "cannot say":
             ElementTree.SubElement(case, "skipped", message=outcome)
             continue
-        if pair.verdict in FAILING:
-            element = ElementTree.SubElement(case, "failure", message=outcome, type=pair.verdict)
-        else:
-            element = ElementTree.SubElement(case, "system-out")
-        details = _details(pair, comparison.differences)
-        element.text = "\n".join([outcome, *pair.judgement.reason.split("\n")[1:], *details])
+        said = {"message": outcome, "type": pair.verdict}
+        failed = pair.verdict in FAILING
+        element = (
+            ElementTree.SubElement(case, "failure", said) if failed else ElementTree.SubElement(case, "system-out")
+        )
+        reason = pair.judgement.reason.split("\n")[1:]
+        element.text = "\n".join([outcome, *reason, *_details(pair, comparison.differences)])
     for alone in unpaired:
         backend = alone.label.split()[0]
         case = ElementTree.SubElement(suite, "testcase", classname=f"harness.{backend}", name=alone.label)
