@@ -167,17 +167,14 @@ def data_bench(path: Path, pipeline: str, as_json: bool, threads: int, image_siz
         turns = bench.compare(images, frameworks, threads, batch_size, image_size, seconds, rounds, show)
     speeds = {name: bench.summary(its_turns) for name, its_turns in turns.items()}
     if as_json:
-        settings = {"path": str(path), "images": len(images), "threads": threads}
-        settings |= {"image_size": image_size, "batch_size": batch_size}
+        settings = {"threads": threads, "image_size": image_size, "batch_size": batch_size}
         pipelines = {name: speeds[name] | {"turns": [turn._asdict() for turn in turns[name]]} for name in turns}
-        click.echo(json.dumps(settings | {"pipelines": pipelines}, indent=1))
+        document = {"path": str(path), "images": len(images)} | settings | {"pipelines": pipelines}
+        click.echo(json.dumps(document, indent=1))
         return
     rows = [["pipeline", "img/s", "per core", "lowest – highest", "processor time per image"]]
     for name, speed in speeds.items():
-        ends, per_image = (
-            f"{speed['lowest']:.0f} – {speed['highest']:.0f}",
-            f"{speed['processor_ms_per_image']:.2f} ms",
-        )
+        ends, per_image = f"{speed['lowest']:.0f} – {speed['highest']:.0f}", f"{speed['processor_ms_per_image']:.2f} ms"
         rows.append([name, f"{speed['img_per_s']:.0f}", f"{speed['img_per_processor_s']:.0f}", ends, per_image])
     click.echo(f"{plural(len(images), 'image')}, {image_size} px, batches of {batch_size}, {plural(threads, 'thread')}")
     click.echo(table(rows, right={1, 2, 3, 4}))

@@ -19,10 +19,6 @@ from harness.report.text.table import table
 from harness.results import baselines
 
 
-class GotSlower(HarnessError):
-    """Something got slower, or has no number any more. Scripts rely on the exit code, 1."""
-
-
 def _new_file(text: str) -> Path:
     file = Path(text)
     if file.is_dir() or not file.absolute().parent.is_dir():
@@ -85,7 +81,7 @@ def compare(old: str, new: str, everything: bool, as_json: bool, github: bool, *
             except OSError as error:
                 raise InvalidInput(f"{file}: {error.strerror}") from None
     if found.regressions:
-        raise GotSlower(text.failure(found))
+        raise HarnessError(text.failure(found))
     if found.counts.get("cannot say", 0) == len(found.pairs):
         raise InvalidInput(f"nothing could be judged: {found.pairs[0].judgement.reason}")
 

@@ -139,8 +139,8 @@ class Times(NamedTuple):
         return "yes" if self.value > limit else "no"
 
     def at_most(self, limit: float) -> Answer:
-        opposite: dict[Answer, Answer] = {"yes": "no", "no": "yes", "cannot say": "cannot say"}
-        return opposite[self.exceeds(limit)]
+        opposite: dict[Answer, Answer] = {"yes": "no", "no": "yes"}
+        return opposite.get(self.exceeds(limit), "cannot say")
 
     def __str__(self) -> str:
         factor = math.exp(self.half_interval)
@@ -284,13 +284,11 @@ def directions_take_turns(points: pandas.DataFrame, rates: Rates) -> Answered:
     if not rate or SERVERS not in set(single["contender"]):
         return unknown("one server, and a toolkit on the same links, are needed")
     shortest_s = (single["nodes"] - 1) * single["fullest_server_bytes"] / rate
-    longer = list(map(Times, single["measured_s"] / shortest_s, single["half_interval"]))
-    answers = {
-        times.exceeds(SERIAL) for times, name in zip(longer, single["contender"], strict=True) if name == SERVERS
-    }
-    labelled = dict(zip(single["label"], longer, strict=True))
-    figures = {label: times.value for label, times in labelled.items()}
-    facts = {"rate": rate, "transport": transport, "longer": labelled}
+    times = map(Times, single["measured_s"] / shortest_s, single["half_interval"])
+    longer = dict(zip(single["label"], times, strict=True))
+    answers = {longer[label].exceeds(SERIAL) for label in single["label"][single["contender"] == SERVERS]}
+    figures = {label: times.value for label, times in longer.items()}
+    facts = {"rate": rate, "transport": transport, "longer": longer}
     return answers.pop() if len(answers) == 1 else "cannot say", figures, facts
 
 
