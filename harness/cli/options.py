@@ -34,12 +34,11 @@ class GroupedCommand(click.Command):
                 formatter.write_dl(rows)
 
 
-def grouped(group: str, options: Iterable[click.Option]) -> list[click.Option]:
+def grouped(group: str, *options: click.Option) -> list[click.Option]:
     """Put ``options`` under the heading ``group``."""
-    chosen = list(options)
-    for option in chosen:
+    for option in options:
         option.group = group  # type: ignore[attr-defined]
-    return chosen
+    return list(options)
 
 
 def option(names: str, explained: str, metavar: str | None = None, kind: Any = TEXT, **more: Any) -> click.Option:
@@ -52,38 +51,34 @@ def flag(names: str, explained: str) -> click.Option:
 
 WHERE_TO_RUN = grouped(
     "Where to run",
-    [
-        option(
-            "--site",
-            "cluster to run on, as SYSTEM or SYSTEM:PARTITION; see `harness list sites`  [default: this machine]",
-            "NAME|FILE",
-        ),
-        option("--environ", "one of the site's environments  [default: the first]", "NAME"),
-        option(
-            "-J --job-option job_options",
-            "option for the scheduler, such as reservation=maintenance; may be given several times",
-            "OPTION",
-            click.STRING,
-            multiple=True,
-        ),
-        option("--account", "project that pays; short for -J account=NAME", "NAME"),
-        option("--time-limit", "of the job  [default: the sum of its repeats' --timeout, at most the site's]", "1h30m"),
-        option("--hosts", "host file, for sites that are reached with ssh", "FILE", PATH),
-        flag("--no-wait", "submit and return; see `harness status` and `harness collect`"),
-        flag("--no-submit", "write the run directory and the job script only, to submit it by hand"),
-    ],
+    option(
+        "--site",
+        "cluster to run on, as SYSTEM or SYSTEM:PARTITION; see `harness list sites`  [default: this machine]",
+        "NAME|FILE",
+    ),
+    option("--environ", "one of the site's environments  [default: the first]", "NAME"),
+    option(
+        "-J --job-option job_options",
+        "option for the scheduler, such as reservation=maintenance; may be given several times",
+        "OPTION",
+        click.STRING,
+        multiple=True,
+    ),
+    option("--account", "project that pays; short for -J account=NAME", "NAME"),
+    option("--time-limit", "of the job  [default: the sum of its repeats' --timeout, at most the site's]", "1h30m"),
+    option("--hosts", "host file, for sites that are reached with ssh", "FILE", PATH),
+    flag("--no-wait", "submit and return; see `harness status` and `harness collect`"),
+    flag("--no-submit", "write the run directory and the job script only, to submit it by hand"),
 )
 PORT = click.IntRange(1, LAST_PORT)
 HOW_TO_RUN = grouped(
     "How to run",
-    [
-        option("--output", "folder for run directories  [default: runs]", "DIR", PATH),
-        option("--env environment", "Python environment to use instead of the built one", "PATH", PATH),
-        option("--port", "first port to listen on  [default: free ports are found]", "NUMBER", PORT),
-        flag("--dry-run", "show every process with its host, role, command and environment"),
-        flag("--json as_json", "print JSON for scripts"),
-        flag("--quiet", "no progress"),
-    ],
+    option("--output", "folder for run directories  [default: runs]", "DIR", PATH),
+    option("--env environment", "Python environment to use instead of the built one", "PATH", PATH),
+    option("--port", "first port to listen on  [default: free ports are found]", "NUMBER", PORT),
+    flag("--dry-run", "show every process with its host, role, command and environment"),
+    flag("--json as_json", "print JSON for scripts"),
+    flag("--quiet", "no progress"),
 )
 
 
@@ -100,10 +95,10 @@ def spec_options(leave_out: Iterable[str] = (), defaults: Mapping[str, Any] | No
     own = {name: info for name, info in RunSpec.model_fields.items() if name not in {*leave_out, "options", "training"}}
     for name, value in (defaults or {}).items():
         own[name] = FieldInfo.merge_field_infos(own[name], default=value)
-    options = grouped("What to measure", (_field_option(name, info) for name, info in own.items()))
+    options = grouped("What to measure", *(_field_option(name, info) for name, info in own.items()))
     for name, owners in backends.option_owners().items():
         infos = [backends.backend(owner).options.model_fields[name] for owner in owners]
-        options += grouped("Options of " + ", ".join(owners), [_field_option(name, *infos)])
+        options += grouped("Options of " + ", ".join(owners), _field_option(name, *infos))
     return options
 
 

@@ -67,7 +67,7 @@ def _what_options(*sizes: click.Option) -> list[click.Option]:
     """Options that say what is predicted: ``sizes``, and those of `harness run` that make a difference to the law."""
     options = [each for each in spec_options() if each.name != "ps"]
     own = [each for each in options if getattr(each, "group", "").startswith("Options of")]
-    return [*grouped("What to predict", [*sizes, *(each for each in options if each.name in PREDICTED)]), *own]
+    return [*grouped("What to predict", *sizes, *(each for each in options if each.name in PREDICTED)), *own]
 
 
 FORWARD_SHARE = option(
@@ -79,15 +79,13 @@ FORWARD_SHARE = option(
 NETWORK = "the network's line rate, such as 9.5GB/s or 25Gbit/s; with --single instead of results"
 START = grouped(
     "What to start from",
-    [
-        option("--site", "start from what was published about a site: daint, cori", "NAME"),
-        option("--from sources", "start from these results; may be given several times", "RESULTS", multiple=True),
-        option("--single", "what one worker trains alone", "IMG_PER_S", POSITIVE),
-        FORWARD_SHARE,
-        option("--throughput", "what a node sends and receives; with --single instead of results", "GB/S", POSITIVE),
-        option("--network", NETWORK, "RATE", Written(_rate)),
-        option("--overhead", "of a step of several workers; with --throughput or --network", "MS", POSITIVE),
-    ],
+    option("--site", "start from what was published about a site: daint, cori", "NAME"),
+    option("--from sources", "start from these results; may be given several times", "RESULTS", multiple=True),
+    option("--single", "what one worker trains alone", "IMG_PER_S", POSITIVE),
+    FORWARD_SHARE,
+    option("--throughput", "what a node sends and receives; with --single instead of results", "GB/S", POSITIVE),
+    option("--network", NETWORK, "RATE", Written(_rate)),
+    option("--overhead", "of a step of several workers; with --throughput or --network", "MS", POSITIVE),
 )
 NODES = option("--nodes", "8, or 1,2,4, or 1..512 (doubling), or 1..512+1", "SIZES", Written(sizes), default="1..512")
 PS = option("--ps", "numbers of parameter servers", "best|all|SIZES", Written(_servers), default="best")

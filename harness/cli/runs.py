@@ -84,15 +84,18 @@ def _plans(outcome: Outcome, as_json: bool) -> str:
     return "\n\n".join([*outcome.scripts, *map(outcomes.plan, outcome.runs)])
 
 
-COMPARE_SYNTHETIC = flag(
-    "--compare-synthetic", "measure on synthetic images too, repeats interleaved, and say what those of --data cost"
+COMPARE_SYNTHETIC = grouped(
+    "What to measure",
+    flag(
+        "--compare-synthetic", "measure on synthetic images too, repeats interleaved, and say what those of --data cost"
+    ),
 )
 
 
 @click.command(
     "run",
     cls=GroupedCommand,
-    params=[*spec_options(), *grouped("What to measure", [COMPARE_SYNTHETIC]), *WHERE_TO_RUN, *HOW_TO_RUN],
+    params=[*spec_options(), *COMPARE_SYNTHETIC, *WHERE_TO_RUN, *HOW_TO_RUN],
 )
 def run(**given: Any) -> None:
     """Measure one backend: 10 warm-up and 100 measured steps, 5 times in fresh processes, unless told otherwise.
@@ -123,7 +126,8 @@ def run(**given: Any) -> None:
 
 
 BACKENDS, SIZES = (Written(partial(parts, example=example)) for example in (",".join(backend.names()), "1,2"))
-COMPARED = [
+COMPARED = grouped(
+    "What to compare",
     option(
         "--backends",
         "backends, each with :FRAMEWORK and :TRANSPORT if wanted  [default: all of all]",
@@ -131,18 +135,13 @@ COMPARED = [
         BACKENDS,
     ),
     option("--nodes", "numbers of nodes", "N,M,…", SIZES, default="1,2"),
-]
+)
 
 
 @click.command(
     "compare-backends",
     cls=GroupedCommand,
-    params=[
-        *grouped("What to compare", COMPARED),
-        *spec_options(leave_out=("backend", "nodes")),
-        *WHERE_TO_RUN,
-        *HOW_TO_RUN,
-    ],
+    params=[*COMPARED, *spec_options(leave_out=("backend", "nodes")), *WHERE_TO_RUN, *HOW_TO_RUN],
 )
 def compare_backends(backends: list[str] | None, nodes: list[str], **given: Any) -> None:
     """Measure several backends at several sizes, repeats interleaved, and print one table.
@@ -183,20 +182,17 @@ TRAINING = {
     "decay_epochs": ("N,M,…", Written(_epochs)),
     "resume": ("RUN_DIR|FILE", Written(lambda text: str(find_checkpoint(Path(text))))),
 }
-DATA = option(
-    "--data", "images to learn from: a folder in ImageNet's layout, or of TFRecord shards  [required]", "PATH"
+HOW_TO_TRAIN = grouped(
+    "How to train",
+    option("--data", "images to learn from: a folder in ImageNet's layout, or of TFRecord shards  [required]", "PATH"),
+    *field_options(Training, TRAINING),
 )
 
 
 @click.command(
     "train",
     cls=GroupedCommand,
-    params=[
-        *grouped("How to train", [DATA, *field_options(Training, TRAINING)]),
-        *spec_options(MEASURING, TRAINING_DEFAULTS),
-        *WHERE_TO_RUN,
-        *HOW_TO_RUN,
-    ],
+    params=[*HOW_TO_TRAIN, *spec_options(MEASURING, TRAINING_DEFAULTS), *WHERE_TO_RUN, *HOW_TO_RUN],
 )
 def train(**given: Any) -> None:
     """Train until the validation images are classified well enough, and print the time that took.

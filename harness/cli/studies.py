@@ -20,15 +20,13 @@ from harness.running.study import Study
 FILE = click.Argument(["file"], type=click.Path(path_type=Path))
 WHICH_POINTS = grouped(
     "What to measure",
-    [
-        flag("--retry-failed", "measure failed and interrupted points again"),
-        option(
-            "--max-jobs",
-            "jobs that may run at once  [default: the study's, else the site's, else 8]",
-            "NUMBER",
-            click.IntRange(1, 10_000),
-        ),
-    ],
+    flag("--retry-failed", "measure failed and interrupted points again"),
+    option(
+        "--max-jobs",
+        "jobs that may run at once  [default: the study's, else the site's, else 8]",
+        "NUMBER",
+        click.IntRange(1, 10_000),
+    ),
 )
 
 
