@@ -245,8 +245,8 @@ class Unwanted(Exception):
 def write(folder: Path, skip_bad: bool, task: tuple[str, list[Item]]) -> Written:
     """Write a shard, given its name and its images.
 
-    Without ``skip_bad`` an image that is bad ends the writing but not the reading, so that all of them are known; then
-    there is no shard. Raises RunFailed when a file cannot be read or written, Interrupted.
+    Without ``skip_bad`` a bad image ends the writing but not the reading, so that all of them are known; then there is no
+    shard. Raises RunFailed when a file cannot be read or written, Interrupted.
     """
     warnings.simplefilter("ignore")  # Pillow's, of strange metadata
     name, items = task

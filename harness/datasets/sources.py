@@ -74,9 +74,8 @@ def find(
 ) -> Source:
     """The images at ``path``. Where a split is there as a tar file and as a folder, the tar file is taken.
 
-    ``validation_labels`` is a file with one class per line, in the order of the images in the validation tar. Listing the
-    training tar takes ``processes``; ``progress`` hears how many of its classes are listed, and of how many. Raises
-    DataError.
+    ``validation_labels`` is a file with one class per line, in the order of the images in the validation tar. ``progress``
+    hears how many classes of the training tar are listed, and of how many. Raises DataError.
     """
     training_tar, validation_tar = path / TRAIN_TAR, path / VALIDATION_TAR
     if validation_labels and not validation_tar.is_file():

@@ -81,8 +81,7 @@ def python(spec: EnvironmentSpec) -> Path:
 def status(spec: EnvironmentSpec) -> Literal["ready", "missing", "partial", "broken"]:
     """Whether the environment can be used, from its files alone (milliseconds; ``check`` imports).
 
-    "partial" is being built or was left by a build that died; "broken" was complete, but its Python is gone, for instance
-    because the one it was made from was removed.
+    "partial" is being built or was left by a build that died; "broken" was complete, but its Python is gone.
     """
     try:
         folder = path(spec)

@@ -33,10 +33,9 @@ CHECK_TIMEOUT_S = 600  # a cold import of TensorFlow from a busy parallel file s
 def build(spec: EnvironmentSpec, progress: Progress, base: BasePython | None = None) -> Path:
     """Build the environment unless it is ready, and return its folder. ``progress`` receives short lines for people.
 
-    If ``spec`` names a Python, ``base`` is the one to make it from, by default what ``find_python`` finds. Of several
-    builders of one environment one builds and the others wait. pip's output is kept in ``<folder>.log``.
-    Raises RunFailed (a line: what failed, why, the log; below it the compiler's words if it was compiling) or
-    EnvironmentProblem; then only the log is left behind.
+    ``base`` is the Python to make it from if ``spec`` names one, by default what ``find_python`` finds. Of several builders
+    one builds and the others wait. Raises RunFailed (what failed, why, the log; below it the compiler's words) or
+    EnvironmentProblem; then only the log, ``<folder>.log``, is left behind.
     """
     folder = path(spec)
     pins(spec.requirements)
@@ -73,11 +72,7 @@ def build(spec: EnvironmentSpec, progress: Progress, base: BasePython | None = N
 
 @contextlib.contextmanager
 def lock(folder: Path, progress: Progress) -> Iterator[int]:
-    """Hold the environment's lock; yields its descriptor.
-
-    Build commands inherit the descriptor, so the lock outlives a killed harness until the pip it left behind has ended:
-    nobody rebuilds under a pip that still writes.
-    """
+    """Hold the environment's lock, whose descriptor pip inherits: nobody rebuilds under one that a killed harness left."""
     with folder.with_name(f"{folder.name}.lock").open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,9 +1,8 @@
 """An MPI world for processes that this launcher starts itself: the server side of MPI's process-management interface.
 
-Under Slurm `srun` plays this part. On one machine `mpiexec` could, but it would stand between the launcher and its
-processes: their exit codes, their signals and their place in the process tree would be its own. So the launcher speaks
-PMI-1, the line protocol that MPICH and its descendants (Cray MPICH, Intel MPI, MVAPICH) speak to whoever started them: each
-rank inherits one end of a socket pair, no port is opened.
+Under Slurm `srun` plays this part. `mpiexec` would stand between the launcher and its processes, so the launcher speaks
+PMI-1 itself, the line protocol of MPICH and its descendants (Cray MPICH, Intel MPI, MVAPICH): each rank inherits one end of
+a socket pair, no port is opened.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from pathlib import Path
 from harness.core.plan import LaunchPlan
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where Linux keeps POSIX shared memory
-LIMITS = "kvsname_max=256 keylen_max=64 vallen_max=1024"  # as MPICH's own process managers say
 
 
 class MpiWorld:
@@ -30,7 +28,7 @@ class MpiWorld:
         self._values = {"PMI_process_mapping": mapping} if mapping else {}
         self._answers = {
             "init": "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0",
-            "get_maxes": f"cmd=maxes {LIMITS}",
+            "get_maxes": "cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=1024",  # as MPICH's own managers say
             "get_appnum": "cmd=appnum appnum=0",
             "get_my_kvsname": f"cmd=my_kvsname kvsname={self.name}",
             "get_universe_size": f"cmd=universe_size size={self.size}",

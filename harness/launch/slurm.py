@@ -121,9 +121,7 @@ def dead_nodes(names: Collection[str]) -> list[str]:
 
 
 def asked_about(site: Site) -> Site:
-    """``site`` with what its profile leaves open and Slurm, where it is at hand, knows of the partition's smallest node:
-    physical cores, and the longest time limit in seconds.
-    """
+    """``site`` with the cores and longest time limit that its profile leaves open, as Slurm, where it is, knows them."""
     if (site.cores_per_node and site.time_limit_s) or not shutil.which("sinfo"):
         return site
     partition = [option for option in site.access if option.startswith(("--partition", "-p"))]

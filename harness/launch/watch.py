@@ -60,11 +60,7 @@ class Followed:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a repeat is, for display.
-
-    ``step_s`` is the slowest worker's warm-up step in seconds (0: not known yet), ``epochs`` are those of a training as
-    rank 0 reports them (see ``harness.records``).
-    """
+    """How far a repeat is. ``step_s``: the slowest worker's warm-up step in seconds, 0 if unknown; ``epochs``: rank 0's."""
 
     phases: Counter[str]
     processes: int

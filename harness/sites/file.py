@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Literal, Self, TypeVar
+from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, Strict, ValidationError, model_validator
 
@@ -130,10 +130,7 @@ class Layer(Frozen):
     prepare_cmds: tuple[Line, ...] = ()
 
 
-Table = TypeVar("Table", bound="Resource | Layer")
-
-
-def _named_once(tables: tuple[Table, ...]) -> tuple[Table, ...]:
+def _named_once(tables: tuple[Resource | Layer, ...]) -> tuple[Resource | Layer, ...]:
     names = [table.name for table in tables]
     if again := next((name for number, name in enumerate(names) if name in names[:number]), None):
         raise ValueError(f"'{again}' is there twice")

@@ -51,10 +51,8 @@ def _in_folder(folder: Path) -> list[Path]:
 class Site(Partition):
     """Where and how a run runs: one of a system's partitions, merged with the system and one of its environments.
 
-    ``name`` is ``system:partition``. Modules, variables and commands are in the order system, partition, environment, and
-    of a variable set twice the later value is kept. Options are as the file has them, one string each. ``cores_per_node``
-    counts physical cores; None: unknown. Paths may hold ``~`` and variables until ``output``, ``hosts`` or ``python`` is
-    asked for.
+    ``name`` is ``system:partition``; ``cores_per_node`` counts physical cores. Modules, variables and commands are in the
+    order system, partition, environment. Paths may hold ``~`` and variables until they are asked for.
     """
 
     name: str
@@ -109,9 +107,8 @@ class Site(Partition):
 def find(name: str, environ: str | None = None, backend: str | None = None) -> Site:
     """The site that ``name`` stands for: ``system``, ``system:partition``, a file's stem, or a path of a site file.
 
-    Without a partition it is the first; without ``environ`` the first of the partition's environments that is meant for
-    ``backend``, if any is. The user's profiles are preferred to the built-in ones. Raises InvalidInput for what is not
-    known, and for a file that is broken.
+    Without a partition it is the first; without ``environ`` the first of its environments that is meant for ``backend``, if
+    any is. Raises InvalidInput for what is not known, and for a file that is broken.
     """
     file, system_name, partition_name = _located(name)
     if file.description is None:
@@ -160,7 +157,7 @@ def _merged(file: Path, system: System, partition: Partition, environment: Envir
     own = {
         "name": f"{system.name}:{partition.name}",
         "file": file,
-        "descr": _description(system, partition),
+        "descr": ", ".join(text for text in (system.descr, partition.descr) if text),
         "modules_system": system.modules_system,
         "modules": tuple(dict.fromkeys(module for layer in layers for module in layer.modules)),
         "env_vars": tuple(dict(variable for layer in layers for variable in layer.env_vars).items()),
@@ -175,10 +172,6 @@ def _merged(file: Path, system: System, partition: Partition, environment: Envir
     return Site(**vars(partition) | own)
 
 
-def _description(system: System, partition: Partition) -> str:
-    return ", ".join(text for text in (system.descr, partition.descr) if text)
-
-
 def survey() -> tuple[list[dict[str, str]], list[SiteFile]]:
     """All partitions that ``find`` knows, as ``harness list sites`` shows them, and the files that are broken."""
     every = files()
@@ -189,11 +182,12 @@ def survey() -> tuple[list[dict[str, str]], list[SiteFile]]:
             for partition in system.partitions if system.name not in taken else ():
                 cpus = [f"{partition.processor.num_cpus} CPUs"] if partition.processor.num_cpus else []
                 devices = [f"{device.num_devices} × {device.model or device.type}" for device in partition.devices]
+                site = _merged(file.path, system, partition, None)
                 row = {
-                    "name": f"{system.name}:{partition.name}",
-                    "scheduler": partition.scheduler,
+                    "name": site.name,
+                    "scheduler": site.scheduler,
                     "node": ", ".join(cpus + devices),
-                    "descr": _description(system, partition),
+                    "descr": site.descr,
                     "origin": "built in" if file.built_in else "yours",
                     "file": str(file.path),
                 }
