@@ -22,7 +22,6 @@ class BasePython:
     version: str
 
     def meets(self, wanted: str) -> bool:
-        """Whether it is of a minor version, such as "3.9"."""
         return f"{self.version}.".startswith(f"{wanted}.")
 
 

@@ -247,7 +247,6 @@ class SiteFile:
 
     @property
     def names(self) -> list[str]:
-        """``system:partition`` of all its partitions."""
         return [f"{system.name}:{partition.name}" for system in self.systems for partition in system.partitions]
 
 
