@@ -65,10 +65,23 @@ def _module_name(value: object) -> object:
     return value["name"] if isinstance(value, dict) and value.keys() == {"name"} else value
 
 
+def _shaped(pattern: str, what: str) -> AfterValidator:
+    """Texts of a pattern, which a complaint gives in words."""
+
+    def check(value: str) -> str:
+        if not re.fullmatch(pattern, value):
+            raise ValueError(f"{value!r} is not {what}")
+        return value
+
+    return AfterValidator(check)
+
+
 Line = Annotated[str, AfterValidator(_one_line)]
-Name = Annotated[str, Field(pattern="^[A-Za-z_][A-Za-z0-9_-]*$")]
-VariableName = Annotated[str, Field(pattern="^[A-Za-z_][A-Za-z0-9_]*$")]
-ModuleName = Annotated[str, BeforeValidator(_module_name), Field(pattern="^[A-Za-z0-9_][A-Za-z0-9_.+/:@%=~-]*$")]
+Name = Annotated[str, _shaped("[A-Za-z_][A-Za-z0-9_-]*", "a name: letters, digits, _ and -, beginning with a letter")]
+VariableName = Annotated[str, _shaped("[A-Za-z_][A-Za-z0-9_]*", "the name of an environment variable")]
+ModuleName = Annotated[
+    str, BeforeValidator(_module_name), _shaped("[A-Za-z0-9_][A-Za-z0-9_.+/:@%=~-]*", "the name of a module")
+]
 Option = Annotated[Line, AfterValidator(_option)]
 TimeLimit = Annotated[str, AfterValidator(lambda text: duration_s(text) and text)]
 Count = Annotated[int, Strict(), Field(ge=1)]
@@ -83,6 +96,15 @@ class Processor(Frozen):
     num_cpus_per_core: Count | None = None
     num_cpus_per_socket: Count | None = None
     num_sockets: Count | None = None
+
+    @model_validator(mode="after")
+    def _counts_agree(self) -> Self:
+        cpus, per_core, sockets = self.num_cpus, self.num_cpus_per_core, self.num_sockets
+        if cpus and per_core and cpus % per_core:
+            raise ValueError(f"num_cpus, {cpus}, is not a multiple of num_cpus_per_core, {per_core}")
+        if cpus and sockets and self.num_cpus_per_socket and cpus != sockets * self.num_cpus_per_socket:
+            raise ValueError(f"num_cpus, {cpus}, is not num_sockets × num_cpus_per_socket")
+        return self
 
 
 class Device(Frozen):
@@ -113,8 +135,11 @@ class Resource(Frozen):
 class PartitionExtras(Frozen):
     """What a run needs to know of a partition and ReFrame has no field for."""
 
-    mpi: str = Field(default="pmi2", pattern="^[A-Za-z0-9_]+$")
-    address: str = Field(default="{host}", pattern=r"^[\w.-]*\{host\}[\w.-]*$")
+    mpi: Annotated[str, _shaped("[A-Za-z0-9_]+", "a value for srun's --mpi")] = "pmi2"
+    address: Annotated[
+        str,
+        _shaped(r"[A-Za-z0-9._-]*\{host\}[A-Za-z0-9._-]*", "{host} with letters, digits, dots and dashes around it"),
+    ] = "{host}"
     launcher_options: tuple[Option, ...] = ()
     hosts: Line | None = Field(default=None, min_length=1)
     output: Line | None = Field(default=None, min_length=1)
@@ -162,6 +187,15 @@ class Partition(Layer):
             raise ValueError(
                 f"launcher '{self.launcher}' does not go with scheduler '{self.scheduler}'; must be {right}"
             )
+        misplaced = {
+            "access": self.launcher != "srun" and self.access,
+            "resources": self.launcher != "srun" and self.resources,
+            "extras.mpi": self.launcher != "srun" and "mpi" in self.extras.model_fields_set,
+            "extras.hosts": self.launcher != "ssh" and self.extras.hosts,
+            "extras.launcher_options": self.launcher == "local" and self.extras.launcher_options,
+        }
+        if wrong := [field for field, value in misplaced.items() if value]:
+            raise ValueError(f"launcher {self.launcher} takes no {' and no '.join(wrong)}")
         return self
 
 

@@ -203,7 +203,7 @@ def checked_files(names: Iterable[str]) -> list[SiteFile]:
 
 
 def mistakes(file: SiteFile) -> list[Mistake]:
-    """Everything that is wrong with ``file``, also the backends that there are not."""
+    """Everything that is wrong with ``file``, also that which other files and this program make wrong."""
     from harness.core.backend import names
 
     wrong = [*file.mistakes]
@@ -212,6 +212,12 @@ def mistakes(file: SiteFile) -> list[Mistake]:
             if name not in names():
                 field = f"environments[{e}].extras.backends[{b}]"
                 wrong.append(Mistake(str(file.path), field, f"unknown backend '{name}'; {instead(name, names())}"))
+    # Which of two files of the user's with one system is meant depends on their names, and should not.
+    own = _in_folder(user_folder())
+    owners = {name: path for path in own if path != file.path for name in read(path).claimed}
+    for s, system in enumerate(file.systems if file.path in own else ()):
+        if owner := owners.get(system.name):
+            wrong.append(Mistake(str(file.path), f"systems[{s}].name", f"'{system.name}' is also in {owner}"))
     return wrong
 
 

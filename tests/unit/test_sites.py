@@ -255,7 +255,7 @@ CASES = [
         'name = "gpu"',
         'name = "g pu"',
         "name",
-        "must match pattern '^[A-Za-z_][A-Za-z0-9_-]*$', not 'g pu'",
+        "'g pu' is not a name: letters, digits, _ and -, beginning with a letter",
     ),
     ("--partition=gpu", "partition=gpu", "access[0]", "'partition=gpu' is not an option: it must start with -"),
     (
@@ -270,10 +270,10 @@ CASES = [
         '"cuda/12.4"',
         '"cuda; rm -rf ~"',
         "modules[0]",
-        "must match pattern '^[A-Za-z0-9_][A-Za-z0-9_.+/:@%=~-]*$', not 'cuda; rm -rf ~'",
+        "'cuda; rm -rf ~' is not the name of a module",
     ),
-    ('"cuda/12.4"', '"$(id)"', "modules[0]", "must match pattern '^[A-Za-z0-9_][A-Za-z0-9_.+/:@%=~-]*$', not '$(id)'"),
-    ('"cuda/12.4"', '"-cuda"', "modules[0]", "must match pattern '^[A-Za-z0-9_][A-Za-z0-9_.+/:@%=~-]*$', not '-cuda'"),
+    ('"cuda/12.4"', '"$(id)"', "modules[0]", "'$(id)' is not the name of a module"),
+    ('"cuda/12.4"', '"-cuda"', "modules[0]", "'-cuda' is not the name of a module"),
     (
         '{name = "base"}',
         '{name = "base", path = "/x"}',
@@ -284,7 +284,7 @@ CASES = [
         '["LEVEL", "partition"]',
         '["LE-VEL", "partition"]',
         "env_vars[0][0]",
-        "must match pattern '^[A-Za-z_][A-Za-z0-9_]*$', not 'LE-VEL'",
+        "'LE-VEL' is not the name of an environment variable",
     ),
     (
         '["LEVEL", "partition"]',
@@ -309,6 +309,7 @@ CASES = [
         for wrong in ("{", "{a.b}", "{gpus}", "{}", "{num_gpus_per_node.b}")
     ),
     ("num_cpus = 128", "num_cpus = 0", "processor.num_cpus", "must be greater than or equal to 1, not 0"),
+    ("num_cpus = 128", "num_cpus = 130", "processor", "num_cpus, 130, is not num_sockets × num_cpus_per_socket"),
     ("num_cpus = 128", 'num_cpus = "128"', "processor.num_cpus", "must be a valid integer, not '128'"),
     (
         "port = 30000",
@@ -317,12 +318,13 @@ CASES = [
         "unknown field; did you mean port?",
     ),
     ("port = 30000", "port = 70000", "extras.port", "must be less than or equal to 65535, not 70000"),
-    ("port = 30000", 'mpi = "pmi2; x"', "extras.mpi", "must match pattern '^[A-Za-z0-9_]+$', not 'pmi2; x'"),
+    ("port = 30000", 'hosts = "hosts.txt"', "", "launcher srun takes no extras.hosts"),
+    ("port = 30000", 'mpi = "pmi2; x"', "extras.mpi", "'pmi2; x' is not a value for srun's --mpi"),
     (
         "{host}-hsn0",
         "hsn0",
         "extras.address",
-        r"must match pattern '^[\w.-]*\{host\}[\w.-]*$', not 'hsn0'",
+        "'hsn0' is not {host} with letters, digits, dots and dashes around it",
     ),
 ]
 
@@ -392,6 +394,11 @@ def test_a_file_that_is_not_text_is_refused(folder: Path) -> None:
         str(mistakes("mine")[0])
         == f"{folder}/mine.toml: 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"
     )
+
+
+def test_two_files_with_one_system_are_reported(write: Write) -> None:
+    first, second = write(MINE), write(MINE, "other.toml")
+    assert str(mistakes("other")[0]) == f"{second}: systems[0].name: 'mine' is also in {first}"
 
 
 # --- commands ----------------------------------------------------------------------------------------------------------
