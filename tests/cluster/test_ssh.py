@@ -284,7 +284,9 @@ def test_bad_requests_are_refused_in_one_line(harness: Harness, tmp_path: Path) 
         harness, "--hosts", str(hosts), "--threads", "1"
     )
     hosts.write_text("a\nb\n")
-    assert "how many cores a node has; give --threads" in refused(harness, "--hosts", str(hosts))
+    assert "how many cores has a node? set processor.num_cpus in its profile, or give --threads" in refused(
+        harness, "--hosts", str(hosts)
+    )
 
 
 def test_a_dry_run_reaches_no_machine_and_shows_the_hosts(harness: Harness, tmp_path: Path) -> None:

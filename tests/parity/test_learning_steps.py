@@ -122,12 +122,12 @@ def gradients(go_on: Train, before: Trained) -> Callable[[str], dict[str, np.nda
 
 
 def ways() -> list[Any]:
-    """All of them with two workers, and those with parameter servers with one that has two devices. Two are usual."""
+    """All of them with two workers, and those with parameter servers with one that has two devices. One is usual."""
     found = []
     for way in WAYS:
         arguments = " ".join(way.arguments[1:])
         servers = ["--ps", "2", "--placement", "partitioned"] if way.has_servers else []
-        marks = () if str(way) in ("pytorch:torch:gloo", "caffe2:caffe2:gloo") else pytest.mark.slow
+        marks = () if str(way) == "pytorch:torch:gloo" else pytest.mark.slow
         found.append(pytest.param(" ".join([arguments, "--nodes 2", *servers]), marks=marks))
         if way.has_servers:
             found.append(pytest.param(f"{arguments} --devices-per-node 2", marks=marks))
