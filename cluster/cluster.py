@@ -555,6 +555,12 @@ def start_sshd(cluster: Cluster, node: str, log: Path) -> None:
     )
 
 
+def hardware_address(node: str) -> str:
+    """A machine keeps its network card when it is booted again; its neighbours remember the card for up to a minute."""
+    number = int(node.removeprefix("node"))
+    return f"02:00:00:00:{number >> 8:02x}:{number & 255:02x}"
+
+
 def wire(cluster: Cluster, nodes: Iterable[str]) -> None:
     """A cable between each node's eth0 and the head's switch."""
     cables = []
@@ -562,7 +568,7 @@ def wire(cluster: Cluster, nodes: Iterable[str]) -> None:
         with contextlib.suppress(Failure):  # of a node that failed a moment ago: the kernel takes its time to remove it
             command("ip", "link", "del", f"to-{node}")
         namespace = f"/proc/{node_pid(cluster, node)}/ns/net"
-        cables += [f"link add to-{node} type veth peer name eth0 netns {namespace}"]
+        cables += [f"link add to-{node} type veth peer name eth0 address {hardware_address(node)} netns {namespace}"]
         cables += [f"link set to-{node} master switch up"]
     command("ip", "-batch", "-", stdin="\n".join(cables))
     for node in nodes:

@@ -173,6 +173,15 @@ def test_a_failed_node_goes_down_and_comes_back(cluster: VirtualCluster, tmp_pat
     assert cluster.run("srun", "--nodelist=node3", "hostname").succeeded().stdout == "node3\n"
 
 
+def test_a_node_that_is_booted_again_has_its_network_card(cluster: VirtualCluster) -> None:
+    """Its neighbours remember its network card; once they sent their first words to one that was no longer there."""
+    before = cluster.exec("node4", "ip", "-brief", "link", "show", "eth0").succeeded().stdout.split()[2]
+    cluster.fail("node4")
+    cluster.boot("node4")
+    assert cluster.exec("node4", "ip", "-brief", "link", "show", "eth0").succeeded().stdout.split()[2] == before
+    cluster.settle()
+
+
 def test_without_accounting_sacct_fails(cluster: VirtualCluster) -> None:
     assert cluster.run("sacct").code != 0
 
