@@ -11,8 +11,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from harness import models
 from harness.core import backend as backends
 from harness.core.exchange import ServerExchange
@@ -172,16 +170,14 @@ def _distinct(frame: pandas.DataFrame) -> list[dict[Any, Any]]:
 
     Where there are several runs, it is their means that spread, not the repeats within them.
     """
-    alike: dict[tuple[Any, ...], list[dict[Any, Any]]] = {}
-    for row in frame.to_dict("records"):
-        alike.setdefault(tuple(str(row[name]) for name in SAME), []).append(row)
     rows = []
-    for first, *others in alike.values():
-        first["runs"] = 1 + len(others)
-        if others:
-            means = np.array([row["img_per_s"] for row in (first, *others)])
-            first |= {"values": means, "img_per_s": float(means.mean()), "stdev": float(means.std(ddof=1))}
-        rows.append(first)
+    for _, alike in frame.groupby(list(SAME), sort=False, dropna=False):
+        (row,) = alike.head(1).to_dict("records")
+        row["runs"] = len(alike)
+        if len(alike) > 1:
+            means = alike["img_per_s"].to_numpy()
+            row |= {"values": means, "img_per_s": float(means.mean()), "stdev": float(means.std(ddof=1))}
+        rows.append(row)
     return rows
 
 
