@@ -35,13 +35,13 @@ def user_folder() -> Path:
 
 def files() -> list[SiteFile]:
     """All site files, the user's first. One replaces the built-in one of its name, and if broken claims its systems."""
-    own = {path.stem: read(path) for path in _in_folder(user_folder())}
+    own = [read(path) for path in _in_folder(user_folder())]
+    stems = {file.path.stem for file in own}
     built_in = {path.stem: read(path) for path in _in_folder(BUILT_IN)}
-    for stem in own.keys() & built_in.keys():
-        replaced = built_in.pop(stem)
-        if own[stem].mistakes:
-            own[stem] = replace(own[stem], claimed=own[stem].claimed | replaced.claimed)
-    return [*own.values(), *built_in.values()]
+    for i, file in enumerate(own):
+        if file.mistakes and (replaced := built_in.get(file.path.stem)):
+            own[i] = replace(file, claimed=file.claimed | replaced.claimed)
+    return [*own, *(file for stem, file in built_in.items() if stem not in stems)]
 
 
 def _in_folder(folder: Path) -> list[Path]:

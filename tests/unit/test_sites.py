@@ -206,6 +206,15 @@ def test_json_is_read_as_toml_is(write: Write) -> None:
     assert site.find("other").name == site.find(str(path)).name == "other:main"
 
 
+def test_files_whose_names_differ_only_in_their_ending_are_both_known(write: Write) -> None:
+    partition = {"name": "main", "scheduler": "local", "launcher": "local"}
+    write(json.dumps({"systems": [{"name": "other", "partitions": [partition]}]}), "ours.json")
+    write(MINE, "ours.toml")
+    assert site.find("other").name == "other:main"
+    assert site.find("mine:gpu").name == "mine:gpu"
+    assert {"other:main", "mine:gpu"} <= {row["name"] for row in site.survey()[0]}
+
+
 def test_a_path_finds_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "here.toml").write_text(MINE)
     monkeypatch.chdir(tmp_path)
