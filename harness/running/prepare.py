@@ -57,7 +57,7 @@ class Place:
             raise InvalidInput(
                 f"--hosts {self.hosts}: a host file is for sites that are reached with ssh, such as --site ec2"
             )
-        assert self.options is not None  # it can be understood
+        _ = self.options  # a study makes its folder before it plans a run: what cannot be understood is refused now
 
     @cached_property
     def profile(self) -> Site | None:
