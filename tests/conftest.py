@@ -27,6 +27,9 @@ ROOT = Path(__file__).parent.parent
 # Until something must have happened that a test waits for. A machine that builds somebody else's project at the same time
 # can be ten times slower than usual; a limit that is generous costs nothing where all is well.
 PATIENCE_S = 300.0
+# Of all models the one that starts and computes soonest, on images as small as any; and a few steps of whatever it is.
+SMALLEST = ["--model", "pointwise", "--batch-size", "2", "--image-size", "32"]
+FEW_STEPS = ["--warmup", "1", "--steps", "3"]
 # Several tests run at a time, and threads that wait by spinning would take the processor from the others'.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 

@@ -11,12 +11,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.conftest import PATIENCE_S, Finished
+from tests.conftest import FEW_STEPS, PATIENCE_S, SMALLEST, Finished
 
 from .virtual import VirtualCluster
 
-TINY = ["--model", "pointwise", "--batch-size", "2", "--image-size", "32", "--threads", "1", "--timeout", "240"]
-FEW_STEPS = ["--warmup", "1", "--steps", "3", "--repeats", "1"]
+TINY = [*SMALLEST, "--threads", "1", "--timeout", "240"]
 LONG = ["--warmup", "1", "--steps", "100000", "--repeats", "2"]
 
 SITE = """
@@ -56,7 +55,7 @@ class User:
 
     def run(self, backend: str, *arguments: str) -> Finished:
         """``harness run`` with few steps; later arguments win."""
-        return self.harness("run", "--backend", *backend.split(), *TINY, *FEW_STEPS, *arguments)
+        return self.harness("run", "--backend", *backend.split(), *TINY, *FEW_STEPS, "--repeats", "1", *arguments)
 
     def begin(self, *arguments: str, steps: Sequence[str] = LONG) -> Waiting:
         """``harness run`` that somebody waits for, while it measures for long."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Finished
+from tests.conftest import FEW_STEPS, Finished
 
 from .submitted import User, nothing_is_left, wait_for
 from .virtual import VirtualCluster
@@ -176,7 +176,7 @@ def test_a_job_that_fails_before_anything_is_measured_shows_what_it_printed(user
 
 @pytest.mark.slow
 def test_a_killed_controller_loses_nothing(user: User) -> None:
-    run = user.begin(steps=["--warmup", "1", "--steps", "3", "--repeats", "2"])
+    run = user.begin(steps=[*FEW_STEPS, "--repeats", "2"])
     run.reaches("worker-0", "window")
     os.kill(run.process.pid, signal.SIGKILL)
     run.process.wait()
@@ -205,7 +205,7 @@ def test_a_lost_connection_leaves_the_job_alone_and_says_how_to_come_back(user: 
 
 @pytest.mark.slow
 def test_a_job_that_slurm_has_forgotten_is_judged_by_what_it_left(user: User) -> None:
-    run = user.begin(steps=["--warmup", "1", "--steps", "3", "--repeats", "1"])
+    run = user.begin(steps=[*FEW_STEPS, "--repeats", "1"])
     assert run.end().code == 0
     (run.folder / "record.json").unlink()
     submission = run.folder / "submission.json"

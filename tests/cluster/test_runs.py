@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import FEW_STEPS, SMALLEST
 from tests.parity.conftest import WAYS, Way
 
 from .submitted import User, nothing_is_left
@@ -41,19 +42,8 @@ def test_ranks_sit_on_different_nodes_and_the_links_carry_their_gradients(
     before = cluster.bytes()
     servers = ["--ps", "1"] if way.has_servers else []
     done = user.harness(
-        *[
-            "run",
-            *way.arguments,
-            "--nodes",
-            str(nodes),
-            "--model",
-            "pointwise",
-            "--batch-size",
-            "2",
-            "--image-size",
-            "32",
-        ],
-        *["--threads", "1", "--timeout", "200", "--warmup", "1", "--steps", "3", "--repeats", "1", *servers],
+        *["run", *way.arguments, "--nodes", str(nodes), *SMALLEST],
+        *["--threads", "1", "--timeout", "200", *FEW_STEPS, "--repeats", "1", *servers],
     )
     assert done.code == 0, done.stderr
     record = user.record()
@@ -92,30 +82,8 @@ def test_backends_are_compared_on_the_same_nodes_with_their_repeats_interleaved(
 ) -> None:
     environment("pytorch")
     done = user.harness(
-        *[
-            "compare-backends",
-            "--backends",
-            "pytorch:gloo,pytorch:mpi",
-            "--nodes",
-            "2",
-            "--model",
-            "pointwise",
-            "--json",
-        ],
-        *[
-            "--batch-size",
-            "2",
-            "--image-size",
-            "32",
-            "--threads",
-            "1",
-            "--warmup",
-            "1",
-            "--steps",
-            "3",
-            "--repeats",
-            "2",
-        ],
+        *["compare-backends", "--backends", "pytorch:gloo,pytorch:mpi", "--nodes", "2", "--json"],
+        *[*SMALLEST, "--threads", "1", *FEW_STEPS, "--repeats", "2"],
     )
     assert done.code == 0, done.stderr
     repeats = [repeat for record in done.json for repeat in record["repeats"]]

@@ -11,14 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import PATIENCE_S, Harness
+from tests.conftest import FEW_STEPS, PATIENCE_S, Harness
 from tests.faults.running import LONG, Run
 
 from .virtual import VirtualCluster
 
 pytestmark = pytest.mark.cluster
 ROOT = Path(__file__).parents[2]
-FEW = ["--warmup", "1", "--steps", "3"]
 MANY = ["--warmup", "1", "--steps", LONG]
 MODEL_BYTES = 12e6  # of the gradients of `pointwise`, which every step moves between two nodes
 PYTORCH = ["--backend", "pytorch", "--transport", "gloo"]
@@ -117,7 +116,7 @@ def apart(site: Site) -> Iterator[Site]:
 def measured(site: Site, *arguments: str) -> Run:
     """A run that ended well, whose ranks were on different machines and whose gradients went from one to the other."""
     before = site.cluster.bytes()
-    run = site.begin(*arguments, *FEW).end()
+    run = site.begin(*arguments, *FEW_STEPS).end()
     after = site.cluster.bytes()
     assert run.code == 0, run.stderr
     assert [rank["host"] for rank in run.record["repeats"][0]["ranks"]] == ["node1", "node2"]
@@ -202,7 +201,7 @@ def test_a_stopped_rank_is_told_from_those_that_wait_for_it(apart: Site) -> None
 
 def test_a_machine_that_does_not_answer_is_named_in_sshs_words(site: Site) -> None:
     site.hosts("public-1 10.77.0.1", "public-9 10.77.0.99")
-    run = site.begin(*PYTORCH, *FEW).end()
+    run = site.begin(*PYTORCH, *FEW_STEPS).end()
     run.failed_saying(
         "worker rank 1 on public-9 is out of reach: no connection: ssh: connect to host 10.77.0.99 port 22"
     )
@@ -210,7 +209,7 @@ def test_a_machine_that_does_not_answer_is_named_in_sshs_words(site: Site) -> No
 
 def test_an_address_of_another_machine_is_an_error_of_its_rank(site: Site) -> None:
     site.hosts("public-1 10.77.0.1", "public-2 10.77.0.3")
-    run = site.begin(*PYTORCH, *FEW).end()
+    run = site.begin(*PYTORCH, *FEW_STEPS).end()
     run.failed_saying("worker rank 1 on public-2 failed: RuntimeError: cannot listen on 10.77.0.3:")
 
 
@@ -244,7 +243,7 @@ def test_what_is_missing_over_there_is_named(site: Site, what: str, environment:
     hidden = python.parent.parent if what == "environment" else ROOT / "harness"
     site.cluster.exec("node2", "mount", "-n", "-t", "tmpfs", "tmpfs", str(hidden)).succeeded()
     try:
-        run = site.begin(*PYTORCH, *FEW).end()
+        run = site.begin(*PYTORCH, *FEW_STEPS).end()
     finally:
         site.cluster.exec("node2", "umount", str(hidden)).succeeded()
     missing = python if what == "environment" else ROOT / "harness/worker/agent/task.py"

@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 
 import psutil
 
-from tests.conftest import PATIENCE_S
+from tests.conftest import PATIENCE_S, SMALLEST
 
-# Of all models the one that starts and computes soonest: what becomes of a process is the same whatever it trains.
-TINY = ["--model", "pointwise", "--batch-size", "2", "--image-size", "32", "--repeats", "1", "--threads", "1"]
+# What becomes of a process is the same whatever it trains.
+TINY = [*SMALLEST, "--repeats", "1", "--threads", "1"]
 LONG = "100000"  # steps that no test waits for
 GONE_WITHIN_S = 30.0
 # In a pipe a run says once a minute how far it is, so that on a slow machine some such lines come before the error.

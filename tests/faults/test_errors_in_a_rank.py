@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT, Harness
+from tests.conftest import FEW_STEPS, ROOT, Harness
 from tests.faults.conftest import Begin
 from tests.faults.matrix import each
 from tests.faults.running import LONG, TINY
@@ -53,7 +53,7 @@ def test_a_training_that_diverges_gives_no_number(begin: Begin, way: Way) -> Non
 
 
 def test_an_environment_without_the_framework_fails_the_run_and_says_which_module(begin: Begin) -> None:
-    run = begin("pytorch", "--env", sys.prefix, "--warmup", "1", "--steps", "3").end()
+    run = begin("pytorch", "--env", sys.prefix, *FEW_STEPS).end()
     run.failed_saying("ModuleNotFoundError: No module named 'torch'")
 
 
@@ -62,7 +62,7 @@ def test_a_python_that_cannot_be_started_fails_the_run_and_is_named(begin: Begin
     python = tmp_path / "python"
     python.write_text(f'#!/bin/sh\nchmod -x "$0"\nexec {sys.executable} "$@"\n')
     python.chmod(0o755)
-    run = begin("pytorch", "--env", str(python), "--warmup", "1", "--steps", "3").end()
+    run = begin("pytorch", "--env", str(python), *FEW_STEPS).end()
     assert run.code == 1
     assert f"worker rank 0 on node0 cannot be started: {python}: Permission denied" in run.stderr
     assert run.record["derived"] is None
@@ -70,7 +70,7 @@ def test_a_python_that_cannot_be_started_fails_the_run_and_is_named(begin: Begin
 
 @pytest.mark.parametrize("backend", ["pytorch", "parameter_server"])
 def test_a_port_that_becomes_busy_after_planning_fails_the_run_and_is_named(begin: Begin, backend: str) -> None:
-    run = begin(backend, "--warmup", "1", "--steps", "3")
+    run = begin(backend, *FEW_STEPS)
     process = run.plan["processes"][-1]
     with socket.create_server((process["address"], process["port"])):
         run.end()

@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 from harness.datasets.make import make
+from tests.conftest import FEW_STEPS
 from tests.faults.conftest import Begin
 
 NO_SPACE = "No space left on device"
-FEW_STEPS = ["--warmup", "1", "--steps", "3"]
 
 
 def disk(folder: Path, size: str) -> list[str]:

@@ -6,6 +6,7 @@ import signal
 
 import pytest
 
+from tests.conftest import FEW_STEPS
 from tests.faults.conftest import Begin
 from tests.faults.matrix import each
 from tests.faults.running import LONG
@@ -13,7 +14,6 @@ from tests.parity.conftest import Way
 
 MANY_WARMUP_STEPS = ["--warmup", LONG, "--steps", "3"]
 MANY_STEPS = ["--warmup", "1", "--steps", LONG]
-FEW_STEPS = ["--warmup", "1", "--steps", "3"]
 HERE = ("local",)
 
 

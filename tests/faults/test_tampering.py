@@ -15,6 +15,7 @@ from harness.cli.answers import problem
 from harness.errors import InvalidInput
 from harness.records import measurement
 from harness.records.record import sealed
+from tests.conftest import FEW_STEPS
 from tests.faults.running import Run
 
 Json = dict[str, Any]
@@ -26,7 +27,7 @@ def completed(tmp_path_factory: pytest.TempPathFactory, environment: Callable[[s
     """The record of a real run."""
     environment("pytorch")
     folder = tmp_path_factory.mktemp("completed")
-    run = Run(folder, "--backend", "pytorch", "--nodes", "2", "--warmup", "1", "--steps", "3", "--repeats", "2").end()
+    run = Run(folder, "--backend", "pytorch", "--nodes", "2", *FEW_STEPS, "--repeats", "2").end()
     assert run.code == 0, run.stderr
     return run.record
 

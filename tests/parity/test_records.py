@@ -11,22 +11,9 @@ import pytest
 from harness import results
 from harness.core import statistics
 from harness.records import measurement
-from tests.conftest import Harness
+from tests.conftest import FEW_STEPS, SMALLEST, Harness
 
-QUICK = [
-    "--model",
-    "pointwise",
-    "--batch-size",
-    "2",
-    "--image-size",
-    "32",
-    "--warmup",
-    "1",
-    "--steps",
-    "3",
-    "--repeats",
-    "1",
-]
+QUICK = [*SMALLEST, *FEW_STEPS, "--repeats", "1"]
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ import pytest
 from harness import environments
 from harness.backends.caffe2.trainer.library import LIBRARY
 from harness.core.backend import backend
-from tests.conftest import ROOT, Finished, Harness
+from tests.conftest import FEW_STEPS, ROOT, Finished, Harness
 from tests.faults.running import LONG, TINY, Run
 from tests.parity.conftest import WAYS, Record, Way, each
 
@@ -69,7 +69,7 @@ def over_mpi(harness: Harness, environment: Callable[..., Path], tmp_path: Path)
     def run(operators: str, compiled: bool = True) -> Finished:
         environment("caffe2")
         where = [] if compiled else ["--env", str(without_library(caffe2_folder(), tmp_path / "copy"))]
-        arguments = ["--nodes", "2", *TINY, "--warmup", "1", "--steps", "3", "--json"]
+        arguments = ["--nodes", "2", *TINY, *FEW_STEPS, "--json"]
         return harness("run", *CAFFE2_OVER_MPI.arguments, "--mpi-operators", operators, *where, *arguments)
 
     return run
@@ -122,7 +122,7 @@ def planned(harness: Harness, environment: Callable[..., Path], tmp_path: Path) 
 
     def plan(way: Way) -> Path:
         python = environment(way.backend, way.framework)
-        arguments = ["run", *way.arguments, "--nodes", "2", *TINY, "--warmup", "1", "--steps", "3", "--timeout", "60"]
+        arguments = ["run", *way.arguments, "--nodes", "2", *TINY, *FEW_STEPS, "--timeout", "60"]
         shown = harness(*arguments, "--dry-run", "--json").json
         (tmp_path / "spec.json").write_text(json.dumps(shown["spec"]))
         (tmp_path / "plan.json").write_text(json.dumps(shown["plan"]))
@@ -250,7 +250,7 @@ def test_what_caffe2s_ranks_met_through_is_gone_after_the_run(
 ) -> None:
     """For Gloo every rank writes the addresses of all others: files that grow with the square of the ranks."""
     environment("caffe2")
-    harness("run", *CAFFE2_OVER_GLOO.arguments, "--nodes", "3", *TINY, "--warmup", "1", "--steps", "3").succeeded()
+    harness("run", *CAFFE2_OVER_GLOO.arguments, "--nodes", "3", *TINY, *FEW_STEPS).succeeded()
     (repeat,) = tmp_path.glob("runs/*/repeat-1")
     assert {path.name for path in repeat.iterdir()} == {"events", "logs"}
     assert [log.read_text() for log in (repeat / "logs").iterdir()] == [""] * 3

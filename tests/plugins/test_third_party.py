@@ -14,7 +14,7 @@ from harness import models
 from harness.datasets.make import make
 from harness.records import measurement
 from tests import made
-from tests.conftest import Harness
+from tests.conftest import FEW_STEPS, Harness
 
 MODEL = models.specification("resnet50")
 STEPS = 6
@@ -129,20 +129,7 @@ def test_its_environment_is_built_like_every_other(harness: Harness, installed: 
     assert "numpy" in packages and "harness-bench" not in packages
 
 
-TINY_CNN = [
-    "--model",
-    "tiny-cnn",
-    "--nodes",
-    "2",
-    "--batch-size",
-    "4",
-    "--warmup",
-    "1",
-    "--steps",
-    "3",
-    "--repeats",
-    "1",
-]
+TINY_CNN = ["--model", "tiny-cnn", "--nodes", "2", "--batch-size", "4", *FEW_STEPS, "--repeats", "1"]
 
 
 def test_an_installed_model_is_listed_and_is_in_the_plan(
