@@ -101,9 +101,8 @@ def read(path: Path) -> list[Row]:
                 raise InvalidInput(f"{path}: line 1: columns are {shown}; they must be {','.join(known)}")
             for fields in lines:
                 where = f"{path}: line {lines.line_num}"
-                if (
-                    None in fields or None in fields.values()
-                ):  # how csv says that there are more or fewer than on line 1
+                # The None is how csv says that there are more fields, or fewer, than on line 1.
+                if None in fields or None in fields.values():
                     raise InvalidInput(f"{where}: must have {len(fields.keys() - {None})} fields, as line 1 has")
                 try:
                     rows.append(kind.model_validate(fields))

@@ -182,9 +182,8 @@ def cases(root: Path) -> dict[str, dict[str, Any]]:
         "whole": case(numbered, batches=3, batch_size=COUNT),
         "few": case(numbered, world=COUNT + 1),
     }
-    cases["good"] = case(
-        good_images(root / "good"), batch_size=len(GOOD), batches=16, search=True
-    )  # sixteen crops of each
+    sixteen_crops_of_each = {"batch_size": len(GOOD), "batches": 16}
+    cases["good"] = case(good_images(root / "good"), **sixteen_crops_of_each, search=True)
     for name, (damaged, _) in BAD.items():
         decoders = 1 if name == "truncated" else 0
         cases[f"bad {name}"] = case(one_image(root, name, damaged), decoders=decoders, search=True)

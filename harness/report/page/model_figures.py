@@ -75,12 +75,8 @@ def predicted(group: Explained) -> Drawn:
     series: list[Series] = []
     models = list(dict.fromkeys(curve.line.panel[0] for curve in group.curves))
     for curve in group.curves:
-        line, name, first, last = (
-            curve.line,
-            f"{curve.line.name}, {curve.line.panel[0]}",
-            curve.sizes[0],
-            curve.sizes[-1],
-        )
+        line, first, last = curve.line, curve.sizes[0], curve.sizes[-1]
+        name = f"{line.name}, {line.panel[0]}"
         plain = replace(line.style, dash=DASHES[models.index(line.panel[0]) % len(DASHES)], hollow=False)
         law, measured = [], []
         for each in curve.sizes:
