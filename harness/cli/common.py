@@ -73,6 +73,7 @@ def parts(value: str, example: str) -> list[str]:
 
 
 TEXT, PATH = Written(text), Written(lambda value: Path(text(value)))
+ANY_PATH = click.Path(path_type=Path)
 SHARE, POSITIVE = Written(share), Written(positive)
 
 

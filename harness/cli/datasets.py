@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from harness.cli.common import AS_JSON, QUIET, signals_interrupt
+from harness.cli.common import ANY_PATH, AS_JSON, QUIET, signals_interrupt
 from harness.core.progress import CountLine, ProgressLine
 from harness.core.text import plural
 from harness.errors import Interrupted, InvalidInput, RunFailed
@@ -20,7 +20,6 @@ from harness.worker.inputs.errors import DataError
 PIXELS = click.IntRange(1, 4096)
 SEED = click.option("--seed", type=click.IntRange(min=0), default=1)
 SHARDS = click.IntRange(1, 99_999)  # five digits, in the world of these files
-PATH = click.Path(path_type=Path)
 CORES = len(os.sched_getaffinity(0))
 DECODERS = click.IntRange(1, 1024)
 PROCESSES = click.option(
@@ -54,7 +53,7 @@ def data() -> None:
 
 
 @data.command("make")
-@click.argument("path", type=PATH)
+@click.argument("path", type=ANY_PATH)
 @click.option("--images", type=int, default=256, help="number of JPEGs")
 @click.option("--classes", type=int, default=8, help="number of classes, one folder each")
 @click.option("--width", type=PIXELS, default=500, help="pixels")
@@ -70,14 +69,14 @@ def data_make(path: Path, images: int, classes: int, width: int, height: int, se
 
 
 @data.command("convert")
-@click.argument("source", type=PATH, metavar="SRC")
-@click.argument("target", type=PATH, metavar="DST")
+@click.argument("source", type=ANY_PATH, metavar="SRC")
+@click.argument("target", type=ANY_PATH, metavar="DST")
 @click.option("--shards", type=SHARDS, required=True, help="for training; the TensorFlow world has 1024")
 @click.option("--validation-shards", type=SHARDS, metavar="NUMBER", help="[default: an eighth of --shards]")
 @click.option(
-    "--validation-labels", type=PATH, metavar="FILE", help="the classes of the validation tar's images, in order"
+    "--validation-labels", type=ANY_PATH, metavar="FILE", help="the classes of the validation tar's images, in order"
 )
-@click.option("--class-names", type=PATH, metavar="FILE", help="lines `class<TAB>name` for image/class/text")
+@click.option("--class-names", type=ANY_PATH, metavar="FILE", help="lines `class<TAB>name` for image/class/text")
 @click.option("--skip-bad", is_flag=True, help="leave out images that cannot be decoded, and list them in the manifest")
 @SEED
 @PROCESSES
@@ -106,7 +105,7 @@ def data_convert(source: Path, target: Path, processes: int, as_json: bool, quie
 
 
 @data.command("check")
-@click.argument("path", type=PATH)
+@click.argument("path", type=ANY_PATH)
 @click.option(
     "--decode", is_flag=True, help="decode every image in shards, which takes about as long as converting them"
 )
@@ -135,7 +134,7 @@ def data_check(path: Path, decode: bool, classes: int | None, processes: int, as
 
 
 @data.command("bench")
-@click.argument("path", type=PATH)
+@click.argument("path", type=ANY_PATH)
 @click.option("--pipeline", type=click.Choice(["all", "torch", "tensorflow"]), default="all")
 @click.option(
     "--threads", type=DECODERS, default=CORES, show_default=False, help="that decode at once  [default: one per core]"

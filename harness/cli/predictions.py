@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.cli.common import AS_JSON, POSITIVE, RESULTS, Written, reading
+from harness.cli.common import ANY_PATH, AS_JSON, POSITIVE, RESULTS, Written, reading
 from harness.cli.options import GroupedCommand, grouped, option, spec_of, spec_options
 from harness.core.spec import MOST_WORKERS, RunSpec
 from harness.errors import InvalidInput
@@ -214,7 +214,7 @@ EXPLAINED = _what_options(
 @click.command(
     "explain",
     cls=GroupedCommand,
-    params=[click.Argument(["record"], required=False, type=click.Path(path_type=Path)), *EXPLAINED, *START],
+    params=[click.Argument(["record"], required=False, type=ANY_PATH), *EXPLAINED, *START],
 )
 @AS_JSON
 def explain(record: Path | None, nodes: int | None, ps: int | None, as_json: bool, **given: Any) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from harness.analysis.evidence import io_overhead
-from harness.cli.common import AS_JSON, QUIET, Written, parts, share, signals_interrupt
+from harness.cli.common import ANY_PATH, AS_JSON, QUIET, Written, parts, share, signals_interrupt
 from harness.cli.options import (
     HOW_TO_RUN,
     WHERE_TO_RUN,
@@ -218,8 +218,7 @@ def train(**given: Any) -> None:
             raise type(error)(f"{error}\n{way}" if way and record.status != "completed" else str(error))
 
 
-PATHS = click.Path(path_type=Path)
-RUN_DIRS = click.argument("paths", nargs=-1, metavar="[RUN_DIR]...", type=PATHS)
+RUN_DIRS = click.argument("paths", nargs=-1, metavar="[RUN_DIR]...", type=ANY_PATH)
 RUNS = (Path("runs"),)
 
 
@@ -257,7 +256,7 @@ def _print_status(runs: Sequence[collecting.RunStatus], as_json: bool) -> None:
 
 
 @click.command("cancel")
-@click.argument("paths", nargs=-1, required=True, metavar="RUN_DIR...", type=PATHS)
+@click.argument("paths", nargs=-1, required=True, metavar="RUN_DIR...", type=ANY_PATH)
 def cancel(paths: tuple[Path, ...]) -> None:
     """Cancel the jobs of runs on a cluster. What they have measured so far is kept, without a number."""
     print_cancelled(collecting.cancel(run.folder for run in collecting.find(paths)))

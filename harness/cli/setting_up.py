@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness import environments, models
-from harness.cli.common import AS_JSON, TEXT
+from harness.cli.common import ANY_PATH, AS_JSON, TEXT
 from harness.core.backend import backend, names, working
 from harness.core.text import plural
 from harness.environments import building
@@ -199,7 +199,6 @@ def env() -> None:
 BACKEND = click.argument("name", metavar="BACKEND")
 VARIANT = click.option("--variant", type=click.Choice(["cpu", "cuda"]), default="cpu")
 FRAMEWORK = click.option("--framework", metavar="NAME", help="for one of the backend's frameworks")
-PATH = click.Path(path_type=Path)
 
 
 @env.command("build")
@@ -209,7 +208,7 @@ PATH = click.Path(path_type=Path)
 @click.option(
     "--python",
     "where",
-    type=PATH,
+    type=ANY_PATH,
     help="make those environments from this Python (or its prefix) that need another version than harness; "
     "found on this machine by default",
 )
@@ -228,7 +227,7 @@ def env_build(names: tuple[str, ...], variant: Variant, framework: str | None, w
 
 @env.command("check")
 @BACKEND
-@click.option("--env", "where", type=PATH, help="check this environment instead")
+@click.option("--env", "where", type=ANY_PATH, help="check this environment instead")
 @VARIANT
 @FRAMEWORK
 def env_check(name: str, where: Path | None, variant: Variant, framework: str | None) -> None:

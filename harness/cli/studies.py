@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import click
 
+from harness.cli.common import ANY_PATH
 from harness.cli.options import HOW_TO_RUN, WHERE_TO_RUN, GroupedCommand, flag, grouped, option, place_of
 from harness.cli.runs import followed, print_cancelled
 from harness.report.text import outcomes
@@ -17,7 +17,7 @@ from harness.running.campaign import Campaign, PointStatus, problem
 from harness.running.prepare import Place
 from harness.running.study import Study
 
-FILE = click.Argument(["file"], type=click.Path(path_type=Path))
+FILE = click.Argument(["file"], type=ANY_PATH)
 WHICH_POINTS = grouped(
     "What to measure",
     flag("--retry-failed", "measure failed and interrupted points again"),
