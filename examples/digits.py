@@ -7,8 +7,6 @@
 ``DST/val/0…9``, with equal shares of every digit in both. Needs scikit-learn and Pillow, and no network.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -13,8 +13,6 @@ and if no way is more than MARGIN away from the mean of all with 95 % confidence
 second condition keeps noise that hides everything from counting as equality. Both are cautious, as ways share their seeds.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -4,8 +4,6 @@ Its functions are those of ``harness.api``, loaded when they are first used: wor
 backend's environment (Python 3.9 and later), where nothing else is. ``__init__.pyi`` tells type checkers about them.
 """
 
-from __future__ import annotations
-
 import importlib
 from typing import Any
 

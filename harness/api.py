@@ -4,8 +4,6 @@ All raise ``harness.errors.InvalidInput`` with one line for a request that canno
 ``harness.errors.RunFailed`` for a run that has no number; its record and its logs are kept.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """Files that are there whole or not at all. Workers use this too: standard library only; Python 3.9."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Iterator

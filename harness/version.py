@@ -1,7 +1,5 @@
 """Which harness this is."""
 
-from __future__ import annotations
-
 import subprocess
 from functools import cache
 from pathlib import Path

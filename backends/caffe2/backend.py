@@ -1,7 +1,5 @@
 """Caffe2 as the controller sees it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Literal
 

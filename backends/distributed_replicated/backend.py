@@ -1,7 +1,5 @@
 """TensorFlow's distributed_replicated mode as the controller sees it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from pathlib import Path

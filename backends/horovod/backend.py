@@ -1,7 +1,5 @@
 """Horovod as the controller sees it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from pydantic import Field

@@ -1,7 +1,5 @@
 """TensorFlow's MultiWorkerMirroredStrategy as the controller sees it."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 

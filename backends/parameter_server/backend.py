@@ -1,7 +1,5 @@
 """TensorFlow parameter servers as the controller sees them."""
 
-from __future__ import annotations
-
 import re
 from functools import partial
 from pathlib import Path

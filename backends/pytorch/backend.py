@@ -1,7 +1,5 @@
 """PyTorch DDP as the controller sees it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from pydantic import Field

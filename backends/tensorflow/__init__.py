@@ -1,7 +1,5 @@
 """TensorFlow alone, the environment of the backends that need nothing else. It is no backend itself."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from harness.environments import EnvironmentSpec, Variant

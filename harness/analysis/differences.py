@@ -1,7 +1,5 @@
 """What tells specs apart, and what differs between the environments of two groups of runs."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, Sequence

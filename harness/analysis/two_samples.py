@@ -4,8 +4,6 @@ Everything here works on logarithms of img/s and on many pairs of samples at onc
 the logarithm of the ratio of geometric means.
 """
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_right
 from collections import defaultdict

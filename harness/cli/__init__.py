@@ -3,8 +3,6 @@
 One module for each kind of command, loaded when the command is called; ``common`` holds what they share.
 """
 
-from __future__ import annotations
-
 import gc
 import importlib
 import os

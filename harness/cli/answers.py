@@ -1,7 +1,5 @@
 """What results say: table, verdict, report, export; and whether records can be believed: check."""
 
-from __future__ import annotations
-
 import json
 import sys
 from datetime import UTC, datetime

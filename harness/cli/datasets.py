@@ -1,7 +1,5 @@
 """Data sets: made for trials, converted, checked, and how fast they are read."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator

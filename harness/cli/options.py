@@ -1,7 +1,5 @@
 """Options of the commands that measure: what (read off the spec and off every backend), where, and how."""
 
-from __future__ import annotations
-
 import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import fields

@@ -1,7 +1,5 @@
 """Did it get slower since last time: compare, baseline, history."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

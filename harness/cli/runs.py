@@ -1,7 +1,5 @@
 """Measuring and training: run, compare-backends, train; and status, collect and cancel for runs on a cluster."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Studies: run, status, collect and cancel."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ beside the framework (see ``Backend.trainer``). Folders under ``backends`` are f
 theirs through the entry point group ``harness.backends``.
 """
 
-from __future__ import annotations
-
 import importlib
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence

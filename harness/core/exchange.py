@@ -4,8 +4,6 @@ There are two mechanisms of exchange, and a backend's ``exchange`` says which on
 the real buffers. Pure data and functions; ``harness.prediction`` turns it into time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise

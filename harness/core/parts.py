@@ -1,7 +1,5 @@
 """The folders beside the package that belong to it: they are reached by links, which some ways of copying lose."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from harness.errors import HarnessError

@@ -4,8 +4,6 @@ The plan is what ``--dry-run`` shows, what launchers execute and what workers re
 laptop. Its size grows linearly with the processes: workers look each other up in the plan, not in their own arguments.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field

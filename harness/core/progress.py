@@ -4,8 +4,6 @@ The text is not drawn by a thread of its own, as libraries for this do it: what 
 disturbed.
 """
 
-from __future__ import annotations
-
 import shutil
 import sys
 import time

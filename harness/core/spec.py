@@ -1,7 +1,5 @@
 """RunSpec: what is measured. Every field is validated here, whether it comes from the command line, a file or Python."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (

@@ -1,7 +1,5 @@
 """Throughput and step-time figures from the raw times of a run's repeats."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """What Pydantic finds wrong, as one line for people."""
 
-from __future__ import annotations
-
 import re
 import typing
 from collections.abc import Iterable, Iterator

@@ -4,8 +4,6 @@ Every pipeline runs in an environment of its framework, in processes that read f
 otherwise. They take turns, so that a machine whose speed drifts treats all alike.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import statistics

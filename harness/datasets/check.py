@@ -1,7 +1,5 @@
 """Is a data set whole: shards of TFRecord files, from here or elsewhere, or folders of images? One cause is one finding."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import warnings

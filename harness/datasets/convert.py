@@ -5,8 +5,6 @@ by itself: by any process, in any order, again after an interruption, and always
 in a journal, one line per shard; the manifest at the end is made from it.
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import io

@@ -1,7 +1,5 @@
 """A small image set in ImageNet's layout, made from nothing: for tests and for sites without ImageNet."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What a converted data set consists of: ``manifest.json``, schema ``harness.data/1``."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, Literal
 

@@ -1,7 +1,5 @@
 """Tasks spread over the cores of this machine, by processes that never outlive their purpose."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait

@@ -1,7 +1,5 @@
 """Where the images of a conversion come from: ImageNet's folders, or its tar files, which are not unpacked."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import sys

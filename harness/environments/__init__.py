@@ -5,8 +5,6 @@ changed pin gives a new environment, equal pins share one. It is ready only once
 written last: what a killed pip leaves behind is never mistaken for it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import inspect
 import json

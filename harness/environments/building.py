@@ -1,7 +1,5 @@
 """Builds environments with venv and pip, in their final place, and checks what is in them."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import json

@@ -1,7 +1,5 @@
 """The Pythons of this machine: those that environments are made from, and that of an environment somebody provides."""
 
-from __future__ import annotations
-
 import functools
 import os
 import re

@@ -6,8 +6,6 @@ mean and spread itself. The hardware is a ``cluster_info``: ``machine_info`` wan
 records do not hold.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -5,8 +5,6 @@ https://github.com/mlcommons/logging; ``tracked_stats`` with ``throughput`` in s
 (https://github.com/NVIDIA/mlperf-common). Each repeat is a run of its own, in a namespace of its own: ``ID/repeat-1``.
 """
 
-from __future__ import annotations
-
 import json
 from datetime import datetime
 from pathlib import Path

@@ -5,8 +5,6 @@ it; processes ask Linux to be killed when this launcher dies (``HARNESS_LAUNCHER
 the groups that are left.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import re

@@ -5,8 +5,6 @@ PMI-1 itself, the line protocol of MPICH and its descendants (Cray MPICH, Intel 
 a socket pair, no port is opened.
 """
 
-from __future__ import annotations
-
 import secrets
 import socket
 import threading

@@ -4,8 +4,6 @@
 ``UNKNOWN``, and then the run directory has to say it.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 import shutil

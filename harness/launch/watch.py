@@ -3,8 +3,6 @@
 The error of a repeat says who failed, where and how, from what its processes have left behind.
 """
 
-from __future__ import annotations
-
 import json
 import signal
 import time

@@ -6,8 +6,6 @@ So what is missing at the measured sizes is continued to others, and one is the 
 What is missing in one way of training (``Observation.way``) is missing in another by half.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Sequence
 
 import numpy as np

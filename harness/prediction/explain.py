@@ -1,7 +1,5 @@
 """Why a step takes as long as it does: what binds it, with its bytes, and what would help."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Sequence

@@ -6,8 +6,6 @@ distribution (``sampling``). The single most probable parameters (``Fit.best``),
 whether the law can be right, come from least squares with measurement errors alone, from many starts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache

@@ -1,7 +1,5 @@
 """Predictions: throughput at any size and number of parameter servers, with an interval and with what bounds the step."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator, Sequence

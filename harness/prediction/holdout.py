@@ -9,8 +9,6 @@ Of these a step takes what it would if only the number of workers mattered:
 All are sums of terms with coefficients that are not negative, so that the best ones follow without a search.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass

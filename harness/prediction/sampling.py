@@ -6,8 +6,6 @@ weighted with what they stand for (population Monte Carlo: Cappé, Guillin, Mari
 1993). It ends when the weighted points are worth ``WANTED`` independent ones by Kish's formula, and says if they are not.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The share of a training step that is its forward pass, measured on this machine."""
 
-from __future__ import annotations
-
 import json
 import os
 import statistics

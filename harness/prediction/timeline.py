@@ -1,7 +1,5 @@
 """A step, event by event: who sends what when. For pictures, and to check the law, which gives the same end without it."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, NamedTuple

@@ -5,8 +5,6 @@ Raw times are the result; ``derived`` is computed from them and carries the id o
 its evidence is judged again.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from functools import partial

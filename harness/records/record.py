@@ -6,8 +6,6 @@ because somebody has edited it, or that has none, because it is older than seals
 `harness check`, as a seal keeps nobody from computing another one.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence

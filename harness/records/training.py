@@ -5,8 +5,6 @@ them, and a training that is not ``completed`` has no time to accuracy. The file
 gets into a table of img/s.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from functools import partial

@@ -4,8 +4,6 @@ Nothing here has to stay alive. The study's folder, OUTPUT/NAME, holds the run d
 which run directories belong to which point. How far a point is, is never written down: records and the batch system know.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import zlib

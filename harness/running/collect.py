@@ -4,8 +4,6 @@ Nothing here has to stay alive: the run directory and the batch system know all 
 called by anybody, at any time, from any shell.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import time

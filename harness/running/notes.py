@@ -1,7 +1,5 @@
 """What is written down about the jobs of a run and about a study, and the lock of whoever is at work on a study."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import socket

@@ -3,8 +3,6 @@
 Nothing here starts a process of the run or writes a file.
 """
 
-from __future__ import annotations
-
 import secrets
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime

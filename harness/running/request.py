@@ -4,8 +4,6 @@ From Python: ``carry_out([RunSpec.validated(backend="pytorch", nodes=2)], Place(
 ``submission.json`` in each run directory says which jobs measure which repeats.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections import defaultdict
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """One run from plan to record: write the run directory, launch the repeats, judge them, write the record."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from abc import ABC, abstractmethod

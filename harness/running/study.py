@@ -4,8 +4,6 @@ A point is one run to be measured. Its id depends on its spec alone, so that a f
 while its study is under way.
 """
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import json

@@ -1,7 +1,5 @@
 """Site files: a cluster, its partitions and its environments, in TOML or JSON with ReFrame's field names."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

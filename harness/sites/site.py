@@ -1,7 +1,5 @@
 """Site profiles: the site files that there are, and the Site that a run means, which is all that a launcher needs."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterable

@@ -7,8 +7,6 @@
 its figures. FOLDERS are those in which analyses of experiments were written, by default those in results/experiments.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

@@ -1,7 +1,5 @@
 """Figures of curves: throughput, scaling efficiency, numbers of parameter servers, I/O overhead, strong scaling."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence

@@ -4,8 +4,6 @@ Data enter the page as JSON in an element that browsers do not run, and leave it
 the page lets browsers run nothing but its two scripts, named by their hashes, and load nothing from anywhere.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import importlib.util

@@ -3,8 +3,6 @@
 Pure data. Colours have names, because light and dark pages need different ones.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable, Sequence

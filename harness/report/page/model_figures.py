@@ -1,7 +1,5 @@
 """Figures of the scaling model: predicted beside measured, what servers hold, a step's timeline, what it is spent on."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -4,8 +4,6 @@ Colours are names (``@c3``, ``@ink``) which the page replaces when it knows whet
 since Plotly reads markup in names and labels.
 """
 
-from __future__ import annotations
-
 import html
 import math
 import textwrap

@@ -1,7 +1,5 @@
 """Predictions, fits and explanations as text for a terminal, and as plain data for scripts."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Where runs are, in one line that follows them."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 

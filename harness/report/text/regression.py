@@ -1,7 +1,5 @@
 """Comparisons of two sets of results, and histories, as text: for a terminal, for scripts, for CI systems. Pure."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

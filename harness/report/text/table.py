@@ -1,7 +1,5 @@
 """Tables for a terminal."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Collection, Sequence
 

@@ -3,8 +3,6 @@
 Pure. ``headline`` and ``lists`` are for any page, ``text`` lays them out for a terminal, ``as_json`` is for scripts.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Mapping
