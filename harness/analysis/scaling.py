@@ -20,6 +20,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from harness.core.statistics import scaling_efficiency
@@ -165,20 +166,24 @@ def curves(frame: pandas.DataFrame, by: Literal["contender", "family"] = "conten
                 if row["devices_per_node"] == per_node or (row["nodes"] <= 1 and row["devices_per_node"] < per_node)
             ]
             equal["devices_per_node"] = per_node
-            for (batch_size,), same in _by(["batch_size"], its):
+            for batch_size, same in _by(["batch_size"], its):
                 found.append(_curve("weak", equal | {"batch_size": batch_size}, same, baseline))
-            for (batch,), same in _by(["global_batch"], its):
+            for batch, same in _by(["global_batch"], its):
                 if batch and len({row["batch_size"] for row in same}) > 1:
                     found.append(_curve("strong", equal | {"global_batch": batch}, same, baseline))
     return found
 
 
-def _by(names: Sequence[str], rows: Iterable[_Row]) -> list[tuple[tuple[Any, ...], list[_Row]]]:
-    """The rows that are alike in these columns, sorted. Groups are small and many, for which pandas takes long."""
+def _by(names: Sequence[str], rows: Iterable[_Row]) -> list[tuple[Any, list[_Row]]]:
+    """The rows that are alike in these columns, sorted. Groups are small and many, for which pandas takes long.
+
+    What they are alike in is a tuple, or the value itself of a single column.
+    """
     groups = defaultdict(list)
+    alike_in = itemgetter(*names)
     for row in rows:
-        groups[tuple(row[name] for name in names)].append(row)
-    return sorted(groups.items(), key=lambda group: group[0])
+        groups[alike_in(row)].append(row)
+    return sorted(groups.items(), key=itemgetter(0))
 
 
 def _curve(scaling: Scaling, facets: dict[str, Any], rows: list[_Row], baseline: int) -> Curve:

@@ -96,7 +96,7 @@ def _runs(frame: pandas.DataFrame, bases: Mapping[int, _Base]) -> str:
     sync = {text: str(json.loads(text or "{}").get("sync", "")) for text in frame["options"].unique()}
     lines = []
     run: Any
-    for run in frame.itertuples():
+    for run in frame.astype(object).itertuples():  # texts of Arrow are slow to get one by one
         who = run.backend, run.framework, run.transport
         what = run.model, run.device, "" if run.data == "synthetic" else "images", sync[run.options]
         differing = {name: getattr(run, name) for name in apart}
