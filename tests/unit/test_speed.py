@@ -34,7 +34,7 @@ TRIES = 3  # at most; one within the limit is enough: a processor that does othe
 # busy, is so for both. The report draws, writes 5 MB, and fits the scaling model: a posterior distribution, and an optimum
 # from many starts.
 WITH_1000 = {name: 5.0 if name == "report" else 3.0 for name in COMMANDS}
-WITH_100000 = 15.0
+WITH_100000 = {name: 20.0 if name == "report" else 15.0 for name in COMMANDS}
 PANDAS = [sys.executable, "-c", "import pandas"]
 
 
@@ -83,7 +83,7 @@ def test_a_command_answers_soon_with_1000_records(thousand: Path, name: str) -> 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_answers_soon_with_100000_records(hundred_thousand: Path, name: str) -> None:
-    assert least_times_pandas(hundred_thousand, name, WITH_100000) < WITH_100000
+    assert least_times_pandas(hundred_thousand, name, WITH_100000[name]) < WITH_100000[name]
 
 
 def least_times_pandas(folder: Path, name: str, limit: float) -> float:
