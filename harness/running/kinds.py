@@ -19,7 +19,6 @@ from harness.records.record import Check, judge_ranks
 from harness.records.training import Epoch, Figures, Resumed, TrainedRank, TrainingRecord, derive, meets
 from harness.running.run import Run, content, reported
 from harness.worker.inputs.errors import DataError
-from harness.worker.sgd import Sgd
 
 # harness.worker.inputs.index is imported where it is used: NumPy takes a quarter of the time that --dry-run may take.
 if TYPE_CHECKING:
@@ -240,7 +239,7 @@ def earlier(spec: RunSpec) -> list[Epoch]:
     from harness.worker import checkpoint
 
     try:
-        _, history = checkpoint.read(training.resume, models.specification(spec.model), Sgd.of(spec.model_dump()))
+        _, history = checkpoint.read(training.resume, models.specification(spec.model), training.momentum)
         epochs = [Epoch(**reported) for reported in history]
     except (checkpoint.BadCheckpoint, ValidationError) as error:
         raise InvalidInput(f"--resume: {error}") from None

@@ -16,7 +16,6 @@ import numpy as np
 
 from harness.files import whole_file
 from harness.models.layers import ModelSpecification
-from harness.worker.sgd import Sgd, velocity
 
 HISTORY = "history"
 KEPT = 2  # the last one, and the one before, should the machine stop while the last is being written
@@ -25,6 +24,10 @@ Epochs = List[Dict[str, Any]]
 
 class BadCheckpoint(ValueError):
     """Training cannot go on from a checkpoint. The message is one line that names the file."""
+
+
+def velocity(name: str) -> str:
+    return f"velocity/{name}"
 
 
 def write(folder: Path, values: Mapping[str, np.ndarray], epochs: Epochs) -> Path:
@@ -39,10 +42,12 @@ def write(folder: Path, values: Mapping[str, np.ndarray], epochs: Epochs) -> Pat
     return path
 
 
-def read(path: Union[str, Path], specification: ModelSpecification, sgd: Sgd) -> Tuple[Dict[str, np.ndarray], Epochs]:
+def read(
+    path: Union[str, Path], specification: ModelSpecification, momentum: float
+) -> Tuple[Dict[str, np.ndarray], Epochs]:
     """What training goes on with: float32 values by name, and the epochs so far. Raises BadCheckpoint."""
     shapes = {tensor.name: tensor.shape for tensor in (*specification.tensors, *specification.statistics)}
-    if sgd.momentum:
+    if momentum:
         shapes.update({velocity(tensor.name): tensor.shape for tensor in specification.tensors})
     try:
         with np.load(path, allow_pickle=False) as file:

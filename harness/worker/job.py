@@ -17,7 +17,6 @@ from harness.worker import checkpoint
 from harness.worker.agent.seating import Hosts, seated
 from harness.worker.inputs import index, page_cache
 from harness.worker.inputs.order import Reading
-from harness.worker.sgd import Sgd
 
 
 def synthetic_batch(
@@ -93,8 +92,9 @@ class Job:
     def resumed(self) -> Optional[Tuple[Dict[str, np.ndarray], checkpoint.Epochs]]:
         """The values of the checkpoint to go on from, and the epochs before it; None without one."""
         path = self.training["resume"] if self.training else None
-        model, sgd = models.specification(self.spec["model"]), Sgd.of(self.spec)
-        return checkpoint.read(path, model, sgd) if path else None
+        if path is None:
+            return None
+        return checkpoint.read(path, models.specification(self.spec["model"]), self.training["momentum"])
 
     @cached_property
     def images(self) -> index.Index:

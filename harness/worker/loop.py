@@ -11,11 +11,11 @@ The window of the repeat is the longest one of all workers.
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import Callable, List, Optional, Tuple
 
 from harness.worker import traffic
-from harness.worker.clock import Clock
 from harness.worker.trainer import Trainer
 
 
@@ -36,33 +36,31 @@ class Window:
     servers: List[Tuple[int, int]]
 
 
-def measure(
-    trainer: Trainer, clock: Clock, warmup_steps: int, steps: int, announce: Callable[[str, float], None]
-) -> Window:
+def measure(trainer: Trainer, warmup_steps: int, steps: int, announce: Callable[[str, float], None]) -> Window:
     """Train ``warmup_steps`` steps, then ``steps`` measured ones, and return the raw times.
 
     ``announce(phase, step_s)`` is called outside the window only, with the seconds that a warm-up step took.
     """
     announce("warmup", 0.0)
-    began = clock.now()
+    began = time.perf_counter()
     for _ in range(warmup_steps):
         trainer.step()
     trainer.synchronize()
-    announce("window", (clock.now() - began) / max(warmup_steps, 1))
+    announce("window", (time.perf_counter() - began) / max(warmup_steps, 1))
 
-    marks = clock.marks(steps + 1)
+    marks = trainer.marks(steps + 1)
     trainer.barrier()  # everybody stands still while bytes are counted
     network, servers = traffic.sockets(), trainer.server_bytes()
     trainer.barrier()
-    opened = clock.now()
+    opened = time.perf_counter()
     marks.take(0)
     for step in range(1, steps + 1):
         trainer.step()
         marks.take(step)
     trainer.synchronize()
-    finished = clock.now()
+    finished = time.perf_counter()
     trainer.barrier()
-    closed = clock.now()
+    closed = time.perf_counter()
     moved = traffic.between(network, traffic.sockets())
     served = [
         (sent - sent_before, received - received_before)

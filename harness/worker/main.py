@@ -74,7 +74,7 @@ def _work(job: Job, events: Events, trainer_module: Any) -> None:
         state = train(trainer, job, events)
     else:
         warmup, steps = job.spec["warmup_steps"], job.spec["steps"]
-        window = measure(trainer, trainer.clock, warmup, steps, lambda phase, step_s: events.emit(phase, step_s=step_s))
+        window = measure(trainer, warmup, steps, lambda phase, step_s: events.emit(phase, step_s=step_s))
         events.emit("measured", **asdict(window))
         state = trainer.state()
     if job.spec["save_parameters"]:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import math
+import time
 from dataclasses import dataclass, field
-from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Protocol, Sequence, Tuple, runtime_checkable
+from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Protocol, Sequence, Tuple, Type, runtime_checkable
 
 import numpy as np
 
 from harness import models
 from harness.models.initial import initial_value
-from harness.worker.clock import Clock
 
 PADDING = -1  # the label of a row that is there only to fill a batch
 
@@ -97,13 +97,28 @@ def evaluation(batches: Iterable[Tuple[np.ndarray, np.ndarray]]) -> Evaluation:
     return Evaluation(images, top1, top5, loss)
 
 
+class Marks:
+    """A row of points in time, with room for ``count``: taken on the host during the window and read after it."""
+
+    def __init__(self, count: int) -> None:
+        self._times = [0.0] * count
+
+    def take(self, index: int) -> None:
+        """Take mark ``index`` now; must not wait for a device."""
+        self._times[index] = time.perf_counter()
+
+    def seconds(self) -> List[float]:
+        """Seconds from mark 0 to each mark. Only after the device is synchronised."""
+        return [when - self._times[0] for when in self._times]
+
+
 class Trainer(Protocol):
     """One worker's share of synchronous (or, where the backend says so, asynchronous) training. It never takes the time.
 
     What is written out here suits a backend without servers whose steps have ended when ``step`` returns.
     """
 
-    clock: Clock = Clock()
+    marks: Type[Marks] = Marks
 
     def setup(self) -> None:
         """Join the others, build the model, load the initial weights, open the data."""

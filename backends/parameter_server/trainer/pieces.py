@@ -12,9 +12,10 @@ import tensorflow as tf
 
 from harness import models
 from harness.backends.parameter_server.trainer.cluster import host, new_variable, on_server
+from harness.worker.checkpoint import velocity
+from harness.worker.frameworks.base import Sgd
 from harness.worker.frameworks.tensorflow import Tensors, descend
 from harness.worker.job import Job
-from harness.worker.sgd import Sgd, velocity
 
 v1 = tf.compat.v1
 Piece = Tuple[str, int]  # a tensor's name and the first of its elements that the piece holds

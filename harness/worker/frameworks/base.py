@@ -3,16 +3,43 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Dict, Iterable, Iterator, List, TypeVar
+from dataclasses import dataclass
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, TypeVar
 
 import numpy as np
 
 from harness import models
 from harness.worker.job import Job
-from harness.worker.sgd import Sgd
 from harness.worker.trainer import Learner, State
 
 Batch = TypeVar("Batch")
+
+
+@dataclass(frozen=True)
+class Sgd:
+    """The optimizer of all backends; ``rate`` is that of the first step.
+
+    To measure img/s it is plain SGD at one rate. To train to an accuracy it is SGD with momentum as Goyal et al. write it
+    (arXiv:1706.02677, equations 9 and section 5.1), with the rate outside the velocity, so that a new rate acts at once:
+
+        v ← momentum · v + (gradient + weight decay · w)
+        w ← w − rate · v
+    """
+
+    rate: float
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+
+    @classmethod
+    def of(cls, spec: Mapping[str, Any]) -> Sgd:
+        training = spec.get("training")
+        if training is None:
+            return cls(spec["learning_rate"])
+        return cls(spec["learning_rate"], training["momentum"], training["weight_decay"])
+
+    def decay(self, name: str) -> float:
+        """The weight decay of a tensor: none for biases, nor for batch norms' gamma and beta."""
+        return self.weight_decay if name.endswith("kernel") else 0.0
 
 
 class DeviceTrainer(Learner):

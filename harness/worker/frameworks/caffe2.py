@@ -15,9 +15,9 @@ from harness import models
 from harness.models import caffe2_layers
 from harness.models.caffe2_layers import HOST, IDEEP, ImageBlob
 from harness.models.initial import canonical, initial_values, stored, stored_shape
+from harness.worker.checkpoint import velocity
 from harness.worker.frameworks.base import DeviceTrainer
 from harness.worker.job import Job
-from harness.worker.sgd import velocity
 from harness.worker.trainer import Evaluation, State, evaluation
 
 # Factors of sums: the rate is negative.

@@ -15,11 +15,11 @@ import tensorflow as tf
 
 from harness import models
 from harness.models.initial import initial_values
-from harness.worker.frameworks.base import DeviceTrainer
+from harness.worker.checkpoint import velocity
+from harness.worker.frameworks.base import DeviceTrainer, Sgd
 from harness.worker.inputs.order import GROUP, Reading
 from harness.worker.inputs.tensorflow import batches, find_bad_image
 from harness.worker.job import Job
-from harness.worker.sgd import Sgd, velocity
 from harness.worker.trainer import Evaluation, State, evaluation
 
 BATCHES_AHEAD, IMAGES_AHEAD = 16, 4 * GROUP  # that the input pipeline may be ahead of the training

@@ -16,11 +16,23 @@ from torch.nn.functional import cross_entropy
 from harness import models
 from harness.models import torch_layers
 from harness.models.initial import initial_values
-from harness.worker.clock import Clock, CudaMarks
+from harness.worker.checkpoint import velocity
 from harness.worker.frameworks.base import DeviceTrainer
 from harness.worker.job import Job
-from harness.worker.sgd import velocity
-from harness.worker.trainer import Evaluation, State, evaluation
+from harness.worker.trainer import Evaluation, Marks, State, evaluation
+
+
+class CudaMarks(Marks):
+    """CUDA events on the current stream, as a GPU runs behind the host: to wait for it in every step would slow it down."""
+
+    def __init__(self, count: int) -> None:
+        self._events: List[Any] = [torch.cuda.Event(enable_timing=True) for _ in range(count)]
+
+    def take(self, index: int) -> None:
+        self._events[index].record()
+
+    def seconds(self) -> List[float]:
+        return [self._events[0].elapsed_time(event) / 1000.0 for event in self._events]  # elapsed_time is in ms
 
 
 class TorchTrainer(DeviceTrainer):
@@ -37,7 +49,7 @@ class TorchTrainer(DeviceTrainer):
         # The launcher makes only this rank's GPU visible, so its number is always 0.
         self._device = torch.device("cuda", 0) if self._cuda else torch.device("cpu")
         if self._cuda:
-            self.clock = Clock(CudaMarks)
+            self.marks = CudaMarks
         torch.set_num_threads(spec["threads"])
         torch.manual_seed(spec["seed"])
         if self._cuda and not torch.cuda.is_available():
