@@ -11,8 +11,6 @@ is among the K, and the highest of them is never below it. All K configurations 
 deviation, estimated from all of them.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import statistics
@@ -21,12 +19,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
+
+import pandas
 
 from harness.core.statistics import scaling_efficiency
-
-if TYPE_CHECKING:
-    import pandas
 
 LEVEL = 0.95
 
@@ -109,7 +106,7 @@ class CurvePoint:
     img_per_s: float
     speedup: float = math.nan
     efficiency: float = math.nan
-    base: CurvePoint | None = None
+    base: "CurvePoint | None" = None
 
     @cached_property
     def interval(self) -> Interval | None:

@@ -11,8 +11,6 @@ err with 5 % probability. Half of that is the largest size's, as that is where s
 what this can and cannot tell.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections import defaultdict
@@ -20,13 +18,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+import pandas
 
 from harness.analysis import scaling
 from harness.analysis.scaling import Curve, CurvePoint, Ratio, common
-
-if TYPE_CHECKING:
-    import pandas
 
 MARGIN = 0.05
 FAR_APART_DAYS = 30

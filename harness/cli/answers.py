@@ -41,9 +41,9 @@ def table(sources: tuple[str, ...], baseline: int | None, style: str, stragglers
 
     With --json: the points of all scaling curves, with the best configuration at each size.
     """
+    frame = some_of(sources)  # first, so that a source that does not exist is refused before pandas is loaded
     from harness.report.text import comparison
 
-    frame = some_of(sources)
     if as_json:
         click.echo(json.dumps(comparison.points(frame, baseline)))
         return
@@ -63,10 +63,11 @@ def verdict(sources: tuple[str, ...], margin: float, as_json: bool) -> None:
 
     Only runs that are alike are compared (docs/verdict.md). The exit code is 0 whatever the answer is.
     """
+    frame = some_of(sources)
     from harness.analysis.verdict import verdict
     from harness.report.text import verdict as text
 
-    answer = verdict(some_of(sources), margin)
+    answer = verdict(frame, margin)
     click.echo(json.dumps(text.as_json(answer)) if as_json else text.text(answer))
 
 

@@ -11,7 +11,6 @@ from harness.analysis import regression
 from harness.cli.common import AS_JSON, RESULTS, SHARE, Written, loaded, share
 from harness.core.text import minute, plural
 from harness.errors import HarnessError, InvalidInput
-from harness.report.text import comparison
 from harness.report.text import regression as text
 from harness.report.text.table import table
 from harness.results import baselines
@@ -146,6 +145,8 @@ def show(name: str, as_json: bool) -> None:
         return
     for field, value in (saved.model_dump(exclude={"schema_"}) | {"folder": folder}).items():
         click.echo(f"{field:15} {' '.join(value) if isinstance(value, list) else value}".rstrip())
+    from harness.report.text import comparison  # here, as it needs pandas
+
     click.echo(f"\n{comparison.runs(loaded(str(folder)))}")
 
 

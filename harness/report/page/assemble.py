@@ -1,11 +1,10 @@
 """From results to the sections of a report."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+
+import pandas
 
 from harness import __version__
 from harness.analysis import verdict as verdicts
@@ -14,9 +13,6 @@ from harness.report.page import curve_figures, lines, model_figures, modelled, r
 from harness.report.page.document import Page, Section
 from harness.report.text import verdict as report
 from harness.report.text.prediction import parameters
-
-if TYPE_CHECKING:
-    import pandas
 
 
 def page(frame: pandas.DataFrame, sources: Sequence[str], made: str, title: str | None = None) -> Page:

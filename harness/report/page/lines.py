@@ -4,22 +4,19 @@ Measured curves have one backend, framework and transport each. Published ones a
 same source, since the tables of 2017 give the better of two strategies at each size.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas
 
 from harness.analysis import scaling
 from harness.analysis.scaling import Configuration, Curve, CurvePoint
 from harness.core.text import plural
 from harness.report.page.figures import COLOURS, Facets, Style, interval, throughput
-
-if TYPE_CHECKING:
-    import pandas
 
 # A marker says which family a curve is of, also in print and to those who see no colours.
 MARKERS: Mapping[str, Sequence[str]] = {

@@ -1,13 +1,12 @@
 """What the scaling model says about the curves of a report: fits of their groups, and each curve predicted."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+
+import pandas
 
 from harness.analysis.scaling import CurvePoint
 from harness.core.text import plural
@@ -18,9 +17,6 @@ from harness.prediction.forecast import Basis, Prediction, What
 from harness.prediction.observations import Observation, ObservationGroup, groups, work_of
 from harness.report.page.figures import Facets
 from harness.report.page.lines import Line
-
-if TYPE_CHECKING:
-    import pandas
 
 FEWEST_SIZES = 3
 MOST_GROUPS = 6

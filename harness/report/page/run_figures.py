@@ -1,20 +1,18 @@
 """Figures of single runs: how long each rank's steps took, and the same measurement over time."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy
+import pandas
 
 from harness.analysis import history as changes
 from harness.core.text import minute
 from harness.records import measurement
 from harness.report.page.figures import Axis, Facets, Figure, Series, Spot, Style, panel_name, slug, throughput
 from harness.report.page.lines import Line
-
-if TYPE_CHECKING:
-    import pandas
 
 SHOWN_RECORDS = 24
 SHOWN_RANKS = 256
@@ -39,9 +37,6 @@ def read_steps(path: Path) -> pandas.DataFrame:
 
     Raises InvalidInput for a record that cannot be read.
     """
-    import numpy
-    import pandas
-
     marks: dict[int, list[Any]] = defaultdict(list)
     hosts: dict[int, dict[str, None]] = defaultdict(dict)
     for repeat in measurement.read(path).repeats:

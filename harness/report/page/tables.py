@@ -1,10 +1,9 @@
 """The tables of a report."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pandas
 
 from harness.analysis.scaling import Interval, Overhead
 from harness.analysis.verdict import Verdict
@@ -16,9 +15,6 @@ from harness.report.page.figures import Facets
 from harness.report.page.lines import Line
 from harness.report.page.modelled import MOST_FITTED, Explained
 from harness.report.text.verdict import contender, mark
-
-if TYPE_CHECKING:
-    import pandas
 
 LISTED_RUNS = 20_000  # a page that holds more opens slowly
 

@@ -3,14 +3,14 @@
 Made from rows of ``results.load``; ``stragglers`` reads the records of the runs that it shows as well.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas
 
 from harness.analysis import scaling
 from harness.analysis.scaling import Configuration, Curve, CurvePoint, Overhead
@@ -18,9 +18,6 @@ from harness.core.statistics import scaling_efficiency
 from harness.core.text import interval, percent, plural
 from harness.errors import InvalidInput
 from harness.report.text.table import table
-
-if TYPE_CHECKING:
-    import pandas
 
 HEADINGS = (
     *("backend", "framework", "transport", "configuration", "nodes"),
