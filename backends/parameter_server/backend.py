@@ -85,7 +85,6 @@ def seats(spec: RunSpec) -> tuple[Seat, ...]:
 
 
 def arrange(spec: RunSpec) -> Arrangement:
-    """The pieces of tensors that each server holds."""
     pieces = placed(spec)
     servers = [
         {"ps": ps, "bytes": bytes_, "pieces": sum(piece.ps == ps for piece in pieces)}

@@ -133,8 +133,6 @@ def _version(interpreter: Path, alone: bool) -> str | None:
 
 
 def isolated() -> dict[str, str]:
-    """The environment variables without what a site's modules and the user's folders add to Python's path: pip would take
-    those packages for installed ones.
-    """
+    """The environment variables without what adds packages to Python's path, which pip would take for installed."""
     added = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
     return {name: value for name, value in os.environ.items() if name not in added} | {"PYTHONNOUSERSITE": "1"}

@@ -47,11 +47,6 @@ def allocation(nodes: int, processes: int, port: int | None) -> Allocation:
     )
 
 
-def device_here(wanted: str) -> str:
-    """ "cpu" or "cuda": what ``auto`` means on this machine; anything else means itself."""
-    return wanted if wanted != "auto" else ("cuda" if local_gpus() else "cpu")
-
-
 def local_gpus() -> list[str]:
     """The NVIDIA GPUs that CUDA_VISIBLE_DEVICES leaves visible here, as it names them; no framework is loaded."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -88,7 +83,6 @@ def run(
         _end(list(running.values()))
         if world:
             world.close()
-    watch.poll()
     return watch
 
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 import re
 import shlex
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -118,8 +116,3 @@ def _template() -> jinja2.Template:
     )
     environment.filters["quote"] = lambda value: shlex.quote(str(value))
     return environment.get_template("job.sh.j2")
-
-
-def interleaved(runs: Sequence[Sequence[Step]]) -> tuple[Step, ...]:
-    """The steps of several runs, round by round: a slow hour of the machine hits all of them alike."""
-    return tuple(step for steps in zip_longest(*runs) for step in steps if step)

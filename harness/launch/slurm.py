@@ -9,7 +9,7 @@ import shlex
 import shutil
 import socket
 import subprocess
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -92,8 +92,9 @@ def states(ids: Collection[str]) -> dict[str, JobState]:
     if not ids:
         return {}
     known = _queue("--me")
-    if missing := sorted(set(ids) - known.keys()):
-        known |= _accounted(missing)
+    if (missing := sorted(set(ids) - known.keys())) and shutil.which("sacct"):
+        done = ask("sacct", "-n", "-P", "-X", "-D", "-j", ",".join(missing), "-o", "JobID,State,Reason,NodeList")
+        known |= {} if done.returncode else _jobs(done.stdout)  # some sites keep no accounts
     if missing := sorted(set(ids) - known.keys()):  # somebody else's, perhaps
         known |= _queue("-j", ",".join(missing))
     return {job: known.get(job, JobState(job, "UNKNOWN")) for job in ids}
@@ -148,13 +149,6 @@ def _queue(*whose: str) -> dict[str, JobState]:
     if done.returncode != 0 and "Invalid job id" not in done.stderr:
         raise SlurmSilent(f"squeue: {words(done.stderr)}")
     return _jobs(done.stdout)
-
-
-def _accounted(ids: Sequence[str]) -> dict[str, JobState]:
-    if not shutil.which("sacct"):
-        return {}
-    done = ask("sacct", "-n", "-P", "-X", "-D", "-j", ",".join(ids), "-o", "JobID,State,Reason,NodeList")
-    return {} if done.returncode else _jobs(done.stdout)  # some sites keep no accounts
 
 
 def _jobs(lines: str) -> dict[str, JobState]:

@@ -6,8 +6,6 @@ no port is opened for it. The task ends its process when the line breaks, be it 
 sshd.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -24,7 +22,7 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from harness.core.plan import LaunchPlan, Node
 from harness.core.text import last_line
@@ -32,10 +30,8 @@ from harness.errors import InvalidInput, RunFailed
 from harness.launch import pmi
 from harness.launch.local import MPI_ENV
 from harness.launch.watch import Followed, Progress, Watch, begun, failure, from_exit_events, supervise
+from harness.sites.site import Site
 from harness.worker.agent.channel import CHUNK, FILES, nonce_file
-
-if TYPE_CHECKING:
-    from harness.sites.site import Site
 
 TASK = Path(__file__).parents[1] / "worker" / "agent" / "task.py"
 # A profile's own options come first, and ssh takes the first value that it is given of each.
@@ -177,7 +173,6 @@ def run(
             for connection in connections:
                 connection.reader.join(1.0)
             ours.unlink(missing_ok=True)
-    watch.poll()
     return watch
 
 

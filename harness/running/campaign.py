@@ -153,7 +153,6 @@ class Campaign:
         collect.collect_all([point.run for point in self.status() if point.run])
 
     def cancel(self) -> list[str]:
-        """As ``collect.cancel``, for all runs of the study."""
         return collect.cancel(self.folder / run for entry in self.notes.points for run in entry.runs)
 
     def prepare(self) -> None:
@@ -194,7 +193,6 @@ class Campaign:
         return request.jobs_of(runs, self.place.options, self.study.allocation)
 
     def max_jobs(self, wanted: int | None = None) -> int:
-        """How many jobs may be in the queue at once: as asked for, as the study, as the site says."""
         site = self.place.profile.max_jobs if self.place.profile else None
         return wanted or self.study.max_jobs or site or MAX_JOBS
 
@@ -206,10 +204,7 @@ class Campaign:
         max_jobs: int | None = None,
         wait: bool = True,
     ) -> None:
-        """Measure ``work`` here, or have it measured by a batch system and ``wait`` for that.
-
-        ``called`` is what commands call the study. Raises Interrupted, which says how to go on.
-        """
+        """Measure ``work`` here or in jobs. ``called`` is what commands call the study. Raises Interrupted."""
         if not self.place.queued:
             if not wait:
                 raise self.place.no_batch_system("--no-wait")

@@ -120,10 +120,7 @@ def cancel(folders: Iterable[Path]) -> list[str]:
 
 
 def collect(run: Run, jobs: Collection[JobState]) -> AnyRecord | None:
-    """Write the record of a run from its run directory. None while a job that it needs is still queued or running.
-
-    Raises RunFailed when the record cannot be written.
-    """
+    """Write the record of a run; None while a job that it needs has not ended. Raises RunFailed if it cannot be written."""
     known = {job.id: job for job in jobs}
     submitted = submitted_repeats(run.folder)
     run = replace(run, judged=[], last=None)

@@ -186,10 +186,7 @@ def epochs_before(folder: Path) -> list[Epoch]:
 
 
 def validation_images(spec: RunSpec, training: index.Index) -> index.Index:
-    """The validation images of a data set or in a folder of classes, with the labels that these have in training.
-
-    Raises InvalidInput.
-    """
+    """The validation images, with the labels that their classes have in training. Raises InvalidInput."""
     from harness.worker.inputs import index
 
     path = Path(training_of(spec).validation)
@@ -229,10 +226,7 @@ def find_checkpoint(path: Path) -> Path:
 
 
 def earlier(spec: RunSpec) -> list[Epoch]:
-    """The epochs before the checkpoint that a training goes on from; none without a checkpoint.
-
-    Raises InvalidInput for a checkpoint that does not fit the spec, or leaves nothing to do.
-    """
+    """The epochs before the checkpoint to go on from. Raises InvalidInput if it does not fit, or leaves nothing to do."""
     training = training_of(spec)
     if training.resume is None:
         return []

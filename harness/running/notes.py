@@ -117,7 +117,6 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def is_locked(folder: Path) -> bool:
-    """Whether a process is at work on the study."""
     with suppress(OSError), (folder / LOCK).open() as file:  # there may be no lock, or a file system without locks
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

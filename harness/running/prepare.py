@@ -95,10 +95,10 @@ class Place:
             raise
 
     def device(self, wanted: str) -> str:
-        """ "cpu" or "cuda": what ``auto`` means there."""
-        if self.elsewhere is None:
-            return local.device_here(wanted)
-        return wanted if wanted != "auto" else ("cuda" if self.elsewhere.gpus_per_node else "cpu")
+        """ "cpu" or "cuda": what ``auto`` means there; anything else means itself."""
+        if wanted != "auto":
+            return wanted
+        return "cuda" if (self.elsewhere.gpus_per_node if self.elsewhere else local.local_gpus()) else "cpu"
 
     @cached_property
     def machines(self) -> tuple[Node, ...]:

@@ -10,13 +10,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 
 from harness.core.spec import RunSpec
 from harness.errors import HarnessError, Interrupted, RunFailed
 from harness.files import write_atomically
 from harness.launch import slurm
-from harness.launch.script import BatchJob, JobOptions, Sharing, Step, interleaved, script
+from harness.launch.script import BatchJob, JobOptions, Sharing, Step, script
 from harness.launch.slurm import SlurmSilent
 from harness.records.record import AnyRecord
 from harness.running import collect
@@ -119,7 +120,9 @@ def jobs_of(runs: Sequence[Run], options: JobOptions, sharing: Sharing | None = 
     groups: dict[object, list[Run]] = defaultdict(list)
     for run in runs:
         groups[(run.plan.nodes, run.spec.device) if sharing == "nodes" else run.folder].append(run)
-    shares = [(group, interleaved(list(map(_steps, group)))) for group in groups.values()]
+    # Round by round, so that a slow hour of the machine hits all runs alike.
+    rounds = [(group, zip_longest(*map(_steps, group))) for group in groups.values()]
+    shares = [(group, tuple(step for steps in of_group for step in steps if step)) for group, of_group in rounds]
     if sharing == "repeat":
         shares = [(group, (step,)) for group, steps in shares for step in steps]
         shares.sort(key=lambda share: share[1][0].repeat)

@@ -132,10 +132,7 @@ class Run(ABC):
         self.judge(number, watch, started, now())
 
     def judge(self, number: int, watch: Watch, started: str, ended: str, hosts: Hosts | None = None) -> None:
-        """Judge what the processes of a repeat have reported, all of which ended with code 0, and keep it.
-
-        ``hosts`` are those of a batch job. Raises RunFailed when a check does not pass.
-        """
+        """Judge and keep what the processes, which all ended well, have reported. Raises RunFailed for a failed check."""
         ranks, checks = self.judge_ranks(watch)
         judged = {"number": number, "ranks": ranks, "checks": checks, "started": started, "ended": ended}
         if hosts:
@@ -197,10 +194,7 @@ class Listener:
 
 
 def reported(worker: Followed, *names: str) -> list[dict[str, Any]]:
-    """A worker's reports of these ``names``, without what every report has.
-
-    The worker has ended with code 0, so if a report is missing its trainer has a defect. Raises RunFailed.
-    """
+    """A worker's reports of these ``names``. A missing one is a defect of its trainer: raises RunFailed."""
     if missing := set(names) - set(worker.events):
         raise RunFailed(f"worker rank {worker.process.rank} ended without reporting {', '.join(sorted(missing))}")
     return [content(worker.events[name]) for name in names]

@@ -47,7 +47,6 @@ class Job:
 
     @classmethod
     def load(cls, run_dir: Path, repeat: int, number: int) -> Job:
-        """Read the run directory for process ``number`` of the plan."""
         spec = json.loads((run_dir / "spec.json").read_text())
         hosts = Hosts.read(run_dir / f"repeat-{repeat}")
         plan = seated(json.loads((run_dir / "plan.json").read_text()), hosts)
@@ -144,9 +143,7 @@ class Job:
         return synthetic_batch(spec["seed"], number, spec["batch_size"], spec["image_size"], self.num_classes)
 
     def processes(self, role: str) -> List[Dict[str, Any]]:
-        """The plan's processes of one role, by rank."""
         return [process for process in self.plan["processes"] if process["role"] == role]
 
     def addresses(self, role: str) -> List[str]:
-        """Where they listen, as ``host:port``."""
         return [f"{process['address']}:{process['port']}" for process in self.processes(role)]

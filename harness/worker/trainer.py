@@ -41,10 +41,7 @@ class State:
     input_wait_s: List[float] = field(default_factory=list)
 
     def evidence(self, spec: Mapping[str, Any]) -> Dict[str, Any]:
-        """Evidence that the training was real, for the controller to judge (JSON).
-
-        Among it a digest of all parameters, and whether they are finite and have changed.
-        """
+        """Evidence (JSON) that the training was real, such as a digest of all parameters, for the controller to judge."""
         specification = models.specification(spec["model"])
         digest, finite = hashlib.sha256(), all(map(math.isfinite, self.losses))
         for tensor in specification.tensors:

@@ -8,6 +8,7 @@ from harness.core import backend as backends
 from harness.core.plan import complete, launch_plan, with_options
 from harness.core.spec import RunSpec
 from harness.launch import local
+from harness.running.prepare import Place
 
 UUIDS = "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6,GPU-d0a4f1c2-5a7b-4c5e-9d1e-0a1b2c3d4e5f"
 MIG = "MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f,MIG-GPU-8932f937-d72c-4106-c12f-20bd9faed9f6/1/0"
@@ -31,7 +32,7 @@ def test_gpus_are_those_that_are_visible_by_number_uuid_or_mig_name(
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert local.local_gpus() == gpus
-    assert local.device_here("auto") == ("cuda" if gpus else "cpu")
+    assert Place().device("auto") == ("cuda" if gpus else "cpu")
 
 
 @pytest.mark.parametrize("visible", [UUIDS, MIG])

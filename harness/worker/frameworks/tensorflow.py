@@ -181,10 +181,7 @@ class TensorFlowTrainer(DeviceTrainer):
             descend(self._sgd, name, variable, gradient, rate, self._velocities.get(name))
 
     def run(self, step: Callable[..., Any]) -> None:
-        """Run a traced step on the next batch and wait for its loss, as a session of the graph-mode backends does.
-
-        ``step`` is given images and labels, or nothing where the batch is resident.
-        """
+        """Run a traced step on the next batch, or on nothing where the batch is resident, and wait for its loss."""
         with bad_images_named(self._job):
             self._losses.append(float(step(*next(self._batches))))
 

@@ -60,10 +60,7 @@ class TorchTrainer(DeviceTrainer):
         self._batches = self._inputs()
 
     def build(self) -> None:
-        """Make the model with its initial weights, on the device, and its optimizer.
-
-        A backend may wrap ``_model``, which computes the forward pass, and ``_optimizer``.
-        """
+        """Make the model and its optimizer; a backend may wrap ``_model``, the forward pass, and ``_optimizer``."""
         spec, sgd = self._job.spec, self._sgd
         module: torch.nn.Module = models.definition(spec["model"], "torch")()
         torch_layers.load(module, self._specification, initial_values(self._specification, spec["seed"]))

@@ -78,7 +78,6 @@ def random_crop(crops: np.ndarray, width: int, height: int) -> Box:
 
 
 def central_crop(width: int, height: int) -> Box:
-    """The square in the middle that evaluation looks at."""
     side = CENTRE * min(width, height)
     return Box((width - side) / 2, (height - side) / 2, side, side)
 

@@ -190,7 +190,6 @@ def labelled_as(training: ImageIndex, images: ImageIndex) -> ImageIndex:
 
 
 def class_of(path: str) -> str:
-    """The class of an image, given its path relative to the root."""
     return path.partition("/")[0]
 
 

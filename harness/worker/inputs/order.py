@@ -94,7 +94,6 @@ class Reading:
 
     @property
     def longest_share(self) -> int:
-        """The most images that any rank has in an epoch."""
         return -(-len(self.index) // self.world)
 
     def pieces(self, epoch: int) -> np.ndarray:

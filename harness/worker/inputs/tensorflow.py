@@ -196,10 +196,7 @@ def planned(encoded: tf.Tensor, image_size: int, *crops: tf.Tensor) -> Tensors:
 
 
 def _plan(contents: bytes, image_size: int, crops: Optional[np.ndarray] = None) -> Tuple[Tuple[int, ...], int]:
-    """The window to decode (top, left, height, width), and by what to divide a JPEG's size: 0 for a PNG.
-
-    Raises ValueError for what is no image, or cut short.
-    """
+    """The window to decode (top, left, height, width), and what divides a JPEG's size, 0 for a PNG. Raises ValueError."""
     is_jpeg = contents.startswith(JPEG)
     size = augmentation.size_of(contents)
     (left, top, wide, high), ratio = augmentation.plan(*size, image_size if is_jpeg else None, crops)
