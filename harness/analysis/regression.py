@@ -45,12 +45,7 @@ THRESHOLD = 0.05
 SHOWN, DECIDING = 0.95, 0.99  # levels of the confidence intervals
 
 Verdict = Literal[
-    "no number",
-    "slower",
-    "cannot say",
-    "significant, below the threshold",
-    "faster",
-    "no significant change",
+    "no number", "slower", "cannot say", "significant, below the threshold", "faster", "no significant change"
 ]
 VERDICTS: tuple[Verdict, ...] = Verdict.__args__  # type: ignore[attr-defined]  # the worst first
 FAILING: tuple[Verdict, ...] = ("no number", "slower")

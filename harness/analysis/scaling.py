@@ -13,7 +13,6 @@ deviation, estimated from all of them.
 
 import json
 import math
-import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -61,11 +60,6 @@ class Sample:
             return None
         return math.sqrt(sum((value - self.mean) ** 2 for value in self.values) / (len(self.values) - 1))
 
-    @property
-    def median(self) -> float | None:
-        """Median of the values (img/s); None where only a mean is known."""
-        return statistics.median(self.values) if self.values else None
-
 
 @dataclass(frozen=True)
 class Configuration:
@@ -84,11 +78,6 @@ class Configuration:
     software: str = ""
     transport: str = ""
     rows: tuple[int, ...] = ()
-
-    @property
-    def label(self) -> str:
-        """``116 ps``, with nothing said of backends without servers."""
-        return f"{self.ps} ps" if self.ps else ""
 
 
 @dataclass(frozen=True)

@@ -152,20 +152,11 @@ def verdict(frame: pandas.DataFrame, margin: float = MARGIN) -> Verdict:
             comparisons.append(ComparedContender(curve.facets, "cannot say", "other training"))
     toolkits = tuple(one for one in comparisons if one.facets["family"] == "toolkit")
 
+    incomplete, efficiencies = frame[frame["status"] != "completed"], completed[completed["img_per_s"].isna()]
     # Which runs, the columns that tell them apart, what they are, and why they are left out.
     unused = [
-        (
-            frame[frame["status"] != "completed"],
-            ["status", "backend", "system"],
-            "{1} on {2}",
-            "{0}, so it has no number",
-        ),
-        (
-            completed[completed["img_per_s"].isna()],
-            ["backend", "system"],
-            "{} on {}",
-            "only an efficiency was published",
-        ),
+        (incomplete, ["status", "backend", "system"], "{1} on {2}", "{0}, so it has no number"),
+        (efficiencies, ["backend", "system"], "{} on {}", "only an efficiency was published"),
         (usable[~same], ["backend", "training"], "{} with {}", "another training"),
     ]
     left_out = []
@@ -216,26 +207,21 @@ def _compared(
         sizes[number] = replace(sizes[number], significant=significant)
     # The runs of the best configurations at these sizes.
     sides = [frame.loc[sorted(row for pair in both for row in pair[side].best.rows)] for side in (0, 1)]
-    compared = ComparedContender(toolkit.facets, "cannot say", "one size", tuple(sizes), terms=_held(toolkit, *sides))
-    if len(sizes) < 2:
-        return compared
-    answer, reason, parts = _judged(compared.judged, sizes, margin)
     wide = math.log(1 + margin)
     apart = [abs(math.log(size.efficiency_ratio.value)) for size in sizes[1:]]
-    return replace(
-        compared,
-        answer=answer,
-        reason=reason,
-        parts=parts,
-        repeats=_repeats(both, [wide] * len(apart)),
-        telling=_repeats(both, [max(distance, wide - distance) for distance in apart]),
-    )
+    answer, reason, parts = _judged(sizes, [sizes[number] for number in judged], margin)
+    repeats = _repeats(both, [wide] * len(apart))
+    telling = _repeats(both, [max(distance, wide - distance) for distance in apart])
+    terms = _held(toolkit, *sides)
+    return ComparedContender(toolkit.facets, answer, reason, tuple(sizes), parts, repeats, telling, terms)
 
 
 def _judged(
-    judged: Sequence[AtSize], sizes: Sequence[AtSize], margin: float
+    sizes: Sequence[AtSize], judged: Sequence[AtSize], margin: float
 ) -> tuple[Answer, Reason, tuple[int, int] | None]:
     """The answer, why there is none, and between which sizes they part."""
+    if len(sizes) < 2:
+        return "cannot say", "one size", None
     if not judged:
         return "cannot say", "no spread", None
     intervals = [size.efficiency_ratio.interval for size in judged if size.efficiency_ratio.interval]
@@ -259,7 +245,7 @@ def _repeats(both: Sequence[tuple[CurvePoint, CurvePoint]], widths: Sequence[flo
         for pair, width in zip(both[1:], widths, strict=True)
     ]
     known = [repeats for repeats in needed if repeats is not None]
-    return max(known) if len(known) == len(needed) else None
+    return max(known, default=None) if len(known) == len(needed) else None
 
 
 def _overall(answers: set[Answer]) -> Overall:

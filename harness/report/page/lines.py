@@ -86,7 +86,8 @@ class Line:
 
     def tuned(self, configuration: Configuration) -> str:
         """``116 ps, placement=greedy``."""
-        return ", ".join(filter(None, [configuration.label, self.options(configuration)]))
+        servers = f"{configuration.ps} ps" if configuration.ps else ""
+        return ", ".join(filter(None, [servers, self.options(configuration)]))
 
     def hover(self, point: CurvePoint) -> tuple[str, ...]:
         """Everything about a point of the curve: what a reader sees who points at it."""

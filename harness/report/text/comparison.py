@@ -5,6 +5,7 @@ Made from rows of ``results.load``; ``stragglers`` reads the records of the runs
 
 import json
 import math
+import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -230,7 +231,7 @@ def points(frame: pandas.DataFrame, baseline: int | None = None) -> list[dict[st
                 **curve.facets,
                 **{name: getattr(point, name) for name in ("workers", "nodes", "img_per_s", "speedup", "efficiency")},
                 "img_per_s_ci95": point.interval,
-                "median": sample.median,
+                "median": statistics.median(sample.values) if sample.values else None,
                 "stdev": sample.stdev,
                 "repeats": len(sample.values) or None,
                 "efficiency_ci95": point.efficiency_interval,
