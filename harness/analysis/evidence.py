@@ -67,11 +67,6 @@ class IoOverhead:
     longer_s: float
     wait: InputWait | None
 
-    @property
-    def elsewhere_s(self) -> float:
-        """What a step takes longer without waiting, in seconds."""
-        return self.longer_s - (self.wait.per_step_s if self.wait else 0.0)
-
 
 def input_wait(repeats: Sequence[Repeat]) -> InputWait | None:
     """What a run waited for its images; None when its workers did not tell, or all images are synthetic."""
@@ -107,5 +102,4 @@ def io_overhead(real: Record, synthetic: Record) -> IoOverhead:
 
 
 def _step_s(repeat: Repeat) -> float:
-    """Seconds per step in the window."""
     return max(rank.window_s for rank in repeat.ranks) / (len(repeat.ranks[0].marks_s) - 1)

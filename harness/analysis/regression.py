@@ -283,9 +283,6 @@ def _total(results: _Results) -> SideTotal:
     return SideTotal(len(numbers), repeats, len(results.runs) - len(numbers), _systems(results.runs))
 
 
-# --- which results are the same measurement, and what has no partner -----------------------------
-
-
 class _Results:
     """One side's runs, found by spec: those with a number by system, too, and those that failed or were interrupted."""
 

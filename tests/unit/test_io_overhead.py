@@ -38,7 +38,6 @@ def test_overhead_is_synthetic_minus_real_over_synthetic() -> None:
     assert found.overhead == pytest.approx((101 - 81) / 101)
     assert found.longer_s == pytest.approx(np.mean([BATCH / 80 - BATCH / 100, BATCH / 82 - BATCH / 102]), rel=1e-6)
     assert found.wait is None
-    assert found.elsewhere_s == found.longer_s
 
 
 def test_what_hits_both_runs_of_a_round_does_not_widen_the_interval() -> None:

@@ -33,7 +33,7 @@ from harness.report.page import (
     tables,
 )
 from harness.report.page.document import Section
-from harness.report.page.figures import DARK, LIGHT, Axis, Facets, Figure, Series, Spot, Style, Theme
+from harness.report.page.figures import DARK, LIGHT, Axis, Facets, Figure, Series, Spot, Style
 from tests import made
 from tests.browser import sample
 from tests.conftest import Harness
@@ -396,7 +396,7 @@ def contrast(one: str, other: str) -> float:
 
 
 @pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])
-def test_curves_and_texts_stand_out_from_the_background(theme: Theme) -> None:
+def test_curves_and_texts_stand_out_from_the_background(theme: dict[str, str]) -> None:
     contrasts = {
         name: contrast(colour, theme["paper"]) for name, colour in theme.items() if name not in ("grid", "paper")
     }

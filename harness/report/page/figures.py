@@ -25,7 +25,6 @@ DATA = {"synthetic": "synthetic data", "real": "image files"}
 # Colours that people with any colour vision tell apart: those of Okabe and Ito (2008), adjusted to the background. As
 # published they are made for areas; for lines and text the light theme darkens those that are too pale on white, and the
 # dark theme lightens those that are too dark on black. Tests hold the contrasts of WCAG 2.2: 4.5:1 for text, 3:1 for lines.
-Theme = dict[str, str]
 COLOURS = 8  # c0 to c7 are for what has no order, s0 to s7 for what grows; grey is for what others published
 _NAMES = [f"{kind}{number}" for kind in "cs" for number in range(COLOURS)]
 _NAMES += ["grey", "accent", "ink", "muted", "grid", "paper"]
@@ -39,8 +38,8 @@ _DARK = """
     #f4e66a #b9dd6a #7ed28a #4cc7a8 #4fb8d6 #6aa5ee #9c96f0 #c78be8
     #a0a8b4 #ff6f9f #e8eaed #a7aeb8 #2e343c #171a1f
 """
-LIGHT: Theme = dict(zip(_NAMES, _LIGHT.split(), strict=True))
-DARK: Theme = dict(zip(_NAMES, _DARK.split(), strict=True))
+LIGHT = dict(zip(_NAMES, _LIGHT.split(), strict=True))
+DARK = dict(zip(_NAMES, _DARK.split(), strict=True))
 
 
 class Facets(NamedTuple):

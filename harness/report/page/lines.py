@@ -90,7 +90,6 @@ class Line:
         return ", ".join(filter(None, [servers, self.options(configuration)]))
 
     def hover(self, point: CurvePoint) -> tuple[str, ...]:
-        """Everything about a point of the curve: what a reader sees who points at it."""
         best = point.best
         nodes = f" on {plural(point.nodes, 'node')}" if point.nodes else ""
         lines = [self.name, f"{plural(point.workers, 'worker')}{nodes}, {self.system}"]
@@ -161,9 +160,6 @@ def _varied(frame: pandas.DataFrame) -> dict[str, frozenset[str]]:
     return varied
 
 
-# --- names ----------------------------------------------------------------------------------------
-
-
 def _names(faceted: _Faceted) -> list[tuple[str, ...]]:
     """Of each curve what it is called, then in what it deviates from the usual terms of its system."""
     frameworks = Counter(key[:2] for key in {_equal(facets, "origin", "backend", "framework") for _, facets in faceted})
@@ -212,9 +208,6 @@ def _usual(faceted: _Faceted, names: Sequence[str]) -> dict[tuple[tuple[str, ...
         key: {name: counter.most_common(1)[0][0] for name, counter in counters.items()}
         for key, counters in counts.items()
     }
-
-
-# --- looks ----------------------------------------------------------------------------------------
 
 
 def _styles(faceted: _Faceted, names: Sequence[tuple[str, ...]]) -> list[Style]:

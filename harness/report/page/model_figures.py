@@ -65,9 +65,6 @@ def of(groups: Sequence[Explained]) -> list[Figure]:
     return figures
 
 
-# --- predicted and measured -----------------------------------------------------------------------
-
-
 def predicted(group: Explained) -> Drawn:
     """img/s against workers: predicted, with its interval, up to a few times the largest size, and as measured."""
     series: list[Series] = []
@@ -117,9 +114,6 @@ def _size(each: Size) -> list[str]:
     return lines
 
 
-# --- what servers hold ----------------------------------------------------------------------------
-
-
 def servers(group: Explained) -> Drawn:
     """Bytes that each server holds at the largest measured size, and if tensors were cut into slices of 1 MiB."""
     what, ps, facets = group.curves[0].largest.what, group.curves[0].largest.prediction.ps, group.curves[0].line.facets
@@ -153,9 +147,6 @@ def servers(group: Explained) -> Drawn:
     )
     x, y = Axis("parameter server", "linear", ticks), Axis("MB", "linear", from_zero=True)
     return x, y, series, note
-
-
-# --- a step's timeline ----------------------------------------------------------------------------
 
 
 def step(group: Explained) -> Drawn:
@@ -196,9 +187,6 @@ def step(group: Explained) -> Drawn:
         f"{roles}The forward pass is drawn in one piece at its end, though it waits in between."
     )
     return x, y, series, note
-
-
-# --- what a step is spent on ----------------------------------------------------------------------
 
 
 def spent(group: Explained) -> Drawn:

@@ -84,8 +84,6 @@ def io_overheads(pairs: Sequence[tuple[Line, Sequence[Overhead]]]) -> Table:
     return Table("io-overheads", "I/O overhead", columns, rows)
 
 
-# --- runs -----------------------------------------------------------------------------------------
-
 _LABELS = {"ps": "PS", "batch_size": "batch per device", "img_per_s": "img/s", "ci95": "± 95 % CI"}
 _IDENTITY = ("system", "model", "data", "backend", "framework", "transport", "workers", "ps")
 
@@ -112,9 +110,6 @@ def _latest(name: str, title: str, frame: pandas.DataFrame, names: Sequence[str]
 def run_facets(frame: pandas.DataFrame) -> list[Facets]:
     values = zip(*(frame[name].tolist() for name in Facets._fields), strict=True)
     return [Facets(*((value,) for value in each)) for each in values]
-
-
-# --- the scaling model, the verdict ---------------------------------------------------------------
 
 
 def fits(groups: Sequence[Explained]) -> Table:

@@ -62,8 +62,6 @@ def with_number(frame: pandas.DataFrame, baseline: int | None) -> pandas.DataFra
     return completed
 
 
-# --- one line per run -----------------------------------------------------------------------------
-
 _Base = tuple[CurvePoint, bool]
 
 
@@ -125,8 +123,6 @@ def _figures(run: Any, base: _Base | None) -> tuple[str, str, str, str]:
     sent = "" if math.isnan(run.sent_bytes_per_step) else f"{run.sent_bytes_per_step / 1e6:.1f}"
     return f"{run.img_per_s:.2f}", spread, sent, efficiency
 
-
-# --- the tables of 2017 ----------------------------------------------------------------------------
 
 _DATA = ("synthetic", "real")
 _HEADINGS_2017 = (
@@ -217,9 +213,6 @@ def _both(values: Iterable[str]) -> str:
     return " / ".join(dict.fromkeys(values))
 
 
-# --- points for scripts ---------------------------------------------------------------------------
-
-
 def points(frame: pandas.DataFrame, baseline: int | None = None) -> list[dict[str, Any]]:
     """The points of all curves, each with its curve's columns. A figure that is not known is None."""
     document = []
@@ -252,9 +245,6 @@ def _configuration(tried: Configuration) -> dict[str, Any]:
 def _known(figures: dict[str, Any]) -> dict[str, Any]:
     """``figures`` with None for NaN, which JSON does not have."""
     return {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in figures.items()}
-
-
-# --- stragglers -----------------------------------------------------------------------------------
 
 
 def stragglers(frame: pandas.DataFrame) -> str:

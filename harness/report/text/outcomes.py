@@ -23,8 +23,6 @@ from harness.running.run import Run
 if TYPE_CHECKING:
     from harness.running import campaign
 
-# --- what would be done ----------------------------------------------------------------------------
-
 
 def describe(spec: RunSpec) -> str:
     options = " ".join(f"{name}={value}" for name, value in spec.options.items())
@@ -104,9 +102,6 @@ def counts(points: Sequence[campaign.PointStatus]) -> str:
     return f"{plural(len(points), 'point')}: {of_each}"
 
 
-# --- what was found, and how far it is -------------------------------------------------------------
-
-
 def summary(record: Record, path: str) -> str:
     """The outcome of one run, ending in the line that ReFrame checks of tf_cnn_benchmarks read."""
     if record.derived is None:
@@ -167,8 +162,9 @@ def io_overhead(cost: IoOverhead, synthetic: Record, path: str) -> str:
     interval = " (95 % interval {:.1%} to {:.1%})".format(*cost.interval) if cost.interval else ""
     longer = f"  a step takes {cost.longer_s * 1e3:+.1f} ms with real images"
     if cost.wait:
+        elsewhere_s = cost.longer_s - cost.wait.per_step_s
         longer += (
-            f": {cost.wait.per_step_s * 1e3:.1f} ms waiting for them, {cost.elsewhere_s * 1e3:+.1f} ms elsewhere "
+            f": {cost.wait.per_step_s * 1e3:.1f} ms waiting for them, {elsewhere_s * 1e3:+.1f} ms elsewhere "
             f"(decoding takes processors, memory and network from the training)"
         )
     return (

@@ -10,16 +10,7 @@ from xml.etree import ElementTree
 
 from harness.analysis.differences import NOTHING, Difference
 from harness.analysis.history import FEWEST, LEVEL, History
-from harness.analysis.regression import (
-    CHANGED,
-    FAILING,
-    VERDICTS,
-    ComparedResults,
-    Interval,
-    Pair,
-    Rule,
-    SideTotal,
-)
+from harness.analysis.regression import CHANGED, FAILING, VERDICTS, ComparedResults, Interval, Pair, Rule, SideTotal
 from harness.core.text import minute, plural
 from harness.report.text.table import table
 
@@ -65,7 +56,6 @@ def failure(comparison: ComparedResults) -> str:
 
 
 def rule(chosen: Rule) -> str:
-    """How the comparison decided, for the reader of its table."""
     threshold = f"{100 * chosen.threshold:g} %"
     return (
         f"slower (faster): one-sided p < {chosen.alpha:g} by {_TESTS[chosen.test]} on log(img/s) of the repeats, adjusted\n"

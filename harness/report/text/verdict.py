@@ -192,9 +192,6 @@ def _undecided(one: ComparedContender, margin: float) -> tuple[str, str]:
     )
 
 
-# --- terms ----------------------------------------------------------------------------------------
-
-
 def _against(values: tuple[Any, Any]) -> str:
     return " against ".join("not known" if value in ("", 0) else str(value) for value in values)
 
@@ -224,9 +221,6 @@ def _indication(one: ComparedContender) -> str:
         f"servers of {versions} {percent(nearest.servers_efficiency, None, 1)}. "
         f"Not like for like: {_differing(nearest.differs)}"
     )
-
-
-# --- parts of sentences ---------------------------------------------------------------------------
 
 
 def contender(facets: Mapping[str, Any]) -> str:
@@ -278,7 +272,6 @@ def mark(size: AtSize, first: bool) -> str:
 
 
 def as_json(verdict: Verdict) -> dict[str, Any]:
-    """The verdict for scripts: figures as they are, and the sentences."""
     return {
         "answer": verdict.answer,
         "margin": verdict.margin,
