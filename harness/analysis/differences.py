@@ -73,24 +73,21 @@ def environments(old: Sequence[str], new: Sequence[str]) -> tuple[Difference, ..
         if name.split(" ")[0] in known and before.get(name, set()) != after.get(name, set())
     ]
     differing.sort(key=lambda name: (next(n for n, pattern in enumerate(_ORDER) if pattern.fullmatch(name)), name))
-    found = [
-        Difference(name, ", ".join(sorted(before.get(name, ()))), ", ".join(sorted(after.get(name, ()))))
-        for name in differing
-        if name != "nodes"
-    ]
-    if "nodes" in differing:
-        here, there = ({node for names in side["nodes"] for node in names.split(", ")} for side in (before, after))
-        if here != there:
-            found.append(Difference("nodes", ", ".join(sorted(here - there)), ", ".join(sorted(there - here))))
-    return tuple(found)
+    differences = []
+    for name in differing:
+        here, there = before.get(name, set()), after.get(name, set())
+        both = here & there if name == "nodes" else set()
+        differences.append(Difference(name, ", ".join(sorted(here - both)), ", ".join(sorted(there - both))))
+    return tuple(differences)
 
 
 def _values(texts: Sequence[str]) -> dict[str, set[str]]:
     values: dict[str, set[str]] = {}
     for text in dict.fromkeys(texts):
         for name, value in json.loads(text).items():
-            # Every run finds free ports of its own.
-            values.setdefault(name, set()).add(_PORT.sub("", value) if name == "gradients" else value)
+            if name == "gradients":
+                value = _PORT.sub("", value)  # every run finds free ports of its own
+            values.setdefault(name, set()).update(value.split(", ") if name == "nodes" else [value])
     return values
 
 

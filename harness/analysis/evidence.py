@@ -1,15 +1,11 @@
 """What a record says of its traffic and its input: bytes per server, waits for images, and what reading them costs."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from harness.records.measurement import Record, Repeat
+from harness.records.measurement import Record, Repeat
 
 
 @dataclass(frozen=True)
