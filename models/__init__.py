@@ -45,10 +45,7 @@ def specification(name: str) -> ModelSpecification:
 
 
 def definition(name: str, framework: str) -> Callable[..., Any]:
-    """What builds the model in ``framework``: a ``build`` as in ``FRAMEWORK_layers.py``, less the specification.
-
-    Raises ``UnknownModel``. Imports the framework.
-    """
+    """A ``build`` as in ``FRAMEWORK_layers.py``, less the specification. Imports the framework; raises ``UnknownModel``."""
     package = _package(name)
     if importlib.util.find_spec(f"{package}.{framework}"):
         build: Callable[..., Any] = importlib.import_module(f"{package}.{framework}").build

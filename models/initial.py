@@ -28,10 +28,7 @@ CANONICAL = {1: (0,), 2: (1, 0), 4: (2, 3, 1, 0)}
 
 
 def initial_value(tensor: Tensor, index: int, seed: int) -> Array:
-    """The first value of ``tensor``, float32 in its canonical shape.
-
-    ``index`` is its position in the specification and chooses its random stream; ``seed`` is not negative.
-    """
+    """The first value of ``tensor``, float32. ``index``, its position in the specification, chooses its random stream."""
     if tensor.initial in ("zeros", "ones"):
         return np.full(tensor.shape, tensor.initial == "ones", np.float32)
     # All inputs of a kernel's output are its dimensions but the last, (height, width, in).

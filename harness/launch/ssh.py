@@ -135,11 +135,7 @@ def run(
     on_progress: Callable[[Progress], None],
     site: Site,
 ) -> Watch:
-    """Run one repeat of a plan to its end. Returns its events.
-
-    Raises RunFailed naming the process, its host and the last lines of its log when a process fails or hangs, or its
-    host is out of reach. Whatever interrupts it (Ctrl-C among others), every task is asked to end, and its end awaited.
-    """
+    """As ``local.run``, on the machines of ``site``: one out of reach is a failure, and tasks are asked to end."""
     watch = begun(plan, run_dir, repeat)
     nonce = secrets.token_hex(8)
     ours = watch.repeat_dir / nonce_file(nonce)

@@ -156,16 +156,14 @@ def _repeat_dir(run: Run, number: int) -> Path:
 
 
 def _watch(run: Run, number: int, ended: JobState | None) -> tuple[Watch, Hosts | None]:
-    """What the processes of a repeat have reported, and its hosts.
-
-    If the job has ``ended`` it looks for a while: a parallel file system takes its time to show what was written elsewhere.
-    """
+    """What the processes of a repeat have reported, and its hosts."""
     deadline = time.monotonic() + SETTLE_S
     while True:
         hosts = Hosts.read(_repeat_dir(run, number))
         plan = LaunchPlan.from_dict(seated(run.plan.as_dict(), hosts)) if hosts else run.plan
         watch = Watch(plan, _repeat_dir(run, number))
         watch.poll()
+        # A parallel file system takes its time to show what was written elsewhere.
         may_settle = ended is not None and ended.state in MAY_SETTLE and time.monotonic() < deadline
         if not may_settle or _complete(watch) or from_exit_events(watch, run.spec.timeout_s):
             return watch, hosts

@@ -191,10 +191,7 @@ def submit(job: BatchJob, text: str, lane: str | None = None, submitting: bool =
 
 
 def send(runs: Sequence[Run], options: JobOptions, submitting: bool = True) -> list[tuple[Path, str]]:
-    """Write run directories and job scripts and submit these. Returns (script, job id), the id "" if not submitted.
-
-    Raises InvalidInput when Slurm refuses a job, RunFailed; then nothing is left, neither folders nor jobs.
-    """
+    """Write run directories and submit their jobs, as ``submit`` does; if that fails, neither folders nor jobs are left."""
     jobs = jobs_of(runs, options)
     sent: list[tuple[Path, str]] = []
     try:

@@ -69,10 +69,8 @@ def mpi_version() -> str:
 
 
 def check_mpi_world(rank: int, size: int, planned_rank: int, planned_size: int) -> None:
-    """Raise RuntimeError unless MPI's world is the planned one.
-
-    A library that does not understand its launcher starts as a world of its own, of size 1, without any error.
-    """
+    """Raise RuntimeError unless MPI's world is the planned one."""
+    # A library that does not understand its launcher starts as a world of its own, of size 1, without any error.
     if (rank, size) != (planned_rank, planned_size):
         raise RuntimeError(
             f"{mpi_version()} sees rank {rank} of {size}, planned is rank {planned_rank} of {planned_size}: the MPI "

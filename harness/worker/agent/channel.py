@@ -167,8 +167,5 @@ class Channel:
 
 
 def nonce_file(nonce: str) -> str:
-    """The file in the controller's ``repeat-K`` by which tasks know the folder again.
-
-    Its name is new for every repeat, so that no network file system has cached that it is not there.
-    """
+    """The file by which tasks know ``repeat-K`` again. The name is new: no network file system has cached it."""
     return f".controller-{nonce}"

@@ -65,11 +65,7 @@ class DeviceTrainer(Learner):
         return {tensor.name: values[tensor.name] for tensor in self._specification.statistics}
 
     def _timed(self, batches: Iterable[Batch]) -> Iterator[Batch]:
-        """Batches without end, which are made from now on; how long the training waits for each of them is noted.
-
-        A pipeline works ahead in processes or threads of its own. Where it keeps up, the next batch is there at once.
-        Where it does not, the training stands still: on this rank and, in synchronous training, on all the others.
-        """
+        """Batches without end, made from now on. How long the training waits for each is noted: nothing if they keep up."""
         made = iter(batches)
 
         def timed() -> Iterator[Batch]:

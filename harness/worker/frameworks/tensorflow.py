@@ -49,12 +49,8 @@ def loss(job: Job, images: Any, labels: Any, tensors: Tensors, statistics: Looku
 def logits(
     job: Job, images: Any, tensors: Tensors, statistics: Lookup, *, training: bool = True
 ) -> Tuple[Any, Tensors]:
-    """The float32 logits of a batch in ``data_format``, and the moving averages to assign (none when not training).
-
-    With mixed precision the network computes in bfloat16, as TensorFlow knows no autocast outside Keras; batch norm and
-    biases stay float32.
-    """
-    if job.spec["precision"] == "amp":
+    """The float32 logits of a batch in ``data_format``, and the moving averages to assign (none when not training)."""
+    if job.spec["precision"] == "amp":  # in bfloat16, without an autocast; batch norm and biases stay float32
         images = tf.cast(images, tf.bfloat16)
         tensors = {
             name: tf.cast(tensor, tf.bfloat16) if name.endswith(".kernel") else tensor

@@ -13,6 +13,7 @@ import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Dict, List, Optional, Sequence, Tuple, Union
 
@@ -243,22 +244,19 @@ def _shards(root: Path, split: str) -> ShardIndex:
     if missing := sorted(set(names) - set(present)):
         raise DataError(f"{root} lacks {missing[0]}: {len(present)} of {total} shards are there")
     sizes = np.array([(root / name).stat().st_size for name in names], np.int64)
-    counts, lengths = _known(root / offsets_file(split), sizes) or _scanned([str(root / name) for name in names])
+    records = _known(root / offsets_file(split), sizes)
+    if records is None:
+        with ThreadPoolExecutor(THREADS) as pool:
+            shards = list(pool.map(lambda name: [length for _, length in tfrecord.scan(str(root / name))], names))
+        records = (np.array(list(map(len, shards)), np.int64), np.array(list(chain(*shards)), np.int64))
+    counts, lengths = records
     if not len(lengths):
         raise DataError(f"the {len(names)} {split} shards in {root} hold no record")
     return ShardIndex(str(root), names, counts, lengths)
 
 
-def _scanned(paths: Sequence[str]) -> Tuple[np.ndarray, np.ndarray]:
-    """How many records each shard has, and how long the data of each record are."""
-    with ThreadPoolExecutor(THREADS) as pool:
-        shards = list(pool.map(lambda path: [length for _, length in tfrecord.scan(path)], paths))
-    counts = np.array([len(lengths) for lengths in shards], np.int64)
-    return counts, np.array([length for lengths in shards for length in lengths], np.int64)
-
-
 def _known(file: Path, sizes: np.ndarray) -> Optional[Tuple[np.ndarray, np.ndarray]]:
-    """The same as the file beside the shards says it; None where it is not theirs."""
+    """Each shard's records and the lengths of their data, as the file beside the shards says; None if it is not theirs."""
     try:
         with np.load(file, allow_pickle=False) as arrays:
             counts, lengths = arrays["counts"].astype(np.int64), arrays["lengths"].astype(np.int64)

@@ -25,10 +25,8 @@ class Extent(NamedTuple):
 
 
 def forget(extents: Iterable[Extent]) -> None:
-    """Ask the kernel to drop the files that these bytes are in. It keeps what others have mapped.
-
-    Whole files, because the kernel drops nothing of a large folio of which a part is wanted still.
-    """
+    """Ask the kernel to drop the files that these bytes are in. It keeps what others have mapped."""
+    # Whole files, because the kernel drops nothing of a large folio of which a part is wanted still.
     for path in sorted({extent.path for extent in extents}):
         with open(path, "rb", buffering=0) as file:  # noqa: PTH123
             os.fsync(file.fileno())  # what is not on the disk yet is not dropped

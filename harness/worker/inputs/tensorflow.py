@@ -179,10 +179,7 @@ def decode(contents: tf.Tensor, image_size: int, window: tf.Tensor, ratio: tf.Te
 
 @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator] # or what is Python gets five times slower
 def planned(encoded: tf.Tensor, image_size: int, *crops: tf.Tensor) -> Tensors:
-    """How to decode images, as ``_plan`` says: windows int32 [n, 4] and ratios int32 [n].
-
-    Python is called once for many images: a dozen operators for each of them would take longer.
-    """
+    """How to decode images, as ``_plan`` says: windows int32 [n, 4] and ratios int32 [n]."""
 
     def plans(encoded: np.ndarray, *crops: np.ndarray) -> Tuple[np.ndarray, ...]:
         windows, ratios = np.zeros((len(encoded), 4), np.int32), np.ones(len(encoded), np.int32)
@@ -191,6 +188,7 @@ def planned(encoded: tf.Tensor, image_size: int, *crops: tf.Tensor) -> Tensors:
                 windows[image], ratios[image] = _plan(contents, image_size, *(drawn[image] for drawn in crops))
         return windows, ratios
 
+    # Python is called once for many images: a dozen operators for each of them would take longer.
     windows, ratios = tf.numpy_function(plans, [encoded, *crops], [tf.int32, tf.int32])
     return tf.ensure_shape(windows, [None, 4]), tf.ensure_shape(ratios, [None])
 

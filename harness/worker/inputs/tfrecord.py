@@ -40,16 +40,9 @@ class BadShard(DataError):
         return f"bad shard {self.path}: at byte {self.offset}: {self.reason}"
 
 
-def _table() -> List[int]:
-    table = []
-    for byte in range(256):
-        for _ in range(8):
-            byte = byte >> 1 ^ (0x82F63B78 if byte & 1 else 0)
-        table.append(byte)
-    return table
-
-
-_TABLE = _table()
+_TABLE = list(range(256))  # what each byte adds to a checksum: eight steps, one for each bit
+for _ in range(8):
+    _TABLE = [rest >> 1 ^ (0x82F63B78 if rest & 1 else 0) for rest in _TABLE]
 
 
 def crc32c(data: bytes) -> int:
