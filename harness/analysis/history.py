@@ -222,9 +222,7 @@ def series(completed: pandas.DataFrame) -> list[RunSeries]:
 
 
 def _series(label: str, system: str, spec: str, rows: pandas.DataFrame) -> RunSeries:
-    runs = [
-        PastRun(*row) for row in zip(*(rows[name].tolist() for name in ("id", "started", "img_per_s")), strict=True)
-    ]
+    runs = [PastRun(*row) for row in rows[["id", "started", "img_per_s"]].itertuples(index=False)]
     values = rows["img_per_s"].to_numpy()
     bounds = [0, *change_points(values), len(values)]
     parts = [_clipped(np.log(values[start:end])) for start, end in pairwise(bounds)]

@@ -182,16 +182,14 @@ def _curve(scaling: Scaling, facets: dict[str, Any], rows: list[_Row], baseline:
 def _point(rows: list[_Row]) -> CurvePoint:
     configurations = [_configuration(same) for _, same in _by(TUNED, rows)]
     best = max(configurations, key=lambda one: (not math.isnan(one.sample.mean), one.sample.mean))
+    published = [row["published_efficiency"] for row in rows]
     return CurvePoint(
         workers=rows[0]["workers"],
         nodes=max(row["nodes"] for row in rows),
         best=best,
         tried=tuple(configurations),
         img_per_s=best.sample.mean,
-        efficiency=max(
-            (row["published_efficiency"] for row in rows if not math.isnan(row["published_efficiency"])),
-            default=math.nan,
-        ),
+        efficiency=max((share for share in published if not math.isnan(share)), default=math.nan),
     )
 
 
@@ -289,9 +287,8 @@ def ratio(over: Sequence[Choice], under: Sequence[Choice]) -> Ratio:
     """
     from scipy.special import stdtr
 
-    value = math.prod(max(one.mean for one in choice) for choice in over) / math.prod(
-        max(one.mean for one in choice) for choice in under
-    )
+    dividend, divisor = (math.prod(max(one.mean for one in choice) for choice in side) for side in (over, under))
+    value = dividend / divisor
     below: list[tuple[float, float]] = []
     above: list[tuple[float, float]] = []
     for sides, choices in (((below, above), over), ((above, below), under)):

@@ -132,9 +132,8 @@ class Figure:
 def measured_ticks(values: Iterable[float]) -> tuple[tuple[float, str], ...]:
     """Ticks of a logarithmic axis at the counts that were measured; powers of two first, others where there is room."""
     kept: list[float] = []
-    for value in sorted(
-        {each for each in values if each > 0}, key=lambda each: (not math.log2(each).is_integer(), each)
-    ):
+    positive = {value for value in values if value > 0}
+    for value in sorted(positive, key=lambda value: (not math.log2(value).is_integer(), value)):
         if all(max(value, other) / min(value, other) >= CLOSEST_TICKS for other in kept):
             kept.append(value)
     return tuple((value, f"{value:,g}") for value in sorted(kept))

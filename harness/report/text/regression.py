@@ -114,11 +114,8 @@ def junit(comparison: ComparedResults, old: str, new: str) -> str:
         if pair.verdict == "cannot say":
             ElementTree.SubElement(case, "skipped", message=outcome)
             continue
-        said = {"message": outcome, "type": pair.verdict}
-        failed = pair.verdict in FAILING
-        element = (
-            ElementTree.SubElement(case, "failure", said) if failed else ElementTree.SubElement(case, "system-out")
-        )
+        failed = {"message": outcome, "type": pair.verdict} if pair.verdict in FAILING else {}
+        element = ElementTree.SubElement(case, "failure" if failed else "system-out", failed)
         reason = pair.judgement.reason.split("\n")[1:]
         element.text = "\n".join([outcome, *reason, *_details(pair, comparison.differences)])
     for alone in unpaired:
