@@ -19,9 +19,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional
 
 from harness.errors import InvalidInput, error_in_one_line
-from harness.models.layers import ModelSpecification, Tensor
-
-__all__ = ["ModelSpecification", "Tensor", "UnknownModel", "definition", "names", "specification"]
+from harness.models.layers import ModelSpecification
 
 GROUP = "harness.models"
 

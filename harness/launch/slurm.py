@@ -214,35 +214,26 @@ def _trial(file: SiteFile, field: str, system: System, partition: Partition, off
     if not named and system.hostnames and not any(pattern.match(here) for pattern in system.hostnames):
         return Trial(name, "not tried against Slurm: this host is not one of its hostnames")
     # What Slurm refuses while it does not answer is not the profile's fault.
-    if silence := _complaint("sinfo", "--noheader", "--format=%P"):
+    if silence := _tried("sinfo", "--noheader", "--format=%P")[0]:
         return Trial(name, f"not tried against Slurm, whose controller does not answer: {silence}")
     mistakes = []
     access = [word for option in partition.access for word in shlex.split(option)]
-    if refusal := _complaint(*TRIAL, *access, text=TRIAL_SCRIPT):
+    if refusal := _tried(*TRIAL, *access, text=TRIAL_SCRIPT)[0]:
         options = " ".join(partition.access) or "a job without options"
         mistakes.append(Mistake(str(file.path), f"{field}.access", f"Slurm refuses {options}: {refusal}"))
-    plugins = _mpi_plugins()
-    if plugins and partition.extras.mpi not in re.findall(r"\w+", plugins):
+    complaint, plugins = _tried("srun", "--mpi=list")
+    if plugins and not complaint and partition.extras.mpi not in re.findall(r"\w+", plugins):
         reason = f"srun has no MPI plugin '{partition.extras.mpi}': {plugins}"
         mistakes.append(Mistake(str(file.path), f"{field}.extras.mpi", reason))
     return Trial(name, "" if mistakes else "Slurm takes its jobs", tuple(mistakes))
 
 
 @cache
-def _complaint(*argv: str, text: str = "") -> str:
-    """What a command of Slurm's has to complain of; nothing if it ends well."""
+def _tried(*argv: str, text: str = "") -> tuple[str, str]:
+    """What a command of Slurm's complains of, "" if it ends well; and all that it writes, in a line."""
     try:
         done = ask(*argv, text=text)
     except HarnessError as error:
-        return str(error)
-    return words(done.stderr) if done.returncode else ""
-
-
-@cache
-def _mpi_plugins() -> str:
-    """What srun says of the values that it knows for --mpi, in a line; nothing if it does not say."""
-    try:
-        done = ask("srun", "--mpi=list")
-    except HarnessError:
-        return ""
-    return "" if done.returncode else " ".join((done.stdout + done.stderr).split())  # older versions write to stderr
+        return str(error), ""
+    said = " ".join((done.stdout + done.stderr).split())  # older versions of srun write its plugins to stderr
+    return words(done.stderr) if done.returncode else "", said

@@ -117,11 +117,8 @@ class Gloo(RankWorld):
                 argument.i = self._timeout_ms
 
     def close(self) -> None:
-        """Remove what the ranks met through: each rank's files name all others. The sockets end with the process.
-
-        But not before the others have taken what the last barrier sums: Gloo does not look whether it is there already
-        once it has seen that a peer is gone.
-        """
+        """Remove what the ranks met through: each rank's files name all others. The sockets end with the process."""
+        # Once Gloo has seen that a peer is gone, it does not look whether what the last barrier sums is there already.
         time.sleep(TAKEN_S)
         if self.rendezvous["shard_id"] == 0:
             shutil.rmtree(self._folder, ignore_errors=True)

@@ -13,10 +13,7 @@ from harness.worker.network import check_mpi_world, interface_of, mpi_version, w
 
 
 def join(job: Job, hvd: Any) -> None:
-    """``hvd.init()`` over the transport of the spec. Raises RuntimeError unless MPI's rank and size are the planned ones.
-
-    ``hvd`` is ``horovod.torch`` or ``horovod.tensorflow``. Over Gloo rank 0 also is the rendezvous of all.
-    """
+    """``hvd.init()`` over the transport of the spec, for either framework. Raises RuntimeError if MPI has other ranks."""
     gloo = job.spec["transport"] == "gloo"
     os.environ["HOROVOD_CONTROLLER"] = os.environ["HOROVOD_CPU_OPERATIONS"] = "gloo" if gloo else "mpi"
     if gloo:

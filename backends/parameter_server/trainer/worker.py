@@ -73,7 +73,6 @@ class ServerTrainer(DeviceTrainer):
             self._waited.append(float(max(waited)))
 
     def total(self, numbers: Sequence[float]) -> List[float]:
-        """The workers meet through parameter server 0."""
         return self._gate.total(self._session, numbers)
 
     def server_bytes(self) -> List[Tuple[int, int]]:
