@@ -196,10 +196,8 @@ def _orders(size: int, tried: int) -> NDArray[np.intp]:
 
 def find(frame: pandas.DataFrame) -> History:
     """From all runs of ``results.load``. Raises InvalidInput for published figures, and without a spec with enough runs."""
-    if not len(frame) or (frame["origin"] != "measured").any():
-        raise InvalidInput(
-            "published figures have no history; give folders with records" if len(frame) else "no records"
-        )
+    if (frame["origin"] != "measured").any():
+        raise InvalidInput("published figures have no history; give folders with records")
     completed = frame[frame["status"] == "completed"]
     lengths = completed.groupby(["spec", "system"]).size()
     found = series(completed)

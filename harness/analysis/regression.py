@@ -353,7 +353,6 @@ def _alone(side: Name, here: _Results, other: Name, there: _Results, used: set[s
 
 
 def _nothing_in_common(old: _Results, new: _Results) -> str:
-    """One line about two sides of which no measurement can be compared."""
     if not new.numbers:
         return f"NEW holds no number: none of its {plural(len(new.runs), 'run')} is completed"
     counts = f"no spec of OLD ({len(old.numbers)}) is in NEW ({len(new.numbers)}), so nothing can be compared; "

@@ -8,7 +8,7 @@ import click
 
 from harness.analysis import history as histories
 from harness.analysis import regression
-from harness.cli.common import AS_JSON, RESULTS, SHARE, Written, loaded, share
+from harness.cli.common import AS_JSON, RESULTS, SHARE, Written, loaded, share, some_of
 from harness.core.text import minute, plural
 from harness.errors import HarnessError, InvalidInput
 from harness.report.text import regression as text
@@ -91,7 +91,7 @@ def history(sources: tuple[str, ...], as_json: bool) -> None:
 
     RESULTS are folders with records, record.json files, and names of baselines. A measurement needs 6 runs.
     """
-    found = histories.find(loaded(*sources))
+    found = histories.find(some_of(sources))
     click.echo(text.history_as_json(found, sources) if as_json else text.history(found))
 
 

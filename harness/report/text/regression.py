@@ -176,9 +176,6 @@ def markdown(comparison: ComparedResults, old: str, new: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-# --- the parts that they share --------------------------------------------------------------------
-
-
 def _side(name: str, total: SideTotal) -> str:
     without = f", {plural(total.without_number, 'run')} without a number" if total.without_number else ""
     return (
@@ -277,9 +274,6 @@ def first_line(text: str) -> str:
 def percent(change: float) -> str:
     """``−7.4 %``, with a typographic minus; ``+∞`` where there is no bound."""
     return "+∞" if change == math.inf else f"{100 * change:+.1f} %".replace("-", "−")
-
-
-# --- histories --------------------------------------------------------------------------------------
 
 
 def history(found: History) -> str:

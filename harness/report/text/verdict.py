@@ -67,9 +67,6 @@ def lists(verdict: Verdict) -> dict[str, list[str]]:
     }
 
 
-# --- the headline and the findings ----------------------------------------------------------------
-
-
 def headline(verdict: Verdict) -> str:
     compared, (word, shown_answer) = verdict.comparisons, _ANSWERS[verdict.answer]
     if not compared:
@@ -244,9 +241,6 @@ def _size(one: AtSize) -> str:
 
 def _ratio(ratio: Ratio) -> str:
     return f"{ratio.value:.2f} × {interval(ratio.interval)}".rstrip()
-
-
-# --- the table and JSON ---------------------------------------------------------------------------
 
 
 def _rows(one: ComparedContender) -> list[tuple[str, ...]]:
