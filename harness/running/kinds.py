@@ -209,7 +209,6 @@ def validation_images(spec: RunSpec, training: index.Index) -> index.Index:
 
 
 def checkpoints(folder: Path, below: str = "") -> list[Path]:
-    """The checkpoints of a run directory, by epoch."""
     return sorted(folder.glob(f"{below}repeat-*/checkpoints/epoch-*.npz"), key=lambda path: (len(path.name), path.name))
 
 

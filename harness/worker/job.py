@@ -120,10 +120,7 @@ class Job:
         return Reading(images, rank, world, batch_size, image_size, decoders, self.num_classes, **training)
 
     def cache_images(self) -> Dict[str, Any]:
-        """Bring the page cache into the state of ``--data-cache`` for what this process will read.
-
-        Returns what to note of it: the share of those bytes that was cached before, and that is now (None: not known).
-        """
+        """Bring the page cache into the state of ``--data-cache`` for what is to be read. Returns what to note of it."""
         count = (self.spec["warmup_steps"] + self.spec["steps"]) * self.spec["batch_size"]
         extents: List[page_cache.Extent] = []
         for device in range(self.devices):

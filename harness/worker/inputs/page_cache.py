@@ -41,10 +41,7 @@ def fetch(extents: Iterable[Extent]) -> None:
 
 
 def cached_share(extents: Sequence[Extent]) -> Optional[float]:
-    """The share of these bytes' pages in the page cache, from a sample; None where the kernel does not tell.
-
-    Since Linux 5.2 it tells those only who own a file or may write to it.
-    """
+    """The share of these bytes' pages in the page cache, from a sample; None where the kernel does not tell."""
     step = max(1, len(extents) // SAMPLED)
     pages = [cached for extent in extents[::step] for cached in _pages(extent)]
     return sum(pages) / len(pages) if pages else None
@@ -57,6 +54,7 @@ def _pages(extent: Extent) -> List[bool]:
         begin = extent.offset - extent.offset % mmap.PAGESIZE
         end = status.st_size if extent.length < 0 else min(extent.offset + extent.length, status.st_size)
         size = end - begin
+        # Since Linux 5.2 it tells those only who own a file or may write to it.
         if size <= 0 or (status.st_uid != os.geteuid() and not os.access(extent.path, os.W_OK)):
             return []
         with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ, offset=begin) as mapped:
