@@ -3,6 +3,8 @@
 Without one the environment is complete all the same: the trainer then calls mpi4py from inside the net.
 """
 
+from __future__ import annotations
+
 import os
 import shlex
 import shutil

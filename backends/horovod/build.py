@@ -4,6 +4,8 @@ This file's text is part of the environments' key, the version of Horovod includ
 The CUDA builds take the machine's nvcc, of the CUDA version that the framework's wheels bring.
 """
 
+from __future__ import annotations
+
 import os
 from collections.abc import Mapping
 from pathlib import Path
