@@ -111,6 +111,7 @@ def test_jobs_go_on_one_at_a_time_when_the_controller_is_killed(cluster: Virtual
     assert trial.spans() == spans  # nothing was measured again
 
 
+@pytest.mark.slow
 def test_a_point_that_fails_does_not_stop_the_others_and_is_retried_when_asked(
     cluster: VirtualCluster, tmp_path: Path
 ) -> None:

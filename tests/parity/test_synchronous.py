@@ -90,7 +90,7 @@ SYNCHRONOUS = [
     slow(Way("torch", 2, "horovod --framework torch --transport mpi")),
     slow(Way("torch", 3, "horovod --framework torch --transport gloo --fusion-threshold-mb 1")),
     slow(Way("torch", 2, "horovod --framework torch --transport mpi", devices_per_node=2)),
-    Way("caffe2", 2, "caffe2 --transport mpi"),
+    slow(Way("caffe2", 2, "caffe2 --transport mpi")),
     slow(Way("caffe2", 3, "caffe2 --transport gloo")),
     slow(Way("caffe2", 2, "caffe2 --transport mpi --mpi-operators mpi4py")),
     slow(Way("caffe2", 2, "caffe2 --transport mpi", devices_per_node=2)),

@@ -252,7 +252,7 @@ def test_where_the_law_is_true_intervals_hold_and_no_misfit_is_seen(count: int, 
     assert sum(held) >= least(0.9, count, chance)
 
 
-@draws(30, few=10)
+@draws(30, few=6)
 def test_where_throughput_falls_with_the_size_the_misfit_is_seen(count: int) -> None:
     assert sum(one.covered for one in tables(0.2, count)) / (2 * count) < 0.5
     assert sum(bool(one.fit.misfit.contradiction) for one in tables(0.2, count)) / count >= 0.9
