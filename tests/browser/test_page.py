@@ -218,6 +218,7 @@ def test_a_figure_is_downloaded_as_a_file(
     assert shown.complaints == []
 
 
+@pytest.mark.slow
 def test_print_shows_every_figure_in_light_colours_without_controls(show: Open, report: Path, tmp_path: Path) -> None:
     shown = show(report, color_scheme="dark")
     shown.page.emulate_media(media="print")

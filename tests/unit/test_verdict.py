@@ -179,7 +179,7 @@ def answers(found: Verdict) -> Counter[str]:
     return Counter(one.answer for one in found.comparisons)
 
 
-@draws(500, few=100)
+@draws(500, few=50)
 @pytest.mark.parametrize("configurations", [1, 6])
 def test_equal_scaling_is_called_different_in_at_most_5_percent(configurations: int, count: int) -> None:
     found = many(count, effect=1.0, noise=0.02, configurations=configurations)
@@ -191,7 +191,7 @@ def test_equal_scaling_is_called_different_in_at_most_5_percent(configurations: 
     assert different <= most(0.05, count)
 
 
-@draws(300, few=100)
+@draws(300, few=50)
 @pytest.mark.parametrize("configurations", [1, 6])
 def test_a_tenth_more_efficiency_is_found_at_2_percent_noise(configurations: int, count: int) -> None:
     found = many(count, effect=1.1, noise=0.02, configurations=configurations)
@@ -201,7 +201,7 @@ def test_a_tenth_more_efficiency_is_found_at_2_percent_noise(configurations: int
         assert answers(found)["better"] >= 0.95 * count
 
 
-@draws(200, few=100)
+@draws(200, few=50)
 def test_equal_scaling_is_called_so_at_1_percent_noise(count: int) -> None:
     assert answers(many(count, effect=1.0, noise=0.01, configurations=6))["no difference"] >= 0.95 * count
 
