@@ -1,0 +1,177 @@
+"""Which way of distributing is fastest at each size, by how much, how sure and at what cost; and which scales best.
+
+A *race* is what was measured like for like: system, model, data, device, precision, image size, per-device batch and
+devices per node are equal, and nothing is another training. Contenders are told apart by backend, framework, software and
+transport, each with its best configuration at each size.
+
+That the best one of several is better than all others is claimed if it differs significantly from each of them. As the
+claim is about the one that came out best, and needs every single test, the tests need no correction for their number
+(Gutmann and Maymin 1987, "Is the selected population the best?"; Hung and Fithian 2019, "Rank verification for exponential
+families"). The sizes of a race are corrected for with Holm's procedure, with half of the error for the largest one, as in
+``verdict``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from harness.analysis import scaling
+from harness.analysis.scaling import Curve, CurvePoint, Ratio
+
+if TYPE_CHECKING:
+    import pandas
+
+MARGIN = 0.05  # how close contenders must be to count as equally good
+# What is equal in a race.
+TERMS = (*(name for name in scaling.EQUAL if name != "family"), "batch_size", "devices_per_node")
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A contender at one size, and the ratio of the best contender's figure to its own. ``facets`` are its curve's."""
+
+    facets: Mapping[str, Any]
+    point: CurvePoint
+    ratio: Ratio
+
+    @property
+    def node_hours(self) -> float:
+        """Node-hours that a million images take; NaN where the number of nodes is not known."""
+        return (self.point.nodes or math.nan) * 1e6 / self.point.img_per_s / 3600
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Contenders at one size, the best first: by img/s or, relative to ``base`` workers, by scaling efficiency.
+
+    ``decided`` says that the first is better than every other one. ``repeats`` is how many repeats it takes, at the noise
+    seen, to tell it from the one that is hardest to tell from it, or that both are within the margin of one another, if
+    their ratio stays as it is; None where no spread is known.
+    """
+
+    workers: int
+    standings: tuple[Standing, ...]
+    base: int = 0
+    decided: bool = False
+    repeats: int | None = None
+
+    @property
+    def best(self) -> Standing:
+        return self.standings[0]
+
+    @property
+    def p(self) -> float | None:
+        """The largest of the probabilities of differences as large as those between the first and each other one."""
+        each = [one.ratio.p for one in self.standings[1:]]
+        return None if None in each else max((p for p in each if p is not None), default=None)
+
+    @property
+    def rivals(self) -> tuple[Standing, ...]:
+        """Those that may be as good as the first: none if it is decided, else at least the one hardest to tell from it."""
+        if self.decided or len(self.standings) < 2:
+            return ()
+        limit = min(1 - scaling.LEVEL, 1.0 if self.p is None else self.p)
+        return tuple(one for one in self.standings[1:] if one.ratio.p is None or one.ratio.p >= limit)
+
+    @property
+    def equal(self) -> bool:
+        """Whether the first is known to be within the margin of all its rivals."""
+        limits = [one.ratio.interval for one in self.rivals]
+        return bool(limits) and all(each is not None and each[1] <= 1 + MARGIN for each in limits)
+
+
+@dataclass(frozen=True)
+class Race:
+    """Rankings of what is alike in ``facets``: by img/s at each size, the smallest first, and by how it scales.
+
+    ``scales`` compares the largest size that several contenders were measured at with the smallest one that most of these
+    have in common; None where there are no two such sizes.
+    """
+
+    facets: Mapping[str, Any]
+    sizes: tuple[Ranking, ...]
+    scales: Ranking | None
+
+    @property
+    def contested(self) -> tuple[Ranking, ...]:
+        """The sizes at which there is something to compare."""
+        return tuple(ranking for ranking in self.sizes if len(ranking.standings) > 1)
+
+
+def races(frame: pandas.DataFrame, nodes: int = 0) -> list[Race]:
+    """The races among rows of ``results.load``, of any status: those at the largest sizes first, with most contenders.
+
+    With ``nodes`` only what was measured on so many nodes.
+    """
+    usable = frame[(frame["status"] == "completed") & frame["img_per_s"].notna() & (frame["training"] == "")]
+    groups: dict[tuple[Any, ...], list[Curve]] = defaultdict(list)
+    for curve in scaling.curves(usable[usable["nodes"] == nodes] if nodes else usable):
+        if curve.scaling == "weak":
+            groups[tuple(curve.facets[name] for name in TERMS)].append(curve)
+    found = [_race(dict(zip(TERMS, alike, strict=True)), curves) for alike, curves in groups.items()]
+    return sorted(found, key=_contested, reverse=True)
+
+
+def _contested(race: Race) -> tuple[int, int, int]:
+    """At what size, between how many contenders, and at how many sizes a race is decided."""
+    last = race.contested[-1:]
+    return (last[0].workers, len(last[0].standings), len(race.contested)) if last else (0, 0, 0)
+
+
+def _race(facets: Mapping[str, Any], curves: Sequence[Curve]) -> Race:
+    entered: dict[int, list[_Entry]] = defaultdict(list)
+    for curve in curves:
+        for point in curve.points:
+            entered[point.workers].append((curve, point, None))
+    sizes = [_ranking(entered[workers]) for workers in sorted(entered)]
+    contested = [number for number, ranking in enumerate(sizes) if len(ranking.standings) > 1]
+    if not contested:
+        return Race(facets, tuple(sizes), None)
+    others = len(contested) - 1
+    decided = scaling.holm([sizes[number].p for number in contested], [*[1.0] * others, max(1.0, others)])
+    for number, is_decided in zip(contested, decided, strict=True):
+        sizes[number] = replace(sizes[number], decided=is_decided)
+    # Efficiencies are relative to the smallest size that most of those at the largest one have.
+    last = sizes[contested[-1]].workers
+    scaled = [
+        [(curve, point, base) for curve, point, _ in entered[last] for base in curve.points if base.workers == size]
+        for size in sorted(entered)
+        if size < last
+    ]
+    most = max(scaled, key=len, default=[])
+    if len(most) < 2:
+        return Race(facets, tuple(sizes), None)
+    scales = _ranking(most)
+    return Race(facets, tuple(sizes), replace(scales, decided=scaling.holm([scales.p])[0]))
+
+
+_Entry = tuple[Curve, CurvePoint, CurvePoint | None]  # a contender, its point at a size, and what that is relative to
+
+
+def _ranking(entered: Sequence[_Entry]) -> Ranking:
+    def figure(entry: _Entry) -> float:
+        _, point, base = entry
+        return point.img_per_s / (base.img_per_s if base else 1)
+
+    (_, first, first_base), *_ = ordered = sorted(entered, key=figure, reverse=True)
+    standings, needed = [], []
+    for curve, point, base in ordered:
+        over, under = [first.samples], [point.samples]
+        if base and first_base:
+            over, under = [*over, base.samples], [*under, first_base.samples]
+        ratio = Ratio(1.0) if point is first else scaling.ratio(over, under)
+        standings.append(Standing(curve.facets, scaling.relative_to(point, base), ratio))
+        distance = math.log(ratio.value)
+        needed.append(
+            (ratio.p or 0.0, scaling.repeats_for([*over, *under], max(distance, math.log1p(MARGIN) - distance)))
+        )
+    return Ranking(
+        workers=first.workers,
+        standings=tuple(standings),
+        base=first_base.workers if first_base else 0,
+        repeats=max(needed[1:], default=(0.0, None))[1],
+    )
