@@ -27,11 +27,11 @@ help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: quick-environments  ## install what is missing, compare parameter_server and pytorch on 1 and 2 nodes, print the table, write a report
-	OMP_WAIT_POLICY=PASSIVE $(HARNESS) compare-backends $(QUICK) $(SMALL) --output $(RUNS)/quick
+	OMP_WAIT_POLICY=PASSIVE $(HARNESS) measure $(QUICK) $(SMALL) --output $(RUNS)/quick
 	@$(HARNESS) report $(RUNS)/quick --output $(RUNS)/report.html
 
 compare: environments  ## the same with every backend (compiles Horovod the first time: minutes)
-	OMP_WAIT_POLICY=PASSIVE $(HARNESS) compare-backends $(FULL) $(SMALL) --output $(RUNS)/full
+	OMP_WAIT_POLICY=PASSIVE $(HARNESS) measure $(FULL) $(SMALL) --output $(RUNS)/full
 	@$(HARNESS) report $(RUNS)/full --output $(RUNS)/report.html
 
 TEST_NEEDS := environments cluster-packages browser-packages

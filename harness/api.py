@@ -78,7 +78,7 @@ def load(*results: str | Path, status: Status | None = "completed") -> pandas.Da
 def compare(
     old: str | Path | pandas.DataFrame, new: str | Path | pandas.DataFrame, *, threshold: float = regression.THRESHOLD
 ) -> pandas.DataFrame:
-    """Did it get slower? ``harness compare``. ``old`` and ``new`` are results, or what ``load(..., status=None)`` returned.
+    """Did it get slower? ``harness regression``. ``old`` and ``new`` are results, or what ``load(..., status=None)`` gave.
 
     Returns one row per pair of equal measurements, the worst first: ``measurement``, ``verdict`` (such as "slower"),
     ``change`` (NEW / OLD − 1 of img/s) with its 95 % interval ``low`` and ``high``, the adjusted ``p``, ``old_img_per_s``,

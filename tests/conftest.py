@@ -186,7 +186,7 @@ Harness = Callable[..., Finished]
 
 
 # Commands that start processes and handle signals, unless they only show what they would do.
-STARTING = ("run", "compare-backends", "train", "study", "experiment", "split", "env", "data")
+STARTING = ("run", "measure", "train", "study", "experiment", "split", "env", "data")
 
 
 @pytest.fixture
@@ -226,7 +226,7 @@ def run_in_process(folder: Path, *arguments: str) -> Finished:
         try:
             code = cli.cli.main([*arguments], prog_name="harness", standalone_mode=False)
         except (Exception, KeyboardInterrupt) as error:
-            message, code = cli.complaint(error)
+            message, code = cli.complaint(error, arguments)
             print(f"harness: {message}", file=err)
     for warning in warned:
         err.write(warnings.formatwarning(warning.message, warning.category, warning.filename, warning.lineno))

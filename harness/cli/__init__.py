@@ -7,14 +7,19 @@ import gc
 import importlib
 import os
 import sys
+from collections.abc import Sequence
 from typing import NoReturn
 
 import click
+from click.shell_completion import CompletionItem
 
 from harness import __version__
 from harness.core.parts import PARTS, part
 from harness.core.progress import CLEAR_LINE
+from harness.core.text import did_you_mean
 from harness.errors import HarnessError, Interrupted, InvalidInput
+
+NO_COLOR = bool(os.environ.get("NO_COLOR"))  # https://no-color.org
 
 
 def main() -> NoReturn:
@@ -27,25 +32,28 @@ def main() -> NoReturn:
         code = cli.main(prog_name="harness", standalone_mode=False)
         sys.stdout.flush()
     except click.exceptions.NoArgsIsHelpError as error:
-        print(error.format_message(), file=sys.stderr)
-        code = error.exit_code
+        assert error.ctx
+        click.echo(error.ctx.get_help(), color=error.ctx.color)
+        code = 0
     except (Exception, KeyboardInterrupt) as error:
         if isinstance(error, OSError):  # so that Python's own flush at exit cannot fail as well
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        message, code = complaint(error)
+        message, code = complaint(error, sys.argv[1:])
         if message:
             clear = CLEAR_LINE if sys.stderr.isatty() else ""  # of the progress that the error cut short
-            print(f"{clear}harness: {message}", file=sys.stderr)
+            name = "harness:" if NO_COLOR or not clear else click.style("harness:", fg="red", bold=True)
+            print(f"{clear}{name} {message}", file=sys.stderr)
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def complaint(error: BaseException) -> tuple[str, int]:
-    """The message for an error and the exit code (2: the request, 1: the run); a defect of harness is raised again."""
+def complaint(error: BaseException, arguments: Sequence[str]) -> tuple[str, int]:
+    """The message for an error and the exit code (2: the request, 1: the run); a defect of harness is raised again.
+
+    ``arguments`` are those of the command line: the message names the help of their command.
+    """
     match error:
         case click.ClickException():
-            context = error.ctx if isinstance(error, click.UsageError) else None
-            command = context.command_path if context else "harness"
-            return f"{error.format_message()} (see `{command} --help`)".replace("\n", " "), 2
+            return f"{error.format_message()} (see `{command_path(arguments)} --help`)".replace("\n", " "), 2
         case InvalidInput():  # one line, whatever the values that it quotes hold
             return str(error).replace("\n", " "), error.exit_code
         case HarnessError():
@@ -59,46 +67,56 @@ def complaint(error: BaseException) -> tuple[str, int]:
     raise error
 
 
+def command_path(arguments: Sequence[str]) -> str:
+    """``harness study run`` of the arguments of a command line. Click does not say it of every mistake."""
+    path, context = ["harness"], click.Context(cli)
+    command: click.Command = cli
+    for name in arguments:
+        known = RENAMED.get(name, name)
+        if not isinstance(command, click.Group) or not (next_command := command.get_command(context, known)):
+            break
+        path.append(known)
+        command = next_command
+    return " ".join(path)
+
+
 # By what they are for: where each command is (a module of this package, and what the command is called in it), and what
 # it does, for `harness --help`.
 COMMANDS = {
     "Measure": {
         "run": ("runs.run", "Measure one backend: img/s with its confidence interval"),
-        "compare-backends": ("runs.compare_backends", "Measure several backends at several sizes, in turn"),
-        "train": ("runs.train", "Train to an accuracy, and print the time that took"),
+        "measure": ("runs.measure", "Measure several backends at several sizes, in turn"),
         "study": ("studies.study", "Measure the matrix of runs that a file describes"),
-    },
-    "Runs on a cluster": {
-        "status": ("runs.status", "Show how far runs on a cluster are"),
+        "train": ("runs.train", "Train to an accuracy, and print the time that took"),
+        "status": ("runs.status", "Show how far runs are; --watch follows them"),
         "collect": ("runs.collect", "Make the records of runs whose jobs have ended"),
         "cancel": ("runs.cancel", "Cancel the jobs of runs"),
     },
-    "What results say": {
+    "Answer": {
         "table": ("answers.table", "Print results as a table"),
         "verdict": ("answers.verdict", "Say whether MPI-based toolkits scale better than servers"),
         "report": ("answers.report", "Write results as one interactive page, or as figures"),
+        "regression": ("regressions.regression", "Say whether anything in NEW is slower than in OLD"),
+        "baseline": ("regressions.baseline", "Keep measurements under a name, to judge later ones by"),
+        "history": ("regressions.history", "Find when the measurements of a long time changed"),
         "export": ("answers.export", "Write results for other tools"),
         "check": ("answers.check", "Verify records in full"),
     },
-    "Comparing with before": {
-        "compare": ("regressions.compare", "Say whether anything in NEW is slower than in OLD"),
-        "baseline": ("regressions.baseline", "Keep measurements under a name, to compare later ones"),
-        "history": ("regressions.history", "Find when the measurements of a long time changed"),
-    },
-    "Scaling model": {
+    "Predict": {
         "predict": ("predictions.predict", "Predict img/s for numbers of nodes"),
-        "fit": ("predictions.fit", "Fit the scaling model to results"),
         "explain": ("predictions.explain", "Say what limits a backend on so many nodes, and why"),
+        "fit": ("predictions.fit", "Fit the scaling model to results"),
         "split": ("predictions.split", "Measure how a step divides into forward and backward"),
     },
-    "What there is, and setting up": {
+    "Set up": {
         "list": ("setting_up.list_", "List backends, models, environments, sites, references"),
-        "site": ("setting_up.site", "Show, check and try site profiles"),
         "env": ("setting_up.env", "Build and check the backends' Python environments"),
+        "site": ("setting_up.site", "Show, check and try site profiles"),
         "data": ("datasets.data", "Make, convert, check and time data sets"),
     },
 }
 ALL = {name: entry for group in COMMANDS.values() for name, entry in group.items()}
+RENAMED = {"compare-backends": "measure", "compare": "regression"}  # names of before 0.1.0, to go with 0.2.0
 
 
 class Commands(click.Group):
@@ -114,17 +132,39 @@ class Commands(click.Group):
         command: click.Command = getattr(importlib.import_module(f"harness.cli.{module}"), attribute)
         return command
 
+    def resolve_command(
+        self, context: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that ``args`` begin with. An old name gets a hint, one that does not exist the nearest that does."""
+        name, *rest = args
+        if name in RENAMED:
+            click.echo(f"harness: `{name}` is now `{RENAMED[name]}`; the old name will go in 0.2.0", err=True)
+            name = RENAMED[name]
+        if name not in ALL and not name.startswith("-"):
+            meant = did_you_mean(name, ALL)
+            raise click.UsageError(f"there is no command {name!r}{meant and f'; {meant}'}", context)
+        return super().resolve_command(context, [name, *rest])
+
+    def shell_complete(self, context: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The commands, without loading them."""
+        return [CompletionItem(name, help=what) for name, (_, what) in ALL.items() if name.startswith(incomplete)]
+
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands by what they are for, without loading them."""
         for heading, commands in COMMANDS.items():
-            with formatter.section(heading):
+            with formatter.section(click.style(heading, bold=True)):
                 width = max(map(len, ALL))
                 formatter.write_dl([(name.ljust(width), short_help) for name, (_, short_help) in commands.items()])
 
 
 @click.group(
     cls=Commands,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120, "show_default": True},
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "max_content_width": 120,
+        "show_default": True,
+        "color": False if NO_COLOR else None,  # None: on a terminal only
+    },
 )
 @click.version_option(__version__, prog_name="harness")
 def cli() -> None:

@@ -1,4 +1,4 @@
-"""Did it get slower since last time: compare, baseline, history."""
+"""Did it get slower since last time: regression, baseline, history."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from harness.analysis import history as histories
-from harness.analysis import regression
+from harness.analysis import regression as regressions
 from harness.cli.common import AS_JSON, RESULTS, SHARE, Written, loaded, share, some_of
 from harness.core.text import minute, plural
 from harness.errors import HarnessError, InvalidInput
@@ -26,7 +26,7 @@ def _new_file(text: str) -> Path:
 FILE = Written(_new_file)
 
 
-@click.command("compare")
+@click.command("regression")
 @click.argument("old")
 @click.argument("new")
 @click.option(
@@ -56,18 +56,18 @@ FILE = Written(_new_file)
     "--markdown", metavar="FILE", type=FILE, help="write a Markdown table as well, such as for $GITHUB_STEP_SUMMARY"
 )
 @click.option("--github", is_flag=True, help="print annotations for GitHub Actions as well (with --json: on stderr)")
-def compare(old: str, new: str, everything: bool, as_json: bool, github: bool, **given: Any) -> None:
+def regression(old: str, new: str, everything: bool, as_json: bool, github: bool, **given: Any) -> None:
     """Say whether anything in NEW is slower than in OLD: folders with records, record.json files, or baselines' names.
 
     Equal measurements are compared by their repeats. A slowdown is reported if it is statistically significant, unless the
     data show that it is smaller than --threshold. Exit code: 0 nothing got slower, 1 something did, or has no number any
     more, 2 nothing could be compared.
 
-    `harness baseline save before-upgrade runs/` … `harness compare before-upgrade runs/`
+    `harness baseline save before-upgrade runs/` … `harness regression before-upgrade runs/`
     """
     written = [(given["junit"], text.junit), (given["markdown"], text.markdown)]
-    rule = regression.Rule(given["test"], given["alpha"], given["threshold"])
-    found = regression.compare(loaded(old), loaded(new), rule)
+    rule = regressions.Rule(given["test"], given["alpha"], given["threshold"])
+    found = regressions.compare(loaded(old), loaded(new), rule)
     click.echo(text.as_json(found, [old], [new]) if as_json else text.terminal(found, old, new, everything))
     if github:
         click.echo(text.github(found), err=as_json)

@@ -1,4 +1,4 @@
-"""Measuring and training: run, compare-backends, train; and status, collect and cancel for runs on a cluster."""
+"""Measuring and training: run, measure, train; and status, collect and cancel for runs on a cluster."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -137,14 +137,14 @@ COMPARED = grouped(
 
 
 @click.command(
-    "compare-backends",
+    "measure",
     cls=GroupedCommand,
     params=[*COMPARED, *spec_options(leave_out=("backend", "nodes")), *WHERE_TO_RUN, *HOW_TO_RUN],
 )
-def compare_backends(backends: list[str] | None, nodes: list[str], **given: Any) -> None:
+def measure(backends: list[str] | None, nodes: list[str], **given: Any) -> None:
     """Measure several backends at several sizes, repeats interleaved, and print one table.
 
-    `harness compare-backends --backends parameter_server,horovod:torch:gloo,pytorch:mpi --nodes 1,2`
+    `harness measure --backends parameter_server,horovod:torch:gloo,pytorch:mpi --nodes 1,2`
     """
     place = place_of(given)
     chosen = backend.contenders(backends, place.device(given["device"] or "auto"))

@@ -128,12 +128,12 @@ WRONG: list[tuple[list[str], list[str]]] = [
     ([*PYTORCH, "--output", ""], ["--output ''", "must not be empty"]),
     ([*PYTORCH, "--output", "x" * 5000], ["--output", "File name too long"]),
     # other commands
-    (["compare-backends", "--nodes", "1,two"], ["--nodes two", "integer"]),
-    (["compare-backends", "--nodes", "0"], ["--nodes 0", "greater than or equal to 1"]),
-    (["compare-backends", "--nodes", ","], ["--nodes ','", "a list such as 1,2"]),
-    (["compare-backends", "--backends", "pytorch,mpi"], ["unknown backend 'mpi'", "parameter_server, pytorch"]),
-    (["compare-backends", "--backends", ""], ["--backends ''", "a list such as caffe2,"]),
-    (["compare-backends", "--backends", "pytorch", "--ps", "1"], ["--ps is an option of", "parameter_server"]),
+    (["measure", "--nodes", "1,two"], ["--nodes two", "integer"]),
+    (["measure", "--nodes", "0"], ["--nodes 0", "greater than or equal to 1"]),
+    (["measure", "--nodes", ","], ["--nodes ','", "a list such as 1,2"]),
+    (["measure", "--backends", "pytorch,mpi"], ["unknown backend 'mpi'", "parameter_server, pytorch"]),
+    (["measure", "--backends", ""], ["--backends ''", "a list such as caffe2,"]),
+    (["measure", "--backends", "pytorch", "--ps", "1"], ["--ps is an option of", "parameter_server"]),
     (["table"], ["Missing argument 'RESULTS...'"]),
     (["table", "/nowhere"], ["/nowhere", "no such file or folder"]),
     (["table", "/" + "a" * 5000], ["/aaa", "File name too long"]),
@@ -220,7 +220,7 @@ def test_a_missing_environment_is_refused_with_the_command_that_builds_it(
 
 
 def test_a_comparison_checks_every_run_before_it_starts_one(harness: Harness, things: Path) -> None:
-    done = harness("compare-backends", "--nodes", "1,2", "--data", "single")
+    done = harness("measure", "--nodes", "1,2", "--data", "single")
     refused_in_one_line(done, "--data", "1 images for 2 ranks")
     assert not (things / "runs").exists()
 

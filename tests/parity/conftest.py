@@ -45,7 +45,7 @@ class Way:
         return "ps" in backend(self.backend).options.model_fields
 
 
-# As ``harness compare-backends`` would compare them: a new backend is in these tests by being there.
+# As ``harness measure`` would compare them: a new backend is in these tests by being there.
 WAYS = [
     Way(contender["backend"], contender["framework"], contender["transport"]) for contender in contenders(None, "cpu")
 ]

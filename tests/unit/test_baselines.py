@@ -44,7 +44,7 @@ def test_a_baseline_is_saved_shown_compared_with_and_removed(run: Callable[..., 
     shown = run("baseline", "show", "v1").succeeded().stdout
     assert "before the upgrade" in shown and "scaling efficiency" in shown
     made.save(tmp_path / "runs", [made.record(nodes=1, day=1)])
-    compared = run("compare", "v1", "runs").succeeded().stdout
+    compared = run("regression", "v1", "runs").succeeded().stdout
     assert "2 runs of NEW are also in OLD, and count there only" in compared
     assert run("baseline", "remove", "v1").succeeded().stdout == f"removed {tmp_path}/baselines/v1\n"
     assert run("baseline", "list").stdout == f"no baselines in {tmp_path}/baselines\n"
@@ -55,7 +55,7 @@ def test_a_path_is_stronger_than_a_baseline_of_that_name(run: Callable[..., Fini
     run("baseline", "save", "v1", "runs").succeeded()
     made.save(tmp_path / "v1", [made.record(img_per_s=[100.0, 101.0])])
     made.save(tmp_path / "new", [made.record(img_per_s=[100.0, 101.0], day=1)])
-    assert run("compare", "v1", "new", "--json").succeeded().json["pairs"][0]["old"]["img_per_s"] > 100
+    assert run("regression", "v1", "new", "--json").succeeded().json["pairs"][0]["old"]["img_per_s"] > 100
 
 
 def test_records_are_kept_as_they_were(shelf: Path, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 import pytest
 
-from harness.cli import ALL, cli
+from harness.cli import ALL, RENAMED, cli, main
 from tests.conftest import Harness
 
 # In place of seconds, which differ from machine to machine: so many times what Python takes to load the two libraries
@@ -126,3 +126,38 @@ def test_every_command_is_where_the_table_says(name: str) -> None:
 def test_a_wrong_option_points_to_the_help_of_its_command(harness: Harness) -> None:
     done = harness("run", "--nods", "3")
     assert done.code == 2 and done.stderr.endswith("(see `harness run --help`)\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["rum"], "harness: there is no command 'rum'; did you mean run? (see `harness --help`)\n"),
+        (["xyz"], "harness: there is no command 'xyz' (see `harness --help`)\n"),
+        (["run", "--nodes"], "harness: Option '--nodes' requires an argument. (see `harness run --help`)\n"),
+        (["study", "run"], "harness: Missing argument 'FILE'. (see `harness study run --help`)\n"),
+        (["study", "run", "a", "b"], "(see `harness study run --help`)\n"),
+    ],
+)
+def test_a_mistake_points_to_the_help_of_its_own_command(refused: Harness, arguments: list[str], said: str) -> None:
+    done = refused(*arguments)
+    assert done.code == 2 and done.stderr.endswith(said)
+
+
+@pytest.mark.parametrize(("old", "new"), RENAMED.items())
+def test_an_old_name_works_and_says_the_new_one(harness: Harness, old: str, new: str) -> None:
+    old_help, new_help = harness(old, "--help"), harness(new, "--help")
+    assert old_help.stdout == new_help.stdout and f"Usage: harness {new} " in new_help.stdout
+    assert (new_help.stderr, old_help.stderr.count("\n")) == ("", 1)
+    assert f"`{old}` is now `{new}`" in old_help.stderr
+    assert f"  {old} " not in harness("--help").stdout
+
+
+def test_harness_alone_prints_its_sections(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """As every group of commands does, for a reader and not as an error."""
+    for arguments, shown in (([], ["Measure:", "Answer:", "Predict:", "Set up:"]), (["study"], ["  collect  "])):
+        monkeypatch.setattr(sys, "argv", ["harness", *arguments])
+        with pytest.raises(SystemExit) as exited:
+            main()
+        out, err = capsys.readouterr()
+        assert (exited.value.code, err) == (0, "")
+        assert all(f"\n{text}" in out for text in shown) and "\x1b" not in out

@@ -1,4 +1,4 @@
-"""What `compare-backends --backends` means, and what `list backends` says of this machine."""
+"""What `measure --backends` means, and what `list backends` says of this machine."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_backend_that_does_not_train_on_the_device_is_left_out_unless_it_is_na
 
 
 def test_a_comparison_plans_each_contender_at_each_size(harness: Harness) -> None:
-    done = harness("compare-backends", "--backends", "horovod:torch:gloo,pytorch:mpi", "--nodes", "1,3", "--dry-run")
+    done = harness("measure", "--backends", "horovod:torch:gloo,pytorch:mpi", "--nodes", "1,3", "--dry-run")
     assert done.code == 0, done.stderr
     assert done.stdout.count("horovod (torch)") == done.stdout.count("pytorch (torch)") == 2
     assert done.stdout.count(" worker ") == 2 * (1 + 3)

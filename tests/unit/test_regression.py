@@ -1,4 +1,4 @@
-"""`harness compare`: which results form pairs, when a pair is slower, what may explain it, and what CI systems read."""
+"""`harness regression`: which results form pairs, when a pair is slower, what may explain it, and what CI systems read."""
 
 from __future__ import annotations
 
@@ -372,7 +372,7 @@ def test_a_pipe_does_not_break_a_markdown_table() -> None:
 def test_compare_prints_and_writes_everything_that_ci_reads(run: Callable[..., Finished], tmp_path: Path) -> None:
     made.save(tmp_path / "old", [made.record(img_per_s=100 * FIVE)])
     made.save(tmp_path / "new", [made.record(img_per_s=90 * FIVE, day=1)])
-    done = run("compare", "old", "new", "--junit", "out.xml", "--markdown", "out.md", "--github")
+    done = run("regression", "old", "new", "--junit", "out.xml", "--markdown", "out.md", "--github")
     assert done.code == 1
     assert done.stdout.startswith("SLOWER: 1 measurement compared: 1 slower\n")
     assert "\n::error title=" in done.stdout
@@ -380,7 +380,7 @@ def test_compare_prints_and_writes_everything_that_ci_reads(run: Callable[..., F
     assert done.stderr.count("\n") == 1
     assert ElementTree.parse(tmp_path / "out.xml").getroot()[0].get("failures") == "1"
     assert (tmp_path / "out.md").read_text().startswith("**SLOWER")
-    back = run("compare", "new", "old", "--json")
+    back = run("regression", "new", "old", "--json")
     assert (back.code, back.json["schema"], back.json["slower"]) == (0, "harness.comparison/1", False)
     (pair,) = back.json["pairs"]
     assert (pair["verdict"], pair["old"]["repeats"]) == ("faster", 5)
@@ -391,7 +391,7 @@ def test_compare_prints_and_writes_everything_that_ci_reads(run: Callable[..., F
 def test_compare_with_nothing_that_can_be_judged_is_no_all_clear(run: Callable[..., Finished], tmp_path: Path) -> None:
     made.save(tmp_path / "old", [made.record(img_per_s=[100.0])])
     made.save(tmp_path / "new", [made.record(img_per_s=[10.0], day=1)])
-    done = run("compare", "old", "new")
+    done = run("regression", "old", "new")
     assert (done.code, "cannot say" in done.stdout) == (2, True)
     assert done.stderr == (
         "harness: nothing could be judged: one repeat has no spread: 2 or more are needed on either side\n"
@@ -417,14 +417,14 @@ def test_bad_requests_are_one_line_and_exit_code_2(run: Callable[..., Finished],
         (["old", "reference"], "NEW holds published figures"),
         (["old", "old", "--junit", "none/out.xml"], "--junit 'none/out.xml': must be a file in a folder that is there"),
     ]:
-        done = run("compare", *arguments)
+        done = run("regression", *arguments)
         assert (done.code, done.stdout, done.stderr.count("\n")) == (2, "", 1), done
         assert message in done.stderr
 
 
 @pytest.mark.parametrize("text", ["5", "100%", "-5%", "five", "", "nan", "5%%", "inf"])
 def test_a_threshold_that_is_no_share_is_refused(harness: Harness, text: str) -> None:
-    done = harness("compare", "old", "new", f"--threshold={text}")
+    done = harness("regression", "old", "new", f"--threshold={text}")
     assert (done.code, done.stdout) == (2, "")
     assert done.stderr == (
         f"harness: --threshold {text!r}: must be a share such as 5% or 0.05, 0 or more and less than 100%\n"
@@ -435,6 +435,6 @@ def test_a_threshold_that_is_no_share_is_refused(harness: Harness, text: str) ->
 def test_a_threshold_may_be_written_in_several_ways(run: Callable[..., Finished], tmp_path: Path, text: str) -> None:
     made.save(tmp_path / "old", [made.record(img_per_s=100 * FIVE**0.2)])
     made.save(tmp_path / "new", [made.record(img_per_s=94 * FIVE**0.2, day=1)])
-    found = run("compare", "old", "new", "--threshold", text, "--json").succeeded().json
+    found = run("regression", "old", "new", "--threshold", text, "--json").succeeded().json
     assert found["rule"]["threshold"] == pytest.approx(0.1)
     assert found["pairs"][0]["verdict"] == "significant, below the threshold"

@@ -27,7 +27,7 @@ COMMANDS = {
     "verdict": ("verdict", "RUNS"),
     "report": ("report", "RUNS", "-o", "out.html"),
     "history": ("history", "RUNS"),
-    "compare": ("compare", "RUNS", "NEW"),
+    "compare": ("regression", "RUNS", "NEW"),
 }
 TRIES = 3  # at most; one within the limit is enough: a processor that does other things too is slower
 # Limits are multiples of what Python takes to start and import pandas, which most commands need: a machine that is slow, or

@@ -101,7 +101,7 @@ def junit(comparison: ComparedResults, old: str, new: str) -> str:
     suite = ElementTree.SubElement(
         root,
         "testsuite",
-        name=f"harness compare {old} {new}",
+        name=f"harness regression {old} {new}",
         tests=str(len(pairs) + len(unpaired)),
         failures=str(len(comparison.regressions)),
         errors="0",
@@ -139,7 +139,7 @@ def github(comparison: ComparedResults) -> str:
     undecided = [pair for pair in comparison.pairs if pair.verdict == "cannot say"]
     commands += [("warning", f"{pair.label}: cannot say", _outcome(pair)) for pair in undecided]
     commands += [("warning", f"{one.label}: not compared", first_line(one.why)) for one in comparison.unpaired]
-    commands.append(("notice", "harness compare", verdict(comparison)))
+    commands.append(("notice", "harness regression", verdict(comparison)))
 
     def escaped(text: str) -> str:
         """As GitHub's own toolkit does it (actions/toolkit, packages/core/src/command.ts)."""
