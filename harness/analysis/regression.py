@@ -12,7 +12,9 @@ pairs in the comparison (Benjamini and Hochberg).
 (b) the data do not exclude a slowdown as large as the threshold: the 99 % confidence interval of the change reaches it.
 
 So the threshold excuses a slowdown only where the data show that it is smaller. ``faster`` is the same the other way round.
-With (a) but not (b) the change is significant, below the threshold. With fewer than two repeats on a side there is no
+With (a) but not (b) the change is significant, below the threshold. Without (a) there is no significant change; but where
+the 95 % confidence interval, which people see, reaches a slowdown as large as the threshold, the pair is ``too noisy``: the
+data exclude no slowdown that is smaller than the interval's lower end. With fewer than two repeats on a side there is no
 spread to judge by, and nothing is guessed. A measurement that had a number and whose run now fails is a regression too.
 
 Why alpha is 0.04 and the interval of (b) 99 %: with 5 repeats on either side, 3.6 % of unchanged pairs then pass (a) and at
@@ -45,10 +47,17 @@ THRESHOLD = 0.05
 SHOWN, DECIDING = 0.95, 0.99  # levels of the confidence intervals
 
 Verdict = Literal[
-    "no number", "slower", "cannot say", "significant, below the threshold", "faster", "no significant change"
+    "no number",
+    "slower",
+    "cannot say",
+    "too noisy",
+    "significant, below the threshold",
+    "faster",
+    "no significant change",
 ]
 VERDICTS: tuple[Verdict, ...] = Verdict.__args__  # type: ignore[attr-defined]  # the worst first
 FAILING: tuple[Verdict, ...] = ("no number", "slower")
+UNDECIDED: tuple[Verdict, ...] = ("cannot say", "too noisy")  # a slowdown as large as the threshold is not excluded
 CHANGED: tuple[Verdict, ...] = (*FAILING, "significant, below the threshold", "faster")
 Interval: TypeAlias = tuple[float, float]
 Runs: TypeAlias = Sequence[Mapping[Any, Any]]  # rows of a side's DataFrame
@@ -155,6 +164,10 @@ class ComparedResults:
     def regressions(self) -> tuple[Pair, ...]:
         return tuple(pair for pair in self.pairs if pair.verdict in FAILING)
 
+    @property
+    def undecided(self) -> tuple[Pair, ...]:
+        return tuple(pair for pair in self.pairs if pair.verdict in UNDECIDED)
+
 
 def judge(old: Samples, new: Samples, rule: Rule = _DEFAULT) -> list[Judgement]:
     """A judgement of each pair of a comparison, from the img/s of the repeats on either side (all above 0)."""
@@ -180,7 +193,7 @@ def judge(old: Samples, new: Samples, rule: Rule = _DEFAULT) -> list[Judgement]:
     )
     adjusted = (two_samples.benjamini_hochberg(p).tolist() for p in (shifts.p_lower, shifts.p_higher))
     for number, change, low95, high95, low, high, slower, faster in zip(judged, *changes, *adjusted, strict=True):
-        verdict: Verdict = "no significant change"
+        verdict: Verdict = "too noisy" if low95 <= -rule.threshold else "no significant change"
         if slower < rule.alpha:
             verdict = "slower" if low <= -rule.threshold else "significant, below the threshold"
         elif faster < rule.alpha:

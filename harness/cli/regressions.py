@@ -49,6 +49,13 @@ FILE = Written(_new_file)
     default="welch",
     help="welch: t-test on log(img/s); mann-whitney: on ranks, for data with wild outliers",
 )
+@click.option(
+    "--inconclusive-exit-code",
+    "inconclusive",
+    metavar="3-125",
+    type=click.IntRange(3, 125),
+    help="end with this where nothing is significantly slower, but a slowdown as large as --threshold is not excluded",
+)
 @click.option("--all", "everything", is_flag=True, help="show every measurement in a long table")
 @click.option("--json", "as_json", is_flag=True, help="print JSON for scripts instead of the table")
 @click.option("--junit", metavar="FILE", type=FILE, help="write JUnit XML as well, for GitLab, Jenkins and others")
@@ -56,12 +63,15 @@ FILE = Written(_new_file)
     "--markdown", metavar="FILE", type=FILE, help="write a Markdown table as well, such as for $GITHUB_STEP_SUMMARY"
 )
 @click.option("--github", is_flag=True, help="print annotations for GitHub Actions as well (with --json: on stderr)")
-def regression(old: str, new: str, everything: bool, as_json: bool, github: bool, **given: Any) -> None:
+def regression(
+    old: str, new: str, inconclusive: int | None, everything: bool, as_json: bool, github: bool, **given: Any
+) -> None:
     """Say whether anything in NEW is slower than in OLD: folders with records, record.json files, or baselines' names.
 
     Equal measurements are compared by their repeats. A slowdown is reported if it is statistically significant, unless the
-    data show that it is smaller than --threshold. Exit code: 0 nothing got slower, 1 something did, or has no number any
-    more, 2 nothing could be compared.
+    data show that it is smaller than --threshold. Exit code: 0 nothing is significantly slower, 1 something is, or has no
+    number any more, 2 nothing could be compared. Data that are too noisy to exclude a slowdown are said to be, and end with
+    --inconclusive-exit-code if it is given.
 
     `harness baseline save before-upgrade runs/` … `harness regression before-upgrade runs/`
     """
@@ -79,6 +89,8 @@ def regression(old: str, new: str, everything: bool, as_json: bool, github: bool
                 raise InvalidInput(f"{file}: {error.strerror}") from None
     if found.regressions:
         raise HarnessError(text.failure(found))
+    if inconclusive and found.undecided:
+        click.get_current_context().exit(inconclusive)
     if found.counts.get("cannot say", 0) == len(found.pairs):
         raise InvalidInput(f"nothing could be judged: {found.pairs[0].judgement.reason}")
 

@@ -118,6 +118,15 @@ def test_more_pairs_need_more_evidence() -> None:
     assert among.verdict == "no significant change"
 
 
+def test_noise_that_hides_a_slowdown_as_large_as_the_threshold_is_no_all_clear() -> None:
+    unlike = np.array([70.0, 90.0, 100.0, 110.0, 130.0])
+    noisy, precise = judge([unlike, 100 * FIVE], [unlike[::-1], 100 * FIVE])
+    assert (noisy.verdict, precise.verdict) == ("too noisy", "no significant change")
+    assert noisy.ci95 is not None and noisy.ci95[0] < -0.05
+    assert precise.ci95 is not None and precise.ci95[0] > -0.05
+    assert judge([100 * FIVE], [100 * FIVE], Rule(threshold=0.0))[0].verdict == "too noisy"
+
+
 def test_values_without_any_spread_are_compared_too() -> None:
     found = judge([[100.0, 100.0], [100.0, 100.0]], [[90.0, 90.0], [100.0, 100.0]])
     assert [one.verdict for one in found] == ["slower", "no significant change"]
@@ -149,7 +158,7 @@ def test_benjamini_and_hochberg_is_scipys() -> None:
 
 def test_mann_whitney_finds_a_slowdown_among_wild_outliers_that_welch_misses() -> None:
     old, new = [100.0, 101.0, 102.0, 103.0, 400.0], [90.0, 91.0, 92.0, 93.0, 94.0]
-    assert judge([old], [new])[0].verdict == "no significant change"
+    assert judge([old], [new])[0].verdict == "too noisy"
     assert judge([old], [new], Rule(test="mann-whitney"))[0].verdict == "slower"
 
 
@@ -396,6 +405,37 @@ def test_compare_with_nothing_that_can_be_judged_is_no_all_clear(run: Callable[.
     assert done.stderr == (
         "harness: nothing could be judged: one repeat has no spread: 2 or more are needed on either side\n"
     )
+
+
+def test_noisy_data_say_what_they_do_not_exclude_and_fail_only_if_asked_to(
+    run: Callable[..., Finished], tmp_path: Path
+) -> None:
+    unlike = [70.0, 90.0, 100.0, 110.0, 130.0]
+    made.save(tmp_path / "old", [made.record(img_per_s=unlike), made.record(nodes=2, img_per_s=100 * FIVE)])
+    made.save(
+        tmp_path / "new", [made.record(img_per_s=unlike, day=1), made.record(nodes=2, img_per_s=100 * FIVE, day=1)]
+    )
+    done = run("regression", "old", "new", "--github")
+    first = done.stdout.splitlines()[0]
+    assert done.code == 0 and "not slower" not in done.stdout
+    low = run("regression", "old", "new", "--json").json["pairs"][0]["ci95"][0]
+    assert first.startswith("no significant slowdown; a slowdown of up to ")
+    assert first.endswith(
+        "is not excluded in 1 of 2 measurements: 2 measurements compared: 1 too noisy, 1 no significant change"
+    )
+    assert float(first.split(" up to ")[1].split(" %")[0]) == pytest.approx(-100 * low, abs=0.1)
+    assert "no significant change; a slowdown of up to" in done.stdout.split("::warning")[1]
+    assert run("regression", "old", "new", "--inconclusive-exit-code", "3").code == 3
+    # Without that size nothing is left in doubt.
+    made.save(tmp_path / "sure", [made.record(nodes=2, img_per_s=100 * FIVE, day=2)])
+    sure = run("regression", "new", "sure", "--inconclusive-exit-code", "3")
+    assert (sure.code, sure.stdout.split(":")[0]) == (0, "no slowdown of 5 % or more")
+    # What is slower fails as slower, whatever else is in doubt.
+    made.save(
+        tmp_path / "slow", [made.record(img_per_s=unlike, day=3), made.record(nodes=2, img_per_s=80 * FIVE, day=3)]
+    )
+    assert run("regression", "old", "slow", "--inconclusive-exit-code", "3").code == 1
+    assert run("regression", "old", "new", "--inconclusive-exit-code", "1").code == 2
 
 
 def test_bad_requests_are_one_line_and_exit_code_2(run: Callable[..., Finished], tmp_path: Path) -> None:

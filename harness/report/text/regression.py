@@ -10,7 +10,17 @@ from xml.etree import ElementTree
 
 from harness.analysis.differences import NOTHING, Difference
 from harness.analysis.history import FEWEST, LEVEL, History
-from harness.analysis.regression import CHANGED, FAILING, VERDICTS, ComparedResults, Interval, Pair, Rule, SideTotal
+from harness.analysis.regression import (
+    CHANGED,
+    FAILING,
+    UNDECIDED,
+    VERDICTS,
+    ComparedResults,
+    Interval,
+    Pair,
+    Rule,
+    SideTotal,
+)
 from harness.core.text import minute, plural
 from harness.report.text.table import table
 
@@ -39,11 +49,31 @@ def terminal(comparison: ComparedResults, old: str, new: str, everything: bool =
 
 
 def verdict(comparison: ComparedResults) -> str:
-    """One line: how many pairs there are, and what became of them, the worst first."""
+    """One line: whether something is slower or which slowdown is not excluded, and what became of how many pairs."""
     counts = comparison.counts
     became = ", ".join(f"{counts[each]} {each}" for each in VERDICTS if counts[each])
-    answer = "SLOWER" if comparison.regressions else "not slower"
-    return f"{answer}: {plural(len(comparison.pairs), 'measurement')} compared: {became}"
+    return f"{_answer(comparison)}: {plural(len(comparison.pairs), 'measurement')} compared: {became}"
+
+
+def _answer(comparison: ComparedResults) -> str:
+    if comparison.regressions:
+        return "SLOWER"
+    undecided, threshold = comparison.undecided, f"{100 * comparison.rule.threshold:g} %"
+    if not undecided:
+        return f"no slowdown of {threshold} or more" if comparison.rule.threshold else "no slowdown"
+    where = (
+        "" if len(comparison.pairs) == 1 else f" in {len(undecided)} of {plural(len(comparison.pairs), 'measurement')}"
+    )
+    return f"no significant slowdown; {_not_excluded(undecided)} is not excluded{where}"
+
+
+def _not_excluded(pairs: Sequence[Pair]) -> str:
+    """The largest slowdown that lies within a 95 % interval of ``pairs``: ``a slowdown of up to 29 %``."""
+    lowest = min(pair.judgement.ci95[0] if pair.judgement.ci95 else -1.0 for pair in pairs)
+    # Rounded away from 0: what is printed as excluded has to be.
+    return (
+        f"a slowdown of up to {math.ceil(-1000 * lowest) / 10:.3g} %" if lowest > -0.999 else "a slowdown of any size"
+    )
 
 
 def failure(comparison: ComparedResults) -> str:
@@ -60,7 +90,8 @@ def rule(chosen: Rule) -> str:
     return (
         f"slower (faster): one-sided p < {chosen.alpha:g} by {_TESTS[chosen.test]} on log(img/s) of the repeats, adjusted\n"
         f"for the number of measurements (Benjamini–Hochberg), and the 99 % CI of the change reaches "
-        f"−{threshold} (+{threshold});\nimg/s are geometric means of the repeats"
+        f"−{threshold} (+{threshold});\ntoo noisy: no significant change, but the 95 % CI reaches −{threshold}; "
+        f"img/s are geometric means of the repeats"
     )
 
 
@@ -69,6 +100,7 @@ def as_json(comparison: ComparedResults, old: Sequence[str], new: Sequence[str])
     document = {
         "schema": SCHEMA,
         "slower": bool(comparison.regressions),
+        "inconclusive": not comparison.regressions and bool(comparison.undecided),
         "rule": comparison.rule,
         "old": {"sources": old, **vars(comparison.old)},
         "new": {"sources": new, **vars(comparison.new)},
@@ -105,13 +137,13 @@ def junit(comparison: ComparedResults, old: str, new: str) -> str:
         tests=str(len(pairs) + len(unpaired)),
         failures=str(len(comparison.regressions)),
         errors="0",
-        skipped=str(comparison.counts["cannot say"] + len(unpaired)),
+        skipped=str(len(comparison.undecided) + len(unpaired)),
     )
     # In JUnit every case has a class; ours is the kind of measurement, so that backends are grouped.
     for pair in pairs:
         case = ElementTree.SubElement(suite, "testcase", classname=f"harness.{pair.spec['backend']}", name=pair.label)
         outcome = _outcome(pair)
-        if pair.verdict == "cannot say":
+        if pair.verdict in UNDECIDED:
             ElementTree.SubElement(case, "skipped", message=outcome)
             continue
         failed = {"message": outcome, "type": pair.verdict} if pair.verdict in FAILING else {}
@@ -136,8 +168,7 @@ def github(comparison: ComparedResults) -> str:
         ("error", f"{pair.label}: {pair.verdict}", "\n".join([_outcome(pair), *_details(pair, comparison.differences)]))
         for pair in comparison.regressions
     ]
-    undecided = [pair for pair in comparison.pairs if pair.verdict == "cannot say"]
-    commands += [("warning", f"{pair.label}: cannot say", _outcome(pair)) for pair in undecided]
+    commands += [("warning", f"{pair.label}: {pair.verdict}", _outcome(pair)) for pair in comparison.undecided]
     commands += [("warning", f"{one.label}: not compared", first_line(one.why)) for one in comparison.unpaired]
     commands.append(("notice", "harness regression", verdict(comparison)))
 
@@ -200,8 +231,11 @@ def _outcome(pair: Pair) -> str:
         return f"had {old} img/s, now has no number: {first_line(pair.judgement.reason)}"
     if not (change and p):
         return f"cannot say: {pair.judgement.reason} ({old} img/s, now {new} img/s)"
+    verdict = pair.verdict
+    if verdict == "too noisy":
+        verdict = f"no significant change; {_not_excluded([pair])} is not excluded"
     return (
-        f"{pair.verdict}: {change} (95 % CI {ci95}, p {p if p.startswith('<') else f'= {p}'}), "
+        f"{verdict}: {change} (95 % CI {ci95}, p {p if p.startswith('<') else f'= {p}'}), "
         f"{old} img/s → {new} img/s, {pair.old.repeats} and {plural(pair.new.repeats, 'repeat')}"
     )
 
