@@ -231,9 +231,8 @@ def _outcome(pair: Pair) -> str:
         return f"had {old} img/s, now has no number: {first_line(pair.judgement.reason)}"
     if not (change and p):
         return f"cannot say: {pair.judgement.reason} ({old} img/s, now {new} img/s)"
-    verdict = pair.verdict
-    if verdict == "too noisy":
-        verdict = f"no significant change; {_not_excluded([pair])} is not excluded"
+    noisy = f"no significant change; {_not_excluded([pair])} is not excluded"
+    verdict = noisy if pair.verdict == "too noisy" else pair.verdict
     return (
         f"{verdict}: {change} (95 % CI {ci95}, p {p if p.startswith('<') else f'= {p}'}), "
         f"{old} img/s → {new} img/s, {pair.old.repeats} and {plural(pair.new.repeats, 'repeat')}"
