@@ -41,7 +41,12 @@ class ProgressLine:
             print(text, file=self._stream, flush=True)
 
     def keep(self, text: str) -> None:
-        self._rewrite(text + "\n")
+        """A line that stays, above the progress if that is on a terminal."""
+        if self._rewritten:
+            self._rewrite(text + "\n")
+        elif self._enabled:
+            print(text, file=self._stream, flush=True)
+            self._written_at = time.monotonic()
 
     def clear(self) -> None:
         """Leave the line empty for other output."""

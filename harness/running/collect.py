@@ -10,6 +10,7 @@ import time
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,6 +25,7 @@ from harness.launch.watch import Watch, from_exit_events
 from harness.records.record import AnyRecord
 from harness.running.kinds import kind_of
 from harness.running.notes import Submission, known_jobs, submitted_repeats
+from harness.running.pace import Pace
 from harness.running.run import Listener, Run, now
 from harness.worker.agent.seating import SUBMISSION, Hosts, seated
 
@@ -220,9 +222,40 @@ def wait(runs: Sequence[Run], listener: Listener, study: str | None = None) -> l
         raise Interrupted("\n".join([goes_on, *commands])) from None
 
 
+def _hear_of_repeats(run: Run, pace: Pace, heard: set[tuple[Path, int]], listener: Listener) -> None:
+    """Tell the listener of the repeats of ``run`` that have ended and that it has not ``heard`` of."""
+    for number in range(1, run.spec.repeats + 1):
+        if (run.folder, number) in heard:
+            continue
+        try:
+            end = json.loads((_repeat_dir(run, number) / "ended.json").read_text())
+        except (OSError, ValueError):
+            continue
+        watch, hosts = _watch(run, number, None)
+        if end["code"] == 0 and not _complete(watch):
+            continue  # its files are not all to be seen yet
+        heard.add((run.folder, number))
+        judged = replace(run, judged=[], last=None)
+        error: HarnessError | None = None
+        try:
+            if end["code"]:
+                raise from_exit_events(watch, run.spec.timeout_s) or RunFailed(f"srun exited with {end['code']}")
+            judged.judge(number, watch, run.started, end["ended"], hosts)
+        except HarnessError as problem:
+            error = problem
+            pace.given_up.add(run.folder)
+        else:
+            started = hosts.started if hosts else run.started
+            took = datetime.fromisoformat(end["ended"]) - datetime.fromisoformat(started)
+            pace.took_s[run.folder].append(took.total_seconds())
+        listener.ended(judged, number, pace, error)
+
+
 def _wait(runs: Sequence[Run], listener: Listener) -> list[AnyRecord]:
     records: dict[Path, AnyRecord] = {}
     jobs: dict[Path, list[JobState]] = {}
+    pace = Pace.of({run.folder: run.spec for run in runs})
+    heard: set[tuple[Path, int]] = set()  # repeats that have ended
     watch: Watch | None = None  # of the repeat that is being measured: files that were read are not read again
     began, asked = time.monotonic(), 0.0
     while True:
@@ -238,10 +271,13 @@ def _wait(runs: Sequence[Run], listener: Listener) -> list[AnyRecord]:
             # Jobs that could never start are cancelled. Their reason is lost to Slurm by that, so it is kept here.
             never = {job.id for own in jobs.values() for job in own if job.hopeless}
             slurm.cancel(never)
+            pace.lanes = max(1, len({job.id for own in jobs.values() for job in own if job.running}))
             for own in jobs.values():
                 own[:] = [replace(job, state=slurm.NEVER) if job.id in never else job for job in own]
         for run in open_runs:
             own = jobs.get(run.folder, [])
+            if any(not job.queued for job in own):
+                _hear_of_repeats(run, pace, heard, listener)
             # A job that has failed leaves no hope for the number, whatever the others do.
             hopeless = any(job.ended and job.state not in ("COMPLETED", "UNKNOWN") for job in own)
             if own and (hopeless or all(job.ended for job in own)) and (record := collect(run, own)):

@@ -10,6 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from harness import models
 from harness.core.spec import SYNTHETIC, RunSpec, Training
+from harness.core.statistics import img_per_s
 from harness.errors import InvalidInput
 from harness.files import write_atomically
 from harness.launch.watch import Watch
@@ -59,6 +60,10 @@ class Measurement(Run):
         return ranks, measurement.judge(
             self.spec, ranks, self.plan.world_size, self.backend.expected_updates(self.spec)
         )
+
+    def img_per_s(self) -> float:
+        windows_s = [rank.window_s for rank in self.judged[-1]["ranks"]]
+        return img_per_s(self.spec.workers, self.spec.batch_size, self.spec.steps, windows_s)
 
     def record(self, complete: bool, facts: dict[str, Any]) -> Record:
         repeats = [Repeat(**judged) for judged in self.judged]

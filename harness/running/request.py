@@ -5,6 +5,7 @@ From Python: ``carry_out([RunSpec.validated(backend="pytorch", nodes=2)], Place(
 """
 
 import shutil
+import time
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
@@ -22,6 +23,7 @@ from harness.launch.slurm import SlurmSilent
 from harness.records.record import AnyRecord
 from harness.running import collect
 from harness.running.notes import Submission, submitted_repeats
+from harness.running.pace import Pace
 from harness.running.prepare import Place
 from harness.running.run import Listener, Run
 
@@ -83,6 +85,7 @@ def execute(runs: Sequence[Run], listener: Listener, advice: str = "") -> list[A
     runs can.
     """
     records: dict[Path, AnyRecord] = {}
+    pace = Pace.of({run.folder: run.spec for run in runs})
     try:
         for run in runs:
             run.begin()
@@ -90,11 +93,16 @@ def execute(runs: Sequence[Run], listener: Listener, advice: str = "") -> list[A
             for run in runs:
                 if run.folder in records:
                     continue
+                began = time.monotonic()
                 try:
                     run.repeat(repeat, partial(listener.progress, run, repeat))
                 except HarnessError as error:
                     records[run.folder] = run.finish(error)
+                    pace.given_up.add(run.folder)
+                    listener.ended(run, repeat, pace, error)
                 else:
+                    pace.took_s[run.folder].append(time.monotonic() - began)
+                    listener.ended(run, repeat, pace)
                     if repeat == run.spec.repeats:
                         records[run.folder] = run.finish()
     except BaseException as error:

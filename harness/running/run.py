@@ -13,17 +13,18 @@ from harness import environments
 from harness.core.backend import Backend
 from harness.core.plan import LaunchPlan
 from harness.core.spec import RunSpec
-from harness.errors import InvalidInput, RunFailed
+from harness.errors import HarnessError, InvalidInput, RunFailed
 from harness.files import write_atomically
 from harness.launch import local, ssh
 from harness.launch.slurm import JobState, SlurmSilent
 from harness.launch.watch import Followed, Progress, Watch
 from harness.records.record import AnyRecord, Check
 from harness.running.notes import Submission
+from harness.running.pace import Pace
 from harness.sites.site import Site
 from harness.version import harness_version
 from harness.worker import machine
-from harness.worker.agent.seating import Hosts
+from harness.worker.agent.seating import SUBMISSION, Hosts
 
 
 @dataclass
@@ -78,6 +79,10 @@ class Run(ABC):
     def record(self, complete: bool, facts: dict[str, Any]) -> AnyRecord:
         """The record of what was judged; with its figures if it is ``complete``. ``facts`` are fields of every record."""
 
+    def img_per_s(self) -> float | None:
+        """Of the last repeat that was judged; None for a kind of work whose repeats have none."""
+        return None
+
     def continuation(self) -> str:
         """How a run that has ended too early can be gone on with, "" if it cannot."""
         return ""
@@ -89,6 +94,11 @@ class Run(ABC):
     @property
     def record_file(self) -> Path:
         return self.folder / self.RECORD.file_name
+
+    @property
+    def submitted(self) -> bool:
+        """Whether a batch system carries it out; any other run is carried out by the command that began it."""
+        return (self.folder / SUBMISSION).exists()
 
     def check(self) -> None:
         """See that its environment and its data are there. Raises InvalidInput; writes nothing."""
@@ -182,6 +192,9 @@ class Listener:
 
     def progress(self, run: Run, repeat: int, progress: Progress) -> None:
         """A repeat is under way."""
+
+    def ended(self, run: Run, repeat: int, pace: Pace, error: HarnessError | None = None) -> None:
+        """A repeat has ended, and does not count if there is an ``error``; ``run`` has judged it last."""
 
     def queue(self, states: Sequence[JobState]) -> None:
         """Nothing runs; these jobs wait."""

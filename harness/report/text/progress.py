@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from harness.core.progress import ProgressLine
 from harness.core.spec import RunSpec
 from harness.core.text import duration
+from harness.errors import HarnessError
 from harness.launch.slurm import JobState, SlurmSilent
 from harness.launch.watch import PHASES, Progress
 from harness.records.record import AnyRecord
 from harness.running.kinds import epochs_before, training_of
+from harness.running.pace import Pace
 from harness.running.run import Listener, Run
 
 
@@ -18,6 +20,7 @@ class RunLine(ProgressLine, Listener):
 
     _phase_since = ("", 0.0)
     _epochs = 0  # that have their line
+    _all_left: tuple[float, float] | None = None  # how many seconds there were to come, and since when
 
     def progress(self, run: Run, repeat: int, progress: Progress) -> None:
         """Show the progress of one repeat. The epochs of a training keep a line each, from rank 0's report."""
@@ -40,7 +43,26 @@ class RunLine(ProgressLine, Listener):
         else:
             which = f"repeat {repeat}/{spec.repeats}  " if spec.repeats > 1 else ""
             text = f"{which}{_phase(spec, progress, since_s)}"
+        if self._all_left:
+            left_s, said_at = self._all_left
+            text += f"; all: {_about(max(left_s - time.monotonic() + said_at, 0.0))}"
         self.show(f"{spec.backend} × {spec.nodes}  {text}")
+
+    def ended(self, run: Run, repeat: int, pace: Pace, error: HarnessError | None = None) -> None:
+        """Keep a line with the repeat's img/s, and how long everything that is left may take. Epochs have their own."""
+        if error:
+            outcome = f"failed: {str(error).partition(chr(10))[0]}"
+        elif (img_per_s := run.img_per_s()) is None:
+            return
+        else:
+            outcome = f"{img_per_s:.2f} img/s"
+        left, left_s = sum(pace.left.values()), pace.left_s
+        rest = f"; {pace.done} of {pace.done + left} repeats" if left else ""
+        self._all_left = None
+        if left and left_s is not None:
+            self._all_left = left_s, time.monotonic()
+            rest += f", {_about(left_s)}{' when none waits' if run.submitted else ''}"
+        self.keep(f"{pace.names[run.folder]}  repeat {repeat}/{run.spec.repeats}  {outcome}{rest}")
 
     def queue(self, states: Sequence[JobState]) -> None:
         if states and self.due():
@@ -56,6 +78,10 @@ class RunLine(ProgressLine, Listener):
 
     def recorded(self, record: AnyRecord) -> None:
         self.keep(f"{record.id} {record.status}{f': {record.outcome}' if record.outcome else ''}")
+
+
+def _about(left_s: float) -> str:
+    return f"about {duration(left_s) if left_s >= 60 else f'{left_s:.0f} s'} left"
 
 
 def _phase(spec: RunSpec, progress: Progress, since_s: float) -> str:

@@ -1,0 +1,59 @@
+"""How fast the repeats of several runs go, and how long those that are left will take. Pure."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import Self
+
+from harness.core.spec import RunSpec
+from harness.running.study import labels
+
+
+@dataclass
+class Pace:
+    """The repeats of runs, which their folders stand for: how many are ``wanted`` of each, and what took how many seconds.
+
+    ``names`` tell the runs apart. ``lanes`` repeats go on at once. Nothing more is expected of runs that were ``given_up``.
+    """
+
+    wanted: Mapping[Path, int]
+    names: Mapping[Path, str]
+    lanes: int = 1
+    took_s: dict[Path, list[float]] = field(default_factory=lambda: defaultdict(list))
+    given_up: set[Path] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, specs: Mapping[Path, RunSpec]) -> Self:
+        """The pace of runs with these specs, before any repeat has ended."""
+        follows = {"threads", "data_threads"}  # from the number of nodes, as a rule
+        names = labels([spec.model_dump(exclude=follows) for spec in specs.values()])
+        if len(set(names)) < len(names):
+            names = labels([spec.model_dump() for spec in specs.values()])
+        return cls({folder: spec.repeats for folder, spec in specs.items()}, dict(zip(specs, names, strict=True)))
+
+    @property
+    def done(self) -> int:
+        return sum(map(len, self.took_s.values()))
+
+    @property
+    def left(self) -> dict[Path, int]:
+        """How many repeats of each run are still to come."""
+        return {
+            folder: wanted - len(self.took_s.get(folder, ()))
+            for folder, wanted in self.wanted.items()
+            if folder not in self.given_up
+        }
+
+    @property
+    def left_s(self) -> float | None:
+        """Seconds that the rest takes if repeats go on as they did; one that has none yet as the mean of the others.
+
+        None while no repeat has ended. The time that jobs wait in a queue is not in it.
+        """
+        usual_s = {folder: fmean(took_s) for folder, took_s in self.took_s.items() if took_s}
+        if not usual_s:
+            return None
+        others_s = fmean(usual_s.values())
+        return sum(count * usual_s.get(folder, others_s) for folder, count in self.left.items()) / self.lanes

@@ -1,0 +1,82 @@
+"""What people see of repeats that end: their img/s and the time that is left, on a terminal and in a file."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from harness.core.spec import RunSpec
+from harness.errors import RunFailed
+from harness.report.text.progress import RunLine
+from harness.running import request
+from harness.running.pace import Pace
+from harness.running.prepare import Place
+from harness.running.run import Run
+from tests.unit.test_reading import Terminal
+
+A, B, C = Path("a"), Path("b"), Path("c")
+
+
+def test_the_rest_takes_as_long_as_what_has_ended() -> None:
+    pace = Pace({A: 3, B: 3, C: 2}, {})
+    assert pace.left_s is None, "nothing is known before the first repeat has ended"
+    pace.took_s[A] += [10.0, 20.0]
+    pace.took_s[B] += [45.0]
+    assert pace.left_s == 1 * 15 + 2 * 45 + 2 * (15 + 45) / 2
+    pace.lanes = 3
+    assert pace.left_s == 165 / 3
+    pace.given_up.add(B)
+    assert pace.left == {A: 1, C: 2} and pace.done == 3
+
+
+def test_runs_are_told_apart_by_what_was_asked_for() -> None:
+    one, two = (RunSpec(backend="pytorch", nodes=nodes, threads=4 // nodes) for nodes in (1, 2))
+    assert [*Pace.of({A: one, B: two}).names.values()] == ["pytorch nodes=1", "pytorch nodes=2"]
+    fewer = one.model_copy(update={"threads": 1})
+    assert [*Pace.of({A: one, B: fewer}).names.values()] == ["pytorch nodes=1 threads=4", "pytorch nodes=1 threads=1"]
+
+
+@pytest.fixture
+def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """Two runs of two repeats each of 2 images in 0.02 s; the second run's first repeat fails."""
+
+    def repeat(run: Run, number: int, on_progress: Any) -> None:
+        if run.spec.nodes == 2:
+            raise RunFailed("rank 1 exited with 1\n    the end of its log")
+        run.judged.append({"ranks": [SimpleNamespace(window_s=0.02)]})
+
+    for name, does in {"begin": lambda run: None, "repeat": repeat, "finish": lambda run, error=None: None}.items():
+        monkeypatch.setattr(Run, name, does)
+
+    def carry_out(stream: io.StringIO, enabled: bool = True) -> str:
+        monkeypatch.setattr(sys, "stderr", stream)
+        specs = [RunSpec(backend="pytorch", nodes=nodes, batch_size=2, steps=1, repeats=2) for nodes in (1, 2)]
+        request.execute([Place(output=tmp_path).prepare(spec) for spec in specs], RunLine(enabled))
+        return stream.getvalue()
+
+    return carry_out
+
+
+LINES = [
+    "pytorch:torch:gloo nodes=1  repeat 1/2  100.00 img/s; 1 of 4 repeats, about 0 s left\n",
+    "pytorch:torch:gloo nodes=2  repeat 1/2  failed: rank 1 exited with 1; 1 of 2 repeats, about 0 s left\n",
+    "pytorch:torch:gloo nodes=1  repeat 2/2  100.00 img/s\n",
+]
+
+
+def test_every_repeat_has_its_line_in_a_file(measured: Callable[..., str]) -> None:
+    assert measured(io.StringIO()) == "".join(LINES)
+
+
+def test_on_a_terminal_the_lines_stay_above_the_progress(measured: Callable[..., str]) -> None:
+    assert measured(Terminal()) == "".join(f"\r\x1b[2K{line}" for line in LINES)
+
+
+def test_quiet_is_quiet(measured: Callable[..., str]) -> None:
+    assert measured(io.StringIO(), enabled=False) == ""
