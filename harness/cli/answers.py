@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from harness import export as exporters
-from harness.cli.common import AS_JSON, PATH, RESULTS, SHARE, TEXT, Written, parts, reading, some_of
+from harness.cli.common import AS_JSON, PATH, RESULTS, SHARE, SOURCES, TEXT, Written, leave_out, parts, reading, some_of
 from harness.core.text import plural
 from harness.errors import HarnessError, InvalidInput
 from harness.files import whole_file
@@ -146,6 +146,7 @@ def export(
         file=file,
         repository=repository,
         progress=reading(),
+        unreadable=leave_out(),
     )
     if file is None:
         write(sys.stdout.buffer)
@@ -156,7 +157,7 @@ def export(
 
 
 @click.command("check")
-@RESULTS
+@SOURCES
 def check(sources: tuple[str, ...]) -> None:
     """Verify records in full: derive every figure again from the raw times, and judge all evidence again.
 

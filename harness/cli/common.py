@@ -7,17 +7,41 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from harness.core.progress import ProgressLine
+from harness.core.text import plural
 from harness.errors import InvalidInput
 
 if TYPE_CHECKING:
     import pandas
 
-RESULTS = click.argument("sources", nargs=-1, required=True, metavar="RESULTS...")
+_STRICT, _LEFT_OUT = "harness.strict", "harness.left_out"  # what a command's context keeps
+_MOST_NAMED = 3  # records that were left out
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def _keep_strict(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+    context.meta[_STRICT] = value
+
+
+IS_STRICT: dict[str, Any] = {  # ``leave_out`` obeys it, so that no command has to
+    "is_flag": True,
+    "expose_value": False,
+    "callback": _keep_strict,
+    "help": "refuse records that cannot be read, instead of leaving them out",
+}
+STRICT = click.option("--strict", **IS_STRICT)
+SOURCES = click.argument("sources", nargs=-1, required=True, metavar="RESULTS...")
+
+
+def _results(command: Command) -> Command:
+    return SOURCES(STRICT(command))
+
+
+RESULTS = _results  # of commands that load them
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="print JSON for scripts")
 QUIET = click.option("--quiet", is_flag=True, help="no progress")
 
@@ -108,11 +132,36 @@ def reading() -> Callable[[int, int], None]:
     return show
 
 
+def leave_out() -> Callable[[str], None]:
+    """What ``results.load`` calls with each record that cannot be read: one line names them when the command ends.
+
+    With ``--strict`` the first one is refused.
+    """
+    from harness.results.sources import refuse
+
+    context = click.get_current_context()
+    if context.meta.get(_STRICT):
+        return refuse
+    if _LEFT_OUT not in context.meta:
+        reasons = context.meta[_LEFT_OUT] = list[str]()
+        context.call_on_close(lambda: _tell_left_out(reasons))
+    note: Callable[[str], None] = context.meta[_LEFT_OUT].append
+    return note
+
+
+def _tell_left_out(reasons: list[str]) -> None:
+    different = list(dict.fromkeys(reason.replace("\n", " ") for reason in reasons))  # a command may load twice
+    if different:
+        verb = "was" if len(different) == 1 else "were"
+        named = "; ".join([*different[:_MOST_NAMED], *(["…"] if len(different) > _MOST_NAMED else [])])
+        click.echo(f"{plural(len(different), 'record')} {verb} left out: {named}", err=True)
+
+
 def loaded(*sources: str) -> pandas.DataFrame:
     """The rows of ``sources``, of any status."""
     from harness import results
 
-    return results.load(sources, status=None, progress=reading())
+    return results.load(sources, status=None, progress=reading(), unreadable=leave_out())
 
 
 def some_of(sources: tuple[str, ...]) -> pandas.DataFrame:

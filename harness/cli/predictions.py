@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.cli.common import ANY_PATH, AS_JSON, POSITIVE, RESULTS, Written, reading
+from harness.cli.common import ANY_PATH, AS_JSON, IS_STRICT, POSITIVE, RESULTS, Written, leave_out, reading
 from harness.cli.options import GroupedCommand, grouped, option, spec_of, spec_options
 from harness.core.spec import MOST_WORKERS, RunSpec
 from harness.errors import InvalidInput
@@ -81,6 +81,7 @@ START = grouped(
     "What to start from",
     option("--site", "start from what was published about a site: daint, cori", "NAME"),
     option("--from sources", "start from these results; may be given several times", "RESULTS", multiple=True),
+    click.Option(["--strict"], **IS_STRICT),
     option("--single", "what one worker trains alone", "IMG_PER_S", POSITIVE),
     FORWARD_SHARE,
     option("--throughput", "what a node sends and receives; with --single instead of results", "GB/S", POSITIVE),
@@ -98,7 +99,7 @@ def _asked(given: dict[str, Any]) -> tuple[What, Basis]:
 
     what = forecast.described(spec_of(given))
     sources = given["sources"]
-    load = (lambda: results.load(sources, progress=reading())) if sources else None
+    load = (lambda: results.load(sources, progress=reading(), unreadable=leave_out())) if sources else None
     return what, basis.chosen(what, _start(given), given["site"], load)
 
 
@@ -188,7 +189,7 @@ def fit(sources: tuple[str, ...], hold_out: str | None, data: str, forward_share
     from harness.report.text import prediction
 
     condition = holdout.condition(hold_out) if hold_out else None
-    every, left_out = groups(results.load(sources, progress=reading()), data, forward_share)
+    every, left_out = groups(results.load(sources, progress=reading(), unreadable=leave_out()), data, forward_share)
     known = [group for group in every if informative(group.observations)]
     left_out += [f"{group.name}: one worker only" for group in every if group not in known]
     if not known:
@@ -232,7 +233,8 @@ def explain(record: Path | None, nodes: int | None, ps: int | None, as_json: boo
         if twice := next((name for name in names if describing[name] is not None), None):
             raise InvalidInput(f"--{twice}: RECORD says it; give one of them")
         file = record / FILE_NAME if record.is_dir() else record
-        explained, step_s, counted = explaining.explain_record(file, given["sources"], _start(given), reading())
+        loading = reading(), leave_out()
+        explained, step_s, counted = explaining.explain_record(file, given["sources"], _start(given), *loading)
         document, text = {"measured_step_s": step_s}, prediction.explanation(explained, step_s, counted)
     else:
         what, basis = _asked(given)

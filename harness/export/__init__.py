@@ -19,7 +19,7 @@ from typing import IO, TYPE_CHECKING
 
 from harness import results
 from harness.errors import InvalidInput, error_in_one_line
-from harness.results.sources import Progress, silent
+from harness.results.sources import Progress, Unreadable, refuse, silent
 
 if TYPE_CHECKING:
     import pandas
@@ -78,6 +78,7 @@ def write(
     file: Path | None = None,
     repository: str | None = None,
     progress: Progress = silent,
+    unreadable: Unreadable = refuse,
 ) -> int:
     """Write the results in ``sources`` in format ``name``, and return how many there are.
 
@@ -87,7 +88,7 @@ def write(
         export: Callable[[Export, IO[bytes]], None] = _announced()[name].load()
     except Exception as error:  # whatever somebody else's module does when it is imported
         raise InvalidInput(f"--format {name}: does not load: {error_in_one_line(error)}") from None
-    frame = results.load(sources, status, progress)
+    frame = results.load(sources, status, progress, unreadable)
     if frame.empty:
         which = "results" if status is None else "results that have a number (--all takes those without)"
         raise InvalidInput(f"{' '.join(sources)}: no {which}")

@@ -72,7 +72,11 @@ def explain(what: What, basis: Basis, nodes: int, ps: int | None = None) -> Expl
 
 
 def explain_record(
-    path: Path, sources: Sequence[str], start: Start, progress: Callable[[int, int], None]
+    path: Path,
+    sources: Sequence[str],
+    start: Start,
+    progress: Callable[[int, int], None],
+    unreadable: Callable[[str], None],
 ) -> tuple[Explanation, float, list[str]]:
     """Of the run in the record at ``path``: the explanation, its measured step (s), and what its fullest server sent.
 
@@ -84,7 +88,8 @@ def explain_record(
     (row,) = results.load([path]).to_dict("records")  # Python's numbers, not NumPy's
     columns = ("backend", "model", "batch_size", "image_size", "devices_per_node", "options")
     what = What(**{name: row[name] for name in columns} | {"image_size": row["image_size"] or None})
-    beside = results.load([str(path), *(sources or [str(path.resolve().parent.parent)])], progress=progress)
+    nearby = [str(path), *(sources or [str(path.resolve().parent.parent)])]
+    beside = results.load(nearby, progress=progress, unreadable=unreadable)
     for name in ("system", "device", "software"):  # another one's single worker would say nothing
         beside = beside[beside[name] == row[name]]
     begin = basis(beside, what, row["transport"], start.single, start.forward_share, strict=start.single is None)

@@ -11,7 +11,7 @@ A *source* is where results come from, as a person names it on the command line:
 Rows of the records in a folder are kept between commands, in a Parquet file in the cache (``environments.cache_folder``)
 that can be deleted at any time. A row is used again as long as its file has the size and the time it had, and no file of
 this package has changed. A change to a record that keeps its size and time is not seen; harness never makes one, as it
-writes records whole and anew.
+writes records whole and anew. A record that cannot be read has no row, and is tried again by every command.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 Made = TypeVar("Made")
 Progress = Callable[[int, int], None]  # is called with how many are done, and of how many
+Unreadable = Callable[[str], None]  # is called with "FILE: reason" for a record that cannot be read, or believed
 
 PACKAGE = Path(__file__).parents[1]
 ALONE = 1000  # so many records are read faster than processes are started
@@ -52,17 +53,30 @@ def silent(done: int, of: int) -> None:
     """Progress that nobody looks at."""
 
 
+def refuse(reason: str) -> None:
+    """What becomes of a record that cannot be read, unless the caller leaves it out."""
+    raise InvalidInput(reason)
+
+
 def load(
     sources: Sequence[str | Path],
     status: Status | None = "completed",
     progress: Progress = silent,
+    unreadable: Unreadable = refuse,
 ) -> pandas.DataFrame:
     """A DataFrame with the columns of ``COLUMNS`` and one row per run in ``sources``, by start and id.
 
     By default only runs that have a number; ``status=None`` gives all. ``progress`` is called with how many are read of the
-    records that have to be. Raises InvalidInput for a source that does not exist, or a file that is not what it should be.
+    records that have to be. A record that cannot be read is left out if ``unreadable`` returns, and others can be read.
+    Raises InvalidInput for a source that does not exist, or a file that is not what it should be.
     """
-    frames = [_rows(str(source), progress) for source in sources]
+    reasons: list[str] = []
+    frames = [_rows(str(source), progress, reasons.append) for source in sources]
+    if reasons and not any(map(len, frames)):
+        more = f"; {len(reasons) - 1:,} more cannot be read either" if len(reasons) > 1 else ""
+        raise InvalidInput(f"{reasons[0]}{more}")
+    for reason in reasons:
+        unreadable(reason)
     import pandas  # now, so that a source that does not exist is refused at once
 
     results = pandas.concat(frames, ignore_index=True) if len(frames) > 1 else frames[0]
@@ -73,14 +87,14 @@ def load(
     return results.sort_values(["started", "id"], kind="stable", ignore_index=True)
 
 
-def _rows(source: str, progress: Progress) -> pandas.DataFrame:
+def _rows(source: str, progress: Progress, unreadable: Unreadable) -> pandas.DataFrame:
     kind, _, text = source.partition(":")
     if kind == "reference":
         return published.frame(published.select(text))
     path = place(source)
     if path.suffix == ".csv":
         return published.frame(published.read(path))
-    return rows(path, progress)
+    return rows(path, progress, unreadable)
 
 
 def place(source: str) -> Path:
@@ -101,11 +115,11 @@ def place(source: str) -> Path:
 # --- rows of records, kept between commands ------------------------------------------------------
 
 
-def rows(root: Path, progress: Progress = silent) -> pandas.DataFrame:
+def rows(root: Path, progress: Progress = silent, unreadable: Unreadable = refuse) -> pandas.DataFrame:
     """One row for each record at or below ``root``, with all ``COLUMNS``, sorted by file.
 
-    ``progress`` is about the records that are new or have changed. Raises InvalidInput for a record that cannot be
-    believed, or a ``root`` that does not exist.
+    ``progress`` is about the records that are new or have changed. A record that cannot be believed is left out if
+    ``unreadable`` returns. Raises InvalidInput for a ``root`` that does not exist.
     """
     import pandas
 
@@ -118,18 +132,24 @@ def rows(root: Path, progress: Progress = silent) -> pandas.DataFrame:
     except (OSError, ValueError):  # there is none, or it is damaged: it can be made again
         kept = frame([]).merge(state.head(0), on="source")
     if len(kept) < len(state):
-        known, made = set(kept["source"]), list[dict[str, Any]]()
+        known, made, reasons = set(kept["source"]), list[dict[str, Any]](), list[str]()
         try:
             for new in each(_row, [record.path for record in files if record.path not in known], progress):
-                made.append(new)
-        finally:  # what was read before a record that cannot be, or before Ctrl-C, is not read again
-            fresh = frame(made).merge(state, on="source", validate="one_to_one")
-            together = pandas.concat([kept, fresh], ignore_index=True)
-            kept = state.merge(together, on=STATE, validate="one_to_one")  # in the order of the files
-            with suppress(OSError):  # a cache that cannot be written costs time, nothing else
-                file.parent.mkdir(parents=True, exist_ok=True)
-                with whole_file(file) as stream:
-                    kept.to_parquet(stream, index=False)
+                if isinstance(new, str):
+                    reasons.append(new)
+                else:
+                    made.append(new)
+        finally:  # what was read before Ctrl-C is not read again
+            if made:
+                fresh = frame(made).merge(state, on="source", validate="one_to_one")
+                together = pandas.concat([kept, fresh], ignore_index=True)
+                kept = state.merge(together, on=STATE, validate="one_to_one")  # in the order of the files
+                with suppress(OSError):  # a cache that cannot be written costs time, nothing else
+                    file.parent.mkdir(parents=True, exist_ok=True)
+                    with whole_file(file) as stream:
+                        kept.to_parquet(stream, index=False)
+        for reason in reasons:
+            unreadable(reason)
     return as_backends_say(kept[list(COLUMNS)])
 
 
@@ -160,5 +180,9 @@ def each(make: Callable[[str], Made], paths: Sequence[str], progress: Progress =
             raise
 
 
-def _row(path: str) -> dict[str, Any]:
-    return row(measurement.Record.read_figures(Path(path)), path)
+def _row(path: str) -> dict[str, Any] | str:
+    """The row of a record, or why it cannot be read."""
+    try:
+        return row(measurement.Record.read_figures(Path(path)), path)
+    except InvalidInput as error:
+        return str(error)

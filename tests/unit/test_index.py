@@ -18,7 +18,7 @@ from harness.errors import InvalidInput
 from harness.results import rows as result_rows
 from harness.results import sources as kept_rows
 from tests import made
-from tests.conftest import ROOT
+from tests.conftest import ROOT, Harness
 
 
 @pytest.fixture(autouse=True)
@@ -98,19 +98,87 @@ def test_a_change_that_leaves_size_and_time_as_they_were_is_not_seen(runs: Path)
         rows(runs)
 
 
-def test_a_record_that_cannot_be_believed_is_refused_by_every_command_and_the_others_are_kept(
+def damaged(folder: Path, *names: str) -> list[Path]:
+    """Records that are cut short, as a full disk leaves them."""
+    (good, *_) = sorted(folder.glob("*/record.json"))
+    files = [folder / name / "record.json" for name in names]
+    for file in files:
+        file.parent.mkdir()
+        file.write_bytes(good.read_bytes()[:-200])
+    return files
+
+
+def test_a_record_that_cannot_be_believed_is_tried_again_by_every_command_and_the_others_are_kept(
     runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kept_rows, "TOGETHER", 1)
-    bad = runs / "zz-last" / "record.json"
-    bad.parent.mkdir()
-    bad.write_text("{}")
-    for _ in range(2):
-        with pytest.raises(InvalidInput, match=f"{bad}: not a valid record"):
-            rows(runs)
-    bad.unlink()
+    (bad,) = damaged(runs, "zz-last")
+    for expected in (4, 1, 1):
+        calls, reasons = [0], list[str]()
+        frame = kept_rows.rows(runs, lambda done, of, calls=calls: calls.append(of), reasons.append)
+        assert (len(frame), calls[-1]) == (3, expected)
+        assert len(reasons) == 1 and reasons[0].startswith(f"{bad}: not a valid record: ")
+    with pytest.raises(InvalidInput, match=f"{bad}: not a valid record"):
+        rows(runs)
+    made.record(nodes=8, img_per_s=(700.0, 700.0)).write(bad.parent)
     frame, read = rows(runs)
-    assert (len(frame), read) == (3, 0)
+    assert (len(frame), read) == (4, 1)
+
+
+def test_of_many_records_shared_out_among_processes_those_that_cannot_be_read_are_left_out(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept_rows, "ALONE", 2)
+    damaged(runs, "bad")
+    reasons: list[str] = []
+    assert len(results.load([runs], unreadable=reasons.append)) == 3 and len(reasons) == 1
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["table"],
+        ["table", "--json"],
+        ["verdict"],
+        ["report", "-o", "-"],
+        ["export", "--format", "csv"],
+        ["history"],
+        ["baseline", "save", "kept", "--replace"],
+        ["predict", "--backend", "pytorch", "--model", "inception3", "--single", "97", "--nodes", "4", "--from"],
+    ],
+    ids=" ".join,
+)
+def test_every_command_leaves_out_what_cannot_be_read_and_names_three_of_it(
+    harness: Harness, runs: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    monkeypatch.setenv("HARNESS_BASELINES", str(runs.parent / "baselines"))
+    made.save(runs, [made.record(nodes=2, img_per_s=(200.0, 190.0), day=day) for day in range(1, 7)])
+    files = damaged(runs, "bad-1", "bad-2", "bad-3", "bad-4")
+    done = harness(*command, str(runs)).succeeded()
+    (line,) = (line for line in done.stderr.splitlines() if "left out" in line)
+    assert line.startswith(f"4 records were left out: {files[0]}: not a valid record: Invalid JSON: ")
+    assert all(str(file) in line for file in files[:3]) and str(files[3]) not in line and line.endswith("; …")
+    refused = harness(*command, str(runs), "--strict")
+    assert (refused.code, refused.stdout) == (2, "")
+    assert refused.stderr.startswith(f"harness: {files[0]}: not a valid record: ")
+
+
+def test_both_sides_of_a_comparison_leave_out_what_cannot_be_read_in_one_line(harness: Harness, runs: Path) -> None:
+    slower = [made.record(nodes=nodes, img_per_s=(50.0 * nodes, 45.0 * nodes), day=1) for nodes in (1, 2, 4)]
+    new = made.save(runs.parent / "new", slower)
+    files = [*damaged(runs, "bad"), *damaged(new, "bad")]
+    done = harness("regression", str(runs), str(new))
+    lines = [line for line in done.stderr.splitlines() if "left out" in line]
+    assert done.code == 1 and len(lines) == 1 and all(str(file) in lines[0] for file in files)
+    assert harness("regression", str(runs), str(new), "--strict").code == 2
+
+
+def test_where_no_record_can_be_read_there_is_nothing_to_answer_with(harness: Harness, runs: Path) -> None:
+    files = [str(file) for file in damaged(runs, "bad-1", "bad-2")]
+    done = harness("table", *files)
+    assert (done.code, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"harness: {files[0]}: not a valid record: ")
+    assert done.stderr.endswith("; 1 more cannot be read either\n")
 
 
 def test_a_changed_record_does_not_keep_its_old_row_when_reading_stops_before_it(
