@@ -32,8 +32,9 @@ def run(
     """Measure one backend, on one number of nodes or on several with their repeats in turn: ``harness run``.
 
     ``fields`` are the options of ``harness run`` with ``_`` for ``-``, such as ``model="resnet50"``, ``batch_size=8``,
-    ``transport="mpi"``, ``ps=2``. Those that say where are ``account``, ``environ``, ``time_limit``, ``hosts``, ``port``
-    and ``environment``. On a site with a batch system it waits for the jobs.
+    ``transport="mpi"``, ``ps=2``. Those that say where are ``account``, ``environ``, ``time_limit``, ``hosts``, ``port``,
+    ``environment`` and ``force``. Without a ``site`` it is
+    this machine; where there is a batch system it waits for the jobs.
 
     Returns one row per repeat: the columns ``backend``, ``framework``, ``transport``, ``model``, ``nodes``, ``workers``,
     ``batch_size`` (per device), ``repeat`` (from 1), ``img_per_s``, ``started`` and ``ended`` (ISO 8601, UTC), and
@@ -154,7 +155,7 @@ def _place(
     site: str | None, output: str | Path | None, fields: dict[str, Any], dry_run: bool = False
 ) -> tuple[Place, dict[str, Any]]:
     """Where it runs, and the fields that say something else."""
-    names = ("environ", "account", "time_limit", "hosts", "port", "environment")
+    names = ("environ", "account", "time_limit", "hosts", "port", "environment", "force")
     given = {name: fields[name] for name in names if name in fields}
     given |= {name: Path(given[name]) for name in ("hosts", "environment") if given.get(name) is not None}
     place = Place(site=site, output=None if output is None else Path(output), dry_run=dry_run, **given)

@@ -32,6 +32,7 @@ SMALLEST = ["--model", "pointwise", "--batch-size", "2", "--image-size", "32"]
 FEW_STEPS = ["--warmup", "1", "--steps", "3"]
 # Several tests run at a time, and threads that wait by spinning would take the processor from the others'.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+os.environ["HARNESS_SITE"] = "local"  # also where tests run on a cluster's login node
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

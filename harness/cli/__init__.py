@@ -111,7 +111,8 @@ COMMANDS = {
     "Set up": {
         "list": ("setting_up.list_", "List backends, models, environments, sites, references"),
         "env": ("setting_up.env", "Build and check the backends' Python environments"),
-        "site": ("setting_up.site", "Show, check and try site profiles"),
+        "site": ("setting_up.site", "Make, show and check site profiles"),
+        "config": ("setting_up.config_", "Show and check your own defaults, and where runs take place"),
         "data": ("datasets.data", "Make, convert, check and time data sets"),
     },
 }

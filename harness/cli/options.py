@@ -9,6 +9,7 @@ import click
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from harness.cli import config
 from harness.cli.common import PATH, TEXT
 from harness.core import backend as backends
 from harness.core.plan import LAST_PORT
@@ -16,6 +17,7 @@ from harness.core.spec import RunSpec
 from harness.core.validation import option_name
 from harness.errors import InvalidInput
 from harness.running.prepare import Place
+from harness.sites import site as sites
 
 
 class GroupedCommand(click.Command):
@@ -30,6 +32,19 @@ class GroupedCommand(click.Command):
         for heading, rows in groups.items():
             with formatter.section(heading):
                 formatter.write_dl(rows)
+
+
+class MeasuringCommand(GroupedCommand):
+    """A command whose options have the defaults of the user's config."""
+
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        config.add_options(self.params)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not {"-h", "--help"}.intersection(args):
+            ctx.default_map = config.defaults(self.params)
+        return super().parse_args(ctx, args)
 
 
 def grouped(group: str, *options: click.Option) -> list[click.Option]:
@@ -51,7 +66,8 @@ WHERE_TO_RUN = grouped(
     "Where to run",
     option(
         "--site",
-        "cluster to run on, as SYSTEM or SYSTEM:PARTITION; see `harness list sites`  [default: this machine]",
+        "cluster to run on, as SYSTEM or SYSTEM:PARTITION; see `harness list sites`; local is this machine  "
+        "[default: $HARNESS_SITE, your config's, this cluster, or local; see `harness config`]",
         "NAME|FILE",
     ),
     option("--environ", "one of the site's environments  [default: the first]", "NAME"),
@@ -74,15 +90,25 @@ HOW_TO_RUN = grouped(
     option("--output", "folder for run directories  [default: runs]", "DIR", PATH),
     option("--env environment", "Python environment to use instead of the built one", "PATH", PATH),
     option("--port", "first port to listen on  [default: free ports are found]", "NUMBER", PORT),
+    flag("--force", "run on this machine even if it has too few cores or too little memory"),
     flag("--dry-run", "show every process with its host, role, command and environment"),
     flag("--json as_json", "print JSON for scripts"),
     flag("--quiet", "no progress"),
 )
 
 
-def place_of(given: Mapping[str, Any]) -> Place:
-    """What ``WHERE_TO_RUN`` and ``HOW_TO_RUN`` say about the place; a command may have some of these options only."""
-    return Place(**{field.name: given[field.name] for field in fields(Place) if field.name in given})
+def place_of(given: Mapping[str, Any], studys_site: str | None = None) -> Place:
+    """What ``WHERE_TO_RUN`` and ``HOW_TO_RUN`` say about the place; a command may have some of these options only.
+
+    A site that was neither typed nor the study's is said on stderr. Raises InvalidInput.
+    """
+    typed = None if config.of_config("site") else given["site"]
+    name, why = config.chosen_site(typed, studys_site)
+    site = sites.find(name) if name else None
+    if site and why and site.scheduler != "local" and not given.get("quiet"):
+        click.echo(f"harness: {config.said(site, why)}", err=True)
+    fitting = config.without_misplaced(given, site) | {"site": name}
+    return Place(**{field.name: fitting[field.name] for field in fields(Place) if field.name in fitting})
 
 
 def spec_options(leave_out: Iterable[str] = (), defaults: Mapping[str, Any] | None = None) -> list[click.Option]:
@@ -111,7 +137,8 @@ def spec_of(given: Mapping[str, Any], **more: Any) -> RunSpec:
     """The spec of a run of one backend; ``more`` fields are the command's. Raises InvalidInput."""
     if given["backend"] is None:
         raise InvalidInput("--backend is required; see `harness list backends`")
-    (spec,) = backends.specs_for([{"backend": given["backend"]}], given, **more)
+    fitting = config.without_strangers(given, [given["backend"]])
+    (spec,) = backends.specs_for([{"backend": given["backend"]}], fitting, **more)
     return spec
 
 

@@ -12,10 +12,11 @@ import click
 
 from harness.analysis.evidence import io_overhead
 from harness.cli.common import ANY_PATH, AS_JSON, QUIET, Written, parts, share, signals_interrupt
+from harness.cli.config import without_strangers
 from harness.cli.options import (
     HOW_TO_RUN,
     WHERE_TO_RUN,
-    GroupedCommand,
+    MeasuringCommand,
     field_options,
     flag,
     grouped,
@@ -92,7 +93,7 @@ COMPARE_SYNTHETIC = grouped(
 
 @click.command(
     "run",
-    cls=GroupedCommand,
+    cls=MeasuringCommand,
     params=[*spec_options(), *COMPARE_SYNTHETIC, *WHERE_TO_RUN, *HOW_TO_RUN],
 )
 def run(**given: Any) -> None:
@@ -138,7 +139,7 @@ COMPARED = grouped(
 
 @click.command(
     "measure",
-    cls=GroupedCommand,
+    cls=MeasuringCommand,
     params=[*COMPARED, *spec_options(leave_out=("backend", "nodes")), *WHERE_TO_RUN, *HOW_TO_RUN],
 )
 def measure(backends: list[str] | None, nodes: list[str], **given: Any) -> None:
@@ -149,7 +150,8 @@ def measure(backends: list[str] | None, nodes: list[str], **given: Any) -> None:
     place = place_of(given)
     chosen = backend.contenders(backends, place.device(given["device"] or "auto"))
     sized = [contender | {"nodes": size} for contender in chosen for size in nodes]
-    outcome = _carried_out(backend.specs_for(sized, given), place, given)
+    fitting = without_strangers(given, [contender["backend"] for contender in chosen])
+    outcome = _carried_out(backend.specs_for(sized, fitting), place, given)
     records = [record for record in outcome.records if isinstance(record, Record)]
     if records and given["as_json"]:
         click.echo("[" + ",".join(record.to_json() for record in records) + "]")
@@ -189,7 +191,7 @@ HOW_TO_TRAIN = grouped(
 
 @click.command(
     "train",
-    cls=GroupedCommand,
+    cls=MeasuringCommand,
     params=[*HOW_TO_TRAIN, *spec_options(MEASURING, TRAINING_DEFAULTS), *WHERE_TO_RUN, *HOW_TO_RUN],
 )
 def train(**given: Any) -> None:

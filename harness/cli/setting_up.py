@@ -13,15 +13,24 @@ from harness import environments, models
 from harness.cli.common import ANY_PATH, AS_JSON, TEXT
 from harness.core.backend import backend, names, working
 from harness.core.text import plural
+from harness.core.validation import option_name
 from harness.environments import building
 from harness.environments.pythons import at, given_python, lacking
 from harness.errors import InvalidInput
 from harness.launch.local import local_gpus
 from harness.report.text.table import table
+from harness.sites import config as own
 from harness.sites import site as sites
 
 if TYPE_CHECKING:
     from harness.environments import Variant
+
+EXAMPLE = """\
+site = "mycluster:gpu"        # where runs take place; "local" is this machine
+account = "s123"
+output = "$SCRATCH/runs"      # the folder for run directories
+batch-size = 32               # and any other option of `harness run`, measure, train and study run
+"""
 
 
 @click.group("list")
@@ -256,3 +265,27 @@ def env_path(name: str, variant: Variant, framework: str | None) -> None:
     wanted = backend(name).environments(variant, framework)[0]
     environments.require(wanted)
     click.echo(environments.path(wanted))
+
+
+@click.command("config")
+@AS_JSON
+def config_(as_json: bool) -> None:
+    """Show and check your own defaults, and the site where runs take place."""
+    from harness.cli import config, runs
+
+    values = own.read()
+    config.defaults(runs.run.params)  # checks all of it
+    name, why = config.chosen_site(None)
+    site = sites.find(name) if name else None
+    where, what = (site.name, why) if site else ("local:default", why or "this machine")
+    if as_json:
+        click.echo(json.dumps({"file": str(own.path()), "values": values, "site": where, "because": what}, indent=1))
+        return
+    click.echo(f"runs take place at {where}: {what}")
+    if not values:
+        click.echo(f"\nYou have no defaults. They would be in {own.path()}, for example:\n\n{EXAMPLE}", nl=False)
+        return
+    click.echo(f"\nyour defaults, in {own.path()}:")
+    width = max(map(len, values))
+    for key, value in values.items():
+        click.echo(f"    {option_name(key):{width + 2}}  {value if isinstance(value, str) else json.dumps(value)}")

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from harness.cli.common import ANY_PATH
-from harness.cli.options import HOW_TO_RUN, WHERE_TO_RUN, GroupedCommand, flag, grouped, option, place_of
+from harness.cli.options import HOW_TO_RUN, WHERE_TO_RUN, MeasuringCommand, flag, grouped, option, place_of
 from harness.cli.runs import followed, print_cancelled
 from harness.report.text import outcomes
 from harness.running.campaign import Campaign, PointStatus, problem
@@ -39,7 +39,7 @@ def study() -> None:
 
 @study.command(
     "run",
-    cls=GroupedCommand,
+    cls=MeasuringCommand,
     params=[FILE, *WHICH_POINTS, *(each for each in WHERE_TO_RUN if each.name != "no_submit"), *HOW_TO_RUN],
 )
 def study_run(**given: Any) -> None:
@@ -75,9 +75,9 @@ def _study_plan(campaign: Campaign, given: dict[str, Any]) -> str:
 
 
 def _described(given: dict[str, Any]) -> tuple[Study, Place]:
-    """The study of ``given["file"]`` and where it takes place: --site is asked before the file."""
+    """The study of ``given["file"]`` and where it takes place: --site counts before the file, the file before a config."""
     file = Study.read(given["file"])
-    return file, place_of(given | {"site": given["site"] or file.site})
+    return file, place_of(given, file.site)
 
 
 def _called(given: dict[str, Any]) -> str:
@@ -90,14 +90,14 @@ def _print(points: Sequence[PointStatus], as_json: bool, text: str) -> None:
     click.echo(json.dumps([point.as_dict() for point in points]) if as_json else text)
 
 
-@study.command("status", params=_place_options("site", "environ", "output", "as_json"))
+@study.command("status", cls=MeasuringCommand, params=_place_options("site", "environ", "output", "as_json"))
 def study_status(as_json: bool, **given: Any) -> None:
     """How far the points of the study FILE are. Changes nothing."""
     points = Campaign(*_described(given)).status()
     _print(points, as_json, outcomes.study(points))
 
 
-@study.command("collect", params=_place_options("site", "environ", "output", "as_json"))
+@study.command("collect", cls=MeasuringCommand, params=_place_options("site", "environ", "output", "as_json"))
 def study_collect(as_json: bool, **given: Any) -> None:
     """Make the records of the study FILE's jobs that have ended. Exits with 1 if a point has failed or is refused."""
     campaign = Campaign(*_described(given))
@@ -108,7 +108,7 @@ def study_collect(as_json: bool, **given: Any) -> None:
         raise error
 
 
-@study.command("cancel", params=_place_options("site", "environ", "output"))
+@study.command("cancel", cls=MeasuringCommand, params=_place_options("site", "environ", "output"))
 def study_cancel(**given: Any) -> None:
     """Cancel all jobs of the study FILE. What is measured already is kept."""
     print_cancelled(Campaign(*_described(given)).cancel())

@@ -17,7 +17,10 @@ from pathlib import Path
 
 import psutil
 
+from harness import models
 from harness.core.plan import LAST_PORT, Allocation, LaunchPlan, Node, Process
+from harness.core.spec import RunSpec
+from harness.core.text import plural
 from harness.errors import InvalidInput, RunFailed
 from harness.launch import pmi
 from harness.launch.watch import Progress, Watch, begun, exit_failure, supervise
@@ -25,6 +28,8 @@ from harness.worker.network import listen
 from harness.worker.process import LAUNCHER
 
 ADDRESS = "127.0.0.1"
+MOST_PER_CORE = 16  # processes: more of them wait for one another most of the time
+LEAST_BYTES = 100e6  # of memory that a process with a framework takes for itself, before it has a model
 GRACE_S = 3.0  # between asking a process to end and killing it
 GPU = re.compile(r"\d+|(GPU|MIG)-[\w/-]+")  # what CUDA_VISIBLE_DEVICES may name: a number, a UUID, a MIG instance
 PORTS = range(20000, 30000)  # below the ephemeral ports that the kernel hands out
@@ -45,6 +50,37 @@ def allocation(nodes: int, processes: int, port: int | None) -> Allocation:
         base_port=_free_ports(processes, port),
         mpi_env=MPI_ENV,
     )
+
+
+def check_room(plan: LaunchPlan, spec: RunSpec) -> None:
+    """See that this machine's cores and free memory can hold the processes of ``plan``, with what ``spec`` lets them hold.
+
+    Raises InvalidInput, which says what would do. What must be in memory is a lower bound: the parameters and gradients of
+    every replica and of the servers, and, on CPUs, what each convolution has put out, which the backward pass needs.
+    """
+    cores, processes = len(os.sched_getaffinity(0)), len(plan.processes)
+    elsewhere = "give --site NAME of a cluster (see `harness list sites`), or --force"
+    if processes > (most := cores * MOST_PER_CORE):
+        fewer = most * spec.nodes // processes
+        smaller = f"--nodes {fewer} would fit; else " if fewer else ""
+        raise InvalidInput(
+            f"this machine's {plural(cores, 'core')} can hold {most} processes, the run has {processes:,}: "
+            f"{smaller}{elsewhere}"
+        )
+    model = models.specification(spec.model)
+    pixels = model.pixels(spec.image_size or model.image_size)
+    outputs = sum(convolution.outputs * count for convolution, count in pixels.items())
+    image = 0 if spec.device == "cuda" else outputs * (2 if spec.precision == "amp" else 4)
+    replicas = spec.workers + any(process.role == "ps" for process in plan.processes)
+    least = processes * LEAST_BYTES + replicas * 2 * model.bytes
+    needed, free = least + spec.global_batch * image, psutil.virtual_memory().available
+    if needed > free:
+        batch = int((free - least) // (spec.workers * image)) if image else 0
+        smaller = f"--batch-size {batch} may fit; else " if batch > 0 else ""
+        raise InvalidInput(
+            f"this run needs {needed / 1e9:.0f} GB of memory or more, and this machine has {free / 1e9:.0f} GB free: "
+            f"{smaller}{elsewhere}"
+        )
 
 
 def local_gpus() -> list[str]:

@@ -19,6 +19,7 @@ from harness.sites.file import Mistake, Partition, SiteFile, System
 from harness.sites.site import Site
 
 ANSWER_S = 60  # a busy controller takes its time
+QUICK_S = 5  # what a person who has not named a cluster waits for one
 QUEUED = frozenset(
     {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"}
 )
@@ -161,16 +162,24 @@ def _jobs(lines: str) -> dict[str, JobState]:
     return known
 
 
-def ask(*argv: str, text: str = "") -> subprocess.CompletedProcess[str]:
+def answers() -> bool:
+    """There is a Slurm here that takes jobs: ``sbatch`` on PATH and, within seconds, an answer of the controller."""
+    try:
+        return shutil.which("sbatch") is not None and ask("sinfo", "-h", "-o", "%P", limit_s=QUICK_S).returncode == 0
+    except HarnessError:
+        return False
+
+
+def ask(*argv: str, text: str = "", limit_s: float = ANSWER_S) -> subprocess.CompletedProcess[str]:
     """Run a command of Slurm's, with ``text`` to read. Raises SlurmSilent, InvalidInput if it is not on PATH."""
     try:
-        return subprocess.run(argv, input=text, capture_output=True, text=True, timeout=ANSWER_S)
+        return subprocess.run(argv, input=text, capture_output=True, text=True, timeout=limit_s)
     except FileNotFoundError:
         raise InvalidInput(
             f"{argv[0]} is not on PATH: run this where Slurm is, or use --dry-run to see the job script"
         ) from None
     except subprocess.TimeoutExpired:
-        raise SlurmSilent(f"{argv[0]}: no answer in {ANSWER_S} s") from None
+        raise SlurmSilent(f"{argv[0]}: no answer in {limit_s} s") from None
 
 
 def words(stderr: str) -> str:

@@ -96,7 +96,7 @@ class Campaign:
         self.points = study.points(place.device)
         self.planned: dict[str, Run] = {}  # a new run of each point, by its id
         self.mine = False  # this process holds the lock
-        site = place.profile.name if place.profile else None
+        site = place.elsewhere.name if place.elsewhere else None
         self.notes = StudyNotes.read(self.folder) or StudyNotes(schema="harness.study/1", site=site)
         if self.notes.points and self.notes.site != site:
             begun, here = (f"at {name}" if name else "on this machine" for name in (self.notes.site, site))
@@ -184,7 +184,7 @@ class Campaign:
                 point.run.site = run.site
                 run = point.run
             elif check:
-                run.check()
+                self.place.check(run)
             work.append((point.entry, run))
         return work
 

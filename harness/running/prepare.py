@@ -31,11 +31,12 @@ DEFAULT_OUTPUT = Path("runs")
 class Place:
     """Where to run, as a person says it: all of it may be left out, and then it is this machine.
 
-    ``environment`` is a Python environment to use instead of the built one. A dry run touches no machine of the site.
+    A ``site`` is a name or the site itself. ``environment`` is a Python environment to use instead of the built one. A dry
+    run touches no machine of the site. With ``force`` this machine is used even if it seems too small.
     Raises InvalidInput for what makes no sense together.
     """
 
-    site: str | None = None
+    site: str | Site | None = None
     environ: str | None = None
     account: str | None = None
     job_options: tuple[str, ...] = ()
@@ -45,6 +46,7 @@ class Place:
     port: int | None = None
     environment: Path | None = None
     dry_run: bool = False
+    force: bool = False
 
     def __post_init__(self) -> None:
         if not self.queued and (self.job_options or self.account or self.time_limit):
@@ -60,7 +62,7 @@ class Place:
     @cached_property
     def profile(self) -> Site | None:
         """The site, with what Slurm knows of it; None for this machine."""
-        site = sites.find(self.site, self.environ) if self.site is not None else None
+        site = sites.find(self.site, self.environ) if isinstance(self.site, str) else self.site
         return slurm.asked_about(site) if site and site.queued else site
 
     @property
@@ -141,12 +143,21 @@ class Place:
         ours = None if provided else wanted
         return kind_of(full)(full, chosen, plan, run_dir, site, site.name if site else None, ours)
 
+    def check(self, run: Run) -> None:
+        """See that this machine, if it is to carry ``run`` out, can hold it, and that what it needs is there.
+
+        Raises InvalidInput; writes nothing.
+        """
+        if self.elsewhere is None and not self.force:
+            local.check_room(run.plan, run.spec)
+        run.check()
+
     def _site_for(self, spec: RunSpec) -> Site | None:
         """The site with its cores, in the environment that was chosen or its first one for the backend."""
         site = self.elsewhere
         if site is None:
             return None
-        if self.site and not self.environ and site.environ:
+        if isinstance(self.site, str) and not self.environ and site.environ:
             suited = sites.find(self.site, None, spec.backend)
             known = {"cores_per_node": site.cores_per_node, "time_limit_s": site.time_limit_s}
             site = suited.model_copy(update=known)

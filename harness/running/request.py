@@ -63,7 +63,7 @@ def carry_out(
     if not place.queued and not (wait and submitting):
         raise place.no_batch_system("--no-submit" if wait else "--no-wait")
     for run in runs:
-        run.check()
+        place.check(run)
     if not place.queued:
         return Outcome(runs, execute(runs, listener))
     jobs = send(runs, place.options, submitting)

@@ -206,6 +206,10 @@ class System(Layer):
     prefix: Line | None = Field(default=None, min_length=1)
     partitions: Annotated[tuple[Partition, ...], NamedOnce, Field(min_length=1)]
 
+    def is_of(self, host: str) -> bool:
+        """``host`` is one of its ``hostnames``, each of which is the beginning of a name, as in ReFrame."""
+        return any(pattern.match(host) for pattern in self.hostnames)
+
 
 class EnvironmentExtras(Frozen):
     """What a run needs to know of an environment and ReFrame has no field for."""

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 from harness.core.text import did_you_mean
 from harness.errors import InvalidInput
+from harness.sites import config
 from harness.sites.file import (
     BUILT_IN,
     Environment,
@@ -27,8 +29,7 @@ SUFFIXES = (".toml", ".json")
 
 def user_folder() -> Path:
     """Where users keep their own profiles: ``$XDG_CONFIG_HOME/harness/sites``."""
-    base = Path(os.environ.get("XDG_CONFIG_HOME") or "")
-    return (base if base.is_absolute() else Path("~/.config").expanduser()) / "harness" / "sites"
+    return config.folder() / "sites"
 
 
 def files() -> list[SiteFile]:
@@ -129,6 +130,20 @@ def find(name: str, environ: str | None = None, backend: str | None = None) -> S
         named = ", ".join(partition.environs) or "no environments"
         raise InvalidInput(f"--environ {environ}: {system.name}:{partition.name} has {named}")
     return _merged(file.path, system, partition, environment)
+
+
+def of_host(host: str) -> str | None:
+    """The system whose ``hostnames`` match ``host``, the user's own first; None if there is none.
+
+    One that Slurm serves is left out where there is no ``sbatch``, and one that is this machine alone changes nothing.
+    """
+    slurm = shutil.which("sbatch") is not None
+    for file in files():
+        for system in file.systems:
+            scheduler = system.partitions[0].scheduler
+            if system.is_of(host) and scheduler != "local" and (slurm or scheduler == "ssh"):
+                return system.name
+    return None
 
 
 def _located(name: str) -> tuple[SiteFile, str, str]:

@@ -1,0 +1,140 @@
+"""The user's own defaults in commands that measure, and the site that is meant where none is typed."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from harness.cli.common import Written
+from harness.core import backend as backends
+from harness.core.spec import RunSpec
+from harness.core.validation import checked
+from harness.errors import InvalidInput
+from harness.launch import slurm
+from harness.sites import config as file
+from harness.sites import site as sites
+from harness.sites.file import instead
+
+if TYPE_CHECKING:
+    from harness.sites.site import Site
+
+SITE_VARIABLE = "HARNESS_SITE"
+ONCE = ("dry_run", "as_json", "force", "no_wait", "no_submit")  # options that are for one command, never for all
+FOR_JOBS = ("account", "job_options", "time_limit")
+# Options of commands that measure, by their names in the config: what each command adds when its module is loaded.
+OPTIONS: dict[str, click.Option] = {}
+
+
+def add_options(parameters: Iterable[click.Parameter]) -> None:
+    """Let the config have the options of a command that measures, besides those that are for one command only."""
+    for option in parameters:
+        if isinstance(option, click.Option) and option.name not in ONCE:
+            OPTIONS.setdefault(max(option.opts, key=len).removeprefix("--").replace("-", "_"), option)
+
+
+def defaults(parameters: Iterable[click.Parameter]) -> dict[str, Any]:
+    """The values of the user's config by the names of ``parameters``, for those that are among them.
+
+    Raises InvalidInput for a wrong value, and for a name that no command that measures has.
+    """
+    chosen = {}
+    for name, value in file.read().items():
+        if name not in OPTIONS:
+            raise InvalidInput(f"{file.path()}: unknown option '{name}'; {instead(name, OPTIONS)}")
+        chosen[OPTIONS[name].name] = _checked(name, value, OPTIONS[name])
+    names = {parameter.name for parameter in parameters}
+    return {name: value for name, value in chosen.items() if name in names and name is not None}
+
+
+def _checked(name: str, value: Any, option: click.Option) -> Any:
+    """``value`` as a command line would have it, if the command that it is for would take it."""
+    if option.is_flag != isinstance(value, bool):
+        right = "must be true or false" if option.is_flag else "must be a value, not true or false"
+        raise InvalidInput(f"{file.path()}: {name}: {right}")
+    if option.is_flag:
+        return value
+    texts = [str(each) for each in (value if isinstance(value, list) else [value])]
+    if option.name == "output":
+        texts = [str(Path(os.path.expandvars(text)).expanduser()) for text in texts]
+    written: Any = texts if option.multiple else ",".join(texts)
+    try:
+        if isinstance(option.type, Written) or option.multiple:
+            option.type_cast_value(click.Context(click.Command("config")), written)
+        _check_field(str(option.name), written)
+    except (InvalidInput, click.ClickException) as error:
+        raise InvalidInput(f"{file.path()}: {error}") from None
+    return written
+
+
+def _check_field(name: str, value: Any) -> None:
+    """Raise InvalidInput if ``name`` is a field of a spec or of backends' options and ``value`` is none for it."""
+    if name in RunSpec.model_fields and name != "nodes":  # a comparison takes several numbers of nodes
+        checked(RunSpec, {"backend": backends.names()[0], name: value})
+    refusals = []
+    owners = backends.option_owners().get(name, [])
+    for owner in owners:
+        try:
+            checked(backends.backend(owner).options, {name: value})
+        except InvalidInput as error:
+            refusals.append(error)
+    if owners and len(refusals) == len(owners):
+        raise refusals[0]
+
+
+def chosen_site(typed: str | None, studys: str | None = None) -> tuple[str | None, str]:
+    """The site where something is to run, and what says so: "" for what is in front of the user's eyes.
+
+    That is what was ``typed``, or the study's, $HARNESS_SITE, the config's; else this host's own; else this machine, None.
+    Inside a job of Slurm's everything runs there unless another site was typed. Raises InvalidInput.
+    """
+    if typed or studys:
+        return typed or studys, ""
+    if "SLURM_JOB_ID" in os.environ:
+        return None, ""
+    if named := os.environ.get(SITE_VARIABLE):
+        return named, f"${SITE_VARIABLE}"
+    if named := file.read().get("site"):
+        return str(named), str(file.path())
+    host = socket.gethostname()
+    if own := sites.of_host(host):
+        return own, f"its hostnames match this host, {host}"
+    if slurm.answers():
+        return "generic-slurm", f"a Slurm answers, and no profile's hostnames match this host, {host}"
+    return None, ""
+
+
+def said(site: Site, why: str) -> str:
+    """A line about a ``site`` that was not typed."""
+    return f"runs at {site.name}: {why} (--site local is this machine)"
+
+
+def without_strangers(given: Mapping[str, Any], chosen: Iterable[str]) -> dict[str, Any]:
+    """``given`` less those options of the config that are of other backends than the ``chosen`` ones."""
+    strange = {
+        name
+        for name, owners in backends.option_owners().items()
+        if of_config(name) and {each.replace("-", "_") for each in chosen}.isdisjoint(owners)
+    }
+    return {name: None if name in strange else value for name, value in given.items()}
+
+
+def without_misplaced(given: Mapping[str, Any], site: Site | None) -> dict[str, Any]:
+    """``given`` less those options of the config that say nothing about ``site`` (None: this machine)."""
+    misplaced = {"environ", "hosts", *FOR_JOBS}
+    if site:
+        misplaced -= {"environ", *(FOR_JOBS if site.queued else ()), *(["hosts"] if site.scheduler == "ssh" else ())}
+    nothing: dict[str, Any] = {"job_options": ()}
+    return {
+        name: nothing.get(name) if name in misplaced and of_config(name) else value for name, value in given.items()
+    }
+
+
+def of_config(name: str) -> bool:
+    """The option ``name`` of the command that is under way has its value from the config."""
+    context = click.get_current_context(silent=True)
+    return context is not None and context.get_parameter_source(name) is click.core.ParameterSource.DEFAULT_MAP

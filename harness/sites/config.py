@@ -1,0 +1,38 @@
+"""What a user has chosen for all runs: a site, an account, a folder, and defaults of other options."""
+
+import os
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from harness.errors import InvalidInput
+
+
+def folder() -> Path:
+    """``$XDG_CONFIG_HOME/harness``, else ``~/.config/harness``: the user's config and site profiles."""
+    base = Path(os.environ.get("XDG_CONFIG_HOME") or "")
+    return (base if base.is_absolute() else Path("~/.config").expanduser()) / "harness"
+
+
+def path() -> Path:
+    return folder() / "config.toml"
+
+
+def read() -> dict[str, Any]:
+    """The values of the user's config by the names of options, with ``_`` for ``-``; none if there is no file.
+
+    Values are bool, int, float, text or lists of these. Raises InvalidInput for what is no TOML or has tables.
+    """
+    try:
+        values = tomllib.loads(path().read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise InvalidInput(f"{path()}: {error.strerror}") from None
+    except ValueError as error:
+        raise InvalidInput(f"{path()}: {error}") from None
+    for name, value in values.items():
+        for each in value if isinstance(value, list) else [value]:
+            if not isinstance(each, bool | int | float | str):
+                raise InvalidInput(f"{path()}: {name}: must be a value or a list of values, such as {name} = 8")
+    return {name.replace("-", "_"): value for name, value in values.items()}

@@ -1,0 +1,218 @@
+"""The site that is meant where none is typed, the user's own defaults, and runs that this machine cannot hold."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from harness.cli import config
+from harness.core.spec import RunSpec
+from harness.errors import InvalidInput
+from harness.launch import slurm
+from harness.running.prepare import Place
+from harness.sites import site as sites
+from tests.conftest import Harness
+
+SITE = """
+[[systems]]
+name = "mine"
+hostnames = ['login\\d+']
+[[systems.partitions]]
+name = "gpu"
+scheduler = "slurm"
+launcher = "srun"
+processor = {num_cpus = 8, num_cpus_per_core = 1}
+"""
+Write = Callable[[str], Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
+    """Write the user's config, on a machine that is called login3 and has a site of its own but no Slurm."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    for name in (config.SITE_VARIABLE, "SLURM_JOB_ID"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setattr(config.socket, "gethostname", lambda: "login3")
+    (tmp_path / "bin").mkdir()
+    sites.user_folder().mkdir(parents=True)
+    (sites.user_folder() / "mine.toml").write_text(SITE)
+
+    def text(content: str) -> Path:
+        path = tmp_path / "config" / "harness" / "config.toml"
+        path.write_text(content)
+        return path
+
+    return text
+
+
+def program(tmp_path: Path, name: str, body: str = "exit 0") -> None:
+    path = tmp_path / "bin" / name
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+
+
+# --- the site ----------------------------------------------------------------------------------------------------------
+
+
+def test_without_a_slurm_it_is_this_machine(write: Write) -> None:
+    assert config.chosen_site(None) == (None, "")
+
+
+def test_the_site_whose_hostnames_match_is_taken_where_its_slurm_is(write: Write, tmp_path: Path) -> None:
+    program(tmp_path, "sbatch")
+    assert config.chosen_site(None) == ("mine", "its hostnames match this host, login3")
+
+
+@pytest.mark.parametrize(
+    ("sinfo", "chosen"), [("echo normal", "generic-slurm"), ("exit 1", None), ("exec /bin/sleep 60", None)]
+)
+def test_a_slurm_without_a_profile_is_generic_if_it_answers_soon(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sinfo: str, chosen: str | None
+) -> None:
+    monkeypatch.setattr(config.socket, "gethostname", lambda: "elsewhere")
+    monkeypatch.setattr(slurm, "QUICK_S", 0.5)
+    program(tmp_path, "sbatch")
+    program(tmp_path, "sinfo", sinfo)
+    assert config.chosen_site(None)[0] == chosen
+
+
+def test_what_was_typed_counts_before_the_study_the_variable_the_config_and_the_host(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program(tmp_path, "sbatch")
+    path = write('site = "cori"')
+    assert config.chosen_site(None) == ("cori", str(path))
+    monkeypatch.setenv("HARNESS_SITE", "local")
+    assert config.chosen_site(None) == ("local", "$HARNESS_SITE")
+    assert config.chosen_site(None, "alps") == ("alps", "")
+    assert config.chosen_site("daint", "alps") == ("daint", "")
+
+
+def test_within_a_job_runs_stay_in_it(write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program(tmp_path, "sbatch")
+    write('site = "cori"')
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    assert config.chosen_site(None) == (None, "")
+    assert config.chosen_site("daint") == ("daint", "")
+
+
+def test_a_site_that_was_not_typed_is_said_in_a_line(write: Write, tmp_path: Path, harness: Harness) -> None:
+    program(tmp_path, "sbatch")
+    done = harness("run", "--backend", "pytorch", "--dry-run")
+    assert done.stdout.startswith("#!/bin/bash") and "--nodes=1" in done.stdout
+    assert done.stderr == (
+        "harness: runs at mine:gpu: its hostnames match this host, login3 (--site local is this machine)\n"
+    )
+    here = harness("run", "--backend", "pytorch", "--dry-run", "--site", "local")
+    assert "#SBATCH" not in here.stdout and here.stderr == ""
+
+
+# --- defaults ----------------------------------------------------------------------------------------------------------
+
+
+def test_defaults_are_taken_where_nothing_is_typed_and_only_where_they_mean_something(
+    write: Write, harness: Harness
+) -> None:
+    write('account = "s9"\nsite = "daint"\nbatch-size = 3\nwarmup = 2\nfp16_allreduce = true\njob-option = ["hold"]\n')
+    spec = harness("run", "--backend", "pytorch", "--dry-run", "--json", "--warmup", "7").json
+    assert spec["spec"]["batch_size"] == 3 and spec["spec"]["warmup_steps"] == 7
+    assert "#SBATCH --account=s9\n" in spec["script"] and "#SBATCH --hold\n" in spec["script"]
+    here = harness("run", "--backend", "horovod", "--site", "local", "--dry-run", "--json").succeeded().json
+    assert here["spec"]["options"]["fp16_allreduce"] is True
+    assert harness("measure", "--backends", "pytorch", "--site", "local", "--dry-run").code == 0
+    typed = harness("run", "--backend", "pytorch", "--site", "local", "--account", "s9", "--dry-run")
+    assert typed.code == 2 and "no batch system" in typed.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("batch-sise = 3", "unknown option 'batch_sise'; did you mean batch_size?"),
+        ("batch_size = 0", "--batch-size 0: "),
+        ('batch_size = "many"', "--batch-size many: "),
+        ("ps = 0", "--ps 0: "),
+        ('fp16-allreduce = "yes"', "fp16_allreduce: must be true or false"),
+        ("batch_size = true", "batch_size: must be a value, not true or false"),
+        ('account = ""', "--account '': must not be empty"),
+        ('model = "resnet5"', "--model resnet5: "),
+        ("[run]\nsteps = 3", "run: must be a value or a list of values"),
+        ("dry-run = true", "unknown option 'dry_run'"),
+        ("site = ", "Invalid value (at "),
+    ],
+)
+def test_a_wrong_default_is_refused_with_its_file(write: Write, harness: Harness, text: str, complaint: str) -> None:
+    path = write(text)
+    for command in (["config"], ["run", "--backend", "pytorch", "--dry-run"]):
+        done = harness(*command)
+        assert done.code == 2 and done.stderr.startswith(f"harness: {path}: {complaint}"), done.stderr
+    assert harness("run", "--help").code == 0
+
+
+def test_config_shows_what_counts(write: Write, harness: Harness) -> None:
+    assert "You have no defaults. They would be in " in harness("config").succeeded().stdout
+    path = write('site = "daint"\nsteps = 20\n')
+    shown = harness("config").succeeded().stdout
+    assert shown.startswith(f"runs take place at daint:gpu: {path}\n") and "    --steps  20\n" in shown
+    assert harness("config", "--json").json == {
+        "file": str(path),
+        "values": {"site": "daint", "steps": 20},
+        "site": "daint:gpu",
+        "because": str(path),
+    }
+    write('site = "nowhere"')
+    assert harness("config").stderr.startswith("harness: unknown site 'nowhere'")
+
+
+def test_the_folder_of_the_config_may_have_variables(
+    write: Write, harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SCRATCH", str(tmp_path))
+    write('output = "$SCRATCH/all"')
+    assert f"{tmp_path}/all/" in harness("run", "--backend", "pytorch", "--dry-run").stdout
+
+
+# --- what this machine can hold ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine of two cores with 8 GB of free memory."""
+    memory = psutil.virtual_memory()
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: memory._replace(available=8_000_000_000))
+
+
+def checked(place: Place, **fields: object) -> None:
+    run = place.prepare(RunSpec.validated(**({"backend": "pytorch", "batch_size": 1, "image_size": 64} | fields)))
+    run.check = lambda: None  # type: ignore[method-assign]  # its environment need not be built
+    place.check(run)
+
+
+@pytest.mark.parametrize("fields", [{"nodes": 20}, {"image_size": 224, "batch_size": 64}])
+def test_what_fits_this_machine_runs(here: None, tmp_path: Path, fields: dict[str, object]) -> None:
+    checked(Place(output=tmp_path), **fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "complaint"),
+    [
+        ({"nodes": 128}, r"2 cores can hold 32 processes, the run has 128: --nodes 32 would fit; else give --site"),
+        (
+            {"nodes": 4, "image_size": 224, "batch_size": 64},
+            r"needs 12 GB of memory or more, and this machine has 8 GB free: --batch-size \d\d may fit; else give --site",
+        ),
+        ({"nodes": 30}, r"GB free: give --site"),
+    ],
+)
+def test_what_does_not_is_refused_with_what_would_do_unless_forced(
+    here: None, tmp_path: Path, fields: dict[str, object], complaint: str
+) -> None:
+    with pytest.raises(InvalidInput, match=complaint):
+        checked(Place(output=tmp_path), **fields)
+    checked(Place(output=tmp_path, force=True), **fields)
+    checked(Place("daint", output=tmp_path), **fields)
