@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 
 from harness.core.progress import ProgressLine
 from harness.core.text import plural
-from harness.errors import InvalidInput
+from harness.errors import Interrupted, InvalidInput
 
 if TYPE_CHECKING:
     import pandas
@@ -43,6 +45,7 @@ def _results(command: Command) -> Command:
 
 RESULTS = _results  # of commands that load them
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="print JSON for scripts")
+WATCH = click.option("--watch", is_flag=True, help="follow them until nothing goes on by itself any more")
 QUIET = click.option("--quiet", is_flag=True, help="no progress")
 
 
@@ -117,6 +120,65 @@ def signals_interrupt() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+class Progressing(Protocol):
+    """How far a run or a point of a study is."""
+
+    @property
+    def state(self) -> str: ...
+
+    @property
+    def jobs(self) -> Sequence[object]: ...
+
+
+Status = TypeVar("Status", bound=Progressing)
+
+
+def follow(
+    look: Callable[[], Sequence[Status]],
+    table: Callable[[Sequence[Status]], str],
+    lines: Callable[[Sequence[Status]], list[str]],
+    as_json: bool = False,
+) -> None:
+    """Show what ``look`` finds until nothing of it goes on: on a terminal in one table, else a line for each change.
+
+    Looking takes at most a tenth of the time, and a batch system is asked four times a minute. Raises Interrupted when the
+    user has seen enough, InvalidInput for ``as_json``.
+    """
+    from rich.live import Live
+    from rich.text import Text
+
+    from harness.launch.slurm import SlurmSilent
+    from harness.running.collect import ASK_S, GOES_ON
+
+    if as_json:
+        raise InvalidInput("--watch: is for people; without it, --json says how far it is now")
+    said: set[str] = set()
+    try:
+        with Live(auto_refresh=False) if sys.stdout.isatty() else nullcontext() as live:
+            while True:
+                began = time.monotonic()
+                try:
+                    statuses = look()
+                except SlurmSilent as error:
+                    click.echo(f"harness: {error}; asking again", err=True)
+                    time.sleep(ASK_S[1])
+                    continue
+                if live:
+                    live.update(Text.from_ansi(table(statuses)), refresh=True)
+                else:
+                    now = lines(statuses)
+                    for line in now:
+                        if line not in said:
+                            click.echo(line)
+                    said = set(now)
+                if not any(status.state in GOES_ON for status in statuses):
+                    return
+                usual_s = ASK_S[1] if any(status.jobs for status in statuses) else ASK_S[0]
+                time.sleep(max(usual_s, 9 * (time.monotonic() - began)))
+    except KeyboardInterrupt:
+        raise Interrupted("no longer watching; what runs goes on") from None
 
 
 def reading() -> Callable[[int, int], None]:

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from harness.analysis.evidence import io_overhead
-from harness.cli.common import ANY_PATH, AS_JSON, QUIET, Written, parts, share, signals_interrupt
+from harness.cli.common import ANY_PATH, AS_JSON, QUIET, WATCH, Written, follow, parts, share, signals_interrupt
 from harness.cli.config import without_strangers
 from harness.cli.options import (
     HOW_TO_RUN,
@@ -224,10 +224,20 @@ RUNS = (Path("runs"),)
 
 @click.command("status")
 @RUN_DIRS
+@WATCH
 @AS_JSON
-def status(paths: tuple[Path, ...], as_json: bool) -> None:
-    """How far runs on a cluster are: their jobs' states, the repeats or epochs that have ended.  [default: all in runs/]"""
-    _print_status(collecting.status(collecting.find(paths or RUNS)), as_json)
+def status(paths: tuple[Path, ...], watch: bool, as_json: bool) -> None:
+    """How far runs are, here and on a cluster: the repeats or epochs that have ended, their jobs' states, their img/s.
+
+    RUN_DIR is a run directory or a folder with some, such as that of a study.  [default: all in runs/]
+    """
+    runs, problems = collecting.find_any(paths or RUNS)
+    for problem in problems:
+        click.echo(f"harness: left out: {problem}", err=True)
+    if watch:
+        follow(lambda: collecting.status(runs), outcomes.runs, outcomes.run_lines, as_json)
+    else:
+        _print_status(collecting.status(runs), as_json)
 
 
 @click.command("collect")

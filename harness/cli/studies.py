@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from harness.cli.common import ANY_PATH
+from harness.cli.common import ANY_PATH, WATCH, follow
 from harness.cli.options import HOW_TO_RUN, WHERE_TO_RUN, MeasuringCommand, flag, grouped, option, place_of
 from harness.cli.runs import followed, print_cancelled
 from harness.report.text import outcomes
@@ -91,9 +91,14 @@ def _print(points: Sequence[PointStatus], as_json: bool, text: str) -> None:
 
 
 @study.command("status", cls=MeasuringCommand, params=_place_options("site", "environ", "output", "as_json"))
-def study_status(as_json: bool, **given: Any) -> None:
+@WATCH
+def study_status(watch: bool, as_json: bool, **given: Any) -> None:
     """How far the points of the study FILE are. Changes nothing."""
-    points = Campaign(*_described(given)).status()
+    described = _described(given)
+    if watch:
+        follow(lambda: Campaign(*described).status(), outcomes.study, outcomes.point_lines, as_json)
+        return
+    points = Campaign(*described).status()
     _print(points, as_json, outcomes.study(points))
 
 

@@ -20,7 +20,7 @@ from harness.launch.script import BatchJob
 from harness.launch.slurm import JobState
 from harness.records.measurement import FILE_NAME, Record
 from harness.running import collect, request
-from harness.running.notes import Entry, StudyNotes, is_locked, known_jobs, locked, submitted_repeats
+from harness.running.notes import LOCK, Entry, StudyNotes, is_locked, known_jobs, locked, submitted_repeats
 from harness.running.prepare import Place
 from harness.running.run import Listener, Run
 from harness.running.study import MAX_JOBS, Study, StudyPoint, labels
@@ -123,7 +123,7 @@ class Campaign:
         folders = {key: paths[-1] for key, paths in made.items() if paths}
         runs = {key: collect.reopen(path) for key, path in folders.items() if (path / SUBMISSION).exists()}
         submitted = dict(zip(runs, collect.status(list(runs.values())), strict=True))
-        at_work = not self.mine and is_locked(self.folder)
+        at_work = not self.mine and is_locked(self.folder / LOCK)
         points = []
         for entry, label in zip(entries, labels([entry.spec for entry in entries]), strict=True):
             point = PointStatus(entry, label, entry.id in of_file, "refused" if entry.refused else "new", entry.refused)

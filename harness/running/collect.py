@@ -22,9 +22,10 @@ from harness.errors import HarnessError, Interrupted, InvalidInput, RunFailed
 from harness.launch import slurm
 from harness.launch.slurm import JobState, SlurmSilent
 from harness.launch.watch import Watch, from_exit_events
-from harness.records.record import AnyRecord
+from harness.records.measurement import Record
+from harness.records.record import AnyRecord, search
 from harness.running.kinds import kind_of
-from harness.running.notes import Submission, known_jobs, submitted_repeats
+from harness.running.notes import SPEC, Submission, is_at_work, known_jobs, submitted_repeats
 from harness.running.pace import Pace
 from harness.running.run import Listener, Run, now
 from harness.worker.agent.seating import SUBMISSION, Hosts, seated
@@ -36,7 +37,11 @@ SETTLE_S = 10.0
 MAY_SETTLE = ("COMPLETED", "FAILED", "UNKNOWN")  # of what ended the others, Slurm knows
 LOG_LINES = 12
 
-RunState = Literal["recorded", "not submitted", "queued", "running", "ended"]
+# "unfinished": whoever carried it out, without a batch system, was killed before there was a record.
+RunState = Literal["recorded", "not submitted", "queued", "running", "ended", "unfinished"]
+GOES_ON: frozenset[str] = frozenset(
+    {"queued", "running"}
+)  # by itself; the states of a study's points are called the same
 
 
 def find(paths: Sequence[Path]) -> list[Run]:
@@ -50,17 +55,35 @@ def find(paths: Sequence[Path]) -> list[Run]:
     return runs
 
 
+def find_any(paths: Sequence[Path]) -> tuple[list[Run], list[str]]:
+    """All runs at or below ``paths``, on this machine and of batch jobs, and what is wrong with those that make no sense.
+
+    Raises InvalidInput for a path where there is neither.
+    """
+    runs: list[Run] = []
+    problems: list[str] = []
+    for path in paths:
+        found = sorted(Path(file.path).parent for file in search(path, [SPEC])) if path.is_dir() else []
+        if not found:
+            raise InvalidInput(f"{path}: no run at or below it")
+        for folder in found:
+            try:
+                runs.append(reopen(folder))
+            except InvalidInput as error:
+                problems.append(f"{folder}: {str(error).removeprefix(f'{folder}: ')}")
+    return runs, problems
+
+
 def reopen(folder: Path) -> Run:
-    """The run of the run directory of a batch job, as it was submitted. Raises InvalidInput for what makes no sense."""
+    """The run of a run directory, as it was submitted or begun. Raises InvalidInput for what makes no sense."""
     submission = Submission.read(folder)
-    assert submission
     try:
-        spec = checked(RunSpec, json.loads((folder / "spec.json").read_text()))
+        spec = checked(RunSpec, json.loads((folder / SPEC).read_text()))
         plan = LaunchPlan.from_dict(json.loads((folder / "plan.json").read_text()))
     except (OSError, ValueError, TypeError) as error:
         raise InvalidInput(f"{folder}: not a run directory: {error}") from None
-    chosen, began = backend(spec.backend), submission.started
-    return kind_of(spec)(spec, chosen, plan, folder.absolute(), site_name=submission.site, started=began)
+    site, began = (submission.site, submission.started) if submission else (None, "")
+    return kind_of(spec)(spec, backend(spec.backend), plan, folder.absolute(), site_name=site, started=began)
 
 
 @dataclass(frozen=True)
@@ -94,9 +117,12 @@ class RunStatus:
 
 def status(runs: Sequence[Run]) -> list[RunStatus]:
     """How far the runs are, with one question to Slurm for all of them. Raises SlurmSilent when it does not answer."""
-    jobs = _jobs([run for run in runs if not run.record_file.exists()])
+    jobs = _jobs([run for run in runs if run.submitted and not run.record_file.exists()])
     statuses = []
     for run in runs:
+        if not run.submitted:
+            statuses.append(_of_this_machine(run))
+            continue
         if run.folder not in jobs:
             statuses.append(RunStatus(run, "recorded", run.done(), (), run.RECORD.read(run.folder)))
             continue
@@ -105,6 +131,16 @@ def status(runs: Sequence[Run]) -> list[RunStatus]:
         state: RunState = "running" if running else "queued" if queued else "ended" if own else "not submitted"
         statuses.append(RunStatus(run, state, run.done(), own))
     return statuses
+
+
+def _of_this_machine(run: Run) -> RunStatus:
+    if not run.record_file.exists():
+        return RunStatus(run, "running" if is_at_work(run.folder) else "unfinished", run.done(), ())
+    if not issubclass(run.RECORD, Record):
+        return RunStatus(run, "recorded", run.done(), (), run.RECORD.read(run.folder))
+    record = Record.read_figures(run.record_file)
+    done = run.planned() if record.status == "completed" else len(record.repeats)
+    return RunStatus(run, "recorded", done, (), record)
 
 
 def _jobs(runs: Sequence[Run]) -> dict[Path, list[JobState]]:

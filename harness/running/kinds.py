@@ -38,7 +38,9 @@ class Measurement(Run):
         return self.spec.repeats
 
     def done(self) -> int:
-        return len(list(self.folder.glob("repeat-*/ended.json")))
+        if self.submitted:
+            return len(list(self.folder.glob("repeat-*/ended.json")))
+        return max(len(list(self.folder.glob("repeat-*"))) - 1, 0)  # one after another, and the last has not ended
 
     def find_inputs(self) -> index.Index | None:
         return training_images(self.spec)

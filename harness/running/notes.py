@@ -4,7 +4,7 @@ import fcntl
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -16,6 +16,7 @@ from harness.records import measurement
 from harness.worker.agent.seating import SUBMISSION, Hosts
 
 LOCK = "study.lock"
+SPEC = "spec.json"  # of a run directory; locked by whoever carries out the run here
 
 
 class Notes(BaseModel):
@@ -116,8 +117,23 @@ def locked(folder: Path) -> Iterator[None]:
         yield
 
 
-def is_locked(folder: Path) -> bool:
-    with suppress(OSError), (folder / LOCK).open() as file:  # there may be no lock, or a file system without locks
+@contextmanager
+def at_work(folder: Path) -> Iterator[None]:
+    """Let others see that this process carries out the run of a run directory. In a study, its own lock says so."""
+    with ExitStack() as stack:
+        if not is_locked(folder.parent / LOCK):
+            with suppress(OSError):  # a file system without locks
+                fcntl.flock(stack.enter_context((folder / SPEC).open("r+")), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+
+
+def is_at_work(folder: Path) -> bool:
+    """Whether a process carries out the run of a run directory without a batch system. It need not be on this machine."""
+    return is_locked(folder / SPEC) or is_locked(folder.parent / LOCK)
+
+
+def is_locked(lock: Path) -> bool:
+    with suppress(OSError), lock.open() as file:  # there may be no lock, or a file system without locks
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:

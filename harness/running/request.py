@@ -8,7 +8,7 @@ import shutil
 import time
 from collections import defaultdict
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import zip_longest
@@ -22,7 +22,7 @@ from harness.launch.script import BatchJob, JobOptions, Sharing, Step, script
 from harness.launch.slurm import SlurmSilent
 from harness.records.record import AnyRecord
 from harness.running import collect
-from harness.running.notes import Submission, submitted_repeats
+from harness.running.notes import Submission, at_work, submitted_repeats
 from harness.running.pace import Pace
 from harness.running.prepare import Place
 from harness.running.run import Listener, Run
@@ -86,9 +86,11 @@ def execute(runs: Sequence[Run], listener: Listener, advice: str = "") -> list[A
     """
     records: dict[Path, AnyRecord] = {}
     pace = Pace.of({run.folder: run.spec for run in runs})
+    working = ExitStack()
     try:
         for run in runs:
             run.begin()
+            working.enter_context(at_work(run.folder))
         for repeat in range(1, max(run.spec.repeats for run in runs) + 1):
             for run in runs:
                 if run.folder in records:
@@ -115,6 +117,8 @@ def execute(runs: Sequence[Run], listener: Listener, advice: str = "") -> list[A
         ways = [advice, *(run.continuation() for run in runs)]
         lines = [f"{str(error) or 'interrupted'}; no process is left running", *filter(None, ways)]
         raise Interrupted("\n".join(lines)) from None
+    finally:
+        working.close()
     return [records[run.folder] for run in runs]
 
 

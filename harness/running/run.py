@@ -19,7 +19,7 @@ from harness.launch import local, ssh
 from harness.launch.slurm import JobState, SlurmSilent
 from harness.launch.watch import Followed, Progress, Watch
 from harness.records.record import AnyRecord, Check
-from harness.running.notes import Submission
+from harness.running.notes import SPEC, Submission
 from harness.running.pace import Pace
 from harness.sites.site import Site
 from harness.version import harness_version
@@ -117,7 +117,7 @@ class Run(ABC):
                 f"--output {self.folder.parent}: cannot make {error.filename}: {error.strerror}"
             ) from None
         try:
-            write_atomically(self.folder / "spec.json", self.spec.model_dump_json(indent=1))
+            write_atomically(self.folder / SPEC, self.spec.model_dump_json(indent=1))
             write_atomically(self.folder / "plan.json", self.plan.to_json())
             self.write_inputs()
         except BaseException as error:

@@ -211,15 +211,40 @@ def training(record: TrainingRecord, path: Path) -> str:
 
 
 def runs(runs: Sequence[RunStatus]) -> str:
+    """How far runs are, as a table; jobs are in it where a batch system carries out some of them."""
     units = dict.fromkeys(each.run.UNIT for each in runs)
-    rows: list[tuple[str, ...]] = [("run", "state", "/".join(units), "jobs", "")]
+    in_jobs = any(each.run.submitted for each in runs)
+    rows: list[tuple[str, ...]] = [("run", "state", "/".join(units), *(["jobs"] if in_jobs else []), "")]
     for each in runs:
         record = each.record
         jobs = ", ".join(f"{job.id} {job.state}" for job in each.jobs)
         result = record.outcome if record and not record.problem else each.reason
         state = record.status if record else each.state
-        rows.append((each.run.folder.name, state, f"{each.done}/{each.run.planned()}", jobs, result))
+        rows.append(
+            (each.run.folder.name, state, f"{each.done}/{each.run.planned()}", *([jobs] if in_jobs else []), result)
+        )
     return table(rows, right={2})
+
+
+def run_lines(runs: Sequence[RunStatus]) -> list[str]:
+    """How far each run is, in a line of its own."""
+    lines = []
+    for each in runs:
+        result = each.record.outcome if each.record and not each.record.problem else each.reason
+        state = each.record.status if each.record else each.state
+        far = f"{each.done}/{each.run.planned()} {each.run.UNIT}"
+        lines.append("  ".join(filter(None, (each.run.folder.name, state, far, result))))
+    return lines
+
+
+def point_lines(points: Sequence[campaign.PointStatus]) -> list[str]:
+    """How far each point of a study is, in a line of its own."""
+    lines = []
+    for point in points:
+        result = f"{point.img_per_s:.2f} img/s" if point.img_per_s is not None else point.reason
+        far = f"{point.repeats}/{point.entry.spec['repeats']} repeats"
+        lines.append("  ".join(filter(None, (point.label, point.state, far, result))))
+    return lines
 
 
 def study(points: Sequence[campaign.PointStatus]) -> str:

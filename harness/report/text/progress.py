@@ -50,6 +50,8 @@ class RunLine(ProgressLine, Listener):
 
     def ended(self, run: Run, repeat: int, pace: Pace, error: HarnessError | None = None) -> None:
         """Keep a line with the repeat's img/s, and how long everything that is left may take. Epochs have their own."""
+        if len(pace.wanted) == 1 and (error or run.spec.repeats == 1):
+            return  # the command ends with this, and tells more of it
         if error:
             outcome = f"failed: {str(error).partition(chr(10))[0]}"
         elif (img_per_s := run.img_per_s()) is None:

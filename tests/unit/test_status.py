@@ -1,0 +1,112 @@
+"""`harness status` of runs that no batch system carries out, and --watch."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.core.spec import RunSpec
+from harness.running import notes
+from harness.running.prepare import Place
+from harness.running.run import Run
+from tests import made
+from tests.conftest import Harness
+
+
+@pytest.fixture
+def begun(tmp_path: Path) -> Callable[..., Run]:
+    """A run directory as it is once ``repeats`` of 3 repeats have begun."""
+
+    def begin(repeats: int = 0, output: str = "runs") -> Run:
+        run = Place(output=tmp_path / output).prepare(RunSpec(backend="pytorch", repeats=3))
+        run.begin()
+        for number in range(1, repeats + 1):
+            (run.folder / f"repeat-{number}").mkdir()
+        return run
+
+    return begin
+
+
+def test_runs_of_this_machine_are_running_unfinished_or_have_their_img_per_s(
+    begun: Callable[..., Run], harness: Harness
+) -> None:
+    working, killed, done, failed = begun(2), begun(2), begun(3), begun(2)
+    made.record(img_per_s=(99.0, 101.0, 100.0)).write(done.folder)
+    made.record(status="failed", reason="rank 0 exited with 1").write(failed.folder)
+    with notes.at_work(working.folder):
+        shown = harness("status", "--json").json
+        table = harness("status").stdout
+    states = {Path(run["run"]).name: (run["state"], run["status"], run["repeats"], run["of"]) for run in shown}
+    assert states == {
+        working.folder.name: ("running", None, 1, 3),
+        killed.folder.name: ("unfinished", None, 1, 3),
+        done.folder.name: ("recorded", "completed", 3, 3),
+        failed.folder.name: ("recorded", "failed", 0, 3),
+    }
+    assert "100.00 img/s" in table and "rank 0 exited with 1" in table and "jobs" not in table
+    assert harness("status").stdout.count("unfinished") == 2, "nobody is at work any more"
+
+
+def test_the_lock_of_a_study_stands_for_its_runs(begun: Callable[..., Run], harness: Harness) -> None:
+    run = begun(1, "runs/study")
+    with notes.locked(run.folder.parent):
+        with notes.at_work(run.folder):
+            assert not notes.is_locked(run.folder / notes.SPEC), "a study of 1,000 runs needs one open file"
+        assert harness("status", "runs/study", "--json").json[0]["state"] == "running"
+
+
+def test_a_folder_that_makes_no_sense_is_named_and_left_out(
+    begun: Callable[..., Run], harness: Harness, tmp_path: Path
+) -> None:
+    run = begun()
+    shutil.copytree(run.folder, run.folder.parent / "broken")
+    (run.folder.parent / "broken" / "plan.json").write_text("{}")
+    done = harness("status")
+    assert done.code == 0 and run.folder.name in done.stdout and "broken" not in done.stdout
+    assert done.stderr.startswith("harness: left out: runs/broken: ") and done.stderr.count("\n") == 1
+    (tmp_path / "empty").mkdir()
+    for nothing in ("empty", "nowhere"):
+        refused = harness("status", nothing)
+        assert (refused.code, refused.stderr) == (2, f"harness: {nothing}: no run at or below it\n")
+
+
+def test_watching_says_each_change_once_and_ends_with_the_last_run(
+    begun: Callable[..., Run], harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, ended = begun(1), begun(2)
+    made.record().write(ended.folder)
+
+    def goes_on() -> None:
+        looks.append("nothing new")
+        if len(looks) == 3:
+            (run.folder / "repeat-2").mkdir()
+        elif len(looks) == 5:
+            made.record(img_per_s=(50.0, 51.0, 52.0)).write(run.folder)
+
+    looks: list[str] = []
+    monkeypatch.setattr("harness.cli.common.time.sleep", lambda seconds: goes_on())
+    with notes.at_work(run.folder):
+        lines = harness("status", "--watch").succeeded().stdout.splitlines()
+    name = run.folder.name
+    assert [line for line in lines if name in line] == [
+        f"{name}  running  0/3 repeats",
+        f"{name}  running  1/3 repeats",
+        f"{name}  completed  3/3 repeats  51.00 img/s",
+    ]
+    assert len(lines) == 4 and len(looks) == 5
+
+
+def test_whoever_has_seen_enough_is_told_that_runs_go_on(
+    begun: Callable[..., Run], harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def pressed(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("harness.cli.common.time.sleep", pressed)
+    with notes.at_work(begun(1).folder):
+        done = harness("status", "--watch")
+    assert (done.code, done.stderr) == (130, "harness: no longer watching; what runs goes on\n")
+    assert harness("status", "--watch", "--json").code == 2
