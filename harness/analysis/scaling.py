@@ -4,11 +4,11 @@ A *curve* is what was measured with everything equal but the size. What is tuned
 servers, placement, buffer sizes, threads) varies within a curve: each combination is a *configuration*, and the best one
 makes the curve's *point*, which says of how many. Runs of one configuration are pooled: their repeats count alike.
 
-Intervals are 95 % confidence intervals. Those of ratios are taken on logarithms, with the degrees of freedom of Welch and
-Satterthwaite. Picking the best of K configurations favours lucky ones, so the lower limit of a best one is the highest of K
-lower limits that hold together (Šidák). Its upper limit needs no such care: the truly best configuration's own upper limit
-is among the K, and the highest of them is never below it. All K configurations of a point share one relative standard
-deviation, estimated from all of them.
+Intervals are 95 % confidence intervals, taken on logarithms, so that none reaches below zero. Those of ratios have the
+degrees of freedom of Welch and Satterthwaite. Picking the best of K configurations favours lucky ones, so the lower
+limit of a best one is the highest of K lower limits that hold together (Šidák). Its upper limit needs no such care: the
+truly best configuration's own upper limit is among the K, and the highest of them is never below it. All K
+configurations of a point share one relative standard deviation, estimated from all of them.
 """
 
 import json
@@ -258,8 +258,8 @@ def best_interval(samples: Sequence[Sample]) -> Interval | None:
     deviation, freedom = spread
     lower, upper = _quantiles(freedom, len(samples))
     errors = [(one.mean, deviation / math.sqrt(len(one.values))) for one in samples]
-    lowest = max(mean * (1 - lower * error) for mean, error in errors)
-    return lowest, max(mean * (1 + upper * error) for mean, error in errors)
+    lowest = max(mean * math.exp(-lower * error) for mean, error in errors)
+    return lowest, max(mean * math.exp(upper * error) for mean, error in errors)
 
 
 Choice = Sequence[Sample]

@@ -7,11 +7,11 @@ import json
 import math
 import random
 import re
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import matplotlib
+import numpy as np
 import pandas
 import pytest
 from matplotlib import pyplot
@@ -111,7 +111,7 @@ def test_families_have_markers_of_their_own(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_a_comparison_of_everything_has_no_two_curves_that_look_alike(tmp_path: Path, device: str) -> None:
-    """There are more contenders than colours: those of one colour have different markers, and are at most two."""
+    """There are more contenders than colours: those of one backend and framework share one, with different markers."""
     everything = contenders(None, device)
     found = lines.of(
         loaded(
@@ -120,7 +120,70 @@ def test_a_comparison_of_everything_has_no_two_curves_that_look_alike(tmp_path: 
         )
     )
     assert len(found) == len({(line.style.colour, line.style.marker) for line in found}) == len(everything)
-    assert max(Counter(line.style.colour for line in found).values()) <= 2
+    colours = {(line.facets.backend, line.facets.framework): line.style.colour for line in found}
+    assert len(set(colours.values())) == len(colours)
+
+
+def test_a_backend_has_its_colour_and_marker_on_every_page(tmp_path: Path) -> None:
+    alone = {"pytorch": made.record("pytorch"), "parameter_server": made.record("parameter_server")}
+    together = {line.name: line for line in lines.of(loaded(tmp_path / "all", *alone.values(), made.record("horovod")))}
+    for backend, record in alone.items():
+        (line,) = lines.of(loaded(tmp_path / backend, record))
+        assert line.style == together[backend].style
+    published = [line for line in lines.of(results.load(["reference"])) if line.facets.backend == ("parameter_server",)]
+    assert {line.style.colour for line in published} == {together["parameter_server"].style.colour}
+
+
+def test_a_sweep_has_one_line_for_each_placement(tmp_path: Path) -> None:
+    runs = [
+        made.record("parameter_server", 4, (img, img + 1), ps=ps, placement=placement)
+        for placement, tried in {"greedy": {1: 300.0, 4: 390.0}, "round_robin": {1: 280.0, 2: 250.0}}.items()
+        for ps, img in tried.items()
+    ]
+    (figure,) = section(assemble.sections(loaded(tmp_path, *runs)), "ps-sweep").figures
+    found = {series.name: series.column("x") for series in figure.series}
+    assert found == {"4 workers, greedy, best of 4": (1, 4), "4 workers, round_robin": (1, 2)}
+    assert len({(series.style.dash, series.style.marker) for series in figure.series}) == 2
+
+
+def test_efficiencies_on_one_axis_have_the_base_that_all_curves_have(tmp_path: Path) -> None:
+    small = [made.record("parameter_server", n, (100.0 * n**0.9,)) for n in (1, 2, 8, 16)]
+    large = [made.record("horovod", n, (100.0 * n**0.95,)) for n in (8, 16)]
+    (figure,) = section(assemble.sections(loaded(tmp_path, *small, *large)), "efficiency").figures
+    assert figure.y.name == "scaling efficiency, relative to 8 workers"
+    shares = {series.name: dict(zip(series.column("x"), series.column("y"), strict=True)) for series in figure.series}
+    assert shares["horovod"] == pytest.approx({8: 1.0, 16: 2**-0.05})
+    assert shares["parameter_server"] == pytest.approx({1: 8**0.1, 2: 4**0.1, 8: 1.0, 16: 2**-0.1})
+
+
+def test_a_curve_without_the_common_base_says_what_it_is_relative_to(tmp_path: Path) -> None:
+    several = [made.record(name, n) for name in ("parameter_server", "pytorch") for n in (1, 2)]
+    other = [made.record("horovod", n) for n in (4, 8)]
+    (figure,) = section(assemble.sections(loaded(tmp_path, *several, *other)), "efficiency").figures
+    assert figure.y.name == "scaling efficiency, relative to 1 worker"
+    assert [series.name for series in figure.series if "relative" in series.name] == ["horovod (relative to 4)"]
+
+
+def test_an_interval_does_not_stretch_its_axis_but_points_out_of_it() -> None:
+    curve = [Spot(1, 1.0), Spot(2, 0.8, 0.01, 35.0), Spot(4, 0.6, 0.58, 0.62)]
+    axis = Axis("efficiency", "linear", percent=True, from_zero=True)
+    series = [Series("a", "curve", curve, Style("c0", "circle"))]
+    low, high = figures.window(series, axis)
+    assert low == 0 and 1.0 < high < 1.3
+    log_low, log_high = figures.window(series, Axis("img/s", "log"))
+    assert 0.3 < log_low < 0.6 and 1.0 < log_high < 1.5
+    figure, axes = pyplot.subplots()
+    static.draw(Figure("f", "f", "", Axis("workers", "log", ((1.0, "1"), (4.0, "4"))), axis, series), axes)
+    assert [line.get_marker() for line in axes.lines if line.get_marker() in ("^", "v")] == ["^"]
+    pyplot.close(figure)
+
+
+def test_axes_of_counts_have_whole_numbers_and_logarithmic_ones_minor_ticks() -> None:
+    assert [label for _, label in figures.count_ticks([0, 1])] == ["0", "1"]
+    assert [label for _, label in figures.count_ticks(range(1000))] == ["0", "200", "400", "600", "800"]
+    axis = Axis("workers", "log", figures.measured_ticks([1, 2, 4]))
+    assert axis.title == "workers (log)" and axis.minor == [3.0, 5.0, 6.0, 7.0, 8.0, 9.0]
+    assert plotly.layout(Figure("f", "f", "", axis, axis, ()))["xaxis"]["minor"]["tickvals"] == axis.minor
 
 
 def test_a_sweep_stars_the_best_number_of_servers_at_each_size(tmp_path: Path) -> None:
@@ -393,6 +456,63 @@ def contrast(one: str, other: str) -> float:
 
     dark, light = sorted((luminance(one), luminance(other)))
     return (light + 0.05) / (dark + 0.05)
+
+
+# Machado, Oliveira and Fernandes (2009), severity 1, on linear RGB.
+VISIONS = {
+    "full": np.eye(3),
+    "protanope": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+    "deuteranope": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
+}
+TO_XYZ = [[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.0721750], [0.0193339, 0.1191920, 0.9503041]]
+
+
+def seen(colours: list[str], vision: str) -> Any:
+    """CIE L*a*b* of colours such as #1a2b3c, as people with this colour vision see them: [colours, 3]."""
+    parts = np.array([[int(colour[start : start + 2], 16) / 255 for start in (1, 3, 5)] for colour in colours])
+    linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+    xyz = np.clip(linear @ np.transpose(VISIONS[vision]), 0, 1) @ np.transpose(TO_XYZ) / np.sum(TO_XYZ, axis=1)
+    x, y, z = np.where(xyz > (6 / 29) ** 3, np.cbrt(xyz), xyz / (3 * (6 / 29) ** 2) + 4 / 29).T
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)]).T
+
+
+def ciede2000(one: Any, other: Any) -> float:
+    """ΔE of two colours in CIE L*a*b*: Sharma, Wu and Dalal (2005)."""
+    (l1, a1, b1), (l2, a2, b2) = one, other
+    chroma = (math.hypot(a1, b1) + math.hypot(a2, b2)) / 2
+    stretch = 1.5 - 0.5 * math.sqrt(chroma**7 / (chroma**7 + 25**7))
+    c1, c2 = math.hypot(stretch * a1, b1), math.hypot(stretch * a2, b2)
+    h1, h2 = (math.degrees(math.atan2(b, stretch * a)) % 360 for a, b in ((a1, b1), (a2, b2)))
+    turn = (h2 - h1 + 180) % 360 - 180
+    lightness, c, h = (l1 + l2) / 2, (c1 + c2) / 2, h1 + turn / 2
+    t = 1 + sum(
+        factor * math.cos(math.radians(times * h + shift))
+        for factor, times, shift in ((-0.17, 1, -30), (0.24, 2, 0), (0.32, 3, 6), (-0.2, 4, -63))
+    )
+    in_lightness = (l2 - l1) / (1 + 0.015 * (lightness - 50) ** 2 / math.sqrt(20 + (lightness - 50) ** 2))
+    in_chroma = (c2 - c1) / (1 + 0.045 * c)
+    in_hue = 2 * math.sqrt(c1 * c2) * math.sin(math.radians(turn / 2)) / (1 + 0.015 * c * t)
+    blue = math.radians(30 * math.exp(-(((h % 360 - 275) / 25) ** 2)))
+    rotation = -2 * math.sqrt(c**7 / (c**7 + 25**7)) * math.sin(2 * blue)
+    return math.sqrt(in_lightness**2 + in_chroma**2 + in_hue**2 + rotation * in_chroma * in_hue)
+
+
+def test_the_colour_difference_is_that_of_the_published_examples() -> None:
+    assert ciede2000((50, 2.6772, -79.7751), (50, 0, -82.7485)) == pytest.approx(2.0425, abs=1e-4)
+    assert ciede2000((50, 2.5, 0), (73, 25, -18)) == pytest.approx(27.1492, abs=1e-4)
+    assert ciede2000((22.7233, 20.0904, -46.6940), (23.0331, 14.9730, -42.5619)) == pytest.approx(2.0373, abs=1e-4)
+
+
+@pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])
+@pytest.mark.parametrize("vision", VISIONS)
+@pytest.mark.parametrize("kind", "cs")
+def test_any_two_colours_of_a_plot_are_told_apart(theme: dict[str, str], vision: str, kind: str) -> None:
+    names = [name for name in theme if re.fullmatch(rf"{kind}\d", name)] + ["grey"] * (kind == "c")
+    colours = seen([theme[name] for name in names], vision)
+    near = {
+        pair: ciede2000(*(colours[names.index(name)] for name in pair)) for pair in itertools.combinations(names, 2)
+    }
+    assert len(names) >= 8 and min(near.values()) >= 10, min(near, key=lambda pair: near[pair])
 
 
 @pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])

@@ -59,19 +59,24 @@ def test_the_interval_of_the_best_covers_also_when_one_is_truly_better(count: in
     assert covered >= least(0.95, count)
 
 
-def test_of_one_configuration_it_is_students_interval() -> None:
+def test_of_one_configuration_it_is_students_interval_of_the_logarithm() -> None:
     values = [10.0, 12.0, 11.0, 13.0, 9.0]
-    expected = scipy.stats.t.interval(0.95, 4, loc=11.0, scale=scipy.stats.sem(values))
-    assert scaling.best_interval([sample(values)]) == pytest.approx(expected)
+    factor = math.exp(scipy.stats.t.ppf(0.975, 4) * scipy.stats.sem(values) / 11.0)
+    assert scaling.best_interval([sample(values)]) == pytest.approx((11.0 / factor, 11.0 * factor))
+
+
+def test_no_interval_of_a_throughput_reaches_below_zero() -> None:
+    low, high = scaling.best_interval([sample([16.0, 52.8])]) or (0.0, 0.0)
+    assert 0 < low < 34.4 < high
 
 
 def test_the_lower_limit_allows_for_the_choice_and_the_upper_one_needs_not() -> None:
     one = sample([98.0, 99.0, 100.0, 101.0, 102.0])
     alone, chosen = scaling.best_interval([one]), scaling.best_interval([one] * 6)
     assert alone and chosen
-    deviation = statistics.stdev(one.values) / math.sqrt(5)
-    assert chosen[0] == pytest.approx(100 - scipy.stats.t.ppf(0.975 ** (1 / 6), 24) * deviation)
-    assert chosen[1] == pytest.approx(100 + scipy.stats.t.ppf(0.975, 24) * deviation)
+    error = statistics.stdev(one.values) / math.sqrt(5) / 100
+    assert chosen[0] == pytest.approx(100 * math.exp(-scipy.stats.t.ppf(0.975 ** (1 / 6), 24) * error))
+    assert chosen[1] == pytest.approx(100 * math.exp(scipy.stats.t.ppf(0.975, 24) * error))
 
 
 @draws(4000)

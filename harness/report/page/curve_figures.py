@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Literal
 
 from harness.analysis import scaling
-from harness.analysis.scaling import Configuration, Overhead
+from harness.analysis.scaling import Configuration, Curve, CurvePoint, Overhead
 from harness.core.text import plural
 from harness.report.page.figures import (
     COLOURS,
@@ -23,9 +23,10 @@ from harness.report.page.figures import (
     slug,
     throughput,
 )
-from harness.report.page.lines import Line
+from harness.report.page.lines import DASHES, Line
 
 STRONG_SIZES = 3  # batch sizes that happen to make a global batch at two sizes are no strong scaling
+SWEPT = ("circle", "square", "diamond", "triangle-up")  # markers of placements
 NO_ENDS = (math.nan, math.nan)
 
 
@@ -42,7 +43,16 @@ def growth(lines: Iterable[Line], kind: Literal["weak", "strong"]) -> list[Figur
             points = [point for point in line.curve.points if not math.isnan(point.img_per_s)]
             if len(points) < fewest:
                 continue
-            spots = [Spot(each.workers, each.img_per_s, *each.interval or NO_ENDS, line.hover(each)) for each in points]
+            spots = [
+                Spot(
+                    each.workers,
+                    each.img_per_s,
+                    *each.interval or NO_ENDS,
+                    line.hover(each),
+                    source=each.best.sources[-1],
+                )
+                for each in points
+            ]
             series.append(_curve(line, spots))
             if (base := line.curve.baseline) and len(spots) > 1:
                 ends = base.workers, points[-1].workers
@@ -53,29 +63,55 @@ def growth(lines: Iterable[Line], kind: Literal["weak", "strong"]) -> list[Figur
 
 
 def efficiencies(lines: Iterable[Line]) -> list[Figure]:
-    """Scaling efficiency against workers, published ones included that came without img/s."""
+    """Scaling efficiency against workers, published ones included that came without img/s.
+
+    All curves of an axis are relative to the smallest size that they have in common, or that most of them have; the names
+    of others say what they are relative to.
+    """
     figures = []
     for panel, its in _panels(line for line in lines if line.curve.scaling == "weak"):
         series = []
+        base = common_base([line.curve for line in its])
         for line in its:
-            points = [point for point in line.curve.points if not math.isnan(point.efficiency)]
+            points = [point for point in rebased(line.curve, base) if not math.isnan(point.efficiency)]
             # A curve of one size is its own baseline, which says nothing, unless the efficiency is what was published.
             if len(points) < 2 and all(not math.isnan(point.img_per_s) for point in points):
                 continue
-            base = line.curve.baseline
-            relative = f" (relative to {base.workers})" if base and base.workers > 1 else ""
             spots = [
-                Spot(point.workers, point.efficiency, *point.efficiency_interval or NO_ENDS, line.hover(point))
+                Spot(
+                    point.workers,
+                    point.efficiency,
+                    *point.efficiency_interval or NO_ENDS,
+                    line.hover(point),
+                    source=point.best.sources[-1],
+                )
                 for point in points
             ]
-            series.append(_curve(line, spots, relative))
+            own = next((point.base.workers for point in points if point.base), None)
+            series.append(_curve(line, spots, f" (relative to {own})" if own not in (base, None) else ""))
         if series:
             sizes = [spot.x for each in series for spot in each.spots]
             ideal = [Spot(end, 1.0) for end in (min(sizes), max(sizes))]
             series.append(Series("ideal", "ideal", ideal, Style("muted")))
-        y = Axis("scaling efficiency", "linear", percent=True, from_zero=True)
+        relative = f", relative to {plural(base, 'worker')}" if base else ""
+        y = Axis(f"scaling efficiency{relative}", "linear", percent=True, from_zero=True)
         figures.append(_figure("efficiency", "Scaling efficiency", panel, y, series))
     return figures
+
+
+def common_base(curves: Iterable[Curve]) -> int:
+    """The smallest size, in workers, that most curves of several sizes have a throughput at; 0 where there is none."""
+    counts: Counter[int] = Counter()
+    for curve in curves:
+        sizes = [point.workers for point in curve.points if not math.isnan(point.img_per_s)]
+        counts.update(sizes if len(sizes) > 1 else [])
+    return min(counts, key=lambda workers: (-counts[workers], workers), default=0)
+
+
+def rebased(curve: Curve, base: int) -> list[CurvePoint]:
+    """The points of ``curve`` with efficiencies relative to ``base`` workers, as they are if it was not measured there."""
+    there = next((point for point in curve.points if point.workers == base and not math.isnan(point.img_per_s)), None)
+    return [scaling.relative_to(point, there) for point in curve.points]
 
 
 def _figure(name: str, title: str, panel: Sequence[str], y: Axis, series: Sequence[Series], note: str = "") -> Figure:
@@ -88,7 +124,16 @@ def io_overhead(lines: Sequence[Line]) -> list[Figure]:
     """What reading image files costs, in shares of the throughput with synthetic data, a figure for each model."""
     by_model = defaultdict(list)
     for line, its in overheads(lines):
-        spots = [Spot(each.workers, each.overhead, *each.interval or NO_ENDS, _of_overhead(line, each)) for each in its]
+        spots = [
+            Spot(
+                each.workers,
+                each.overhead,
+                *each.interval or NO_ENDS,
+                _of_overhead(line, each),
+                source=each.real.best.sources[-1],
+            )
+            for each in its
+        ]
         by_model[line.facets.model].append(_curve(line, spots))
     y = Axis("I/O overhead", "linear", percent=True, from_zero=True)
     note = "(synthetic − real) / synthetic img/s, as in the 2017 report. Below zero, files were faster."
@@ -114,30 +159,42 @@ def _of_overhead(line: Line, overhead: Overhead) -> tuple[str, ...]:
 
 
 def ps_sweeps(lines: Iterable[Line]) -> list[Figure]:
-    """img/s against the number of parameter servers, for each curve that was measured with several at one size."""
+    """img/s against the number of parameter servers, for each curve that was measured with several at one size.
+
+    A line for each number of workers and each placement of variables on servers.
+    """
     figures: list[Figure] = []
     for line in lines:
         points = [point for point in line.curve.points if len({each.ps for each in point.tried}) > 1]
         if not points or line.curve.scaling != "weak":
             continue
+        placements = sorted({_placement(each) for point in points for each in point.tried})
         series = []
         for number, point in enumerate(points):
             shade = round(number * (COLOURS - 1) / max(1, len(points) - 1))
-            best: dict[int, Configuration] = {}
-            for each in sorted(point.tried, key=lambda each: (each.ps, each.sample.mean)):
-                best[each.ps] = each
-            spots = []
-            for ps, each in best.items():
-                mean, ends, starred = each.sample.mean, scaling.best_interval([each.sample]), each is point.best
-                hover = (
-                    f"{line.name}, {point.workers:,} workers, {line.system}",
-                    f"{throughput(mean)} img/s{interval(ends)}",
-                    line.tuned(each) + f", best of {len(point.tried)}" * starred,
-                    *line.origin(each),
+            for placed, placement in enumerate(placements):
+                best: dict[int, Configuration] = {}
+                for each in sorted(point.tried, key=lambda each: (each.ps, each.sample.mean)):
+                    if _placement(each) == placement:
+                        best[each.ps] = each
+                spots = []
+                for ps, each in best.items():
+                    mean, ends, starred = each.sample.mean, scaling.best_interval([each.sample]), each is point.best
+                    hover = (
+                        f"{line.name}, {point.workers:,} workers, {line.system}",
+                        f"{throughput(mean)} img/s{interval(ends)}",
+                        line.tuned(each) + f", best of {len(point.tried)}" * starred,
+                        *line.origin(each),
+                    )
+                    spots.append(Spot(ps, mean, *ends or NO_ENDS, hover, starred, each.sources[-1]))
+                if not spots:
+                    continue
+                name = ", ".join(
+                    filter(None, [plural(point.workers, "worker"), placement if len(placements) > 1 else ""])
                 )
-                spots.append(Spot(ps, mean, *ends or NO_ENDS, hover, starred))
-            name = f"{plural(point.workers, 'worker')}, best of {len(point.tried)}"
-            series.append(Series(name, "curve", spots, Style(f"s{shade}", line.style.marker), line.facets))
+                name += f", best of {len(point.tried)}" if point.best in best.values() else ""
+                looks = Style(f"s{shade}", SWEPT[placed % len(SWEPT)], DASHES[placed % len(DASHES)])
+                series.append(Series(name, "curve", spots, looks, line.facets))
         what = f"{line.name}, {line.system}, {panel_name(*line.panel)}"
         figures.append(
             Figure(
@@ -147,11 +204,15 @@ def ps_sweeps(lines: Iterable[Line]) -> list[Figure]:
                 x=replace(workers_axis(series), name="parameter servers"),
                 y=throughput_axis(series),
                 series=series[::-1],  # the legend then has the order of the curves, the largest on top
-                note="The star is the best configuration at its size. Where options beside the number of servers were "
-                "tried, the best at each number is shown.",
+                note="The star is the best configuration at its size. Of options beside the number of servers and the "
+                "placement the best at each number is shown.",
             )
         )
     return figures
+
+
+def _placement(configuration: Configuration) -> str:
+    return str(configuration.options.get("placement") or "")
 
 
 def _curve(line: Line, spots: Sequence[Spot], relative: str = "") -> Series:

@@ -22,21 +22,22 @@ DECADES_WITH_STEPS = 3.5  # over more than these, ticks at 1, 2 and 5 are too ma
 
 DATA = {"synthetic": "synthetic data", "real": "image files"}
 
-# Colours that people with any colour vision tell apart: those of Okabe and Ito (2008), adjusted to the background. As
-# published they are made for areas; for lines and text the light theme darkens those that are too pale on white, and the
-# dark theme lightens those that are too dark on black. Tests hold the contrasts of WCAG 2.2: 4.5:1 for text, 3:1 for lines.
-COLOURS = 8  # c0 to c7 are for what has no order, s0 to s7 for what grows; grey is for what others published
+# Any two of c0 to c7 and grey, and any two of s0 to s7, differ by a ΔE of at least 10 (CIEDE2000) to people with full
+# colour vision, to full deuteranopes and to full protanopes, as the matrices of Machado, Oliveira and Fernandes (2009)
+# simulate them. Tests hold that, and the contrasts of WCAG 2.2: 4.5:1 for text, 3:1 for lines. The colours were searched
+# for from those of Okabe and Ito (2008), which are made for areas on white, as the nearest ones that comply.
+COLOURS = 8  # c0 to c7 are for what has no order, s0 to s7 for what grows; grey is for ideal lines and remainders
 _NAMES = [f"{kind}{number}" for kind in "cs" for number in range(COLOURS)]
 _NAMES += ["grey", "accent", "ink", "muted", "grid", "paper"]
 _LIGHT = """
-    #0072b2 #c94f00 #00875f #b3578c #2a8fd0 #a97400 #7a6a00 #333333
-    #9a8a00 #6f9a1f #2b9a52 #008f7f #007f9f #0065a8 #3f45a0 #3d1c73
-    #6b7280 #c2185b #1a1d21 #59606a #e4e7eb #ffffff
+    #1172af #734531 #1b8760 #ac197b #4599df #ba8b02 #706000 #121312
+    #807416 #6fa111 #1f9856 #0b8f7e #267f9c #026fcd #3e459f #3a196e
+    #858b95 #c2185b #1a1d21 #59606a #e4e7eb #ffffff
 """
 _DARK = """
-    #4a9fe8 #ff8a45 #2fc798 #e79cc4 #9ad8ff #e6a93a #e8dc4a #d7dade
-    #f4e66a #b9dd6a #7ed28a #4cc7a8 #4fb8d6 #6aa5ee #9c96f0 #c78be8
-    #a0a8b4 #ff6f9f #e8eaed #a7aeb8 #2e343c #171a1f
+    #489fe8 #bc7044 #15c798 #e79bc3 #93d4fa #d38910 #ece232 #ffffff
+    #eee03c #b8ea91 #6bc072 #36c6a7 #33d0f3 #5fa4ff #7d76cb #b78cbc
+    #818a96 #ff6f9f #e8eaed #a7aeb8 #2e343c #171a1f
 """
 LIGHT = dict(zip(_NAMES, _LIGHT.split(), strict=True))
 DARK = dict(zip(_NAMES, _DARK.split(), strict=True))
@@ -64,6 +65,20 @@ class Axis:
     percent: bool = False
     from_zero: bool = False
 
+    @property
+    def title(self) -> str:
+        return f"{self.name} (log)" if self.scale == "log" else self.name
+
+    @property
+    def minor(self) -> list[float]:
+        """Minor ticks of a logarithmic axis: every step of the decades that its ticks span, as on logarithmic paper."""
+        if self.scale != "log" or not self.ticks:
+            return []
+        first, last = (math.floor(math.log10(self.ticks[end][0])) for end in (0, -1))
+        labelled = {value for value, _ in self.ticks}
+        steps = [step * 10.0**exponent for exponent in range(first, last + 1) for step in range(1, 10)]
+        return [value for value in steps if value not in labelled]
+
 
 @dataclass(frozen=True)
 class Style:
@@ -78,7 +93,7 @@ class Style:
 class Spot(NamedTuple):
     """A point of a series; ``low`` and ``high`` are the ends of its bar, NaN where there is none.
 
-    ``hover`` is lines of text. A ``starred`` point is the best one.
+    ``hover`` is lines of text. A ``starred`` point is the best one. ``source`` is the record or the publication.
     """
 
     x: float | str
@@ -87,6 +102,7 @@ class Spot(NamedTuple):
     high: float = math.nan
     hover: Sequence[str] = ()
     starred: bool = False
+    source: str = ""
 
 
 @dataclass(frozen=True)
@@ -127,6 +143,39 @@ class Figure:
     series: Sequence[Series]
     note: str = ""
     marks: Sequence[tuple[str, str]] = ()
+
+
+def window(series: Iterable[Series], axis: Axis) -> tuple[float, float]:
+    """The part of a y axis that matters: all points, and a quarter of their height more for what intervals need of it.
+
+    An interval of few repeats may be a hundred times as long as a curve is high. The page's script does the same.
+    """
+    its = [each for each in series if each.kind != "arrow"]
+    log = axis.scale == "log"
+    heights = np.concatenate([each.heights() for each in its] or [np.empty((3, 0))], axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        heights = np.log10(heights) if log else heights
+    heights[~np.isfinite(heights)] = np.nan
+    if np.isnan(heights[0]).all():
+        return 0.0, 1.0
+    bottom, top = np.nanmin(heights[0]), np.nanmax(heights[0])
+    room = 0.25 * max(top - bottom, math.log10(2) if log else 0.2 * max(abs(top), abs(bottom)))
+    low = min(bottom, max(np.nanmin(heights), bottom - room))
+    high = max(top, min(np.nanmax(heights), top + room))
+    if axis.from_zero:
+        low = min(low, 0.0)
+    margin = 0.04 * (high - low) or 0.1
+    low, high = (low if axis.from_zero and low == 0 else low - margin), high + margin
+    return (10.0**low, 10.0**high) if log else (float(low), float(high))
+
+
+def count_ticks(values: Iterable[float], most: int = 8) -> tuple[tuple[float, str], ...]:
+    """Ticks of a linear axis of counts: whole numbers, some ``most`` of them."""
+    first, last = 0, 0
+    for number, value in enumerate(values):
+        first, last = (min(first, int(value)), max(last, int(value))) if number else (int(value), int(value))
+    step = next(s * 10**e for e in range(10) for s in (1, 2, 5) if (last - first) / (s * 10**e) <= most)
+    return tuple((float(number), f"{number:,}") for number in range(-(-first // step) * step, last + 1, step))
 
 
 def measured_ticks(values: Iterable[float]) -> tuple[tuple[float, str], ...]:

@@ -6,15 +6,18 @@ same source, since the tables of 2017 give the better of two strategies at each 
 
 import json
 import math
+import zlib
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import pandas
 
 from harness.analysis import scaling
 from harness.analysis.scaling import Configuration, Curve, CurvePoint
+from harness.core import backend as registry
 from harness.core.text import plural
 from harness.report.page.figures import COLOURS, Facets, Style, interval, throughput
 
@@ -210,34 +213,68 @@ def _usual(faceted: _Faceted, names: Sequence[str]) -> dict[tuple[tuple[str, ...
     }
 
 
-def _styles(faceted: _Faceted, names: Sequence[tuple[str, ...]]) -> list[Style]:
-    """What has one name has one colour and one marker on all systems, which differ in their dashes.
+@cache
+def _known() -> tuple[dict[tuple[str, str], int], dict[tuple[str, str, str], int]]:
+    """The number of each backend on each framework, which is its colour's, and those of a family's contenders.
 
-    Beside measured curves the published ones are grey. Alone they have colours, and the markers tell systems apart.
+    The registry gives the order, so they are the same on every page. What states no framework or transport, as
+    publications may, counts as the first one.
     """
+    colours: dict[tuple[str, str], int] = {}
+    contenders: dict[bool, list[tuple[str, str, str, str]]] = {
+        True: [],
+        False: [],
+    }  # the default of each backend, others
+    for each in registry.working():
+        transports = dict.fromkeys(one for device in each.devices for one in each.transports_on(device))
+        for framework in each.frameworks:
+            number = len({*colours.values()})
+            colours[each.name, framework] = number
+            colours.setdefault((each.name, ""), number)
+            for transport in transports:
+                default = (framework, transport) == (each.frameworks[0], next(iter(transports)))
+                contenders[default].append((each.family, each.name, framework, transport))
+    markers: dict[tuple[str, str, str], int] = {}
+    taken: Counter[str] = Counter()
+    for family, name, framework, transport in (*contenders[True], *contenders[False]):
+        for stated in ((name, framework, transport), (name, framework, ""), (name, "", "")):
+            markers.setdefault(stated, taken[family])
+        taken[family] += 1
+    return colours, markers
+
+
+def _styles(faceted: _Faceted, names: Sequence[tuple[str, ...]]) -> list[Style]:
+    """A backend on a framework has one colour, and over a transport one marker, on every page and every system.
+
+    Systems differ in their dashes, what others published is hollow. What deviates from the usual terms has a marker of its
+    own.
+    """
+    colours, marked = _known()
+    points: dict[bool, Counter[tuple[str, ...]]] = {True: Counter(), False: Counter()}  # of systems, published or not
     looks = []
-    points: Counter[tuple[str, ...]] = Counter()  # of the systems that we measured on
     for (curve, facets), name in zip(faceted, names, strict=True):
         published = facets.origin == ("published",)
-        looks.append((published, len(name), str(curve.facets["family"]), name, facets.system if published else ()))
-        points[facets.system] += 0 if published else len(curve.points)
-    colours: dict[Any, str] = {}
-    contenders: dict[Any, int] = {}
-    markers: dict[Any, str] = {}
-    taken: Counter[Any] = Counter()
-    # Weak scaling and the usual terms choose first: the colours that are easiest to tell apart are for the main curves.
+        contender = facets.backend[-1], facets.framework[0], facets.transport[0]
+        # The usual terms choose first.
+        looks.append((published, len(name), len(facets.backend), name, str(curve.facets["family"]), contender))
+        points[published][facets.system] += len(curve.points)
+    drawn: dict[Any, tuple[str, str]] = {}
     for look in sorted(set(looks)):
-        published, _, family, name, system = look
+        published, _, joined, _, family, contender = look
+        others = zlib.crc32("".join(contender[:2]).encode())  # of backends that are not installed
+        colour = f"c{colours.get(contender[:2], others) % COLOURS}"
         shapes = MARKERS.get(family, MARKERS["toolkit"])
-        markers[look] = shapes[taken[published, family] % len(shapes)]
-        taken[published, family] += 1
-        # What deviates from the usual terms has its contender's colour, and a marker of its own.
-        contender = published, family, name[0], system
-        grey = published and points.total() > 0
-        colours[look] = "grey" if grey else f"c{contenders.setdefault(contender, len(contenders)) % COLOURS}"
+        first = marked.get(contender, others) if joined == 1 else len(shapes) - 1
+        own = [shapes[(first + further) % len(shapes)] for further in range(len(shapes))]
+        used = {marker for other, (its, marker) in drawn.items() if its == colour and other[0] == published}
+        drawn[look] = colour, next((marker for marker in own if marker not in used), own[0])
     # The system with most points has solid lines.
-    dashes = {system: DASHES[number % len(DASHES)] for number, (system, _) in enumerate(points.most_common())}
+    dashes = {
+        (published, system): (DASHES[::-1] if published else DASHES)[number % len(DASHES)]
+        for published, counted in points.items()
+        for number, (system, _) in enumerate(counted.most_common())
+    }
     return [
-        Style(colours[look], markers[look], "dot" if look[0] else dashes[facets.system], hollow=look[0])
+        Style(*drawn[look], dashes[look[0], facets.system], hollow=look[0])
         for look, (_, facets) in zip(looks, faceted, strict=True)
     ]

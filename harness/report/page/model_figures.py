@@ -14,7 +14,7 @@ from harness.prediction.forecast import held
 from harness.prediction.law import COMPUTE, WORKER, profile
 from harness.prediction.timeline import Kind, timeline
 from harness.report.page.curve_figures import throughput_axis, workers_axis
-from harness.report.page.figures import Axis, Figure, Series, Spot, Style, slug, throughput
+from harness.report.page.figures import Axis, Figure, Series, Spot, Style, count_ticks, slug, throughput
 from harness.report.page.lines import DASHES
 from harness.report.page.modelled import Explained, Size
 
@@ -137,15 +137,12 @@ def servers(group: Explained) -> Drawn:
     series.append(level("mean", mean, Style("grey", dash="dash")))
     if json.loads(what.options).get("placement") != "partitioned":
         series.append(level("fullest with slices of 1 MiB", max(held(partitioned(what), ps)), Style("c2")))
-    # Some ten of the servers' numbers.
-    every = next(step for step in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000) if ps / step <= 12)
-    ticks = tuple((float(number), f"{number:,}") for number in range(0, ps, every))
     note = (
         f"PS {fullest} holds {sizes[fullest] / mean:.3g} times the mean; its largest tensor is {top.tensor} "
         f"({size(top.bytes)}). Every worker exchanges all that a server holds with it in every step, so the fullest "
         "one is done last."
     )
-    x, y = Axis("parameter server", "linear", ticks), Axis("MB", "linear", from_zero=True)
+    x, y = Axis("parameter server", "linear", count_ticks(range(ps))), Axis("MB", "linear", from_zero=True)
     return x, y, series, note
 
 

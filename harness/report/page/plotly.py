@@ -41,10 +41,12 @@ def layout(figure: Figure) -> dict[str, Any]:
 
 def _axis(axis: Axis) -> dict[str, Any]:
     made: dict[str, Any] = {
-        "title": {"text": text(axis.name), "standoff": 10},
+        "title": {"text": text(axis.title), "standoff": 10},
         "type": axis.scale,
-        "tickformat": "" if axis.scale == "date" else ".0%" if axis.percent else ",~g",
+        "tickformat": "" if axis.scale == "date" else "~%" if axis.percent else ",~g",
     }
+    if axis.minor:
+        made["minor"] = {"tickmode": "array", "tickvals": axis.minor, "ticks": "outside", "ticklen": 2}
     if axis.ticks:
         made |= {"tickvals": [value for value, _ in axis.ticks], "ticktext": [label for _, label in axis.ticks]}
     return made | ({"rangemode": "tozero"} if axis.from_zero else {})
@@ -72,7 +74,7 @@ def trace(series: Series) -> dict[str, Any]:
         marker["line"] = {"width": 1.5 if style.hollow else 0}
     match series.kind:
         case "ideal":
-            line = {"color": "@muted", "width": 1, "dash": "dash"}
+            line = {"color": "@grey", "width": 1, "dash": "dash"}
             return made | {"mode": "lines", "line": line, "legendgroup": "ideal", "legendrank": 2000, "opacity": 0.7}
         case "spread":
             # The bars need a point, which is as wide as they are; the legend shows it.

@@ -11,7 +11,18 @@ import pandas
 from harness.analysis import history as changes
 from harness.core.text import minute
 from harness.records import measurement
-from harness.report.page.figures import Axis, Facets, Figure, Series, Spot, Style, panel_name, slug, throughput
+from harness.report.page.figures import (
+    Axis,
+    Facets,
+    Figure,
+    Series,
+    Spot,
+    Style,
+    count_ticks,
+    panel_name,
+    slug,
+    throughput,
+)
 from harness.report.page.lines import Line
 
 SHOWN_RECORDS = 24
@@ -88,7 +99,7 @@ def of_ranks(line: Line, workers: int, source: str, ranks: pandas.DataFrame) -> 
         name=slug("steps", what, run[-8:]),
         title=f"Step times, {what}",
         choice=what,
-        x=Axis("rank", "linear"),
+        x=Axis("rank", "linear", count_ticks(shown["rank"])),
         y=Axis("step time (ms)", "linear"),
         series=series,
         note=f"All repeats of {run}.{some if len(shown) < len(ranks) else ''}",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from harness.errors import InvalidInput
-from harness.report.page.figures import COLUMN, LIGHT, SPAN, Axis, Figure, Series
+from harness.report.page.figures import COLUMN, LIGHT, SPAN, Axis, Figure, Series, window
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -74,14 +74,29 @@ def draw(figure: Figure, axes: Axes) -> None:
         place: Any = {"xycoords": ("data", "axes fraction"), "ha": "center", "va": "bottom"}
         axes.annotate(word, (x, 1), color=LIGHT["accent"], **place)
     _axis(figure.x, axes.xaxis, axes.set_xscale)
+    if not any(series.kind == "span" for series in figure.series):
+        if figure.y.scale == "log":
+            axes.set_yscale("log")
+        axes.set_ylim(window(figure.series, figure.y))
+        _arrows(figure.series, axes)
     _axis(figure.y, axes.yaxis, axes.set_yscale)
-    axes.set(xlabel=figure.x.name, ylabel=figure.y.name)
-    if figure.y.from_zero:
-        axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
+    axes.set(xlabel=figure.x.title, ylabel=figure.y.title)
     if figure.x.scale == "date":
         for label in axes.get_xticklabels():
             label.set(rotation=30, ha="right")
     _legend(handles, axes)
+
+
+def _arrows(every: Sequence[Series], axes: Axes) -> None:
+    """Mark the ends of intervals that leave the axes."""
+    bottom, top = axes.get_ylim()
+    for series in (series for series in every if series.kind == "curve"):
+        for spot in series.spots:
+            for leaves, edge, marker in ((spot.high > top, top, "^"), (spot.low < bottom, bottom, "v")):
+                x: Any = datetime.fromisoformat(spot.x) if isinstance(spot.x, str) else spot.x
+                if leaves:
+                    colour = LIGHT[series.style.colour]
+                    axes.plot(x, edge, marker, color=colour, markersize=5, clip_on=False, zorder=5)
 
 
 def _legend(drawn: Sequence[tuple[Series, Any]], axes: Axes) -> None:
@@ -112,7 +127,7 @@ def _series(series: Series, axes: Axes) -> Any:
     style, colour = series.style, LIGHT[series.style.colour]
     match series.kind:
         case "ideal":
-            return axes.plot(x, y, color=LIGHT["muted"], linewidth=0.8, linestyle=DASHES["dash"], zorder=1)[0]
+            return axes.plot(x, y, color=LIGHT["grey"], linewidth=0.8, linestyle=DASHES["dash"], zorder=1)[0]
         case "line":
             return axes.plot(x, y, color=colour, linestyle=DASHES[style.dash], linewidth=1.4)[0]
         case "band":
@@ -136,16 +151,17 @@ def _series(series: Series, axes: Axes) -> Any:
 
 
 def _axis(axis: Axis, drawn: Any, set_scale: Any) -> None:
-    from matplotlib.ticker import FuncFormatter, NullLocator, PercentFormatter
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, PercentFormatter
 
     if axis.scale == "log":
         set_scale("log")
-        drawn.set_minor_locator(NullLocator())
+        drawn.set_minor_locator(FixedLocator(axis.minor))
+        drawn.set_minor_formatter(NullFormatter())
     if axis.ticks:
         low, high = drawn.get_view_interval()
         inside = {value: label for value, label in axis.ticks if low <= value <= high}
         drawn.set_ticks(list(inside), list(inside.values()))
     elif axis.percent:
-        drawn.set_major_formatter(PercentFormatter(1.0, decimals=0))
+        drawn.set_major_formatter(PercentFormatter(1.0, decimals=None))
     elif axis.scale != "date":
         drawn.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))

@@ -134,7 +134,37 @@
     };
     layout.xaxis = { ...axis, ...layout.xaxis };
     layout.yaxis = { ...axis, ...layout.yaxis };
-    return { traces, layout };
+    return { traces: [...traces, ...bounded(visible, traces, layout.yaxis)], layout };
+  }
+
+  // The y axis shows all points, and a quarter of their height more for what intervals need of it, as ``window`` in
+  // figures.py has it. Arrows stand where intervals leave it.
+  function bounded(visible, traces, axis) {
+    const curves = traces.filter((_, index) => visible[index].kind === "curve");
+    if (!curves.length || axis.range) return [];
+    const log = axis.type === "log";
+    const on = (values) => values.filter((one) => one !== null && (one > 0 || !log)).map((one) => (log ? Math.log10(one) : one));
+    const ends = (trace, sign) => trace.y.map((y, index) => {
+      const length = (sign > 0 ? trace.error_y?.array : trace.error_y?.arrayminus)?.[index];
+      return y === null || length === null || length === undefined ? null : y + sign * length;
+    });
+    const ys = on(traces.flatMap(({ y }) => y));
+    const all = [...ys, ...on(curves.flatMap((trace) => [...ends(trace, 1), ...ends(trace, -1)]))];
+    let [bottom, top] = [Math.min(...ys), Math.max(...ys)];
+    const room = 0.25 * Math.max(top - bottom, log ? Math.log10(2) : 0.2 * Math.max(Math.abs(top), Math.abs(bottom)));
+    bottom = Math.min(bottom, Math.max(Math.min(...all), bottom - room));
+    top = Math.max(top, Math.min(Math.max(...all), top + room));
+    if (axis.rangemode === "tozero") bottom = Math.min(bottom, 0);
+    const margin = 0.04 * (top - bottom) || 0.1;
+    axis.range = [axis.rangemode === "tozero" && bottom === 0 ? 0 : bottom - margin, top + margin];
+    const [low, high] = axis.range.map((end) => (log ? 10 ** end : end));
+    return curves.flatMap((trace) => [[1, high, "triangle-up"], [-1, low, "triangle-down"]].map(([sign, edge, symbol]) => {
+      const beyond = ends(trace, sign).map((end, index) => [end, index]).filter(([end]) => end !== null && sign * end > sign * edge);
+      const said = beyond.map(([end]) => `95 % CI reaches to ${end.toLocaleString("en", { maximumSignificantDigits: 4 })}`);
+      return { type: "scatter", mode: "markers", x: beyond.map(([, index]) => trace.x[index]), y: beyond.map(() => edge),
+        marker: { symbol, size: 10, color: trace.line.color }, hoverinfo: "text", hovertext: said, cliponaxis: false,
+        showlegend: false, meta: "arrows" };
+    })).filter(({ x }) => x.length);
   }
 
   function draw(figure) {
