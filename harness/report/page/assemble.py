@@ -67,7 +67,9 @@ def sections(frame: pandas.DataFrame) -> list[Section]:
         Section(
             "efficiency",
             "Scaling efficiency",
-            ["Throughput per worker, relative to the smallest size of the same curve."],
+            [
+                "Throughput per worker, relative to the size that the axis names. Arrows stand where a curve leaves the axes."
+            ],
             curve_figures.efficiencies(drawn),
         ),
         Section(

@@ -26,6 +26,7 @@ from harness.report.page.figures import (
 from harness.report.page.lines import DASHES, Line
 
 STRONG_SIZES = 3  # batch sizes that happen to make a global batch at two sizes are no strong scaling
+MOST = 1.5  # share of ideal beyond which a size below the base, where nothing was sent, is only pointed at
 SWEPT = ("circle", "square", "diamond", "triangle-up")  # markers of placements
 NO_ENDS = (math.nan, math.nan)
 
@@ -94,7 +95,7 @@ def efficiencies(lines: Iterable[Line]) -> list[Figure]:
             ideal = [Spot(end, 1.0) for end in (min(sizes), max(sizes))]
             series.append(Series("ideal", "ideal", ideal, Style("muted")))
         relative = f", relative to {plural(base, 'worker')}" if base else ""
-        y = Axis(f"scaling efficiency{relative}", "linear", percent=True, from_zero=True)
+        y = Axis(f"scaling efficiency{relative}", "linear", percent=True, from_zero=True, most=MOST)
         figures.append(_figure("efficiency", "Scaling efficiency", panel, y, series))
     return figures
 

@@ -57,13 +57,14 @@ class Facets(NamedTuple):
 
 @dataclass(frozen=True)
 class Axis:
-    """``ticks`` are values with their labels; without them whoever draws chooses some."""
+    """``ticks`` are values with their labels; without them whoever draws chooses some. It ends at ``most`` or before."""
 
     name: str
     scale: Literal["linear", "log", "date"]
     ticks: tuple[tuple[float, str], ...] = ()
     percent: bool = False
     from_zero: bool = False
+    most: float = math.inf
 
     @property
     def title(self) -> str:
@@ -150,12 +151,12 @@ def window(series: Iterable[Series], axis: Axis) -> tuple[float, float]:
 
     An interval of few repeats may be a hundred times as long as a curve is high. The page's script does the same.
     """
-    its = [each for each in series if each.kind != "arrow"]
     log = axis.scale == "log"
-    heights = np.concatenate([each.heights() for each in its] or [np.empty((3, 0))], axis=1)
+    heights = np.concatenate([each.heights() for each in series] or [np.empty((3, 0))], axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
         heights = np.log10(heights) if log else heights
     heights[~np.isfinite(heights)] = np.nan
+    heights = np.minimum(heights, axis.most)
     if np.isnan(heights[0]).all():
         return 0.0, 1.0
     bottom, top = np.nanmin(heights[0]), np.nanmax(heights[0])

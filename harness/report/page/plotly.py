@@ -49,6 +49,7 @@ def _axis(axis: Axis) -> dict[str, Any]:
         made["minor"] = {"tickmode": "array", "tickvals": axis.minor, "ticks": "outside", "ticklen": 2}
     if axis.ticks:
         made |= {"tickvals": [value for value, _ in axis.ticks], "ticktext": [label for _, label in axis.ticks]}
+    made |= {"most": axis.most} if math.isfinite(axis.most) else {}  # which only the page's script reads
     return made | ({"rangemode": "tozero"} if axis.from_zero else {})
 
 

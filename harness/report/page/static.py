@@ -92,7 +92,10 @@ def _arrows(every: Sequence[Series], axes: Axes) -> None:
     bottom, top = axes.get_ylim()
     for series in (series for series in every if series.kind == "curve"):
         for spot in series.spots:
-            for leaves, edge, marker in ((spot.high > top, top, "^"), (spot.low < bottom, bottom, "v")):
+            for leaves, edge, marker in (
+                (max(spot.y, np.nan_to_num(spot.high)) > top, top, "^"),
+                (spot.low < bottom, bottom, "v"),
+            ):
                 x: Any = datetime.fromisoformat(spot.x) if isinstance(spot.x, str) else spot.x
                 if leaves:
                     colour = LIGHT[series.style.colour]

@@ -143,10 +143,13 @@
     const curves = traces.filter((_, index) => visible[index].kind === "curve");
     if (!curves.length || axis.range) return [];
     const log = axis.type === "log";
-    const on = (values) => values.filter((one) => one !== null && (one > 0 || !log)).map((one) => (log ? Math.log10(one) : one));
+    const percent = axis.tickformat === "~%";
+    const most = axis.most ?? Infinity;
+    delete axis.most;
+    const on = (values) => values.filter((one) => one !== null && (one > 0 || !log)).map((one) => Math.min(most, log ? Math.log10(one) : one));
     const ends = (trace, sign) => trace.y.map((y, index) => {
       const length = (sign > 0 ? trace.error_y?.array : trace.error_y?.arrayminus)?.[index];
-      return y === null || length === null || length === undefined ? null : y + sign * length;
+      return y === null ? null : y + sign * (length ?? 0);
     });
     const ys = on(traces.flatMap(({ y }) => y));
     const all = [...ys, ...on(curves.flatMap((trace) => [...ends(trace, 1), ...ends(trace, -1)]))];
@@ -160,7 +163,7 @@
     const [low, high] = axis.range.map((end) => (log ? 10 ** end : end));
     return curves.flatMap((trace) => [[1, high, "triangle-up"], [-1, low, "triangle-down"]].map(([sign, edge, symbol]) => {
       const beyond = ends(trace, sign).map((end, index) => [end, index]).filter(([end]) => end !== null && sign * end > sign * edge);
-      const said = beyond.map(([end]) => `95 % CI reaches to ${end.toLocaleString("en", { maximumSignificantDigits: 4 })}`);
+      const said = beyond.map(([end]) => `reaches to ${end.toLocaleString("en", { maximumSignificantDigits: 4, style: percent ? "percent" : "decimal" })}`);
       return { type: "scatter", mode: "markers", x: beyond.map(([, index]) => trace.x[index]), y: beyond.map(() => edge),
         marker: { symbol, size: 10, color: trace.line.color }, hoverinfo: "text", hovertext: said, cliponaxis: false,
         showlegend: false, meta: "arrows" };
