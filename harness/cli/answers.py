@@ -72,6 +72,20 @@ def verdict(sources: tuple[str, ...], margin: float, as_json: bool) -> None:
 
 
 FORMATS = ("png", "svg", "pdf")
+UNITS_MM = {"mm": 1.0, "cm": 10.0, "in": 25.4, "pt": 25.4 / 72}
+
+
+def _width_mm(text: str) -> float:
+    from harness.report.page.static import NARROWEST_MM
+
+    number, unit = text[:-2], text[-2:]
+    try:
+        width_mm = float(number) * UNITS_MM[unit]
+    except (KeyError, ValueError):
+        raise ValueError("must be a number with its unit, such as 84mm, 8.4cm, 3.3in or 240pt") from None
+    if not NARROWEST_MM <= width_mm <= 1000:
+        raise ValueError(f"must be {NARROWEST_MM:g}mm to 1000mm: text of 7 pt needs that room")
+    return width_mm
 
 
 def _formats(text: str) -> list[str]:
@@ -93,8 +107,19 @@ def _formats(text: str) -> list[str]:
     metavar="A,B",
     help=f"of the figures: {', '.join(FORMATS)}  [default: png,svg]",
 )
+@click.option(
+    "--width",
+    type=Written(_width_mm),
+    metavar="LENGTH",
+    help="of the figures, such as 84mm (one column)  [default: 183mm]",
+)
 def report(
-    sources: tuple[str, ...], output: str, title: str | None, figures: Path | None, formats: list[str] | None
+    sources: tuple[str, ...],
+    output: str,
+    title: str | None,
+    figures: Path | None,
+    formats: list[str] | None,
+    width: float | None,
 ) -> None:
     """Make one HTML page of results: interactive plots, tables, and where every number comes from.
 
@@ -105,6 +130,8 @@ def report(
 
     if formats and not figures:
         raise InvalidInput("--format: is for --figures, which is missing")
+    if width and not figures:
+        raise InvalidInput("--width: is for --figures, which is missing")
     frame = some_of(sources)
     page = assemble.page(frame, sources, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC", title)
     drawn = [figure for section in page.sections for figure in section.figures]
@@ -114,7 +141,7 @@ def report(
         document.write(document.render(page), Path(output))
         click.echo(f"{output}: {len(frame):,} runs in {len(drawn)} figures")
     if figures:
-        files = static.write(drawn, figures, formats or ["png", "svg"])
+        files = static.write(drawn, figures, formats or ["png", "svg"], width or static.WIDTH_MM)
         click.echo(f"{figures}: {len(files)} files", err=output == "-")
 
 

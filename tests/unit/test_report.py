@@ -548,6 +548,33 @@ def test_every_kind_of_figure_becomes_a_file(tmp_path: Path) -> None:
     assert len(written) == 3 * len(drawn) and all(path.read_bytes().startswith(starts[path.suffix]) for path in written)
 
 
+def test_files_have_the_width_that_was_asked_for_one_axes_box_no_title_and_text_of_7_points(
+    tmp_path: Path, daint: list[Section], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figures_: list[Figure] = [section(daint, "efficiency").figures[0], *section(daint, "model").figures]
+    boxes, sizes, titles, outside = set(), set(), set(), []
+
+    def measured(canvas: pyplot.Figure, *_: Any, **__: Any) -> None:
+        (axes,) = canvas.axes
+        canvas.draw_without_rendering()
+        width, height = canvas.get_size_inches()
+        box = axes.get_position()
+        boxes.add(tuple(round(25.4 * mm, 2) for mm in (width, box.x0 * width, box.width * width, box.height * height)))
+        texts = [text for text in canvas.findobj(pyplot.Text) if text.get_text() and text.get_visible()]
+        sizes.update(text.get_fontsize() for text in texts)
+        titles.add(axes.get_title() or axes.get_title("left"))
+        labels = [*axes.get_yticklabels(), axes.yaxis.label, axes.xaxis.label, *axes.get_legend().get_texts()]
+        for label in (label for label in labels if label.get_text()):
+            (x0, y0), (x1, y1) = label.get_window_extent().get_points()
+            if not (x0 >= -1 and x1 <= width * canvas.dpi + 1 and y0 >= -1 and y1 <= height * canvas.dpi + 1):
+                outside.append(label.get_text())
+
+    monkeypatch.setattr(pyplot.Figure, "savefig", measured)
+    static.write(figures_, tmp_path, ["pdf"], 84)
+    assert len(figures_) >= 5 and len(boxes) == 1 and next(iter(boxes))[0] == 84
+    assert min(sizes) >= 7 and titles == {""} and outside == []
+
+
 def test_the_same_figure_is_the_same_file(tmp_path: Path) -> None:
     drawn = list(section(assemble.sections(results.load(["reference:table 1"], status=None)), "throughput").figures[:1])
     first, second = (static.write(drawn, tmp_path / name, ["svg"])[0].read_bytes() for name in "ab")
@@ -578,6 +605,12 @@ def test_the_page_goes_to_standard_output_and_figures_into_a_folder(harness: Har
         (["reference", "-o", "empty"], "empty: cannot be written: Is a directory"),
         (["reference", "--figures", "f", "--format", "gif"], "--format 'gif': must be some of png,svg,pdf"),
         (["reference", "--format", "svg"], "--format: is for --figures"),
+        (["reference", "--width", "84mm"], "--width: is for --figures"),
+        (
+            ["reference", "--figures", "f", "--width", "84"],
+            "--width '84': must be a number with its unit, such as 84mm",
+        ),
+        (["reference", "--figures", "f", "--width", "9mm"], "--width '9mm': must be 60mm to 1000mm"),
         (["reference", "--figures", "file"], "file: cannot be written"),
     ],
 )

@@ -68,7 +68,8 @@ def sections(frame: pandas.DataFrame) -> list[Section]:
             "efficiency",
             "Scaling efficiency",
             [
-                "Throughput per worker, relative to the size that the axis names. Arrows stand where a curve leaves the axes."
+                "Throughput per worker, relative to the size that the axis names. Arrows stand where a curve or interval "
+                "leaves the axes."
             ],
             curve_figures.efficiencies(drawn),
         ),

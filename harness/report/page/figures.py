@@ -152,7 +152,9 @@ def window(series: Iterable[Series], axis: Axis) -> tuple[float, float]:
     An interval of few repeats may be a hundred times as long as a curve is high. The page's script does the same.
     """
     log = axis.scale == "log"
-    heights = np.concatenate([each.heights() for each in series] or [np.empty((3, 0))], axis=1)
+    # Only a curve's bars are intervals; what else has a low and a high end is shown whole.
+    every = [each.heights() if each.kind == "curve" else np.tile(each.heights().ravel(), (3, 1)) for each in series]
+    heights = np.concatenate(every or [np.empty((3, 0))], axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
         heights = np.log10(heights) if log else heights
     heights[~np.isfinite(heights)] = np.nan

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
@@ -15,14 +16,22 @@ from harness.report.page.figures import COLUMN, LIGHT, SPAN, Axis, Figure, Serie
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-WIDTH_IN, HEIGHT_IN = 7.2, 4.0  # a text block's width, or two columns
-ENTRY_IN = 0.185  # of a legend
+MM = 1 / 25.4  # in inches
+WIDTH_MM = 183.0  # a text block's width, or two columns
+NARROWEST_MM = 60.0
+# Around the axes, in mm: room for the labels on the left, at the right, below, and above, which is the same in all figures.
+LEFT, RIGHT, BELOW, ABOVE = 17.0, 3.0, 10.0, 5.0
+SHAPE = 0.6  # of the axes: height over width
+POINTS = 8  # size of text; 7 in legends and on narrow figures
+NARROW_MM = 120.0
+ENTRY_MM = 3.6  # of a legend, a line
+LABEL = 9  # letters in a line of a tick's label
+LETTER_MM, KEY_MM = 1.32, 13.0  # of a legend's text, and of what stands before it
 DPI = 300
 _SHAPES = "square diamond pentagon circle star hexagon cross x triangle-up triangle-down triangle-left triangle-right"
 MARKERS = dict(zip(_SHAPES.split(), "sDpo*hPX^v<>", strict=True))
 DASHES: dict[str, Any] = {"solid": "-", "dash": (0, (5, 2)), "dot": (0, (1, 1.5)), "dashdot": (0, (5, 1.5, 1, 1.5))}
 STYLE = {
-    "font.size": 9,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
@@ -37,36 +46,37 @@ STYLE = {
 }
 
 
-def write(figures: Sequence[Figure], folder: Path, formats: Sequence[str]) -> list[Path]:
-    """Write each figure once in each format, named after it. Raises InvalidInput if the folder cannot be written."""
+def write(figures: Sequence[Figure], folder: Path, formats: Sequence[str], width_mm: float = WIDTH_MM) -> list[Path]:
+    """Write each figure once in each format, named after it, all of one width with axes of one size and no title.
+
+    Raises InvalidInput if the folder cannot be written.
+    """
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
     written = []
+    size = POINTS if width_mm >= NARROW_MM else POINTS - 1
+    sizes = {"font.size": size, **dict.fromkeys(("axes.labelsize", "xtick.labelsize", "ytick.labelsize"), size)}
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for figure in figures:
-            # The legend, which stands beside the axes, may be long.
-            groups = {series.group for series in figure.series if series.group}
-            entries = sum(series.kind != "ideal" for series in figure.series) + 1 + len(groups) * (len(groups) > 1)
-            with pyplot.rc_context(STYLE):
-                canvas, axes = pyplot.subplots(figsize=(WIDTH_IN, max(HEIGHT_IN, ENTRY_IN * entries + 0.5)))
-                draw(figure, axes)
+        with pyplot.rc_context(STYLE | sizes):
+            for figure in figures:
+                canvas, axes = pyplot.subplots()
+                draw(figure, axes, width_mm)
                 for name in formats:
                     written.append(folder / f"{figure.name}.{name}")
                     fixed = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(name, {})
-                    canvas.savefig(written[-1], dpi=DPI, bbox_inches="tight", metadata=fixed)
+                    canvas.savefig(written[-1], dpi=DPI, metadata=fixed)
                 pyplot.close(canvas)
     except OSError as error:
         raise InvalidInput(f"{folder}: cannot be written: {error.strerror}") from None
     return written
 
 
-def draw(figure: Figure, axes: Axes) -> None:
-    """Draw ``figure`` into ``axes``, with a legend that names the system above its curves, and ideal lines once, last."""
-    axes.set_title(figure.title, loc="left", fontsize=10, fontweight="bold", wrap=True)
+def draw(figure: Figure, axes: Axes, width_mm: float = WIDTH_MM) -> None:
+    """Draw ``figure`` into ``axes``, with a legend below them: systems above their curves, ideal lines once, last."""
     handles = [(series, _series(series, axes)) for series in figure.series]
     for time, word in figure.marks:
         x: Any = datetime.fromisoformat(time)
@@ -80,11 +90,12 @@ def draw(figure: Figure, axes: Axes) -> None:
         axes.set_ylim(window(figure.series, figure.y))
         _arrows(figure.series, axes)
     _axis(figure.y, axes.yaxis, axes.set_yscale)
-    axes.set(xlabel=figure.x.title, ylabel=figure.y.title)
+    letters = int(SHAPE * (width_mm - LEFT - RIGHT) / LETTER_MM)
+    axes.set(xlabel=figure.x.title, ylabel=textwrap.fill(figure.y.title, letters))
     if figure.x.scale == "date":
         for label in axes.get_xticklabels():
             label.set(rotation=30, ha="right")
-    _legend(handles, axes)
+    _legend(handles, axes, width_mm)
 
 
 def _arrows(every: Sequence[Series], axes: Axes) -> None:
@@ -102,8 +113,11 @@ def _arrows(every: Sequence[Series], axes: Axes) -> None:
                     axes.plot(x, edge, marker, color=colour, markersize=5, clip_on=False, zorder=5)
 
 
-def _legend(drawn: Sequence[tuple[Series, Any]], axes: Axes) -> None:
-    """The names of what was drawn, below those of their groups if there are several; ideal lines have one entry."""
+def _legend(drawn: Sequence[tuple[Series, Any]], axes: Axes, width_mm: float) -> None:
+    """The names of what was drawn, below those of their groups if there are several; ideal lines have one entry.
+
+    The canvas is as high as they need it to be, the axes are not smaller for it.
+    """
     curves = [(series, handle) for series, handle in drawn if series.kind != "ideal"]
     groups = {series.group for series, _ in curves}
     entries: list[tuple[Any, str]] = []
@@ -115,8 +129,23 @@ def _legend(drawn: Sequence[tuple[Series, Any]], axes: Axes) -> None:
         if series.kind != "band" or series.name not in [name for _, name in entries]:
             entries.append((handle, series.name))
     entries += [(handle, "ideal") for series, handle in drawn if series.kind == "ideal"][-1:]
-    place: Any = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0), "frameon": False, "fontsize": 8}
-    for label in axes.legend(*zip(*entries, strict=True), handlelength=2.6, **place).get_texts():
+    # As many columns as the longest name leaves room for, of lines that fit.
+    longest = max((len(name) for _, name in entries), default=1)
+    columns = max(1, min(len(entries), int(width_mm / (KEY_MM + LETTER_MM * longest))))
+    letters = int((width_mm / columns - KEY_MM) / LETTER_MM)
+    wrapped = [(handle, textwrap.fill(name, letters)) for handle, name in entries]
+    lines = [text.count("\n") + 1 for _, text in wrapped]
+    rows = -(-len(lines) // columns)
+    high = max((sum(lines[first : first + rows]) for first in range(0, len(lines), rows)), default=0) * ENTRY_MM + 2
+    wide = width_mm - LEFT - RIGHT
+    height = ABOVE + SHAPE * wide + BELOW + high
+    canvas = axes.figure
+    canvas.set_size_inches(width_mm * MM, height * MM)  # type: ignore[union-attr]
+    axes.set_position((LEFT / width_mm, (BELOW + high) / height, wide / width_mm, SHAPE * wide / height))
+    place: Any = {"loc": "lower left", "bbox_to_anchor": (0.0, 0.0), "bbox_transform": canvas.transFigure}
+    looks: Any = {"frameon": False, "fontsize": POINTS - 1, "ncols": columns, "handlelength": 2.6, "borderaxespad": 0.3}
+    spaces: Any = {"labelspacing": 0.25, "columnspacing": 1.2}
+    for label in axes.legend(*zip(*wrapped, strict=True), **place, **looks, **spaces).get_texts():
         if len(groups) > 1 and label.get_text() in groups:
             label.set_fontweight("bold")
 
@@ -163,7 +192,7 @@ def _axis(axis: Axis, drawn: Any, set_scale: Any) -> None:
     if axis.ticks:
         low, high = drawn.get_view_interval()
         inside = {value: label for value, label in axis.ticks if low <= value <= high}
-        drawn.set_ticks(list(inside), list(inside.values()))
+        drawn.set_ticks(list(inside), [textwrap.fill(label, LABEL) for label in inside.values()])
     elif axis.percent:
         drawn.set_major_formatter(PercentFormatter(1.0, decimals=None))
     elif axis.scale != "date":
