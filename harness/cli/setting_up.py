@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Sequence
 from itertools import groupby, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,10 +19,12 @@ from harness.core.validation import option_name
 from harness.environments import building
 from harness.environments.pythons import at, given_python, lacking
 from harness.errors import InvalidInput
+from harness.files import write_atomically
 from harness.launch.local import local_gpus
 from harness.report.text.table import table
 from harness.sites import config as own
 from harness.sites import site as sites
+from harness.sites.file import NAME
 
 if TYPE_CHECKING:
     from harness.environments import Variant
@@ -150,29 +154,61 @@ def site() -> None:
     """Check and show site profiles."""
 
 
+@site.command("init")
+@click.argument("name")
+def site_init(name: str) -> None:
+    """Ask Slurm what this cluster is, write that as your site profile NAME, and check it.
+
+    To be called on the cluster's login node. What Slurm does not say, such as modules, is for you to add.
+    """
+    from harness.launch import describe
+
+    path = sites.user_folder() / f"{name}.toml"
+    if not re.fullmatch(NAME, name):
+        raise InvalidInput(f"{name!r} is not a name: letters, digits, _ and -, beginning with a letter")
+    if path.exists():
+        raise InvalidInput(f"{path} is there already; delete it first, or choose another name")
+    text = describe.profile(name)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, text)
+    except OSError as error:
+        raise InvalidInput(f"cannot write {error.filename or path}: {error.strerror}") from None
+    click.echo(f"wrote {path}")
+    _check_sites([str(path)], offline=False, as_json=False)
+
+
 @site.command("check")
 @click.argument("names", nargs=-1, metavar="[NAME|FILE]...")
 @click.option("--offline", is_flag=True, help="do not ask Slurm")
 @AS_JSON
 def site_check(names: tuple[str, ...], offline: bool, as_json: bool) -> None:
-    """Check site files, all of them unless told which, and ask Slurm whether it would take their jobs.
+    """Check site files, all of them unless told which, and ask Slurm whether it would take a run's job.
 
-    Slurm is asked with `sbatch --test-only`: nothing is submitted.
+    A partition is ok if `harness run` there would be taken, and valid if that cannot be tried from here. Slurm is asked
+    with `sbatch --test-only`: nothing is submitted.
     """
-    from harness.launch.slurm import trials
+    _check_sites(names, offline, as_json)
+
+
+def _check_sites(names: Sequence[str], offline: bool, as_json: bool) -> None:
+    from harness.running.trial import trials
 
     count, reports = 0, []
     for file in sites.checked_files(names):
-        tried = trials(file, offline, named=bool(names))
-        problems = [*sites.mistakes(file), *(mistake for trial in tried for mistake in trial.mistakes)]
+        wrong = sites.mistakes(file)
+        tried = [] if wrong else trials(file, offline, named=bool(names))
+        problems = [*wrong, *(mistake for trial in tried for mistake in trial.mistakes)]
         count += len(problems)
-        names_and_remarks = [{"name": trial.site, "remark": trial.remark} for trial in tried]
-        reports.append({"file": str(file.path), "problems": list(map(vars, problems)), "sites": names_and_remarks})
+        results = [{"name": trial.site, "ok": trial.agreed, "remark": trial.remark} for trial in tried]
+        reports.append({"file": str(file.path), "problems": list(map(vars, problems)), "sites": results})
         if not as_json:
             for problem in problems:
                 click.echo(problem)
-            for trial in [] if problems else tried:
-                click.echo(f"ok  {trial.site}  {file.path}{f'  ({trial.remark})' if trial.remark else ''}")
+            for trial in tried:
+                if not trial.mistakes:
+                    remark = f"  ({trial.remark})" if trial.remark else ""
+                    click.echo(f"{'ok' if trial.agreed else 'valid':5}  {trial.site}  {file.path}{remark}")
     if as_json:
         click.echo(json.dumps(reports, indent=1))
     if count:

@@ -1,4 +1,4 @@
-"""Slurm as a client: ask whether it would take a site's jobs, submit one, ask what became of it, cancel it.
+"""Slurm as a client: submit a job, ask what became of it, cancel it.
 
 ``squeue`` knows the jobs of the last minutes; ``sacct``, where the site has accounting, all of them. What neither knows is
 ``UNKNOWN``, and then the run directory has to say it.
@@ -7,15 +7,12 @@
 import re
 import shlex
 import shutil
-import socket
 import subprocess
 from collections.abc import Collection
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 from harness.errors import HarnessError, InvalidInput
-from harness.sites.file import Mistake, Partition, SiteFile, System
 from harness.sites.site import Site
 
 ANSWER_S = 60  # a busy controller takes its time
@@ -33,8 +30,6 @@ HOPELESS = re.compile(
     "AccountNotAllowed|BadConstraints|DependencyNeverSatisfied|InvalidAccount|InvalidQOS|"
     "PartitionConfig|PartitionNodeLimit|PartitionTimeLimit|QOSNotAllowed"
 )
-TRIAL_SCRIPT = "#!/bin/sh\ntrue\n"
-TRIAL = ("sbatch", "--test-only", "--job-name=harness-site-check", "--nodes=1", "--time=1", "--output=/dev/null")
 
 
 class SlurmSilent(HarnessError):
@@ -131,12 +126,12 @@ def asked_about(site: Site) -> Site:
         return site
     rows = re.findall(r"^(\d+)\+? (\d+)\+? (\S+)$", done.stdout, re.MULTILINE)
     cores = min((int(sockets) * int(per_socket) for sockets, per_socket, _ in rows), default=None)
-    limit_s = max((limit for _, _, text in rows if (limit := _limit_s(text))), default=None)
-    known = {"cores_per_node": site.cores_per_node or cores, "time_limit_s": site.time_limit_s or limit_s}
+    longest_s = max((seconds for _, _, text in rows if (seconds := limit_s(text))), default=None)
+    known = {"cores_per_node": site.cores_per_node or cores, "time_limit_s": site.time_limit_s or longest_s}
     return site.model_copy(update=known)
 
 
-def _limit_s(text: str) -> float | None:
+def limit_s(text: str) -> float | None:
     """Seconds in sinfo's ``days-hours:minutes:seconds``; None for "infinite" and the like."""
     match = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)", text)
     if not match:
@@ -190,59 +185,3 @@ def words(stderr: str) -> str:
 
 def _no_answer(complaint: str) -> bool:
     return bool(re.search(r"[Uu]nable to contact slurm|timed? ?out|Connection refused|Socket timed out", complaint))
-
-
-# --- before there is a job ---------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Trial:
-    """What came of trying a partition: what Slurm refuses, or else a remark for people."""
-
-    site: str
-    remark: str = ""
-    mistakes: tuple[Mistake, ...] = ()
-
-
-def trials(file: SiteFile, offline: bool, named: bool) -> list[Trial]:
-    """Try every partition of ``file``. A file that was not ``named`` is tried on its own hosts only."""
-    return [
-        _trial(file, f"systems[{s}].partitions[{p}]", system, partition, offline, named)
-        for s, system in enumerate(file.systems)
-        for p, partition in enumerate(system.partitions)
-    ]
-
-
-def _trial(file: SiteFile, field: str, system: System, partition: Partition, offline: bool, named: bool) -> Trial:
-    name = f"{system.name}:{partition.name}"
-    if partition.launcher != "srun" or offline:
-        return Trial(name)
-    if shutil.which("sbatch") is None:
-        return Trial(name, "not tried against Slurm: no sbatch on PATH")
-    here = socket.gethostname()
-    if not named and system.hostnames and not any(pattern.match(here) for pattern in system.hostnames):
-        return Trial(name, "not tried against Slurm: this host is not one of its hostnames")
-    # What Slurm refuses while it does not answer is not the profile's fault.
-    if silence := _tried("sinfo", "--noheader", "--format=%P")[0]:
-        return Trial(name, f"not tried against Slurm, whose controller does not answer: {silence}")
-    mistakes = []
-    access = [word for option in partition.access for word in shlex.split(option)]
-    if refusal := _tried(*TRIAL, *access, text=TRIAL_SCRIPT)[0]:
-        options = " ".join(partition.access) or "a job without options"
-        mistakes.append(Mistake(str(file.path), f"{field}.access", f"Slurm refuses {options}: {refusal}"))
-    complaint, plugins = _tried("srun", "--mpi=list")
-    if plugins and not complaint and partition.extras.mpi not in re.findall(r"\w+", plugins):
-        reason = f"srun has no MPI plugin '{partition.extras.mpi}': {plugins}"
-        mistakes.append(Mistake(str(file.path), f"{field}.extras.mpi", reason))
-    return Trial(name, "" if mistakes else "Slurm takes its jobs", tuple(mistakes))
-
-
-@cache
-def _tried(*argv: str, text: str = "") -> tuple[str, str]:
-    """What a command of Slurm's complains of, "" if it ends well; and all that it writes, in a line."""
-    try:
-        done = ask(*argv, text=text)
-    except HarnessError as error:
-        return str(error), ""
-    said = " ".join((done.stdout + done.stderr).split())  # older versions of srun write its plugins to stderr
-    return words(done.stderr) if done.returncode else "", said

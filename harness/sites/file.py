@@ -75,7 +75,8 @@ def _shaped(pattern: str, what: str) -> AfterValidator:
 
 
 Line = Annotated[str, AfterValidator(_one_line)]
-Name = Annotated[str, _shaped("[A-Za-z_][A-Za-z0-9_-]*", "a name: letters, digits, _ and -, beginning with a letter")]
+NAME = "[A-Za-z_][A-Za-z0-9_-]*"
+Name = Annotated[str, _shaped(NAME, "a name: letters, digits, _ and -, beginning with a letter")]
 VariableName = Annotated[str, _shaped("[A-Za-z_][A-Za-z0-9_]*", "the name of an environment variable")]
 ModuleName = Annotated[
     str, BeforeValidator(_module_name), _shaped("[A-Za-z0-9_][A-Za-z0-9_.+/:@%=~-]*", "the name of a module")

@@ -129,7 +129,7 @@ def find(name: str, environ: str | None = None, backend: str | None = None) -> S
     else:
         named = ", ".join(partition.environs) or "no environments"
         raise InvalidInput(f"--environ {environ}: {system.name}:{partition.name} has {named}")
-    return _merged(file.path, system, partition, environment)
+    return merged(file.path, system, partition, environment)
 
 
 def of_host(host: str) -> str | None:
@@ -164,7 +164,8 @@ def _located(name: str) -> tuple[SiteFile, str, str]:
     raise InvalidInput(f"unknown site '{name}'; {close + ' ' if close else ''}known sites are {', '.join(known)}")
 
 
-def _merged(file: Path, system: System, partition: Partition, environment: Environment | None) -> Site:
+def merged(file: Path, system: System, partition: Partition, environment: Environment | None) -> Site:
+    """What a run gets of a partition: its system's fields, its own and those of one of its environments."""
     layers = (system, partition, *((environment,) if environment else ()))
     cpus, cpus_per_core = partition.processor.num_cpus, partition.processor.num_cpus_per_core
     own = {
@@ -195,7 +196,7 @@ def survey() -> tuple[list[dict[str, str]], list[SiteFile]]:
             for partition in system.partitions if system.name not in taken else ():
                 cpus = [f"{partition.processor.num_cpus} CPUs"] if partition.processor.num_cpus else []
                 devices = [f"{device.num_devices} × {device.model or device.type}" for device in partition.devices]
-                site = _merged(file.path, system, partition, None)
+                site = merged(file.path, system, partition, None)
                 row = {
                     "name": site.name,
                     "scheduler": site.scheduler,

@@ -430,7 +430,7 @@ def test_site_check_without_a_name_checks_all_and_fails_for_one(harness: Harness
     assert done.code == 2 and done.stderr == "harness: 1 problem in site profiles\n"
     said = f"{path}: {GPU}.launcher: must be 'local', 'srun' or 'ssh', not 'srunn'"
     assert said in done.stdout.splitlines()
-    assert any(line.startswith("ok  daint:gpu  ") for line in done.stdout.splitlines())
+    assert any(line.startswith("valid  daint:gpu  ") for line in done.stdout.splitlines())
 
 
 def test_site_check_of_one(harness: Harness, write: Write) -> None:

@@ -1,0 +1,109 @@
+"""A site profile on trial: whether a run there would be taken, by this program and by Slurm. Nothing is submitted."""
+
+import re
+import shutil
+import socket
+from dataclasses import dataclass
+from functools import cache
+
+from harness.core.spec import RunSpec
+from harness.errors import HarnessError, InvalidInput
+from harness.launch import slurm
+from harness.running.prepare import Place
+from harness.running.request import jobs_of
+from harness.sites import config
+from harness.sites.file import Environment, Mistake, Partition, SiteFile, System
+from harness.sites.site import merged
+
+NO_ENVIRONMENT: list[Environment | None] = [None]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What came of trying a partition: ``agreed`` if a run would be; what is wrong, or else a remark for people."""
+
+    site: str
+    agreed: bool = False
+    remark: str = ""
+    mistakes: tuple[Mistake, ...] = ()
+
+
+def trials(file: SiteFile, offline: bool, named: bool) -> list[Trial]:
+    """Try every partition of ``file``. A file that was not ``named`` is tried on its own hosts only."""
+    return [
+        _trial(file, f"systems[{s}].partitions[{p}]", system, partition, offline, named)
+        for s, system in enumerate(file.systems)
+        for p, partition in enumerate(system.partitions)
+    ]
+
+
+def _trial(file: SiteFile, field: str, system: System, partition: Partition, offline: bool, named: bool) -> Trial:
+    name = f"{system.name}:{partition.name}"
+    queued = partition.launcher == "srun"
+    if reason := _not_tried(system, partition, offline, named):
+        return Trial(name, remark=reason)
+    assert file.description
+    environments = {environment.name: environment for environment in file.description.environments}
+    mistakes = {
+        mistake
+        for environment in ([environments[name] for name in partition.environs] or NO_ENVIRONMENT)
+        if (mistake := _refusal(file, field, system, partition, environment))
+    }
+    complaint, plugins = _said("srun", "--mpi=list") if queued else ("", "")
+    if plugins and not complaint and partition.extras.mpi not in re.findall(r"\w+", plugins):
+        reason = f"srun has no MPI plugin '{partition.extras.mpi}': {plugins}"
+        mistakes.add(Mistake(str(file.path), f"{field}.extras.mpi", reason))
+    remark = "Slurm takes its jobs" if queued and not mistakes else ""
+    return Trial(name, not mistakes, remark, tuple(sorted(mistakes, key=str)))
+
+
+def _not_tried(system: System, partition: Partition, offline: bool, named: bool) -> str:
+    """Why a partition cannot be tried from here, "" if it can."""
+    if offline:
+        return "not tried"
+    if partition.launcher == "ssh" and not partition.extras.hosts:
+        return "not tried: a run needs --hosts FILE"
+    if partition.launcher != "srun":
+        return ""
+    if shutil.which("sbatch") is None:
+        return "not tried against Slurm: no sbatch on PATH"
+    if not named and system.hostnames and not system.is_of(socket.gethostname()):
+        return "not tried against Slurm: this host is not one of its hostnames"
+    # What Slurm refuses while it does not answer is not the profile's fault.
+    silence = _said("sinfo", "--noheader", "--format=%P")[0]
+    return silence and f"not tried against Slurm, whose controller does not answer: {silence}"
+
+
+def _refusal(
+    file: SiteFile, field: str, system: System, partition: Partition, environment: Environment | None
+) -> Mistake | None:
+    """What is said against the job of a run on one node: a run is planned as ``harness run`` does it, and Slurm asked."""
+    site = merged(file.path, system, partition, environment)
+    backend = next(iter(site.environ_extras.backends), "pytorch")
+    account = config.read().get("account") if site.queued else None
+    try:
+        # Over ssh a machine would be asked for its cores, unless the threads are known.
+        place = Place(site, account=account and str(account), dry_run=not site.queued)
+        run = place.prepare(RunSpec.validated(backend=backend, threads=1))
+        if not site.queued:
+            return None
+        ((_, script),) = jobs_of([run], place.options)
+        if words := _said("sbatch", "--test-only", "--job-name=harness-site-check", text=script)[0]:
+            options = re.findall(r"^#SBATCH (--(?!job-name|output|open-mode|no-requeue)\S+.*)", script, re.MULTILINE)
+            return Mistake(str(file.path), f"{field}.access", f"Slurm refuses {' '.join(options)}: {words}")
+        place.prepare(RunSpec.validated(backend=backend))  # whose threads need the nodes' cores
+    except InvalidInput as error:
+        of_file = str(error).startswith(str(file.path))
+        return Mistake("", "", str(error)) if of_file else Mistake(str(file.path), field, str(error))
+    return None
+
+
+@cache
+def _said(*argv: str, text: str = "") -> tuple[str, str]:
+    """What a command of Slurm's complains of, "" if it ends well; and all that it writes, in a line."""
+    try:
+        done = slurm.ask(*argv, text=text)
+    except HarnessError as error:
+        return str(error), ""
+    said = " ".join((done.stdout + done.stderr).split())  # older versions of srun write its plugins to stderr
+    return slurm.words(done.stderr) if done.returncode else "", said

@@ -1,0 +1,153 @@
+"""A profile that is written from what Slurm says, and profiles tried against a Slurm; programs stand in for its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.launch.describe import described
+from harness.running import trial
+from harness.sites import site as sites
+from tests.conftest import Harness
+
+SINFO = """\
+debug|up|2|30:00|24|2|(null)
+gpu*|up|8|1-12:00:00|128|2|gpu:a100:4(S:0-1),nvme:1
+gpu*|up|1|1-12:00:00|64|2|gpu:v100:2
+old|down|9|infinite|8|1|(null)
+free@any|up|3|infinite|8+|1+|gpu:2,gpu:3
+"""
+TAKES = (
+    """while read -r line; do case "$line" in *"$REFUSED"*) echo "sbatch: error: not that" >&2; exit 1;; esac; done"""
+)
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
+    """A host called login3.cluster with a Slurm; a program of it can be replaced."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setenv("REFUSED", "nothing of it")
+    monkeypatch.delenv("SCRATCH", raising=False)
+    monkeypatch.setattr("socket.gethostname", lambda: "login3.cluster")
+    trial._said.cache_clear()
+    (tmp_path / "bin").mkdir()
+
+    def program(name: str, body: str) -> None:
+        path = tmp_path / "bin" / name
+        path.write_text(f"#!/bin/sh\n{body}\n")
+        path.chmod(0o755)
+
+    program("sinfo", f"echo '{SINFO}'")
+    program("srun", "echo 'MPI plugin types are...' >&2; echo 'none cray_shasta pmix pmi2' >&2")
+    program("sbatch", TAKES)
+    return program
+
+
+Slurm = Callable[[str, str], None]
+
+
+def test_sinfo_is_read_by_partition_the_default_first_with_what_most_nodes_have() -> None:
+    gpu, debug, free = described(SINFO)
+    assert (gpu.name, gpu.nodes, gpu.mixed, gpu.time_limit, gpu.cpus, gpu.gpus, gpu.gpu_model) == (
+        *("gpu", 8, True, "1d12h"),
+        *(128, 4, "a100"),
+    )
+    assert (debug.time_limit, debug.gpus, debug.mixed) == ("30m", 0, False)
+    assert (free.name, free.profile_name, free.time_limit, free.gpus, free.gpu_model) == (
+        *("free@any", "free_any"),
+        *("", 5, ""),
+    )
+
+
+def test_init_writes_a_profile_that_is_taken_and_is_this_hosts_site(slurm: Slurm, harness: Harness) -> None:
+    done = harness("site", "init", "mine").succeeded()
+    path = sites.user_folder() / "mine.toml"
+    assert done.stdout.splitlines()[:2] == [
+        f"wrote {path}",
+        f"ok     mine:gpu  {path}  (Slurm takes its jobs)",
+    ]
+    site = sites.find("mine")
+    assert (site.cores_per_node, site.gpus_per_node, site.time_limit_s) == (64, 4, 129_600)
+    assert site.access == ("--partition=gpu",) and site.extras.mpi == "pmi2" and site.output is None
+    assert site.gpu_options(2) == ["--gres=gpu:2"]
+    assert sites.of_host("login12.cluster") == "mine" and sites.of_host("login12.cluster2") is None
+    again = harness("site", "init", "mine")
+    assert again.code == 2 and again.stderr.startswith(f"harness: {path} is there already")
+
+
+def test_init_takes_what_this_cluster_has(slurm: Slurm, harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    slurm("srun", "echo 'MPI plugin types are... none pmix_v4 pmix'")
+    monkeypatch.setenv("SCRATCH", "/scratch/me")
+    harness("site", "init", "mine").succeeded()
+    site = sites.find("mine")
+    assert site.extras.mpi == "pmix" and site.output == Path("/scratch/me/harness/runs")
+
+
+@pytest.mark.parametrize(
+    ("name", "sinfo", "complaint"),
+    [
+        ("mine", "exit 1", "no Slurm answers here (`sinfo`): call this on the cluster's login node"),
+        ("mine", "true", "Slurm has no partition that is up"),
+        ("my cluster", "true", "'my cluster' is not a name"),
+        ("../mine", "true", "'../mine' is not a name"),
+    ],
+)
+def test_init_is_refused_and_leaves_nothing(
+    slurm: Slurm, harness: Harness, name: str, sinfo: str, complaint: str
+) -> None:
+    slurm("sinfo", sinfo)
+    done = harness("site", "init", name)
+    assert done.code == 2 and done.stderr.startswith(f"harness: {complaint}")
+    assert not sites.user_folder().exists()
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "refused", "problem"),
+    [
+        ("", "", "--partition=debug", "systems[0].partitions[1].access: Slurm refuses --nodes=1 --exclusive "),
+        ("", "", "--gres=gpu:1", "systems[0].partitions[0].access: Slurm refuses --nodes=1 --exclusive "),
+        ("num_cpus = ", "# = ", "", "systems[0].partitions[0]: --site mine:gpu: how many cores has a node?"),
+        ('mpi = "pmi2"', 'mpi = "pmi3"', "", "systems[0].partitions[0].extras.mpi: srun has no MPI plugin 'pmi3'"),
+        ('mpi = "pmi2"', 'output = "$NOWHERE/r"', "", "output '$NOWHERE/r': $NOWHERE is not set here"),
+        ("", 'prefix = "/a folder"\n', "", "systems[0].partitions[0]: --output /a folder/runs"),
+    ],
+)
+def test_a_partition_is_ok_only_if_a_run_would_be_taken(
+    *,
+    slurm: Slurm,
+    harness: Harness,
+    monkeypatch: pytest.MonkeyPatch,
+    right: str,
+    wrong: str,
+    refused: str,
+    problem: str,
+) -> None:
+    harness("site", "init", "mine").succeeded()
+    path = sites.user_folder() / "mine.toml"
+    path.write_text(path.read_text().replace(right or "hostnames", wrong + ("" if right else "hostnames"), 1))
+    monkeypatch.setenv("REFUSED", refused or "nothing of it")
+    trial._said.cache_clear()
+    done = harness("site", "check", "mine")
+    assert done.code == 2 and f"{path}: {problem}" in done.stdout
+
+
+def test_the_account_of_the_config_is_the_trials(
+    slurm: Slurm, harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness("site", "init", "mine").succeeded()
+    (sites.user_folder().parent / "config.toml").write_text('account = "s123"')
+    monkeypatch.setenv("REFUSED", "--account=s123")
+    trial._said.cache_clear()
+    assert "--account=s123: not that" in harness("site", "check", "mine").stdout
+
+
+def test_what_was_not_tried_is_valid_and_not_ok(slurm: Slurm, harness: Harness) -> None:
+    shown = harness("site", "check", "daint", "generic-slurm", "ec2", "--offline").succeeded().stdout
+    assert [line.split()[0] for line in shown.splitlines()] == ["valid"] * 4
+    slurm("sinfo", "echo 'sinfo: error: Unable to contact slurm controller' >&2; exit 1")
+    trial._said.cache_clear()
+    shown = harness("site", "check", "generic-slurm").succeeded().stdout
+    assert shown.startswith("valid") and "whose controller does not answer" in shown
