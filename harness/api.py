@@ -18,7 +18,7 @@ from harness.core.plan import LaunchPlan
 from harness.core.spec import RunSpec
 from harness.errors import InvalidInput
 from harness.prediction import forecast
-from harness.prediction.basis import Start, chosen
+from harness.prediction.basis import Start, as_measured, chosen, measured
 from harness.records.measurement import Record
 from harness.records.record import Status
 from harness.results import sources
@@ -123,18 +123,19 @@ def predict(
 
     Start from what was published about a ``site``, from ``results``, or from ``single`` (img/s of one worker) with the
     ``network``'s line rate or the ``throughput`` of a node (bytes/s). ``ps`` is the number of parameter servers, by default
-    the best one. ``fields`` are ``model``, ``batch_size``, ``devices_per_node``, ``transport``, ``device`` and the
-    backend's own options.
+    the best one. ``fields`` are ``model``, ``batch_size``, ``image_size``, ``devices_per_node``, ``transport``, ``device``
+    and the backend's own options; the first three, ``devices_per_node`` and ``device`` are by default those of the results.
 
     Returns one row per size, without those on which ``ps`` servers have no place: ``nodes``, ``workers``, ``ps``,
     ``step_s``, ``img_per_s`` with its 90 % interval ``low`` and ``high`` (NaN where nothing is known of the spread), and
     ``efficiency``, relative to one worker.
     """
     sizes = [nodes] if isinstance(nodes, int) else list(nodes)
-    spec = _spec(backend, 1, fields)
+    frame = measured(site, (lambda: load(*results)) if results else None)
+    taken = {} if frame is None else as_measured(frame, _spec(backend, 1, fields).backend, fields)
+    spec = _spec(backend, 1, taken | fields)
     what = forecast.described(spec)
-    start = Start(spec.transport, spec.device, single, throughput=throughput, line_rate=network)
-    basis = chosen(what, start, site, (lambda: load(*results)) if results else None)
+    basis = chosen(what, Start(spec.transport, spec.device, single, throughput=throughput, line_rate=network), frame)
     if what.has_servers and isinstance(ps, int):
         predictions = [forecast.at(what, basis, size, ps) for size in sizes if ps <= what.most_servers(size)]
     else:

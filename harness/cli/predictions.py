@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ import click
 from harness.cli.common import ANY_PATH, AS_JSON, IS_STRICT, POSITIVE, RESULTS, Written, leave_out, reading
 from harness.cli.options import GroupedCommand, grouped, option, spec_of, spec_options
 from harness.core.spec import MOST_WORKERS, RunSpec
+from harness.core.validation import option_name
 from harness.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -97,10 +99,17 @@ def _asked(given: dict[str, Any]) -> tuple[What, Basis]:
     from harness import results
     from harness.prediction import basis, forecast
 
-    what = forecast.described(spec_of(given))
     sources = given["sources"]
     load = (lambda: results.load(sources, progress=reading(), unreadable=leave_out())) if sources else None
-    return what, basis.chosen(what, _start(given), given["site"], load)
+    spec_of(given)  # what is wrong is said before many records are read
+    frame = basis.measured(given["site"], load)
+    taken = {} if frame is None else basis.as_measured(frame, spec_of(given).backend, given)
+    what = forecast.described(spec_of(given, **taken))
+    found = basis.chosen(what, _start(given | taken), frame)
+    if not taken:
+        return what, found
+    described = " ".join(f"{option_name(name)} {value}" for name, value in taken.items())
+    return what, replace(found, told=(f"as it was measured: {described}", *found.told))
 
 
 def _start(given: dict[str, Any]) -> Start:
@@ -165,11 +174,11 @@ def _every(what: What, basis: Basis, sizes: list[int], as_json: bool) -> None:
     counts, steps = forecast.sweep(what, basis, sizes)
     rates = np.where(np.isfinite(steps), np.asarray(sizes) * what.devices_per_node * what.batch_size / steps, np.nan)
     if as_json:
-        rows = [[None if np.isnan(rate) else round(float(rate), 2) for rate in row] for row in rates]
+        rows = [[None if np.isnan(rate) else float(f"{rate:.6g}") for rate in row] for row in rates]
         click.echo(json.dumps({"nodes": sizes, "ps": counts, "img_per_s": rows, "made_from": list(basis.told)}))
         return
     table = pandas.DataFrame(rates.T, index=pandas.Index(sizes, name="nodes"), columns=pandas.Index(counts, name="ps"))
-    click.echo(table.stack().dropna().to_csv(header=["img_per_s"], float_format="%.1f"), nl=False)
+    click.echo(table.stack().dropna().to_csv(header=["img_per_s"], float_format="%.6g"), nl=False)
 
 
 @click.command("fit", params=[FORWARD_SHARE])

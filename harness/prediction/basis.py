@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,9 @@ from harness.prediction.problem import quantities, structures
 if TYPE_CHECKING:
     import pandas
 
+# What a prediction takes from results where nobody says it: fields of a spec, and columns of results.
+_COUNTS = ("batch_size", "image_size", "devices_per_node")
+DESCRIBED = ("model", *_COUNTS, "device")
 _NO_SINGLE = (
     "no run of {model} on one{device} worker is there; add one, or give --single IMG_PER_S, what one trains alone"
 )
@@ -55,8 +58,39 @@ class Start:
     overhead: float | None = None
 
 
-def chosen(what: What, start: Start, site: str | None, load: Callable[[], pandas.DataFrame] | None) -> Basis:
-    """From results that ``load`` gives, from what was published of ``site``, or from ``start``.
+def as_measured(frame: pandas.DataFrame, backend: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """What nobody has ``given`` of the fields of a spec in ``DESCRIBED``, as it was in the runs of ``frame``.
+
+    Those are the synchronous runs with synthetic images, of ``backend`` if there are any, that are as ``given``; of several
+    kinds the one that was measured on most sizes. Empty where no run has the model that was given.
+    """
+    rows = frame[(frame["status"] == "completed") & (frame["training"] == "") & frame["data"].isin(("synthetic", ""))]
+    for name, value in {"backend": backend, **{name: given.get(name) for name in DESCRIBED}}.items():
+        alike = rows[rows[name].astype(str) == str(value)]
+        if name == "model" and value is not None and alike.empty:
+            return {}
+        rows = rows if alike.empty else alike
+    if rows.empty:
+        return {}
+    kinds = rows.groupby([name for name in DESCRIBED if name != "devices_per_node"], sort=False)
+    kind = max((alike for _, alike in kinds), key=lambda alike: (alike["workers"].nunique(), len(alike)))
+    # A run on one node may have used some of its devices only.
+    row = kind.sort_values("devices_per_node").iloc[-1]
+    missing = [name for name in DESCRIBED if given.get(name) is None and row[name]]
+    if row["device"] not in backends.backend(backend).devices:
+        missing = [name for name in missing if name != "device"]
+    return {name: row[name].item() if name in _COUNTS else row[name] for name in missing}
+
+
+def measured(site: str | None, load: Callable[[], pandas.DataFrame] | None) -> pandas.DataFrame | None:
+    """The results that ``load`` gives, or what was published of ``site``; None without either. Raises InvalidInput."""
+    if site and load:
+        raise InvalidInput("--site: instead of --from; for both give --from reference, too")
+    return load() if load else of_site(site) if site else None
+
+
+def chosen(what: What, start: Start, frame: pandas.DataFrame | None) -> Basis:
+    """From the results in ``frame`` and what ``start`` says beside them, or from ``start`` alone.
 
     Raises InvalidInput where that is too little, or says the same twice.
     """
@@ -70,18 +104,15 @@ def chosen(what: What, start: Start, site: str | None, load: Callable[[], pandas
     if options:
         if start.single is None:
             raise InvalidInput(f"{options[0]}: needs --single, too: what one worker trains alone, in img/s")
-        if site or load:
+        if frame is not None:
             raise InvalidInput(f"{options[0]}: instead of --site and --from, which say it themselves")
         return _from_little(what, start, start.single, device or "cuda")
     if start.overhead is not None:
         raise InvalidInput("--overhead: only with --throughput or --network; results say it themselves")
-    if site and load:
-        raise InvalidInput("--site: instead of --from; for both give --from reference, too")
-    if not site and not load:
+    if frame is None:
         raise InvalidInput(
             "nothing to start from: give --site NAME, --from RESULTS, or --single with --network or --throughput"
         )
-    frame = load() if load else of_site(site or "")
     return basis(frame, what, start.transport, start.single, start.forward_share, device=device)
 
 
@@ -121,7 +152,8 @@ def basis(
 ) -> Basis:
     """What the results in a DataFrame of ``results.load`` say about ``what``.
 
-    Of several groups with the right mechanism (and ``transport``) the one with most sizes is taken. A single worker's step
+    Of several groups with the right mechanism (and ``transport``) the one with most sizes is taken, of the backend if it
+    was measured on several nodes. A single worker's step
     comes from it, too, else from another group; of another batch it is scaled. ``single`` (img/s) is given instead of it,
     ``forward_share`` instead of the usual one. ``strict`` wants a single worker measured. With ``device`` ("cpu" or
     "cuda") the single worker's step is one on that; what was fitted to others still tells of the network. Raises
@@ -156,7 +188,15 @@ def basis(
         raise InvalidInput(_NO_SINGLE.format(model=what.model, device=""))
     if len(systems := sorted({group.key.system for group in suitable})) > 1:
         raise InvalidInput(f"results of {len(systems)} systems to start from ({', '.join(systems)}); give those of one")
-    chosen = max(suitable, key=lambda one: (len({each.workers for each in one.observations}), len(one.observations)))
+    # The backend's own runs say more than another's with the same mechanism.
+    chosen = max(
+        suitable,
+        key=lambda one: (
+            any(each.backend == what.backend and each.nodes > 1 for each in one.observations),
+            len({each.workers for each in one.observations}),
+            len(one.observations),
+        ),
+    )
     fit = fitting.fit(chosen)
 
     if single is not None:

@@ -231,11 +231,13 @@ def bounds(what: What, basis: Basis, nodes: int, ps: int) -> Iterator[Bound]:
             line = int(np.argmax(ends))
             # What ends with compute, to a hundredth, is hidden by it.
             if ends[line] > max(bound.seconds, pass_s * 1.01):
-                server, until = int(queue.server[line]), int(queue.piece[line]) + 1
+                server, last = int(queue.server[line]), int(queue.piece[line])
                 if exchange:
-                    queued = [(one.tensor, one.bytes) for one in exchange.pieces[:until] if server in (WORKER, one.ps)]
-                else:
+                    pieces = exchange.pieces[: last + 1]
+                    queued = [(one.tensor, one.bytes) for one in pieces if server in (WORKER, one.ps)]
+                else:  # the buffer that ends with this tensor, and those after it
                     model = profile(what.model, what.image_size)
+                    until = next(buffer[0] for buffer in law.buffers if buffer[-1] == last) + 1
                     queued = list(zip(model.names[:until], model.bytes.tolist(), strict=False))
                 tensor, size = max(queued, key=lambda piece: piece[1])
                 passed = float(queue.lines[1, line] * factor)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import harness as harness_api
 from harness.cli import main
 from tests import made
 from tests.conftest import Finished, Harness
@@ -64,7 +65,7 @@ def at(line: str) -> list[str]:
         (("predict", *HOROVOD, "--ps", "4"), ("--ps 4", "horovod has no parameter servers")),
         (("predict", *HOROVOD, "--transport", "grpc"), ("--transport grpc", "mpi")),
         (("predict", "--site", "daint", "--backend", "caffe2", "--device", "cuda"), ("caffe2 supports cpu",)),
-        (("predict", "--site", "daint", "--backend", "caffe2"), ("resnet50 on one cpu worker", "--single")),
+        (("predict", "--site", "daint", "--backend", "caffe2"), ("inception3 on one cpu worker", "--single")),
         (("predict", *HOROVOD, "--device", "cpu"), ("on one cpu worker", "--single")),
         (("predict", *SERVERS, "--ps", "0"), ("--ps '0'", "best, all or numbers")),
         (("predict", *SERVERS, "--ps", "9", "--nodes", "8"), ("--ps 9", "at most 8 servers")),
@@ -239,6 +240,51 @@ def test_where_only_efficiencies_are_known_they_do_not_depend_on_how_fast_a_work
     assert efficiencies == pytest.approx([efficiencies[0]] * 3, rel=1e-6)
     assert efficiencies[0] == pytest.approx(0.23, abs=0.03)
     assert "only efficiencies were published" in harness("fit", "reference:Cori").succeeded().stdout
+
+
+def test_results_say_what_is_predicted_and_slow_rates_keep_their_digits(harness: Harness, tmp_path: Path) -> None:
+    shape: dict[str, Any] = {"model": "pointwise", "batch_size": 1, "image_size": 32, "device": "cpu"}
+    slow = [made.record("pytorch", n, [rate, 1.01 * rate], **shape) for n, rate in ((1, 9.0), (2, 2.41))]
+    made.save(tmp_path / "runs", slow)
+    predict = ("predict", "--from", "runs", "--backend", "pytorch", "--nodes")
+    said = harness(*predict, "1,4").succeeded().stdout
+    assert said.startswith("pytorch, pointwise, 1 image per device and step\n")
+    assert (
+        "as it was measured: --model pointwise --batch-size 1 --image-size 32 --devices-per-node 1 --device cpu" in said
+    )
+    rows = [at(line) for line in said.splitlines()[4:6]]
+    assert rows[0][2:4] == ["9.04", "100.0%"]  # no interval: of one worker nothing is predicted
+    assert rows[0][-1] == "nothing"
+    assert all(len(figure.replace(".", "")) == 3 for figure in (rows[1][2], rows[1][3], rows[1][5])), rows[1]
+    assert "backward: network (" in said
+    # What is said on the command line is not taken from the results.
+    other = harness(*predict, "4", "--batch-size", "2").succeeded().stdout
+    assert "2 images per device" in other and "scaled from 1 to 2 images" in other and "--batch-size" not in other
+    assert "no run of resnet50 on one worker" in harness(*predict, "4", "--model", "resnet50").stderr
+
+
+def test_where_nothing_waits_no_culprit_is_named(harness: Harness) -> None:
+    arguments = ("predict", "--backend", "horovod", "--single", "3", "--nodes", "1,4", "--network")
+    fast = harness(*arguments, "9.5GB/s").succeeded().stdout.splitlines()
+    assert [line.split()[-1] for line in fast[4:6]] == ["nothing", "nothing"]
+    slow = harness(*arguments, "1Mbit/s").succeeded().stdout.splitlines()
+    assert "backward: network (" in slow[5]
+    costly = harness(*arguments[:-1], "--throughput", "10", "--overhead", "9000").succeeded().stdout.splitlines()
+    assert costly[5].endswith("nothing; 9.00 s of overhead")
+
+
+def test_what_was_published_lies_within_what_one_worker_and_a_line_rate_predict() -> None:
+    """Of the systems with a known line rate: nothing of them but a single worker's throughput is given away."""
+    within = []
+    for system, rate in (("reference:daint", 9.48e9), ("reference:p2.8xlarge", 1.25e9)):
+        published = harness_api.load(system)
+        known = published[(published["data"] == "synthetic") & (published["family"] == "parameter_servers")]
+        single = known.loc[known["workers"].idxmin(), "img_per_s"]
+        for run in known[known["workers"] > 1].itertuples():
+            size = {"nodes": run.nodes, "devices_per_node": run.devices_per_node, "ps": run.ps}
+            found = harness_api.predict(run.backend, **size, model=run.model, single=single, network=rate).iloc[0]
+            within.append(found.low <= run.img_per_s <= found.high)
+    assert len(within) > 10 and sum(within) >= 0.9 * len(within)
 
 
 # --- fit ------------------------------------------------------------------------------------------

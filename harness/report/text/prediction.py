@@ -24,16 +24,17 @@ def predictions(what: What, basis: Basis, sizes: Sequence[Prediction]) -> str:
     rows = [
         (
             *(f"{count:,}" for count in (size.nodes, size.workers, size.ps)),
-            f"{size.img_per_s:,.0f}",
-            "" if math.isnan(size.low) else f"{size.low:,.0f} – {size.high:,.0f}",
-            f"{size.efficiency:.1%}",
+            _figure(size.img_per_s),
+            # A single worker's throughput is where predictions start from: nothing is predicted of it.
+            f"{_figure(size.low)} – {_figure(size.high)}" if size.high > 1.0001 * size.low else "",
+            f"{size.efficiency:.1%}" if size.efficiency >= 0.1 else f"{100 * size.efficiency:#.3g}%",
             seconds(size.step_s),
-            _waits_for(size),
+            _waits_for(size, basis),
         )
         for size in sizes
     ]
     shown = [row if what.has_servers else row[:2] + row[3:] for row in (headings, *rows)]
-    title = f"{what.backend}, {what.model}, {what.batch_size} images per device and step"
+    title = f"{what.backend}, {what.model}, {plural(what.batch_size, 'image')} per device and step"
     return _with_basis(basis, [title, "", table(shown, right=range(len(shown[0]) - 1))])
 
 
@@ -42,14 +43,24 @@ def _with_basis(basis: Basis, lines: Sequence[str]) -> str:
     return "\n".join([*warning, *lines, "", "made from", *(f"  {line}" for line in basis.told)])
 
 
-def _waits_for(prediction: Prediction) -> str:
-    """``forward and backward: PS 75 with dense.kernel (8.2 MB)``."""
+def _figure(value: float) -> str:
+    """At least three significant digits: ``11,171``, ``22.4``, ``3.02``."""
+    return f"{value:,.0f}" if value >= 99.95 else f"{value:#.3g}"
+
+
+def _waits_for(prediction: Prediction, basis: Basis) -> str:
+    """``forward and backward: PS 75 with dense.kernel (8.2 MB)``; what else makes a step longer where nothing waits."""
     passes: dict[str, list[str]] = {}
     for bound in prediction.bounds:
         if bound.server != COMPUTE:
-            reason = f"{bound.name} with {bound.tensor} ({size(bound.tensor_bytes)})"
-            passes.setdefault(reason, []).append(bound.which)
-    return "; ".join(f"{' and '.join(which)}: {reason}" for reason, which in passes.items()) or "compute"
+            what = (
+                f" with {bound.tensor} ({size(bound.tensor_bytes)})" if bound.server >= 0 else f" ({size(bound.bytes)})"
+            )
+            passes.setdefault(bound.name + what, []).append(bound.which)
+    if passes:
+        return "; ".join(f"{' and '.join(which)}: {reason}" for reason, which in passes.items())
+    overhead = prediction.law_s - basis.single_s
+    return "nothing" if overhead < 0.02 * prediction.law_s else f"nothing; {seconds(overhead)} of overhead"
 
 
 def explanation(one: Explanation, measured_s: float | None = None, counted: Sequence[str] = ()) -> str:
