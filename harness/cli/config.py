@@ -24,7 +24,14 @@ if TYPE_CHECKING:
     from harness.sites.site import Site
 
 SITE_VARIABLE = "HARNESS_SITE"
-ONCE = ("dry_run", "as_json", "force", "no_wait", "no_submit")  # options that are for one command, never for all
+ONCE = (
+    "dry_run",
+    "as_json",
+    "force",
+    "no_wait",
+    "no_submit",
+    "everything",
+)  # options that are for one command, never for all
 FOR_JOBS = ("account", "job_options", "time_limit")
 # Options of commands that measure, by their names in the config: what each command adds when its module is loaded.
 OPTIONS: dict[str, click.Option] = {}

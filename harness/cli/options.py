@@ -91,7 +91,7 @@ HOW_TO_RUN = grouped(
     option("--env environment", "Python environment to use instead of the built one", "PATH", PATH),
     option("--port", "first port to listen on  [default: free ports are found]", "NUMBER", PORT),
     flag("--force", "run on this machine even if it has too few cores or too little memory"),
-    flag("--dry-run", "show every process with its host, role, command and environment"),
+    flag("--dry-run", "show processes with their hosts, roles, commands and environment, and run none"),
     flag("--json as_json", "print JSON for scripts"),
     flag("--quiet", "no progress"),
 )

@@ -44,6 +44,11 @@ MEASURING = ("data", "data_cache", "warmup_steps", "steps", "repeats", "straggle
 TRAINING_DEFAULTS = {"learning_rate": 0.1, "timeout_s": 7 * 86400.0}
 
 
+IN_FULL = grouped(
+    "How to run", flag("--all everything", "with --dry-run: every process, not five of each role and how many more")
+)
+
+
 @contextmanager
 def followed(quiet: bool, prefix: Callable[[], str] = lambda: "") -> Iterator[RunLine]:
     """A line that shows how runs go on; meanwhile signals interrupt them."""
@@ -57,10 +62,12 @@ def followed(quiet: bool, prefix: Callable[[], str] = lambda: "") -> Iterator[Ru
 
 def _carried_out(specs: Sequence[RunSpec], place: Place, given: dict[str, Any]) -> Outcome:
     """Carry out a request and follow it on the terminal. Without records, print the plans or jobs."""
+    if given["everything"] and not place.dry_run:
+        raise InvalidInput("--all: is for --dry-run, which is missing")
     with followed(given["quiet"]) as line:
         outcome = carry_out(specs, place, line, wait=not given["no_wait"], submitting=not given["no_submit"])
     if place.dry_run:
-        click.echo(_plans(outcome, given["as_json"]))
+        click.echo(_plans(outcome, given["as_json"], given["everything"]))
     elif not outcome.records:
         jobs = [{"run": str(run.folder), "jobs": known_jobs(run.folder)} for run in outcome.runs]
         click.echo(json.dumps(jobs) if given["as_json"] else outcomes.submitted(outcome.jobs, given["no_submit"]))
@@ -74,13 +81,13 @@ def _check(outcome: Outcome) -> None:
             raise failed(record, run.folder)
 
 
-def _plans(outcome: Outcome, as_json: bool) -> str:
+def _plans(outcome: Outcome, as_json: bool, everything: bool) -> str:
     """What would be done; of a single run as JSON for scripts, if they ask for it."""
     if as_json and len(outcome.runs) == 1:
         (run,) = outcome.runs
         script = {"script": outcome.scripts[0]} if outcome.scripts else {}
         return json.dumps({"spec": run.spec.model_dump(), "plan": run.plan.as_dict()} | script, indent=1)
-    return "\n\n".join([*outcome.scripts, *map(outcomes.plan, outcome.runs)])
+    return "\n\n".join([*outcome.scripts, *(outcomes.plan(run, everything) for run in outcome.runs)])
 
 
 COMPARE_SYNTHETIC = grouped(
@@ -94,7 +101,7 @@ COMPARE_SYNTHETIC = grouped(
 @click.command(
     "run",
     cls=MeasuringCommand,
-    params=[*spec_options(), *COMPARE_SYNTHETIC, *WHERE_TO_RUN, *HOW_TO_RUN],
+    params=[*spec_options(), *COMPARE_SYNTHETIC, *WHERE_TO_RUN, *HOW_TO_RUN, *IN_FULL],
 )
 def run(**given: Any) -> None:
     """Measure one backend: 10 warm-up and 100 measured steps, 5 times in fresh processes, unless told otherwise.
@@ -140,7 +147,7 @@ COMPARED = grouped(
 @click.command(
     "measure",
     cls=MeasuringCommand,
-    params=[*COMPARED, *spec_options(leave_out=("backend", "nodes")), *WHERE_TO_RUN, *HOW_TO_RUN],
+    params=[*COMPARED, *spec_options(leave_out=("backend", "nodes")), *WHERE_TO_RUN, *HOW_TO_RUN, *IN_FULL],
 )
 def measure(backends: list[str] | None, nodes: list[str], **given: Any) -> None:
     """Measure several backends at several sizes, repeats interleaved, and print one table.
@@ -192,7 +199,7 @@ HOW_TO_TRAIN = grouped(
 @click.command(
     "train",
     cls=MeasuringCommand,
-    params=[*HOW_TO_TRAIN, *spec_options(MEASURING, TRAINING_DEFAULTS), *WHERE_TO_RUN, *HOW_TO_RUN],
+    params=[*HOW_TO_TRAIN, *spec_options(MEASURING, TRAINING_DEFAULTS), *WHERE_TO_RUN, *HOW_TO_RUN, *IN_FULL],
 )
 def train(**given: Any) -> None:
     """Train until the validation images are classified well enough, and print the time that took.

@@ -51,12 +51,26 @@ def test_help_and_dry_runs_answer_at_once(tmp_path: Path, arguments: list[str], 
 
 def test_a_dry_run_shows_every_process_and_the_bytes_of_every_server(harness: Harness) -> None:
     done = harness("run", "--backend", "parameter-server", "--nodes", "3", "--ps", "2", "--dry-run")
-    assert [done.stdout.count(word) for word in (" worker ", " ps ", "--index", " MB in ")] == [3, 4, 5, 2]
+    assert [done.stdout.count(word) for word in ("  worker  ", "  ps  ", "--index INDEX", " MB in ")] == [3, 4, 1, 2]
     plan = harness("run", "--backend", "parameter-server", "--nodes", "3", "--ps", "2", "--dry-run", "--json").json[
         "plan"
     ]
     assert [process["role"] for process in plan["processes"]] == ["worker", "worker", "worker", "ps", "ps"]
     assert all(process["argv"] and process["env"] and process["host"] for process in plan["processes"])
+
+
+def test_a_large_dry_run_shows_five_of_each_role_and_how_many_more(refused: Harness) -> None:
+    few = refused("run", *SERVERS, "--dry-run").stdout
+    assert [few.count(word) for word in ("  worker  ", "  ps  ", "--index", " MB in ")] == [5, 12, 1, 5]
+    assert "…  worker 507 more, shown with --all" in few and few.count("…  ps     111 more, shown with --all") == 2
+    whole = refused("run", *SERVERS, "--dry-run", "--all").stdout
+    assert [whole.count(word) for word in ("  worker  ", " MB in ", "--all")] == [512, 116, 0]
+    held = {line.split()[1]: line for line in whole.splitlines() if " MB in " in line}
+    fullest = sorted(held, key=lambda ps: float(held[ps].split()[2]), reverse=True)[:5]
+    assert [line.split()[1] for line in few.splitlines() if " MB in " in line] == fullest
+    assert (
+        refused("run", "--backend", "pytorch", "--all").stderr == "harness: --all: is for --dry-run, which is missing\n"
+    )
 
 
 def test_a_dry_run_needs_no_environment_and_leaves_nothing(harness: Harness, tmp_path: Path) -> None:

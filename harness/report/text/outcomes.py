@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.analysis.evidence import IoOverhead, input_wait, server_traffic
+from harness.core.plan import Process
 from harness.core.spec import SYNTHETIC, RunSpec
 from harness.core.statistics import Summary
 from harness.core.text import duration, plural
@@ -23,13 +24,15 @@ from harness.running.run import Run
 if TYPE_CHECKING:
     from harness.running import campaign
 
+SHOWN = 5  # processes of each role in a dry run
+
 
 def describe(spec: RunSpec) -> str:
     options = " ".join(f"{name}={value}" for name, value in spec.options.items())
     return (
         f"{spec.backend} ({spec.framework}) · {spec.model} · {plural(spec.nodes, 'node')} × {spec.devices_per_node} "
         f"{spec.device} · batch {spec.batch_size} per device · {spec.image_size} px · {_data(spec)} · "
-        f"{spec.transport} · {spec.precision} · {spec.threads} threads · {options}"
+        f"{spec.transport} · {spec.precision} · {plural(spec.threads or 1, 'thread')} · {options}"
     )
 
 
@@ -46,30 +49,57 @@ def _data(spec: RunSpec) -> str:
     return "synthetic data" if spec.data == SYNTHETIC else f"images from {spec.data}"
 
 
-def plan(run: Run) -> str:
-    """A launch plan for people: the common environment once, then every process with what is its own."""
+def plan(run: Run, everything: bool = False) -> str:
+    """A launch plan for people: commands and common environment once, then processes with what is their own.
+
+    Of each role ``SHOWN`` processes are listed, and the fullest servers, unless ``everything`` is wanted.
+    """
     launch = run.plan
     first = launch.processes[0].env
     common = {k: v for k, v in first.items() if all(process.env.get(k) == v for process in launch.processes)}
+    by_role: dict[str, list[Process]] = defaultdict(list)
+    for process in launch.processes:
+        by_role[process.role].append(process)
+    commands: dict[str, list[str]] = defaultdict(list)  # without the index, that is: the roles that have each
+    for role, processes in by_role.items():
+        for command in dict.fromkeys(map(_command, processes)):
+            commands[command].append(role)
     lines = [
         describe(run.spec),
         f"run directory: {run.folder}",
         "environment of every process: " + shlex.join(f"{name}={value}" for name, value in common.items()),
-        "",
-        f"{'index':>5}  {'role':6} {'rank':>4}  {'node':>4}  {'host':12} {'listens on':21} command (with --repeat K)",
     ]
-    for process in launch.processes:
-        own = [f"{name}={value}" for name, value in process.env.items() if name not in common]
-        where = f"{process.role:6} {process.rank:>4}  {process.node:>4}  {process.host:12}"
-        listens, command = f"{process.address}:{process.port}", shlex.join([*own, *process.argv])
-        lines.append(f"{process.index:>5}  {where} {listens:21} {command}")
+    lines += [f"command of every {' and every '.join(roles)}: {command}" for command, roles in commands.items()]
+    heading = f"{'index':>5}  {'role':6} {'rank':>4}  {'node':>4}  {'host':12} {'listens on':21}"
+    lines += ["", f"{heading} environment of its own"]
+    for role, processes in by_role.items():
+        for process in processes if everything else processes[:SHOWN]:
+            own = [f"{name}={value}" for name, value in process.env.items() if name not in common]
+            where = f"{process.role:6} {process.rank:>4}  {process.node:>4}  {process.host:12}"
+            listens = f"{process.address}:{process.port}"
+            lines.append(f"{process.index:>5}  {where} {listens:21} {shlex.join(own)}".rstrip())
+        lines += _more(len(processes), role, everything)
     if servers := launch.details.get("servers"):
-        lines += ["", "parameters on each parameter server:"]
+        fullest = sorted(servers, key=lambda server: server["bytes"], reverse=True)
+        which = "each parameter server" if everything or len(servers) <= SHOWN else "the fullest parameter servers"
+        lines += ["", f"parameters on {which}:"]
         lines += [
             f"{'ps':>9} {server['ps']:>4}  {server['bytes'] / 1e6:10.3f} MB in {server['pieces']} pieces"
-            for server in servers
+            for server in (servers if everything or len(servers) <= SHOWN else fullest[:SHOWN])
         ]
+        lines += _more(len(servers), "ps", everything)
     return "\n".join(lines)
+
+
+def _command(process: Process) -> str:
+    """What a process is started with, with words in capitals for its index and for the repeat."""
+    before = ("", *process.argv)
+    words = ["INDEX" if option == "--index" else word for option, word in zip(before, process.argv, strict=False)]
+    return shlex.join([*words, "--repeat", "K"])
+
+
+def _more(count: int, role: str, everything: bool) -> list[str]:
+    return [] if everything or count <= SHOWN else [f"{'…':>5}  {role:6} {count - SHOWN:,} more, shown with --all"]
 
 
 def submitted(jobs: Sequence[tuple[Path, str]], by_hand: bool) -> str:
