@@ -34,20 +34,35 @@ RECORDS = {kind.RECORD.file_name: kind.RECORD for kind in KINDS}
     default="runs",
     help="one line per run, or the tables of the CSCS report of 2017: the best configuration at each size",
 )
+@click.option(
+    "--format",
+    "written",
+    type=click.Choice(["text", "csv", "markdown", "latex"]),
+    default="text",
+    help="csv: figures as plain numbers; latex: for the package booktabs",
+)
 @click.option("--stragglers", is_flag=True, help="show runs with a slow rank, and the hosts that such ranks were on")
 @AS_JSON
-def table(sources: tuple[str, ...], baseline: int | None, style: str, stragglers: bool, as_json: bool) -> None:
+def table(
+    sources: tuple[str, ...], baseline: int | None, style: str, written: str, stragglers: bool, as_json: bool
+) -> None:
     """Print the table of RESULTS: folders with records, CSV files, baselines, reference:TEXT.
 
     With --json: the points of all scaling curves, with the best configuration at each size.
     """
     frame = some_of(sources)  # first, so that a source that does not exist is refused before pandas is loaded
     from harness.report.text import comparison
+    from harness.report.text.table import FORMATS
 
     if as_json:
         click.echo(json.dumps(comparison.points(frame, baseline)))
         return
-    click.echo((comparison.tables_of_2017 if style == "report2017" else comparison.runs)(frame, baseline))
+    of_2017 = style == "report2017"
+    if written != "text":
+        tables = comparison.tables_of_2017(frame, baseline) if of_2017 else [comparison.table_of_runs(frame, baseline)]
+        click.echo(FORMATS[written](tables))
+        return
+    click.echo((comparison.as_of_2017 if of_2017 else comparison.runs)(frame, baseline))
     if stragglers:
         click.echo(f"\n{comparison.stragglers(frame)}")
 

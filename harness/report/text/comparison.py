@@ -7,7 +7,9 @@ import json
 import math
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -18,36 +20,61 @@ from harness.analysis.scaling import Configuration, Curve, CurvePoint, Overhead
 from harness.core.statistics import scaling_efficiency
 from harness.core.text import interval, percent, plural
 from harness.errors import InvalidInput
-from harness.report.text.table import table
+from harness.report.text.table import Column, Table, Value, table, text
 
-HEADINGS = (
-    *("backend", "framework", "transport", "configuration", "nodes"),
-    *("img/s", "± 95 % CI", "MB sent/step", "scaling efficiency"),
-)
 STRAGGLER = 1.1  # a rank that takes so many times the median rank's time is worth a look
 _SHOWN = 20  # stragglers
-# What else tells runs apart, and how it is written. It is named only where a table holds several systems or origins, or
-# several versions, sizes and so on of one backend, framework and transport.
-_WHERE = {"system": "{}", "origin": "{}"}
-_HOW = {
-    **{"software": "{}", "image_size": "{} px", "batch_size": "batch {}", "precision": "{}", "threads": "threads={}"},
-    **{"warmup_steps": "{} warm-up steps", "steps": "{} steps", "training": "{}"},
+# What tells runs apart beside their backend and size, and how it is written: in rows where it differs, else above them.
+_PARTS: Mapping[str, Callable[[Any], str]] = {
+    **dict.fromkeys(("origin", "system", "model", "device", "data"), str),
+    "devices_per_node": lambda count: f"{plural(count, 'device')} per node",
+    "image_size": "{} px".format,
+    "batch_size": "batch {}".format,
+    "precision": str,
+    "warmup_steps": lambda count: plural(count, "warm-up step"),
+    "steps": lambda count: plural(count, "step"),
+    "software": str,
+    "threads": "threads={}".format,
 }
+_OF_BACKEND = ("software", "threads")  # differ between backends anyway; named where they do between rows of one
+_USUAL = {"origin": "measured", "devices_per_node": 1}  # is not said of all rows
 
 
 def runs(frame: pandas.DataFrame, baseline: int | None = None) -> str:
-    """The table of runs, those without a number included, in which baselines of efficiencies are marked.
-
-    Efficiency is relative to the best configuration at the curve's smallest number of workers, or at ``baseline`` workers.
-    Raises InvalidInput if no curve has that size.
-    """
-    curves = scaling.curves(with_number(frame, baseline), baseline=baseline or 0)
-    parts = [_runs(frame, _baselines(frame, curves))]
+    """The table of runs as text, with a word on slow ranks. Raises InvalidInput as ``table_of_runs`` does."""
+    parts = [text(table_of_runs(frame, baseline))]
     if slow := int((frame["slowest_over_median"] > STRAGGLER).sum()):
         parts.append(
             f"{plural(slow, 'run')} with a rank slower than {STRAGGLER} × the median rank: see `harness table --stragglers`"
         )
     return "\n\n".join(parts)
+
+
+def table_of_runs(frame: pandas.DataFrame, baseline: int | None = None) -> Table:
+    """One row for each run, those without a number included, in which baselines of efficiencies are marked.
+
+    Efficiency is relative to the best configuration at the curve's smallest number of workers, or at ``baseline`` workers.
+    Raises InvalidInput if no curve has that size.
+    """
+    return _runs(frame, _baselines(frame, _curves(frame, baseline)))
+
+
+def _curves(frame: pandas.DataFrame, baseline: int | None) -> list[Curve]:
+    """The curves of runs that have a number.
+
+    Of two strategies with parameter servers publications tell the better one at each size. So the published curve of each
+    is relative to what they have in common, as in ``tables_of_2017``.
+    """
+    numbers = with_number(frame, baseline)
+    curves = scaling.curves(numbers, baseline=baseline or 0)
+    servers = numbers[(numbers["origin"] == "published") & (numbers["family"] == "parameter_servers")]
+    for joined in scaling.curves(servers, by="family", baseline=baseline or 0):
+        for number, curve in enumerate(curves):
+            own = {name: curve.facets.get(name) for name in joined.facets}
+            if own == joined.facets and curve.scaling == joined.scaling:
+                points = tuple(scaling.relative_to(point, joined.baseline) for point in curve.points)
+                curves[number] = replace(curve, points=points)
+    return curves
 
 
 def with_number(frame: pandas.DataFrame, baseline: int | None) -> pandas.DataFrame:
@@ -75,53 +102,142 @@ def _baselines(frame: pandas.DataFrame, curves: Sequence[Curve]) -> dict[int, _B
     of_any_curve: dict[int, _Base] = {}
     of_own_curve: dict[int, _Base] = {}
     for curve in sorted(curves, key=lambda curve: (len(curve.points) == 1, curve.scaling == "strong")):
-        if curve.baseline is None:
+        base = _base(curve)
+        if base is None:
             continue
-        base_rows = set(curve.baseline.best.rows)
+        base_rows = set(base.best.rows)
         for row in (row for point in curve.points for tried in point.tried for row in tried.rows):
             own = per_node[row] == curve.facets["devices_per_node"]
-            (of_own_curve if own else of_any_curve).setdefault(row, (curve.baseline, row in base_rows))
+            (of_own_curve if own else of_any_curve).setdefault(row, (base, row in base_rows))
     return of_any_curve | of_own_curve
 
 
-def _runs(frame: pandas.DataFrame, bases: Mapping[int, _Base]) -> str:
-    several = frame.groupby(["backend", "framework", "transport"], dropna=False)[list(_HOW)].nunique().max()
-    apart = {name: form for name, form in _WHERE.items() if frame[name].nunique() > 1}
-    apart |= {name: form for name, form in _HOW.items() if several[name] > 1}
+def _base(curve: Curve) -> CurvePoint | None:
+    """What the curve's efficiencies are relative to, which may be a point of another curve."""
+    return next((point.base for point in curve.points if point.base), None)
+
+
+def _runs(frame: pandas.DataFrame, bases: Mapping[int, _Base]) -> Table:
+    shown = frame.assign(data=_data(frame)).astype(object)  # texts of Arrow are slow to get one by one
+    who = ["backend", "framework", "transport"]
+    varied = {name for name in _PARTS if frame[name].nunique() > 1}
+    several = frame[frame["status"] == "completed"].groupby(who, dropna=False)[list(_OF_BACKEND)].nunique().max()
+    parts = [name for name in _PARTS if name in varied and (name not in _OF_BACKEND or several[name] > 1)]
+    ways = [name for name in ("framework", "transport") if frame[name].nunique() > 1]
+    first = shown.iloc[0]
+    common: dict[str, tuple[str, Value]] = {
+        name: (first[name], first[name]) for name in who[1:] if name not in ways and first[name]
+    }
+    common |= {
+        name: (written(value), value)
+        for name, written in _PARTS.items()
+        if name not in varied and (value := first[name]) not in ("", 0, _USUAL.get(name))
+    }
     searched = set(frame.loc[frame["ps"] > 1, "backend"])
-    sync = {text: str(json.loads(text or "{}").get("sync", "")) for text in frame["options"].unique()}
+    options = _options(frame, who)
     lines = []
     run: Any
-    for run in frame.astype(object).itertuples():  # texts of Arrow are slow to get one by one
-        who = run.backend, run.framework, run.transport
-        what = run.model, run.device, "" if run.data == "synthetic" else "images", sync[run.options]
-        differing = {name: getattr(run, name) for name in apart}
-        shown = [apart[name].format(value) for name, value in differing.items() if value not in ("", 0)]
+    for run in shown.itertuples():
+        key = run.backend, run.framework, run.transport
+        values = {name: getattr(run, name) for name in parts}
+        told = [_PARTS[name](value) for name, value in values.items() if value not in ("", 0)]
+        own = options[*key, run.options, run.training]
         servers = f"ps={run.ps}" if run.backend in searched and run.ps else ""
-        nodes = str(run.nodes) if run.nodes else f"({plural(run.workers, 'worker')})"  # all that some publications say
-        if run.nodes and run.devices_per_node > 1:
-            nodes += f" × {run.workers // run.nodes}"
         # On one machine the usual number of threads changes with that of workers, which does not make it another curve.
-        kind = *who, *what, *(value for name, value in differing.items() if name != "threads")
-        order = *kind, run.nodes, run.workers, run.ps, run.threads, run.Index
-        configuration = " ".join(filter(None, (*what, *shown, servers)))
-        lines.append((order, (*who, configuration, nodes, *_figures(run, bases.get(run.Index)))))
-    return table([HEADINGS, *(cells for _, cells in sorted(lines))], right={4, 5, 6, 7})
+        kind = *key, *(value for name, value in values.items() if name != "threads"), own
+        order = *kind, run.nodes, run.workers, run.ps, run.threads, run.started, run.Index
+        lines.append((order, run, " ".join(filter(None, (*told, own, servers)))))
+    lines.sort(key=itemgetter(0))
+    runs = [run for _, run, _ in lines]
+    configurations = _with_dates(runs, [configuration for _, _, configuration in lines])
+    figures = [_figures(run, bases.get(run.Index)) for run in runs]
+    nodes = [str(run.nodes) if run.nodes else f"({plural(run.workers, 'worker')})" for run in runs]  # all that some say
+    columns = [
+        Column("backend", [run.backend for run in runs]),
+        Column("nodes", nodes, right=True),
+        *(_column(heading, cells) for heading, cells in zip(_FIGURES, zip(*figures, strict=True), strict=True)),
+        *(Column(name, [getattr(run, name) for run in runs], optional=True) for name in ways),
+        Column("configuration", configurations),
+        Column("reason", *_reasons(runs), clamped=True, optional=True),
+    ]
+    always = {"backend", "nodes", "img/s", "scaling efficiency"}
+    return Table([column for column in columns if column.heading in always or any(column.cells)], common=common)
 
 
-def _figures(run: Any, base: _Base | None) -> tuple[str, str, str, str]:
+def _data(frame: pandas.DataFrame) -> pandas.Series:
+    """How data are named: nothing for synthetic ones beside others, the kind of image files where there are several."""
+    kinds = set(frame["data"])
+    if kinds == {"synthetic"}:
+        return frame["data"] + " data"
+    one_kind = len(kinds - {"synthetic"}) == 1
+    names = {kind: "" if kind == "synthetic" else "images" if one_kind else kind for kind in kinds}
+    return frame["data"].map(names)
+
+
+def _options(frame: pandas.DataFrame, who: list[str]) -> dict[tuple[str, ...], str]:
+    """The backends' own options that differ between rows of one backend, and those that make it another training."""
+    told: dict[tuple[str, ...], str] = {}
+    different = frame[[*who, "options", "training"]].drop_duplicates()
+    for key, rows in different.groupby(who, dropna=False):
+        every = {options: json.loads(options or "{}") for options in rows["options"]}
+        names = dict.fromkeys(name for each in every.values() for name in each)
+        varied = [name for name in names if len({json.dumps(each.get(name)) for each in every.values()}) > 1]
+        for options, training in zip(rows["options"], rows["training"], strict=True):
+            named = {name: every[options].get(name) for name in varied}
+            words = [f"{name}={_option(value)}" for name, value in named.items() if value is not None]
+            words += [word for word in training.split(", ") if word and word not in words]
+            told[*map(str, key), options, training] = " ".join(words)
+    return told
+
+
+def _option(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _with_dates(runs: Sequence[Any], configurations: Sequence[str]) -> list[str]:
+    """Configurations, with the time of a run that was done again: else its rows could not be told apart."""
+    rows = [
+        (run.backend, run.framework, run.transport, run.nodes, run.workers, configuration)
+        for run, configuration in zip(runs, configurations, strict=True)
+    ]
+    times = Counter(rows)
+    return [
+        f"{configuration} {run.started[:19].replace('T', ' ')}".strip() if times[row] > 1 else configuration
+        for run, row, configuration in zip(runs, rows, configurations, strict=True)
+    ]
+
+
+_Figure = tuple[str, Value]  # as people read it, and as a number
+_FIGURES = ("img/s", "± 95 % CI", "scaling efficiency", "MB sent/step")
+
+
+def _column(heading: str, cells: Iterable[_Figure], right: bool = True) -> Column:
+    words, values = zip(*cells, strict=True)
+    return Column(heading, words, values, right, optional=heading == _FIGURES[-1])
+
+
+def _figures(run: Any, base: _Base | None) -> tuple[_Figure, ...]:
+    nothing = "", None
     if run.status != "completed":
-        return run.status, "", "", run.reason.split("\n")[0]
+        return (run.status, None), nothing, nothing, nothing
     if math.isnan(run.img_per_s):
-        return "", "", "", f"{percent(run.published_efficiency, None, 1)} (published)"
-    efficiency = ""
+        published = f"{percent(run.published_efficiency, None, 1)} (published)", run.published_efficiency
+        return nothing, nothing, published, nothing
+    efficiency: _Figure = nothing
     if base is not None:
         point, is_base = base
         share = scaling_efficiency(run.img_per_s, run.workers, point.img_per_s, point.workers)
-        efficiency = percent(share, None, 1) + (" (baseline)" if is_base else "")
-    spread = "" if math.isnan(run.ci95) else f"{run.ci95:.2f}"
-    sent = "" if math.isnan(run.sent_bytes_per_step) else f"{run.sent_bytes_per_step / 1e6:.1f}"
-    return f"{run.img_per_s:.2f}", spread, sent, efficiency
+        efficiency = percent(share, None, 1) + (" (baseline)" if is_base else ""), share
+    spread = nothing if math.isnan(run.ci95) else (f"{run.ci95:.2f}", run.ci95)
+    megabytes = run.sent_bytes_per_step / 1e6
+    sent = nothing if math.isnan(megabytes) else (f"{megabytes:.1f}", megabytes)
+    return (f"{run.img_per_s:.2f}", run.img_per_s), spread, efficiency, sent
+
+
+def _reasons(runs: Sequence[Any]) -> tuple[list[str], list[Value]]:
+    """Why runs have no number: for people, beside the status; for CSV, with it."""
+    words = [run.reason.split("\n")[0] for run in runs]
+    return words, [f"{run.status}: {word}" if word else "" for run, word in zip(runs, words, strict=True)]
 
 
 _DATA = ("synthetic", "real")
@@ -131,7 +247,12 @@ _HEADINGS_2017 = (
 )
 
 
-def tables_of_2017(frame: pandas.DataFrame, baseline: int | None = None) -> str:
+def as_of_2017(frame: pandas.DataFrame, baseline: int | None = None) -> str:
+    """``tables_of_2017`` as text."""
+    return "\n\n".join(map(text, tables_of_2017(frame, baseline))) or "no run with a number and the usual training"
+
+
+def tables_of_2017(frame: pandas.DataFrame, baseline: int | None = None) -> list[Table]:
     """The tables of the CSCS internship report of 2017, with 95 % confidence intervals where they are known.
 
     Parameter servers are one contender with two strategies, of which the better one is named, as it was in 2017. I/O
@@ -156,36 +277,48 @@ def tables_of_2017(frame: pandas.DataFrame, baseline: int | None = None) -> str:
         synthetic = {data: curve for data, curve in group.items() if data == "synthetic"}
         pairs = [synthetic | {"real": curve} for data, curve in group.items() if data != "synthetic"]
         tables += [_table_of_2017(pair, overheads.get(id(pair.get("real")), {})) for pair in pairs or [synthetic]]
-    return "\n\n".join(tables) or "no run with a number and the usual training"
+    return tables
 
 
-def _table_of_2017(pair: Mapping[str, Curve], overheads: Mapping[int, Overhead]) -> str:
+def _table_of_2017(pair: Mapping[str, Curve], overheads: Mapping[int, Overhead]) -> Table:
     synthetic, real = ({each.workers: each for each in pair[data].points} if data in pair else {} for data in _DATA)
-    rows = []
+    rows: list[tuple[_Figure, ...]] = []
     for workers in sorted({*synthetic, *real}):
         both = synthetic.get(workers), real.get(workers)
         points = [point for point in both if point]
-        measured = [point for point in points if not math.isnan(point.img_per_s)]
         published = next(iter(pair.values())).facets["origin"] == "published"
         cost = overheads.get(workers)
+        words = (
+            _both(point.best.backend for point in points),
+            _both(str(point.best.ps or "") for point in points),
+            "" if published else _both(str(len(point.tried)) for point in points),
+        )
+        speedup = points[0].speedup
         rows.append(
             (
-                str(workers),
-                _both(point.best.backend for point in points),
-                _both(str(point.best.ps or "") for point in points),
-                "" if published else _both(str(len(point.tried)) for point in points),
-                *(
-                    f"{each.img_per_s:.2f} {interval(each.interval)}".rstrip() if each in measured else ""
-                    for each in both
-                ),
-                "" if math.isnan(points[0].speedup) else f"{points[0].speedup:.2f}",
-                *("" if each is None else percent(each.efficiency, each.efficiency_interval, 2) for each in both),
-                percent(cost.overhead, cost.interval, 2) if cost else "",
+                (str(workers), workers),
+                *((word, word) for word in words),
+                *(_throughput(each) for each in both),
+                ("" if math.isnan(speedup) else f"{speedup:.2f}", None if math.isnan(speedup) else speedup),
+                *(("", None) if each is None else _share(each.efficiency, each.efficiency_interval) for each in both),
+                _share(cost.overhead, cost.interval) if cost else ("", None),
             )
         )
-    used = [column for column in zip(_HEADINGS_2017, *rows, strict=True) if any(column[1:])]
-    right = {number for number, column in enumerate(used) if column[0] != "method"}
-    return f"{_title(pair)}\n{table(list(zip(*used, strict=True)), right)}"
+    columns = [
+        _column(heading, cells, right=heading != "method")
+        for heading, cells in zip(_HEADINGS_2017, zip(*rows, strict=True), strict=True)
+    ]
+    return Table([column for column in columns if any(column.cells)], _title(pair))
+
+
+def _throughput(point: CurvePoint | None) -> _Figure:
+    if point is None or math.isnan(point.img_per_s):
+        return "", None
+    return f"{point.img_per_s:.2f} {interval(point.interval)}".rstrip(), point.img_per_s
+
+
+def _share(share: float, limits: scaling.Interval | None) -> _Figure:
+    return percent(share, limits, 2), None if math.isnan(share) else share
 
 
 def _title(pair: Mapping[str, Curve]) -> str:
@@ -216,7 +349,8 @@ def _both(values: Iterable[str]) -> str:
 def points(frame: pandas.DataFrame, baseline: int | None = None) -> list[dict[str, Any]]:
     """The points of all curves, each with its curve's columns. A figure that is not known is None."""
     document = []
-    for curve in scaling.curves(with_number(frame, baseline), baseline=baseline or 0):
+    for curve in _curves(frame, baseline):
+        base = _base(curve)
         for point in curve.points:
             sample = point.best.sample
             figures = {
@@ -231,8 +365,8 @@ def points(frame: pandas.DataFrame, baseline: int | None = None) -> list[dict[st
                 "best": _configuration(point.best),
                 "best_of": len(point.tried),
                 "tried": [_configuration(each) | _known({"img_per_s": each.sample.mean}) for each in point.tried],
-                "baseline_workers": curve.baseline.workers if curve.baseline else None,
-                "baseline_img_per_s": curve.baseline.img_per_s if curve.baseline else None,
+                "baseline_workers": base.workers if base else None,
+                "baseline_img_per_s": base.img_per_s if base else None,
             }
             document.append(_known(figures))
     return document

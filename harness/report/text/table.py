@@ -1,39 +1,191 @@
-"""Tables for a terminal."""
+"""Tables for a terminal, and the same tables as CSV, Markdown and LaTeX."""
 
+from __future__ import annotations
+
+import csv
+import io
+import re
+import shutil
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
 
 FITTED_ROWS = 2000  # laying out a row for a terminal takes a hundred times as long as a plain one
+CLAMPED = 72  # characters of a reason where nothing else says how wide lines may be
+NARROW = 24  # characters of a column whose words are not broken
+LEAST_WIDE = 20  # characters of another column on a terminal that is too narrow for all
+
+Value = str | int | float | None
 
 
-def table(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> str:
+@dataclass(frozen=True)
+class Column:
+    """``cells`` are what people read; ``values`` are for CSV, by default the cells. ``clamped`` ones may be cut.
+
+    The first ``optional`` columns are left out first on a terminal that is too narrow for all.
+    """
+
+    heading: str
+    cells: Sequence[str]
+    values: Sequence[Value] | None = None
+    right: bool = False
+    clamped: bool = False
+    optional: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """``common`` is what holds for every row, as people read it and as CSV has it: only there it is in columns."""
+
+    columns: Sequence[Column]
+    title: str = ""
+    common: Mapping[str, tuple[str, Value]] = field(default_factory=dict)
+
+    @property
+    def above(self) -> str:
+        """The title, and what all rows have in common."""
+        common = ", ".join(words for words, _ in self.common.values())
+        return "\n".join(filter(None, [self.title, common and f"All rows: {common}."]))
+
+
+def text(shown: Table) -> str:
+    """For a terminal, with the columns that it has room for, or for a pipe with lines that are whole."""
+    columns, missing = list(shown.columns), list[str]()
+    if sys.stdout.isatty() and len(columns[0].cells) < FITTED_ROWS:
+        width = shutil.get_terminal_size().columns
+        for column in shown.columns:
+            if column.optional and sum(_least([each.heading, *each.cells]) + 2 for each in columns) > width:
+                columns.remove(column)
+                missing.append(column.heading)
+    rows = list(zip(*([column.heading, *column.cells] for column in columns), strict=True))
+    right = {number for number, column in enumerate(columns) if column.right}
+    clamped = {number for number, column in enumerate(columns) if column.clamped}
+    laid_out = table(rows, right, clamped)
+    if missing:
+        laid_out += f"\n\nThis terminal has no room for: {', '.join(missing)}."
+    return f"{shown.above}\n{'' if shown.title else chr(10)}{laid_out}" if shown.above else laid_out
+
+
+def _least(cells: Sequence[str]) -> int:
+    """How many characters a column needs: a narrow one for its longest word, another one for a few words of a line."""
+    if max(map(len, cells)) > NARROW:
+        return LEAST_WIDE
+    return max(len(word) for cell in cells for word in ["", *cell.split()])
+
+
+def table(rows: Sequence[Sequence[str]], right: Collection[int] = (), clamped: Collection[int] = ()) -> str:
     """Rows as aligned columns, the first row over a rule; the columns in ``right`` are set flush right.
 
-    On a terminal long cells are broken so that the table fits; anywhere else, lines are as long as they are.
+    On a terminal long cells are broken so that the table fits, those of ``clamped`` columns are cut; anywhere else, lines
+    are as long as they are, and clamped cells have ``CLAMPED`` characters at most.
     """
     if sys.stdout.isatty() and len(rows) <= FITTED_ROWS:
-        return _fitted(rows, right)
+        return _fitted(rows, right, clamped)
     columns = []
     for number, cells in enumerate(zip(*rows, strict=True)):
+        if number in clamped:
+            cells = tuple(cell if len(cell) <= CLAMPED else f"{cell[: CLAMPED - 1]}…" for cell in cells)
         width = max(map(len, cells))
         aligned = [cell.rjust(width) if number in right else cell.ljust(width) for cell in cells]
         columns.append([aligned[0], "─" * width, *aligned[1:]])
     return "\n".join("  ".join(line).rstrip() for line in zip(*columns, strict=True))
 
 
-def _fitted(rows: Sequence[Sequence[str]], right: Collection[int]) -> str:
+def _fitted(rows: Sequence[Sequence[str]], right: Collection[int], clamped: Collection[int]) -> str:
     """A table for the terminal that is standard output, with its width, and with styles unless NO_COLOR is set."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    console = Console()
     fitted = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold cyan")
-    for number, heading in enumerate(rows[0]):
-        fitted.add_column(Text(heading), justify="right" if number in right else "left", overflow="fold")
+    by_column = list(zip(*rows, strict=True))
+    widths = _widths(by_column, console.width - 2 * (len(by_column) - 1), clamped)
+    for number, (heading, width) in enumerate(zip(rows[0], widths, strict=True)):
+        side: Literal["right", "left"] = "right" if number in right else "left"
+        overflow: Literal["ellipsis", "fold"] = "ellipsis" if number in clamped else "fold"
+        fitted.add_column(Text(heading), width=width, justify=side, overflow=overflow, no_wrap=number in clamped)
     for row in rows[1:]:
         fitted.add_row(*map(Text, row))
-    console = Console()
     with console.capture() as capture:
         console.print(fitted)
     return capture.get().rstrip()
+
+
+def _widths(columns: Sequence[Sequence[str]], room: int, clamped: Collection[int]) -> list[int]:
+    """Of columns that together are as wide as there is room: clamped ones give way first, then the widest.
+
+    Where there is no room for what each column needs (see ``_least``), words are broken.
+    """
+    widths = [max(map(len, cells)) for cells in columns]
+    least = [min(width, _least(cells)) for width, cells in zip(widths, columns, strict=True)]
+    first = [least[number] if number in clamped else width for number, width in enumerate(widths)]
+    for smallest in (first, least, [1] * len(widths)):
+        while sum(widths) > room and (shrinking := [n for n, width in enumerate(widths) if width > smallest[n]]):
+            widths[max(shrinking, key=widths.__getitem__)] -= 1
+    return widths
+
+
+def as_csv(shown: Sequence[Table]) -> str:
+    """One CSV file: figures without units or thousands separators, shares between 0 and 1, nothing left out.
+
+    Of several tables each row begins with its table's title.
+    """
+    rows = []
+    for each in shown:
+        title = {"table": each.title} if len(shown) > 1 else {}
+        columns = [
+            (column.heading, column.cells if column.values is None else column.values) for column in each.columns
+        ]
+        for cells in zip(*(values for _, values in columns), strict=True):
+            named = dict(zip((heading for heading, _ in columns), cells, strict=True))
+            rows.append({**title, **named, **{name: value for name, (_, value) in each.common.items()}})
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, list(dict.fromkeys(name for row in rows for name in row)), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return stream.getvalue().rstrip("\n")
+
+
+def as_markdown(shown: Sequence[Table]) -> str:
+    parts: list[str] = []
+    for each in shown:
+        rows = zip(*(column.cells for column in each.columns), strict=True)
+        rule = ["---:" if column.right else "---" for column in each.columns]
+        lines = [[_markdown(column.heading) for column in each.columns], rule, *(map(_markdown, row) for row in rows)]
+        parts += filter(None, [_markdown(each.above).replace("\n", "\n\n")])
+        parts.append("\n".join(f"| {' | '.join(line)} |" for line in lines))
+    return "\n\n".join(parts)
+
+
+def _markdown(words: str) -> str:
+    return re.sub(r"([\\`*_\[\]<>|])", r"\\\1", words)
+
+
+_LATEX = {
+    **{letter: f"\\{letter}" for letter in "&%$#_{}"},
+    **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
+    **{"±": r"$\pm$", "×": r"$\times$", "…": r"\ldots{}", "<": r"\textless{}", ">": r"\textgreater{}"},
+}
+
+
+def as_latex(shown: Sequence[Table]) -> str:
+    """A ``tabular`` for each table, with the rules of the package booktabs; what holds for all rows is a comment."""
+    parts = []
+    for each in shown:
+        lines = [" & ".join(_latex(column.heading) for column in each.columns)]
+        lines += [" & ".join(map(_latex, row)) for row in zip(*(column.cells for column in each.columns), strict=True)]
+        first, *others = (f"{line} \\\\" for line in lines)
+        sides = "".join("r" if column.right else "l" for column in each.columns)
+        parts += [*(f"% {line}" for line in each.above.splitlines()), f"\\begin{{tabular}}{{{sides}}}", r"\toprule"]
+        parts += [first, r"\midrule", *others, r"\bottomrule", r"\end{tabular}", ""]
+    return "\n".join(["% needs \\usepackage{booktabs}", *parts]).rstrip()
+
+
+def _latex(words: str) -> str:
+    return "".join(_LATEX.get(letter, letter) for letter in words)
+
+
+FORMATS: Mapping[str, Callable[[Sequence[Table]], str]] = {"csv": as_csv, "markdown": as_markdown, "latex": as_latex}
