@@ -139,7 +139,8 @@ class Commands(click.Group):
         """The command that ``args`` begin with. An old name gets a hint, one that does not exist the nearest that does."""
         name, *rest = args
         if name in RENAMED:
-            click.echo(f"harness: `{name}` is now `{RENAMED[name]}`; the old name will go in 0.2.0", err=True)
+            if not context.resilient_parsing:  # a shell completes a line
+                click.echo(f"harness: `{name}` is now `{RENAMED[name]}`; the old name will go in 0.2.0", err=True)
             name = RENAMED[name]
         if name not in ALL and not name.startswith("-"):
             meant = did_you_mean(name, ALL)

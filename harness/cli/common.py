@@ -6,12 +6,13 @@ import math
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from harness.core.progress import ProgressLine
 from harness.core.text import plural
@@ -20,9 +21,31 @@ from harness.errors import Interrupted, InvalidInput
 if TYPE_CHECKING:
     import pandas
 
+Completions = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 _STRICT, _LEFT_OUT = "harness.strict", "harness.left_out"  # what a command's context keeps
 _MOST_NAMED = 3  # records that were left out
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def files(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Lets the shell complete the name of a file."""
+    return [CompletionItem(incomplete, type="file")]
+
+
+def completing(values: Callable[[], Iterable[str]]) -> Completions:
+    """Completes a value in a shell, or the last one of a list, to one of ``values``; if none fits, to a file.
+
+    ``-`` counts as ``_``.
+    """
+
+    def completions(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        before, comma, last = incomplete.rpartition(",")
+        begin = last.replace("-", "_")
+        fitting = [value for value in values() if value.replace("-", "_").startswith(begin)]
+        items = [CompletionItem(before + comma + value) for value in fitting]
+        return items or files(context, parameter, incomplete)
+
+    return completions
 
 
 def _keep_strict(context: click.Context, parameter: click.Parameter, value: bool) -> None:
@@ -36,7 +59,7 @@ IS_STRICT: dict[str, Any] = {  # ``leave_out`` obeys it, so that no command has 
     "help": "refuse records that cannot be read, instead of leaving them out",
 }
 STRICT = click.option("--strict", **IS_STRICT)
-SOURCES = click.argument("sources", nargs=-1, required=True, metavar="RESULTS...")
+SOURCES = click.argument("sources", nargs=-1, required=True, metavar="RESULTS...", shell_complete=files)
 
 
 def _results(command: Command) -> Command:
@@ -56,6 +79,9 @@ class Written(click.ParamType[Any]):
 
     def __init__(self, read: Callable[[str], Any]) -> None:
         self.read = read
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return files(ctx, param, incomplete)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         assert param is not None

@@ -1,16 +1,18 @@
 """Options of the commands that measure: what (read off the spec and off every backend), where, and how."""
 
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
+from functools import partial
 from typing import Any, Literal
 
 import click
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from harness import models
 from harness.cli import config
-from harness.cli.common import PATH, TEXT
+from harness.cli.common import PATH, TEXT, completing
 from harness.core import backend as backends
 from harness.core.plan import LAST_PORT
 from harness.core.spec import RunSpec
@@ -42,7 +44,7 @@ class MeasuringCommand(GroupedCommand):
         config.add_options(self.params)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if not {"-h", "--help"}.intersection(args):
+        if not ctx.resilient_parsing and not {"-h", "--help"}.intersection(args):
             ctx.default_map = config.defaults(self.params)
         return super().parse_args(ctx, args)
 
@@ -62,6 +64,18 @@ def flag(names: str, explained: str) -> click.Option:
     return click.Option(names.split(), is_flag=True, help=explained)
 
 
+def _of_backends(choices: Callable[[backends.Backend], Iterable[str]]) -> Callable[[], list[str]]:
+    return lambda: sorted({choice for backend in backends.working() for choice in choices(backend)})
+
+
+# Fields whose values a shell completes, besides those that have a choice of a few.
+COMPLETED: dict[str, Callable[[], list[str]]] = {
+    "backend": backends.names,
+    "model": models.names,
+    "framework": _of_backends(lambda backend: backend.frameworks),
+    "transport": _of_backends(lambda backend: (*backend.transports, *backend.cuda_transports)),
+}
+
 WHERE_TO_RUN = grouped(
     "Where to run",
     option(
@@ -69,6 +83,7 @@ WHERE_TO_RUN = grouped(
         "cluster to run on, as SYSTEM or SYSTEM:PARTITION; see `harness list sites`; local is this machine  "
         "[default: $HARNESS_SITE, your config's, this cluster, or local; see `harness config`]",
         "NAME|FILE",
+        shell_complete=completing(sites.names),
     ),
     option("--environ", "one of the site's environments  [default: the first]", "NAME"),
     option(
@@ -157,10 +172,15 @@ def _field_option(
         defaults = [f"{value:g}" if isinstance(value, float) else str(value) for value in values]
         explained += f"  [default: {' or '.join(dict.fromkeys(defaults))}]"
     metavar, kind = written or (_metavar(info.annotation), click.STRING)
-    return option(names, explained, metavar, kind)
+    choice = COMPLETED.get(name, partial(list, _choice(info.annotation)))
+    return option(names, explained, metavar, kind, shell_complete=completing(choice))
+
+
+def _choice(annotation: Any) -> tuple[str, ...]:
+    return typing.get_args(annotation) if typing.get_origin(annotation) is Literal else ()
 
 
 def _metavar(annotation: Any) -> str:
-    if typing.get_origin(annotation) is Literal:
-        return "|".join(typing.get_args(annotation))
+    if choice := _choice(annotation):
+        return "|".join(choice)
     return "NUMBER" if "int" in str(annotation) or "float" in str(annotation) else "TEXT"

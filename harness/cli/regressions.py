@@ -8,7 +8,7 @@ import click
 
 from harness.analysis import history as histories
 from harness.analysis import regression as regressions
-from harness.cli.common import AS_JSON, RESULTS, SHARE, STRICT, Written, loaded, share, some_of
+from harness.cli.common import AS_JSON, RESULTS, SHARE, STRICT, Written, files, loaded, share, some_of
 from harness.core.text import minute, plural
 from harness.errors import HarnessError, InvalidInput
 from harness.report.text import regression as text
@@ -27,8 +27,8 @@ FILE = Written(_new_file)
 
 
 @click.command("regression")
-@click.argument("old")
-@click.argument("new")
+@click.argument("old", shell_complete=files)
+@click.argument("new", shell_complete=files)
 @STRICT
 @click.option(
     "--threshold",

@@ -11,7 +11,18 @@ from typing import Any
 import click
 
 from harness.analysis.evidence import io_overhead
-from harness.cli.common import ANY_PATH, AS_JSON, QUIET, WATCH, Written, follow, parts, share, signals_interrupt
+from harness.cli.common import (
+    ANY_PATH,
+    AS_JSON,
+    QUIET,
+    WATCH,
+    Written,
+    completing,
+    follow,
+    parts,
+    share,
+    signals_interrupt,
+)
 from harness.cli.config import without_strangers
 from harness.cli.options import (
     HOW_TO_RUN,
@@ -139,6 +150,7 @@ COMPARED = grouped(
         "backends, each with :FRAMEWORK and :TRANSPORT if wanted  [default: all of all]",
         "A,B:C,…",
         BACKENDS,
+        shell_complete=completing(backend.names),
     ),
     option("--nodes", "numbers of nodes", "N,M,…", SIZES, default="1,2"),
 )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness import environments, models
-from harness.cli.common import ANY_PATH, AS_JSON, TEXT
+from harness.cli.common import ANY_PATH, AS_JSON, TEXT, completing
 from harness.core.backend import backend, names, working
 from harness.core.text import plural
 from harness.core.validation import option_name
@@ -179,7 +179,7 @@ def site_init(name: str) -> None:
 
 
 @site.command("check")
-@click.argument("names", nargs=-1, metavar="[NAME|FILE]...")
+@click.argument("names", nargs=-1, metavar="[NAME|FILE]...", shell_complete=completing(sites.names))
 @click.option("--offline", is_flag=True, help="do not ask Slurm")
 @AS_JSON
 def site_check(names: tuple[str, ...], offline: bool, as_json: bool) -> None:
@@ -216,7 +216,7 @@ def _check_sites(names: Sequence[str], offline: bool, as_json: bool) -> None:
 
 
 @site.command("show")
-@click.argument("name")
+@click.argument("name", shell_complete=completing(sites.names))
 @click.option("--environ", metavar="NAME", type=TEXT, help="with this one of its environments")
 @AS_JSON
 def site_show(name: str, environ: str | None, as_json: bool) -> None:
@@ -230,7 +230,7 @@ def site_show(name: str, environ: str | None, as_json: bool) -> None:
 
 
 @site.command("path")
-@click.argument("name")
+@click.argument("name", shell_complete=completing(sites.names))
 def site_path(name: str) -> None:
     """Print the file that describes the site NAME."""
     click.echo(sites.find(name).file)
@@ -241,13 +241,13 @@ def env() -> None:
     """Build, check and find the backends' environments."""
 
 
-BACKEND = click.argument("name", metavar="BACKEND")
+BACKEND = click.argument("name", metavar="BACKEND", shell_complete=completing(names))
 VARIANT = click.option("--variant", type=click.Choice(["cpu", "cuda"]), default="cpu")
 FRAMEWORK = click.option("--framework", metavar="NAME", help="for one of the backend's frameworks")
 
 
 @env.command("build")
-@click.argument("names", nargs=-1, required=True, metavar="BACKEND...")
+@click.argument("names", nargs=-1, required=True, metavar="BACKEND...", shell_complete=completing(names))
 @VARIANT
 @FRAMEWORK
 @click.option(

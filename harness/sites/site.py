@@ -186,6 +186,12 @@ def merged(file: Path, system: System, partition: Partition, environment: Enviro
     return Site(**vars(partition) | own)
 
 
+def names() -> list[str]:
+    """What ``find`` knows by name: systems, and their partitions as SYSTEM:PARTITION."""
+    partitions = [row["name"] for row in survey()[0]]
+    return sorted({*partitions, *(name.partition(":")[0] for name in partitions)})
+
+
 def survey() -> tuple[list[dict[str, str]], list[SiteFile]]:
     """All partitions that ``find`` knows, as ``harness list sites`` shows them, and the files that are broken."""
     every = files()

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import click
 import pytest
+from click.shell_completion import ShellComplete
 
 from harness.cli import ALL, RENAMED, cli, main
 from tests.conftest import Harness
@@ -175,3 +176,37 @@ def test_harness_alone_prints_its_sections(capsys: pytest.CaptureFixture[str], m
         out, err = capsys.readouterr()
         assert (exited.value.code, err) == (0, "")
         assert all(f"\n{text}" in out for text in shown) and "\x1b" not in out
+
+
+@pytest.mark.parametrize(
+    ("line", "completed"),
+    [
+        ("harness re", ["report", "regression"]),
+        ("harness study sta", ["status"]),
+        ("harness run --backend p", ["parameter_server", "pytorch"]),
+        ("harness run --backend multi-w", ["multi_worker_mirrored"]),
+        ("harness predict --backend hor", ["horovod"]),
+        ("harness run --model resnet", ["resnet50"]),
+        ("harness run --site daint", ["daint", "daint:gpu", "daint:mc"]),
+        ("harness site show daint:m", ["daint:mc"]),
+        ("harness run --device ", ["auto", "cpu", "cuda"]),
+        ("harness run --transport ", ["gloo", "grpc", "mpi", "nccl"]),
+        ("harness measure --backends pytorch,hor", ["pytorch,horovod"]),
+        ("harness env build pa", ["parameter_server"]),
+        ("harness compare-backends --no-w", ["--no-wait"]),
+    ],
+)
+def test_a_shell_completes_what_one_may_type(
+    line: str, completed: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    *before, last = line.split(" ")[1:]
+    items = ShellComplete(cli, {}, "harness", "_HARNESS_COMPLETE").get_completions(before, last)
+    assert ([item.value for item in items], {item.type for item in items}) == (completed, {"plain"})
+    assert capsys.readouterr() == ("", ""), "a hint would be in the middle of the line that is typed"
+
+
+@pytest.mark.parametrize("line", ["table ru", "regression ru", "run --data ru", "run --site ./ru", "report runs -o ru"])
+def test_a_shell_completes_files_where_they_are_meant(line: str) -> None:
+    *before, last = line.split()
+    items = ShellComplete(cli, {}, "harness", "_HARNESS_COMPLETE").get_completions(before, last)
+    assert [(item.value, item.type) for item in items] == [(last, "file")]
