@@ -124,6 +124,18 @@ def list_sites(as_json: bool) -> None:
         click.echo(f"harness: {file.path} is broken; see `harness site check`", err=True)
 
 
+@list_.command("csv-template")
+def list_csv_template() -> None:
+    """A table (CSV) for numbers that harness did not measure: with every column, and rows to replace.
+
+    A table needs the columns system, backend, nodes and img_per_s; the others may be left out or empty, and then are not
+    known. Commands that read results read tables as well: `harness table mine.csv`.
+    """
+    from harness.results import published
+
+    click.echo(published.TEMPLATE, nl=False)
+
+
 @list_.command("references")
 @AS_JSON
 def list_references(as_json: bool) -> None:

@@ -1,7 +1,7 @@
-"""Published measurements: tables of what others measured, each row with its source.
+"""Tables (CSV) of what others measured, or of numbers of one's own that harness did not measure.
 
-Two kinds of table, told apart by their columns: throughputs (img/s), and scaling efficiencies where only those were
-published.
+Two kinds of table, which their columns tell apart: throughputs (img/s), and scaling efficiencies where only those were
+published. A table of throughputs needs system, backend, nodes and img_per_s; ``TEMPLATE`` has every column.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from harness.core.parts import part
+from harness.core.statistics import summarise
+from harness.core.text import did_you_mean
 from harness.core.validation import mistake
 from harness.errors import InvalidInput
 from harness.results.rows import as_backends_say
@@ -23,6 +25,23 @@ if TYPE_CHECKING:
     import pandas
 
 FOLDER = part("reference")
+
+# Columns that the tables in ``results/reference`` call otherwise than results do.
+_OTHER_NAMES = {
+    "backend": "strategy",
+    "software": "framework",
+    "ps": "num_ps",
+    "batch_size": "batch_per_device",
+    "workers": "devices",
+}
+TEMPLATE = """\
+system,backend,nodes,img_per_s,stdev,devices_per_node,software,transport,model,batch_size,ps,data,source,note
+My cluster,horovod,1,221.4,,1,"TensorFlow 2.21, Horovod 0.28",mpi,resnet50,64,,synthetic,my notebook,
+My cluster,horovod,8,1650.2,,1,"TensorFlow 2.21, Horovod 0.28",mpi,resnet50,64,,synthetic,my notebook,
+My cluster,horovod,8,1661.9,,1,"TensorFlow 2.21, Horovod 0.28",mpi,resnet50,64,,synthetic,my notebook,
+My cluster,parameter_server,8,1204.5,12.5,1,TensorFlow 2.21,grpc,resnet50,64,2,synthetic,my notebook,2 servers
+"""
+SEE = "`harness list csv-template` prints a table that is right"
 
 Blank = BeforeValidator(lambda value: None if value == "" else value)
 Count = Annotated[Annotated[int, Field(ge=1)] | None, Blank]
@@ -34,12 +53,12 @@ class Row(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, str_strip_whitespace=True)
 
-    source: str = Field(min_length=1)
+    source: str = ""
     system: str = Field(min_length=1)
-    framework: str = Field(min_length=1, serialization_alias="software")
-    model: str = Field(min_length=1)
-    num_ps: Count = Field(serialization_alias="ps")
-    note: str
+    framework: str = Field("", serialization_alias="software")
+    model: str = ""
+    num_ps: Count = Field(None, serialization_alias="ps")
+    note: str = ""
 
     def result(self, backend: str = "") -> dict[str, Any]:
         """The row as a result, by the names of ``rows.COLUMNS``.
@@ -47,8 +66,8 @@ class Row(BaseModel):
         ``backend`` distributed the training. Where a table does not say, servers tell which it was, else the toolkit that
         is named first: ``tensorflow`` of ``TensorFlow 1.7, Horovod 0.15.1``.
         """
-        toolkit = self.framework.split()[0].lower()
-        backend = backend or ("parameter_server" if self.num_ps else toolkit)
+        toolkit = self.framework.partition(" ")[0].lower()
+        backend = backend.lower().replace("-", "_") or ("parameter_server" if self.num_ps else toolkit)
         return self.model_dump(by_alias=True) | {
             "origin": "published",
             "status": "completed",
@@ -61,53 +80,68 @@ class Row(BaseModel):
 
 
 class Throughput(Row):
-    """One published throughput, in images per second over all ``devices``. ``stdev`` is over repeated runs, if known."""
+    """One throughput, in images per second over all ``devices``. ``stdev`` is over repeated runs, if known.
+
+    ``nodes`` or ``devices`` says the size. What is left out is not known; there is one device per node.
+    """
 
     strategy: str = Field(min_length=1)
-    transport: str
-    batch_per_device: int = Field(ge=1, serialization_alias="batch_size")
-    devices: int = Field(ge=1, serialization_alias="workers")
-    devices_per_node: int = Field(ge=1)
-    data: Literal["synthetic", "real"]
+    transport: str = ""
+    batch_per_device: Count = Field(None, serialization_alias="batch_size")
+    nodes: Count = None
+    devices: Count = Field(None, serialization_alias="workers")
+    devices_per_node: Count = None
+    data: Literal["synthetic", "real", ""] = ""
     img_per_s: float = Field(gt=0)
-    stdev: Spread
+    stdev: Spread = None
+
+    @model_validator(mode="after")
+    def _has_a_size(self) -> Throughput:
+        if self.nodes is None and self.devices is None:
+            raise ValueError("nodes must be a number above 0")
+        if self.nodes and self.devices and self.nodes != -(-self.devices // (self.devices_per_node or 1)):
+            raise ValueError(f"nodes must be devices / devices_per_node, not {self.nodes}")
+        return self
 
     def result(self, backend: str = "") -> dict[str, Any]:
-        nodes = -(-self.devices // self.devices_per_node)
-        per_node = min(self.devices_per_node, self.devices)
-        return super().result(self.strategy) | {"nodes": nodes, "devices_per_node": per_node}
+        per_node = self.devices_per_node or 1
+        devices = self.devices or (self.nodes or 0) * per_node
+        size = {"nodes": -(-devices // per_node), "workers": devices, "devices_per_node": min(per_node, devices)}
+        return super().result(self.strategy) | size
 
 
 class Efficiency(Row):
     """One published scaling efficiency on ``workers`` devices, relative to 1.0 on ``base`` of them, if that is known."""
 
+    framework: str = Field(min_length=1, serialization_alias="software")
     workers: int = Field(ge=1)
     scaling_efficiency: float = Field(gt=0, le=1.5, serialization_alias="published_efficiency")
     base: Count = Field(None, serialization_alias="published_base")
 
 
 def read(path: Path) -> list[Row]:
-    """The rows of one table. Raises InvalidInput with one line that names the file, the line and the field."""
+    """The rows of one table. Raises InvalidInput with one line that names the file, the line and the one thing wrong."""
     rows = []
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             lines = csv.DictReader(file, strict=True)
-            columns = list(lines.fieldnames or ())
-            kind: type[Row] = Efficiency if "scaling_efficiency" in columns else Throughput
-            known = list(kind.model_fields)
-            required = {name for name in known if kind.model_fields[name].is_required()}
-            if not required <= set(columns) <= set(known) or len(set(columns)) < len(columns):
-                shown = ",".join(columns) or "missing"
-                raise InvalidInput(f"{path}: line 1: columns are {shown}; they must be {','.join(known)}")
-            for fields in lines:
+            header = list(lines.fieldnames or ())
+            kind: type[Row] = Efficiency if "scaling_efficiency" in header else Throughput
+            named = {_field(kind, name): name for name in header}
+            if wrong := _wrong_header(kind, header):
+                raise InvalidInput(f"{path}: line 1: {wrong}; {SEE}")
+            for cells in lines:
                 where = f"{path}: line {lines.line_num}"
                 # The None is how csv says that there are more fields, or fewer, than on line 1.
-                if None in fields or None in fields.values():
-                    raise InvalidInput(f"{where}: must have {len(fields.keys() - {None})} fields, as line 1 has")
+                if None in cells or None in cells.values():
+                    raise InvalidInput(f"{where}: must have {len(header)} fields, as line 1 has")
+                fields = {field: cells[name] for field, name in named.items()}
                 try:
+                    fields["source"] = fields.get("source", "").strip() or str(path)
                     rows.append(kind.model_validate(fields))
                 except ValidationError as error:
-                    raise InvalidInput(f"{where}: {' '.join(mistake(error))}") from None
+                    field, reason = mistake(error)
+                    raise InvalidInput(f"{where}: {named.get(field, field)} {reason}".replace(":  ", ": ")) from None
     except OSError as error:
         raise InvalidInput(f"{path}: {error.strerror}") from None
     except UnicodeDecodeError as error:
@@ -115,8 +149,33 @@ def read(path: Path) -> list[Row]:
     except csv.Error as error:
         raise InvalidInput(f"{path}: line {lines.line_num + 1}: {error}") from None
     if not rows:
-        raise InvalidInput(f"{path}: has no rows")
+        raise InvalidInput(f"{path}: has no rows; {SEE}")
     return rows
+
+
+def _field(kind: type[Row], name: str) -> str:
+    """The field that a column called ``name`` holds."""
+    name = name.strip()
+    return name if name in kind.model_fields else _OTHER_NAMES.get(name, name)
+
+
+def _wrong_header(kind: type[Row], header: Sequence[str]) -> str:
+    """The first thing that is wrong with the names of a table's columns; "" if nothing is."""
+    if not header:
+        return "the names of columns are missing"
+    fields = [_field(kind, name) for name in header]
+    for field, info in kind.model_fields.items():
+        if info.is_required() and field not in fields:
+            return f"the column {'backend' if field == 'strategy' else field} is missing"
+    if kind is Throughput and not {"nodes", "devices"} & set(fields):
+        return "the column nodes is missing"
+    for name, field in zip(header, fields, strict=True):
+        if field not in kind.model_fields:
+            instead = did_you_mean(name, [*kind.model_fields, *_OTHER_NAMES])
+            return f"{name!r} is no column" + (instead and f"; {instead}")
+        if fields.count(field) > 1:
+            return f"the column {name} is there twice"
+    return ""
 
 
 def select(text: str = "") -> list[Row]:
@@ -133,7 +192,21 @@ def select(text: str = "") -> list[Row]:
 
 
 def frame(rows: Sequence[Row]) -> pandas.DataFrame:
-    return as_backends_say(result_rows([row.result() for row in rows]))
+    """``rows`` as results. Throughputs that are equal in all else are repeats of one."""
+    repeats: dict[Row, list[Row]] = {}
+    for row in rows:
+        repeats.setdefault(
+            row.model_copy(update={"img_per_s": 1.0}) if isinstance(row, Throughput) else row, []
+        ).append(row)
+    results = []
+    for alike in repeats.values():
+        result = alike[0].result()
+        if len(alike) > 1 and isinstance(alike[0], Throughput):
+            summary = summarise([row.img_per_s for row in alike if isinstance(row, Throughput)])
+            result |= {"img_per_s": summary.mean, "values": list(summary.values)}
+            result |= {"stdev": summary.stdev, "ci95": summary.ci95}
+        results.append(result)
+    return as_backends_say(result_rows(results))
 
 
 def groups(rows: Sequence[Row]) -> list[dict[str, Any]]:

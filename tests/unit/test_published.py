@@ -176,9 +176,9 @@ def test_devices_fill_nodes(tmp_path: Path) -> None:
         ({"devices": "0"}, "line 3: devices must be greater than or equal to 1"),
         ({"devices": "2.5"}, "line 3: devices must be a valid integer"),
         ({"num_ps": "-1"}, "line 3: num_ps must be greater than or equal to 1"),
-        ({"data": "imaginary"}, "line 3: data must be 'synthetic' or 'real'"),
-        ({"source": ""}, "line 3: source must have at least 1 character"),
-        ({"framework": "  "}, "line 3: framework must have at least 1 character"),
+        ({"data": "imaginary"}, "line 3: data must be 'synthetic', 'real' or ''"),
+        ({"system": ""}, "line 3: system must have at least 1 character"),
+        ({"strategy": "  "}, "line 3: strategy must have at least 1 character"),
         ({"note": "one,two"}, "line 3: must have 14 fields, as line 1 has"),
     ],
 )
@@ -194,14 +194,19 @@ def test_a_wrong_field_is_refused_with_its_line(tmp_path: Path, wrong: dict[str,
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        (f"{COLUMNS},colour\n", f"line 1: columns are {COLUMNS},colour; they must be source,system,"),
-        (f"{COLUMNS}s\n", f"line 1: columns are {COLUMNS}s; they must be source,system,"),
-        (f"{COLUMNS},note\n", f"line 1: columns are {COLUMNS},note; they must be source,system,"),
-        (",".join(list(EFFICIENCY)[1:]) + "\n", "line 1: columns are system,framework,"),
+        (f"{COLUMNS},colour\n", f"line 1: 'colour' is no column; {published.SEE}"),
+        (f"{COLUMNS}s\n", f"line 1: 'notes' is no column; did you mean note?; {published.SEE}"),
+        (f"{COLUMNS},note\n", f"line 1: the column note is there twice; {published.SEE}"),
+        (f"{COLUMNS},backend\n", f"line 1: the column strategy is there twice; {published.SEE}"),
+        ("system,nodes,img_per_s\n", f"line 1: the column backend is missing; {published.SEE}"),
+        ("system,backend,nodes\n", f"line 1: the column img_per_s is missing; {published.SEE}"),
+        ("system,backend,img_per_s\n", f"line 1: the column nodes is missing; {published.SEE}"),
+        ("system,workers,scaling_efficiency\n", f"line 1: the column framework is missing; {published.SEE}"),
+        ("system,backend,nodes,img_per_s\nA,horovod,,3\n", "line 2: nodes must be a number above 0"),
         (",".join(EFFICIENCY) + "\n", "has no rows"),
         (",".join(EFFICIENCY) + "\na,b\n", "line 2: must have 8 fields, as line 1 has"),
         (b"source\xff,system\n", "is not UTF-8: invalid start byte at byte 6"),
-        ("", "line 1: columns are missing; they must be source,system,"),
+        ("", f"line 1: the names of columns are missing; {published.SEE}"),
         (",".join(EFFICIENCY) + '\n"a\n', "line 2: unexpected end of data"),
     ],
 )
@@ -213,6 +218,40 @@ def test_what_is_no_table_of_published_measurements_is_refused(
     with pytest.raises(InvalidInput) as refused:
         published.read(path)
     assert str(refused.value).startswith(f"{path}: {complaint}") and "\n" not in str(refused.value)
+
+
+def test_system_backend_nodes_and_img_per_s_are_enough(tmp_path: Path) -> None:
+    path = tmp_path / "own.csv"
+    path.write_text("system,backend,nodes,img_per_s\nMine,parameter-server,4,100\nMine,deepspeed,2,90.5\n")
+    servers, other = results.load([path]).to_dict("records")
+    assert (servers["backend"], servers["family"], servers["nodes"], servers["workers"]) == (
+        *("parameter_server", "parameter_servers"),
+        *(4, 4),
+    )
+    assert (other["backend"], other["family"], other["img_per_s"]) == ("deepspeed", "toolkit", 90.5)
+    assert {other[name] for name in ("model", "transport", "data", "software")} == {""} and other["batch_size"] == 0
+    assert other["source"] == str(path)
+
+
+def test_rows_that_differ_in_their_throughput_only_are_repeats(tmp_path: Path) -> None:
+    path = tmp_path / "own.csv"
+    path.write_text(
+        "system,backend,nodes,devices_per_node,img_per_s,stdev\n"
+        "Mine,horovod,2,4,100,\nMine,horovod,2,4,110,\nMine,horovod,2,4,120,\nMine,horovod,4,4,200,3.5\n"
+    )
+    repeated, once = results.load([path]).to_dict("records")
+    assert (repeated["values"], repeated["img_per_s"], repeated["stdev"]) == ([100.0, 110.0, 120.0], 110.0, 10.0)
+    assert repeated["ci95"] == pytest.approx(4.303 * 10 / 3**0.5, rel=1e-3)
+    assert (repeated["workers"], once["stdev"], len(once["values"])) == (8, 3.5, 0)
+
+
+def test_the_template_is_a_table_with_every_column(harness: Harness, tmp_path: Path) -> None:
+    path = tmp_path / "own.csv"
+    path.write_text(harness("list", "csv-template").succeeded().stdout)
+    rows = results.load([path])
+    assert len(rows) == 3 and rows["values"].map(len).tolist() == [0, 2, 0]
+    known = {published._field(published.Throughput, name) for name in published.TEMPLATE.split("\n")[0].split(",")}
+    assert known | {"devices"} == set(published.Throughput.model_fields)
 
 
 def test_a_folder_that_is_called_like_a_table_is_refused(tmp_path: Path) -> None:

@@ -170,7 +170,7 @@ def _data(frame: pandas.DataFrame) -> pandas.Series:
     if kinds == {"synthetic"}:
         return frame["data"] + " data"
     one_kind = len(kinds - {"synthetic"}) == 1
-    names = {kind: "" if kind == "synthetic" else "images" if one_kind else kind for kind in kinds}
+    names = {kind: "" if kind in ("synthetic", "") else "images" if one_kind else kind for kind in kinds}
     return frame["data"].map(names)
 
 
