@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from harness.analysis.evidence import io_overhead
+from harness.cli import config
 from harness.cli.common import (
     ANY_PATH,
     AS_JSON,
@@ -47,8 +48,9 @@ from harness.report.text.progress import RunLine
 from harness.running import collect as collecting
 from harness.running.kinds import find_checkpoint
 from harness.running.notes import known_jobs
-from harness.running.prepare import Place
+from harness.running.prepare import DEFAULT_OUTPUT, Place
 from harness.running.request import Outcome, carry_out, failed
+from harness.sites import site as sites
 
 # Fields of RunSpec that say nothing about a training, and those whose defaults are others there.
 MEASURING = ("data", "data_cache", "warmup_steps", "steps", "repeats", "straggler_limit")
@@ -238,7 +240,16 @@ def train(**given: Any) -> None:
 
 
 RUN_DIRS = click.argument("paths", nargs=-1, metavar="[RUN_DIR]...", type=ANY_PATH)
-RUNS = (Path("runs"),)
+
+
+def _folders(paths: tuple[Path, ...]) -> tuple[Path, ...]:
+    """``paths``; without any, where runs are written without --output: as the config or the site has it, or runs/."""
+    if paths:
+        return paths
+    if output := config.defaults(HOW_TO_RUN).get("output"):
+        return (Path(output),)
+    site, _ = config.chosen_site(None)
+    return ((sites.find(site).output if site else None) or DEFAULT_OUTPUT,)
 
 
 @click.command("status")
@@ -248,9 +259,9 @@ RUNS = (Path("runs"),)
 def status(paths: tuple[Path, ...], watch: bool, as_json: bool) -> None:
     """How far runs are, here and on a cluster: the repeats or epochs that have ended, their jobs' states, their img/s.
 
-    RUN_DIR is a run directory or a folder with some, such as that of a study.  [default: all in runs/]
+    RUN_DIR is a run directory or a folder with some, such as that of a study.  [default: all in the usual --output]
     """
-    runs, problems = collecting.find_any(paths or RUNS)
+    runs, problems = collecting.find_any(_folders(paths))
     for problem in problems:
         click.echo(f"harness: left out: {problem}", err=True)
     if watch:
@@ -265,11 +276,11 @@ def status(paths: tuple[Path, ...], watch: bool, as_json: bool) -> None:
 @QUIET
 @AS_JSON
 def collect(paths: tuple[Path, ...], wait: bool, quiet: bool, as_json: bool) -> None:
-    """Make the records of runs on a cluster whose jobs have ended.  [default: all in runs/]
+    """Make the records of runs on a cluster whose jobs have ended.  [default: all in the usual --output]
 
     Exits with 1 if a run has failed; one that is still queued or running is left alone.
     """
-    runs = collecting.find(paths or RUNS)
+    runs = collecting.find(_folders(paths))
     if wait:
         with followed(quiet) as line:
             collecting.wait([run for run in runs if not run.record_file.exists()], line)

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from harness.core.spec import RunSpec
-from harness.running import notes
+from harness.errors import HarnessError, RunFailed
+from harness.running import collect, notes
+from harness.running.kinds import Measurement
+from harness.running.pace import Pace
 from harness.running.prepare import Place
-from harness.running.run import Run
+from harness.running.run import Listener, Run
+from harness.worker.agent.seating import Hosts
 from tests import made
 from tests.conftest import Harness
 
@@ -48,6 +54,17 @@ def test_runs_of_this_machine_are_running_unfinished_or_have_their_img_per_s(
     }
     assert "100.00 img/s" in table and "rank 0 exited with 1" in table and "jobs" not in table
     assert harness("status").stdout.count("unfinished") == 2, "nobody is at work any more"
+
+
+def test_runs_are_looked_for_where_the_config_has_them_written(
+    begun: Callable[..., Run], harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun(1), (elsewhere := begun(1, "elsewhere"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    (tmp_path / "config" / "harness").mkdir(parents=True)
+    (tmp_path / "config" / "harness" / "config.toml").write_text(f'output = "{tmp_path}/elsewhere"\n')
+    assert [run["run"] for run in harness("status", "--json").json] == [str(elsewhere.folder)]
+    assert [Path(run["run"]).parent.name for run in harness("status", "runs", "--json").json] == ["runs"]
 
 
 def test_the_lock_of_a_study_stands_for_its_runs(begun: Callable[..., Run], harness: Harness) -> None:
@@ -110,3 +127,40 @@ def test_whoever_has_seen_enough_is_told_that_runs_go_on(
         done = harness("status", "--watch")
     assert (done.code, done.stderr) == (130, "harness: no longer watching; what runs goes on\n")
     assert harness("status", "--watch", "--json").code == 2
+
+
+def test_repeats_of_jobs_are_heard_of_once_with_their_img_per_s_and_seconds(
+    begun: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = begun(3)
+    processes = [SimpleNamespace(events={"exit": {"code": 0}})]
+    watch = SimpleNamespace(followed=processes, first_error=lambda: None)
+    hosts = Hosts([("nid1", "nid1")], "2026-01-01T00:00:10+00:00")
+    monkeypatch.setattr(collect, "_watch", lambda run, number, ended: (watch, hosts))
+    window = {"ranks": [SimpleNamespace(window_s=64.0)]}
+    monkeypatch.setattr(Measurement, "judge", lambda run, number, *more: run.judged.append(window))
+    heard: list[tuple[int, float | None, str]] = []
+
+    class Ears(Listener):
+        def ended(self, run: Run, repeat: int, pace: Pace, error: HarnessError | None = None) -> None:
+            heard.append((repeat, None if error else run.img_per_s(), str(error or "")))
+
+    def end(number: int, code: int) -> None:
+        end = {"code": code, "ended": "2026-01-01T00:00:52.500+00:00"}
+        (run.folder / f"repeat-{number}" / "ended.json").write_text(json.dumps(end))
+
+    pace, known = Pace.of({run.folder: run.spec}), set[tuple[Path, int]]()
+    collect._hear_of_repeats(run, pace, known, Ears())
+    assert heard == [], "no repeat has ended"
+    end(1, 0)
+    for _ in range(2):
+        collect._hear_of_repeats(run, pace, known, Ears())
+    assert heard == [(1, 100.0, "")] and pace.took_s[run.folder] == [42.5] and pace.left_s == 85.0
+    processes[0].events.clear()
+    end(2, 0)
+    collect._hear_of_repeats(run, pace, known, Ears())
+    assert len(heard) == 1, "what the file system does not show yet is waited for"
+    monkeypatch.setattr(collect, "from_exit_events", lambda watch, timeout_s: RunFailed("rank 0 exited with 1"))
+    end(2, 1)
+    collect._hear_of_repeats(run, pace, known, Ears())
+    assert heard[1:] == [(2, None, "rank 0 exited with 1")] and not pace.left and not run.judged
