@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import pandas
 
 MARGIN = 0.05  # how close contenders must be to count as equally good
+VARYING = ("warmup_steps", "steps")  # does not make another measurement, and is named
 # What is equal in a race.
 TERMS = (*(name for name in scaling.EQUAL if name != "family"), "batch_size", "devices_per_node")
 
@@ -89,12 +90,14 @@ class Race:
     """Rankings of what is alike in ``facets``: by img/s at each size, the smallest first, and by how it scales.
 
     ``scales`` compares the largest size that several contenders were measured at with the smallest one that most of these
-    have in common; None where there are no two such sizes.
+    have in common; None where there are no two such sizes. ``varying`` has what may differ between runs and does, of
+    ``VARYING``, with its values.
     """
 
     facets: Mapping[str, Any]
     sizes: tuple[Ranking, ...]
     scales: Ranking | None
+    varying: Mapping[str, Sequence[int]]
 
     @property
     def contested(self) -> tuple[Ranking, ...]:
@@ -112,7 +115,14 @@ def races(frame: pandas.DataFrame, nodes: int = 0) -> list[Race]:
     for curve in scaling.curves(usable[usable["nodes"] == nodes] if nodes else usable):
         if curve.scaling == "weak":
             groups[tuple(curve.facets[name] for name in TERMS)].append(curve)
-    found = [_race(dict(zip(TERMS, alike, strict=True)), curves) for alike, curves in groups.items()]
+    found = []
+    for alike, curves in groups.items():
+        rows = usable.loc[
+            [row for curve in curves for point in curve.points for one in point.tried for row in one.rows]
+        ]
+        values = {name: sorted(rows[name].unique().tolist()) for name in VARYING}
+        varying = {name: several for name, several in values.items() if len(several) > 1}
+        found.append(_race(dict(zip(TERMS, alike, strict=True)), curves, varying))
     return sorted(found, key=_contested, reverse=True)
 
 
@@ -122,31 +132,29 @@ def _contested(race: Race) -> tuple[int, int, int]:
     return (last[0].workers, len(last[0].standings), len(race.contested)) if last else (0, 0, 0)
 
 
-def _race(facets: Mapping[str, Any], curves: Sequence[Curve]) -> Race:
+def _race(facets: Mapping[str, Any], curves: Sequence[Curve], varying: Mapping[str, Sequence[int]]) -> Race:
     entered: dict[int, list[_Entry]] = defaultdict(list)
     for curve in curves:
         for point in curve.points:
             entered[point.workers].append((curve, point, None))
-    sizes = [_ranking(entered[workers]) for workers in sorted(entered)]
+    sizes, scales = [_ranking(entered[workers]) for workers in sorted(entered)], None
     contested = [number for number, ranking in enumerate(sizes) if len(ranking.standings) > 1]
-    if not contested:
-        return Race(facets, tuple(sizes), None)
     others = len(contested) - 1
-    decided = scaling.holm([sizes[number].p for number in contested], [*[1.0] * others, max(1.0, others)])
-    for number, is_decided in zip(contested, decided, strict=True):
-        sizes[number] = replace(sizes[number], decided=is_decided)
-    # Efficiencies are relative to the smallest size that most of those at the largest one have.
-    last = sizes[contested[-1]].workers
+    weights = [1.0] * others + [max(1.0, others)] * bool(contested)
+    significances = scaling.holm([sizes[number].p for number in contested], weights)
+    for number, significant in zip(contested, significances, strict=True):
+        sizes[number] = replace(sizes[number], decided=significant)
+    # Efficiencies are relative to the smallest size that most of those at the largest contested one have.
+    last = sizes[contested[-1]].workers if contested else 0
     scaled = [
         [(curve, point, base) for curve, point, _ in entered[last] for base in curve.points if base.workers == size]
         for size in sorted(entered)
         if size < last
     ]
-    most = max(scaled, key=len, default=[])
-    if len(most) < 2:
-        return Race(facets, tuple(sizes), None)
-    scales = _ranking(most)
-    return Race(facets, tuple(sizes), replace(scales, decided=scaling.holm([scales.p])[0]))
+    if len(most := max(scaled, key=len, default=[])) > 1:
+        scales = _ranking(most)
+        scales = replace(scales, decided=scaling.holm([scales.p])[0])
+    return Race(facets, tuple(sizes), scales, varying)
 
 
 _Entry = tuple[Curve, CurvePoint, CurvePoint | None]  # a contender, its point at a size, and what that is relative to

@@ -27,10 +27,7 @@ from harness.core.statistics import scaling_efficiency
 LEVEL = 0.95
 
 # Equal within a curve. ``batch_size`` (per device, weak scaling) or the global batch (strong scaling) comes on top.
-EQUAL = (
-    *("origin", "system", "model", "data", "device", "precision", "image_size", "training"),
-    *("warmup_steps", "steps", "family"),
-)
+EQUAL = (*("origin", "system", "model", "data", "device", "precision", "image_size", "training", "family"),)
 # What tells curves of one family apart, unless a family's best is asked for.
 CONTENDER = ("backend", "framework", "software", "transport")
 # Tuned at each size. Versions are never pooled, also where a family's best is asked for.

@@ -2,7 +2,7 @@
 
 Each toolkit contender (backend, framework, software, transport) is compared with the best that the parameter servers offer
 at each size (both strategies, all numbers and placements), like for like: system, model, data, device, precision, image
-size, per-device batch, devices per node, warm-up and steps are equal, nothing is another training, and the scaling is weak.
+size, per-device batch and devices per node are equal, nothing is another training, and the scaling is weak.
 
 What is judged is the ratio of scaling efficiencies, both relative to the smallest common size B: the speed of the
 frameworks on B workers cancels. Its interval allows for the parameter servers' best having been picked
@@ -29,12 +29,9 @@ MARGIN = 0.05
 FAR_APART_DAYS = 30
 
 # What like for like means. ``training`` is "" on both sides.
-TERMS = (
-    *("system", "model", "data", "device", "precision", "image_size", "batch_size", "devices_per_node"),
-    *("warmup_steps", "steps", "origin"),
-)
+TERMS = (*("system", "model", "data", "device", "precision", "image_size", "batch_size", "devices_per_node", "origin"),)
 # What may differ, and is named if it does.
-OTHERS = ("processor", "framework", "software", "transport", "threads", "options")
+OTHERS = ("processor", "framework", "software", "transport", "threads", "options", "warmup_steps", "steps")
 
 Answer = Literal["better", "worse", "no difference", "changes", "cannot say"]
 Overall = Literal["yes", "no", "some", "depends", "no difference", "cannot say"]

@@ -36,8 +36,6 @@ DETAILS = {
     "precision": "{}",
     "image_size": "{} px",
     "training": "{}",
-    "warmup_steps": "{} warm-up steps",
-    "steps": "{} steps",
     "software": "{}",
 }
 USUAL = ("batch_size", "devices_per_node", "device", "precision", "image_size", "training")  # told of a page's curves
@@ -191,7 +189,6 @@ def usual_terms(lines: Sequence[Line]) -> str:
     which: dict[str, list[str]] = defaultdict(list)
     for (_, system, model), terms in _usual(measured, TERMS).items():
         words = [DETAILS[name].format(terms[name]) for name in USUAL if (name, terms[name]) != ("devices_per_node", 1)]
-        words.append(f"{terms['steps']} steps after a warm-up of {terms['warmup_steps']}")
         which[", ".join(filter(None, words))].append(f"{model[0]} on {system[0] or 'an unknown system'}")
     sentences = [f"{' and '.join(named)} with {terms}" for terms, named in which.items()]
     return f"Unless a name says otherwise: {'; '.join(sentences)}." if sentences else ""

@@ -335,7 +335,6 @@ def _title(pair: Mapping[str, Curve]) -> str:
         f"batch {facets['batch_size']} per device" if facets["batch_size"] else "",
         f"{per_node} devices per node" if per_node > 1 else "",
         facets["precision"],
-        f"{facets['steps']} steps" if facets["steps"] else "",
         real if real != "real" else "",
     )
     return " · ".join(filter(None, parts))

@@ -8,7 +8,7 @@ from harness.analysis.fastest import MARGIN, Race, Ranking, Standing
 from harness.analysis.scaling import CONTENDER
 from harness.core.text import interval, percent, plural
 from harness.report.text.table import table
-from harness.report.text.verdict import contender
+from harness.report.text.verdict import TERMS, contender
 
 _SPEEDS = (
     "size",
@@ -46,7 +46,9 @@ def text(races: Sequence[Race]) -> str:
     """The headline, and a table for each race in which something can be compared, or else for the first one."""
     parts = ["\n".join(headline(races))]
     for race in [race for race in races if race.contested] or races[:1]:
-        parts += [f"{where(race)}:", table([_SPEEDS, *_speeds(race)], right={2, 3, 4, 5})]
+        varying = "; ".join(f"{TERMS[name]} {', '.join(map(str, values))}" for name, values in race.varying.items())
+        parts.append(f"{where(race)}:" + (f" runs differ in {varying}" if varying else ""))
+        parts += [table([_SPEEDS, *_speeds(race)], right={2, 3, 4, 5})]
         if race.scales:
             parts += [
                 f"On {size(race.scales)} relative to {race.scales.base}:",

@@ -35,7 +35,7 @@ _COUNTED = {
     "cannot say": "undecided",
 }
 _TRANSPORTS = {"mpi": "MPI", "gloo": "Gloo", "nccl": "NCCL", "grpc": "gRPC"}
-_TERMS = {
+TERMS = {
     "batch_size": "per-device batch",
     "devices_per_node": "devices per node",
     "image_size": "image size",
@@ -56,7 +56,7 @@ def lists(verdict: Verdict) -> dict[str, list[str]]:
     """What there is to say beside the headline: sentences by the title that they stand under, which may be none."""
     margin, contenders = verdict.margin, (*verdict.comparisons, *verdict.controls)
     terms = [one.terms.equal for one in contenders if one.terms]
-    equal = (", ".join(f"{_TERMS.get(name, name)} {value}" for name, value in each.items()) for each in terms)
+    equal = (", ".join(f"{TERMS.get(name, name)} {value}" for name, value in each.items()) for each in terms)
     return {
         "Each toolkit": [_finding(one, margin) for one in contenders],
         INDICATIONS: list(filter(None, map(_indication, contenders))),
@@ -194,16 +194,16 @@ def _against(values: tuple[Any, Any]) -> str:
 
 
 def _differing(differs: Mapping[str, tuple[Any, Any]]) -> str:
-    return ", ".join(f"{_TERMS.get(name, name)} ({_against(values)})" for name, values in differs.items())
+    return ", ".join(f"{TERMS.get(name, name)} ({_against(values)})" for name, values in differs.items())
 
 
 def _unequal(one: ComparedContender) -> str:
     if one.terms is None:
         return ""
     unequal = {name: values for name, values in one.terms.unequal.items() if name != "framework"}  # its version says it
-    parts = [f"{_TERMS.get(name, name)}: {_against(values)}" for name, values in unequal.items()]
+    parts = [f"{TERMS.get(name, name)}: {_against(values)}" for name, values in unequal.items()]
     if one.terms.unknown:
-        parts.append(f"not known: {', '.join(_TERMS.get(name, name) for name in one.terms.unknown)}")
+        parts.append(f"not known: {', '.join(TERMS.get(name, name) for name in one.terms.unknown)}")
     return f"{contender(one.facets)}: {'; '.join(parts)}" if parts else ""
 
 
