@@ -17,6 +17,7 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from harness.analysis import scaling
@@ -49,16 +50,13 @@ class Standing:
 class Ranking:
     """Contenders at one size, the best first: by img/s or, relative to ``base`` workers, by scaling efficiency.
 
-    ``decided`` says that the first is better than every other one. ``repeats`` is how many repeats it takes, at the noise
-    seen, to tell it from the one that is hardest to tell from it, or that both are within the margin of one another, if
-    their ratio stays as it is; None where no spread is known.
+    ``decided`` says that the first is better than every other one.
     """
 
     workers: int
     standings: tuple[Standing, ...]
     base: int = 0
     decided: bool = False
-    repeats: int | None = None
 
     @property
     def best(self) -> Standing:
@@ -77,6 +75,17 @@ class Ranking:
             return ()
         limit = min(1 - scaling.LEVEL, 1.0 if self.p is None else self.p)
         return tuple(one for one in self.standings[1:] if one.ratio.p is None or one.ratio.p >= limit)
+
+    @cached_property
+    def repeats(self) -> int | None:
+        """How many repeats it takes, at the noise seen, to tell the first from the one that is hardest to tell from it, or
+        that both are within the margin of one another, if their ratio stays as it is; None where that is not known.
+        """
+        hardest = max(self.standings[1:], key=lambda one: one.ratio.p or 0.0)
+        points = [self.best.point, hardest.point]
+        points += [point.base for point in points if self.base and point.base]
+        distance = math.log(hardest.ratio.value)
+        return scaling.repeats_for([point.samples for point in points], max(distance, math.log1p(MARGIN) - distance))
 
     @property
     def equal(self) -> bool:
@@ -105,24 +114,25 @@ class Race:
         return tuple(ranking for ranking in self.sizes if len(ranking.standings) > 1)
 
 
-def races(frame: pandas.DataFrame, nodes: int = 0) -> list[Race]:
+def races(frame: pandas.DataFrame, curves: Sequence[Curve] | None = None) -> list[Race]:
     """The races among rows of ``results.load``, of any status: those at the largest sizes first, with most contenders.
 
-    With ``nodes`` only what was measured on so many nodes.
+    ``curves`` are those of the completed runs, if they are known already.
     """
-    usable = frame[(frame["status"] == "completed") & frame["img_per_s"].notna() & (frame["training"] == "")]
+    if curves is None:
+        curves = scaling.curves(frame[frame["status"] == "completed"])
     groups: dict[tuple[Any, ...], list[Curve]] = defaultdict(list)
-    for curve in scaling.curves(usable[usable["nodes"] == nodes] if nodes else usable):
-        if curve.scaling == "weak":
-            groups[tuple(curve.facets[name] for name in TERMS)].append(curve)
+    for curve in curves:
+        points = tuple(point for point in curve.points if not math.isnan(point.img_per_s))
+        if points and curve.scaling == "weak" and not curve.facets["training"]:
+            groups[tuple(curve.facets[name] for name in TERMS)].append(replace(curve, points=points))
     found = []
-    for alike, curves in groups.items():
-        rows = usable.loc[
-            [row for curve in curves for point in curve.points for one in point.tried for row in one.rows]
-        ]
+    for alike, its in groups.items():
+        tried = [one for curve in its for point in curve.points for one in point.tried]
+        rows = frame.loc[[row for one in tried for row in one.rows]]
         values = {name: sorted(rows[name].unique().tolist()) for name in VARYING}
         varying = {name: several for name, several in values.items() if len(several) > 1}
-        found.append(_race(dict(zip(TERMS, alike, strict=True)), curves, varying))
+        found.append(_race(dict(zip(TERMS, alike, strict=True)), its, varying))
     return sorted(found, key=_contested, reverse=True)
 
 
@@ -166,20 +176,11 @@ def _ranking(entered: Sequence[_Entry]) -> Ranking:
         return point.img_per_s / (base.img_per_s if base else 1)
 
     (_, first, first_base), *_ = ordered = sorted(entered, key=figure, reverse=True)
-    standings, needed = [], []
+    standings = []
     for curve, point, base in ordered:
         over, under = [first.samples], [point.samples]
         if base and first_base:
             over, under = [*over, base.samples], [*under, first_base.samples]
         ratio = Ratio(1.0) if point is first else scaling.ratio(over, under)
         standings.append(Standing(curve.facets, scaling.relative_to(point, base), ratio))
-        distance = math.log(ratio.value)
-        needed.append(
-            (ratio.p or 0.0, scaling.repeats_for([*over, *under], max(distance, math.log1p(MARGIN) - distance)))
-        )
-    return Ranking(
-        workers=first.workers,
-        standings=tuple(standings),
-        base=first_base.workers if first_base else 0,
-        repeats=max(needed[1:], default=(0.0, None))[1],
-    )
+    return Ranking(first.workers, tuple(standings), first_base.workers if first_base else 0)

@@ -25,6 +25,7 @@ import pandas
 from harness.core.statistics import scaling_efficiency
 
 LEVEL = 0.95
+MOST_REPEATS = 1000  # that anybody would want to make
 
 # Equal within a curve. ``batch_size`` (per device, weak scaling) or the global batch (strong scaling) comes on top.
 EQUAL = (*("origin", "system", "model", "data", "device", "precision", "image_size", "training", "family"),)
@@ -314,7 +315,7 @@ def _added(terms: Sequence[tuple[float, float]]) -> tuple[float, float]:
     return math.sqrt(total), total**2 / sum(error**4 / freedom for error, freedom in terms)
 
 
-def repeats_for(choices: Sequence[Choice], width: float, most: int = 1000) -> int | None:
+def repeats_for(choices: Sequence[Choice], width: float, most: int = MOST_REPEATS) -> int | None:
     """How many repeats of every configuration it takes, at the spread seen, for an interval of × or ÷ exp(``width``).
 
     ``choices`` are those of a ratio. None where no spread is known, or ``most`` repeats are not enough.

@@ -88,8 +88,8 @@ class ComparedContender:
     """One contender against the best of the parameter servers. ``facets`` are those of the contender's curve.
 
     ``sizes`` are all common ones, the smallest first; ``parts`` are those between which they part for good. ``repeats`` is
-    how many repeats it would take, at the noise seen, to know every ratio to within the margin; ``telling`` how many to
-    tell every ratio from 1, or that it is within the margin, if the ratios stay as seen.
+    how many it takes, at the noise seen, to tell every ratio from 1, or that it is within the margin, if the ratios stay as
+    they are.
     """
 
     facets: Mapping[str, Any]
@@ -98,7 +98,6 @@ class ComparedContender:
     sizes: tuple[AtSize, ...] = ()
     parts: tuple[int, int] | None = None
     repeats: int | None = None
-    telling: int | None = None
     terms: Terms | None = None
     indication: Indication | None = None
 
@@ -207,10 +206,9 @@ def _compared(
     wide = math.log(1 + margin)
     apart = [abs(math.log(size.efficiency_ratio.value)) for size in sizes[1:]]
     answer, reason, parts = _judged(sizes, [sizes[number] for number in judged], margin)
-    repeats = _repeats(both, [wide] * len(apart))
-    telling = _repeats(both, [max(distance, wide - distance) for distance in apart])
+    repeats = _repeats(both, [max(distance, wide - distance) for distance in apart])
     terms = _held(toolkit, *sides)
-    return ComparedContender(toolkit.facets, answer, reason, tuple(sizes), parts, repeats, telling, terms)
+    return ComparedContender(toolkit.facets, answer, reason, tuple(sizes), parts, repeats, terms)
 
 
 def _judged(

@@ -10,7 +10,7 @@ import click
 
 from harness import export as exporters
 from harness.cli.common import AS_JSON, PATH, RESULTS, SHARE, SOURCES, TEXT, Written, leave_out, parts, reading, some_of
-from harness.core.text import plural
+from harness.core.text import listed, plural
 from harness.errors import HarnessError, InvalidInput
 from harness.files import whole_file
 from harness.records.record import search
@@ -67,6 +67,29 @@ def table(
         click.echo(f"\n{comparison.stragglers(frame)}")
 
 
+@click.command("best")
+@RESULTS
+@click.option("--nodes", type=click.IntRange(min=1), metavar="N", help="only what was measured on so many nodes")
+@AS_JSON
+def best(sources: tuple[str, ...], nodes: int | None, as_json: bool) -> None:
+    """Say which way of distributing is fastest in RESULTS at each size, by how much, and at what cost in node-hours.
+
+    Only runs that are alike are compared, and a winner is named only if it is more than chance (docs/verdict.md).
+    """
+    frame = some_of(sources)
+    from harness.analysis.fastest import races
+    from harness.analysis.verdict import verdict
+    from harness.report.text import fastest as text
+
+    if nodes:
+        sizes = sorted(set(frame["nodes"]) - {0})
+        frame = frame[frame["nodes"] == nodes]
+        if frame.empty:
+            raise InvalidInput(f"--nodes {nodes}: no run is on {plural(nodes, 'node')}; runs are on {listed(sizes)}")
+    found, answer = races(frame), verdict(frame)
+    click.echo(json.dumps(text.as_json(found, answer)) if as_json else text.text(found, answer))
+
+
 @click.command("verdict")
 @RESULTS
 @click.option(
@@ -79,11 +102,14 @@ def verdict(sources: tuple[str, ...], margin: float, as_json: bool) -> None:
     Only runs that are alike are compared (docs/verdict.md). The exit code is 0 whatever the answer is.
     """
     frame = some_of(sources)
+    from harness.analysis.fastest import races
     from harness.analysis.verdict import verdict
+    from harness.report.text import fastest
     from harness.report.text import verdict as text
 
-    answer = verdict(frame, margin)
-    click.echo(json.dumps(text.as_json(answer)) if as_json else text.text(answer))
+    found = verdict(frame, margin)
+    answer = fastest.answer(races(frame), found)
+    click.echo(json.dumps({"answer_first": answer} | text.as_json(found)) if as_json else text.text(found, answer))
 
 
 FORMATS = ("png", "svg", "pdf")

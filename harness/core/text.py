@@ -22,6 +22,12 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
+def listed(items: Iterable[object], word: str = "and") -> str:
+    """``1, 2 and 8``."""
+    *others, last = map(str, items)
+    return f"{', '.join(others)} {word} {last}" if others else last
+
+
 def percent(share: float, limits: tuple[float, float] | None, digits: int) -> str:
     """``52.11 % [51.9, 52.3]``, or nothing for NaN."""
     return "" if math.isnan(share) else f"{100 * share:.{digits}f} % {interval(limits, digits, 100)}".rstrip()

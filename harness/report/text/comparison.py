@@ -16,10 +16,13 @@ from typing import Any
 import pandas
 
 from harness.analysis import scaling
+from harness.analysis.fastest import races
 from harness.analysis.scaling import Configuration, Curve, CurvePoint, Overhead
+from harness.analysis.verdict import verdict
 from harness.core.statistics import scaling_efficiency
 from harness.core.text import interval, percent, plural
 from harness.errors import InvalidInput
+from harness.report.text import fastest
 from harness.report.text.table import Column, Table, Value, table, text
 
 STRAGGLER = 1.1  # a rank that takes so many times the median rank's time is worth a look
@@ -41,8 +44,8 @@ _USUAL = {"origin": "measured", "devices_per_node": 1}  # is not said of all row
 
 
 def runs(frame: pandas.DataFrame, baseline: int | None = None) -> str:
-    """The table of runs as text, with a word on slow ranks. Raises InvalidInput as ``table_of_runs`` does."""
-    parts = [text(table_of_runs(frame, baseline))]
+    """The answer, the table of runs, and a word on slow ranks. Raises InvalidInput as ``table_of_runs`` does."""
+    parts = ["\n".join(fastest.answer(races(frame), verdict(frame))), text(table_of_runs(frame, baseline))]
     if slow := int((frame["slowest_over_median"] > STRAGGLER).sum()):
         parts.append(
             f"{plural(slow, 'run')} with a rank slower than {STRAGGLER} × the median rank: see `harness table --stragglers`"

@@ -1,14 +1,17 @@
 """Who is fastest, who scales best, and what would decide it: in sentences, as a table, and for scripts."""
 
 import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
 from harness.analysis.fastest import MARGIN, Race, Ranking, Standing
-from harness.analysis.scaling import CONTENDER
-from harness.core.text import interval, percent, plural
+from harness.analysis.scaling import CONTENDER, MOST_REPEATS
+from harness.analysis.verdict import Verdict
+from harness.core.text import interval, listed, percent, plural
+from harness.report.text import verdict as verdicts
 from harness.report.text.table import table
-from harness.report.text.verdict import TERMS, contender
+from harness.report.text.verdict import QUESTION, TERMS, contender, lacking_repeats
 
 _SPEEDS = (
     "size",
@@ -19,13 +22,15 @@ _SPEEDS = (
     "best of",
 )
 _EFFICIENCIES = ("way of distributing", "scaling efficiency", "the best's / its efficiency")
+_VERSION = re.compile(r" \d[\w.+-]*")
 UNKNOWN = 5  # repeats that are asked for where nothing is known of the noise
 
 
-def headline(races: Sequence[Race]) -> list[str]:
-    """A sentence each: who is fastest at the largest size of the first race, who scales best, what would decide it.
+def answer(races: Sequence[Race], verdict: Verdict) -> list[str]:
+    """The answer in a few sentences, for the race at the largest size with most contenders.
 
-    The last one only where something is undecided. Where there is nothing to compare: what there is.
+    Who is fastest there, who scales best, and, where there is something to compare, whether MPI-based toolkits scale better
+    than parameter servers. The last one says what would decide what is undecided.
     """
     if not races:
         return ["No run among these results has a number to compare."]
@@ -35,16 +40,23 @@ def headline(races: Sequence[Race]) -> list[str]:
         found = f"{only.best.point.img_per_s:.4g} img/s, {_hours(only.best)} node-hours per million images"
         return [f"Nothing to compare: {where(race)} only {who(only.best)} was measured: {found} on {size(only)}."]
     fastest, scales = race.contested[-1], race.scales
-    said = [f"{where(race)} {_claim(fastest, 'fastest', f'on {size(fastest)}')}: {_faster(fastest)}."]
+    said = [f"{where(race)} {_claim(fastest, 'is fastest', f'on {size(fastest)}')}: {_faster(fastest)}."]
     if scales:
-        said.append(f"{_claim(scales, 'best to scale', f'from {scales.base} to {size(scales)}')}: {_kept(scales)}.")
-    undecided = [ranking for ranking in (fastest, scales) if ranking and not ranking.decided and not ranking.equal]
+        claim = _claim(scales, "scales best", f"from {scales.base} to {size(scales)}")
+        said.append(f"{claim[0].upper()}{claim[1:]}: {_kept(scales)}.")
+    lacking = lacking_repeats(verdict)
+    if lacking or verdict.answer != "cannot say":
+        said.append(f"{QUESTION} {verdicts.headline(verdict)}")
+    rankings = [ranking for ranking in (fastest, scales) if ranking and not ranking.decided and not ranking.equal]
+    # At which sizes, and how many repeats it takes there; None where that is not known.
+    undecided = [([ranking.base, ranking.workers], ranking.p is not None, ranking.repeats) for ranking in rankings]
+    undecided += [([size.workers for size in one.sizes], one.reason == "too wide", one.repeats) for one in lacking]
     return [*said, _would_decide(undecided)] if undecided else said
 
 
-def text(races: Sequence[Race]) -> str:
-    """The headline, and a table for each race in which something can be compared, or else for the first one."""
-    parts = ["\n".join(headline(races))]
+def text(races: Sequence[Race], verdict: Verdict) -> str:
+    """The answer, and a table for each race in which something can be compared, or else for the first one."""
+    parts = ["\n".join(answer(races, verdict))]
     for race in [race for race in races if race.contested] or races[:1]:
         varying = "; ".join(f"{TERMS[name]} {', '.join(map(str, values))}" for name, values in race.varying.items())
         parts.append(f"{where(race)}:" + (f" runs differ in {varying}" if varying else ""))
@@ -57,10 +69,10 @@ def text(races: Sequence[Race]) -> str:
     return "\n\n".join(parts)
 
 
-def as_json(races: Sequence[Race]) -> dict[str, Any]:
+def as_json(races: Sequence[Race], verdict: Verdict) -> dict[str, Any]:
     """For scripts: figures as they are, and the sentences. Intervals are 95 % confidence intervals."""
     return {
-        "headline": headline(races),
+        "answer": answer(races, verdict),
         "races": [
             {
                 **race.facets,
@@ -75,41 +87,49 @@ def as_json(races: Sequence[Race]) -> dict[str, Any]:
 # --- sentences ------------------------------------------------------------------------------------
 
 
-def _claim(ranking: Ranking, what: str, at: str) -> str:
-    names = [who(one) for one in (ranking.best, *ranking.rivals)]
+def _claim(ranking: Ranking, does: str, at: str) -> str:
+    entered = zip(_short(ranking), ranking.standings, strict=True)
+    names = [name for name, one in entered if one is ranking.best or one in ranking.rivals]
     if ranking.decided:
-        return f"{names[0]} is {what} {at}"
+        return f"{names[0]} {does} {at}"
     if ranking.equal:
-        return f"{' and '.join(names)} are {what} {at}, equal to within {100 * MARGIN:g} %"
+        return f"it makes no difference of more than {100 * MARGIN:g} % whether one takes {listed(names, 'or')} {at}"
     if ranking.p is None:
-        return f"{names[0]} was {what} {at}, by chance or not (there are no repeats)"
-    return f"{' or '.join(names)} is {what} {at}, which is undecided"
+        return f"{names[0]} {does} {at}, as far as can be known without repeats"
+    return f"it is undecided whether {listed(names, 'or')} {does} {at}"
 
 
 def _faster(ranking: Ranking) -> str:
     best, second = ranking.standings[:2]
+    first_name, second_name = _short(ranking)[:2]
     rates = f"{best.point.img_per_s:.4g} against {second.point.img_per_s:.4g} img/s"
     hours = f"{_hours(best)} against {_hours(second)} node-hours per million images"
-    return f"{_ratio(second)} the img/s of {who(second)} ({rates}; {hours})"
+    return f"{first_name} has {_ratio(second)} the img/s of {second_name} ({rates}; {hours})"
 
 
 def _kept(ranking: Ranking) -> str:
     best, second = ranking.standings[:2]
+    first_name, second_name = _short(ranking)[:2]
     kept = " against ".join(percent(one.point.efficiency, None, 1) for one in (best, second))
-    return f"it keeps {_ratio(second)} the efficiency of {who(second)} ({kept})"
+    return f"{first_name} keeps {_ratio(second)} the efficiency of {second_name} ({kept})"
 
 
-def _would_decide(undecided: Sequence[Ranking]) -> str:
-    sizes = sorted({workers for ranking in undecided for workers in (ranking.base, ranking.workers) if workers})
-    on = f"of each on {' and '.join(map(str, sizes))} workers"
-    repeats = [ranking.repeats for ranking in undecided if ranking.repeats]
-    if any(ranking.p is None for ranking in undecided):
+def _short(ranking: Ranking) -> list[str]:
+    """The contenders' names, with versions only where they would be the same without."""
+    names = list(map(who, ranking.standings))
+    short = [_VERSION.sub("", name) for name in names]
+    return short if len(set(short)) == len(names) else names
+
+
+def _would_decide(undecided: Sequence[tuple[Sequence[int], bool, int | None]]) -> str:
+    sizes = sorted({workers for at, _, _ in undecided for workers in at if workers})
+    on = f"of each on {listed(sizes)} {'worker' if sizes == [1] else 'workers'}"
+    if not all(known for _, known, _ in undecided):
         return f"What would tell: {UNKNOWN} repeats {on} (`--repeats {UNKNOWN}`)."
-    if len(repeats) < len(undecided):
-        return f"What would tell: a quieter machine; the noise seen is too large for any number of repeats {on}."
-    return (
-        f"What would tell: about {max(repeats)} repeats {on}, if ratios stay as they are (`--repeats {max(repeats)}`)."
-    )
+    needed = [repeats for _, _, repeats in undecided if repeats]
+    if len(needed) < len(undecided):
+        return f"What would tell: less noise; more than {MOST_REPEATS} repeats {on} would be needed with it."
+    return f"What would tell: about {max(needed)} repeats {on}, if ratios stay as they are (`--repeats {max(needed)}`)."
 
 
 # --- parts ----------------------------------------------------------------------------------------
@@ -150,7 +170,7 @@ def _speeds(race: Race) -> list[tuple[str, ...]]:
     return [
         (
             "" if number else size(ranking),
-            who(one),
+            who(one) + (f", {one.point.best.ps} ps" if one.point.best.ps > 1 else ""),
             f"{one.point.img_per_s:.2f}",
             _ratio(one) if number else _sureness(ranking),
             _hours(one),
@@ -182,7 +202,7 @@ def _as_json(ranking: Ranking) -> dict[str, Any]:
         "base_workers": ranking.base or None,
         "decided": ranking.decided,
         "equal": ranking.equal,
-        "repeats_to_tell": ranking.repeats,
+        "repeats_to_tell": ranking.repeats if len(ranking.standings) > 1 else None,
         "standings": [
             {
                 **{name: one.facets[name] for name in CONTENDER},

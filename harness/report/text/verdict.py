@@ -5,7 +5,7 @@ Pure. ``headline`` and ``lists`` are for any page, ``text`` lays them out for a 
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any, get_args
 
@@ -27,7 +27,7 @@ _ANSWERS: dict[Overall, tuple[str, str]] = {
     "some": ("Some of them.", "better"),
     "depends": ("It depends on the size.", "changes"),
     "no difference": ("No difference.", "no difference"),
-    "cannot say": ("Cannot say.", ""),
+    "cannot say": ("Undecided:", ""),
 }
 _COUNTED = {
     "no difference": "no different",
@@ -44,9 +44,10 @@ TERMS = {
 }
 
 
-def text(verdict: Verdict) -> str:
+def text(verdict: Verdict, answer: Sequence[str]) -> str:
+    """The sentences of ``answer``, what was compared as a table, and what there is to say beside it."""
     rows = [row for one in (*verdict.comparisons, *verdict.controls) for row in _rows(one)]
-    parts = [headline(verdict)]
+    parts = ["\n".join(answer)]
     parts += [table([_HEADINGS, *rows], right={2, 3, 4, 5, 6, 7})] if rows else []
     parts += ["\n  - ".join([f"{title}:", *items]) for title, items in lists(verdict).items() if items]
     return "\n\n".join(parts)
@@ -57,12 +58,13 @@ def lists(verdict: Verdict) -> dict[str, list[str]]:
     margin, contenders = verdict.margin, (*verdict.comparisons, *verdict.controls)
     terms = [one.terms.equal for one in contenders if one.terms]
     equal = (", ".join(f"{TERMS.get(name, name)} {value}" for name, value in each.items()) for each in terms)
+    wanted = (_undecided(one, margin)[1] for one in contenders if one.reason)
     return {
         "Each toolkit": [_finding(one, margin) for one in contenders],
         INDICATIONS: list(filter(None, map(_indication, contenders))),
         "Equal on both sides": list(dict.fromkeys(equal)),
         "Not equal": list(filter(None, map(_unequal, contenders))),
-        "What would decide it": list(dict.fromkeys(_undecided(one, margin)[1] for one in contenders if one.reason)),
+        "What would make them comparable": list(dict.fromkeys(filter(None, wanted))),
         "Left out": [f"{plural(one.runs, 'run')} of {one.what}: {one.why}" for one in verdict.left_out],
     }
 
@@ -70,12 +72,11 @@ def lists(verdict: Verdict) -> dict[str, list[str]]:
 def headline(verdict: Verdict) -> str:
     compared, (word, shown_answer) = verdict.comparisons, _ANSWERS[verdict.answer]
     if not compared:
-        return (
-            f"{word} There is no toolkit over MPI, Gloo or NCCL among these results to compare with parameter servers."
-        )
+        return "Nothing to compare: there is no toolkit over MPI, Gloo or NCCL among these results."
     if verdict.answer == "cannot say":
-        reasons = dict.fromkeys(_undecided(one, verdict.margin)[0] for one in compared)
-        return " ".join([word, *(f"{reason[0].upper()}{reason[1:]}." for reason in list(reasons)[:2])])
+        if lacking := lacking_repeats(verdict):
+            return f"{word} {_undecided(lacking[0], verdict.margin)[0]}."
+        return f"Nothing to compare: {_undecided(compared[0], verdict.margin)[0]}."
     # Of these the one at the largest size, and there the one that differs most.
     shown = max(
         (one for one in compared if one.answer == shown_answer),
@@ -88,6 +89,11 @@ def headline(verdict: Verdict) -> str:
         listed = ", ".join(f"{counts[each]} {_COUNTED.get(each, each)}" for each in get_args(Answer) if counts[each])
         parts.append(f"Of {len(compared)} contenders: {listed}.")
     return " ".join(parts)
+
+
+def lacking_repeats(verdict: Verdict) -> list[ComparedContender]:
+    """Those that were compared, with too few repeats to tell how they differ."""
+    return [one for one in verdict.comparisons if one.reason in ("no spread", "too wide")]
 
 
 def _finding(one: ComparedContender, margin: float) -> str:
@@ -134,7 +140,7 @@ def _claim(one: ComparedContender, margin: float) -> str:
 
 
 def _undecided(one: ComparedContender, margin: float) -> tuple[str, str]:
-    """Why nothing can be said of a contender, and what would decide it."""
+    """Why nothing can be said of a contender, and what would make it comparable, if it is not."""
     facets, toolkit = one.facets, contender(one.facets)
     ratio = f"{toolkit}'s ratio of efficiencies"
     match one.reason:
@@ -152,26 +158,19 @@ def _undecided(one: ComparedContender, margin: float) -> tuple[str, str]:
             last = one.sizes[-1]
             kept = " against ".join(percent(side.efficiency, None, 1) for side in (last.toolkit, last.servers))
             missing = "no repeats were published" if facets["origin"] == "published" else "there are no repeats"
-            sizes = ", ".join(str(size.workers) for size in one.sizes)
             return (
                 f"{ratio} is {last.efficiency_ratio.value:.3f} at {_size(last)} "
                 f"({kept} relative to {_size(one.sizes[0])}), "
-                f"but {missing}, so nobody knows whether that is more than chance",
-                f"at least 5 repeats of {toolkit} and of the parameter servers on {sizes} workers (`--repeats 5`)",
+                f"but {missing}, so its significance is unknown",
+                "",
             )
         case "too wide":
             widths = [high / low for low, high in (size.efficiency_ratio.interval or (1.0, 1.0) for size in one.judged)]
             widest = one.judged[widths.index(max(widths))]
-            had = min(len(point.best.sample.values) for size in one.judged for point in (size.toolkit, size.servers))
-            why = (
+            return (
                 f"{ratio} is {_ratio(widest.efficiency_ratio)} at {_size(widest)}, which "
-                f"neither differs from 1 nor lies within 1 ± {100 * margin:g} %"
-            )
-            if one.repeats and one.repeats > had:
-                why += f"; at the noise seen an interval of ± {100 * margin:g} % takes {one.repeats} repeats"
-            repeats = f"about {one.telling} repeats" if one.telling else "more repeats, or less noise"
-            return why, (
-                f"{repeats} of {toolkit} and of the parameter servers at each size, if the ratios stay as they are"
+                f"neither differs from 1 nor lies within 1 ± {100 * margin:g} %",
+                "",
             )
     differs = one.indication.differs if one.indication else None
     if differs is None:
@@ -272,7 +271,7 @@ def as_json(verdict: Verdict) -> dict[str, Any]:
         "headline": headline(verdict),
         "comparisons": [_comparison(one, verdict.margin) for one in (*verdict.comparisons, *verdict.controls)],
         "left_out": [vars(one) for one in verdict.left_out],
-        "would_decide": lists(verdict)["What would decide it"],
+        "would_make_comparable": lists(verdict)["What would make them comparable"],
     }
 
 
@@ -285,8 +284,7 @@ def _comparison(one: ComparedContender, margin: float) -> dict[str, Any]:
         "finding": _finding(one, margin),
         "base_workers": one.sizes[0].workers if one.sizes else None,
         "parts_between_workers": one.parts,
-        "repeats_for_margin": one.repeats,
-        "repeats_to_tell": one.telling,
+        "repeats_to_tell": one.repeats,
         "sizes": [
             {
                 "workers": size.workers,
