@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 from harness import results
+from harness.analysis.fastest import races
 from harness.analysis.verdict import ComparedContender, Verdict, verdict
+from harness.report.text import fastest
 from harness.report.text import verdict as words
 from tests import made
 from tests.conftest import Harness
@@ -53,7 +55,8 @@ def only(rows: Rows, **how: Any) -> ComparedContender:
 
 
 def said(rows: Rows) -> str:
-    return words.text(verdict(frame(rows)))
+    found = verdict(frame(rows))
+    return words.text(found, [words.headline(found)])
 
 
 # --- known answers --------------------------------------------------------------------------------
@@ -105,8 +108,8 @@ def test_noise_that_hides_the_answer_is_said_with_what_it_takes_to_see_it() -> N
     assert (found.answer, found.reason) == ("cannot say", "too wide")
     assert found.repeats and 20 < found.repeats < 200
     text = said(rows)
-    assert text.startswith("Cannot say. Horovod 0.28.1 on TensorFlow 2.16.1 over MPI's ratio of efficiencies is ")
-    assert f"at the noise seen an interval of ± 5 % takes {found.repeats} repeats" in text
+    assert text.startswith("Undecided: Horovod 0.28.1 on TensorFlow 2.16.1 over MPI's ratio of efficiencies is ")
+    assert f"about {found.repeats} repeats of each on " in fastest.answer(races(frame(rows)), verdict(frame(rows)))[-1]
 
 
 def test_a_toolkit_that_is_worse_on_few_nodes_and_better_on_many_gets_both_said() -> None:
@@ -133,7 +136,7 @@ def test_without_repeats_nothing_can_be_said(count: int) -> None:
     rows = [run(size, values, **fields) for size in (1, 2) for fields in (SERVERS, HOROVOD)]
     found = only(rows)
     assert (found.answer, found.reason, found.repeats) == ("cannot say", "no spread", None)
-    assert "there are no repeats, so nobody knows whether that is more than chance" in said(rows)
+    assert "there are no repeats, so its significance is unknown" in said(rows)
 
 
 def test_one_common_size_says_nothing_about_scaling() -> None:
@@ -147,7 +150,7 @@ def test_one_common_size_says_nothing_about_scaling() -> None:
 def test_servers_alone_are_no_comparison() -> None:
     found = verdict(frame(series(flat, **SERVERS)))
     assert (found.answer, found.comparisons) == ("cannot say", ())
-    assert words.text(found).startswith("Cannot say. There is no toolkit")
+    assert words.headline(found).startswith("Nothing to compare: there is no toolkit")
     assert [(one.runs, one.why) for one in found.left_out] == [(8, "no toolkit was measured like that")]
 
 
@@ -389,8 +392,11 @@ def test_the_command_answers_from_records(harness: Harness, tmp_path: Path) -> N
     ]
     runs = made.save(tmp_path / "runs", records)
     done = harness("verdict", str(runs)).succeeded()
-    assert done.stdout.startswith(
-        "Yes. On daint:gpu (inception3, synthetic) Horovod 0.28.1 on TensorFlow 2.16.1 over MPI keeps 1.5"
+    fast, scales, toolkits = done.stdout.splitlines()[:3]
+    assert "Horovod on TensorFlow over MPI is fastest on 4 nodes" in fast
+    assert scales.startswith("Horovod on TensorFlow over MPI scales best from 1 to 4 nodes: ")
+    assert toolkits.startswith(
+        f"{words.QUESTION} Yes. On daint:gpu (inception3, synthetic) Horovod 0.28.1 on TensorFlow 2.16.1 over MPI keeps 1.5"
     )
     told = harness("verdict", str(runs), "--json").succeeded().json
     assert told["answer"] == "yes" and told["comparisons"][0]["parts_between_workers"] == [2, 4]
@@ -400,7 +406,7 @@ def test_the_command_answers_from_records(harness: Harness, tmp_path: Path) -> N
 def test_the_answer_is_no_failure_whatever_it_is(harness: Harness) -> None:
     done = harness("verdict", "reference:daint")
     assert (done.code, done.stderr) == (0, "")
-    assert done.stdout.startswith("Cannot say. ")
+    assert f"{words.QUESTION} Undecided: " in done.stdout
     told = json.loads(harness("verdict", "reference:daint", "--json", "--margin", "0.1").succeeded().stdout)
     assert (told["answer"], told["margin"]) == ("cannot say", 0.1)
 
