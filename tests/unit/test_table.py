@@ -60,7 +60,8 @@ def test_each_run_has_a_line_with_its_result_first_and_the_baseline_is_marked() 
 
 def test_what_all_rows_have_in_common_is_said_once_above_the_table() -> None:
     text = comparison.runs(frame([run(size, [100.0 * size], **HOROVOD) for size in (1, 2)]))
-    assert text.splitlines()[0].startswith("All rows: ") and "inception3, cuda, synthetic data" in text.splitlines()[0]
+    (common,) = (line for line in text.splitlines() if line.startswith("All rows: "))
+    assert "inception3, cuda, synthetic data" in common
     assert cells(text)[0] == ["backend", "nodes", "img/s", "scaling efficiency"]
 
 

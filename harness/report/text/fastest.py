@@ -38,7 +38,7 @@ def answer(races: Sequence[Race], verdict: Verdict) -> list[str]:
     if not race.contested:
         only = race.sizes[-1]
         found = f"{only.best.point.img_per_s:.4g} img/s, {_hours(only.best)} node-hours per million images"
-        return [f"Nothing to compare: {where(race)} only {who(only.best)} was measured: {found} on {size(only)}."]
+        return [f"{where(race)} there is nothing to compare {who(only.best)} with: {found} on {size(only)}."]
     fastest, scales = race.contested[-1], race.scales
     said = [f"{where(race)} {_claim(fastest, 'is fastest', f'on {size(fastest)}')}: {_faster(fastest)}."]
     if scales:
