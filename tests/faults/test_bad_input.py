@@ -72,7 +72,7 @@ WRONG: list[tuple[list[str], list[str]]] = [
     ([*PYTORCH, "--framework", "jax"], ["--framework jax", "pytorch supports torch"]),
     ([*PS, "--framework", "torch"], ["--framework torch", "parameter_server supports tensorflow"]),
     ([*PYTORCH, "--framework", ""], ["--framework ''", "must not be empty"]),
-    (["frobnicate"], ["No such command 'frobnicate'"]),
+    (["frobnicate"], ["there is no command 'frobnicate'"]),
     # choices
     ([*PYTORCH, "--device", "tpu"], ["--device tpu", "'auto', 'cpu' or 'cuda'"]),
     ([*PYTORCH, "--precision", "fp8"], ["--precision fp8", "'fp32', 'tf32' or 'amp'"]),

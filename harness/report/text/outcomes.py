@@ -41,7 +41,7 @@ def equal_terms(spec: RunSpec) -> str:
     return (
         f"{spec.model}, {_data(spec)}, {spec.image_size} px, batch {spec.batch_size} per device, "
         f"{spec.precision}, {spec.device}; "
-        f"{spec.warmup_steps} warm-up and {spec.steps} measured steps, {spec.repeats} repeats in fresh processes"
+        f"{spec.warmup_steps} warm-up and {spec.steps} measured steps, {plural(spec.repeats, 'repeat')} in fresh processes"
     )
 
 
@@ -158,7 +158,7 @@ def summary(record: Record, path: str) -> str:
         )
     names = ", ".join(check.name for check in checks)
     lines += [
-        f"  checks     {len(checks)} passed in each of {len(record.repeats)} repeats: {names}",
+        f"  checks     {len(checks)} passed in each of {plural(len(record.repeats), 'repeat')}: {names}",
         f"  record     {path}",
         f"total images/sec: {throughput.mean:.2f}",
     ]
