@@ -28,12 +28,12 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from harness.analysis import two_samples
+from harness.analysis import across, two_samples
 from harness.analysis.differences import Difference, closest, environments, spec_names
 from harness.analysis.two_samples import Test, Vector
 from harness.core.text import plural
@@ -205,17 +205,17 @@ def judge(old: Samples, new: Samples, rule: Rule = _DEFAULT) -> list[Judgement]:
 def compare(old: pandas.DataFrame, new: pandas.DataFrame, rule: Rule = _DEFAULT) -> ComparedResults:
     """Compare all runs of two calls of ``results.load``.
 
-    Raises InvalidInput if a side has no number or holds published figures, if both are the same runs, or if no spec is on
-    both sides.
+    Results of two systems without a spec in common, and published ones, are compared as ``across.matched`` says. Raises
+    InvalidInput if a side has no number, if both are the same runs, or if nothing is on both sides.
     """
-    notes = []
+    notes: list[str] = []
     for name, side in (("OLD", old), ("NEW", new)):
         if not len(side):
             raise InvalidInput(f"{name} holds no records")
-        if (side["origin"] != "measured").any():
-            raise InvalidInput(f"{name} holds published figures, which have no repeats; compare takes records")
     if not (old["status"] == "completed").any():
         raise InvalidInput(f"OLD holds no number: none of its {plural(len(old), 'run')} is completed")
+    if two_systems := _two_systems(old, new):
+        old, new, notes = across.matched(old, new)
     again = new["id"].isin(old["id"])
     if again.all():
         raise InvalidInput(f"OLD and NEW hold the same {plural(len(new), 'run')}, such as {new['id'].iloc[0]}")
@@ -237,6 +237,8 @@ def compare(old: pandas.DataFrame, new: pandas.DataFrame, rule: Rule = _DEFAULT)
     old_values = [np.concatenate([run["values"] for run in runs]) for _, runs, _ in matched]
     new_values = [np.concatenate([run["values"] for run in runs]) for _, _, runs in matched]
     judgements = judge(old_values, new_values, rule)
+    if two_systems:
+        judgements = [_as_it_is(*each) for each in zip(judgements, old_values, new_values, strict=True)]
     judgements += [Judgement("no number", runs[-1]["reason"]) for _, _, runs in lost]
     differing = [environments(*([run["environment"] for run in runs] for runs in match[1:])) for match in matches]
     # A run that failed early could not tell its environment, so it does not say what all have in common.
@@ -255,7 +257,9 @@ def compare(old: pandas.DataFrame, new: pandas.DataFrame, rule: Rule = _DEFAULT)
                 _side(there),
                 judgement,
                 tuple(difference for difference in found if changed and difference not in common),
-                (_steps(here), _steps(there)) if changed and judgement.verdict != "no number" else None,
+                (_steps(here), _steps(there))
+                if changed and judgement.verdict != "no number" and not two_systems
+                else None,
             )
         )
 
@@ -277,6 +281,20 @@ def compare(old: pandas.DataFrame, new: pandas.DataFrame, rule: Rule = _DEFAULT)
         common,
         tuple(notes),
     )
+
+
+def _two_systems(old: pandas.DataFrame, new: pandas.DataFrame) -> bool:
+    """Whether the specs of the two sides cannot be equal: published ones, or those of two machines that have none alike."""
+    if any((side["origin"] != "measured").any() for side in (old, new)):
+        return True
+    return not any(set(old[name]) & set(new[name]) for name in ("system", "spec"))
+
+
+def _as_it_is(judgement: Judgement, old: Vector, new: Vector) -> Judgement:
+    """What cannot be judged with its change all the same: of another system there may never be more repeats."""
+    if judgement.verdict != "cannot say":
+        return judgement
+    return replace(judgement, change=float(np.exp(np.log(new).mean() - np.log(old).mean()) - 1))
 
 
 def _side(runs: Runs) -> Side:

@@ -248,6 +248,47 @@ def test_different_systems_are_compared_and_said_first() -> None:
     assert text.index("different systems: daint:gpu → alps:gh") < text.index("what differs")
 
 
+def test_two_systems_are_matched_on_all_but_what_their_machines_decide() -> None:
+    """Other numbers of cores and steps make other specs of the same training. They are said."""
+    old = [made.record(img_per_s=100 * FIVE, threads=12), made.record(nodes=2, img_per_s=200 * FIVE, threads=12)]
+    new = [made.record(img_per_s=150 * FIVE, threads=64, steps=9, site="alps:gh", day=1)]
+    new += [made.record(nodes=2, img_per_s=160 * FIVE, threads=64, steps=9, batch_size=32, site="alps:gh", day=1)]
+    found = compared(old, new)
+    (pair,) = found.pairs
+    assert (pair.verdict, pair.label) == ("faster", "pytorch torch gloo inception3 1 node")
+    assert {"threads 12 → 64", "steps 4 → 9"} <= set(map(str, found.differences))
+    assert len(found.unpaired) == 2 and "batch_size 64 → 32" in found.unpaired[0].why
+    # On one system another number of cores still is another measurement.
+    with pytest.raises(InvalidInput, match="threads 12 → 64"):
+        compared(old[:1], [made.record(threads=64, day=1)])
+
+
+def test_published_numbers_are_compared_with_measured_ones(run: Callable[..., Finished], tmp_path: Path) -> None:
+    rows = [
+        f"Elsewhere,{backend},{nodes},{rate}"
+        for backend, nodes, rate in (
+            ("pytorch", 2, 100),
+            ("pytorch", 2, 101),
+            ("pytorch", 2, 99),
+            ("pytorch", 4, 180),
+            ("parameter_server", 2, 90),
+        )
+    ]
+    (tmp_path / "theirs.csv").write_text("\n".join(["system,backend,nodes,img_per_s", *rows]) + "\n")
+    ours = [made.record(nodes=2, img_per_s=80 * FIVE), made.record(nodes=4, img_per_s=190 * FIVE)]
+    ours += [made.record("parameter_server", 2, rate * FIVE, ps=ps) for ps, rate in ((1, 60), (2, 99))]
+    made.save(tmp_path / "ours", ours)
+    done = run("regression", "theirs.csv", "ours", "--json")
+    verdicts = {pair["label"]: (pair["verdict"], pair["change"]) for pair in done.json["pairs"]}
+    assert verdicts["pytorch 2 nodes"] == ("slower", pytest.approx(-0.2, abs=0.001)) and done.code == 1
+    # A mean without repeats is compared, and not judged. Of servers whose number is not known the best counts.
+    assert verdicts["pytorch 4 nodes"] == ("cannot say", pytest.approx(190 / 180 - 1, abs=0.001))
+    assert verdicts["parameter_server 2 nodes"] == ("cannot say", pytest.approx(0.1, abs=0.001))
+    assert any("NEW has 1 more configuration" in note for note in done.json["notes"])
+    assert any("so not matched: framework, transport, model, ps, batch size" in note for note in done.json["notes"])
+    assert "Elsewhere → daint:gpu" in run("regression", "theirs.csv", "ours").stdout
+
+
 def test_runs_of_new_that_are_in_old_count_in_old_only() -> None:
     before = [made.record()]
     found = compared(before, [*before, made.record(day=1)])
@@ -454,7 +495,8 @@ def test_bad_requests_are_one_line_and_exit_code_2(run: Callable[..., Finished],
         (["old", "text"], "text: not a valid record"),
         (["old", "tampered"], "the derived figures do not follow from the raw times"),
         (["old", "before-upgrade"], "before-upgrade: no such file or folder, and no baseline of that name"),
-        (["old", "reference"], "NEW holds published figures"),
+        (["old", "reference"], "NEW holds results of "),
+        (["old", "reference:cori"], "NEW holds no number in img/s"),
         (["old", "old", "--junit", "none/out.xml"], "--junit 'none/out.xml': must be a file in a folder that is there"),
     ]:
         done = run("regression", *arguments)

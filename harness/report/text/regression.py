@@ -230,7 +230,8 @@ def _outcome(pair: Pair) -> str:
     if pair.verdict == "no number":
         return f"had {old} img/s, now has no number: {first_line(pair.judgement.reason)}"
     if not (change and p):
-        return f"cannot say: {pair.judgement.reason} ({old} img/s, now {new} img/s)"
+        figures = f"{old} img/s → {new} img/s, {change}" if change else f"{old} img/s, now {new} img/s"
+        return f"cannot say: {pair.judgement.reason} ({figures})"
     noisy = f"no significant change; {_not_excluded([pair])} is not excluded"
     verdict = noisy if pair.verdict == "too noisy" else pair.verdict
     return (
