@@ -31,7 +31,8 @@ def matched(old: pandas.DataFrame, new: pandas.DataFrame) -> tuple[pandas.DataFr
     """Both sides with ``spec`` reduced to what both know, and with notes of what that leaves open.
 
     Where several configurations of a side are one measurement then, such as several numbers of parameter servers of which
-    the other side does not say how many it had, the fastest counts. Raises InvalidInput for a side with several systems, or without throughputs.
+    the other side does not say how many it had, the fastest counts: intervals do not allow for that choice, the note says
+    it. Raises InvalidInput for a side with several systems, or without throughputs.
     """
     sides = {"OLD": _with_a_number(old), "NEW": _with_a_number(new)}
     for name, side in sides.items():
@@ -57,7 +58,9 @@ def matched(old: pandas.DataFrame, new: pandas.DataFrame) -> tuple[pandas.DataFr
         fastest, more = _fastest(side)
         reduced.append(fastest)
         if more:
-            notes.append(f"{name} has {plural(more, 'more configuration')} of these measurements; the fastest counts")
+            notes.append(
+                f"{name} has {plural(more, 'more configuration')} of these measurements; the fastest counts, which flatters it"
+            )
     return reduced[0], reduced[1], notes
 
 
