@@ -59,7 +59,8 @@ def matched(old: pandas.DataFrame, new: pandas.DataFrame) -> tuple[pandas.DataFr
         reduced.append(fastest)
         if more:
             notes.append(
-                f"{name} has {plural(more, 'more configuration')} of these measurements; the fastest counts, which flatters it"
+                f"{name} has {plural(more, 'more configuration')} of these measurements; the fastest counts, "
+                "which flatters it"
             )
     return reduced[0], reduced[1], notes
 
