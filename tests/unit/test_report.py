@@ -563,7 +563,9 @@ def test_files_have_the_width_that_was_asked_for_one_axes_box_no_title_and_text_
         texts = [text for text in canvas.findobj(pyplot.Text) if text.get_text() and text.get_visible()]
         sizes.update(text.get_fontsize() for text in texts)
         titles.add(axes.get_title() or axes.get_title("left"))
-        labels = [*axes.get_yticklabels(), axes.yaxis.label, axes.xaxis.label, *axes.get_legend().get_texts()]
+        bottom, top = axes.get_ylim()
+        ticks = [label for label in axes.get_yticklabels() if bottom <= label.get_position()[1] <= top]
+        labels = [*ticks, axes.yaxis.label, axes.xaxis.label, *axes.get_legend().get_texts()]
         for label in (label for label in labels if label.get_text()):
             (x0, y0), (x1, y1) = label.get_window_extent().get_points()
             if not (x0 >= -1 and x1 <= width * canvas.dpi + 1 and y0 >= -1 and y1 <= height * canvas.dpi + 1):
