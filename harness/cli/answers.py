@@ -1,6 +1,7 @@
 """What results say: table, verdict, report, export; and whether records can be believed: check."""
 
 import json
+import os
 import sys
 from datetime import UTC, datetime
 from functools import partial
@@ -179,7 +180,8 @@ def report(
     if output == "-":
         click.echo(document.render(page))
     else:
-        document.write(document.render(page), Path(output))
+        folder = Path(output).resolve().parent
+        document.write(document.render(page, os.path.relpath(Path.cwd(), folder)), Path(output))
         click.echo(f"{output}: {len(frame):,} runs in {len(drawn)} figures")
     if figures:
         files = static.write(drawn, figures, formats or ["png", "svg"], width or static.WIDTH_MM)

@@ -105,7 +105,7 @@ def test_figures_that_filters_leave_empty_give_way_to_others(show: Open, report:
 
 def test_every_figure_of_the_model_is_drawn_and_filtered(show: Open, report: Path) -> None:
     shown = show(report)
-    menu, drawn = shown.page.locator("#model select"), shown.page.locator("#model figure:not([hidden])")
+    menu, drawn = shown.page.locator("#model select[data-chooser]"), shown.page.locator("#model figure:not([hidden])")
     kinds: dict[str, set[str]] = {}
     for option in menu.locator("option").all():
         name = option.get_attribute("value")
@@ -146,6 +146,81 @@ def test_the_address_carries_the_filters_to_whoever_opens_it(show: Open, report:
 def test_filters_of_another_page_that_this_one_does_not_know_leave_everything_shown(show: Open, report: Path) -> None:
     shown = show(report, "#backend=unheard_of&nonsense=1&system=%E0")
     assert shown.page.locator("#count").inner_text().startswith("373 of 373")
+
+
+def test_the_first_screen_has_the_answer_three_numbers_and_two_plots(show: Open, report: Path) -> None:
+    shown = show(report, viewport={"width": 1400, "height": 900})
+    answer = shown.page.locator("#answer .answers:not([hidden])")
+    assert "fastest on 128 nodes" in answer.locator(".answer").inner_text()
+    assert answer.locator(".numbers dd").count() == 3
+    plots = answer.locator(".plot").all()
+    assert len(plots) == 2 and all(plot.locator(".main-svg").count() for plot in plots)
+    bottoms = [box["y"] + box["height"] for plot in plots if (box := plot.bounding_box())]
+    assert max(bottoms) <= 900
+
+
+def test_the_answer_follows_the_filters(show: Open, report: Path) -> None:
+    shown = show(report)
+    answer = shown.page.locator("#answer .answers:not([hidden])")
+    assert "inception3" in answer.locator(".answer").inner_text()
+    uncheck(shown, "backend", "horovod")
+    assert answer.locator(".partly").is_visible()
+    uncheck(shown, "model", "inception3")
+    assert "resnet50" in answer.locator(".answer").inner_text()
+
+
+def test_scales_are_switched_and_every_view_has_an_address(show: Open, report: Path) -> None:
+    shown = show(report)
+    layout = f"document.querySelector('{THROUGHPUT} .plot')._fullLayout"
+    title = f"{layout}.yaxis.title.text"
+    assert shown.evaluate(title) == "img/s (log)" and shown.evaluate(f"{layout}.xaxis.title.text") == "workers (log)"
+    menu = shown.page.locator(f"{THROUGHPUT} [data-scale]")
+    menu.select_option("worker")
+    shown.wait()
+    assert shown.evaluate(title) == "img/s per worker" and shown.evaluate(f"{layout}.yaxis.range[0]") == 0
+    shown.page.locator("#throughput input[value='throughput-resnet50-synthetic']").check()
+    address = shown.evaluate("location.hash")
+    other = show(report, address)
+    drawn = other.page.locator("#throughput figure:not([hidden])")
+    assert drawn.get_attribute("data-figure") == "throughput-resnet50-synthetic"
+    assert drawn.locator("[data-scale]").input_value() == "worker"
+    menu = shown.page.locator("#throughput figure:not([hidden]) [data-scale]")
+    menu.select_option("linear")
+    shown.wait()
+    linear = shown.evaluate("document.querySelector('#throughput figure:not([hidden]) .plot')._fullLayout.xaxis")
+    assert (linear["type"], linear["dtick"]) == ("linear", 20)
+    assert shown.complaints == [] and other.complaints == []
+
+
+def test_what_got_slower_this_year_is_two_clicks_away(show: Open, report: Path) -> None:
+    shown = show(report)
+    shown.page.locator("nav a", has_text="What got slower").click()
+    shown.page.locator("#slower a", has_text="pytorch").first.click()
+    shown.wait()
+    figure = shown.page.locator("#history figure:not([hidden])")
+    assert figure.locator(".main-svg").count() and "-6." in figure.locator(".annotation-text").first.text_content()
+    assert "show.history=" in shown.evaluate("location.hash")
+
+
+def test_a_click_on_a_point_leads_to_its_record(show: Open, report: Path, records: Path) -> None:
+    shown = show(report)
+    plot = shown.page.locator(f"{THROUGHPUT} .plot")
+    plot.scroll_into_view_if_needed()
+    place = shown.evaluate(
+        f"""(() => {{
+          const plot = document.querySelector("{THROUGHPUT} .plot"), layout = plot._fullLayout;
+          const trace = plot.data.find((one) => one.name === "distributed_replicated");
+          const box = plot.getBoundingClientRect();
+          return [box.x + layout.xaxis._offset + layout.xaxis.d2p(trace.x[7]),
+                  box.y + layout.yaxis._offset + layout.yaxis.d2p(trace.y[7])];
+        }})()"""
+    )
+    shown.page.mouse.move(*place)
+    shown.page.locator(f"{THROUGHPUT} .hoverlayer .hovertext").wait_for()
+    shown.page.mouse.click(*place)
+    link = shown.page.locator(f"{THROUGHPUT} .pinned a")
+    assert Path(link.inner_text().removeprefix("Record: ")).is_file()
+    assert str(link.get_attribute("href")).startswith("file:///") and shown.complaints == []
 
 
 def test_light_and_dark_follow_the_system_and_the_button(show: Open, report: Path) -> None:

@@ -201,7 +201,7 @@ def test_io_overhead_is_the_share_of_the_synthetic_throughput(tmp_path: Path) ->
         *(made.record("pytorch", n, (100.0 * n, 100.0 * n)) for n in (1, 2)),
         *(made.record("pytorch", n, (90.0 * n, 90.0 * n), data="/images") for n in (1, 2)),
     )
-    (figure,) = section(assemble.sections(frame), "io-overhead").figures
+    figure, _ = section(assemble.sections(frame), "io-overhead").figures
     assert figure.series[0].column("y") == pytest.approx((0.1, 0.1))
 
 
@@ -241,11 +241,10 @@ def test_of_long_histories_the_latest_runs_are_shown_and_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run_figures, "SHOWN_HISTORY_RUNS", 3)
-    monkeypatch.setattr(run_figures, "HISTORY_RUNS", 4)
-    frame = loaded(tmp_path, *(made.record("pytorch", 2, day=day) for day in range(5)))
+    frame = loaded(tmp_path, *(made.record("pytorch", 2, day=day) for day in range(7)))
     (figure,) = run_figures.history(frame)
-    assert figure.series[0].spots[0].x == "2026-01-03T00:00:00" and len(figure.series[0].spots) == 3
-    assert figure.note == "The latest 3 of 5 runs." and figure.choice.endswith("(5 runs)")
+    assert figure.series[0].spots[0].x == "2026-01-05T00:00:00" and len(figure.series[0].spots) == 3
+    assert figure.note == "The latest 3 of 7 runs." and figure.choice.endswith("(7 runs)")
 
 
 def test_a_run_is_filtered_by_what_it_is_and_no_row_is_lost(tmp_path: Path) -> None:
@@ -422,11 +421,15 @@ def test_plotly_is_given_text_not_markup() -> None:
     )
 
 
-def test_the_verdict_stands_first_with_its_table_and_what_was_not_equal(tmp_path: Path) -> None:
+def test_the_answer_stands_first_then_the_verdict_with_its_table_and_what_was_not_equal(tmp_path: Path) -> None:
     runs = [made.record("pytorch", n, (n * 100, n * 101)) for n in (1, 2)]
     runs += [made.record("parameter_server", n, (n**0.5 * 100, n**0.5 * 101)) for n in (1, 2)]
     made_page = assemble.page(loaded(tmp_path, *runs), ["x"], "now")
-    verdict = made_page.sections[0]
+    first, verdict = made_page.sections[:2]
+    (answer,) = first.answers
+    assert "is fastest on 2 nodes" in answer.sentences[0] and len(answer.numbers) == 3
+    assert answer.figures[0] == "efficiency-inception3-synthetic" and len(answer.figures) == 2
+    assert set(answer.facets.backend) == {"parameter_server", "pytorch"}
     assert verdict.answer.startswith("Yes. On daint:gpu") and len(verdict.tables[0].rows) == 2
     assert "transport: gloo against grpc" in verdict.lists["Not equal"][0]
     text = document.render(made_page)
@@ -439,6 +442,32 @@ def test_a_change_of_level_is_marked_in_its_history(tmp_path: Path) -> None:
     (section,) = (one for one in assemble.sections(frame) if one.name == "history")
     assert list(section.figures[0].marks) == [("2026-01-09T00:00:00", "-10.0%")]
     assert plotly.layout(section.figures[0])["shapes"][0]["x0"] == "2026-01-09T00:00:00"
+
+
+def test_long_histories_show_runs_and_levels_without_intervals_that_hide_each_other(tmp_path: Path) -> None:
+    levels = [100.0] * 30 + [90.0] * 30
+    frame = loaded(tmp_path, *(made.record(img_per_s=(v, v + 9, v - 9), day=day) for day, v in enumerate(levels)))
+    made_sections = assemble.sections(frame)
+    points, level = section(made_sections, "history").figures[0].series
+    assert points.kind == "accent" and len(points.spots) == 60 and all(math.isnan(spot.low) for spot in points.spots)
+    assert level.column("y") == pytest.approx((100, 100, 90, 90), rel=0.01)
+    links = section(made_sections, "slower").links["In the last 12 months"]
+    assert [link.text[:18] for link in links] == ["2026-01-31: -10.0%"]
+    assert links[0].figure == section(made_sections, "history").figures[0].name
+
+
+def test_the_figures_of_2017_are_there_speedup_and_both_kinds_of_data_on_one_axis(tmp_path: Path) -> None:
+    runs = [made.record("pytorch", n, (100.0 * n**0.9,) * 2) for n in (1, 2, 4)]
+    runs += [made.record("pytorch", n, (80.0 * n**0.9,) * 2, data="/images") for n in (1, 2, 4)]
+    found = assemble.sections(loaded(tmp_path, *runs))
+    speedup = section(found, "speedup").figures[0]
+    assert (speedup.x.scale, speedup.y.scale, speedup.y.name) == ("linear", "linear", "speedup, relative to 1 worker")
+    assert speedup.series[0].column("y") == pytest.approx((1, 2**0.9, 4**0.9))
+    assert list(speedup.series[-1].column("y")) == [1, 4] and speedup.series[-1].kind == "ideal"
+    both = section(found, "io-overhead").figures[1]
+    heights = {series.name: series.column("y")[0] for series in both.series}
+    assert heights == pytest.approx({"pytorch, synthetic data": 100, "pytorch, image files": 80})
+    assert len({series.style.dash for series in both.series}) == 2
 
 
 def test_texts_of_records_are_texts_in_the_page(tmp_path: Path) -> None:

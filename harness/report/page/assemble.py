@@ -1,5 +1,6 @@
 """From results to the sections of a report."""
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -7,12 +8,17 @@ from dataclasses import replace
 import pandas
 
 from harness import __version__
+from harness.analysis import fastest
 from harness.analysis import verdict as verdicts
-from harness.core.text import plural
+from harness.core.text import interval, plural
 from harness.report.page import curve_figures, lines, model_figures, modelled, run_figures, tables
-from harness.report.page.document import Page, Section
+from harness.report.page.document import Answer, Link, Page, Section
+from harness.report.page.figures import Facets, Figure
+from harness.report.text import fastest as texts
 from harness.report.text import verdict as report
 from harness.report.text.prediction import parameters
+
+SHOWN_ANSWERS = 24
 
 
 def page(frame: pandas.DataFrame, sources: Sequence[str], made: str, title: str | None = None) -> Page:
@@ -52,6 +58,7 @@ def sections(frame: pandas.DataFrame) -> list[Section]:
     """The sections of a report that have something to show."""
     completed, drawn = frame[frame["status"] == "completed"], lines.of(frame)
     nothing = f"None of the {len(frame):,} runs has a number, so there is nothing to draw. The reasons are below."
+    histories = run_figures.history(completed)
     every = [
         Section(
             "throughput",
@@ -74,6 +81,12 @@ def sections(frame: pandas.DataFrame) -> list[Section]:
             curve_figures.efficiencies(drawn),
         ),
         Section(
+            "speedup",
+            "Speedup",
+            ["As the report of 2017 shows it, on linear axes, where ideal scaling is a straight line."],
+            curve_figures.speedups(drawn),
+        ),
+        Section(
             "strong-scaling",
             "Strong scaling",
             ["The global batch stays the same, so the batch per device shrinks as workers are added."],
@@ -91,7 +104,7 @@ def sections(frame: pandas.DataFrame) -> list[Section]:
             "io-overhead",
             "I/O overhead",
             ["How much of the throughput is lost when images are read from files instead of memory."],
-            curve_figures.io_overhead(drawn),
+            [*curve_figures.io_overhead(drawn), *curve_figures.both_data(drawn)],
             [tables.io_overheads(curve_figures.overheads(drawn))],
         ),
         Section(
@@ -103,25 +116,28 @@ def sections(frame: pandas.DataFrame) -> list[Section]:
             ],
             run_figures.steps(drawn),
         ),
+        _slower(histories, completed),
         Section(
             "history",
             "History",
             [
                 f"Measurements that were done at least {run_figures.HISTORY_RUNS} times, the "
                 f"{run_figures.SHOWN_HISTORIES} that were done most often. Vertical lines are changes of the level, as "
-                "`harness history` finds them."
+                "harness history finds them."
             ],
-            run_figures.history(completed),
+            histories,
         ),
         Section("points", "All points", tables=[tables.points(drawn)]),
         Section("without-number", "Runs without a number", tables=[tables.without_number(frame)]),
         Section("runs", "All runs", tables=[tables.all_runs(frame)]),
     ]
-    first = Section("nothing", "No results", [nothing]) if completed.empty else _verdict(completed)
     for number, section in enumerate(every):
         figures = [figure for figure in section.figures if figure.series]
         every[number] = replace(section, figures=figures, tables=[table for table in section.tables if table.rows])
-    return [first, *(section for section in every if section.figures or section.tables)]
+    shown = [section for section in every if section.figures or section.tables or section.links]
+    if completed.empty:
+        return [Section("nothing", "No results", [nothing]), *shown]
+    return [_answer(completed, shown), _verdict(completed), *shown]
 
 
 def _model(frame: pandas.DataFrame, drawn: Sequence[lines.Line]) -> Section:
@@ -142,6 +158,76 @@ def _model(frame: pandas.DataFrame, drawn: Sequence[lines.Line]) -> Section:
     }
     fits = [tables.fits(groups)]
     return Section("model", "Why it scales as it does", paragraphs, model_figures.of(groups), fits, lists=lists)
+
+
+def _answer(completed: pandas.DataFrame, sections: Sequence[Section]) -> Section:
+    """Who is fastest and who scales best, for each system, model and kind of data of which there is something to say."""
+    figures = [figure for section in sections for figure in section.figures]
+    answers = []
+    for race in fastest.races(completed)[:SHOWN_ANSWERS]:
+        contenders = [one.facets for ranking in race.sizes for one in ranking.standings]
+        facets = Facets(*(tuple(sorted({str(each[name]) for each in contenders})) for name in Facets._fields))
+        answers.append(Answer(texts.headline([race]), _numbers(race), _beside(facets, figures), facets))
+    return Section("answer", "Which is fastest, and which scales best?", answers=answers)
+
+
+def _numbers(race: fastest.Race) -> list[tuple[str, str]]:
+    """Three numbers with what they are."""
+    ranking = (race.contested or race.sizes)[-1]
+    best, *others = ranking.standings
+    at = texts.size(ranking)
+    found = [(f"{best.point.img_per_s:,.4g} img/s", f"{texts.who(best)} on {at}")]
+    if others:
+        limits = interval(others[0].ratio.interval)
+        said = "" if ranking.decided else ", undecided"
+        found.append(
+            (f"{others[0].ratio.value:.2f} × {limits}".strip(), f"the img/s of {texts.who(others[0])} on {at}{said}")
+        )
+    if race.scales:
+        top = race.scales.best
+        share = f"of ideal from {race.scales.base} to {texts.size(race.scales)}: {texts.who(top)}"
+        found.append((f"{top.point.efficiency:.0%}", share))
+    if not math.isnan(best.node_hours):
+        found.append((f"{best.node_hours:.3g} node-hours", f"for a million images: {texts.who(best)} on {at}"))
+    return found[:3]
+
+
+def _beside(facets: Facets, figures: Sequence[Figure]) -> list[str]:
+    """The efficiency figure, and what a step is spent on or the bytes on each server; else step times or throughput."""
+
+    def first(kind: str) -> list[str]:
+        return [
+            figure.name
+            for figure in figures
+            if figure.name.startswith(kind)
+            and any(
+                series.facets
+                and all(
+                    set(getattr(series.facets, name)) & set(getattr(facets, name))
+                    for name in ("system", "model", "data")
+                )
+                for series in figure.series
+            )
+        ][:1]
+
+    model = first("model-spent") or first("model-servers") or first("steps")
+    return list(dict.fromkeys([*(first("efficiency") or first("throughput")), *(model or first("throughput"))]))
+
+
+def _slower(histories: Sequence[Figure], completed: pandas.DataFrame) -> Section:
+    """Changes of level to less, those of the year before the latest run first."""
+    links: dict[str, list[Link]] = {"In the last 12 months": [], "Before": []}
+    latest = str(completed["started"].max())
+    for time, word, figure in run_figures.slower(histories):
+        facets = figure.series[0].facets
+        assert facets
+        recent = time > f"{int(latest[:4]) - 1}{latest[4:]}"
+        kind = "In the last 12 months" if recent else "Before"
+        text = f"{time[:10]}: {word}, {figure.choice}"
+        links[kind].append(Link(text, "history", figure.name, facets))
+    kept = {title: found for title, found in links.items() if found}
+    words = [] if kept or not histories else ["Nothing that was measured often enough got slower."]
+    return Section("slower", "What got slower", words, links=kept)
 
 
 def _verdict(completed: pandas.DataFrame) -> Section:

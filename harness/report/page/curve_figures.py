@@ -11,11 +11,13 @@ from harness.analysis.scaling import Configuration, Curve, CurvePoint, Overhead
 from harness.core.text import plural
 from harness.report.page.figures import (
     COLOURS,
+    DATA,
     Axis,
     Figure,
     Series,
     Spot,
     Style,
+    count_ticks,
     decade_ticks,
     interval,
     measured_ticks,
@@ -59,8 +61,58 @@ def growth(lines: Iterable[Line], kind: Literal["weak", "strong"]) -> list[Figur
                 ends = base.workers, points[-1].workers
                 ideal = [Spot(workers, base.img_per_s * workers / base.workers) for workers in ends]
                 series.append(Series("ideal", "ideal", ideal, Style("muted"), line.facets))
-        figures.append(_figure(slug(title), title, panel, throughput_axis(series), series))
+        figures.append(replace(_figure(slug(title), title, panel, throughput_axis(series), series), views=True))
     return figures
+
+
+def speedups(lines: Iterable[Line]) -> list[Figure]:
+    """Speedup against workers on linear axes, as the 2017 report has it, over the base of the efficiencies' figure."""
+    figures = []
+    for figure in efficiencies(lines):
+        if "relative" not in figure.y.name:
+            continue  # all that is known is published efficiencies
+        series = []
+        for each in figure.series:
+            y, low, high = each.heights() * each.column("x")
+            ends = zip(each.spots, y.tolist(), low.tolist(), high.tolist(), strict=True)
+            spots = [spot._replace(y=value, low=bottom, high=top) for spot, value, bottom, top in ends]
+            series.append(replace(each, spots=spots))
+        workers = [0, *(size for each in series for size in each.column("x"))]
+        x = Axis("workers", "linear", count_ticks(workers))
+        name = figure.y.name.replace("scaling efficiency", "speedup")
+        y_axis = Axis(name, "linear", from_zero=True, most=1.25 * max(workers))
+        name, title = (text.replace("efficiency", "speedup") for text in (figure.name, figure.title))
+        figures.append(replace(figure, name=name, title=title.replace("Scaling s", "S"), x=x, y=y_axis, series=series))
+    return figures
+
+
+def both_data(lines: Sequence[Line]) -> list[Figure]:
+    """img/s with synthetic data and with image files on one axis, as the 2017 report has it, a figure for each model."""
+    by_model: dict[str, list[Series]] = defaultdict(list)
+    for real, its in overheads(lines):
+        for data, dash in (("synthetic", "solid"), ("real", "dash")):
+            points = [each.synthetic if data == "synthetic" else each.real for each in its]
+            spots = [
+                Spot(
+                    each.workers,
+                    each.img_per_s,
+                    *each.interval or NO_ENDS,
+                    (DATA[data], *real.hover(each)),
+                    source=each.best.sources[-1],
+                )
+                for each in points
+            ]
+            style = replace(real.style, dash=dash)
+            facets = real.facets._replace(data=(data,)) if data == "synthetic" else real.facets
+            name = f"{real.name}, {DATA[data]}"
+            by_model[real.facets.model[0]].append(Series(name, "curve", spots, style, facets, real.system))
+    return [
+        replace(
+            _figure("synthetic-and-files", "Synthetic data and image files", (model,), throughput_axis(series), series),
+            views=True,
+        )
+        for model, series in sorted(by_model.items())
+    ]
 
 
 def efficiencies(lines: Iterable[Line]) -> list[Figure]:

@@ -47,6 +47,29 @@ class Table:
 
 
 @dataclass(frozen=True)
+class Answer:
+    """Sentences, numbers with what they are, and names of figures of other sections that stand beside each other below.
+
+    Of several answers a page shows the first one whose ``facets`` its filters leave.
+    """
+
+    sentences: Sequence[str]
+    numbers: Sequence[tuple[str, str]]
+    figures: Sequence[str]
+    facets: Facets
+
+
+@dataclass(frozen=True)
+class Link:
+    """A text that leads to a figure of another section."""
+
+    text: str
+    section: str
+    figure: str
+    facets: Facets
+
+
+@dataclass(frozen=True)
 class Section:
     """A section of the page: an answer and other words, figures of which one at a time is shown, tables, titled lists."""
 
@@ -57,6 +80,8 @@ class Section:
     tables: Sequence[Table] = ()
     answer: str = ""
     lists: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    answers: Sequence[Answer] = ()
+    links: Mapping[str, Sequence[Link]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -70,7 +95,8 @@ class Page:
     runs: Mapping[Facets, tuple[int, int]]
 
 
-def render(page: Page) -> str:
+def render(page: Page, base: str = ".") -> str:
+    """The page as HTML; ``base`` leads from its folder to the one that the paths of records start from."""
     from jinja2 import Environment, FileSystemLoader
 
     environment = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True)
@@ -82,7 +108,8 @@ def render(page: Page) -> str:
     environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "allow_nan": False, "separators": (",", ":")}
     return environment.get_template("page.html.j2").render(
         page=page,
-        data=data(page),
+        data=data(page) | {"base": base},
+        titles={each.name: each.title for section in page.sections for each in section.figures},
         hashes=list(hashes),
         style=(TEMPLATES / "page.css").read_text(),
         script=script,
@@ -118,6 +145,10 @@ def data(page: Page) -> dict[str, Any]:
             for figure in section.figures
         },
         "tables": {table.name: _columns(table, number) for section in page.sections for table in section.tables},
+        "answers": [number(each.facets) for section in page.sections for each in section.answers],
+        "links": [
+            number(each.facets) for section in page.sections for links in section.links.values() for each in links
+        ],
         "sets": list(numbers),
         "themes": {"light": LIGHT, "dark": DARK},
     }

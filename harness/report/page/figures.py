@@ -133,7 +133,8 @@ class Series:
 class Figure:
     """``name`` is that of its files, ``choice`` what tells it from the other figures of its section.
 
-    ``marks`` are vertical lines at times, such as change points, each with a word on it.
+    ``marks`` are vertical lines at times, such as change points, each with a word on it. Of img/s against workers the page
+    has other ``views``: on linear axes, and per worker.
     """
 
     name: str
@@ -144,6 +145,7 @@ class Figure:
     series: Sequence[Series]
     note: str = ""
     marks: Sequence[tuple[str, str]] = ()
+    views: bool = False
 
 
 def window(series: Iterable[Series], axis: Axis) -> tuple[float, float]:

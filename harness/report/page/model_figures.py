@@ -61,7 +61,10 @@ def of(groups: Sequence[Explained]) -> list[Figure]:
                 continue
             x, y, series, note = draw(group)
             name, title = slug("model", kind, str(number), *group.fit.group.key), ", ".join([title, group.name, *where])
-            figures.append(Figure(name, title, f"{group.name}: {choice}", x, y, series, f"{group.said} {note}"))
+            said = f"{group.said} {note}"
+            figures.append(
+                Figure(name, title, f"{choice}: {group.name}", x, y, series, said, views=kind == "predicted")
+            )
     return figures
 
 
@@ -79,7 +82,9 @@ def predicted(group: Explained) -> Drawn:
             law.append(Spot(p.workers, p.img_per_s, p.low, p.high, (f"{name}, {line.system}", *_size(each))))
             if each.point:
                 of_law = f"predicted {throughput(p.img_per_s)} img/s (error {each.error:+.1%})"
-                measured.append(Spot(p.workers, each.point.img_per_s, hover=(*line.hover(each.point), of_law)))
+                hover = (*line.hover(each.point), of_law)
+                source = each.point.best.sources[-1]
+                measured.append(Spot(p.workers, each.point.img_per_s, hover=hover, source=source))
         single = first.what.batch_size / first.basis.single_s
         ideal = [Spot(each.workers, single * each.workers) for each in (first, last)]
         whose = "published" if line.published else "measured"

@@ -29,6 +29,7 @@ def layout(figure: Figure) -> dict[str, Any]:
     line |= {"line": {"color": "@accent", "width": 1.5, "dash": "dash"}}
     label = {"y": 1, "yref": "paper", "yanchor": "bottom", "showarrow": False, "font": {"color": "@accent"}}
     return {
+        "views": figure.views,  # which only the page's script reads
         "xaxis": _axis(figure.x),
         "yaxis": _axis(figure.y) | lanes,
         "barmode": "overlay",
@@ -62,6 +63,8 @@ def trace(series: Series) -> dict[str, Any]:
     if any(hovers):
         labels = [[text(part) for line in lines for part in textwrap.wrap(line, HOVER_WIDTH)] for lines in hovers]
         made |= {"hoverinfo": "text", "hovertext": ["<br>".join([f"<b>{head}</b>", *rest]) for head, *rest in labels]}
+    if any(sources := series.column("source")):
+        made["customdata"] = list(sources)
     style, colour = series.style, f"@{series.style.colour}"
     bars = {"type": "data", "symmetric": False, "color": colour}
     bars |= {"array": numbers(high - y), "arrayminus": numbers(y - low)}

@@ -1,7 +1,8 @@
 """Figures of single runs: how long each rank's steps took, and the same measurement over time."""
 
+import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,8 @@ STRAGGLER = 1.05  # a rank is pointed out whose median step takes 5 % longer tha
 HISTORY_RUNS = changes.FEWEST  # the same measurement done as often has a history worth a figure
 SHOWN_HISTORIES = 50
 SHOWN_HISTORY_RUNS = 500
+CROWDED = 40  # runs whose intervals would hide each other
+POINTS = Style("c0", "circle")
 PERCENTILES = (1, 25, 50, 75, 99)
 
 
@@ -81,7 +84,7 @@ def of_ranks(line: Line, workers: int, source: str, ranks: pandas.DataFrame) -> 
             f"1st to 99th percentile {low:,.2f} to {high:,.2f} ms, longest {row['longest']:,.2f} ms",
             source,
         )
-        medians.append(Spot(rank, median, hover=hover))
+        medians.append(Spot(rank, median, hover=hover, source=source))
         halves.append(Spot(rank, median, row["p25"], row["p75"]))
         wide.append(Spot(rank, median, low, high))
     series = [
@@ -127,24 +130,53 @@ def _history(number: int, every: pandas.DataFrame) -> Figure:
             *filter(None, (run["software"], run["transport_seen"])),
             run["source"],
         )
-        spots.append(Spot(run["started"][:19], mean, mean - half, mean + half, hover))
+        reach = math.exp(half / mean)
+        spots.append(Spot(run["started"][:19], mean, mean / reach, mean * reach, hover, source=run["source"]))
     contender = " ".join(filter(None, (first["backend"], first["framework"], first["transport"])))
     parts = [contender, f"{first['workers']:,} workers", f"{first['ps']} ps" if first["ps"] else ""]
     parts += [f"batch {first['batch_size']} per device", first["system"], panel_name(first["model"], first["data"])]
     what = ", ".join(filter(None, parts))
     facets = Facets(*((str(first[name]),) for name in Facets._fields))
+    (series_,) = changes.series(every)
+    shown = [change for change in series_.changes if change.after.started >= first["started"]]
+    crowded = len(runs) > CROWDED
+    drawn = [
+        Series(
+            "mean of a run", "accent", [spot._replace(low=math.nan, high=math.nan) for spot in spots], POINTS, facets
+        )
+        if crowded
+        else Series("mean of a run, 95 % CI of its repeats", "curve", spots, POINTS, facets)
+    ]
+    if shown or crowded:
+        drawn.append(Series("level", "line", _levels(series_, runs), Style("c1"), facets))
+    notes = [f"The latest {len(runs):,} of {len(every):,} runs." if len(runs) < len(every) else ""]
+    notes.append("Intervals are left out; point at a run for its own." if crowded else "")
     return Figure(
         name=slug("history", str(number), first["backend"], str(first["workers"]), first["model"]),
         title=f"History, {what}",
         choice=f"{what} ({len(every):,} runs)",
         x=Axis("", "date"),
         y=Axis("img/s", "linear"),
-        series=[Series("mean of a run, 95 % CI of its repeats", "curve", spots, Style("c0", "circle"), facets)],
-        note=f"The latest {len(runs):,} of {len(every):,} runs." if len(runs) < len(every) else "",
-        marks=[
-            (change.after.started[:19], f"{change.change:+.1%}")
-            for each in changes.series(every)
-            for change in each.changes
-            if change.after.started >= first["started"]
-        ],
+        series=drawn,
+        note=" ".join(filter(None, notes)),
+        marks=[(change.after.started[:19], f"{change.change:+.1%}") for change in shown],
     )
+
+
+def _levels(series: changes.RunSeries, runs: Sequence[Any]) -> list[Spot]:
+    """The level between changes, from the first to the last of ``runs``."""
+    spots, start = [], runs[0]["started"]
+    for change in series.changes:
+        if change.after.started >= runs[0]["started"]:
+            ends = max(start, change.before.started), change.after.started
+            hover = (f"level {throughput(change.old_img_per_s)} img/s",)
+            spots += [Spot(time[:19], change.old_img_per_s, hover=hover) for time in (start, ends[0])]
+            start = ends[1]
+    hover = (f"level {throughput(series.level)} img/s",)
+    return [*spots, *(Spot(time[:19], series.level, hover=hover) for time in (start, runs[-1]["started"]))]
+
+
+def slower(figures: Sequence[Figure]) -> Iterator[tuple[str, str, Figure]]:
+    """When histories became slower, by how much, and which: the latest change first."""
+    drops = [(time, word, figure) for figure in figures for time, word in figure.marks if word.startswith("-")]
+    return iter(sorted(drops, key=lambda drop: drop[0], reverse=True))

@@ -50,7 +50,7 @@
       const { facet } = event.target.dataset;
       if (facet === undefined) return;
       allowed[facet][event.target.checked ? "add" : "delete"](event.target.value);
-      history.replaceState(null, "", `${location.pathname}${location.search}${hash()}`);
+      remember();
       refresh();
     });
     document.getElementById("reset").addEventListener("click", () => {
@@ -61,14 +61,25 @@
     });
   }
 
-  // #system=daint:gpu&backend=horovod,pytorch: the values of each facet that is filtered. Anything else is a section's name.
+  // #system=daint:gpu&backend=horovod,pytorch&show.history=…&scale=linear&at=history: the values of each facet that is
+  // filtered, the figure that a section shows, the scale of throughputs, and the section to begin with.
+  let scale = "log";
+  let place = "";
+
   function hash() {
     const parts = data.facets.flatMap(({ name }, index) => {
       const values = choices[index].filter((value) => allowed[index].has(value));
       return values.length === choices[index].length ? [] : [`${name}=${values.map(encodeURIComponent).join(",")}`];
     });
+    for (const { id, dataset } of all("main section")) {
+      if (dataset.chosen) parts.push(`show.${id}=${encodeURIComponent(dataset.chosen)}`);
+    }
+    if (scale !== "log") parts.push(`scale=${scale}`);
+    if (place) parts.push(`at=${encodeURIComponent(place)}`);
     return parts.length ? `#${parts.join("&")}` : "";
   }
+
+  const remember = () => history.replaceState(null, "", `${location.pathname}${location.search}${hash()}`);
 
   function readHash() {
     const given = new Map(location.hash.slice(1).split("&").filter((part) => part.includes("=")).map((part) => {
@@ -80,6 +91,11 @@
       const known = values.filter((value) => !wanted || wanted.has(value));
       return new Set(known.length || wanted?.has("") ? known : values); // of values that this page lacks, nothing is left
     });
+    const one = (name) => [...given.get(name) ?? [""]][0];
+    for (const section of all("main section")) section.dataset.chosen = one(`show.${section.id}`);
+    scale = ["linear", "worker"].includes(one("scale")) ? one("scale") : "log";
+    for (const menu of all("[data-scale]")) menu.value = scale;
+    place = document.getElementById(one("at")) ? one("at") : "";
     for (const box of all("input[data-facet]")) box.checked = allowed[box.dataset.facet].has(box.value);
   }
 
@@ -101,11 +117,34 @@
     return Object.fromEntries(Object.entries(value).map(([key, one]) => [key, painted(one, theme)]));
   }
 
-  function drawing(name, width, dark) {
+  function perWorker(trace) {
+    const divided = (values) => values?.map((value, index) => (value === null ? null : value / trace.x[index]));
+    const bars = trace.error_y && { ...trace.error_y, array: divided(trace.error_y.array), arrayminus: divided(trace.error_y.arrayminus) };
+    return { ...trace, y: divided(trace.y), ...(bars && { error_y: bars }) };
+  }
+
+  // The axes of throughputs on another scale than the logarithmic one that the page comes with.
+  function rescale(layout, traces) {
+    const { tickvals, ticktext, minor, ...y } = layout.yaxis;
+    const title = scale === "worker" ? "img/s per worker" : "img/s";
+    layout.yaxis = { ...y, type: "linear", rangemode: "tozero", title: { ...y.title, text: title } };
+    if (scale !== "linear") return;
+    const most = Math.max(...traces.flatMap((trace) => trace.x));
+    const step = [1, 2, 5].flatMap((one) => [0, 1, 2, 3, 4, 5].map((power) => one * 10 ** power)).sort((a, b) => a - b)
+      .find((one) => most / one <= 8);
+    layout.xaxis = { gridcolor: layout.xaxis.gridcolor, ...layout.xaxis, type: "linear", rangemode: "tozero", dtick: step, tick0: 0,
+      title: { ...layout.xaxis.title, text: layout.xaxis.title.text.replace(" (log)", "") } };
+    for (const name of ["tickvals", "ticktext", "minor"]) delete layout.xaxis[name];
+  }
+
+  function drawing(name, width, dark, small = false) {
     const figure = data.figures[name];
     const theme = data.themes[dark ? "dark" : "light"];
     let visible = figure.traces.filter((trace) => passes(trace.facets));
     if (visible.every((trace) => trace.kind === "ideal")) visible = [];
+    const { views, ...marks } = figure.layout;
+    const scaled = views && scale !== "log";
+    if (scaled && scale === "worker") visible = visible.map(perWorker);
     const groups = [...new Set(visible.map((trace) => trace.group).filter(Boolean))];
     const told = new Set(); // all ideal lines have one entry in the legend, and so have all bands
     const traces = visible.map((trace) => {
@@ -120,9 +159,9 @@
     const axis = { gridcolor: theme.grid, linecolor: theme.muted, zeroline: false, automargin: true, ticks: "outside",
       tickcolor: theme.grid, ticklen: 4, fixedrange: narrow };
     const layout = {
-      ...painted(figure.layout, theme),
+      ...painted(marks, theme),
       width,
-      height: printing ? 310 : narrow ? 360 : Math.max(440, legendHeight + 70),
+      height: printing ? 310 : small ? 270 : narrow ? 360 : Math.max(440, legendHeight + 70),
       margin: { l: 60, r: narrow ? 8 : 16, t: 18, b: 52 },
       font: { family: getComputedStyle(document.body).fontFamily, size: 13, color: theme.ink },
       paper_bgcolor: theme.paper, plot_bgcolor: theme.paper,
@@ -134,6 +173,8 @@
     };
     layout.xaxis = { ...axis, ...layout.xaxis };
     layout.yaxis = { ...axis, ...layout.yaxis };
+    if (scaled) rescale(layout, traces);
+    if (small) layout.yaxis.title = { ...layout.yaxis.title, text: layout.yaxis.title.text.replace(", ", ",<br>"), font: { size: 12 } };
     return { traces: [...traces, ...bounded(visible, traces, layout.yaxis)], layout };
   }
 
@@ -174,10 +215,28 @@
     const plot = figure.querySelector(".plot");
     const width = printing ? PRINTED : plot.clientWidth;
     if (!width || !globalThis.Plotly) return;
-    const { traces, layout } = drawing(figure.dataset.figure, width, isDark());
+    const small = figure.classList.contains("small");
+    const { traces, layout } = drawing(figure.dataset.figure, width, isDark(), small);
     Plotly.react(plot, traces, layout, { displayModeBar: false, responsive: false });
     figure.dataset.traces = traces.length;
+    if (!plot.dataset.clicks) {
+      plot.dataset.clicks = "true";
+      plot.on("plotly_click", ({ points: [point] }) => pin(figure, point));
+    }
     figure.querySelector(".key").replaceChildren(...(layout.showlegend ? [] : legend(traces)));
+  }
+
+  // A point that was clicked on stays below its plot, with a link to its record.
+  function pin(figure, point) {
+    if (!point?.customdata) return;
+    const box = figure.querySelector(".pinned") ?? element("div", { className: "pinned" });
+    const lines = (point.hovertext ?? "").replace(/<\/?b>/g, "").split("<br>").map((line) => element("div", { textContent: literal(line) }));
+    const source = point.customdata;
+    const path = source.startsWith("/") ? source : `${data.base}/${source}`;
+    const href = `${path[0] === "/" ? "file://" : ""}${path.split("/").map(encodeURIComponent).join("/")}`;
+    const isFile = source.endsWith(".json");
+    box.replaceChildren(...lines, isFile ? element("a", { href, textContent: `Record: ${source}` }) : element("div", { textContent: source }));
+    figure.append(box);
   }
 
   // Where there is no room for Plotly's legend beside a plot, one of our own stands below it, in lines that break.
@@ -239,11 +298,25 @@
 
   const filled = (name) => data.figures[name].traces.some((trace) => trace.kind !== "ideal" && passes(trace.facets));
 
+  // The first answer is shown that is about what the filters leave. If they hide some of it, that is said.
+  function answer(section, answers) {
+    const first = answers.findIndex((_, index) => passes(data.answers[index]));
+    answers.forEach((each, index) => {
+      each.hidden = index !== first;
+      const all_ = data.sets[data.answers[index]].every((values, facet) => values.every((value) => allowed[facet].has(value)));
+      each.querySelector(".partly").hidden = all_;
+      all("figure", each).forEach((figure) => { figure.hidden = !filled(figure.dataset.figure); });
+    });
+    section.querySelector(".empty").hidden = first >= 0;
+  }
+
   // In each section the chosen figure is shown, or another one if filters leave nothing of it.
   function choose(section) {
+    const answers = all(".answers", section);
+    if (answers.length) return answer(section, answers);
     const figures = all("figure", section);
     if (!figures.length) return;
-    const options = all("option, input[data-chooser]", section);
+    const options = all("[data-chooser] option, input[data-chooser]", section);
     for (const option of options) {
       const gone = !filled(option.value);
       option.disabled = gone;
@@ -402,6 +475,7 @@
 
   function refresh() {
     applyFilters();
+    all(".links li").forEach((item, index) => { item.hidden = !passes(data.links[index]); });
     all("main section").forEach(choose);
     redraw(tables);
   }
@@ -424,11 +498,13 @@
   tables = all("details.table").map((details) => [details, table(details)]);
   if (matchMedia("(max-width: 60rem)").matches) document.getElementById("filters").open = false;
   refresh();
+  if (place) document.getElementById(place).scrollIntoView();
 
   for (const section of all("main section")) {
     section.addEventListener("change", (event) => {
       if (event.target.dataset.chooser === undefined) return;
       section.dataset.chosen = event.target.value;
+      remember();
       choose(section);
       all("figure:not([hidden])", section).forEach(draw);
     });
@@ -437,10 +513,30 @@
     const link = event.target.closest?.("nav a");
     if (link) {
       event.preventDefault(); // the address keeps the filters
-      document.querySelector(link.getAttribute("href")).scrollIntoView();
+      place = link.getAttribute("href").slice(1);
+      remember();
+      document.getElementById(place).scrollIntoView();
+    }
+    const shortcut = event.target.closest?.("a[data-show]");
+    if (shortcut) {
+      event.preventDefault();
+      place = shortcut.dataset.section;
+      const section = document.getElementById(place);
+      section.dataset.chosen = shortcut.dataset.show;
+      remember();
+      choose(section);
+      section.scrollIntoView();
+      redraw();
     }
     const { export: format } = event.target.dataset ?? {};
     if (format) download(event.target.closest("figure"), format);
+  });
+  document.addEventListener("change", (event) => {
+    if (event.target.dataset.scale === undefined) return;
+    scale = event.target.value;
+    for (const menu of all("[data-scale]")) menu.value = scale;
+    remember();
+    redraw();
   });
   document.getElementById("theme").addEventListener("click", () => {
     root.dataset.theme = isDark() ? "light" : "dark";
