@@ -1,6 +1,8 @@
 """From results to the sections of a report."""
 
+import functools
 import math
+import operator
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -167,7 +169,11 @@ def _answer(completed: pandas.DataFrame, sections: Sequence[Section]) -> Section
     for race in fastest.races(completed)[:SHOWN_ANSWERS]:
         contenders = [one.facets for ranking in race.sizes for one in ranking.standings]
         facets = Facets(*(tuple(sorted({str(each[name]) for each in contenders})) for name in Facets._fields))
-        answers.append(Answer(texts.headline([race]), _numbers(race), _beside(facets, figures), facets))
+        alike = [
+            completed[name].astype(str).isin(getattr(facets, name)) for name in ("origin", "system", "model", "data")
+        ]
+        verdict = verdicts.verdict(completed[functools.reduce(operator.and_, alike)])
+        answers.append(Answer(texts.answer([race], verdict), _numbers(race), _beside(facets, figures), facets))
     return Section("answer", "Which is fastest, and which scales best?", answers=answers)
 
 
