@@ -164,17 +164,17 @@ def _wrong_header(kind: type[Row], header: Sequence[str]) -> str:
     if not header:
         return "the names of columns are missing"
     fields = [_field(kind, name) for name in header]
-    for field, info in kind.model_fields.items():
-        if info.is_required() and field not in fields:
-            return f"the column {'backend' if field == 'strategy' else field} is missing"
-    if kind is Throughput and not {"nodes", "devices"} & set(fields):
-        return "the column nodes is missing"
     for name, field in zip(header, fields, strict=True):
         if field not in kind.model_fields:
             instead = did_you_mean(name, [*kind.model_fields, *_OTHER_NAMES])
             return f"{name!r} is no column" + (instead and f"; {instead}")
         if fields.count(field) > 1:
             return f"the column {name} is there twice"
+    for field, info in kind.model_fields.items():
+        if info.is_required() and field not in fields:
+            return f"the column {'backend' if field == 'strategy' else field} is missing"
+    if kind is Throughput and not {"nodes", "devices"} & set(fields):
+        return "the column nodes is missing"
     return ""
 
 
