@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import random
 import re
 import statistics
@@ -37,7 +39,7 @@ def rows(shown: Opened, table: str) -> int:
 
 def cells(shown: Opened, table: str, column: str) -> list[str]:
     """The texts in a column of a table."""
-    headings = shown.page.locator(f"[data-table={table}] th").all_inner_texts()
+    headings = shown.page.locator(f"[data-table={table}] th:visible").all_inner_texts()
     number = [heading.strip() for heading in headings].index(column) + 1
     return shown.page.locator(f"[data-table={table}] tbody td:nth-child({number})").all_inner_texts()
 
@@ -266,6 +268,82 @@ def test_clicking_and_pressing_enter_on_a_heading_sorts(show: Open, report: Path
     heading.locator("button").press("Enter")
     values = [float(one.replace(",", "")) for one in cells(shown, "ps-search", "img/s")]
     assert values == sorted(values, reverse=True) and heading.get_attribute("aria-sort") == "descending"
+
+
+RESULTS = {  # of each table, what a reader wants first
+    "verdict": "ratio of img/s",
+    "ps-search": "img/s",
+    "io-overheads": "overhead",
+    "points": "img/s",
+    "without-number": "reason",
+    "runs": "img/s",
+}
+
+
+@pytest.mark.parametrize("width", [380, 1280, 1920])
+def test_tables_show_their_result_without_scrolling_and_keep_their_first_column(
+    show: Open, report: Path, width: int
+) -> None:
+    shown = show(report, viewport={"width": width, "height": 900})
+    for table, result in RESULTS.items():
+        details = shown.page.locator(f"[data-table={table}]")
+        if details.get_attribute("open") is None:
+            details.locator("summary").click()
+        box, heading = (
+            found.bounding_box()
+            for found in (details.locator(".scroll"), details.locator("th:visible", has_text=result).first)
+        )
+        assert box and heading
+        # Of a heading that is flush right, the arrow of sorting may be hidden.
+        assert heading["x"] + heading["width"] - 20 <= box["x"] + box["width"], f"{result} of {table} at {width} px"
+        details.locator(".scroll").evaluate("(scroll) => scroll.scrollTo(10000, 0)")
+        first = details.locator("tbody td:first-child").first.bounding_box()
+        assert first and first["x"] - box["x"] < 5, f"the first column of {table} has moved away"
+        heights = details.locator("tbody tr").evaluate_all("(rows) => rows.map((row) => row.offsetHeight)")
+        assert max(heights) < 130, f"a row of {table} is {max(heights)} px high"
+    assert shown.evaluate("document.documentElement.scrollWidth") == width
+
+
+def test_columns_that_are_the_same_in_all_rows_are_said_once_and_follow_the_filters(show: Open, report: Path) -> None:
+    shown = show(report)
+    common = shown.page.locator("[data-table=ps-search] .common")
+    assert "system" not in common.inner_text().replace("system daint:gpu", "") and common.is_visible()
+    headings = shown.page.locator("[data-table=ps-search] th:visible")
+    assert "model" in [heading.strip() for heading in headings.all_inner_texts()]
+    uncheck(shown, "model", "resnet50")
+    assert "model inception3" in common.inner_text()
+    assert "model" not in [heading.strip() for heading in headings.all_inner_texts()]
+
+
+def test_a_long_cell_is_cut_until_it_is_clicked_and_shown_whole_on_hover(show: Open, report: Path) -> None:
+    shown = show(report)
+    cell = shown.page.locator("[data-table=without-number] td.long").filter(has_text="slurmstepd").first
+    whole = cell.get_attribute("title") or ""
+    assert whole.endswith("DUE TO TIME LIMIT ***")
+    hidden = "(cell) => cell.firstChild.scrollHeight - cell.firstChild.clientHeight"
+    assert cell.evaluate(hidden) > 0
+    cell.click()
+    assert cell.evaluate(hidden) == 0
+
+
+def test_a_table_is_downloaded_as_csv_markdown_and_latex_as_the_filters_leave_it(
+    show: Open, report: Path, tmp_path: Path
+) -> None:
+    shown = show(report)
+    uncheck(shown, "backend", "distributed_replicated")
+    texts = {}
+    for format_ in ("csv", "md", "tex"):
+        with shown.page.expect_download() as download:
+            shown.page.locator(f"[data-table=ps-search] [data-save={format_}]").click()
+        assert download.value.suggested_filename == f"ps-search.{format_}"
+        download.value.save_as(tmp_path / format_)
+        texts[format_] = (tmp_path / format_).read_text()
+    saved = list(csv.DictReader(io.StringIO(texts["csv"])))
+    assert {row["backend"] for row in saved} == {"parameter_server"} and len(saved) == rows(shown, "ps-search")
+    assert {"system", "model", "img/s", "of the best"} <= set(saved[0]) and 0 < float(saved[1]["of the best"]) < 1
+    assert texts["md"].startswith("All rows: ") and texts["md"].count("\n| parameter\\_server | ") == len(saved)
+    assert texts["tex"].count("parameter\\_server & ") == len(saved) and texts["tex"].endswith("\\end{tabular}\n")
+    assert shown.complaints == []
 
 
 @pytest.mark.slow

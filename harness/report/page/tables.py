@@ -1,4 +1,7 @@
-"""The tables of a report."""
+"""The tables of a report: who, then what was measured, then what explains it.
+
+The first column stays where it is when a table is scrolled. The page leaves out columns that are the same in all rows.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,11 +22,11 @@ from harness.report.text.verdict import contender, mark
 LISTED_RUNS = 20_000  # a page that holds more opens slowly
 
 CI = ("95 % CI from", "to")
-POINT = ("system", "model", "data", "backend", "workers", "nodes")
+WHERE = ("system", "model", "data")
 
 
-def _point(line: Line, workers: int, nodes: int) -> tuple[Cell, ...]:
-    return (line.system, *line.panel, line.name, workers, nodes or None)
+def _where(line: Line) -> tuple[Cell, ...]:
+    return (line.system, *line.panel)
 
 
 def _numbers(value: float, ends: Interval | None) -> tuple[Cell, ...]:
@@ -31,20 +34,19 @@ def _numbers(value: float, ends: Interval | None) -> tuple[Cell, ...]:
 
 
 def points(lines: Sequence[Line]) -> Table:
-    columns = [*POINT, "configuration", "img/s", *CI, "efficiency", *CI]
-    columns += ["best of", "repeats", "runs", "scaling", "date", "run or source"]
+    columns = ["backend", "workers", "img/s", *CI, "efficiency", *CI, "configuration", "best of", "repeats", "nodes"]
+    columns += ["runs", "scaling", *WHERE, "date", "run or source"]
     rows: list[Row] = []
     for line in lines:
         for point in line.curve.points:
             best = point.best
             path = Path(best.sources[-1])
             cells = (
-                *_point(line, point.workers, point.nodes),
-                line.tuned(best),
+                *(line.name, point.workers),
                 *_numbers(point.img_per_s, point.interval),
                 *_numbers(point.efficiency, point.efficiency_interval),
-                *(len(point.tried), len(best.sample.values) or None, len(best.sources)),
-                line.curve.scaling,
+                *(line.tuned(best), len(point.tried), len(best.sample.values) or None, point.nodes or None),
+                *(len(best.sources), line.curve.scaling, *_where(line)),
                 max(line.seen(best, "started"), default=None),
                 # A run's folder is named after its id.
                 path.parent.name if path.name == FILE_NAME else best.sources[-1],
@@ -63,13 +65,12 @@ def ps_search(lines: Sequence[Line]) -> Table:
             ordered = sorted(point.tried, key=lambda each: -each.sample.mean)
             for number, each in enumerate(ordered, start=1):
                 cells = (
-                    *_point(line, point.workers, point.nodes),
-                    *(each.ps, line.options(each)),
-                    *(each.sample.mean, each.sample.mean / point.img_per_s, len(each.sample.values) or None),
+                    *(line.name, point.workers, each.ps, each.sample.mean, each.sample.mean / point.img_per_s),
                     f"best of {len(ordered)}" if number == 1 else f"{number} of {len(ordered)}",
+                    *(line.options(each), len(each.sample.values) or None, point.nodes or None, *_where(line)),
                 )
                 rows.append((line.facets, cells))
-    columns = (*POINT, "PS", "options", "img/s", "of the best", "repeats", "rank")
+    columns = ("backend", "workers", "PS", "img/s", "of the best", "rank", "options", "repeats", "nodes", *WHERE)
     return Table("ps-search", "Search for the number of parameter servers", columns, rows)
 
 
@@ -78,29 +79,33 @@ def io_overheads(pairs: Sequence[tuple[Line, Sequence[Overhead]]]) -> Table:
     for line, overheads in pairs:
         for each in overheads:
             both = each.synthetic.img_per_s, each.real.img_per_s
-            where = _point(line, each.workers, each.synthetic.nodes)
-            rows.append((line.facets, (*where, *both, *_numbers(each.overhead, each.interval))))
-    columns = (*POINT, "synthetic img/s", "files img/s", "overhead", *CI)
+            where = each.synthetic.nodes or None, *_where(line)
+            rows.append(
+                (line.facets, (line.name, each.workers, *_numbers(each.overhead, each.interval), *both, *where))
+            )
+    columns = ("backend", "workers", "overhead", *CI, "synthetic img/s", "files img/s", "nodes", *WHERE)
     return Table("io-overheads", "I/O overhead", columns, rows)
 
 
 _LABELS = {"ps": "PS", "batch_size": "batch per device", "img_per_s": "img/s", "ci95": "± 95 % CI"}
-_IDENTITY = ("system", "model", "data", "backend", "framework", "transport", "workers", "ps")
+_IDENTITY = ("framework", "transport", "system", "model", "data")
 
 
 def without_number(frame: pandas.DataFrame) -> Table:
     failed = frame[frame["status"] != "completed"]
-    columns = ("started", "status", *_IDENTITY, "reason", "source")
+    columns = ("backend", "reason", "status", "workers", "ps", "started", *_IDENTITY, "source")
     return _latest("without-number", "Runs without a number", failed, columns)
 
 
 def all_runs(frame: pandas.DataFrame) -> Table:
-    columns = ("started", "status", "origin", *_IDENTITY, "batch_size", "img_per_s", "ci95", "software", "source")
+    columns = ("backend", "workers", "img_per_s", "ci95", "ps", "status", "started", *_IDENTITY)
+    columns += ("origin", "batch_size", "software", "source")
     return _latest("runs", "All runs", frame, columns, folded=True)
 
 
 def _latest(name: str, title: str, frame: pandas.DataFrame, names: Sequence[str], folded: bool = False) -> Table:
     latest = frame.iloc[::-1][:LISTED_RUNS]
+    latest = latest.assign(ps=latest["ps"].astype(object).where(latest["ps"] > 0, None))
     cells = zip(*(latest[column].tolist() for column in names), strict=True)
     note = f"The latest {LISTED_RUNS:,} of {len(frame):,} runs." if len(frame) > LISTED_RUNS else ""
     rows = list(zip(run_facets(latest), cells, strict=True))
@@ -122,9 +127,9 @@ def fits(groups: Sequence[Explained]) -> Table:
             own = [pair for pair in pairs if pair[1].backend == backend]
             error, worst = max(own, key=lambda pair: abs(pair[0]))
             cells = (
-                *(key.system, key.software, backend, key.transport, len(own), fit.fitted),
-                *(mean_error([error for error, _ in own]), error, worst.label),
-                *(fit.misfit.chi2, fit.misfit.p_value, "yes" if fit.misfit.contradiction else "no"),
+                *(backend, mean_error([error for error, _ in own]), error, worst.label),
+                *("yes" if fit.misfit.contradiction else "no", fit.misfit.chi2, fit.misfit.p_value),
+                *(len(own), fit.fitted, key.transport, key.software, key.system),
             )
             rows.append((group.facets._replace(backend=(backend,)), cells))
     note = (
@@ -133,8 +138,8 @@ def fits(groups: Sequence[Explained]) -> Table:
         f"Of more than {MOST_FITTED} configurations only the best at each size are fitted. Runs of one configuration count "
         "as one. `harness fit` leaves out one run after the other as well."
     )
-    columns = ("system", "software", "backend", "transport", "runs", "numbers", "MAPE", "worst", "at", "χ²", "p")
-    return Table("model-fits", "How well the model fits", (*columns, "contradicted"), rows, note)
+    columns = ("backend", "MAPE", "worst", "at", "contradicted", "χ²", "p", "runs", "numbers")
+    return Table("model-fits", "How well the model fits", (*columns, "transport", "software", "system"), rows, note)
 
 
 def comparison(verdict: Verdict) -> Table:
@@ -145,14 +150,13 @@ def comparison(verdict: Verdict) -> Table:
         for size in compared.sizes:
             servers = size.servers
             cells = (
-                *(contender(facets), f"{facets['system']}, {facets['model']}, {facets['data']}", size.workers),
-                *_numbers(*size.efficiency_ratio[:2]),
-                mark(size, size is compared.sizes[0]),
-                *(size.toolkit.efficiency, servers.efficiency, size.toolkit.img_per_s, servers.img_per_s),
+                *(contender(facets), size.workers, *_numbers(*size.throughput_ratio[:2])),
+                *(*_numbers(*size.efficiency_ratio[:2]), mark(size, size is compared.sizes[0])),
+                *(size.toolkit.img_per_s, servers.img_per_s, size.toolkit.efficiency, servers.efficiency),
                 None if facets["origin"] == "published" else len(servers.tried),
-                *_numbers(*size.throughput_ratio[:2]),
+                f"{facets['system']}, {facets['model']}, {facets['data']}",
             )
             rows.append((None, cells))
-    columns = ["toolkit", "where", "workers", "ratio of efficiencies", *CI, "differs", "efficiency", "PS efficiency"]
-    columns += ["img/s", "PS img/s", "PS best of", "ratio of img/s", *CI]
+    columns = ["toolkit", "workers", "ratio of img/s", *CI, "ratio of efficiencies", *CI, "differs"]
+    columns += ["img/s", "PS img/s", "efficiency", "PS efficiency", "PS best of", "where"]
     return Table("verdict", "The comparison", columns, rows)

@@ -368,6 +368,11 @@
       const cell = columns[column].cells[row];
       return isText[column] ? columns[column].words[cell] : cell;
     };
+    const shownText = (column, row) => {
+      const it = value(column, row);
+      return it === null ? "" : formats[columns[column].kind](it);
+    };
+    const isResult = columns.map(({ kind }) => ["img_per_s", "share", "ratio"].includes(kind));
     let [sorted, direction, limit] = [-1, 1, ROWS];
 
     const heading = element("tr");
@@ -401,15 +406,26 @@
         `${rows.length.toLocaleString("en")} of ${facets.length.toLocaleString("en")}`;
       details.querySelector(".rows").textContent = `(${counted})`;
       if (!details.open) return;
+      const kept = different(rows);
+      all("th", head).forEach((cell, index) => { cell.hidden = !kept.includes(index); });
+      const common = details.querySelector(".common");
+      common.textContent = inCommon(rows, kept);
+      common.hidden = !common.textContent;
       const cells = rows.slice(0, printing ? PRINTED_ROWS : limit).map((row) => {
         const line = element("tr");
-        columns.forEach((column, index) => {
-          const it = value(index, row);
-          const text = it === null ? "" : formats[column.kind](it);
-          const wide = text.length > LONG ? "long" : "";
-          const className = { text: wide, date: "date" }[column.kind] ?? "number";
-          line.append(element("td", { textContent: text, className }));
-        });
+        for (const index of kept) {
+          const text = shownText(index, row);
+          const wide = text.length > LONG && index > 0;
+          const className = { text: wide ? "long" : "", date: "date" }[columns[index].kind] ?? "number";
+          const cell = element("td", { className });
+          if (wide) {
+            cell.title = text;
+            cell.append(element("span", { textContent: text }));
+          } else {
+            cell.textContent = text;
+          }
+          line.append(cell);
+        }
         return line;
       });
       body.replaceChildren(...cells);
@@ -425,9 +441,67 @@
         `${rows.length.toLocaleString("en")} shown)`;
     }
 
+    // Columns that tell these rows apart, and results, unless they are empty; the first column says what a row is about.
+    function different(rows) {
+      const known = (index) => rows.some((row) => ![null, ""].includes(value(index, row)));
+      const varies = (index) => rows.some((row) => columns[index].cells[row] !== columns[index].cells[rows[0]]);
+      return columns.flatMap((_, index) => {
+        const kept = index === 0 || !rows.length || (known(index) && (rows.length < 2 || isResult[index] || varies(index)));
+        return kept ? [index] : [];
+      });
+    }
+
+    function inCommon(rows, kept) {
+      const parts = columns.flatMap(({ name }, index) => {
+        const text = kept.includes(index) ? "" : shownText(index, rows[0]);
+        return text ? [`${name} ${text}`] : [];
+      });
+      return parts.length ? `All rows: ${parts.join(", ")}.` : "";
+    }
+
+    // What the filters leave, in the order on the page: CSV with every column and plain figures, the others as they are read.
+    function save(format) {
+      const rows = ordered();
+      const kept = format === "csv" ? columns.map((_, index) => index) : different(rows);
+      const names = columns.map(({ name }) => name);
+      names.forEach((name, index) => { // an end of an interval says of what
+        if (name.endsWith(" from")) [names[index], names[index + 1]] = [name, "to"].map((end) => `${names[index - 1]} ${end}`);
+      });
+      const lines = [kept.map((index) => names[index]),
+        ...rows.map((row) => kept.map((index) => (format === "csv" ? String(value(index, row) ?? "") : shownText(index, row))))];
+      const right = kept.map((index) => !isText[index]);
+      const common = format === "csv" ? "" : inCommon(rows, kept);
+      const content = { csv: asCsv, md: asMarkdown, tex: asLatex }[format](lines, right, common);
+      const link = element("a", { href: URL.createObjectURL(new Blob([content])), download: `${details.dataset.table}.${format}` });
+      link.click();
+      setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+    }
+
+    all("[data-save]", details).forEach((button) => button.addEventListener("click", () => save(button.dataset.save)));
+    body.addEventListener("click", (event) => {
+      if (getSelection().isCollapsed) event.target.closest(".long")?.classList.toggle("whole");
+    });
     more.addEventListener("click", () => { limit += ROWS; fill(); });
     details.addEventListener("toggle", fill);
     return fill;
+  }
+
+  const asCsv = (lines) => lines.map((line) => line.map((cell) => (/[",\r\n]/.test(cell) ? `"${cell.replaceAll('"', '""')}"` : cell)).join(",") + "\n").join("");
+
+  function asMarkdown([names, ...lines], right, common) {
+    const row = (cells) => `| ${cells.map((cell) => cell.replace(/[\\`*_[\]<>|]/g, "\\$&").replace(/\s+/g, " ")).join(" | ")} |\n`;
+    const rule = `| ${right.map((is) => (is ? "---:" : "---")).join(" | ")} |\n`;
+    return (common && `${common.replace(/[\\`*_[\]<>|]/g, "\\$&")}\n\n`) + row(names) + rule + lines.map(row).join("");
+  }
+
+  const LATEX = { "\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}", "±": "$\\pm$", "×": "$\\times$", "<": "\\textless{}", ">": "\\textgreater{}", "χ": "$\\chi$", "²": "$^2$" };
+
+  function asLatex([names, ...lines], right, common) {
+    const text = (cell) => cell.replace(/[&%$#_{}]|[\\~^±×<>χ²]/g, (letter) => LATEX[letter] ?? `\\${letter}`).replace(/\s+/g, " ");
+    const row = (cells) => `${cells.map(text).join(" & ")} \\\\\n`;
+    const sides = right.map((is) => (is ? "r" : "l")).join("");
+    return `% needs \\usepackage{booktabs}\n${common && `% ${common}\n`}\\begin{tabular}{${sides}}\n\\toprule\n${row(names)}` +
+      `\\midrule\n${lines.map(row).join("")}\\bottomrule\n\\end{tabular}\n`;
   }
 
   // Words are compared once each, not once for each pair of rows.
