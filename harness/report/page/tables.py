@@ -98,8 +98,10 @@ def without_number(frame: pandas.DataFrame) -> Table:
 
 
 def all_runs(frame: pandas.DataFrame) -> Table:
-    columns = ("backend", "workers", "img_per_s", "ci95", "ps", "status", "started", *_IDENTITY)
-    columns += ("origin", "batch_size", "software", "source")
+    columns = (
+        *("backend", "workers", "img_per_s", "ci95", "ps", "status", "started", *_IDENTITY),
+        *("origin", "batch_size", "software", "source"),
+    )
     return _latest("runs", "All runs", frame, columns, folded=True)
 
 
