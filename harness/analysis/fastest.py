@@ -98,8 +98,8 @@ class Ranking:
 class Race:
     """Rankings of what is alike in ``facets``: by img/s at each size, the smallest first, and by how it scales.
 
-    ``scales`` compares the largest size that several contenders were measured at with the smallest one that most of these
-    have in common; None where there are no two such sizes. ``varying`` has what may differ between runs and does, of
+    ``scales`` compares the largest size that several contenders were measured at with the smallest one that several of
+    these have in common; None where there are no two such sizes. ``varying`` has what may differ between runs and does, of
     ``VARYING``, with its values.
     """
 
@@ -154,15 +154,15 @@ def _race(facets: Mapping[str, Any], curves: Sequence[Curve], varying: Mapping[s
     significances = scaling.holm([sizes[number].p for number in contested], weights)
     for number, significant in zip(contested, significances, strict=True):
         sizes[number] = replace(sizes[number], decided=significant)
-    # Efficiencies are relative to the smallest size that most of those at the largest contested one have.
+    # Efficiencies are relative to the smallest size that several of those at the largest contested one have.
     last = sizes[contested[-1]].workers if contested else 0
     scaled = [
         [(curve, point, base) for curve, point, _ in entered[last] for base in curve.points if base.workers == size]
         for size in sorted(entered)
         if size < last
     ]
-    if len(most := max(scaled, key=len, default=[])) > 1:
-        scales = _ranking(most)
+    if several := next((entries for entries in scaled if len(entries) > 1), None):
+        scales = _ranking(several)
         scales = replace(scales, decided=scaling.holm([scales.p])[0])
     return Race(facets, tuple(sizes), scales, varying)
 

@@ -8,6 +8,9 @@ A *source* is where results come from, as a person names it on the command line:
   backend, model or source contains TEXT;
 - the name of a saved baseline.
 
+A folder of run directories may hold ``system.txt``: its text is added to the name of the system that they were measured on,
+where that name does not say it all. Runs on links of another rate, for example, are not comparable.
+
 Rows of the records in a folder are kept between commands, in a Parquet file in the cache (``environments.cache_folder``)
 that can be deleted at any time. A row is used again as long as its file has the size and the time it had, and no file of
 this package has changed. A change to a record that keeps its size and time is not seen; harness never makes one, as it
@@ -46,6 +49,7 @@ Unreadable = Callable[[str], None]  # is called with "FILE: reason" for a record
 PACKAGE = Path(__file__).parents[1]
 ALONE = 1000  # so many records are read faster than processes are started
 TOGETHER = 25  # records that a process gets at a time
+SYSTEM = "system.txt"  # what records do not say of the system that they were measured on, such as a limit of its links
 STATE = ["source", "size", "mtime_ns"]  # what a row is known by
 
 
@@ -150,7 +154,15 @@ def rows(root: Path, progress: Progress = silent, unreadable: Unreadable = refus
                         kept.to_parquet(stream, index=False)
         for reason in reasons:
             unreadable(reason)
-    return as_backends_say(kept[list(COLUMNS)])
+    return as_backends_say(_as_folders_say(kept[list(COLUMNS)]))
+
+
+def _as_folders_say(kept: pandas.DataFrame) -> pandas.DataFrame:
+    """``kept`` with what ``SYSTEM``, in the folder of run directories, adds to the name of the system of their runs."""
+    folders = kept["source"].map(lambda source: os.path.dirname(os.path.dirname(source)))  # noqa: PTH120 (Paths are slow)
+    files = {folder: Path(folder) / SYSTEM for folder in folders.unique()}
+    added = {folder: f", {file.read_text().strip()}" for folder, file in files.items() if file.is_file()}
+    return kept.assign(system=kept["system"] + folders.map(lambda folder: added.get(folder, ""))) if added else kept
 
 
 @cache

@@ -394,7 +394,7 @@ def test_the_command_answers_from_records(harness: Harness, tmp_path: Path) -> N
     done = harness("verdict", str(runs)).succeeded()
     fast, scales, toolkits = done.stdout.splitlines()[:3]
     assert "Horovod on TensorFlow over MPI is fastest on 4 nodes" in fast
-    assert scales.startswith("Horovod on TensorFlow over MPI scales best from 1 to 4 nodes: ")
+    assert scales.startswith("From 1 to 4 nodes Horovod on TensorFlow over MPI scales best: ")
     assert toolkits.startswith(
         f"{words.QUESTION} Yes. On daint:gpu (inception3, synthetic) Horovod 0.28.1 on TensorFlow 2.16.1 over MPI keeps 1.5"
     )
@@ -429,3 +429,13 @@ def test_a_wrong_request_is_refused(harness: Harness, tmp_path: Path, arguments:
     (tmp_path / "empty").mkdir()
     done = harness("verdict", *arguments)
     assert (done.code, done.stderr) == (2, message)
+
+
+def test_a_folder_says_what_its_records_do_not_say_of_the_system(tmp_path: Path) -> None:
+    """Runs on links of another rate are not comparable, whatever else is equal."""
+    for rate in ("slow", "fast"):
+        made.save(tmp_path / rate, [made.record("pytorch", 1), made.record("horovod", 1)])
+        (tmp_path / rate / "system.txt").write_text(f"{rate} links\n")
+    loaded = results.load([tmp_path])
+    assert set(loaded["system"]) == {"daint:gpu, slow links", "daint:gpu, fast links"}
+    assert [len(race.sizes[0].standings) for race in races(loaded)] == [2, 2]

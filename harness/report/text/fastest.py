@@ -40,10 +40,9 @@ def answer(races: Sequence[Race], verdict: Verdict) -> list[str]:
         found = f"{only.best.point.img_per_s:.4g} img/s, {_hours(only.best)} node-hours per million images"
         return [f"{where(race)} there is nothing to compare {who(only.best)} with: {found} on {size(only)}."]
     fastest, scales = race.contested[-1], race.scales
-    said = [f"{where(race)} {_claim(fastest, 'is fastest', f'on {size(fastest)}')}: {_faster(fastest)}."]
+    said = [f"{where(race)} {_claim(fastest, 'is fastest')} on {size(fastest)}: {_faster(fastest)}."]
     if scales:
-        claim = _claim(scales, "scales best", f"from {scales.base} to {size(scales)}")
-        said.append(f"{claim[0].upper()}{claim[1:]}: {_kept(scales)}.")
+        said.append(f"From {scales.base} to {size(scales)} {_claim(scales, 'scales best')}: {_kept(scales)}.")
     lacking = lacking_repeats(verdict)
     if lacking or verdict.answer != "cannot say":
         said.append(f"{QUESTION} {verdicts.headline(verdict)}")
@@ -87,16 +86,16 @@ def as_json(races: Sequence[Race], verdict: Verdict) -> dict[str, Any]:
 # --- sentences ------------------------------------------------------------------------------------
 
 
-def _claim(ranking: Ranking, does: str, at: str) -> str:
+def _claim(ranking: Ranking, does: str) -> str:
     entered = zip(_short(ranking), ranking.standings, strict=True)
     names = [name for name, one in entered if one is ranking.best or one in ranking.rivals]
     if ranking.decided:
-        return f"{names[0]} {does} {at}"
+        return f"{names[0]} {does}"
     if ranking.equal:
-        return f"it makes no difference of more than {100 * MARGIN:g} % whether one takes {listed(names, 'or')} {at}"
+        return f"it makes no difference of more than {100 * MARGIN:g} % whether one takes {listed(names, 'or')}"
     if ranking.p is None:
-        return f"{names[0]} {does} {at}, as far as can be known without repeats"
-    return f"it is undecided whether {listed(names, 'or')} {does} {at}"
+        return f"{names[0]}, as far as can be known without repeats, {does}"
+    return f"it is undecided whether {listed(names, 'or')} {does}"
 
 
 def _faster(ranking: Ranking) -> str:
