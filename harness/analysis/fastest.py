@@ -109,6 +109,11 @@ class Race:
     varying: Mapping[str, Sequence[int]]
 
     @property
+    def base(self) -> int:
+        """What efficiencies in this race are relative to, in workers; 0 where each curve's smallest size has to do."""
+        return self.scales.base if self.scales else 0
+
+    @property
     def contested(self) -> tuple[Ranking, ...]:
         """The sizes at which there is something to compare."""
         return tuple(ranking for ranking in self.sizes if len(ranking.standings) > 1)
@@ -134,6 +139,21 @@ def races(frame: pandas.DataFrame, curves: Sequence[Curve] | None = None) -> lis
         varying = {name: several for name, several in values.items() if len(several) > 1}
         found.append(_race(dict(zip(TERMS, alike, strict=True)), its, varying))
     return sorted(found, key=_contested, reverse=True)
+
+
+def on_common_bases(curves: Sequence[Curve], races: Sequence[Race]) -> list[Curve]:
+    """``curves`` with efficiencies relative to the base of their race, so that they can be compared.
+
+    A curve that was not measured there has no efficiencies. Curves of strong scaling, of other trainings, and of races
+    without a base stay relative to their smallest size.
+    """
+    bases = {tuple(race.facets[name] for name in TERMS): race.base for race in races}
+
+    def base(curve: Curve) -> int:
+        alike = curve.scaling == "weak" and not curve.facets["training"]
+        return bases.get(tuple(curve.facets[name] for name in TERMS), 0) if alike else 0
+
+    return [scaling.rebased(curve, workers) if (workers := base(curve)) else curve for curve in curves]
 
 
 def _contested(race: Race) -> tuple[int, int, int]:

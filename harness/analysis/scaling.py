@@ -219,6 +219,20 @@ def relative_to(point: CurvePoint, base: CurvePoint | None) -> CurvePoint:
     )
 
 
+def rebased(curve: Curve, workers: int) -> Curve:
+    """``curve`` with speedups and efficiencies relative to ``workers`` workers; without any if it was not measured there.
+
+    Efficiencies that were published without a throughput stay as they are.
+    """
+    known = [point for point in curve.points if not math.isnan(point.img_per_s)]
+    base = next((point for point in known if point.workers == workers), None)
+    bare = [
+        replace(point, speedup=math.nan, efficiency=math.nan, base=None) if point in known else point
+        for point in curve.points
+    ]
+    return replace(curve, points=tuple(relative_to(point, base) for point in bare))
+
+
 def common(curve: Curve, other: Curve) -> list[tuple[CurvePoint, CurvePoint]]:
     """The points of both curves at the sizes that both have."""
     beside = {point.workers: point for point in other.points}

@@ -34,6 +34,7 @@ from harness.report.page import (
 )
 from harness.report.page.document import Section
 from harness.report.page.figures import DARK, LIGHT, Axis, Facets, Figure, Series, Spot, Style
+from harness.report.text import comparison
 from tests import made
 from tests.browser import sample
 from tests.conftest import Harness
@@ -146,22 +147,46 @@ def test_a_sweep_has_one_line_for_each_placement(tmp_path: Path) -> None:
     assert len({(series.style.dash, series.style.marker) for series in figure.series}) == 2
 
 
-def test_efficiencies_on_one_axis_have_the_base_that_all_curves_have(tmp_path: Path) -> None:
+def test_efficiencies_on_one_axis_have_one_base_first_the_one_that_the_answer_and_the_tables_have(
+    tmp_path: Path,
+) -> None:
     small = [made.record("parameter_server", n, (100.0 * n**0.9,)) for n in (1, 2, 8, 16)]
     large = [made.record("horovod", n, (100.0 * n**0.95,)) for n in (8, 16)]
-    (figure,) = section(assemble.sections(loaded(tmp_path, *small, *large)), "efficiency").figures
+    frame = loaded(tmp_path, *small, *large)
+    found = assemble.sections(frame)
+    figure, other = section(found, "efficiency").figures
+    (answer,) = section(found, "answer").answers
+    assert "From 8 to 16 nodes" in answer.sentences[1] and answer.figures[0] == figure.name
+    (points,) = section(found, "points").tables
+    shown = [dict(zip(points.columns, cells, strict=True)) for _, cells in points.rows]
+    assert {row["relative to"] for row in shown} == {"8 workers"}
+    assert [row["efficiency"] for row in shown if row["backend"] == "horovod"] == pytest.approx([1, 2**-0.05])
+    terminal = comparison.table_of_runs(frame).columns
+    efficiency = next(column.values for column in terminal if column.heading == "scaling efficiency")
+    assert sorted(efficiency or ()) == pytest.approx(sorted(row["efficiency"] for row in shown))
+    assert other.y.name == "scaling efficiency, relative to 1 worker"
+    assert other.note == "Not measured on 1 worker, so not shown: horovod on daint:gpu."
+    assert [series.name for series in other.series] == ["parameter_server", "ideal"]
     assert figure.y.name == "scaling efficiency, relative to 8 workers"
     shares = {series.name: dict(zip(series.column("x"), series.column("y"), strict=True)) for series in figure.series}
     assert shares["horovod"] == pytest.approx({8: 1.0, 16: 2**-0.05})
     assert shares["parameter_server"] == pytest.approx({1: 8**0.1, 2: 4**0.1, 8: 1.0, 16: 2**-0.1})
 
 
-def test_a_curve_without_the_common_base_says_what_it_is_relative_to(tmp_path: Path) -> None:
+def test_a_curve_without_the_common_base_has_a_figure_with_its_own_and_no_efficiency_elsewhere(
+    tmp_path: Path,
+) -> None:
     several = [made.record(name, n) for name in ("parameter_server", "pytorch") for n in (1, 2)]
     other = [made.record("horovod", n) for n in (4, 8)]
-    (figure,) = section(assemble.sections(loaded(tmp_path, *several, *other)), "efficiency").figures
-    assert figure.y.name == "scaling efficiency, relative to 1 worker"
-    assert [series.name for series in figure.series if "relative" in series.name] == ["horovod (relative to 4)"]
+    found = assemble.sections(loaded(tmp_path, *several, *other))
+    drawn = {figure.y.name: [each.name for each in figure.series] for figure in section(found, "efficiency").figures}
+    assert drawn == {
+        "scaling efficiency, relative to 1 worker": ["parameter_server", "pytorch", "ideal"],
+        "scaling efficiency, relative to 4 workers": ["horovod", "ideal"],
+    }
+    (points,) = section(found, "points").tables
+    shown = [dict(zip(points.columns, cells, strict=True)) for _, cells in points.rows]
+    assert all(math.isnan(row["efficiency"]) for row in shown if row["backend"] == "horovod")
 
 
 def test_an_interval_does_not_stretch_its_axis_but_points_out_of_it() -> None:

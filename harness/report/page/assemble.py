@@ -12,7 +12,7 @@ import pandas
 from harness import __version__
 from harness.analysis import fastest
 from harness.analysis import verdict as verdicts
-from harness.core.text import interval, plural
+from harness.core.text import interval, percent, plural
 from harness.report.page import curve_figures, lines, model_figures, modelled, run_figures, tables
 from harness.report.page.document import Answer, Link, Page, Section
 from harness.report.page.figures import Facets, Figure
@@ -58,7 +58,9 @@ def page(frame: pandas.DataFrame, sources: Sequence[str], made: str, title: str 
 
 def sections(frame: pandas.DataFrame) -> list[Section]:
     """The sections of a report that have something to show."""
-    completed, drawn = frame[frame["status"] == "completed"], lines.of(frame)
+    completed = frame[frame["status"] == "completed"]
+    races = fastest.races(completed)
+    drawn = lines.of(frame, races)
     nothing = f"None of the {len(frame):,} runs has a number, so there is nothing to draw. The reasons are below."
     histories = run_figures.history(completed)
     every = [
@@ -80,13 +82,13 @@ def sections(frame: pandas.DataFrame) -> list[Section]:
                 "Throughput per worker, relative to the size that the axis names. Arrows stand where a curve or interval "
                 "leaves the axes."
             ],
-            curve_figures.efficiencies(drawn),
+            curve_figures.efficiencies(drawn, races),
         ),
         Section(
             "speedup",
             "Speedup",
             ["As the report of 2017 shows it, on linear axes, where ideal scaling is a straight line."],
-            curve_figures.speedups(drawn),
+            curve_figures.speedups(drawn, races),
         ),
         Section(
             "strong-scaling",
@@ -139,7 +141,7 @@ def sections(frame: pandas.DataFrame) -> list[Section]:
     shown = [section for section in every if section.figures or section.tables or section.links]
     if completed.empty:
         return [Section("nothing", "No results", [nothing]), *shown]
-    return [_answer(completed, shown), _verdict(completed), *shown]
+    return [_answer(completed, races, shown), _verdict(completed), *shown]
 
 
 def _model(frame: pandas.DataFrame, drawn: Sequence[lines.Line]) -> Section:
@@ -162,18 +164,18 @@ def _model(frame: pandas.DataFrame, drawn: Sequence[lines.Line]) -> Section:
     return Section("model", "Why it scales as it does", paragraphs, model_figures.of(groups), fits, lists=lists)
 
 
-def _answer(completed: pandas.DataFrame, sections: Sequence[Section]) -> Section:
+def _answer(completed: pandas.DataFrame, races: Sequence[fastest.Race], sections: Sequence[Section]) -> Section:
     """Who is fastest and who scales best, for each system, model and kind of data of which there is something to say."""
     figures = [figure for section in sections for figure in section.figures]
     answers = []
-    for race in fastest.races(completed)[:SHOWN_ANSWERS]:
+    for race in races[:SHOWN_ANSWERS]:
         contenders = [one.facets for ranking in race.sizes for one in ranking.standings]
         facets = Facets(*(tuple(sorted({str(each[name]) for each in contenders})) for name in Facets._fields))
         alike = [
             completed[name].astype(str).isin(getattr(facets, name)) for name in ("origin", "system", "model", "data")
         ]
         verdict = verdicts.verdict(completed[functools.reduce(operator.and_, alike)])
-        answers.append(Answer(texts.answer([race], verdict), _numbers(race), _beside(facets, figures), facets))
+        answers.append(Answer(texts.answer([race], verdict), _numbers(race), _beside(race, facets, figures), facets))
     return Section("answer", "Which is fastest, and which scales best?", answers=answers)
 
 
@@ -192,20 +194,21 @@ def _numbers(race: fastest.Race) -> list[tuple[str, str]]:
     if race.scales:
         top = race.scales.best
         share = f"of ideal from {race.scales.base} to {texts.size(race.scales)}: {texts.who(top)}"
-        found.append((f"{top.point.efficiency:.0%}", share))
+        found.append((percent(top.point.efficiency, None, 1), share))
     if not math.isnan(best.node_hours):
         found.append((f"{best.node_hours:.3g} node-hours", f"for a million images: {texts.who(best)} on {at}"))
     return found[:3]
 
 
-def _beside(facets: Facets, figures: Sequence[Figure]) -> list[str]:
+def _beside(race: fastest.Race, facets: Facets, figures: Sequence[Figure]) -> list[str]:
     """The efficiency figure, and what a step is spent on or the bytes on each server; else step times or throughput."""
 
-    def first(kind: str) -> list[str]:
+    def first(kind: str, axis: str = "") -> list[str]:
         return [
             figure.name
             for figure in figures
             if figure.name.startswith(kind)
+            and figure.y.name.endswith(axis)
             and any(
                 series.facets
                 and all(
@@ -217,7 +220,8 @@ def _beside(facets: Facets, figures: Sequence[Figure]) -> list[str]:
         ][:1]
 
     model = first("model-spent") or first("model-servers") or first("steps")
-    return list(dict.fromkeys([*(first("efficiency") or first("throughput")), *(model or first("throughput"))]))
+    efficiency = first("efficiency", curve_figures.relative(race.base))
+    return list(dict.fromkeys([*(efficiency or first("throughput")), *(model or first("throughput"))]))
 
 
 def _slower(histories: Sequence[Figure], completed: pandas.DataFrame) -> Section:

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Literal
 
 from harness.analysis import scaling
-from harness.analysis.scaling import Configuration, Curve, CurvePoint, Overhead
+from harness.analysis.fastest import Race
+from harness.analysis.scaling import Configuration, Overhead
 from harness.core.text import plural
 from harness.report.page.figures import (
     COLOURS,
@@ -57,18 +58,18 @@ def growth(lines: Iterable[Line], kind: Literal["weak", "strong"]) -> list[Figur
                 for each in points
             ]
             series.append(_curve(line, spots))
-            if (base := line.curve.baseline) and len(spots) > 1:
-                ends = base.workers, points[-1].workers
-                ideal = [Spot(workers, base.img_per_s * workers / base.workers) for workers in ends]
+            if len(spots) > 1:
+                base, last = points[0], points[-1]
+                ideal = [Spot(each.workers, base.img_per_s * each.workers / base.workers) for each in (base, last)]
                 series.append(Series("ideal", "ideal", ideal, Style("muted"), line.facets))
         figures.append(replace(_figure(slug(title), title, panel, throughput_axis(series), series), views=True))
     return figures
 
 
-def speedups(lines: Iterable[Line]) -> list[Figure]:
+def speedups(lines: Iterable[Line], races: Sequence[Race]) -> list[Figure]:
     """Speedup against workers on linear axes, as the 2017 report has it, over the base of the efficiencies' figure."""
     figures = []
-    for figure in efficiencies(lines):
+    for figure in efficiencies(lines, races):
         if "relative" not in figure.y.name:
             continue  # all that is known is published efficiencies
         series = []
@@ -115,56 +116,67 @@ def both_data(lines: Sequence[Line]) -> list[Figure]:
     ]
 
 
-def efficiencies(lines: Iterable[Line]) -> list[Figure]:
+def efficiencies(lines: Iterable[Line], races: Sequence[Race]) -> list[Figure]:
     """Scaling efficiency against workers, published ones included that came without img/s.
 
-    All curves of an axis are relative to the smallest size that they have in common, or that most of them have; the names
-    of others say what they are relative to.
+    All curves of a figure are relative to one size. A model and kind of data has a figure for the base of each race, that
+    of the largest race first, and for any other size that curves begin with.
     """
     figures = []
     for panel, its in _panels(line for line in lines if line.curve.scaling == "weak"):
-        series = []
-        base = common_base([line.curve for line in its])
-        for line in its:
-            points = [point for point in rebased(line.curve, base) if not math.isnan(point.efficiency)]
-            # A curve of one size is its own baseline, which says nothing, unless the efficiency is what was published.
-            if len(points) < 2 and all(not math.isnan(point.img_per_s) for point in points):
+        found = _bases(panel, its, races) or [0]
+        for number, base in enumerate(found):
+            series, lacking = [], []
+            for line in its:
+                curve = scaling.rebased(line.curve, base)
+                points = [point for point in curve.points if not math.isnan(point.efficiency)]
+                # A curve of one size is its own baseline, which says nothing, unless the efficiency is what was published.
+                if len(points) < 2 and all(not math.isnan(point.img_per_s) for point in points):
+                    lacking += [line] if len(_known(line)) > 1 and base not in _known(line) else []
+                    continue
+                spots = [
+                    Spot(
+                        point.workers,
+                        point.efficiency,
+                        *point.efficiency_interval or NO_ENDS,
+                        line.hover(point),
+                        source=point.best.sources[-1],
+                    )
+                    for point in points
+                ]
+                series.append(_curve(line, spots))
+            if not series:
                 continue
-            spots = [
-                Spot(
-                    point.workers,
-                    point.efficiency,
-                    *point.efficiency_interval or NO_ENDS,
-                    line.hover(point),
-                    source=point.best.sources[-1],
-                )
-                for point in points
-            ]
-            own = next((point.base.workers for point in points if point.base), None)
-            series.append(_curve(line, spots, f" (relative to {own})" if own not in (base, None) else ""))
-        if series:
             sizes = [spot.x for each in series for spot in each.spots]
             ideal = [Spot(end, 1.0) for end in (min(sizes), max(sizes))]
             series.append(Series("ideal", "ideal", ideal, Style("muted")))
-        relative = f", relative to {plural(base, 'worker')}" if base else ""
-        y = Axis(f"scaling efficiency{relative}", "linear", percent=True, from_zero=True, most=MOST)
-        figures.append(_figure("efficiency", "Scaling efficiency", panel, y, series))
+            said = relative(base)
+            y = Axis(f"scaling efficiency{said}", "linear", percent=True, from_zero=True, most=MOST)
+            names = sorted({f"{line.name} on {line.system}" for line in lacking})
+            note = f"Not measured on {plural(base, 'worker')}, so not shown: {'; '.join(names)}." if names else ""
+            figure = _figure("efficiency", "Scaling efficiency", panel, y, series, note)
+            if number:
+                figure = replace(figure, name=f"{figure.name}-from-{base}", title=f"{figure.title}{said}")
+            if len(found) > 1:
+                figure = replace(figure, choice=f"{figure.choice}{said}")
+            figures.append(figure)
     return figures
 
 
-def common_base(curves: Iterable[Curve]) -> int:
-    """The smallest size, in workers, that most curves of several sizes have a throughput at; 0 where there is none."""
-    counts: Counter[int] = Counter()
-    for curve in curves:
-        sizes = [point.workers for point in curve.points if not math.isnan(point.img_per_s)]
-        counts.update(sizes if len(sizes) > 1 else [])
-    return min(counts, key=lambda workers: (-counts[workers], workers), default=0)
+def relative(base: int) -> str:
+    """What names of axes say of the size that efficiencies are relative to, in workers."""
+    return f", relative to {plural(base, 'worker')}" if base else ""
 
 
-def rebased(curve: Curve, base: int) -> list[CurvePoint]:
-    """The points of ``curve`` with efficiencies relative to ``base`` workers, as they are if it was not measured there."""
-    there = next((point for point in curve.points if point.workers == base and not math.isnan(point.img_per_s)), None)
-    return [scaling.relative_to(point, there) for point in curve.points]
+def _known(line: Line) -> list[int]:
+    """The sizes that the curve has a throughput at, in workers."""
+    return [point.workers for point in line.curve.points if not math.isnan(point.img_per_s)]
+
+
+def _bases(panel: tuple[str, str], lines: Iterable[Line], races: Sequence[Race]) -> list[int]:
+    of_races = [race.base for race in races if (race.facets["model"], race.facets["data"]) == panel and race.base]
+    smallest = sorted({min(sizes) for line in lines if len(sizes := _known(line)) > 1})
+    return list(dict.fromkeys([*of_races, *smallest]))
 
 
 def _figure(name: str, title: str, panel: Sequence[str], y: Axis, series: Sequence[Series], note: str = "") -> Figure:

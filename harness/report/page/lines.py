@@ -16,6 +16,7 @@ from typing import Any
 import pandas
 
 from harness.analysis import scaling
+from harness.analysis.fastest import Race, on_common_bases
 from harness.analysis.scaling import Configuration, Curve, CurvePoint
 from harness.core import backend as registry
 from harness.core.text import plural
@@ -98,7 +99,8 @@ class Line:
             lines.append(f"{throughput(point.img_per_s)} img/s{interval(point.interval)}")
         if not math.isnan(point.efficiency):
             ends = interval(point.efficiency_interval, percent=True)
-            lines.append(f"scaling efficiency {point.efficiency:.1%}{ends}")
+            base = f", relative to {plural(point.base.workers, 'worker')}" if point.base else ""
+            lines.append(f"scaling efficiency {point.efficiency:.1%}{ends}{base}")
         several = f"best of {len(point.tried)} configurations" if len(point.tried) > 1 else ""
         lines += filter(None, [": ".join(filter(None, [several, self.tuned(best)]))])
         return (*lines, *self.origin(best))
@@ -129,8 +131,11 @@ def days(started: Sequence[str]) -> str:
     return " to ".join(dict.fromkeys(time[:10] for time in (*started[:1], *started[-1:])))
 
 
-def of(frame: pandas.DataFrame) -> list[Line]:
-    """The curves in the completed runs of a DataFrame of ``results.load``: measured ones first, each kind by its facets."""
+def of(frame: pandas.DataFrame, races: Sequence[Race] = ()) -> list[Line]:
+    """The curves in the completed runs of a DataFrame of ``results.load``: measured ones first, each kind by its facets.
+
+    Efficiencies are relative to the base of their race, if it is among ``races``.
+    """
     completed = frame[frame["status"] == "completed"]
     measured, published = (completed[completed["origin"] == origin] for origin in ("measured", "published"))
     curves = scaling.curves(measured)
@@ -139,7 +144,7 @@ def of(frame: pandas.DataFrame) -> list[Line]:
         known = dict(zip(sources, values, strict=True))
         curves += [replace(curve, facets={**curve.facets, **known}) for curve in scaling.curves(rows, by="family")]
     faceted = []
-    for curve in curves:
+    for curve in on_common_bases(curves, races):
         equal = {name: (str(curve.facets[name]),) for name in Facets._fields if name != "backend"}
         backends = {each.backend for point in curve.points for each in point.tried}
         faceted.append((curve, Facets(backend=tuple(sorted(backends)), **equal)))

@@ -10,6 +10,7 @@ import pandas
 
 from harness.analysis.scaling import Interval, Overhead
 from harness.analysis.verdict import Verdict
+from harness.core.text import plural
 from harness.prediction.fitting import mean_error
 from harness.prediction.observations import informative
 from harness.records.measurement import FILE_NAME
@@ -34,8 +35,8 @@ def _numbers(value: float, ends: Interval | None) -> tuple[Cell, ...]:
 
 
 def points(lines: Sequence[Line]) -> Table:
-    columns = ["backend", "workers", "img/s", *CI, "efficiency", *CI, "configuration", "best of", "repeats", "nodes"]
-    columns += ["runs", "scaling", *WHERE, "date", "run or source"]
+    columns = ["backend", "workers", "img/s", *CI, "efficiency", *CI, "relative to", "configuration", "best of"]
+    columns += ["repeats", "nodes", "runs", "scaling", *WHERE, "date", "run or source"]
     rows: list[Row] = []
     for line in lines:
         for point in line.curve.points:
@@ -45,6 +46,7 @@ def points(lines: Sequence[Line]) -> Table:
                 *(line.name, point.workers),
                 *_numbers(point.img_per_s, point.interval),
                 *_numbers(point.efficiency, point.efficiency_interval),
+                plural(point.base.workers, "worker") if point.base else "",
                 *(line.tuned(best), len(point.tried), len(best.sample.values) or None, point.nodes or None),
                 *(len(best.sources), line.curve.scaling, *_where(line)),
                 max(line.seen(best, "started"), default=None),
@@ -52,7 +54,11 @@ def points(lines: Sequence[Line]) -> Table:
                 path.parent.name if path.name == FILE_NAME else best.sources[-1],
             )
             rows.append((line.facets, cells))
-    return Table("points", "Points of the curves", columns, rows)
+    note = (
+        "Efficiencies are relative to the smallest size that several contenders have in common, of those measured at the "
+        "largest common size. What was not measured there has none."
+    )
+    return Table("points", "Points of the curves", columns, rows, note)
 
 
 def ps_search(lines: Sequence[Line]) -> Table:

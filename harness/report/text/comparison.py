@@ -16,7 +16,7 @@ from typing import Any
 import pandas
 
 from harness.analysis import scaling
-from harness.analysis.fastest import races
+from harness.analysis.fastest import on_common_bases, races
 from harness.analysis.scaling import Configuration, Curve, CurvePoint, Overhead
 from harness.analysis.verdict import verdict
 from harness.core.statistics import scaling_efficiency
@@ -56,15 +56,17 @@ def runs(frame: pandas.DataFrame, baseline: int | None = None) -> str:
 def table_of_runs(frame: pandas.DataFrame, baseline: int | None = None) -> Table:
     """One row for each run, those without a number included, in which baselines of efficiencies are marked.
 
-    Efficiency is relative to the best configuration at the curve's smallest number of workers, or at ``baseline`` workers.
-    Raises InvalidInput if no curve has that size.
+    Efficiency is relative to the best configuration at the size that the answer names, or at ``baseline`` workers. Raises
+    InvalidInput if no curve has that size.
     """
     return _runs(frame, _baselines(frame, _curves(frame, baseline)))
 
 
 def _curves(frame: pandas.DataFrame, baseline: int | None) -> list[Curve]:
-    """The curves of runs that have a number.
+    """The curves of runs that have a number, with efficiencies relative to ``baseline`` workers.
 
+    By default those of measured runs are relative to the base of their race, as the answer says, and those of publications
+    to the smallest size, as they were published.
     Of two strategies with parameter servers publications tell the better one at each size. So the published curve of each
     is relative to what they have in common, as in ``tables_of_2017``.
     """
@@ -77,7 +79,12 @@ def _curves(frame: pandas.DataFrame, baseline: int | None) -> list[Curve]:
             if own == joined.facets and curve.scaling == joined.scaling:
                 points = tuple(scaling.relative_to(point, joined.baseline) for point in curve.points)
                 curves[number] = replace(curve, points=points)
-    return curves
+    if baseline is not None:
+        return curves
+    entered = races(numbers)
+    return [
+        curve if curve.facets["origin"] == "published" else on_common_bases([curve], entered)[0] for curve in curves
+    ]
 
 
 def with_number(frame: pandas.DataFrame, baseline: int | None) -> pandas.DataFrame:
@@ -330,6 +337,7 @@ def _title(pair: Mapping[str, Curve]) -> str:
     software = " and ".join(sorted({point.best.software for point in points}))
     transports = "/".join(sorted({point.best.transport for point in points} - {""}))
     per_node = facets["devices_per_node"]
+    base = _base(next(iter(pair.values())))
     real = pair["real"].facets["data"] if "real" in pair else "real"
     parts = (
         facets["system"],
@@ -339,6 +347,7 @@ def _title(pair: Mapping[str, Curve]) -> str:
         f"{per_node} devices per node" if per_node > 1 else "",
         facets["precision"],
         real if real != "real" else "",
+        f"relative to {plural(base.workers, 'worker')}" if base and len(points) > 1 else "",
     )
     return " · ".join(filter(None, parts))
 
