@@ -4,6 +4,7 @@ All raise ``harness.errors.InvalidInput`` with one line for a request that canno
 ``harness.errors.RunFailed`` for a run that has no number; its record and its logs are kept.
 """
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -22,19 +23,29 @@ from harness.prediction.basis import Start, as_measured, chosen, measured
 from harness.records.measurement import Record
 from harness.records.record import Status
 from harness.results import sources
-from harness.running.prepare import Place
+from harness.running.prepare import Place, chosen_site, said
 from harness.running.request import carry_out, failed
+from harness.sites import config
+from harness.sites import site as sites
+
+HERE = 'site="local"'  # what is passed for this machine
 
 
 def run(
-    backend: str, *, nodes: int | Sequence[int] = 1, site: str | None = None, output: str | Path = "runs", **fields: Any
+    backend: str,
+    *,
+    nodes: int | Sequence[int] = 1,
+    site: str | None = None,
+    output: str | Path | None = None,
+    **fields: Any,
 ) -> pandas.DataFrame:
     """Measure one backend, on one number of nodes or on several with their repeats in turn: ``harness run``.
 
     ``fields`` are the options of ``harness run`` with ``_`` for ``-``, such as ``model="resnet50"``, ``batch_size=8``,
     ``transport="mpi"``, ``ps=2``. Those that say where are ``account``, ``environ``, ``time_limit``, ``hosts``, ``port``,
-    ``environment`` and ``force``. Without a ``site`` it is
-    this machine; where there is a batch system it waits for the jobs.
+    ``environment`` and ``force``. Without a ``site`` it is the one that the command would take (``HARNESS_SITE``, your
+    config's, this cluster), which is said on stderr; ``"local"`` is this machine. Without an ``output`` or an ``account``
+    your config's count. Where there is a batch system it waits for the jobs.
 
     Returns one row per repeat: the columns ``backend``, ``framework``, ``transport``, ``model``, ``nodes``, ``workers``,
     ``batch_size`` (per device), ``repeat`` (from 1), ``img_per_s``, ``started`` and ``ended`` (ISO 8601, UTC), and
@@ -159,5 +170,13 @@ def _place(
     names = ("environ", "account", "time_limit", "hosts", "port", "environment", "force")
     given = {name: fields[name] for name in names if name in fields}
     given |= {name: Path(given[name]) for name in ("hosts", "environment") if given.get(name) is not None}
-    place = Place(site=site, output=None if output is None else Path(output), dry_run=dry_run, **given)
+    name, why = chosen_site(site)
+    profile = sites.find(name) if name else None
+    if profile and why and profile.scheduler != "local":
+        print(f"harness: {said(profile, why, HERE)}", file=sys.stderr)
+    defaults = config.read()
+    if profile and profile.queued and "account" in defaults:
+        given.setdefault("account", str(defaults["account"]))
+    folder = config.output(defaults) if output is None else Path(output)
+    place = Place(site=name, output=folder, dry_run=dry_run, **given)
     return place, {name: value for name, value in fields.items() if name not in names}

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Callable, Generator
@@ -22,6 +25,7 @@ from harness import cli, environments
 from harness.core.backend import backend
 from harness.datasets import make
 from harness.environments.building import build
+from harness.sites import config
 
 ROOT = Path(__file__).parent.parent
 # Until something must have happened that a test waits for. A machine that builds somebody else's project at the same time
@@ -33,6 +37,20 @@ FEW_STEPS = ["--warmup", "1", "--steps", "3"]
 # Several tests run at a time, and threads that wait by spinning would take the processor from the others'.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ["HARNESS_SITE"] = "local"  # also where tests run on a cluster's login node
+
+
+def _config_of_others() -> str:
+    """A folder with links to what other programs keep in the user's config folder, such as pip: nothing of harness's."""
+    folder = Path(tempfile.mkdtemp(prefix="harness-tests-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    usual = config.folder().parent
+    for entry in usual.iterdir() if usual.is_dir() else ():
+        if entry.name != "harness":
+            (folder / entry.name).symlink_to(entry.resolve())
+    return str(folder)
+
+
+os.environ["XDG_CONFIG_HOME"] = _config_of_others()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

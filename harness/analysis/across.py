@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from harness.analysis.differences import LENGTH
 from harness.core.text import plural
 from harness.errors import InvalidInput
 
@@ -22,7 +23,7 @@ MATCHED = (
     *("image_size", "data", "precision", "training", "options"),
 )
 # What else may explain a difference, beside the environment of records.
-_SAID = ("processor", "device", "software", "threads", "warmup_steps", "steps")
+_SAID = ("processor", "device", "software", "threads")
 _UNKNOWN = ("", 0, "{}")
 _ALWAYS = ("backend", "nodes", "devices_per_node", "training")  # a published table knows them, too
 
@@ -94,7 +95,8 @@ def _spec(row: dict[Any, Any], names: list[str]) -> str:
 
 
 def _environment(row: dict[Any, Any], open_: list[str]) -> str:
-    facts = {name.replace("_", " "): str(row[name]) for name in (*_SAID, *open_) if row[name] not in _UNKNOWN}
+    names = {name: name.replace("_", " ") for name in (*_SAID, *open_)} | LENGTH
+    facts = {name: str(row[column]) for column, name in names.items() if row[column] not in _UNKNOWN}
     if row["processor"] == row["system"]:  # as of published results, which name no other
         del facts["processor"]
     return json.dumps(json.loads(row["environment"] or "{}") | facts)

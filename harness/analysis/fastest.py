@@ -21,13 +21,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from harness.analysis import scaling
+from harness.analysis.differences import LENGTH
 from harness.analysis.scaling import Curve, CurvePoint, Ratio
 
 if TYPE_CHECKING:
     import pandas
 
 MARGIN = 0.05  # how close contenders must be to count as equally good
-VARYING = ("warmup_steps", "steps")  # does not make another measurement, and is named
 # What is equal in a race.
 TERMS = (*(name for name in scaling.EQUAL if name != "family"), "batch_size", "devices_per_node")
 
@@ -100,7 +100,7 @@ class Race:
 
     ``scales`` compares the largest size that several contenders were measured at with the smallest one that several of
     these have in common; None where there are no two such sizes. ``varying`` has what may differ between runs and does, of
-    ``VARYING``, with its values.
+    ``LENGTH``, with its values.
     """
 
     facets: Mapping[str, Any]
@@ -135,7 +135,7 @@ def races(frame: pandas.DataFrame, curves: Sequence[Curve] | None = None) -> lis
     for alike, its in groups.items():
         tried = [one for curve in its for point in curve.points for one in point.tried]
         rows = frame.loc[[row for one in tried for row in one.rows]]
-        values = {name: sorted(rows[name].unique().tolist()) for name in VARYING}
+        values = {name: sorted(rows[name].unique().tolist()) for name in LENGTH}
         varying = {name: several for name, several in values.items() if len(several) > 1}
         found.append(_race(dict(zip(TERMS, alike, strict=True)), its, varying))
     return sorted(found, key=_contested, reverse=True)

@@ -1,6 +1,7 @@
 """Did it get slower? Two sets of results, compared measurement by measurement.
 
-**Pairs.** Results of equal specs (the column ``spec``) form a pair, on each system of its own where both sides have it. The
+**Pairs.** Results of equal specs (the column ``spec``) form a pair, on each system of its own where both sides have it.
+Numbers of warm-up and measured steps are no part of a spec: they may differ, and are named among the differences. The
 unit of the test is the repeat in a fresh process; the repeats of several records of one spec on one side are pooled.
 
 **The test** is Welch's t-test on log(img/s), one-sided, or Mann and Whitney's. Its p-values are adjusted for the number of
@@ -34,7 +35,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 
 from harness.analysis import across, two_samples
-from harness.analysis.differences import Difference, closest, environments, spec_names
+from harness.analysis.differences import LENGTH, Difference, closest, environments, spec_names
 from harness.analysis.two_samples import Test, Vector
 from harness.core.text import plural
 from harness.errors import InvalidInput
@@ -263,6 +264,14 @@ def compare(old: pandas.DataFrame, new: pandas.DataFrame, rule: Rule = _DEFAULT)
             )
         )
 
+    # What changed lists its differences itself.
+    lengths = Counter(
+        difference
+        for pair, found in zip(pairs, differing, strict=True)
+        for difference in found
+        if pair.verdict not in CHANGED and difference.name in LENGTH.values() and difference not in common
+    )
+    notes += [f"{difference} in {plural(number, 'measurement')}" for difference, number in lengths.items()]
     if beside := [runs for spec, runs in after.failed.items() if spec in after.numbers]:
         reason = beside[0][-1]["reason"].split("\n")[0]
         runs = plural(sum(map(len, beside)), "run")

@@ -109,8 +109,11 @@ def verdict(sources: tuple[str, ...], margin: float, as_json: bool) -> None:
     from harness.report.text import verdict as text
 
     found = verdict(frame, margin)
-    answer = fastest.answer(races(frame), found)
-    click.echo(json.dumps({"answer_first": answer} | text.as_json(found)) if as_json else text.text(found, answer))
+    its = races(frame)
+    if as_json:
+        click.echo(json.dumps({"answer_first": fastest.answer(its, found)} | text.as_json(found)))
+    else:
+        click.echo(text.text(found, fastest.headline(its, found)))
 
 
 FORMATS = ("png", "svg", "pdf")

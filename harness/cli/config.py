@@ -1,11 +1,8 @@
-"""The user's own defaults in commands that measure, and the site that is meant where none is typed."""
+"""The user's own defaults in commands that measure."""
 
 from __future__ import annotations
 
-import os
-import socket
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,15 +12,12 @@ from harness.core import backend as backends
 from harness.core.spec import RunSpec
 from harness.core.validation import checked
 from harness.errors import InvalidInput
-from harness.launch import slurm
 from harness.sites import config as file
-from harness.sites import site as sites
 from harness.sites.file import instead
 
 if TYPE_CHECKING:
     from harness.sites.site import Site
 
-SITE_VARIABLE = "HARNESS_SITE"
 ONCE = (
     "dry_run",
     "as_json",
@@ -67,7 +61,7 @@ def _checked(name: str, value: Any, option: click.Option) -> Any:
         return value
     texts = [str(each) for each in (value if isinstance(value, list) else [value])]
     if option.name == "output":
-        texts = [str(Path(os.path.expandvars(text)).expanduser()) for text in texts]
+        texts = [str(file.output({"output": value}))]
     written: Any = texts if option.multiple else ",".join(texts)
     try:
         if isinstance(option.type, Written) or option.multiple:
@@ -91,33 +85,6 @@ def _check_field(name: str, value: Any) -> None:
             refusals.append(error)
     if owners and len(refusals) == len(owners):
         raise refusals[0]
-
-
-def chosen_site(typed: str | None, studys: str | None = None) -> tuple[str | None, str]:
-    """The site where something is to run, and what says so: "" for what is in front of the user's eyes.
-
-    That is what was ``typed``, or the study's, $HARNESS_SITE, the config's; else this host's own; else this machine, None.
-    Inside a job of Slurm's everything runs there unless another site was typed. Raises InvalidInput.
-    """
-    if typed or studys:
-        return typed or studys, ""
-    if "SLURM_JOB_ID" in os.environ:
-        return None, ""
-    if named := os.environ.get(SITE_VARIABLE):
-        return named, f"${SITE_VARIABLE}"
-    if named := file.read().get("site"):
-        return str(named), str(file.path())
-    host = socket.gethostname()
-    if own := sites.of_host(host):
-        return own, f"its hostnames match this host, {host}"
-    if slurm.answers():
-        return "generic-slurm", f"a Slurm answers, and no profile's hostnames match this host, {host}"
-    return None, ""
-
-
-def said(site: Site, why: str) -> str:
-    """A line about a ``site`` that was not typed."""
-    return f"runs at {site.name}: {why} (--site local is this machine)"
 
 
 def without_strangers(given: Mapping[str, Any], chosen: Iterable[str]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from harness.core.plan import LAST_PORT
 from harness.core.spec import RunSpec
 from harness.core.validation import option_name
 from harness.errors import InvalidInput
-from harness.running.prepare import Place
+from harness.running.prepare import Place, chosen_site, said
 from harness.sites import site as sites
 
 
@@ -118,10 +118,10 @@ def place_of(given: Mapping[str, Any], studys_site: str | None = None) -> Place:
     A site that was neither typed nor the study's is said on stderr. Raises InvalidInput.
     """
     typed = None if config.of_config("site") else given["site"]
-    name, why = config.chosen_site(typed, studys_site)
+    name, why = chosen_site(typed, studys_site)
     site = sites.find(name) if name else None
     if site and why and site.scheduler != "local" and not given.get("quiet"):
-        click.echo(f"harness: {config.said(site, why)}", err=True)
+        click.echo(f"harness: {said(site, why)}", err=True)
     fitting = config.without_misplaced(given, site) | {"site": name}
     return Place(**{field.name: fitting[field.name] for field in fields(Place) if field.name in fitting})
 

@@ -124,6 +124,7 @@ def baseline() -> None:
 @AS_JSON
 def save(name: str, sources: tuple[str, ...], note: str, replace: bool, as_json: bool) -> None:
     """Copy the records with a number in RESULTS into the baseline NAME."""
+    baselines.check_new(name, replace)  # before anything is read
     saved = baselines.save(name, loaded(*sources), sources, note, replace)
     if as_json:
         click.echo(saved.model_dump_json(by_alias=True))

@@ -48,7 +48,7 @@ from harness.report.text.progress import RunLine
 from harness.running import collect as collecting
 from harness.running.kinds import find_checkpoint
 from harness.running.notes import known_jobs
-from harness.running.prepare import DEFAULT_OUTPUT, Place
+from harness.running.prepare import DEFAULT_OUTPUT, Place, chosen_site
 from harness.running.request import Outcome, carry_out, failed
 from harness.sites import site as sites
 
@@ -80,11 +80,18 @@ def _carried_out(specs: Sequence[RunSpec], place: Place, given: dict[str, Any]) 
     with followed(given["quiet"]) as line:
         outcome = carry_out(specs, place, line, wait=not given["no_wait"], submitting=not given["no_submit"])
     if place.dry_run:
+        print_refusals(outcome.refusals)
         click.echo(_plans(outcome, given["as_json"], given["everything"]))
     elif not outcome.records:
         jobs = [{"run": str(run.folder), "jobs": known_jobs(run.folder)} for run in outcome.runs]
         click.echo(json.dumps(jobs) if given["as_json"] else outcomes.submitted(outcome.jobs, given["no_submit"]))
     return outcome
+
+
+def print_refusals(refusals: Sequence[str]) -> None:
+    """Say on stderr, before a plan, that without --dry-run it would be refused."""
+    for reason in refusals:
+        click.echo(f"harness: without --dry-run this is refused: {reason}", err=True)
 
 
 def _check(outcome: Outcome) -> None:
@@ -248,7 +255,7 @@ def _folders(paths: tuple[Path, ...]) -> tuple[Path, ...]:
         return paths
     if output := config.defaults(HOW_TO_RUN).get("output"):
         return (Path(output),)
-    site, _ = config.chosen_site(None)
+    site, _ = chosen_site(None)
     return ((sites.find(site).output if site else None) or DEFAULT_OUTPUT,)
 
 

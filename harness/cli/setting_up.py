@@ -320,10 +320,11 @@ def env_path(name: str, variant: Variant, framework: str | None) -> None:
 def config_(as_json: bool) -> None:
     """Show and check your own defaults, and the site where runs take place."""
     from harness.cli import config, runs
+    from harness.running.prepare import chosen_site
 
     values = own.read()
     config.defaults(runs.run.params)  # checks all of it
-    name, why = config.chosen_site(None)
+    name, why = chosen_site(None)
     site = sites.find(name) if name else None
     where, what = (site.name, why) if site else ("local:default", why or "this machine")
     if as_json:

@@ -28,8 +28,12 @@ from harness.worker.network import listen
 from harness.worker.process import LAUNCHER
 
 ADDRESS = "127.0.0.1"
+ROOT = Path("/")  # where /proc and /sys are
 MOST_PER_CORE = 16  # processes: more of them wait for one another most of the time
 LEAST_BYTES = 100e6  # of memory that a process with a framework takes for itself, before it has a model
+# Of a control group, in versions 1 and 2: its limit, what it uses, and what of that are files that are not in use.
+CGROUP_1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+CGROUP_2 = ("memory.max", "memory.current", "inactive_file")
 GRACE_S = 3.0  # between asking a process to end and killing it
 GPU = re.compile(r"\d+|(GPU|MIG)-[\w/-]+")  # what CUDA_VISIBLE_DEVICES may name: a number, a UUID, a MIG instance
 PORTS = range(20000, 30000)  # below the ephemeral ports that the kernel hands out
@@ -73,7 +77,7 @@ def check_room(plan: LaunchPlan, spec: RunSpec) -> None:
     image = 0 if spec.device == "cuda" else outputs * (2 if spec.precision == "amp" else 4)
     replicas = spec.workers + any(process.role == "ps" for process in plan.processes)
     least = processes * LEAST_BYTES + replicas * 2 * model.bytes
-    needed, free = least + spec.global_batch * image, psutil.virtual_memory().available
+    needed, free = least + spec.global_batch * image, free_memory()
     if needed > free:
         batch = int((free - least) // (spec.workers * image)) if image else 0
         smaller = f"--batch-size {batch} may fit; else " if batch > 0 else ""
@@ -81,6 +85,38 @@ def check_room(plan: LaunchPlan, spec: RunSpec) -> None:
             f"this run needs {needed / 1e9:.0f} GB of memory or more, and this machine has {free / 1e9:.0f} GB free: "
             f"{smaller}{elsewhere}"
         )
+
+
+def free_memory() -> int:
+    """Bytes that processes started from here may still take: what is free, or less where a control group limits it.
+
+    Limits hold for a group with all groups below it, so that the smallest one on the way up counts (cgroups(7)). Memory
+    that holds files only is given back when it is needed.
+    """
+    free: list[int] = [psutil.virtual_memory().available]
+    with suppress(OSError):
+        for line in (ROOT / "proc/self/cgroup").read_text().splitlines():
+            number, controllers, path = line.split(":", 2)
+            if number != "0" and "memory" not in controllers.split(","):
+                continue
+            mount, names = ("memory", CGROUP_1) if number != "0" else ("", CGROUP_2)
+            top = ROOT / "sys/fs/cgroup" / mount
+            group = top / path.lstrip("/")
+            free += [
+                left for each in (group, *group.parents) if each.is_relative_to(top) for left in _left(each, *names)
+            ]
+    return max(0, min(free))
+
+
+def _left(group: Path, limit: str, usage: str, files: str) -> list[int]:
+    """What a control group may still take, if it has a limit."""
+    try:
+        most = int((group / limit).read_text())
+        used = int((group / usage).read_text())
+        held = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+        return [most - used + int(held.get(files, 0))]
+    except (OSError, ValueError):  # it is not seen from within a container, or its limit is "max"
+        return []
 
 
 def local_gpus() -> list[str]:

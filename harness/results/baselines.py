@@ -64,9 +64,7 @@ def save(name: str, runs: pandas.DataFrame, sources: Sequence[str], note: str = 
     Whole or not at all. Raises InvalidInput for a name that no baseline can have, or that one has, unless that is to be
     replaced; for runs without a number; and for a folder that cannot be written.
     """
-    _check_name(name)
-    if not replace and find(name):
-        raise InvalidInput(f"baseline {name} exists; give --replace to save another under its name")
+    check_new(name, replace)
     if len(runs) and (runs["origin"] != "measured").any():
         raise InvalidInput("published figures have no records to save; `reference` needs no baseline")
     completed = runs[runs["status"] == "completed"]
@@ -142,6 +140,13 @@ def _existing(name: str) -> Path:
     names = _names()
     known = f"are {', '.join(names)}" if names else "is none"
     raise InvalidInput(f"no baseline {name} in {folder()}; there {known}")
+
+
+def check_new(name: str, replace: bool) -> None:
+    """Raise InvalidInput for a name that no baseline can have, or that one has, unless that is to be replaced."""
+    _check_name(name)
+    if not replace and find(name):
+        raise InvalidInput(f"baseline {name} exists; give --replace to save another under its name")
 
 
 def _check_name(name: str) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness.analysis.differences import LENGTH
 from harness.core import backend as backends
 from harness.core.spec import OTHER_TRAINING, SYNTHETIC
 from harness.errors import InvalidInput
@@ -117,7 +118,7 @@ _OF_SPEC = (
     *("image_size", "device", "precision", "threads", "warmup_steps", "steps"),
 )
 # Fields of a spec that change neither what is measured nor how.
-_IRRELEVANT = {"repeats", "timeout_s", "straggler_limit", "save_parameters"}
+_IRRELEVANT = {"repeats", "timeout_s", "straggler_limit", "save_parameters", *LENGTH}
 _LABELS = {"tensorflow": "TensorFlow", "torch": "PyTorch", "caffe2": "Caffe2"}
 _BROUGHT_BY = {"caffe2": "torch"}  # a framework that is no package of its own, and the package that has it
 # Variables that differ from job to job, and say nothing about the machine.
@@ -178,6 +179,7 @@ def _environment(record: Record, gpu: Mapping[str, Any]) -> dict[str, str]:
         "python": record.software.get("python"),
         "harness": f"{record.harness.get('version')} {record.harness.get('commit') or ''}".strip(),
         "gradients": "; ".join(sorted(record.seen.transports)),
+        **{name: getattr(record.spec, column) for column, name in LENGTH.items()},
         **{f"package {name}": version for name, version in record.software.get("packages", {}).items()},
         **{f"machine {name}": value for name, value in record.machine.items() if name not in ("host", "gpus")},
         **{f"machine gpu {name}": value for name, value in gpu.items()},

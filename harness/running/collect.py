@@ -292,6 +292,8 @@ def _wait(runs: Sequence[Run], listener: Listener) -> list[AnyRecord]:
     jobs: dict[Path, list[JobState]] = {}
     pace = Pace.of({run.folder: run.spec for run in runs})
     heard: set[tuple[Path, int]] = set()  # repeats that have ended
+    for run in runs:  # what ended before anybody waited is no news: the records have it
+        _hear_of_repeats(run, pace, heard, Listener())
     watch: Watch | None = None  # of the repeat that is being measured: files that were read are not read again
     began, asked = time.monotonic(), 0.0
     while True:

@@ -3,7 +3,10 @@
 Nothing here starts a process of the run or writes a file.
 """
 
+import os
 import secrets
+import socket
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -20,11 +23,40 @@ from harness.launch import local, slurm, ssh
 from harness.launch.script import JobOptions, scheduler_option
 from harness.running.kinds import kind_of
 from harness.running.run import Run
+from harness.sites import config
 from harness.sites import site as sites
 from harness.sites.file import duration_s
 from harness.sites.site import Site
 
 DEFAULT_OUTPUT = Path("runs")
+SITE_VARIABLE = "HARNESS_SITE"
+
+
+def chosen_site(typed: str | None, studys: str | None = None) -> tuple[str | None, str]:
+    """The site where something is to run, and what says so: "" for what is in front of the user's eyes.
+
+    That is what was ``typed``, or the study's, $HARNESS_SITE, the config's; else this host's own; else this machine, None.
+    Inside a job of Slurm's everything runs there unless another site was typed. Raises InvalidInput.
+    """
+    if typed or studys:
+        return typed or studys, ""
+    if "SLURM_JOB_ID" in os.environ:
+        return None, ""
+    if named := os.environ.get(SITE_VARIABLE):
+        return named, f"${SITE_VARIABLE}"
+    if named := config.read().get("site"):
+        return str(named), str(config.path())
+    host = socket.gethostname()
+    if own := sites.of_host(host):
+        return own, f"its hostnames match this host, {host}"
+    if slurm.answers():
+        return "generic-slurm", f"a Slurm answers, and no profile's hostnames match this host, {host}"
+    return None, ""
+
+
+def said(site: Site, why: str, here: str = "--site local") -> str:
+    """A line about a ``site`` that was not typed; ``here`` is what a user types for this machine."""
+    return f"runs at {site.name}: {why} ({here} is this machine)"
 
 
 @dataclass(frozen=True)
@@ -148,9 +180,22 @@ class Place:
 
         Raises InvalidInput; writes nothing.
         """
+        self._check_room(run)
+        run.check()
+
+    def refusals(self, runs: Sequence[Run]) -> list[str]:
+        """Why this machine, if it were to carry them out, could not hold some of ``runs``: each reason once."""
+        reasons = []
+        for run in runs:
+            try:
+                self._check_room(run)
+            except InvalidInput as error:
+                reasons.append(str(error))
+        return list(dict.fromkeys(reasons))
+
+    def _check_room(self, run: Run) -> None:
         if self.elsewhere is None and not self.force:
             local.check_room(run.plan, run.spec)
-        run.check()
 
     def _site_for(self, spec: RunSpec) -> Site | None:
         """The site with its cores, in the environment that was chosen or its first one for the backend."""

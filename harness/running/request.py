@@ -32,13 +32,15 @@ from harness.running.run import Listener, Run
 class Outcome:
     """What has become of a request: its runs as they were planned, and their records in the same order.
 
-    There are no records after a dry run, or when nobody has waited for the jobs. ``scripts`` are those of a dry run,
-    ``jobs`` those that were written and submitted: (script, job id), the id "" if it was not submitted.
+    There are no records after a dry run, or when nobody has waited for the jobs. ``scripts`` are those of a dry run, and
+    ``refusals`` why this machine would not take what it shows. ``jobs`` are those that were written and submitted: (script,
+    job id), the id "" if it was not submitted.
     """
 
     runs: list[Run]
     records: list[AnyRecord] = field(default_factory=list)
     scripts: list[str] = field(default_factory=list)
+    refusals: list[str] = field(default_factory=list)
     jobs: list[tuple[Path, str]] = field(default_factory=list)
 
 
@@ -59,7 +61,7 @@ def carry_out(
     runs = [place.prepare(spec) for spec in specs]
     if place.dry_run:
         scripts = [text for _, text in jobs_of(runs, place.options)] if place.queued else []
-        return Outcome(runs, scripts=scripts)
+        return Outcome(runs, scripts=scripts, refusals=place.refusals(runs))
     if not place.queued and not (wait and submitting):
         raise place.no_batch_system("--no-submit" if wait else "--no-wait")
     for run in runs:

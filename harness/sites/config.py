@@ -2,6 +2,7 @@
 
 import os
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,3 +37,8 @@ def read() -> dict[str, Any]:
             if not isinstance(each, bool | int | float | str):
                 raise InvalidInput(f"{path()}: {name}: must be a value or a list of values, such as {name} = 8")
     return {name.replace("-", "_"): value for name, value in values.items()}
+
+
+def output(values: Mapping[str, Any]) -> Path | None:
+    """The folder for run directories in ``values``, with its variables and ``~`` expanded; None if there is none."""
+    return Path(os.path.expandvars(str(values["output"]))).expanduser() if "output" in values else None

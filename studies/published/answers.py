@@ -236,9 +236,6 @@ def analyses(folders: Sequence[str]) -> dict[str, dict[str, Any]]:
     return known
 
 
-_NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
-
-
 def same(one: str, other: str) -> bool:
     """Whether two pages say the same: equal words, and numbers equal to a unit of their last digit or half a per cent.
 

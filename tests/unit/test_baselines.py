@@ -13,7 +13,7 @@ from harness import results
 from harness.errors import InvalidInput
 from harness.results import baselines
 from tests import made
-from tests.conftest import Finished, run_harness
+from tests.conftest import Finished, Harness, run_harness
 
 
 def save(name: str, sources: Sequence[str], replace: bool = False) -> baselines.Baseline:
@@ -76,6 +76,13 @@ def test_a_baseline_is_replaced_only_when_told_to(shelf: Path, tmp_path: Path) -
     save("v1", [str(tmp_path / "b")], replace=True)
     assert baselines.get("v1").records == len(list(shelf.glob("v1/*/record.json"))) == 2
     assert [entry.name for entry in shelf.iterdir()] == ["v1"]
+
+
+def test_a_name_that_is_taken_is_refused_before_anything_is_read(shelf: Path, tmp_path: Path, harness: Harness) -> None:
+    made.save(tmp_path / "a", [made.record()])
+    save("v1", [str(tmp_path / "a")])
+    done = harness("baseline", "save", "v1", "nowhere")
+    assert done.code == 2 and done.stderr.startswith("harness: baseline v1 exists; give --replace")
 
 
 def test_a_baseline_may_be_made_of_another_and_more(shelf: Path, tmp_path: Path) -> None:

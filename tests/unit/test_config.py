@@ -9,11 +9,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness.cli import config
+from harness import api as harness_api
 from harness.core.spec import RunSpec
 from harness.errors import InvalidInput
-from harness.launch import slurm
+from harness.launch import local, slurm
+from harness.running import prepare
 from harness.running.prepare import Place
+from harness.sites import config
 from harness.sites import site as sites
 from tests.conftest import Harness
 
@@ -34,10 +36,10 @@ Write = Callable[[str], Path]
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
     """Write the user's config, on a machine that is called login3 and has a site of its own but no Slurm."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    for name in (config.SITE_VARIABLE, "SLURM_JOB_ID"):
+    for name in (prepare.SITE_VARIABLE, "SLURM_JOB_ID"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    monkeypatch.setattr(config.socket, "gethostname", lambda: "login3")
+    monkeypatch.setattr(prepare.socket, "gethostname", lambda: "login3")
     (tmp_path / "bin").mkdir()
     sites.user_folder().mkdir(parents=True)
     (sites.user_folder() / "mine.toml").write_text(SITE)
@@ -60,12 +62,12 @@ def program(tmp_path: Path, name: str, body: str = "exit 0") -> None:
 
 
 def test_without_a_slurm_it_is_this_machine(write: Write) -> None:
-    assert config.chosen_site(None) == (None, "")
+    assert prepare.chosen_site(None) == (None, "")
 
 
 def test_the_site_whose_hostnames_match_is_taken_where_its_slurm_is(write: Write, tmp_path: Path) -> None:
     program(tmp_path, "sbatch")
-    assert config.chosen_site(None) == ("mine", "its hostnames match this host, login3")
+    assert prepare.chosen_site(None) == ("mine", "its hostnames match this host, login3")
 
 
 @pytest.mark.parametrize(
@@ -74,11 +76,11 @@ def test_the_site_whose_hostnames_match_is_taken_where_its_slurm_is(write: Write
 def test_a_slurm_without_a_profile_is_generic_if_it_answers_soon(
     write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sinfo: str, chosen: str | None
 ) -> None:
-    monkeypatch.setattr(config.socket, "gethostname", lambda: "elsewhere")
+    monkeypatch.setattr(prepare.socket, "gethostname", lambda: "elsewhere")
     monkeypatch.setattr(slurm, "QUICK_S", 0.5)
     program(tmp_path, "sbatch")
     program(tmp_path, "sinfo", sinfo)
-    assert config.chosen_site(None)[0] == chosen
+    assert prepare.chosen_site(None)[0] == chosen
 
 
 def test_what_was_typed_counts_before_the_study_the_variable_the_config_and_the_host(
@@ -86,19 +88,19 @@ def test_what_was_typed_counts_before_the_study_the_variable_the_config_and_the_
 ) -> None:
     program(tmp_path, "sbatch")
     path = write('site = "cori"')
-    assert config.chosen_site(None) == ("cori", str(path))
+    assert prepare.chosen_site(None) == ("cori", str(path))
     monkeypatch.setenv("HARNESS_SITE", "local")
-    assert config.chosen_site(None) == ("local", "$HARNESS_SITE")
-    assert config.chosen_site(None, "alps") == ("alps", "")
-    assert config.chosen_site("daint", "alps") == ("daint", "")
+    assert prepare.chosen_site(None) == ("local", "$HARNESS_SITE")
+    assert prepare.chosen_site(None, "alps") == ("alps", "")
+    assert prepare.chosen_site("daint", "alps") == ("daint", "")
 
 
 def test_within_a_job_runs_stay_in_it(write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program(tmp_path, "sbatch")
     write('site = "cori"')
     monkeypatch.setenv("SLURM_JOB_ID", "7")
-    assert config.chosen_site(None) == (None, "")
-    assert config.chosen_site("daint") == ("daint", "")
+    assert prepare.chosen_site(None) == (None, "")
+    assert prepare.chosen_site("daint") == ("daint", "")
 
 
 def test_a_site_that_was_not_typed_is_said_in_a_line(write: Write, tmp_path: Path, harness: Harness) -> None:
@@ -110,6 +112,28 @@ def test_a_site_that_was_not_typed_is_said_in_a_line(write: Write, tmp_path: Pat
     )
     here = harness("run", "--backend", "pytorch", "--dry-run", "--site", "local")
     assert "#SBATCH" not in here.stdout and here.stderr == ""
+
+
+def test_from_python_it_is_the_site_of_the_command_with_its_account_and_folder(
+    write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program(tmp_path, "sbatch")
+    why = 'its hostnames match this host, login3 (site="local" is this machine)'
+    assert harness_api.plan("pytorch", nodes=2).processes[1].address == "node1"
+    assert capsys.readouterr() == ("", f"harness: runs at mine:gpu: {why}\n")
+    assert harness_api.plan("pytorch", nodes=2, site="local").processes[1].address == "127.0.0.1"
+    assert capsys.readouterr().err == ""
+    path = write(f'site = "daint"\naccount = "s9"\noutput = "{tmp_path}/all"\n')
+    place, _ = harness_api._place(None, None, {}, dry_run=True)
+    assert capsys.readouterr().err.startswith(f"harness: runs at daint:gpu: {path} (")
+    assert (place.site, place.account, place.folder) == ("daint", "s9", tmp_path / "all")
+    given, _ = harness_api._place("local", "runs", {})
+    assert (given.account, given.folder) == (None, Path("runs"))
+
+
+def test_tests_have_no_config_of_a_users() -> None:
+    usual = Path("~/.config/harness").expanduser()
+    assert config.folder() != usual and not config.folder().exists()
 
 
 # --- defaults ----------------------------------------------------------------------------------------------------------
@@ -185,6 +209,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     memory = psutil.virtual_memory()
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
     monkeypatch.setattr(psutil, "virtual_memory", lambda: memory._replace(available=8_000_000_000))
+    monkeypatch.setattr(local, "ROOT", tmp_path / "no control groups")
 
 
 def checked(place: Place, **fields: object) -> None:
@@ -196,6 +221,43 @@ def checked(place: Place, **fields: object) -> None:
 @pytest.mark.parametrize("fields", [{"nodes": 20}, {"image_size": 224, "batch_size": 64}])
 def test_what_fits_this_machine_runs(here: None, tmp_path: Path, fields: dict[str, object]) -> None:
     checked(Place(output=tmp_path), **fields)
+
+
+def test_a_dry_run_says_once_that_the_run_would_be_refused(here: None, refused: Harness) -> None:
+    wanted = ["--backends", "pytorch,horovod:torch:gloo", "--nodes", "128", "--site", "local", "--dry-run"]
+    done = refused("measure", *wanted)
+    assert done.code == 0 and "worker 123 more" in done.stdout
+    assert done.stderr == (
+        "harness: without --dry-run this is refused: this machine's 2 cores can hold 32 processes, the run has 128: "
+        "--nodes 32 would fit; else give --site NAME of a cluster (see `harness list sites`), or --force\n"
+    )
+    assert refused("measure", *wanted, "--force").stderr == ""
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_the_smallest_limit_of_the_control_groups_counts(
+    here: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    """A job or a container may have less memory than the machine, and may be within another one."""
+    monkeypatch.setattr(local, "ROOT", tmp_path)
+    (tmp_path / "proc/self").mkdir(parents=True)
+    own, mount = ("0::/job/step", "") if version == 2 else ("9:cpu:/\n4:memory:/job/step\n0::/", "memory")
+    limit, usage, files = local.CGROUP_2 if version == 2 else local.CGROUP_1
+    (tmp_path / "proc/self/cgroup").write_text(own + "\n")
+
+    def group(name: str, most: str, used: int, held: int) -> None:
+        folder = tmp_path / "sys/fs/cgroup" / mount / name
+        folder.mkdir(parents=True, exist_ok=True)
+        for file, text in ((limit, most), (usage, str(used)), ("memory.stat", f"{files} {held}\nother 5")):
+            (folder / file).write_text(text + "\n")
+
+    assert local.free_memory() == 8_000_000_000, "there are no groups to be seen"
+    group("job/step", "9223372036854771712" if version == 1 else "max", 10, 0)
+    assert local.free_memory() == 8_000_000_000
+    group("job", "3000000000", 2_000_000_000, 500_000_000)
+    assert local.free_memory() == 1_500_000_000
+    group("", "2000000000", 2_500_000_000, 100_000_000)
+    assert local.free_memory() == 0
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -60,15 +61,13 @@ def test_the_fastest_at_each_size_is_named_with_its_lead_its_cost_and_who_scales
     text = said(TWO)
     assert text.startswith(
         "On daint:gpu (inception3, synthetic, batch 64 per device) Horovod on TensorFlow over MPI is fastest on 2 nodes: "
-        "Horovod on TensorFlow over MPI has 1.40 × [1.3"
+        "it has 1.40 × [1.3"
     )
     assert "(210 against 150 img/s; 2.65 against 3.7 node-hours per million images)" in text
-    assert (
-        "From 1 to 2 nodes Horovod on TensorFlow over MPI scales best: Horovod on TensorFlow over MPI keeps 1.27 × [1.2"
-        in text
-    )
+    assert "From 1 to 2 nodes Horovod on TensorFlow over MPI scales best: it keeps 1.27 × [1.2" in text
+    assert "with the lead over the next: 1 node, Horovod on TensorFlow over MPI, 1.10 × [1.0" in text
     assert "Do MPI-based toolkits scale better than parameter servers? Yes. " in text
-    assert "What would tell" not in text
+    assert "What would decide it" not in text
 
 
 def test_what_noise_hides_is_undecided_with_one_number_of_repeats() -> None:
@@ -91,33 +90,53 @@ def test_all_that_is_undecided_takes_one_number_of_repeats() -> None:
         for mean, contender in ((100, SERVERS), (103, HOROVOD))
     ]
     text = said(noisy)
-    assert text.count("What would tell") == 1 and text.count(" repeats of each on ") == 1
-    assert "What would tell" in text.split("\n\n")[0]
+    assert text.count("What would decide it") == 1 and text.count(" repeats of each contender on ") == 1
+    assert "What would decide it" in text.split("\n\n")[0]
 
 
 def test_contenders_within_five_percent_are_equal_and_need_no_more_repeats() -> None:
     rows = [run(2, around(100), **SERVERS), run(2, around(101, seed=2), **TORCH)]
     assert race(rows).sizes[0].equal
     text = said(rows)
-    assert "it makes no difference of more than 5 % whether one takes PyTorch over Gloo or" in text
-    assert "What would tell" not in text
+    assert (
+        "PyTorch over Gloo and parameter_server on TensorFlow over gRPC are equally fast on 2 nodes, to within 5 %: "
+        in text
+    )
+    assert "What would decide it" not in text
 
 
 def test_without_repeats_nobody_wins() -> None:
     rows = [run(2, 100.0, **SERVERS), run(2, 200.0, **TORCH)]
     assert race(rows).sizes[0].p is None and not race(rows).sizes[0].decided
     text = said(rows)
-    assert (
-        "PyTorch over Gloo, as far as can be known without repeats, is fastest on 2 nodes: PyTorch over Gloo has 2.00 ×"
-        in text
-    )
-    assert "What would tell: 5 repeats of each on 2 workers" in text
+    assert "PyTorch over Gloo was fastest on 2 nodes when it was measured: it has 2.00 × the img/s of " in text
+    assert "but without two repeats of each that may be chance" in text
+    assert "What would decide it: 5 repeats of each contender on 2 nodes (`--repeats 5`)" in text
 
 
 def test_what_is_alone_is_said_to_be_alone() -> None:
     assert "there is nothing to compare PyTorch 2.13.0 over Gloo with: 100 img/s" in said(
         [run(4, around(100), **TORCH)]
     )
+
+
+def test_only_what_is_known_is_said(harness: Harness, tmp_path: Path) -> None:
+    rates = {"horovod": (100, 180), "parameter_server": (95, 110)}
+    rows = [f"mine,{name},{2**n},{rate}" for name, both in rates.items() for n, rate in enumerate(both)]
+    (tmp_path / "four.csv").write_text("\n".join(["system,backend,nodes,img_per_s", *rows]))
+    for command in ("best", "table", "verdict"):
+        text = harness(command, "four.csv").succeeded().stdout
+        assert text.startswith("On mine horovod was fastest on 2 nodes when it was measured: it has 1.64 × ")
+        assert "(, " not in text and ", ," not in text and "batch" not in text.partition("Not equal")[0], text
+
+
+def test_what_else_was_compared_is_counted() -> None:
+    rows = [run(2, around(100), **one, system=system) for one in (SERVERS, TORCH) for system in ("here", "there")]
+    found = races(frame(rows)), verdict(frame(rows))
+    assert words.headline(*found).endswith(
+        "`harness best` has 1 more comparison, of other systems, models, data or batches."
+    )
+    assert words.answer(*found) == words.headline(*found).splitlines()[:-1]
 
 
 def test_unlike_runs_never_race() -> None:

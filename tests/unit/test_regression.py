@@ -182,6 +182,19 @@ def test_more_repeats_are_the_same_measurement() -> None:
     assert len(found.pairs) == 1
 
 
+def test_other_numbers_of_steps_are_the_same_measurement_and_are_named() -> None:
+    def several(steps: int, warmup: int, day: int, rate: float = 100) -> list[Record]:
+        changed = made.record(img_per_s=rate * FIVE, steps=steps, warmup_steps=warmup, day=day)
+        return [made.record(nodes=2, img_per_s=100 * FIVE, steps=steps, day=day), changed]
+
+    shorter = compared(several(100, 10, day=0), several(10, 5, day=1))
+    assert [pair.verdict for pair in shorter.pairs] == ["no significant change"] * 2 and not shorter.unpaired
+    assert list(map(str, shorter.differences)) == ["measured steps 100 → 10"]  # of all, so it is said once
+    assert shorter.notes == ("warm-up steps 10 → 5 in 1 measurement",)
+    slower = compared(several(100, 10, day=0), several(10, 5, day=1, rate=50))
+    assert "warm-up steps 10 → 5" in map(str, slower.pairs[0].differences) and not slower.notes
+
+
 def test_what_has_no_partner_is_listed_with_how_the_closest_differs() -> None:
     old = [made.record(nodes=1), made.record(nodes=4, threads=12)]
     new = [made.record(nodes=1, day=1), made.record(nodes=4, threads=16, day=1), made.record("horovod", 4, day=1)]
@@ -249,14 +262,14 @@ def test_different_systems_are_compared_and_said_first() -> None:
 
 
 def test_two_systems_are_matched_on_all_but_what_their_machines_decide() -> None:
-    """Other numbers of cores and steps make other specs of the same training. They are said."""
+    """Other numbers of cores make other specs of the same training. They are said, and so are numbers of steps."""
     old = [made.record(img_per_s=100 * FIVE, threads=12), made.record(nodes=2, img_per_s=200 * FIVE, threads=12)]
     new = [made.record(img_per_s=150 * FIVE, threads=64, steps=9, site="alps:gh", day=1)]
     new += [made.record(nodes=2, img_per_s=160 * FIVE, threads=64, steps=9, batch_size=32, site="alps:gh", day=1)]
     found = compared(old, new)
     (pair,) = found.pairs
     assert (pair.verdict, pair.label) == ("faster", "pytorch torch gloo inception3 1 node")
-    assert {"threads 12 → 64", "steps 4 → 9"} <= set(map(str, found.differences))
+    assert {"threads 12 → 64", "measured steps 4 → 9"} <= set(map(str, found.differences))
     assert len(found.unpaired) == 2 and "batch_size 64 → 32" in found.unpaired[0].why
     # On one system another number of cores still is another measurement.
     with pytest.raises(InvalidInput, match="threads 12 → 64"):

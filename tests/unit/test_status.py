@@ -12,6 +12,7 @@ import pytest
 
 from harness.core.spec import RunSpec
 from harness.errors import HarnessError, RunFailed
+from harness.launch.slurm import JobState
 from harness.running import collect, notes
 from harness.running.kinds import Measurement
 from harness.running.pace import Pace
@@ -164,3 +165,26 @@ def test_repeats_of_jobs_are_heard_of_once_with_their_img_per_s_and_seconds(
     end(2, 1)
     collect._hear_of_repeats(run, pace, known, Ears())
     assert heard[1:] == [(2, None, "rank 0 exited with 1")] and not pace.left and not run.judged
+
+
+def test_who_waits_hears_of_what_ends_from_then_on(begun: Callable[..., Run], monkeypatch: pytest.MonkeyPatch) -> None:
+    """`harness collect --wait` prints no repeat that was printed by the command that submitted it."""
+    run, heard = begun(2), list[int]()
+
+    def end(number: int) -> list[JobState]:
+        (run.folder / f"repeat-{number}" / "ended.json").write_text('{"code": 0, "ended": "2026-01-01T00:01:00+00:00"}')
+        return [JobState("7", "COMPLETED")]
+
+    class Ears(Listener):
+        def ended(self, run: Run, repeat: int, pace: Pace, error: HarnessError | None = None) -> None:
+            heard.append(repeat)
+
+    watch = SimpleNamespace(followed=[SimpleNamespace(events={"exit": {"code": 0}})], first_error=lambda: None)
+    hosts = Hosts([("nid1", "nid1")], "2026-01-01T00:00:10+00:00")
+    monkeypatch.setattr(collect, "_watch", lambda run, number, ended: (watch, hosts))
+    monkeypatch.setattr(Measurement, "judge", lambda *more: None)
+    monkeypatch.setattr(collect.slurm, "cancel", lambda jobs: None)
+    monkeypatch.setattr(collect, "_jobs", lambda runs: {run.folder: end(2)})
+    monkeypatch.setattr(collect, "collect", lambda run, jobs: "its record")
+    end(1)
+    assert collect.wait([run], Ears()) == ["its record"] and heard == [2]

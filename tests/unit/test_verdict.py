@@ -56,7 +56,7 @@ def only(rows: Rows, **how: Any) -> ComparedContender:
 
 def said(rows: Rows) -> str:
     found = verdict(frame(rows))
-    return words.text(found, [words.headline(found)])
+    return words.text(found, words.headline(found))
 
 
 # --- known answers --------------------------------------------------------------------------------
@@ -108,8 +108,14 @@ def test_noise_that_hides_the_answer_is_said_with_what_it_takes_to_see_it() -> N
     assert (found.answer, found.reason) == ("cannot say", "too wide")
     assert found.repeats and 20 < found.repeats < 200
     text = said(rows)
-    assert text.startswith("Undecided: Horovod 0.28.1 on TensorFlow 2.16.1 over MPI's ratio of efficiencies is ")
-    assert f"about {found.repeats} repeats of each on " in fastest.answer(races(frame(rows)), verdict(frame(rows)))[-1]
+    assert text.startswith(
+        "Undecided on daint:gpu (inception3, synthetic): Horovod 0.28.1 on TensorFlow 2.16.1 over MPI keeps "
+    )
+    assert "undecided on daint:gpu (inception3, synthetic, batch 64 per device): " in text and "cannot say" not in text
+    assert (
+        f"about {found.repeats} repeats of each contender on "
+        in fastest.answer(races(frame(rows)), verdict(frame(rows)))[-1]
+    )
 
 
 def test_a_toolkit_that_is_worse_on_few_nodes_and_better_on_many_gets_both_said() -> None:
@@ -362,7 +368,9 @@ def test_what_is_published_of_piz_daint_cannot_say() -> None:
     assert indication.toolkit_efficiency == pytest.approx(0.545, abs=5e-4)
     assert indication.servers_efficiency == pytest.approx(0.544, abs=6e-4)
     headline, lists = words.headline(found), words.lists(found)
-    assert "1.029 at 32 nodes (97.0 % against 94.3 % relative to 8 nodes), but no repeats were published" in headline
+    assert "1.029 × the scaling efficiency of the best parameter servers on 32 nodes (97.0 % against 94.3 %" in headline
+    assert headline.endswith("but no repeats are known, so its significance is unknown.")
+    assert [finding.split(" on ")[0] for finding in lists["Each toolkit"]] == ["undecided", "nothing to compare"]
     (text,) = lists[words.INDICATIONS]
     assert "keeps 54.5 % at 128 workers relative to 2" in text
     assert "parameter servers of TensorFlow 1.1.0 54.4 %" in text
@@ -392,7 +400,7 @@ def test_the_command_answers_from_records(harness: Harness, tmp_path: Path) -> N
     ]
     runs = made.save(tmp_path / "runs", records)
     done = harness("verdict", str(runs)).succeeded()
-    fast, scales, toolkits = done.stdout.splitlines()[:3]
+    fast, _, scales, toolkits = done.stdout.splitlines()[:4]
     assert "Horovod on TensorFlow over MPI is fastest on 4 nodes" in fast
     assert scales.startswith("From 1 to 4 nodes Horovod on TensorFlow over MPI scales best: ")
     assert toolkits.startswith(
@@ -406,7 +414,7 @@ def test_the_command_answers_from_records(harness: Harness, tmp_path: Path) -> N
 def test_the_answer_is_no_failure_whatever_it_is(harness: Harness) -> None:
     done = harness("verdict", "reference:daint")
     assert (done.code, done.stderr) == (0, "")
-    assert f"{words.QUESTION} Undecided: " in done.stdout
+    assert f"{words.QUESTION} Undecided on Piz Daint XC50 P100 " in done.stdout
     told = json.loads(harness("verdict", "reference:daint", "--json", "--margin", "0.1").succeeded().stdout)
     assert (told["answer"], told["margin"]) == ("cannot say", 0.1)
 

@@ -45,7 +45,7 @@ _USUAL = {"origin": "measured", "devices_per_node": 1}  # is not said of all row
 
 def runs(frame: pandas.DataFrame, baseline: int | None = None) -> str:
     """The answer, the table of runs, and a word on slow ranks. Raises InvalidInput as ``table_of_runs`` does."""
-    parts = ["\n".join(fastest.answer(races(frame), verdict(frame))), text(table_of_runs(frame, baseline))]
+    parts = [fastest.headline(races(frame), verdict(frame)), text(table_of_runs(frame, baseline))]
     if slow := int((frame["slowest_over_median"] > STRAGGLER).sum()):
         parts.append(
             f"{plural(slow, 'run')} with a rank slower than {STRAGGLER} × the median rank: see `harness table --stragglers`"

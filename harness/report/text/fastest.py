@@ -23,6 +23,7 @@ _SPEEDS = (
 )
 _EFFICIENCIES = ("way of distributing", "scaling efficiency", "the best's / its efficiency")
 _VERSION = re.compile(r" \d[\w.+-]*")
+SMALLER = 4  # sizes that the answer names beside the largest one
 UNKNOWN = 5  # repeats that are asked for where nothing is known of the noise
 
 
@@ -37,12 +38,17 @@ def answer(races: Sequence[Race], verdict: Verdict) -> list[str]:
     race = races[0]
     if not race.contested:
         only = race.sizes[-1]
-        found = f"{only.best.point.img_per_s:.4g} img/s, {_hours(only.best)} node-hours per million images"
+        found = ", ".join(filter(None, [f"{only.best.point.img_per_s:.4g} img/s", _cost(only.best)]))
         return [f"{where(race)} there is nothing to compare {who(only.best)} with: {found} on {size(only)}."]
-    fastest, scales = race.contested[-1], race.scales
-    said = [f"{where(race)} {_claim(fastest, 'is fastest')} on {size(fastest)}: {_faster(fastest)}."]
+    *smaller, fastest = race.contested
+    scales = race.scales
+    said = [f"{where(race)} {_faster(fastest)}"]
+    if smaller:
+        shown = "; ".join(map(_briefly, smaller[: -1 - SMALLER : -1]))
+        more = f"; {len(smaller) - SMALLER} more" if len(smaller) > SMALLER else ""
+        said.append(f"Ahead at smaller sizes, with the lead over the next: {shown}{more}.")
     if scales:
-        said.append(f"From {scales.base} to {size(scales)} {_claim(scales, 'scales best')}: {_kept(scales)}.")
+        said.append(f"From {scales.base} to {size(scales)} {_kept(scales)}")
     lacking = lacking_repeats(verdict)
     if lacking or verdict.answer != "cannot say":
         said.append(f"{QUESTION} {verdicts.headline(verdict)}")
@@ -50,7 +56,18 @@ def answer(races: Sequence[Race], verdict: Verdict) -> list[str]:
     # At which sizes, and how many repeats it takes there; None where that is not known.
     undecided = [([ranking.base, ranking.workers], ranking.p is not None, ranking.repeats) for ranking in rankings]
     undecided += [([size.workers for size in one.sizes], one.reason == "too wide", one.repeats) for one in lacking]
-    return [*said, _would_decide(undecided)] if undecided else said
+    if undecided:
+        of_nodes = all(ranking.workers == ranking.best.point.nodes for ranking in race.contested)
+        said.append(_would_decide(undecided, "node" if of_nodes else "worker"))
+    return said
+
+
+def headline(races: Sequence[Race], verdict: Verdict) -> str:
+    """The answer as the first lines of a page that has no tables of all races."""
+    others = sum(bool(race.contested) for race in races[1:])
+    of = "other systems, models, data or batches"
+    more = [f"`harness best` has {plural(others, 'more comparison')}, of {of}."] if others else []
+    return "\n".join([*answer(races, verdict), *more])
 
 
 def text(races: Sequence[Race], verdict: Verdict) -> str:
@@ -86,31 +103,45 @@ def as_json(races: Sequence[Race], verdict: Verdict) -> dict[str, Any]:
 # --- sentences ------------------------------------------------------------------------------------
 
 
-def _claim(ranking: Ranking, does: str) -> str:
-    entered = zip(_short(ranking), ranking.standings, strict=True)
-    names = [name for name, one in entered if one is ranking.best or one in ranking.rivals]
-    if ranking.decided:
-        return f"{names[0]} {does}"
-    if ranking.equal:
-        return f"it makes no difference of more than {100 * MARGIN:g} % whether one takes {listed(names, 'or')}"
-    if ranking.p is None:
-        return f"{names[0]}, as far as can be known without repeats, {does}"
-    return f"it is undecided whether {listed(names, 'or')} {does}"
-
-
 def _faster(ranking: Ranking) -> str:
+    """Who is fastest at a size, by how much and at what cost."""
     best, second = ranking.standings[:2]
-    first_name, second_name = _short(ranking)[:2]
     rates = f"{best.point.img_per_s:.4g} against {second.point.img_per_s:.4g} img/s"
-    hours = f"{_hours(best)} against {_hours(second)} node-hours per million images"
-    return f"{first_name} has {_ratio(second)} the img/s of {second_name} ({rates}; {hours})"
+    hours = "" if math.isnan(best.node_hours) else f"; {_hours(best)} against {_cost(second)}"
+    lead, on = f"{_ratio(second)} the img/s of {_short(ranking)[1]} ({rates}{hours})", size(ranking)
+    return _sentence(ranking, f"is fastest on {on}", f"was fastest on {on}", f"are equally fast on {on}", f"has {lead}")
 
 
 def _kept(ranking: Ranking) -> str:
+    """Who scales best."""
     best, second = ranking.standings[:2]
-    first_name, second_name = _short(ranking)[:2]
     kept = " against ".join(percent(one.point.efficiency, None, 1) for one in (best, second))
-    return f"{first_name} keeps {_ratio(second)} the efficiency of {second_name} ({kept})"
+    lead = f"keeps {_ratio(second)} the efficiency of {_short(ranking)[1]} ({kept})"
+    return _sentence(ranking, "scales best", "scaled best", "scale equally well", lead)
+
+
+def _sentence(ranking: Ranking, does: str, did: str, alike: str, lead: str) -> str:
+    """What is claimed: that the best ``does`` or ``did`` something, or that several are ``alike``; and its ``lead``."""
+    names = _contending(ranking)
+    if ranking.decided:
+        return f"{names[0]} {does}: it {lead}."
+    if ranking.equal:
+        return f"{listed(names)} {alike}, to within {100 * MARGIN:g} %: {names[0]} {lead}."
+    if ranking.p is None:
+        return f"{names[0]} {did} when it was measured: it {lead}, but without two repeats of each that may be chance."
+    return f"it is undecided whether {listed(names, 'or')} {does}: {names[0]} {lead}."
+
+
+def _briefly(ranking: Ranking) -> str:
+    """``4 nodes, PyTorch over Gloo, 1.02 × [0.78, 1.32] (undecided)``: the lead is over the next one."""
+    how = f" ({_sureness(ranking)})" if not ranking.decided else ""
+    return f"{size(ranking)}, {_short(ranking)[0]}, {_ratio(ranking.standings[1])}{how}"
+
+
+def _contending(ranking: Ranking) -> list[str]:
+    """The name of the best, and of those that may be as good."""
+    entered = zip(_short(ranking), ranking.standings, strict=True)
+    return [name for name, one in entered if one is ranking.best or one in ranking.rivals]
 
 
 def _short(ranking: Ranking) -> list[str]:
@@ -120,15 +151,16 @@ def _short(ranking: Ranking) -> list[str]:
     return short if len(set(short)) == len(names) else names
 
 
-def _would_decide(undecided: Sequence[tuple[Sequence[int], bool, int | None]]) -> str:
+def _would_decide(undecided: Sequence[tuple[Sequence[int], bool, int | None]], of: str) -> str:
     sizes = sorted({workers for at, _, _ in undecided for workers in at if workers})
-    on = f"of each on {listed(sizes)} {'worker' if sizes == [1] else 'workers'}"
+    on = f"of each contender on {listed(sizes)} {of if sizes == [1] else f'{of}s'}"
     if not all(known for _, known, _ in undecided):
-        return f"What would tell: {UNKNOWN} repeats {on} (`--repeats {UNKNOWN}`)."
+        return f"What would decide it: {UNKNOWN} repeats {on} (`--repeats {UNKNOWN}`), or more if they scatter."
     needed = [repeats for _, _, repeats in undecided if repeats]
     if len(needed) < len(undecided):
-        return f"What would tell: less noise; more than {MOST_REPEATS} repeats {on} would be needed with it."
-    return f"What would tell: about {max(needed)} repeats {on}, if ratios stay as they are (`--repeats {max(needed)}`)."
+        return f"What would decide it: less noise; as it is, more than {MOST_REPEATS} repeats {on} would be needed."
+    most = max(needed)
+    return f"What would decide it: about {most} repeats {on}, if the ratios stay as they are (`--repeats {most}`)."
 
 
 # --- parts ----------------------------------------------------------------------------------------
@@ -136,10 +168,7 @@ def _would_decide(undecided: Sequence[tuple[Sequence[int], bool, int | None]]) -
 
 def where(race: Race) -> str:
     """``On daint:gpu (inception3, synthetic, batch 64 per device)``, with what else tells races apart."""
-    facets = race.facets
-    several = facets["devices_per_node"]
-    per_node = f", {several} devices per node" if several > 1 else ""
-    return "On {system} ({model}, {data}, batch {batch_size} per device".format(**facets) + f"{per_node})"
+    return f"On {verdicts.where(race.facets, batch=True)}"
 
 
 def who(one: Standing) -> str:
@@ -160,6 +189,10 @@ def _ratio(one: Standing) -> str:
 
 def _hours(one: Standing) -> str:
     return "" if math.isnan(one.node_hours) else f"{one.node_hours:.3g}"
+
+
+def _cost(one: Standing) -> str:
+    return "" if math.isnan(one.node_hours) else f"{_hours(one)} node-hours per million images"
 
 
 # --- the tables and JSON ---------------------------------------------------------------------------

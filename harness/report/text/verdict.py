@@ -5,12 +5,12 @@ Pure. ``headline`` and ``lists`` are for any page, ``text`` lays them out for a 
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import groupby
-from typing import Any, get_args
+from typing import Any
 
 from harness.analysis.scaling import Ratio
-from harness.analysis.verdict import Answer, AtSize, ComparedContender, Overall, Verdict
+from harness.analysis.verdict import AtSize, ComparedContender, Overall, Verdict
 from harness.core.text import interval, percent, plural
 from harness.report.text.table import table
 
@@ -27,13 +27,11 @@ _ANSWERS: dict[Overall, tuple[str, str]] = {
     "some": ("Some of them.", "better"),
     "depends": ("It depends on the size.", "changes"),
     "no difference": ("No difference.", "no difference"),
-    "cannot say": ("Undecided:", ""),
+    "cannot say": ("Undecided", ""),
 }
-_COUNTED = {
-    "no difference": "no different",
-    "changes": "better or worse depending on the size",
-    "cannot say": "undecided",
-}
+# The answers for one contender, in words.
+_WORDS = ("better", "worse", "no different", "better or worse depending on the size", "undecided", "nothing to compare")
+LACKING_REPEATS = ("no spread", "too wide")  # reasons that more repeats would take away
 _TRANSPORTS = {"mpi": "MPI", "gloo": "Gloo", "nccl": "NCCL", "grpc": "gRPC"}
 TERMS = {
     "batch_size": "per-device batch",
@@ -44,10 +42,10 @@ TERMS = {
 }
 
 
-def text(verdict: Verdict, answer: Sequence[str]) -> str:
-    """The sentences of ``answer``, what was compared as a table, and what there is to say beside it."""
+def text(verdict: Verdict, answer: str) -> str:
+    """The ``answer``, what was compared as a table, and what there is to say beside it."""
     rows = [row for one in (*verdict.comparisons, *verdict.controls) for row in _rows(one)]
-    parts = ["\n".join(answer)]
+    parts = [answer]
     parts += [table([_HEADINGS, *rows], right={2, 3, 4, 5, 6, 7})] if rows else []
     parts += ["\n  - ".join([f"{title}:", *items]) for title, items in lists(verdict).items() if items]
     return "\n\n".join(parts)
@@ -74,39 +72,58 @@ def headline(verdict: Verdict) -> str:
     if not compared:
         return "Nothing to compare: there is no toolkit over MPI, Gloo or NCCL among these results."
     if verdict.answer == "cannot say":
-        if lacking := lacking_repeats(verdict):
-            return f"{word} {_undecided(lacking[0], verdict.margin)[0]}."
-        return f"Nothing to compare: {_undecided(compared[0], verdict.margin)[0]}."
+        shown = (lacking_repeats(verdict) or compared)[0]
+        return f"{_word(shown).capitalize()} on {where(shown.facets)}: {_undecided(shown, verdict.margin)[0]}."
     # Of these the one at the largest size, and there the one that differs most.
     shown = max(
         (one for one in compared if one.answer == shown_answer),
         key=lambda one: (one.judged[-1].workers, abs(math.log(one.judged[-1].efficiency_ratio.value))),
     )
-    where = f"On {shown.facets['system']} ({shown.facets['model']}, {shown.facets['data']})"
-    parts = [word, f"{where} {_claim(shown, verdict.margin)}."]
+    parts = [word, f"On {where(shown.facets)} {_claim(shown, verdict.margin)}."]
     if len(compared) > 1:
-        counts = Counter(one.answer for one in compared)
-        listed = ", ".join(f"{counts[each]} {_COUNTED.get(each, each)}" for each in get_args(Answer) if counts[each])
+        counts = Counter(map(_word, compared))
+        listed = ", ".join(f"{counts[each]} {each}" for each in _WORDS if counts[each])
         parts.append(f"Of {len(compared)} contenders: {listed}.")
     return " ".join(parts)
 
 
 def lacking_repeats(verdict: Verdict) -> list[ComparedContender]:
     """Those that were compared, with too few repeats to tell how they differ."""
-    return [one for one in verdict.comparisons if one.reason in ("no spread", "too wide")]
+    return [one for one in verdict.comparisons if one.reason in LACKING_REPEATS]
 
 
 def _finding(one: ComparedContender, margin: float) -> str:
-    facets = one.facets
-    prefix = "Control: " if facets["family"] == "collectives" else ""
-    where = f"on {facets['system']} ({facets['model']}, {facets['data']}, batch {facets['batch_size']} per device)"
+    prefix = "Control: " if one.facets["family"] == "collectives" else ""
+    found = f"{prefix}{_word(one)} on {where(one.facets, batch=True)}"
     if one.answer == "cannot say":
-        return f"{prefix}cannot say {where}: {_undecided(one, margin)[0]}."
+        return f"{found}: {_undecided(one, margin)[0]}."
     last = one.sizes[-1]
     rate = f"At {_size(last)} it trains {_ratio(last.throughput_ratio)} as many img/s"
     if unjudged := " and ".join(_size(size) for size in one.sizes[1:] if size.efficiency_ratio.p is None):
         rate += f"; nothing can be said of {unjudged}, measured without repeats"
-    return f"{prefix}{one.answer}, {where}: {_claim(one, margin)}. {rate}."
+    return f"{found}: {_claim(one, margin)}. {rate}."
+
+
+def _word(one: ComparedContender) -> str:
+    match one.answer:
+        case "no difference":
+            return "no different"
+        case "changes":
+            return "better or worse depending on the size"
+        case "cannot say":
+            return "undecided" if one.reason in LACKING_REPEATS else "nothing to compare"
+    return one.answer
+
+
+def where(facets: Mapping[str, Any], batch: bool = False) -> str:
+    """``daint:gpu (inception3, synthetic)``: what is known of that, with the ``batch`` and what goes with it if wanted."""
+    known = [facets["model"], facets["data"]]
+    if batch and facets["batch_size"]:
+        known.append(f"batch {facets['batch_size']} per device")
+    if batch and facets["devices_per_node"] > 1:
+        known.append(f"{facets['devices_per_node']} devices per node")
+    inside = ", ".join(filter(None, known))
+    return (facets["system"] or "a system without a name") + (f" ({inside})" if inside else "")
 
 
 def _claim(one: ComparedContender, margin: float) -> str:
@@ -142,7 +159,6 @@ def _claim(one: ComparedContender, margin: float) -> str:
 def _undecided(one: ComparedContender, margin: float) -> tuple[str, str]:
     """Why nothing can be said of a contender, and what would make it comparable, if it is not."""
     facets, toolkit = one.facets, contender(one.facets)
-    ratio = f"{toolkit}'s ratio of efficiencies"
     match one.reason:
         case "one size":
             common = f"have only {_size(one.sizes[0])} in common" if one.sizes else "were not measured at a common size"
@@ -157,10 +173,10 @@ def _undecided(one: ComparedContender, margin: float) -> tuple[str, str]:
         case "no spread":
             last = one.sizes[-1]
             kept = " against ".join(percent(side.efficiency, None, 1) for side in (last.toolkit, last.servers))
-            missing = "no repeats were published" if facets["origin"] == "published" else "there are no repeats"
+            missing = "no repeats are known" if facets["origin"] == "published" else "there are no repeats"
             return (
-                f"{ratio} is {last.efficiency_ratio.value:.3f} at {_size(last)} "
-                f"({kept} relative to {_size(one.sizes[0])}), "
+                f"{toolkit} keeps {last.efficiency_ratio.value:.3f} × the scaling efficiency of the best parameter servers "
+                f"on {_size(last)} ({kept}, relative to {_size(one.sizes[0])}), "
                 f"but {missing}, so its significance is unknown",
                 "",
             )
@@ -168,8 +184,8 @@ def _undecided(one: ComparedContender, margin: float) -> tuple[str, str]:
             widths = [high / low for low, high in (size.efficiency_ratio.interval or (1.0, 1.0) for size in one.judged)]
             widest = one.judged[widths.index(max(widths))]
             return (
-                f"{ratio} is {_ratio(widest.efficiency_ratio)} at {_size(widest)}, which "
-                f"neither differs from 1 nor lies within 1 ± {100 * margin:g} %",
+                f"{toolkit} keeps {_ratio(widest.efficiency_ratio)} the scaling efficiency of the best parameter servers "
+                f"on {_size(widest)}, which neither differs from 1 nor lies within 1 ± {100 * margin:g} %",
                 "",
             )
     differs = one.indication.differs if one.indication else None
@@ -181,10 +197,10 @@ def _undecided(one: ComparedContender, margin: float) -> tuple[str, str]:
         nearest = f"they were only measured with {differs['training'][1]}, which is another training"
     else:
         nearest = f"the nearest ones differ in {_differing(differs)}"
-    wanted = f"{facets['model']} on {facets['system']}, {facets['data']} data, with repeats"
+    wanted = f"on {where(facets, batch=True)}, with repeats"
     return (
         f"no parameter servers were measured like {toolkit}: {nearest}",
-        f"parameter servers measured like {toolkit}: {wanted}",
+        f"parameter servers {wanted}, to compare {toolkit} with",
     )
 
 
@@ -243,7 +259,7 @@ def _ratio(ratio: Ratio) -> str:
 
 
 def _rows(one: ComparedContender) -> list[tuple[str, ...]]:
-    where = f"{one.facets['system']}, {one.facets['model']}, {one.facets['data']}"
+    on = ", ".join(filter(None, (one.facets[name] for name in ("system", "model", "data"))))
     published = one.facets["origin"] == "published"  # a publication names its best one only
     rows: list[tuple[str, ...]] = []
     for size in one.sizes:
@@ -253,7 +269,7 @@ def _rows(one: ComparedContender) -> list[tuple[str, ...]]:
         ratio, throughputs = (f"{each.value:.3f} {interval(each.interval, 3)}".rstrip() for each in both)
         best_of = "" if published else str(len(size.servers.tried))
         figures = best_of, "" if first else ratio, throughputs, mark(size, first)
-        rows.append((contender(one.facets), where, str(size.workers), *next(sides), *next(sides), *figures))
+        rows.append((contender(one.facets), on, str(size.workers), *next(sides), *next(sides), *figures))
     return rows
 
 
