@@ -90,8 +90,9 @@ def _carried_out(specs: Sequence[RunSpec], place: Place, given: dict[str, Any]) 
 
 def print_refusals(refusals: Sequence[str]) -> None:
     """Say on stderr, before a plan, that without --dry-run it would be refused."""
-    for reason in refusals:
-        click.echo(f"harness: without --dry-run this is refused: {reason}", err=True)
+    if refusals:
+        several = f" ({len(refusals)} runs are too large)" if len(refusals) > 1 else ""
+        click.echo(f"harness: without --dry-run this is refused: {refusals[0]}{several}", err=True)
 
 
 def _check(outcome: Outcome) -> None:

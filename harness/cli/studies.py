@@ -9,7 +9,8 @@ import click
 
 from harness.cli.common import ANY_PATH, WATCH, follow
 from harness.cli.options import HOW_TO_RUN, WHERE_TO_RUN, MeasuringCommand, flag, grouped, option, place_of
-from harness.cli.runs import followed, print_cancelled
+from harness.cli.runs import followed, print_cancelled, print_refusals
+from harness.core.text import plural
 from harness.report.text import outcomes
 from harness.running.campaign import Campaign, PointStatus, problem
 from harness.running.prepare import Place
@@ -64,14 +65,18 @@ def study_run(**given: Any) -> None:
 
 
 def _study_plan(campaign: Campaign, given: dict[str, Any]) -> str:
-    points, work = campaign.status(), campaign.work(given["retry_failed"], check=False)
-    scripts = campaign.jobs([run for _, run in work]) if campaign.place.queued else []
-    jobs, script = [job for job, _ in scripts], scripts[0][1] if scripts else ""
-    lanes = campaign.max_jobs(given["max_jobs"])
+    points = campaign.status()
+    runs = {entry.id: run for entry, run in campaign.work(given["retry_failed"], check=False)}
+    print_refusals(campaign.place.refusals(list(runs.values())))
+    scripts = campaign.jobs(list(runs.values())) if campaign.place.queued else []
+    jobs, lanes = [job for job, _ in scripts], campaign.max_jobs(given["max_jobs"])
     if given["as_json"]:
         listed = [{"name": job.name, "nodes": job.nodes, "lane": n % lanes} for n, job in enumerate(jobs)]
+        script = scripts[0][1] if scripts else ""
         return json.dumps({"points": [point.as_dict() for point in points], "jobs": listed, "script": script})
-    return outcomes.study_plan(points, jobs, lanes, script)
+    at_once = f", {lanes} at once" if len(jobs) > lanes else ""
+    queue = f"; {plural(len(jobs), 'job')}{at_once} (--json lists them)" if jobs else ""
+    return outcomes.study_plan(points, runs, queue, _options(given))
 
 
 def _described(given: dict[str, Any]) -> tuple[Study, Place]:
@@ -82,8 +87,11 @@ def _described(given: dict[str, Any]) -> tuple[Study, Place]:
 
 def _called(given: dict[str, Any]) -> str:
     """The study as the next command has to name it: its file, and the options that say where it is."""
-    options = [(f"--{name}", str(given[name])) for name in ("site", "environ", "output") if given[name]]
-    return shlex.join([str(given["file"]), *(text for pair in options for text in pair)])
+    return shlex.join([str(given["file"]), *_options(given)])
+
+
+def _options(given: dict[str, Any]) -> list[str]:
+    return [word for name in ("site", "environ", "output") if given[name] for word in (f"--{name}", str(given[name]))]
 
 
 def _print(points: Sequence[PointStatus], as_json: bool, text: str) -> None:

@@ -184,14 +184,14 @@ class Place:
         run.check()
 
     def refusals(self, runs: Sequence[Run]) -> list[str]:
-        """Why this machine, if it were to carry them out, could not hold some of ``runs``: each reason once."""
+        """Why this machine, if it is to carry them out, cannot hold some of ``runs``: a reason for each of these."""
         reasons = []
         for run in runs:
             try:
                 self._check_room(run)
             except InvalidInput as error:
                 reasons.append(str(error))
-        return list(dict.fromkeys(reasons))
+        return reasons
 
     def _check_room(self, run: Run) -> None:
         if self.elsewhere is None and not self.force:

@@ -229,7 +229,8 @@ def test_a_dry_run_says_once_that_the_run_would_be_refused(here: None, refused: 
     assert done.code == 0 and "worker 123 more" in done.stdout
     assert done.stderr == (
         "harness: without --dry-run this is refused: this machine's 2 cores can hold 32 processes, the run has 128: "
-        "--nodes 32 would fit; else give --site NAME of a cluster (see `harness list sites`), or --force\n"
+        "--nodes 32 would fit; else give --site NAME of a cluster (see `harness list sites`), or --force "
+        "(2 runs are too large)\n"
     )
     assert refused("measure", *wanted, "--force").stderr == ""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -112,6 +113,25 @@ def test_scaling_is_planned_in_seconds(harness: Harness, clock: Clock) -> None:
     assert len(shown.json["jobs"]) == 5 * 146
     assert {job["lane"] for job in shown.json["jobs"]} == set(range(8))
     assert "#SBATCH --constraint=gpu" in shown.json["script"]
+
+
+def test_a_dry_run_is_a_line_for_each_point_and_says_how_to_see_one_in_full(harness: Harness, tmp_path: Path) -> None:
+    common = "[common]\nrepeats = 3\nnodes = [1, 2]\ntimeout = 90\n"
+    file = written(
+        tmp_path, common + '[[matrix]]\nbackend = "horovod:torch"\nfp16-allreduce = true\nfusion-threshold-mb = 32'
+    )
+    done = harness("study", "run", str(file), "--site", "daint", "--max-jobs", "2", "--dry-run").succeeded()
+    table, jobs, full = done.stdout.split("\n\n")
+    assert [line.split()[-3:] for line in table.splitlines()[2:]] == [["new", "1", "1"], ["new", "2", "2"]]
+    assert jobs == "2 points: 2 new; 6 jobs, 2 at once (--json lists them)"
+    command = full.strip().removeprefix("the largest in full: harness ")
+    shown = harness(*shlex.split(command), "--json").succeeded().json["spec"]
+    assert (shown["backend"], shown["framework"], shown["nodes"], shown["repeats"]) == ("horovod", "torch", 2, 3)
+    assert (shown["timeout_s"], shown["options"]["fp16_allreduce"], shown["options"]["fusion_threshold_mb"]) == (
+        90,
+        True,
+        32,
+    )
 
 
 def test_scaling_on_cpus_has_every_toolkit_over_each_of_its_transports(harness: Harness) -> None:

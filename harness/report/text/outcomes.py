@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import shlex
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.analysis.evidence import IoOverhead, input_wait, server_traffic
+from harness.core.backend import backend
 from harness.core.plan import Process
 from harness.core.spec import SYNTHETIC, RunSpec
 from harness.core.statistics import Summary
 from harness.core.text import duration, plural
-from harness.launch.script import BatchJob
+from harness.core.validation import option_name
 from harness.records.measurement import Record
 from harness.records.training import LABELS, TrainingRecord
 from harness.report.text.table import table
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from harness.running import campaign
 
 SHOWN = 5  # processes of each role in a dry run
+_TYPED = RunSpec.model_fields.keys() - {"options", "training"}
 
 
 def describe(spec: RunSpec) -> str:
@@ -109,20 +111,38 @@ def submitted(jobs: Sequence[tuple[Path, str]], by_hand: bool) -> str:
     return "\n".join([*lines, "harness status, harness collect and harness cancel take its run directories"])
 
 
-def study_plan(points: Sequence[campaign.PointStatus], jobs: Sequence[BatchJob], lanes: int, script: str) -> str:
-    """What a study would do: its points, the jobs in their lanes, the first job's script."""
-    parts = [table([("point", "state"), *((point.label, point.state) for point in points)]), counts(points)]
-    if jobs:
-        rows = []
-        for number, job in enumerate(jobs):
-            runs, repeats = len({step.run_dir for step in job.steps}), sorted({step.repeat for step in job.steps})
-            text = str(repeats[0]) if len(repeats) == 1 else f"{repeats[0]}-{repeats[-1]}"
-            text += f" of {runs} runs in turn" if runs > 1 else ""
-            rows.append((str(number % lanes + 1), job.name, str(job.nodes), text))
-        queue = f"{plural(len(jobs), 'job')} in {plural(min(lanes, len(jobs)), 'lane')}, one at a time in each:"
-        parts += [queue, table([("lane", "job", "nodes", "repeats"), *rows], right={0, 2})]
-        parts += [f"the script of {jobs[0].name}:", script]
+def study_plan(
+    points: Sequence[campaign.PointStatus], runs: Mapping[str, Run], queue: str, place: Sequence[str]
+) -> str:
+    """What a study would do: a line for each point, with the run of ``runs`` that is to measure it (by the point's id).
+
+    ``queue`` says how they are queued, if they are. ``place`` are the options of a command that runs there.
+    """
+    rows = []
+    for point in points:
+        run = runs.get(point.entry.id)
+        rows.append(
+            (point.label, point.state, *((str(run.plan.nodes), str(len(run.plan.processes))) if run else ("", "")))
+        )
+    parts = [table([("point", "state", "nodes", "processes"), *rows], right={2, 3}), counts(points) + queue]
+    if runs:
+        largest = max(runs, key=lambda point: len(runs[point].plan.processes))
+        (spec,) = (point.entry.spec for point in points if point.entry.id == largest)
+        command = ["harness", "run", *_options(RunSpec(**spec)), *place, "--dry-run"]
+        parts.append(f"the largest in full: {shlex.join(command)}")
     return "\n\n".join(parts)
+
+
+def _options(spec: RunSpec) -> list[str]:
+    """The options of a command line that say what ``spec`` says, without those that have their default or none."""
+    options = backend(spec.backend).options.model_fields
+    values = {name: (getattr(spec, name), info) for name, info in RunSpec.model_fields.items() if name in _TYPED}
+    values |= {name: (value, options[name]) for name, value in spec.options.items()}
+    words = []
+    for name, (value, info) in values.items():
+        if value not in (None, False, info.get_default()):
+            words += [option_name(name), *([] if value is True else [str(value).removesuffix(".0")])]
+    return words
 
 
 def counts(points: Sequence[campaign.PointStatus]) -> str:
