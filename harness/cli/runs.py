@@ -185,8 +185,8 @@ def measure(backends: list[str] | None, nodes: list[str], **given: Any) -> None:
     if records and given["as_json"]:
         click.echo("[" + ",".join(record.to_json() for record in records) + "]")
     elif records:
-        click.echo(f"{outcomes.equal_terms(records[0].spec)}\n\n{outcomes.comparison(records)}")
-        click.echo(f"\nrecords: {place.folder}/*/record.json")
+        click.echo(outcomes.comparison(records))
+        click.echo(f"\n{outcomes.equal_terms(records[0].spec)}\nrecords: {place.folder}/*/record.json")
     _check(outcome)
 
 

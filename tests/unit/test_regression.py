@@ -475,7 +475,7 @@ def test_noisy_data_say_what_they_do_not_exclude_and_fail_only_if_asked_to(
     low = run("regression", "old", "new", "--json").json["pairs"][0]["ci95"][0]
     assert first.startswith("no significant slowdown; a slowdown of up to ")
     assert first.endswith(
-        "is not excluded in 1 of 2 measurements: 2 measurements compared: 1 too noisy, 1 no significant change"
+        "is not excluded in 1 measurement: 2 measurements compared: 1 too noisy, 1 no significant change"
     )
     assert float(first.split(" up to ")[1].split(" %")[0]) == pytest.approx(-100 * low, abs=0.1)
     assert "no significant change; a slowdown of up to" in done.stdout.split("::warning")[1]

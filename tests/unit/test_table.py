@@ -370,6 +370,22 @@ def test_a_table_fits_the_terminal_with_numbers_on_the_right_and_loses_nothing(n
     assert set("".join(ROWS[1][0].split())) <= set("".join(shown.split())) and "[bold]" in shown
 
 
+def test_sentences_end_between_words_on_a_terminal_and_items_of_lists_are_indented(narrow: None) -> None:
+    text = (
+        "On daint:gpu it is undecided whether --repeats=5 would be enough.\n  - an item that is longer than a line is"
+    )
+    assert tables.prose(text).splitlines() == [
+        "On daint:gpu it is undecided whether",
+        "--repeats=5 would be enough.",
+        "  - an item that is longer than a line",
+        "    is",
+    ]
+
+
+def test_in_a_pipe_a_sentence_is_a_line() -> None:
+    assert tables.prose("word " * 100) == "word " * 100
+
+
 def test_a_table_has_colours_on_a_terminal_unless_they_are_not_wanted(
     narrow: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -406,9 +406,23 @@ def test_the_command_answers_from_records(harness: Harness, tmp_path: Path) -> N
     assert toolkits.startswith(
         f"{words.QUESTION} Yes. On daint:gpu (inception3, synthetic) Horovod 0.28.1 on TensorFlow 2.16.1 over MPI keeps 1.5"
     )
+    title, headings, _, *rows = done.stdout.split("\n\n")[1].splitlines()
+    assert title.startswith(
+        "Horovod 0.28.1 on TensorFlow 2.16.1 over MPI against the best parameter servers on daint:gpu ("
+    )
+    assert headings.split("  ")[0] == "workers" and [row.split()[0] for row in rows] == ["1", "2", "4"]
     told = harness("verdict", str(runs), "--json").succeeded().json
     assert told["answer"] == "yes" and told["comparisons"][0]["parts_between_workers"] == [2, 4]
     assert told["comparisons"][0]["sizes"][-1]["significant"] is True
+
+
+def test_the_question_is_answered_where_there_is_nothing_to_compare(harness: Harness, tmp_path: Path) -> None:
+    runs = made.save(tmp_path / "runs", [made.record("pytorch", 1)])
+    done = harness("verdict", str(runs)).succeeded()
+    assert (
+        f"\n{words.QUESTION} Nothing to compare on daint:gpu (inception3, synthetic): no parameter servers were"
+        in done.stdout
+    )
 
 
 def test_the_answer_is_no_failure_whatever_it_is(harness: Harness) -> None:

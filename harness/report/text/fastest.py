@@ -10,7 +10,7 @@ from harness.analysis.scaling import CONTENDER, MOST_REPEATS
 from harness.analysis.verdict import Verdict
 from harness.core.text import interval, listed, percent, plural
 from harness.report.text import verdict as verdicts
-from harness.report.text.table import table
+from harness.report.text.table import prose, table
 from harness.report.text.verdict import QUESTION, TERMS, contender, lacking_repeats
 
 _SPEEDS = (
@@ -67,15 +67,15 @@ def headline(races: Sequence[Race], verdict: Verdict) -> str:
     others = sum(bool(race.contested) for race in races[1:])
     of = "other systems, models, data or batches"
     more = [f"`harness best` has {plural(others, 'more comparison')}, of {of}."] if others else []
-    return "\n".join([*answer(races, verdict), *more])
+    return prose("\n".join([*answer(races, verdict), *more]))
 
 
 def text(races: Sequence[Race], verdict: Verdict) -> str:
     """The answer, and a table for each race in which something can be compared, or else for the first one."""
-    parts = ["\n".join(answer(races, verdict))]
+    parts = [prose("\n".join(answer(races, verdict)))]
     for race in [race for race in races if race.contested] or races[:1]:
         varying = "; ".join(f"{TERMS[name]} {', '.join(map(str, values))}" for name, values in race.varying.items())
-        parts.append(f"{where(race)}:" + (f" runs differ in {varying}" if varying else ""))
+        parts.append(prose(f"{where(race)}:" + (f" runs differ in {varying}" if varying else "")))
         parts += [table([_SPEEDS, *_speeds(race)], right={2, 3, 4, 5})]
         if race.scales:
             parts += [

@@ -61,9 +61,7 @@ def _answer(comparison: ComparedResults) -> str:
     undecided, threshold = comparison.undecided, f"{100 * comparison.rule.threshold:g} %"
     if not undecided:
         return f"no slowdown of {threshold} or more" if comparison.rule.threshold else "no slowdown"
-    where = (
-        "" if len(comparison.pairs) == 1 else f" in {len(undecided)} of {plural(len(comparison.pairs), 'measurement')}"
-    )
+    where = f" in {plural(len(undecided), 'measurement')}" if len(undecided) < len(comparison.pairs) else ""
     return f"no significant slowdown; {_not_excluded(undecided)} is not excluded{where}"
 
 

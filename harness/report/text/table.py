@@ -7,6 +7,7 @@ import io
 import re
 import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -64,7 +65,20 @@ def text(shown: Table) -> str:
     laid_out = table(rows, right, clamped)
     if missing:
         laid_out += f"\n\nThis terminal has no room for: {', '.join(missing)}."
-    return f"{shown.above}\n{'' if shown.title else chr(10)}{laid_out}" if shown.above else laid_out
+    return f"{prose(shown.above)}\n{'' if shown.title else chr(10)}{laid_out}" if shown.above else laid_out
+
+
+def prose(text: str) -> str:
+    """``text`` whose lines end between words where a terminal ends; anywhere else they are as long as they are."""
+    if not sys.stdout.isatty():
+        return text
+    width, lines = shutil.get_terminal_size().columns, []
+    for line in text.split("\n"):
+        indent = " " * (len(line) - len(line.lstrip(" -")))  # of what follows in an item of a list
+        lines.append(
+            textwrap.fill(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+        )
+    return "\n".join(lines)
 
 
 def _least(cells: Sequence[str]) -> int:

@@ -5,21 +5,18 @@ Pure. ``headline`` and ``lists`` are for any page, ``text`` lays them out for a 
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import Any
 
 from harness.analysis.scaling import Ratio
 from harness.analysis.verdict import AtSize, ComparedContender, Overall, Verdict
 from harness.core.text import interval, percent, plural
-from harness.report.text.table import table
+from harness.report.text import table
+from harness.report.text.table import Column, Table, prose
 
 INDICATIONS = "An indication only, not like for like"
 QUESTION = "Do MPI-based toolkits scale better than parameter servers?"
-_HEADINGS = (
-    *("contender", "where", "workers", "img/s", "efficiency", "ps img/s", "ps efficiency", "best of"),
-    *("efficiency ratio", "img/s ratio", ""),
-)
 # For each answer the word for it, and whose figures stand for all contenders: those of one with that answer.
 _ANSWERS: dict[Overall, tuple[str, str]] = {
     "yes": ("Yes.", "better"),
@@ -44,10 +41,11 @@ TERMS = {
 
 def text(verdict: Verdict, answer: str) -> str:
     """The ``answer``, what was compared as a table, and what there is to say beside it."""
-    rows = [row for one in (*verdict.comparisons, *verdict.controls) for row in _rows(one)]
-    parts = [answer]
-    parts += [table([_HEADINGS, *rows], right={2, 3, 4, 5, 6, 7})] if rows else []
-    parts += ["\n  - ".join([f"{title}:", *items]) for title, items in lists(verdict).items() if items]
+    if QUESTION not in answer:
+        answer += f"\n{QUESTION} {headline(verdict)}"
+    parts = [prose(answer)]
+    parts += [table.text(_table(one)) for one in (*verdict.comparisons, *verdict.controls) if one.sizes]
+    parts += [prose("\n  - ".join([f"{title}:", *items])) for title, items in lists(verdict).items() if items]
     return "\n\n".join(parts)
 
 
@@ -82,7 +80,9 @@ def headline(verdict: Verdict) -> str:
     parts = [word, f"On {where(shown.facets)} {_claim(shown, verdict.margin)}."]
     if len(compared) > 1:
         counts = Counter(map(_word, compared))
-        listed = ", ".join(f"{counts[each]} {each}" for each in _WORDS if counts[each])
+        listed = ", ".join(f"{counts[each]} {each}" for each in _WORDS if counts[each]).replace(
+            "nothing", "with nothing"
+        )
         parts.append(f"Of {len(compared)} contenders: {listed}.")
     return " ".join(parts)
 
@@ -258,19 +258,32 @@ def _ratio(ratio: Ratio) -> str:
     return f"{ratio.value:.2f} × {interval(ratio.interval)}".rstrip()
 
 
-def _rows(one: ComparedContender) -> list[tuple[str, ...]]:
-    on = ", ".join(filter(None, (one.facets[name] for name in ("system", "model", "data"))))
-    published = one.facets["origin"] == "published"  # a publication names its best one only
-    rows: list[tuple[str, ...]] = []
-    for size in one.sizes:
-        first = size is one.sizes[0]
-        sides = ((f"{side.img_per_s:.2f}", percent(side.efficiency, None, 1)) for side in (size.toolkit, size.servers))
-        both = size.efficiency_ratio, size.throughput_ratio
-        ratio, throughputs = (f"{each.value:.3f} {interval(each.interval, 3)}".rstrip() for each in both)
-        best_of = "" if published else str(len(size.servers.tried))
-        figures = best_of, "" if first else ratio, throughputs, mark(size, first)
-        rows.append((contender(one.facets), on, str(size.workers), *next(sides), *next(sides), *figures))
-    return rows
+def _table(one: ComparedContender) -> Table:
+    """Both sides at each common size."""
+
+    def column(heading: str, cells: Iterable[str], optional: bool = False) -> Column:
+        return Column(heading, list(cells), right=True, optional=optional)
+
+    def ratios(each: Iterable[Ratio]) -> Iterator[str]:
+        return (f"{ratio.value:.3f} {interval(ratio.interval, 3)}".rstrip() for ratio in each)
+
+    sizes, published = one.sizes, one.facets["origin"] == "published"  # a publication names its best one only
+    ours, theirs = ([getattr(size, side) for size in sizes] for side in ("toolkit", "servers"))
+    efficiencies = ["", *list(ratios(size.efficiency_ratio for size in sizes))[1:]]
+    columns = [
+        column("workers", (str(size.workers) for size in sizes)),
+        column("img/s", (f"{side.img_per_s:.2f}" for side in ours)),
+        column("servers' img/s", (f"{side.img_per_s:.2f}" for side in theirs)),
+        column("ratio of img/s", ratios(size.throughput_ratio for size in sizes)),
+        column("efficiency", (percent(side.efficiency, None, 1) for side in ours), optional=True),
+        column("servers' efficiency", (percent(side.efficiency, None, 1) for side in theirs), optional=True),
+        column("ratio of efficiencies", efficiencies),
+        Column("", [mark(size, size is sizes[0]) for size in sizes]),
+    ]
+    if not published:
+        columns.insert(3, column("best of", (str(len(side.tried)) for side in theirs), optional=True))
+    on = where(one.facets, batch=True)
+    return Table(columns, f"{contender(one.facets)} against the best parameter servers on {on}:")
 
 
 def mark(size: AtSize, first: bool) -> str:
