@@ -10,7 +10,20 @@ from pathlib import Path
 import click
 
 from harness import export as exporters
-from harness.cli.common import AS_JSON, PATH, RESULTS, SHARE, SOURCES, TEXT, Written, leave_out, parts, reading, some_of
+from harness.cli.common import (
+    AS_JSON,
+    PATH,
+    RESULTS,
+    SHARE,
+    SOURCES,
+    TEXT,
+    Written,
+    leave_out,
+    left_out,
+    parts,
+    reading,
+    some_of,
+)
 from harness.core.text import listed, plural
 from harness.errors import HarnessError, InvalidInput
 from harness.files import whole_file
@@ -178,7 +191,8 @@ def report(
     if width and not figures:
         raise InvalidInput("--width: is for --figures, which is missing")
     frame = some_of(sources)
-    page = assemble.page(frame, sources, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC", title)
+    made = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
+    page = assemble.page(frame, sources, made, title, left_out(click.get_current_context()))
     drawn = [figure for section in page.sections for figure in section.figures]
     if output == "-":
         click.echo(document.render(page))

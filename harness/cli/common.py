@@ -231,14 +231,19 @@ def leave_out() -> Callable[[str], None]:
     if context.meta.get(_STRICT):
         return refuse
     if _LEFT_OUT not in context.meta:
-        reasons = context.meta[_LEFT_OUT] = list[str]()
-        context.call_on_close(lambda: _tell_left_out(reasons))
+        context.meta[_LEFT_OUT] = list[str]()
+        context.call_on_close(lambda: _tell_left_out(left_out(context)))
     note: Callable[[str], None] = context.meta[_LEFT_OUT].append
     return note
 
 
-def _tell_left_out(reasons: list[str]) -> None:
-    different = list(dict.fromkeys(reason.replace("\n", " ") for reason in reasons))  # a command may load twice
+def left_out(context: click.Context) -> list[str]:
+    """The records that ``leave_out`` was called with in this command so far, each with its reason."""
+    reasons: list[str] = context.meta.get(_LEFT_OUT, [])
+    return list(dict.fromkeys(reason.replace("\n", " ") for reason in reasons))  # a command may load twice
+
+
+def _tell_left_out(different: list[str]) -> None:
     if different:
         verb = "was" if len(different) == 1 else "were"
         named = "; ".join([*different[:_MOST_NAMED], *(["…"] if len(different) > _MOST_NAMED else [])])

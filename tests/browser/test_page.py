@@ -95,6 +95,20 @@ def test_a_filter_takes_curves_rows_and_runs_away_and_reset_brings_them_back(sho
     assert (traces(shown), rows(shown, "ps-search")) == (curves, points)
 
 
+def test_filters_reach_the_comparison_and_what_they_do_not_reach_says_so(show: Open, report: Path) -> None:
+    shown = show(report)
+    note = shown.page.locator("#verdict .everything")
+    every = cells(shown, "verdict", "toolkit")
+    assert any("Horovod" in one for one in every) and note.is_hidden()
+    uncheck(shown, "backend", "horovod")
+    left = cells(shown, "verdict", "toolkit")
+    assert left and len(left) == len([one for one in every if "Horovod" not in one])
+    assert "all results of the page" in note.inner_text() and shown.page.locator("#model .everything").is_visible()
+    uncheck(shown, "backend", "parameter_server")  # of every pair the other side
+    uncheck(shown, "backend", "distributed_replicated")
+    assert rows(shown, "verdict") == 0
+
+
 @pytest.mark.slow
 def test_figures_that_filters_leave_empty_give_way_to_others(show: Open, report: Path) -> None:
     shown = show(report)
@@ -191,6 +205,31 @@ def test_scales_are_switched_and_every_view_has_an_address(show: Open, report: P
     shown.wait()
     linear = shown.evaluate("document.querySelector('#throughput figure:not([hidden]) .plot')._fullLayout.xaxis")
     assert (linear["type"], linear["dtick"]) == ("linear", 20)
+    assert shown.complaints == [] and other.complaints == []
+
+
+def test_what_a_legend_hides_and_how_a_table_is_sorted_is_in_the_address(show: Open, report: Path) -> None:
+    shown = show(report)
+    entry = shown.page.locator(f"{THROUGHPUT} .legend .traces", has_text="distributed_replicated")
+    entry.locator(".legendtoggle").click()
+    drawn = f"document.querySelector('{THROUGHPUT} .plot').data"
+    hidden = f"{drawn}.filter((one) => one.visible === 'legendonly').map((one) => one.name)"
+    shown.page.wait_for_function(f"{hidden}.length")
+    shown.page.locator("[data-table=ps-search] th", has_text="img/s").locator("button").dblclick()
+    address = shown.evaluate("location.hash")
+    other = show(report, address, viewport={"width": 600, "height": 900})  # where the legend is the page's own
+    for one in (shown, other):
+        assert one.evaluate(hidden) == ["distributed_replicated"]
+        values = [float(cell.replace(",", "")) for cell in cells(one, "ps-search", "img/s")]
+        assert values == sorted(values, reverse=True)
+    own = other.page.locator(f"{THROUGHPUT} .key .entry", has_text="distributed_replicated")
+    assert own.get_attribute("aria-pressed") == "false"
+    own.click()
+    assert other.evaluate(hidden) == [] and "hide." not in other.evaluate("location.hash")
+    other.page.locator("#filters summary").click()
+    uncheck(other, "origin", "published")
+    other.page.locator("#reset").click()
+    assert "sort.ps-search=-" in other.evaluate("location.hash")  # it resets the filters alone
     assert shown.complaints == [] and other.complaints == []
 
 

@@ -645,6 +645,16 @@ def test_the_command_writes_one_file_and_says_what_is_in_it(harness: Harness, tm
     assert sorted(path.name for path in tmp_path.iterdir()) == ["page.html", "runs"]
 
 
+def test_records_that_are_left_out_are_counted_and_named_on_the_page(harness: Harness, tmp_path: Path) -> None:
+    made.save(tmp_path / "runs", [made.record("pytorch", nodes) for nodes in (1, 2, 4)])
+    broken = sorted((tmp_path / "runs").glob("*/record.json"))[0]
+    broken.write_text('{"schema": "<b>')
+    harness("report", "runs").succeeded()
+    page = (tmp_path / "report.html").read_text()
+    assert "<summary>1 record left out, which cannot be read or believed</summary>" in page
+    assert f"<li>{broken.relative_to(tmp_path)}: not a valid record" in page
+
+
 def test_the_page_goes_to_standard_output_and_figures_into_a_folder(harness: Harness, tmp_path: Path) -> None:
     arguments = ("report", "reference:Cori", "-o", "-", "--figures", "new/figures", "--format", "svg")
     done = harness(*arguments).succeeded()

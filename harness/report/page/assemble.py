@@ -23,10 +23,13 @@ from harness.report.text.prediction import parameters
 SHOWN_ANSWERS = 24
 
 
-def page(frame: pandas.DataFrame, sources: Sequence[str], made: str, title: str | None = None) -> Page:
+def page(
+    frame: pandas.DataFrame, sources: Sequence[str], made: str, title: str | None = None, left_out: Sequence[str] = ()
+) -> Page:
     """The report on the rows of ``results.load(sources, status=None)``.
 
-    ``made`` says when. Reads the records whose step times are shown; raises InvalidInput for one that cannot be read.
+    ``made`` says when, ``left_out`` which records could not be read, and why. Reads the records whose step times are shown;
+    raises InvalidInput for one that cannot be read.
     """
     measured = frame[frame["origin"] == "measured"]
     published, numberless = len(frame) - len(measured), int((frame["status"] != "completed").sum())
@@ -53,6 +56,7 @@ def page(frame: pandas.DataFrame, sources: Sequence[str], made: str, title: str 
         facts={label: value for label, value in facts.items() if value},
         sections=sections(frame),
         runs={facets: (count, without[facets]) for facets, count in counts.items()},
+        left_out=left_out,
     )
 
 
@@ -241,7 +245,7 @@ def _slower(histories: Sequence[Figure], completed: pandas.DataFrame) -> Section
 
 
 def _verdict(completed: pandas.DataFrame) -> Section:
-    """The answer to the question that the suite is for. It is about all results of the page, whatever is filtered."""
+    """The answer to the question that the suite is for. Its words are about all results, whatever is filtered."""
     verdict = verdicts.verdict(completed)
     table = tables.comparison(verdict)
     return Section(

@@ -20,7 +20,8 @@ from harness.report.page.figures import DARK, LIGHT, Facets, Figure
 TEMPLATES = Path(__file__).parent / "templates"
 
 Cell = str | int | float | None
-Row = tuple[Facets | None, Sequence[Cell]]
+Row = tuple[Facets | list[Facets] | None, Sequence[Cell]]
+SHOWN_LEFT_OUT = 100
 # Columns that do not hold text but numbers (dates: ISO text), None where there is none, by their names. The ends of an
 # interval are of the kind of the column before them.
 KINDS = {
@@ -36,7 +37,7 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Table:
-    """A row is what it is filtered by and its cells; rows without facets are always shown."""
+    """A row is what it is filtered by, all of several, and its cells; rows without facets are always shown."""
 
     name: str
     title: str
@@ -86,13 +87,17 @@ class Section:
 
 @dataclass(frozen=True)
 class Page:
-    """``facts`` have labels; ``runs`` tells how many runs each facets have, and how many no number."""
+    """``facts`` have labels; ``runs`` tells how many runs each facets have, and how many no number.
+
+    ``left_out`` are the reasons why records are not among the results, one for each.
+    """
 
     title: str
     lead: str
     facts: Mapping[str, str]
     sections: Sequence[Section]
     runs: Mapping[Facets, tuple[int, int]]
+    left_out: Sequence[str] = ()
 
 
 def render(page: Page, base: str = ".") -> str:
@@ -114,6 +119,7 @@ def render(page: Page, base: str = ".") -> str:
         style=(TEMPLATES / "page.css").read_text(),
         script=script,
         plotly=library,
+        SHOWN_LEFT_OUT=SHOWN_LEFT_OUT,
     )
 
 
@@ -166,4 +172,5 @@ def _columns(table: Table, number: Callable[[Facets | None], int]) -> dict[str, 
             columns.append({"name": name, "kind": kind, "words": list(words), "cells": [words[cell] for cell in cells]})
         else:
             columns.append({"name": name, "kind": kind, "cells": plotly.numbers(cells)})
-    return {"columns": columns, "facets": [number(facets) for facets, _ in table.rows]}
+    facets = [[*map(number, of)] if isinstance(of, list) else number(of) for of, _ in table.rows]
+    return {"columns": columns, "facets": facets}

@@ -88,8 +88,8 @@ def of_ranks(line: Line, workers: int, source: str, ranks: pandas.DataFrame) -> 
         halves.append(Spot(rank, median, row["p25"], row["p75"]))
         wide.append(Spot(rank, median, low, high))
     series = [
-        Series("1st to 99th percentile", "spread", wide, Style("c0"), line.facets, width=max(0.8, room / 6)),
-        Series("middle half", "spread", halves, Style("c0"), line.facets, width=room * 0.7),
+        Series("thin: 1st to 99th percentile", "spread", wide, Style("c0"), line.facets, width=max(0.8, room / 6)),
+        Series("thick: middle half", "spread", halves, Style("c0"), line.facets, width=room * 0.7),
         Series("median", "accent", medians, Style("c7", "circle"), line.facets),
     ]
     if slow := [spot for spot in medians if spot.y > STRAGGLER * typical]:

@@ -3,12 +3,13 @@
 The first column stays where it is when a table is scrolled. The page leaves out columns that are the same in all rows.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas
 
-from harness.analysis.scaling import Interval, Overhead
+from harness.analysis.scaling import Configuration, Interval, Overhead
 from harness.analysis.verdict import Verdict
 from harness.core.text import plural
 from harness.prediction.fitting import mean_error
@@ -150,6 +151,11 @@ def fits(groups: Sequence[Explained]) -> Table:
     return Table("model-fits", "How well the model fits", (*columns, "transport", "software", "system"), rows, note)
 
 
+def _facets(curve: Mapping[str, Any], best: Configuration) -> Facets:
+    every = {**curve, **{name: getattr(best, name) for name in ("backend", "framework", "transport")}}
+    return Facets(*((str(every[name]),) for name in Facets._fields))
+
+
 def comparison(verdict: Verdict) -> Table:
     """Each toolkit beside the best of the parameter servers, at every size that both have."""
     rows: list[Row] = []
@@ -157,6 +163,7 @@ def comparison(verdict: Verdict) -> Table:
         facets = compared.facets
         for size in compared.sizes:
             servers = size.servers
+            sides = [_facets(facets, side.best) for side in (size.toolkit, servers)]
             cells = (
                 *(contender(facets), size.workers, *_numbers(*size.throughput_ratio[:2])),
                 *(*_numbers(*size.efficiency_ratio[:2]), mark(size, size is compared.sizes[0])),
@@ -164,7 +171,7 @@ def comparison(verdict: Verdict) -> Table:
                 None if facets["origin"] == "published" else len(servers.tried),
                 f"{facets['system']}, {facets['model']}, {facets['data']}",
             )
-            rows.append((None, cells))
+            rows.append((sides, cells))
     columns = ["toolkit", "workers", "ratio of img/s", *CI, "ratio of efficiencies", *CI, "differs"]
     columns += ["img/s", "PS img/s", "efficiency", "PS efficiency", "PS best of", "where"]
     return Table("verdict", "The comparison", columns, rows)

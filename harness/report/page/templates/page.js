@@ -16,7 +16,8 @@
   let allowed = choices.map((values) => new Set(values));
   let shown = [];
 
-  const passes = (number) => number < 0 || shown[number];
+  // What is about several contenders passes if all of them do.
+  const passes = (set) => (Array.isArray(set) ? set.every(passes) : set < 0 || shown[set]);
   const unfiltered = () => choices.every((values, index) => values.length === allowed[index].size);
 
   function applyFilters() {
@@ -29,6 +30,7 @@
     const words = `${visible.toLocaleString("en")} of ${runs.toLocaleString("en")} runs shown`;
     document.getElementById("count").textContent = without ? `${words}, ${without.toLocaleString("en")} without a number` : words;
     document.getElementById("reset").hidden = unfiltered();
+    for (const note of all(".everything")) note.hidden = unfiltered();
   }
 
   function buildFilters() {
@@ -54,17 +56,21 @@
       refresh();
     });
     document.getElementById("reset").addEventListener("click", () => {
-      history.replaceState(null, "", location.pathname + location.search);
-      readHash();
+      allowed = choices.map((values) => new Set(values));
+      for (const box of all("input[data-facet]")) box.checked = true;
+      remember();
       refresh();
       form.querySelector("input")?.focus();
     });
   }
 
-  // #system=daint:gpu&backend=horovod,pytorch&show.history=…&scale=linear&at=history: the values of each facet that is
-  // filtered, the figure that a section shows, the scale of throughputs, and the section to begin with.
+  // #system=daint:gpu&backend=horovod,pytorch&show.history=…&hide.FIGURE=ideal&sort.points=-3&scale=linear&at=history: the
+  // values of each facet that is filtered, the figure that a section shows, what of a figure its legend hides, the column
+  // that a table is sorted by (downwards), the scale of throughputs, and the section to begin with.
   let scale = "log";
   let place = "";
+  let hidden = new Map(); // of each figure the keys of its traces
+  const keyOf = ({ kind, group, name }) => (["ideal", "band"].includes(kind) ? kind : `${group}/${name}`);
 
   function hash() {
     const parts = data.facets.flatMap(({ name }, index) => {
@@ -74,6 +80,10 @@
     for (const { id, dataset } of all("main section")) {
       if (dataset.chosen) parts.push(`show.${id}=${encodeURIComponent(dataset.chosen)}`);
     }
+    for (const [figure, keys] of hidden) {
+      if (keys.size) parts.push(`hide.${figure}=${[...keys].map(encodeURIComponent).join(",")}`);
+    }
+    for (const { dataset } of all("details.table")) if (dataset.sort) parts.push(`sort.${dataset.table}=${dataset.sort}`);
     if (scale !== "log") parts.push(`scale=${scale}`);
     if (place) parts.push(`at=${encodeURIComponent(place)}`);
     return parts.length ? `#${parts.join("&")}` : "";
@@ -93,6 +103,11 @@
     });
     const one = (name) => [...given.get(name) ?? [""]][0];
     for (const section of all("main section")) section.dataset.chosen = one(`show.${section.id}`);
+    for (const details of all("details.table")) {
+      const column = one(`sort.${details.dataset.table}`);
+      details.dataset.sort = data.tables[details.dataset.table].columns[Math.abs(column) - 1] ? column : "";
+    }
+    hidden = new Map(Object.keys(data.figures).flatMap((name) => (given.has(`hide.${name}`) ? [[name, given.get(`hide.${name}`)]] : [])));
     scale = ["linear", "worker"].includes(one("scale")) ? one("scale") : "log";
     for (const menu of all("[data-scale]")) menu.value = scale;
     place = document.getElementById(one("at")) ? one("at") : "";
@@ -149,6 +164,8 @@
     const told = new Set(); // all ideal lines have one entry in the legend, and so have all bands
     const traces = visible.map((trace) => {
       const { facets, kind, group, ...rest } = painted(trace, theme);
+      rest.meta = keyOf(trace);
+      if (hidden.get(name)?.has(rest.meta)) rest.visible = "legendonly";
       if (group && groups.length > 1) Object.assign(rest, { legendgroup: group, legendgrouptitle: { text: group } });
       if (kind === "ideal" || kind === "band") { rest.showlegend = !told.has(kind); told.add(kind); }
       return rest;
@@ -181,7 +198,8 @@
   // The y axis shows all points, and a quarter of their height more for what intervals need of it, as ``window`` in
   // figures.py has it. Arrows stand where intervals leave it.
   function bounded(visible, traces, axis) {
-    const curves = traces.filter((_, index) => visible[index].kind === "curve");
+    const seen = traces.filter((trace) => trace.visible !== "legendonly");
+    const curves = seen.filter((trace) => visible[traces.indexOf(trace)].kind === "curve");
     if (!curves.length || axis.range) return [];
     const log = axis.type === "log";
     const percent = axis.tickformat === "~%";
@@ -192,7 +210,7 @@
       const length = (sign > 0 ? trace.error_y?.array : trace.error_y?.arrayminus)?.[index];
       return y === null ? null : y + sign * (length ?? 0);
     });
-    const ys = on(traces.flatMap(({ y }) => y));
+    const ys = on(seen.flatMap(({ y }) => y));
     const all = [...ys, ...on(curves.flatMap((trace) => [...ends(trace, 1), ...ends(trace, -1)]))];
     let [bottom, top] = [Math.min(...ys), Math.max(...ys)];
     const room = 0.25 * Math.max(top - bottom, log ? Math.log10(2) : 0.2 * Math.max(Math.abs(top), Math.abs(bottom)));
@@ -207,7 +225,7 @@
       const said = beyond.map(([end]) => `reaches to ${end.toLocaleString("en", { maximumSignificantDigits: 4, style: percent ? "percent" : "decimal" })}`);
       return { type: "scatter", mode: "markers", x: beyond.map(([, index]) => trace.x[index]), y: beyond.map(() => edge),
         marker: { symbol, size: 10, color: trace.line.color }, hoverinfo: "text", hovertext: said, cliponaxis: false,
-        showlegend: false, meta: "arrows" };
+        showlegend: false };
     })).filter(({ x }) => x.length);
   }
 
@@ -222,8 +240,31 @@
     if (!plot.dataset.clicks) {
       plot.dataset.clicks = "true";
       plot.on("plotly_click", ({ points: [point] }) => pin(figure, point));
+      plot.on("plotly_legendclick", ({ data: drawn, curveNumber }) => toggle(figure.dataset.figure, drawn[curveNumber].meta));
+      plot.on("plotly_legenddoubleclick", ({ data: drawn, curveNumber }) => isolate(figure.dataset.figure, drawn, curveNumber));
     }
-    figure.querySelector(".key").replaceChildren(...(layout.showlegend ? [] : legend(traces)));
+    figure.querySelector(".key").replaceChildren(...(layout.showlegend ? [] : legend(figure.dataset.figure, traces)));
+  }
+
+  // What a legend hides is kept here, not by Plotly, which forgets it when a plot is drawn anew.
+  function hide(name, keys) {
+    hidden.set(name, new Set(keys));
+    remember();
+    visibleFigures().filter(({ dataset }) => dataset.figure === name).forEach(draw);
+    return false;
+  }
+
+  function toggle(name, key) {
+    const keys = new Set(hidden.get(name));
+    if (!keys.delete(key)) keys.add(key);
+    return hide(name, keys);
+  }
+
+  // One entry alone, or all again.
+  function isolate(name, traces, clicked) {
+    const others = new Set(traces.flatMap(({ meta, showlegend }) => (showlegend && meta !== traces[clicked].meta ? [meta] : [])));
+    const alone = [...others].every((key) => hidden.get(name)?.has(key));
+    return hide(name, alone ? [] : others);
   }
 
   // A point that was clicked on stays below its plot, with a link to its record.
@@ -235,19 +276,21 @@
     const path = source.startsWith("/") ? source : `${data.base}/${source}`;
     const href = `${path[0] === "/" ? "file://" : ""}${path.split("/").map(encodeURIComponent).join("/")}`;
     const isFile = source.endsWith(".json");
-    box.replaceChildren(...lines, isFile ? element("a", { href, textContent: `Record: ${source}` }) : element("div", { textContent: source }));
+    box.replaceChildren(...lines, isFile ? element("a", { href, textContent: `Record: ${source}` }) : element("div", { textContent: `Source: ${source}` }));
     figure.append(box);
   }
 
   // Where there is no room for Plotly's legend beside a plot, one of our own stands below it, in lines that break.
-  function legend(traces) {
+  function legend(figure, traces) {
     const groups = new Map();
     const last = (trace) => Number(trace.legendgroup === "ideal");
     for (const trace of traces.filter(({ showlegend }) => showlegend).sort((one, other) => last(one) - last(other))) {
       const title = trace.legendgrouptitle?.text ?? "";
       if (!groups.has(title)) groups.set(title, title ? [element("strong", { textContent: literal(title) })] : []);
-      const entry = element("span");
+      const entry = element("button", { type: "button", className: "entry" });
+      entry.setAttribute("aria-pressed", String(trace.visible !== "legendonly"));
       entry.append(swatch(trace), ` ${literal(trace.name)}`);
+      entry.addEventListener("click", () => toggle(figure, trace.meta));
       groups.get(title).push(entry);
     }
     return [...groups.values()].map((entries) => {
@@ -351,7 +394,10 @@
 
   const formats = {
     count: (value) => value.toLocaleString("en"),
-    img_per_s: (value) => value.toLocaleString("en", { minimumFractionDigits: 1, maximumFractionDigits: value < 100 ? 2 : 1 }),
+    img_per_s: (value) => {
+      const digits = value < 100 ? 2 : 1;
+      return value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+    },
     share: (value) => `${(100 * value).toFixed(1)} %`,
     ratio: (value) => value.toFixed(3),
     date: (value) => value.slice(0, 16).replace("T", " "),
@@ -373,15 +419,16 @@
       return it === null ? "" : formats[columns[column].kind](it);
     };
     const isResult = columns.map(({ kind }) => ["img_per_s", "share", "ratio"].includes(kind));
-    let [sorted, direction, limit] = [-1, 1, ROWS];
+    let limit = ROWS;
+    const sorting = () => Number(details.dataset.sort || 0); // the number of a column, from 1; negative: downwards
 
     const heading = element("tr");
     columns.forEach((column, index) => {
       const cell = element("th", { scope: "col", className: isText[index] ? "" : "number" });
       const button = element("button", { type: "button", textContent: column.name });
       button.addEventListener("click", () => {
-        direction = sorted === index ? -direction : 1;
-        sorted = index;
+        details.dataset.sort = sorting() === index + 1 ? -(index + 1) : index + 1;
+        remember();
         fill();
       });
       cell.append(button);
@@ -391,7 +438,8 @@
 
     function ordered() {
       const rows = facets.flatMap((set, row) => (passes(set) ? [row] : []));
-      if (sorted < 0) return rows;
+      if (!sorting()) return rows;
+      const [sorted, direction] = [Math.abs(sorting()) - 1, Math.sign(sorting())];
       const compare = isText[sorted]
         ? ranks(columns[sorted].words, columns[sorted].cells)
         : (one, other) => columns[sorted].cells[one] - columns[sorted].cells[other];
@@ -416,7 +464,8 @@
         for (const index of kept) {
           const text = shownText(index, row);
           const wide = text.length > LONG && index > 0;
-          const className = { text: wide ? "long" : "", date: "date" }[columns[index].kind] ?? "number";
+          const long = columns[index].name === "reason" ? "long reason" : "long";
+          const className = { text: wide ? long : "", date: "date" }[columns[index].kind] ?? "number";
           const cell = element("td", { className });
           if (wide) {
             cell.title = text;
@@ -430,7 +479,7 @@
       });
       body.replaceChildren(...cells);
       all("th", head).forEach((cell, index) => {
-        if (index === sorted) cell.setAttribute("aria-sort", direction > 0 ? "ascending" : "descending");
+        if (index === Math.abs(sorting()) - 1) cell.setAttribute("aria-sort", sorting() > 0 ? "ascending" : "descending");
         else cell.removeAttribute("aria-sort");
       });
       if (printing && rows.length > cells.length) {
