@@ -204,6 +204,7 @@ def test_an_interval_does_not_stretch_its_axis_but_points_out_of_it() -> None:
 
 
 def test_axes_of_counts_have_whole_numbers_and_logarithmic_ones_minor_ticks() -> None:
+    assert [label for _, label in figures.decade_ticks([1119, 1190])][5:8] == ["1,100", "1,150", "1,200"]
     assert [label for _, label in figures.count_ticks([0, 1])] == ["0", "1"]
     assert [label for _, label in figures.count_ticks(range(1000))] == ["0", "200", "400", "600", "800"]
     axis = Axis("workers", "log", figures.measured_ticks([1, 2, 4]))
@@ -569,12 +570,26 @@ def test_any_two_colours_of_a_plot_are_told_apart(theme: dict[str, str], vision:
     assert len(names) >= 8 and min(near.values()) >= 10, min(near, key=lambda pair: near[pair])
 
 
+def test_plots_draw_in_no_other_colours_than_those_that_are_told_apart(tmp_path: Path, daint: list[Section]) -> None:
+    nightly = [made.record(img_per_s=(v, v + 1, v - 1), day=day) for day, v in enumerate([100.0] * 8 + [90.0] * 8)]
+    sweep = [made.record("parameter_server", 4, (300.0 + ps,), ps=ps) for ps in (1, 2, 4)]
+    found = [*daint, *assemble.sections(loaded(tmp_path, *nightly, *sweep))]
+    every = [figure for each in found for figure in each.figures]
+    assert any(figure.marks for figure in every) and any(figure.name.startswith("ps-sweep") for figure in every)
+    structure = {"ink", "muted", "grid", "paper"}
+    for figure in every:
+        drawn = json.dumps([*map(plotly.trace, figure.series), plotly.layout(figure)])
+        used = set(re.findall(r'"@(\w+)"', drawn)) - structure
+        kinds = {name[0] for name in used if name != "grey"}
+        assert kinds == {"c"} or (kinds == {"s"} and "grey" not in used), (figure.name, used)
+
+
 @pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])
 def test_curves_and_texts_stand_out_from_the_background(theme: dict[str, str]) -> None:
     contrasts = {
         name: contrast(colour, theme["paper"]) for name, colour in theme.items() if name not in ("grid", "paper")
     }
-    assert len(contrasts) == 16 + len(("grey", "accent", "ink", "muted")) and min(contrasts.values()) >= 3
+    assert len(contrasts) == 16 + len(("grey", "ink", "muted")) and min(contrasts.values()) >= 3
     assert min(contrasts["ink"], contrasts["muted"]) >= 4.5
 
 

@@ -188,7 +188,7 @@ def _numbers(race: fastest.Race) -> list[tuple[str, str]]:
     ranking = (race.contested or race.sizes)[-1]
     best, *others = ranking.standings
     at = texts.size(ranking)
-    found = [(f"{best.point.img_per_s:,.4g} img/s", f"{texts.who(best)} on {at}")]
+    found = [(f"{texts.rate(best)} img/s", f"{texts.who(best)} on {at}")]
     if others:
         limits = interval(others[0].ratio.interval)
         said = "" if ranking.decided else ", undecided"

@@ -110,6 +110,7 @@ def both_data(lines: Sequence[Line]) -> list[Figure]:
     return [
         replace(
             _figure("synthetic-and-files", "Synthetic data and image files", (model,), throughput_axis(series), series),
+            choice=f"{model}, img/s with both",
             views=True,
         )
         for model, series in sorted(by_model.items())
@@ -202,7 +203,8 @@ def io_overhead(lines: Sequence[Line]) -> list[Figure]:
         by_model[line.facets.model].append(_curve(line, spots))
     y = Axis("I/O overhead", "linear", percent=True, from_zero=True)
     note = "(synthetic − real) / synthetic img/s, as in the 2017 report. Below zero, files were faster."
-    return [_figure("io-overhead", "I/O overhead", model, y, by_model[model], note) for model in sorted(by_model)]
+    drawn = [_figure("io-overhead", "I/O overhead", model, y, by_model[model], note) for model in sorted(by_model)]
+    return [replace(figure, choice=f"{figure.choice}, overhead") for figure in drawn]
 
 
 def overheads(lines: Sequence[Line]) -> list[tuple[Line, list[Overhead]]]:

@@ -26,18 +26,19 @@ DATA = {"synthetic": "synthetic data", "real": "image files"}
 # colour vision, to full deuteranopes and to full protanopes, as the matrices of Machado, Oliveira and Fernandes (2009)
 # simulate them. Tests hold that, and the contrasts of WCAG 2.2: 4.5:1 for text, 3:1 for lines. The colours were searched
 # for from those of Okabe and Ito (2008), which are made for areas on white, as the nearest ones that comply.
+MARK = "c3"  # of vertical lines at times, and the words on them
 COLOURS = 8  # c0 to c7 are for what has no order, s0 to s7 for what grows; grey is for ideal lines and remainders
 _NAMES = [f"{kind}{number}" for kind in "cs" for number in range(COLOURS)]
-_NAMES += ["grey", "accent", "ink", "muted", "grid", "paper"]
+_NAMES += ["grey", "ink", "muted", "grid", "paper"]
 _LIGHT = """
     #1172af #734531 #1b8760 #ac197b #4599df #ba8b02 #706000 #121312
     #807416 #6fa111 #1f9856 #0b8f7e #267f9c #026fcd #3e459f #3a196e
-    #858b95 #c2185b #1a1d21 #59606a #e4e7eb #ffffff
+    #858b95 #1a1d21 #59606a #e4e7eb #ffffff
 """
 _DARK = """
     #489fe8 #bc7044 #15c798 #e79bc3 #93d4fa #d38910 #ece232 #ffffff
     #eee03c #b8ea91 #6bc072 #36c6a7 #33d0f3 #5fa4ff #7d76cb #b78cbc
-    #818a96 #ff6f9f #e8eaed #a7aeb8 #2e343c #171a1f
+    #818a96 #e8eaed #a7aeb8 #2e343c #171a1f
 """
 LIGHT = dict(zip(_NAMES, _LIGHT.split(), strict=True))
 DARK = dict(zip(_NAMES, _DARK.split(), strict=True))
@@ -194,13 +195,23 @@ def measured_ticks(values: Iterable[float]) -> tuple[tuple[float, str], ...]:
 
 
 def decade_ticks(values: Iterable[float]) -> tuple[tuple[float, str], ...]:
-    """Ticks of a logarithmic axis that holds ``values``, at 1, 2 and 5 of each decade, or at 1 where decades are many."""
+    """Ticks of a logarithmic axis that holds ``values``, at 1, 2 and 5 of each decade, or at 1 where decades are many.
+
+    Values that are closer together have about four ticks on their stretch.
+    """
     logs = [math.log10(value) for value in values if value > 0 and math.isfinite(value)]
     if not logs:
         return ()
     steps = (1, 2, 5) if max(logs) - min(logs) <= DECADES_WITH_STEPS else (1,)
     exponents = range(math.floor(min(logs)) - 1, math.ceil(max(logs)) + 1)
     ticks = [step * 10.0**exponent for exponent in exponents for step in steps]
+    if sum(min(logs) <= math.log10(tick) <= max(logs) for tick in ticks) < 2:
+        # On so short a stretch an axis is nearly linear.
+        low, high = 10 ** min(logs), 10 ** max(logs)
+        span = max(high - low, 0.2 * high)
+        tenth = 10.0 ** (math.floor(math.log10(span)) - 1)
+        step = next(each * tenth for each in (2, 5, 10, 20) if span <= 5 * each * tenth)
+        ticks = [number * step for number in range(max(1, int((low - span) / step)), int((high + span) / step) + 1)]
     return tuple((tick, f"{tick:,g}" if tick < 1e6 else f"{tick / 1e6:g} M") for tick in ticks)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.report.page.figures import COLUMN, SPAN, Axis, Figure, Series
+from harness.report.page.figures import COLUMN, MARK, SPAN, Axis, Figure, Series
 
 HOVER_WIDTH = 76  # characters
 SIZE, SMALL, BEST = 8, 6, 16  # of markers
@@ -26,8 +26,8 @@ def layout(figure: Figure) -> dict[str, Any]:
     kinds = {series.kind for series in figure.series}
     lanes = {"range": [figure.y.ticks[0][0] - 0.6, figure.y.ticks[-1][0] + 0.6]} if "span" in kinds else {}
     line = {"type": "line", "y0": 0, "y1": 1, "yref": "paper"}
-    line |= {"line": {"color": "@accent", "width": 1.5, "dash": "dash"}}
-    label = {"y": 1, "yref": "paper", "yanchor": "bottom", "showarrow": False, "font": {"color": "@accent"}}
+    line |= {"line": {"color": f"@{MARK}", "width": 1.5, "dash": "dash"}}
+    label = {"y": 1, "yref": "paper", "yanchor": "bottom", "showarrow": False, "font": {"color": f"@{MARK}"}}
     return {
         "views": figure.views,  # which only the page's script reads
         "xaxis": _axis(figure.x),
@@ -47,7 +47,7 @@ def _axis(axis: Axis) -> dict[str, Any]:
         "tickformat": "" if axis.scale == "date" else "~%" if axis.percent else ",~g",
     }
     if axis.minor:
-        made["minor"] = {"tickmode": "array", "tickvals": axis.minor, "ticks": "outside", "ticklen": 2}
+        made["minor"] = {"tickmode": "array", "tickvals": axis.minor, "ticks": "outside", "ticklen": 3}
     if axis.ticks:
         made |= {"tickvals": [value for value, _ in axis.ticks], "ticktext": [label for _, label in axis.ticks]}
     made |= {"most": axis.most} if math.isfinite(axis.most) else {}  # which only the page's script reads

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from harness.errors import InvalidInput
-from harness.report.page.figures import COLUMN, LIGHT, SPAN, Axis, Figure, Series, window
+from harness.report.page.figures import COLUMN, LIGHT, MARK, SPAN, Axis, Figure, Series, window
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -80,9 +80,9 @@ def draw(figure: Figure, axes: Axes, width_mm: float = WIDTH_MM) -> None:
     handles = [(series, _series(series, axes)) for series in figure.series]
     for time, word in figure.marks:
         x: Any = datetime.fromisoformat(time)
-        axes.axvline(x, color=LIGHT["accent"], linewidth=1, linestyle="--")
+        axes.axvline(x, color=LIGHT[MARK], linewidth=1, linestyle="--")
         place: Any = {"xycoords": ("data", "axes fraction"), "ha": "center", "va": "bottom"}
-        axes.annotate(word, (x, 1), color=LIGHT["accent"], **place)
+        axes.annotate(word, (x, 1), color=LIGHT[MARK], **place)
     _axis(figure.x, axes.xaxis, axes.set_xscale)
     if not any(series.kind == "span" for series in figure.series):
         if figure.y.scale == "log":

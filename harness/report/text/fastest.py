@@ -38,7 +38,7 @@ def answer(races: Sequence[Race], verdict: Verdict) -> list[str]:
     race = races[0]
     if not race.contested:
         only = race.sizes[-1]
-        found = ", ".join(filter(None, [f"{only.best.point.img_per_s:.4g} img/s", _cost(only.best)]))
+        found = ", ".join(filter(None, [f"{rate(only.best)} img/s", _cost(only.best)]))
         return [f"{where(race)} there is nothing to compare {who(only.best)} with: {found} on {size(only)}."]
     *smaller, fastest = race.contested
     scales = race.scales
@@ -106,7 +106,7 @@ def as_json(races: Sequence[Race], verdict: Verdict) -> dict[str, Any]:
 def _faster(ranking: Ranking) -> str:
     """Who is fastest at a size, by how much and at what cost."""
     best, second = ranking.standings[:2]
-    rates = f"{best.point.img_per_s:.4g} against {second.point.img_per_s:.4g} img/s"
+    rates = f"{rate(best)} against {rate(second)} img/s"
     hours = "" if math.isnan(best.node_hours) else f"; {_hours(best)} against {_cost(second)}"
     lead, on = f"{_ratio(second)} the img/s of {_short(ranking)[1]} ({rates}{hours})", size(ranking)
     return _sentence(ranking, f"is fastest on {on}", f"was fastest on {on}", f"are equally fast on {on}", f"has {lead}")
@@ -181,6 +181,12 @@ def size(ranking: Ranking) -> str:
     if ranking.workers == nodes:
         return plural(nodes, "node")
     return plural(ranking.workers, "worker") + (f" ({plural(nodes, 'node')})" if nodes else "")
+
+
+def rate(one: Standing) -> str:
+    """img/s with four digits or more."""
+    value = one.point.img_per_s
+    return f"{value:.0f}" if value >= 1000 else f"{value:.4g}"
 
 
 def _ratio(one: Standing) -> str:

@@ -174,7 +174,7 @@
     const legendHeight = 19 * traces.filter((trace) => trace.showlegend).length + 27 * titles + 24;
     const narrow = width < NARROW;
     const axis = { gridcolor: theme.grid, linecolor: theme.muted, zeroline: false, automargin: true, ticks: "outside",
-      tickcolor: theme.grid, ticklen: 4, fixedrange: narrow };
+      tickcolor: theme.muted, ticklen: 5, fixedrange: narrow };
     const layout = {
       ...painted(marks, theme),
       width,
@@ -471,7 +471,8 @@
             cell.title = text;
             cell.append(element("span", { textContent: text }));
           } else {
-            cell.textContent = text;
+            // Names of backends may be broken after an underscore.
+            cell.append(...text.split(/(?<=_)/).flatMap((part) => [part, element("wbr")]).slice(0, -1));
           }
           line.append(cell);
         }
