@@ -82,4 +82,5 @@ def test_your_cluster_in_15_minutes(cluster: VirtualCluster, tmp_path: Path) -> 
     assert len(list(tmp_path.glob("runs/*/record.json"))) == 2
 
     scripts = newcomer(re.sub(r"$", " --dry-run", commands("Measure what you came for"), flags=re.MULTILINE)).stdout
-    assert "runs compared on the same 8 nodes" in scripts and "scaling" in scripts
+    assert "runs compared on the same 8 nodes" in scripts
+    assert re.search(r"^\d+ points: \d+ new; \d+ jobs", scripts, re.MULTILINE), scripts

@@ -22,7 +22,7 @@ from harness.analysis.regression import (
     SideTotal,
 )
 from harness.core.text import minute, plural
-from harness.report.text.table import table
+from harness.report.text.table import prose, table
 
 SCHEMA = "harness.comparison/1"
 HISTORY_SCHEMA = "harness.history/1"
@@ -39,13 +39,14 @@ def terminal(comparison: ComparedResults, old: str, new: str, everything: bool =
     pairs = comparison.pairs
     if not everything and len(pairs) > _LISTED:
         pairs = tuple(pair for pair in pairs if pair.verdict != "no significant change")
-    parts = [f"{verdict(comparison)}\n\n  OLD  {_side(old, comparison.old)}\n  NEW  {_side(new, comparison.new)}"]
+    sides = f"  OLD  {_side(old, comparison.old)}\n  NEW  {_side(new, comparison.new)}"
+    parts = [prose(f"{verdict(comparison)}\n\n{sides}")]
     if pairs:
         parts.append(table([_HEADINGS, *map(_row, pairs)], right={2, 3, 4, 5, 6}))
     if hidden := len(comparison.pairs) - len(pairs):
         parts.append(f"and {plural(hidden, 'measurement')} without a significant change (--all shows them)")
-    remarks = ("\n".join(lines) for lines in _remarks(comparison) if lines)
-    return "\n\n".join([*parts, *remarks, rule(comparison.rule)])
+    remarks = (prose("\n".join(lines)) for lines in _remarks(comparison) if lines)
+    return "\n\n".join([*parts, *remarks, prose(rule(comparison.rule))])
 
 
 def verdict(comparison: ComparedResults) -> str:
@@ -86,9 +87,9 @@ def failure(comparison: ComparedResults) -> str:
 def rule(chosen: Rule) -> str:
     threshold = f"{100 * chosen.threshold:g} %"
     return (
-        f"slower (faster): one-sided p < {chosen.alpha:g} by {_TESTS[chosen.test]} on log(img/s) of the repeats, adjusted\n"
+        f"slower (faster): one-sided p < {chosen.alpha:g} by {_TESTS[chosen.test]} on log(img/s) of the repeats, adjusted "
         f"for the number of measurements (Benjamini–Hochberg), and the 99 % CI of the change reaches "
-        f"−{threshold} (+{threshold});\ntoo noisy: no significant change, but the 95 % CI reaches −{threshold}; "
+        f"−{threshold} (+{threshold}); too noisy: no significant change, but the 95 % CI reaches −{threshold}; "
         f"img/s are geometric means of the repeats"
     )
 
