@@ -1,0 +1,325 @@
+"""Every command that a document shows is carried out, and what the document says comes of it has to come of it.
+
+Each command has a folder of its own, which holds what the documents speak of: results, images, profiles, a user's config,
+which makes runs small. A test is named by its command; a failure says on which pages and lines that stands.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+from shutil import copytree, rmtree
+from textwrap import dedent
+
+import pytest
+
+from harness.cli import command_path
+from harness.datasets.make import make
+from harness.environments import cache_folder
+from tests import made
+from tests.conftest import PATIENCE_S, ROOT, STARTING, Finished, run_in_process
+
+PAGES = ("*.md", "docs/**/*.md", "results/**/*.md", "cluster/*.md", "examples/**/*.md")
+Entries = tuple[tuple[str, str, str], ...]  # page, command, reason; * stands for anything. Each entry has to be needed
+ON_CLUSTER = "is tried on the virtual cluster: tests/cluster"
+
+EXCLUDED: Entries = (
+    ("docs/cluster.md", "*", "is followed word for word on the virtual cluster: tests/cluster/test_docs.py"),
+    ("*", "*cluster/cluster.py *", ON_CLUSTER),
+    ("*", "harness site init *", ON_CLUSTER),
+    ("*", "harness cancel *", ON_CLUSTER),
+    ("docs/sites/*", "* --site ec2 *", "takes machines reached by ssh, which are asked for their cores: tests/cluster"),
+    ("docs/sites/*", "* --site generic-slurm *", "takes a Slurm, which is asked for its nodes' cores: tests/cluster"),
+    ("*", "* --no-wait; *", ON_CLUSTER),
+    ("*", "*zsh_source*", "takes zsh"),
+    ("*", "*fish_source*", "takes fish"),
+    ("*", "* --python PATH", "builds an environment again, with a Python that not every machine has"),
+    ("*", "* -m pytest *", "is these tests"),
+    ("*", "python benchmarks/law_*", "takes hours"),
+    ("docs/training.md", "python examples/learning.py *", "takes hours: tests/examples"),
+    ("docs/training.md", "* --resume RUN_DIR", "takes a training that was interrupted: tests/unit/test_training.py"),
+)
+# What is only planned, with --dry-run, besides what a single machine does not hold.
+PLANNED: Entries = (
+    ("*", "make *", "what make does is what installs and starts these tests"),
+    ("*", "harness measure *", "takes minutes; is what `make run` does"),
+    ("*", "harness train --backend pytorch --nodes 2 *", "takes minutes: tests/learning"),
+)
+ELSEWHERE = re.compile(r"--nodes (\d+,)*([5-9]|\d\d+)|--site (?!local)|studies/(?!quick)")
+# What stands for something in the documents, where no file of the prepared folder has that name.
+MEANT = {
+    **{"BACKEND": "pytorch", "COMMAND": "run", "N": "2", "NAME": "local", "SITE": "local"},
+    **{"RESULTS…": "RESULTS", "RESULTS...": "RESULTS", "harness run …": "harness run --backend pytorch", " …": ""},
+}
+SLOW = re.compile(
+    r"harness (run|measure|train|study run|split|data|predict|fit|explain|report|env|status) (?!.*--(dry-run|help))"
+    r"|python|import "
+)
+
+# Of all models the one that computes soonest, on images as small as any.
+CONFIG = """\
+model = "pointwise"
+batch-size = 2
+image-size = 32
+threads = 1
+warmup = 1
+steps = 3
+repeats = 1
+"""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A command that a page shows in ``line``; the ``output`` shown below it, or None if it stands in a sentence."""
+
+    page: str
+    line: int
+    text: str
+    output: str | None = ""
+    code: int = 0  # that the comment beside it states
+
+
+COMMAND = re.compile(r"""(.*[ ("=])?(harness|make|python3?|\.venv/bin/\w+)([ )].*|$)""")
+
+
+def shown(page: str, text: str) -> Iterator[Shown]:
+    """The commands of a page, in indented or fenced blocks and in sentences. A block of Python is one command."""
+    prose: list[tuple[int, str]] = []
+    inside = fenced = gap = False
+    command: Shown | None = None
+    for number, line in enumerate([*text.splitlines(), "."], start=1):
+        if line.startswith("```"):
+            fenced = not fenced
+        elif not line.strip():
+            gap = True
+        elif fenced or (line.startswith("    ") and (inside or gap)):
+            code = re.sub(r"(^|\s+)# .*", "", line if fenced else line[4:])
+            if command and command.text.endswith("\\"):
+                command = replace(command, text=command.text[:-1] + code.strip())
+            elif command and (command.text.startswith("import ") or command.text.count('"') % 2):
+                command = replace(command, text=f"{command.text}\n{code}")
+            elif COMMAND.fullmatch(code) or code.startswith("import "):
+                if command:
+                    yield command
+                stated = re.search(r"# .*exit code (\d)(?! if)", line)
+                command = Shown(
+                    page, number, code.strip().removeprefix("script: "), code=int(stated[1]) if stated else 0
+                )
+            elif command and (gap or command.output):
+                command = replace(command, output=f"{command.output}{code}\n")
+            inside, gap = True, False
+        else:
+            inside = gap = False
+            prose.append((number, line))
+            if command:
+                yield command
+            command = None
+    sentences = "".join(f"\n{line}" for _, line in prose)
+    for match in re.finditer(r"`((?:harness|make|python3?|\.venv/bin/\w+)\s[^`]*)`", sentences):
+        number, _ = prose[sentences.count("\n", 0, match.start()) - 1]
+        yield Shown(page, number, " ".join(match[1].split()), None)
+
+
+def variants(text: str) -> Iterator[str]:
+    """The commands that a synopsis stands for: with all that is optional, and one for each alternative."""
+    for word, meant in MEANT.items():
+        text = re.sub(rf"(?<!\w){re.escape(word)}(?!\w)", meant, text)
+    words = re.sub(r"\[(-.*?)\]", r"\1", text).split(" ")
+    choices = [word.split("|") if re.fullmatch(r"[\w-]+(\|[\w-]+)+", word) else [word] for word in words]
+    yield from map(" ".join, itertools.product(*choices))
+
+
+def fitting(entries: Entries, one: Shown, command: str) -> list[tuple[str, str, str]]:
+    return [
+        entry
+        for entry in entries
+        if fnmatchcase(one.page, entry[0]) and any(fnmatchcase(text, entry[1]) for text in (one.text, command))
+    ]
+
+
+def planned(one: Shown, command: str) -> str:
+    """The command as it is carried out. Of what a sentence only names, or leaves half of out, there has to be a help."""
+    words = command.split()
+    if one.output is None and words[0] == "harness":
+        path = command_path(words[1:])
+        rest = words[len(path.split()) :]
+        half = words[1] in ("run", "train", "predict") and "--backend" not in rest
+        if half or (all(word.startswith("-") for word in rest) and words[1] not in ("config", "list")):
+            return f"{path} --help"
+    starts = re.match(r"harness (run|measure|train|study run) ", command) and "--dry-run" not in command
+    return (
+        f"{command} --dry-run" if fitting(PLANNED, one, command) or (starts and ELSEWHERE.search(command)) else command
+    )
+
+
+ALL = [
+    one
+    for pattern in PAGES
+    for file in sorted(ROOT.glob(pattern))
+    if file.name != "CHANGELOG.md"  # which names what there once was
+    for one in shown(str(file.relative_to(ROOT)), file.read_text(encoding="utf-8"))
+]
+# What is carried out, and where it is shown: a command of several pages is one.
+CASES: dict[str, list[Shown]] = {}
+for _one in ALL:
+    for _command in variants(_one.text):
+        if not fitting(EXCLUDED, _one, _command):
+            CASES.setdefault(planned(_one, _command), []).append(_one)
+
+
+def save_made(folder: Path, site: str, day: float = 0.0) -> None:
+    """Results of three backends on three sizes, with five repeats, on three days."""
+    for (backend, speed, options), nodes, later in itertools.product(
+        (("parameter_server", 100.0, {"ps": 1}), ("horovod", 120.0, {}), ("pytorch", 140.0, {})), (1, 2, 64), range(3)
+    ):
+        repeats = [speed * nodes**0.9 * (1 + repeat / 1000) for repeat in range(5)]
+        made.save(folder, [made.record(backend, nodes, repeats, day=day + later, site=site, **options)])
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the documents speak of, by the names that it has there."""
+    folder = tmp_path_factory.mktemp("prepared")
+    save_made(folder / "runs" / "2026-10", "daint:gpu")
+    save_made(folder / "runs" / "2026-11", "daint:gpu", day=30.0)
+    save_made(folder / "two" / "alps", "alps:normal")
+    save_made(folder / "two" / "daint", "daint:gpu")
+    (folder / "mine.csv").write_text("system,backend,nodes,img_per_s\nOurs,horovod,2,221.4\nOurs,horovod,2,220.2\n")
+    (folder / "hosts.txt").write_text("node1 10.0.0.11\nnode2 10.0.0.12\n")
+    make(folder / "images", 64, 2, (64, 48), seed=1)
+    own = folder / "home" / ".config" / "harness"
+    (own / "sites").mkdir(parents=True)
+    (own / "config.toml").write_text(CONFIG)
+    page = (ROOT / "docs" / "sites" / "README.md").read_text(encoding="utf-8")
+    profile = re.search(r"^    \[\[systems\]\]\n(    .*\n|\n(?=    ))*", page, re.MULTILINE)
+    assert profile
+    for file in (
+        own / "sites" / "mycluster.toml",
+        folder / "my-cluster.toml",
+        folder / "my.toml",
+        folder / "nightly.toml",
+    ):
+        file.write_text(dedent(profile[0]))
+    (folder / "nightly.toml").write_text('[common]\nnodes = [1]\n\n[[matrix]]\nbackend = "pytorch"\n')
+    commands = folder / ".venv" / "bin"
+    commands.mkdir(parents=True)
+    for name, arguments in (("harness", "-m harness "), ("python", ""), ("python3", "")):
+        (commands / name).write_text(f'#!/bin/sh\nexec {sys.executable} {arguments}"$@"')
+        (commands / name).chmod(0o755)
+    with pytest.MonkeyPatch.context() as patch:
+        at_home(folder, patch)
+        for name in ("before-upgrade", "production"):
+            run_in_process(folder, "baseline", "save", name, "runs/2026-10").succeeded()
+    return folder
+
+
+def at_home(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """The variables of somebody who works in ``folder``."""
+    for name, value in {
+        "HARNESS_CACHE": str(cache_folder()),
+        "HOME": str(folder / "home"),
+        "PATH": f"{folder}/.venv/bin:{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "BASELINE": "production",
+        "GITHUB_STEP_SUMMARY": str(folder / "summary.md"),
+        "SCRATCH": str(folder),
+        "today": "runs/2026-11",
+    }.items():
+        patch.setenv(name, value)
+    for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "HARNESS_BASELINES"):
+        patch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def folder(command: str, prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of what is prepared, for one command: with what it reads, and without what it makes."""
+    here = copytree(prepared, tmp_path / "here", symlinks=True, copy_function=os.link)
+    at_home(here, monkeypatch)
+    for name in ("studies", "examples", "benchmarks", "results", "cluster", "Makefile", "pyproject.toml"):
+        (here / name).symlink_to(ROOT / name)
+    limited = ROOT / "results" / "experiments" / "ps-bottleneck" / "limited"
+    (here / "RESULTS").symlink_to(limited if "studies/" in command else here / "runs")
+    (here / "RECORD").symlink_to(next(here.glob("runs/2026-10/*pytorch*n2*/record.json")))
+    if "data make" not in command:
+        for name in ("PATH", "IMAGENET"):
+            (here / name).symlink_to(here / "images")
+    if "baseline save" in command:
+        rmtree(here / "home" / ".local")
+    for name in ("alps", "daint"):
+        if f"runs/{name}" in command:
+            (here / "two" / name).rename(here / "runs" / name)
+    if "runs/ps-bottleneck" in command:
+        (here / "runs" / "ps-bottleneck").symlink_to(limited)
+    if "--dry-run" in command:
+        (here / "home" / ".config" / "harness" / "config.toml").unlink()
+    if "harness status" in command and "--help" not in command:
+        carried_out("harness run --backend pytorch", here).succeeded()
+    if "digits" in command and "python" not in command:
+        carried_out("python examples/digits.py digits", here).succeeded()
+    return here
+
+
+def carried_out(command: str, folder: Path) -> Finished:
+    """In this process if it is one plain command that starts nothing, otherwise by a shell."""
+    command = re.sub(r"(?<=\")\$\w+(?=\")", lambda variable: os.path.expandvars(variable[0]), command)
+    words = shlex.split(command)
+    plain = words[0] == "harness" and not re.search(r"[$|;&<>~]", re.sub(r"'.*?'", "", command))
+    if plain and (words[1] not in STARTING or {"--dry-run", "--help"} & set(words)):
+        return run_in_process(folder, *words[1:])
+    script = f"python -c {shlex.quote(command)}" if command.startswith("import ") else command
+    done = subprocess.run(["bash", "-c", script], cwd=folder, capture_output=True, text=True, timeout=PATIENCE_S)
+    return Finished(done.returncode, done.stdout, done.stderr)
+
+
+def holds(said: str, output: str) -> bool:
+    """Whether the lines of ``output`` are in what was ``said``, in their order; columns and lines may be set otherwise."""
+    said, position = " ".join(re.sub("─+", "─", said).split()), 0
+    for part in re.split(r"\n|…", re.sub("─+", "─", output)):
+        position = said.find(" ".join(part.split()), position)
+        if position < 0:
+            return False
+    return True
+
+
+@pytest.mark.parametrize(
+    "command", [pytest.param(one, id=one, marks=[pytest.mark.slow] if SLOW.search(one) else []) for one in CASES]
+)
+def test_what_a_document_shows_can_be_done(command: str, folder: Path) -> None:
+    done = carried_out(command, folder)
+    places = ", ".join(f"{one.page}:{one.line}" for one in CASES[command])
+    said = f"{places}: {command}: exit code {done.code}\n{done.stdout}{done.stderr}"
+    assert done.code == max(one.code for one in CASES[command]), said
+    assert "Traceback" not in said, said
+    for one in CASES[command]:
+        if command.endswith(" --help"):  # in place of what a sentence names
+            assert all(option in done.stdout for option in re.findall(r"--[a-z-]+", one.text)), said
+        assert holds(done.stdout, one.output or ""), f"{one.page}:{one.line} shows\n{one.output}\nin place of\n{said}"
+
+
+@pytest.mark.parametrize("entry", [*EXCLUDED, *PLANNED], ids=lambda entry: " ".join(entry[:2]))
+def test_every_exception_is_needed(entry: tuple[str, str, str]) -> None:
+    assert any(fitting((entry,), one, command) for one in ALL for command in variants(one.text))
+
+
+def test_commands_are_found_in_blocks_and_in_sentences_with_what_they_print() -> None:
+    page = "Say `harness\nlist sites`.\n\n    harness a \\\n      --b     # why: exit code 1\n\n    out  1\n    2\n"
+    page += "    make x\n\n```\npython y\n```\nz\n\n    out\n"
+    assert [(one.line, one.text, one.output, one.code) for one in shown("page", page)] == [
+        (4, "harness a --b", "out  1\n2\n", 1),
+        (9, "make x", "", 0),
+        (12, "python y", "", 0),
+        (1, "harness list sites", None, 0),
+    ]
+    assert list(variants("harness x|y [--nodes N] RESULTS…")) == [
+        "harness x --nodes 2 RESULTS",
+        "harness y --nodes 2 RESULTS",
+    ]
+    assert holds("a  b\nc d\ne", "a b\n e") and not holds("a b", "b\na") and holds("checks 8 of 9", "checks … 9")
