@@ -102,17 +102,16 @@ def shown(page: str, text: str) -> Iterator[Shown]:
             gap = True
         elif fenced or (line.startswith("    ") and (inside or gap)):
             code = re.sub(r"(^|\s+)# .*", "", line if fenced else line[4:])
+            comment = re.search(r"# .*exit code (\d)(?! if)", line)
+            stated = int(comment[1]) if comment else 0
             if command and command.text.endswith("\\"):
-                command = replace(command, text=command.text[:-1] + code.strip())
+                command = replace(command, text=command.text[:-1] + code.strip(), code=stated)
             elif command and (command.text.startswith("import ") or command.text.count('"') % 2):
                 command = replace(command, text=f"{command.text}\n{code}")
             elif COMMAND.fullmatch(code) or code.startswith("import "):
                 if command:
                     yield command
-                stated = re.search(r"# .*exit code (\d)(?! if)", line)
-                command = Shown(
-                    page, number, code.strip().removeprefix("script: "), code=int(stated[1]) if stated else 0
-                )
+                command = Shown(page, number, code.strip().removeprefix("script: "), code=stated)
             elif command and (gap or command.output):
                 command = replace(command, output=f"{command.output}{code}\n")
             inside, gap = True, False

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 from functools import cache
 from pathlib import Path
 
@@ -48,12 +47,6 @@ def test_every_note_is_used_and_every_mark_has_a_note() -> None:
     marks = re.findall(r"\[\^(\d+)\](?!:)", committed())
     assert notes == [str(number) for number in range(1, len(notes) + 1)]
     assert set(marks) == set(notes)
-
-
-@pytest.mark.slow
-def test_every_command_in_the_notes_runs(harness: Harness) -> None:
-    for command in re.findall(r"^\[\^\d+\]: `harness (.*)`$", committed(), re.M):
-        harness(*shlex.split(command)).succeeded()
 
 
 def test_a_note_gives_the_figures_of_its_sentence(harness: Harness) -> None:
