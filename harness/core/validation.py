@@ -83,5 +83,7 @@ def _models(annotation: Any) -> Iterator[type[BaseModel]]:
 def _words(message: str) -> str:
     """Pydantic's complaint in the words of files: not of tuples, and not of this program's classes."""
     message = re.sub(r"^\w+ should (?=be|have|match)", "must ", message.removeprefix("Value error, "))
+    message = re.sub(r"a valid integer, unable to parse.*", "a whole number", message)
+    message = re.sub(r"a valid number, unable to parse.*", "a number", message)
     message = re.sub(r"a valid (dictionary|object)( or instance of \w+)?", "a table", message)
     return re.sub(r"a valid (tuple|list)", "a list", message)

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from harness.analysis.fastest import Race, races
+from harness.analysis.scaling import Ratio
 from harness.analysis.verdict import verdict
 from harness.report.text import fastest as words
+from harness.report.text import verdict as verdict_words
 from tests.conftest import Harness
 from tests.unit.made_rows import HOROVOD, SERVERS, frame, run
 from tests.unit.simulated import draws, most
@@ -128,6 +130,14 @@ def test_only_what_is_known_is_said(harness: Harness, tmp_path: Path) -> None:
         text = harness(command, "four.csv").succeeded().stdout
         assert text.startswith("On mine horovod was fastest on 2 nodes when it was measured: it has 1.64 × ")
         assert "(, " not in text and ", ," not in text and "batch" not in text.partition("Not equal")[0], text
+
+
+@pytest.mark.parametrize(
+    ("limits", "text"),
+    [(None, "1.20 ×"), ((0.714, 1.5), "1.20 × [0.71, 1.50]"), ((0.00321, 1144.26), "1.20 × [0.0032, 1144]")],
+)
+def test_bounds_have_the_digits_that_say_something(limits: tuple[float, float] | None, text: str) -> None:
+    assert verdict_words.ratio(Ratio(1.2, limits)) == text
 
 
 def test_what_else_was_compared_is_counted() -> None:

@@ -167,14 +167,14 @@ def test_devices_fill_nodes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("wrong", "complaint"),
     [
-        ({"img_per_s": "fast"}, "line 3: img_per_s must be a valid number"),
+        ({"img_per_s": "fast"}, "line 3: img_per_s must be a number"),
         ({"img_per_s": "-1"}, "line 3: img_per_s must be greater than 0"),
         ({"img_per_s": "nan"}, "line 3: img_per_s must be a finite number"),
         ({"img_per_s": "inf"}, "line 3: img_per_s must be a finite number"),
-        ({"img_per_s": ""}, "line 3: img_per_s must be a valid number"),
+        ({"img_per_s": ""}, "line 3: img_per_s must be a number"),
         ({"stdev": "-0.1"}, "line 3: stdev must be greater than or equal to 0"),
         ({"devices": "0"}, "line 3: devices must be greater than or equal to 1"),
-        ({"devices": "2.5"}, "line 3: devices must be a valid integer"),
+        ({"devices": "2.5"}, "line 3: devices must be a whole number"),
         ({"num_ps": "-1"}, "line 3: num_ps must be greater than or equal to 1"),
         ({"data": "imaginary"}, "line 3: data must be 'synthetic', 'real' or ''"),
         ({"system": ""}, "line 3: system must have at least 1 character"),

@@ -8,10 +8,10 @@ from typing import Any
 from harness.analysis.fastest import MARGIN, Race, Ranking, Standing
 from harness.analysis.scaling import CONTENDER, MOST_REPEATS
 from harness.analysis.verdict import Verdict
-from harness.core.text import interval, listed, percent, plural
+from harness.core.text import listed, percent, plural
 from harness.report.text import verdict as verdicts
 from harness.report.text.table import prose, table
-from harness.report.text.verdict import QUESTION, TERMS, contender, lacking_repeats
+from harness.report.text.verdict import QUESTION, TERMS, contender, lacking_repeats, ratio
 
 _SPEEDS = (
     "size",
@@ -108,7 +108,7 @@ def _faster(ranking: Ranking) -> str:
     best, second = ranking.standings[:2]
     rates = f"{rate(best)} against {rate(second)} img/s"
     hours = "" if math.isnan(best.node_hours) else f"; {_hours(best)} against {_cost(second)}"
-    lead, on = f"{_ratio(second)} the img/s of {_short(ranking)[1]} ({rates}{hours})", size(ranking)
+    lead, on = f"{ratio(second.ratio)} the img/s of {_short(ranking)[1]} ({rates}{hours})", size(ranking)
     return _sentence(ranking, f"is fastest on {on}", f"was fastest on {on}", f"are equally fast on {on}", f"has {lead}")
 
 
@@ -116,7 +116,7 @@ def _kept(ranking: Ranking) -> str:
     """Who scales best."""
     best, second = ranking.standings[:2]
     kept = " against ".join(percent(one.point.efficiency, None, 1) for one in (best, second))
-    lead = f"keeps {_ratio(second)} the efficiency of {_short(ranking)[1]} ({kept})"
+    lead = f"keeps {ratio(second.ratio)} the efficiency of {_short(ranking)[1]} ({kept})"
     return _sentence(ranking, "scales best", "scaled best", "scale equally well", lead)
 
 
@@ -135,7 +135,7 @@ def _sentence(ranking: Ranking, does: str, did: str, alike: str, lead: str) -> s
 def _briefly(ranking: Ranking) -> str:
     """``4 nodes, PyTorch over Gloo, 1.02 × [0.78, 1.32] (undecided)``: the lead is over the next one."""
     how = f" ({_sureness(ranking)})" if not ranking.decided else ""
-    return f"{size(ranking)}, {_short(ranking)[0]}, {_ratio(ranking.standings[1])}{how}"
+    return f"{size(ranking)}, {_short(ranking)[0]}, {ratio(ranking.standings[1].ratio)}{how}"
 
 
 def _contending(ranking: Ranking) -> list[str]:
@@ -189,10 +189,6 @@ def rate(one: Standing) -> str:
     return f"{value:.0f}" if value >= 1000 else f"{value:.4g}"
 
 
-def _ratio(one: Standing) -> str:
-    return f"{one.ratio.value:.2f} × {interval(one.ratio.interval)}".rstrip()
-
-
 def _hours(one: Standing) -> str:
     return "" if math.isnan(one.node_hours) else f"{one.node_hours:.3g}"
 
@@ -210,7 +206,7 @@ def _speeds(race: Race) -> list[tuple[str, ...]]:
             "" if number else size(ranking),
             who(one) + (f", {one.point.best.ps} ps" if one.point.best.ps > 1 else ""),
             f"{one.point.img_per_s:.2f}",
-            _ratio(one) if number else _sureness(ranking),
+            ratio(one.ratio) if number else _sureness(ranking),
             _hours(one),
             str(len(one.point.tried)),
         )
@@ -221,7 +217,7 @@ def _speeds(race: Race) -> list[tuple[str, ...]]:
 
 def _efficiencies(ranking: Ranking) -> list[tuple[str, ...]]:
     return [
-        (who(one), percent(one.point.efficiency, None, 1), _ratio(one) if number else _sureness(ranking))
+        (who(one), percent(one.point.efficiency, None, 1), ratio(one.ratio) if number else _sureness(ranking))
         for number, one in enumerate(ranking.standings)
     ]
 

@@ -98,7 +98,7 @@ def _finding(one: ComparedContender, margin: float) -> str:
     if one.answer == "cannot say":
         return f"{found}: {_undecided(one, margin)[0]}."
     last = one.sizes[-1]
-    rate = f"At {_size(last)} it trains {_ratio(last.throughput_ratio)} as many img/s"
+    rate = f"At {_size(last)} it trains {ratio(last.throughput_ratio)} as many img/s"
     if unjudged := " and ".join(_size(size) for size in one.sizes[1:] if size.efficiency_ratio.p is None):
         rate += f"; nothing can be said of {unjudged}, measured without repeats"
     return f"{found}: {_claim(one, margin)}. {rate}."
@@ -130,7 +130,7 @@ def _claim(one: ComparedContender, margin: float) -> str:
     """What was found for a contender with an answer, without where."""
     name, first, last = contender(one.facets), one.judged[0], one.judged[-1]
     keeps = (
-        f"keeps {_ratio(last.efficiency_ratio)} the scaling efficiency of the best "
+        f"keeps {ratio(last.efficiency_ratio)} the scaling efficiency of the best "
         f"parameter-server configuration (best of {len(last.servers.tried)}) on {_size(last)}, "
         f"relative to {_size(one.sizes[0])}"
     )
@@ -184,7 +184,7 @@ def _undecided(one: ComparedContender, margin: float) -> tuple[str, str]:
             widths = [high / low for low, high in (size.efficiency_ratio.interval or (1.0, 1.0) for size in one.judged)]
             widest = one.judged[widths.index(max(widths))]
             return (
-                f"{toolkit} keeps {_ratio(widest.efficiency_ratio)} the scaling efficiency of the best parameter servers "
+                f"{toolkit} keeps {ratio(widest.efficiency_ratio)} the scaling efficiency of the best parameter servers "
                 f"on {_size(widest)}, which neither differs from 1 nor lies within 1 ± {100 * margin:g} %",
                 "",
             )
@@ -254,8 +254,12 @@ def _size(one: AtSize) -> str:
     return f"{one.workers} workers" + (f" ({plural(nodes, 'node')})" if nodes else "")
 
 
-def _ratio(ratio: Ratio) -> str:
-    return f"{ratio.value:.2f} × {interval(ratio.interval)}".rstrip()
+def ratio(found: Ratio) -> str:
+    """``1.17 × [0.71, 1.93]``; bounds far from 1 have the digits that say something: ``[0.0032, 1144]``."""
+    bounds = (
+        f"{bound:.0f}" if bound >= 100 else f"{bound:.{2 if bound >= 0.1 else 4}f}" for bound in found.interval or ()
+    )
+    return f"{found.value:.2f} ×" + (f" [{', '.join(bounds)}]" if found.interval else "")
 
 
 def _table(one: ComparedContender) -> Table:
@@ -264,8 +268,8 @@ def _table(one: ComparedContender) -> Table:
     def column(heading: str, cells: Iterable[str], optional: bool = False) -> Column:
         return Column(heading, list(cells), right=True, optional=optional)
 
-    def ratios(each: Iterable[Ratio]) -> Iterator[str]:
-        return (f"{ratio.value:.3f} {interval(ratio.interval, 3)}".rstrip() for ratio in each)
+    def ratios(several: Iterable[Ratio]) -> Iterator[str]:
+        return (f"{each.value:.3f} {interval(each.interval, 3)}".rstrip() for each in several)
 
     sizes, published = one.sizes, one.facets["origin"] == "published"  # a publication names its best one only
     ours, theirs = ([getattr(size, side) for size in sizes] for side in ("toolkit", "servers"))
