@@ -188,7 +188,7 @@ def test_the_allocation_says_how_many_jobs_there_are(
             '[[matrix]]\nbackend = "pytorch"\nps = 2',
             "matrix[0].ps: an option of distributed_replicated, parameter_server, not of pytorch",
         ),
-        ('[[matrix]]\nbackend = "parameter_server"\nps = "all"', "matrix[0]: --ps all: must be a valid integer, "),
+        ('[[matrix]]\nbackend = "parameter_server"\nps = "all"', "matrix[0]: --ps all: must be a whole number"),
         (
             '[[matrix]]\nbackend = "parameter_server"\nnodes = 2\nps = 3',
             "matrix[0]: parameter_server nodes=2: --ps 3 with --nodes 2: a node holds at most one parameter server; "
