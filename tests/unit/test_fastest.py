@@ -116,6 +116,14 @@ def test_without_repeats_nobody_wins() -> None:
     assert "What would decide it: 5 repeats of each contender on 2 nodes (`--repeats 5`)" in text
 
 
+def test_an_efficiency_that_cannot_be_is_doubted() -> None:
+    slowed = [run(1, around(10, seed=5), **TORCH), run(2, around(210, seed=6), **TORCH)]
+    assert "More than 110 % says that something slowed down the smaller size: measure it again." in said(
+        TWO[:2] + slowed
+    )
+    assert "slowed" not in said(TWO)
+
+
 def test_what_is_alone_is_said_to_be_alone() -> None:
     assert "there is nothing to compare PyTorch 2.13.0 over Gloo with: 100 img/s" in said(
         [run(4, around(100), **TORCH)]

@@ -24,6 +24,7 @@ _SPEEDS = (
 _EFFICIENCIES = ("way of distributing", "scaling efficiency", "the best's / its efficiency")
 _VERSION = re.compile(r" \d[\w.+-]*")
 SMALLER = 4  # sizes that the answer names beside the largest one
+SUPERLINEAR = 1.1  # efficiency that no way of distributing has
 UNKNOWN = 5  # repeats that are asked for where nothing is known of the noise
 
 
@@ -117,7 +118,9 @@ def _kept(ranking: Ranking) -> str:
     best, second = ranking.standings[:2]
     kept = " against ".join(percent(one.point.efficiency, None, 1) for one in (best, second))
     lead = f"keeps {ratio(second.ratio)} the efficiency of {_short(ranking)[1]} ({kept})"
-    return _sentence(ranking, "scales best", "scaled best", "scale equally well", lead)
+    doubt = f" More than {100 * SUPERLINEAR:.0f} % says that something slowed down the smaller size: measure it again."
+    said = _sentence(ranking, "scales best", "scaled best", "scale equally well", lead)
+    return said + (doubt if best.point.efficiency > SUPERLINEAR else "")
 
 
 def _sentence(ranking: Ranking, does: str, did: str, alike: str, lead: str) -> str:
