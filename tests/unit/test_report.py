@@ -499,6 +499,21 @@ def test_the_figures_of_2017_are_there_speedup_and_both_kinds_of_data_on_one_axi
     assert len({series.style.dash for series in both.series}) == 2
 
 
+def test_every_point_leads_to_its_record_or_to_the_publication(tmp_path: Path, daint: list[Section]) -> None:
+    runs = [
+        made.record("pytorch", n, (100.0 * n**0.9,) * 2, data=data) for n in (1, 2, 4) for data in ("synthetic", "/d")
+    ]
+    runs += [made.record("parameter_server", 4, (300.0 + ps,), ps=ps) for ps in (1, 2, 4)]
+    runs += [made.record(img_per_s=(99.0, 101.0), day=day) for day in range(6)]
+    found = assemble.sections(loaded(tmp_path, *runs))
+    kinds, publications = set(), set(results.load(["reference"])["source"])
+    for figure in (figure for each in (*found, *daint) for figure in each.figures):
+        for series in (series for series in figure.series if series.kind in ("curve", "accent")):
+            kinds.add(figure.name.split("-")[0])
+            assert all(source in publications or Path(source).is_file() for source in series.column("source"))
+    assert kinds == {"throughput", "efficiency", "speedup", "ps", "model", "io", "synthetic", "steps", "history"}
+
+
 def test_texts_of_records_are_texts_in_the_page(tmp_path: Path) -> None:
     text = document.render(assemble.page(loaded(tmp_path, made.record(site="<b>daint")), ["<i>x"], "now"))
     assert "<b>daint" not in text and "<i>x" not in text and "&lt;i&gt;x" in text

@@ -215,7 +215,12 @@ def spent(group: Explained) -> Drawn:
             columns.append(Spot(len(columns), top, low, hover=(share, *_size(each))))
         series.append(Series(name, "column", columns, Style(SPENT[name]), line.facets))
     measured = [
-        Spot(number, each.workers * each.what.batch_size / each.point.img_per_s, hover=_size(each))
+        Spot(
+            number,
+            each.workers * each.what.batch_size / each.point.img_per_s,
+            hover=_size(each),
+            source=each.point.best.sources[-1],
+        )
         for number, each in enumerate(sizes)
         if each.point
     ]
