@@ -470,8 +470,9 @@
           if (wide) {
             cell.title = text;
             cell.append(element("span", { textContent: text }));
-          } else {
-            // Names of backends may be broken after an underscore.
+          } else if (index > 0) {
+            cell.textContent = text;
+          } else { // names of backends may be broken after an underscore
             cell.append(...text.split(/(?<=_)/).flatMap((part) => [part, element("wbr")]).slice(0, -1));
           }
           line.append(cell);
