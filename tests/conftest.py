@@ -50,7 +50,8 @@ def _config_of_others() -> str:
     return str(folder)
 
 
-os.environ["XDG_CONFIG_HOME"] = _config_of_others()
+if "PYTEST_XDIST_WORKER" not in os.environ:  # which has it from the process that started it
+    os.environ["XDG_CONFIG_HOME"] = _config_of_others()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
