@@ -85,6 +85,17 @@ def test_what_noise_hides_is_undecided_with_one_number_of_repeats() -> None:
     assert text.count(f"about {only.repeats} repeats") == 1
 
 
+def test_an_interval_that_leaves_out_one_but_decides_nothing_is_explained() -> None:
+    rows = [
+        *(run(1, around(100, 0.1), **SERVERS), run(2, around(150, 0.1, seed=2), **SERVERS)),
+        *(run(1, around(100, 0.1, seed=3), **TORCH), run(2, around(178, 0.1, seed=4), **TORCH)),
+    ]
+    largest = race(rows).sizes[-1]
+    interval = largest.standings[1].ratio.interval
+    assert interval and interval[0] > 1 and not largest.decided
+    assert "that interval would do for one size, but not where several are looked at" in said(rows)
+
+
 def test_all_that_is_undecided_takes_one_number_of_repeats() -> None:
     noisy = [
         run(size, around(mean * size, 0.1, seed=size * mean), **contender)

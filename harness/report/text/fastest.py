@@ -132,7 +132,10 @@ def _sentence(ranking: Ranking, does: str, did: str, alike: str, lead: str) -> s
         return f"{listed(names)} {alike}, to within {100 * MARGIN:g} %: {names[0]} {lead}."
     if ranking.p is None:
         return f"{names[0]} {did} when it was measured: it {lead}, but without two repeats of each that may be chance."
-    return f"it is undecided whether {listed(names, 'or')} {does}: {names[0]} {lead}."
+    second = ranking.standings[1]
+    alone = second in ranking.rivals and second.ratio.interval is not None and second.ratio.interval[0] > 1
+    several = "; that interval would do for one size, but not where several are looked at" if alone else ""
+    return f"it is undecided whether {listed(names, 'or')} {does}: {names[0]} {lead}{several}."
 
 
 def _briefly(ranking: Ranking) -> str:
