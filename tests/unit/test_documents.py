@@ -52,6 +52,11 @@ PLANNED: Entries = (
     ("*", "make *", "what make does is what installs and starts these tests"),
     ("*", "harness measure *", "takes minutes; is what `make run` does"),
     ("*", "harness train --backend pytorch --nodes 2 *", "takes minutes: tests/learning"),
+    (
+        "*",
+        "harness run * --model inception3 --data PATH",
+        "takes minutes: tests/parity reads images on parameter servers",
+    ),
 )
 ELSEWHERE = re.compile(r"--nodes (\d+,)*([5-9]|\d\d+)|--site (?!local)|studies/(?!quick)")
 # What stands for something in the documents, where no file of the prepared folder has that name.
@@ -242,8 +247,14 @@ def folder(command: str, prepared: Path, tmp_path: Path, monkeypatch: pytest.Mon
     """A copy of what is prepared, for one command: with what it reads, and without what it makes."""
     here = copytree(prepared, tmp_path / "here", symlinks=True, copy_function=os.link)
     at_home(here, monkeypatch)
-    for name in ("studies", "examples", "benchmarks", "results", "cluster", "Makefile", "pyproject.toml"):
+    for name in ("examples", "benchmarks", "results", "cluster", "Makefile", "pyproject.toml"):
         (here / name).symlink_to(ROOT / name)
+    copytree(ROOT / "studies", here / "studies")
+    quick = (here / "studies" / "quick.toml").read_text(encoding="utf-8")
+    for usual, less in (("resnet50", "pointwise"), ("steps = 10", "steps = 3"), ("repeats = 3", "repeats = 1")):
+        assert usual in quick
+        quick = quick.replace(usual, less)
+    (here / "studies" / "quick.toml").write_text(quick, encoding="utf-8")
     limited = ROOT / "results" / "experiments" / "ps-bottleneck" / "limited"
     (here / "RESULTS").symlink_to(limited if "studies/" in command else here / "runs")
     (here / "RECORD").symlink_to(next(here.glob("runs/2026-10/*pytorch*n2*/record.json")))
