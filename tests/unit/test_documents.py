@@ -44,7 +44,7 @@ EXCLUDED: Entries = (
     ("*", "* --python PATH", "builds an environment again, with a Python that not every machine has"),
     ("*", "* -m pytest *", "is these tests"),
     ("*", "python benchmarks/law_*", "takes hours"),
-    ("*", "harness split *", "takes minutes and 6 GB on a processor: tests/unit has it with less"),
+    ("*", "harness split *", "takes minutes and 6 GB on a processor: tests/parity/test_split.py"),
     ("docs/training.md", "python examples/learning.py *", "takes hours: tests/examples"),
     ("docs/training.md", "* --resume RUN_DIR", "takes a training that was interrupted: tests/unit/test_training.py"),
 )
