@@ -25,7 +25,7 @@ from harness.cli import command_path
 from harness.datasets.make import make
 from harness.environments import cache_folder
 from tests import made
-from tests.conftest import PATIENCE_S, ROOT, STARTING, Finished, run_in_process
+from tests.conftest import PATIENCE_S, ROOT, STARTING, Finished, run_harness, run_in_process
 
 PAGES = ("*.md", "docs/**/*.md", "results/**/*.md", "cluster/*.md", "examples/**/*.md")
 Entries = tuple[tuple[str, str, str], ...]  # page, command, reason; * stands for anything. Each entry has to be needed
@@ -62,7 +62,6 @@ PLANNED: Entries = (
 ELSEWHERE = re.compile(r"--nodes (\d+,)*([5-9]|\d\d+)|--site (?!local)|studies/(?!quick)")
 # What stands for something in the documents, where no file of the prepared folder has that name.
 MEANT = {
-    "--classes 1000": "--classes 2",
     **{"BACKEND": "pytorch", "COMMAND": "run", "N": "2", "NAME": "local", "SITE": "local"},
     **{"RESULTS…": "RESULTS", "RESULTS...": "RESULTS", "harness run …": "harness run --backend pytorch", " …": ""},
 }
@@ -262,6 +261,8 @@ def folder(command: str, prepared: Path, tmp_path: Path, monkeypatch: pytest.Mon
     (here / "RECORD").symlink_to(next(here.glob("runs/2026-10/*pytorch*n2*/record.json")))
     if "data convert" in command:  # a thousand shards take a thousand images
         make(here / "IMAGENET", 1100, 2, (64, 48), seed=1)
+    elif "--classes" in command:  # which is for shards
+        run_harness(here, "data", "convert", "images", "PATH", "--shards", "2").succeeded()
     elif "data make" not in command:
         for name in ("PATH", "IMAGENET"):
             (here / name).symlink_to(here / "images")
