@@ -48,7 +48,7 @@ class Seat:
 class Arrangement:
     """What the processes of a completed spec are told: ``details`` are for the trainer (JSON types only).
 
-    With ``mpi`` the launcher starts the workers as the ranks of one MPI world.
+    With ``mpi`` the launcher starts all processes as the ranks of one MPI world, workers first.
     """
 
     mpi: bool = False
@@ -64,7 +64,7 @@ class Backend:
     differ from those between CPUs. ``environment`` gives what a framework needs on a kind of device. ``family`` says on
     which side of a comparison the backend stands. ``exchange`` says what a step moves, for the scaling model; without it
     nothing is predicted. ``devices`` are those that it trains on. ``seats`` depends on what was asked for alone (nodes,
-    devices per node, options), ``arrange`` on the completed spec: by default workers over the transport "mpi" are an MPI
+    devices per node, options), ``arrange`` on the completed spec: over the transport "mpi" they are by default an MPI
     world.
     """
 

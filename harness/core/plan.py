@@ -76,8 +76,8 @@ class Process(Seat):
 class LaunchPlan:
     """All processes of one repeat, workers first and by rank, and the backend's details (see ``Arrangement``).
 
-    ``world_size`` counts the worker processes. With ``mpi`` they are the ranks of one MPI world. ``model`` is the folder of
-    a model that another package announces: workers do not see that package.
+    ``world_size`` counts the worker processes. With ``mpi`` all processes are the ranks of one MPI world. ``model`` is the
+    folder of a model that another package announces: workers do not see that package.
     """
 
     backend: str

@@ -163,8 +163,8 @@ def _started(process: Process, repeat: int, repeat_dir: Path, world: pmi.MpiWorl
     with ExitStack() as stack:
         log = stack.enter_context((repeat_dir / "logs" / f"{process.name}.log").open("wb"))
         inherited: tuple[int, ...] = ()
-        if world and process.role == "worker":
-            variables, end = world.member(process.rank)
+        if world:
+            variables, end = world.member(process.index)
             env |= variables
             inherited = (stack.enter_context(end).fileno(),)
         try:

@@ -96,13 +96,13 @@ class MpiWorld:
 
 
 def world(plan: LaunchPlan) -> MpiWorld | None:
-    """The MPI world of a plan's workers, None for a plan without one."""
-    return MpiWorld(plan.world_size, process_mapping(plan)) if plan.mpi else None
+    """The MPI world of a plan's processes, None for a plan without one."""
+    return MpiWorld(len(plan.processes), process_mapping(plan)) if plan.mpi else None
 
 
 def process_mapping(plan: LaunchPlan) -> str | None:
     """``(vector,(first node, nodes, ranks on each))``; None unless ranks fill the nodes evenly and in order."""
-    nodes = [process.node for process in plan.processes if process.role == "worker"]
+    nodes = [process.node for process in plan.processes]
     per_node = Counter(nodes)
     each = per_node[nodes[0]]
     if nodes != [node for node in range(len(per_node)) for _ in range(each)]:

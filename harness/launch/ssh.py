@@ -197,8 +197,8 @@ class Connection:
             )
         self._outgoing.put(opening)
         start: dict[str, Any] = {}
-        if world and process.role == "worker":
-            variables, self._pmi = world.member(process.rank)
+        if world:
+            variables, self._pmi = world.member(process.index)
             start = {**variables, "shared_memory": world.shared_memory_names}
             threading.Thread(target=self._relay, args=[self._pmi], daemon=True).start()
         self._outgoing.put(_message(start=start))

@@ -37,6 +37,7 @@ QUICK = [
     on_this_machine("pytorch:torch:gloo", "warmup", "worker-1"),
     on_this_machine("pytorch:torch:mpi", "window", "worker-1"),
     on_this_machine("parameter_server:tensorflow:grpc", "window", "ps-0"),
+    on_this_machine("torch_parameter_server:torch:gloo", "window", "ps-0"),
     on_this_machine("horovod:torch:gloo", "window", "worker-1"),
     on_this_machine("pytorch:torch:gloo", "closing", "worker-0"),
     on_this_machine("caffe2:caffe2:gloo", "joining", "worker-1"),

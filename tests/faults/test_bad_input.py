@@ -18,6 +18,7 @@ REPLICATED = [*RUN, "distributed_replicated"]
 HOROVOD = [*RUN, "horovod"]
 MIRRORED = [*RUN, "multi_worker_mirrored"]
 CAFFE2 = [*RUN, "caffe2"]
+TORCH_PS = [*RUN, "torch_parameter_server"]
 
 # Arguments, and what the line must say.
 WRONG: list[tuple[list[str], list[str]]] = [
@@ -68,7 +69,7 @@ WRONG: list[tuple[list[str], list[str]]] = [
     ([*PYTORCH, "--gpus", "2"], ["No such option '--gpus'"]),
     ([*PYTORCH, "stray"], ["unexpected extra argument (stray)"]),
     ([*PYTORCH, "--nodes"], ["--nodes", "requires an argument"]),
-    ([*PYTORCH, "--ps", "2"], ["--ps is an option of distributed_replicated, parameter_server, not of pytorch"]),
+    ([*PYTORCH, "--ps", "2"], ["--ps is an option of distributed_replicated, parameter_server,", "not of pytorch"]),
     ([*PYTORCH, "--framework", "jax"], ["--framework jax", "pytorch supports torch"]),
     ([*PS, "--framework", "torch"], ["--framework torch", "parameter_server supports tensorflow"]),
     ([*PYTORCH, "--framework", ""], ["--framework ''", "must not be empty"]),
@@ -93,7 +94,18 @@ WRONG: list[tuple[list[str], list[str]]] = [
     ([*CAFFE2, "--mpi-operators", "openmpi"], ["--mpi-operators openmpi", "'auto', 'caffe2' or 'mpi4py'"]),
     ([*REPLICATED, "--transport", "mpi"], ["--transport mpi", "distributed_replicated on --device cpu supports grpc"]),
     ([*REPLICATED, "--ps", "3", "--nodes", "2"], ["--ps 3", "--nodes 2", "--ps 1..2", "--ps-nodes dedicated"]),
-    ([*REPLICATED, "--sync", "none"], ["--sync is an option of parameter_server, not of distributed_replicated"]),
+    (
+        [*REPLICATED, "--sync", "none"],
+        ["--sync is an option of parameter_server, torch_parameter_server, not of distributed"],
+    ),
+    (
+        [*TORCH_PS, "--transport", "grpc"],
+        ["--transport grpc", "torch_parameter_server on --device cpu supports gloo, mpi"],
+    ),
+    ([*TORCH_PS, "--device", "cuda"], ["--device cuda", "torch_parameter_server supports cpu"]),
+    ([*TORCH_PS, "--sync", "barrier"], ["--sync barrier", "'accumulate' or 'none'"]),
+    ([*TORCH_PS, "--order", "backward"], ["--order backward", "'forward' or 'random'"]),
+    ([*TORCH_PS, "--ps", "3", "--nodes", "2"], ["--ps 3", "--nodes 2", "--ps 1..2", "--ps-nodes dedicated"]),
     ([*PS, "--placement", "diagonal"], ["--placement diagonal", "'greedy', 'round_robin' or 'partitioned'"]),
     ([*PS, "--ps-nodes", "some"], ["--ps-nodes some", "'shared' or 'dedicated'"]),
     ([*PS, "--sync", "sometimes"], ["--sync sometimes", "'accumulate', 'barrier' or 'none'"]),
@@ -209,6 +221,7 @@ def test_a_busy_port_is_refused_by_its_number(harness: Harness) -> None:
         ("horovod", "horovod with tensorflow", "horovod --framework tensorflow"),
         ("horovod --framework torch", "horovod with torch", "horovod --framework torch"),
         ("caffe2", "caffe2", "caffe2"),
+        ("torch_parameter_server", "torch_parameter_server", "torch_parameter_server"),
     ],
 )
 def test_a_missing_environment_is_refused_with_the_command_that_builds_it(

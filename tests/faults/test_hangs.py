@@ -20,6 +20,12 @@ ENOUGH_TO_START_S = "60"  # with other tests beside it
         pytest.param("parameter_server", "ps-0", "ps rank 0 on node0 is stopped", marks=pytest.mark.slow),
         pytest.param("distributed_replicated", "worker-1", "worker rank 1 on node1 is stopped", marks=pytest.mark.slow),
         pytest.param("horovod torch gloo", "worker-0", "worker rank 0 on node0 is stopped", marks=pytest.mark.slow),
+        pytest.param(
+            "torch_parameter_server torch gloo", "ps-0", "ps rank 0 on node0 is stopped", marks=pytest.mark.slow
+        ),
+        pytest.param(
+            "torch_parameter_server torch mpi", "worker-1", "worker rank 1 on node1 is stopped", marks=pytest.mark.slow
+        ),
         pytest.param("caffe2 caffe2 mpi", "worker-1", "worker rank 1 on node1 is stopped", marks=pytest.mark.slow),
     ],
 )

@@ -73,6 +73,9 @@ def test_each_server_moves_what_the_plan_says_for_every_worker_and_step(
         pytest.param("parameter_server", "round_robin", marks=slow),
         pytest.param("parameter_server", "partitioned", marks=slow),
         pytest.param("parameter_server", "greedy", marks=slow),
+        pytest.param("torch_parameter_server", "round_robin", marks=slow),
+        pytest.param("torch_parameter_server", "partitioned", marks=slow),
+        pytest.param("torch_parameter_server", "greedy", marks=slow),
         pytest.param("distributed_replicated", "greedy", marks=slow),
         pytest.param("distributed_replicated", "round_robin", marks=slow),
         pytest.param("distributed_replicated", "partitioned", marks=slow),
@@ -86,16 +89,20 @@ def test_each_server_moves_what_the_plan_says_whatever_the_placement(
 
 
 @slow
-@pytest.mark.parametrize("sync", ["barrier", "none"])
-def test_modes_that_claim_less_move_as_much(measure: Measure, sync: str) -> None:
+@pytest.mark.parametrize(
+    ("backend", "sync"),
+    [("parameter_server", "barrier"), ("parameter_server", "none"), ("torch_parameter_server", "none")],
+)
+def test_modes_that_claim_less_move_as_much(measure: Measure, backend: str, sync: str) -> None:
     each_server_moved_what_the_plan_says(
-        measure("parameter_server", "--nodes", "2", "--ps", "2", "--sync", sync), FEW_STEPS, servers=2
+        measure(backend, "--nodes", "2", "--ps", "2", "--sync", sync), FEW_STEPS, servers=2
     )
 
 
 @slow
-def test_three_servers_of_their_own_and_two_workers(measure: Measure) -> None:
-    record = measure("parameter_server", "--nodes", "2", "--ps", "3", "--ps-nodes", "dedicated")
+@pytest.mark.parametrize("backend", ["parameter_server", "torch_parameter_server"])
+def test_three_servers_of_their_own_and_two_workers(measure: Measure, backend: str) -> None:
+    record = measure(backend, "--nodes", "2", "--ps", "3", "--ps-nodes", "dedicated")
     each_server_moved_what_the_plan_says(record, FEW_STEPS, servers=3)
 
 

@@ -11,7 +11,10 @@ TINY = ["--batch-size", "4", "--image-size", "96", "--warmup", "2", "--steps", "
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["resnet50", "hep_cnn"])  # with batch norms, and with biases
-@pytest.mark.parametrize("backend", ["pytorch", "parameter_server", "distributed_replicated", "multi_worker_mirrored"])
+@pytest.mark.parametrize(
+    "backend",
+    ["pytorch", "parameter_server", "distributed_replicated", "multi_worker_mirrored", "torch_parameter_server"],
+)
 def test_mixed_precision_follows_single_precision(harness: Harness, backend: str, model: str) -> None:
     losses = {}
     for precision in ("fp32", "amp"):

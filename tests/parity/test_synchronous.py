@@ -73,6 +73,14 @@ SYNCHRONOUS = [
     slow(Way("torch", 2, "pytorch --transport mpi")),
     slow(Way("torch", 3, "pytorch --transport mpi --bucket-mb 1")),
     slow(Way("torch", 2, "pytorch --transport mpi", devices_per_node=2)),
+    Way("torch", 2, "torch_parameter_server --ps 2 --placement partitioned"),
+    slow(Way("torch", 1, "torch_parameter_server --transport mpi")),
+    slow(Way("torch", 2, "torch_parameter_server --transport mpi --order random")),
+    slow(Way("torch", 3, "torch_parameter_server --transport mpi --placement partitioned --ps 2 --slice-size 256KiB")),
+    slow(Way("torch", 3, "torch_parameter_server --placement round_robin --ps 3 --order random")),
+    slow(Way("torch", 2, "torch_parameter_server --ps 3 --ps-nodes dedicated")),
+    slow(Way("torch", 2, "torch_parameter_server", devices_per_node=2)),
+    slow(Way("torch", 1, "torch_parameter_server --transport mpi", devices_per_node=2)),
     slow(Way("tensorflow", 1, "parameter_server")),
     Way("tensorflow", 2, "parameter_server --placement greedy"),
     slow(Way("tensorflow", 2, "parameter_server --placement round_robin --ps 2")),
@@ -199,13 +207,21 @@ def every_device_trained_on_its_own_batch(ranks: list[Reached], one: Reached) ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sync", ["barrier", "none"])
+@pytest.mark.parametrize(
+    "way",
+    [
+        "parameter_server --sync barrier",
+        "parameter_server --sync none",
+        "torch_parameter_server --sync none --transport gloo",
+        "torch_parameter_server --sync none --transport mpi",
+    ],
+)
 def test_modes_that_claim_less_still_train_and_leave_one_set_of_parameters(
-    harness: Harness, environment: Callable[..., Path], tmp_path: Path, sync: str
+    harness: Harness, environment: Callable[..., Path], tmp_path: Path, way: str
 ) -> None:
     """2017's barrier and asynchronous SGD: every worker's update arrives, and all workers read the same servers."""
-    environment("parameter_server")
-    first, second = (rank.parameters for rank in trained(harness, tmp_path, 2, "parameter_server", "--sync", sync))
+    environment(way.split()[0])
+    first, second = (rank.parameters for rank in trained(harness, tmp_path, 2, *way.split()))
     assert all(np.array_equal(first[name], second[name]) for name in first)
 
 

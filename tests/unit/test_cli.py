@@ -107,6 +107,7 @@ def test_the_module_of_every_command_loads_by_itself() -> None:
 def test_list_shows_what_there_is(harness: Harness) -> None:
     backends = harness("list", "backends").stdout
     builtin = {"caffe2", "distributed_replicated", "horovod", "multi_worker_mirrored", "parameter_server", "pytorch"}
+    builtin.add("torch_parameter_server")
     assert builtin <= {line.partition(":")[0] for line in backends.splitlines()}
     models = harness("list", "models").stdout
     assert "23.82 M" in models and "25.56 M" in models
@@ -117,7 +118,8 @@ def test_list_shows_what_there_is(harness: Harness) -> None:
 
 def test_options_of_another_backend_are_refused_by_name(harness: Harness) -> None:
     done = harness("run", "--backend", "pytorch", "--ps", "2", "--dry-run")
-    said = "harness: --ps is an option of distributed_replicated, parameter_server, not of pytorch\n"
+    owners = "distributed_replicated, parameter_server, torch_parameter_server"
+    said = f"harness: --ps is an option of {owners}, not of pytorch\n"
     assert (done.code, done.stderr) == (2, said)
 
 

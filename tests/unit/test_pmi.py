@@ -194,9 +194,9 @@ def test_closing_ends_the_thread_and_the_conversations() -> None:
 # --- the plan's share --------------------------------------------------------------------------------------------------
 
 
-def planned(nodes: int, per_node: int, transport: str = "mpi") -> LaunchPlan:
-    chosen = backend("pytorch")
-    spec = RunSpec(backend="pytorch", nodes=nodes, devices_per_node=per_node, transport=transport)
+def planned(nodes: int, per_node: int, transport: str = "mpi", name: str = "pytorch") -> LaunchPlan:
+    chosen = backend(name)
+    spec = RunSpec(backend=name, nodes=nodes, devices_per_node=per_node, transport=transport)
     hosts = tuple(Node(f"node{i}", "127.0.0.1") for i in range(nodes))
     allocation = Allocation(hosts, cores_per_node=per_node, base_port=20000)
     full = complete(with_options(spec, chosen), chosen, allocation)
@@ -216,6 +216,13 @@ def test_ranks_that_do_not_fill_the_nodes_evenly_and_in_order_get_no_mapping(nod
     plan = planned(len(nodes), 1)
     seated = tuple(replace(process, node=node) for process, node in zip(plan.processes, nodes, strict=True))
     assert process_mapping(replace(plan, processes=seated)) is None
+
+
+def test_parameter_servers_are_ranks_after_the_workers_and_get_no_mapping_as_they_share_nodes() -> None:
+    plan = planned(3, 1, name="torch_parameter_server")
+    opened = world(plan)
+    assert opened and opened.size == 4 == len(plan.processes) and plan.world_size == 3
+    assert process_mapping(plan) is None
 
 
 def test_a_plan_without_mpi_has_no_world() -> None:

@@ -6,16 +6,14 @@ hook hands each bucket to MPI through mpi4py (see ``mpi_hook.py``).
 
 from __future__ import annotations
 
-import os
-from datetime import timedelta
 from typing import Any, List, Sequence
 
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from harness.worker.frameworks.torch import TorchTrainer
-from harness.worker.network import check_mpi_world, interface_of, listen, mpi_version
+from harness.worker.frameworks.torch import TorchTrainer, join
+from harness.worker.network import check_mpi_world, mpi_version
 from harness.worker.trainer import State
 
 
@@ -26,18 +24,9 @@ class PyTorchTrainer(TorchTrainer):
 
     def setup(self) -> None:
         job, options = self._job, self._job.spec["options"]
-        transport, timeout = job.spec["transport"], timedelta(seconds=job.spec["timeout_s"])
-        first = job.processes("worker")[0]
-        self._interface = interface_of(job.process["address"])
-        os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = self._interface
-        # PyTorch's store would listen on every interface; handing it a bound socket keeps it on the job's own.
-        listener = listen(first["address"], first["port"]).detach() if job.rank == 0 else None
-        store = dist.TCPStore(
-            first["address"], first["port"], job.world_size, job.rank == 0, timeout, master_listen_fd=listener
-        )
+        transport = job.spec["transport"]
         # Over Gloo the ranks of an MPI world agree on the buckets, once. No gradient passes there.
-        backend = "gloo" if transport == "mpi" else transport
-        dist.init_process_group(backend, store=store, rank=job.rank, world_size=job.world_size, timeout=timeout)
+        self._interface = join(job, "gloo" if transport == "mpi" else transport, job.processes("worker"))
         if transport == "mpi":
             from harness.backends.pytorch.trainer.mpi_hook import MpiHook
 

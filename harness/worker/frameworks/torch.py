@@ -6,11 +6,14 @@ worker, as in every backend of the suite.
 
 from __future__ import annotations
 
+import os
 from contextlib import nullcontext
-from typing import Any, ContextManager, Dict, Iterator, List, Mapping, Tuple
+from datetime import timedelta
+from typing import Any, ContextManager, Dict, Iterator, List, Mapping, Sequence, Tuple
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from torch.nn.functional import cross_entropy
 
 from harness import models
@@ -19,7 +22,22 @@ from harness.models.initial import initial_values
 from harness.worker.checkpoint import velocity
 from harness.worker.frameworks.base import DeviceTrainer
 from harness.worker.job import Job
+from harness.worker.network import interface_of, listen
 from harness.worker.trainer import Evaluation, Marks, State, evaluation
+
+
+def join(job: Job, backend: str, processes: Sequence[Mapping[str, Any]]) -> str:
+    """Make the default process group of these processes of the plan, of which this is one. Returns its interface's name."""
+    first, rank, timeout = processes[0], processes.index(job.process), timedelta(seconds=job.spec["timeout_s"])
+    interface = interface_of(job.process["address"])
+    os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = interface
+    # PyTorch's store would listen on every interface; handing it a bound socket keeps it on the job's own.
+    listener = listen(first["address"], first["port"]).detach() if rank == 0 else None
+    store = dist.TCPStore(
+        first["address"], first["port"], len(processes), rank == 0, timeout, master_listen_fd=listener
+    )
+    dist.init_process_group(backend, store=store, rank=rank, world_size=len(processes), timeout=timeout)
+    return interface
 
 
 class CudaMarks(Marks):

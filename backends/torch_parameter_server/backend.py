@@ -1,0 +1,70 @@
+"""Parameter servers on PyTorch as the controller sees them: planned as ``parameter_server`` is, carried by Gloo or MPI."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from harness.backends.parameter_server.backend import BACKEND as PARAMETER_SERVER
+from harness.backends.parameter_server.backend import ServerOptions
+from harness.backends.pytorch.backend import BACKEND as PYTORCH
+from harness.core.backend import Arrangement, Seat, one_process_per_device
+from harness.core.spec import OTHER_TRAINING, RunSpec
+from harness.environments import EnvironmentSpec, Variant
+
+NAME = "torch_parameter_server"
+
+# Over Gloo only processes that talk to each other connect. Over MPI a node's server and worker talk TCP too, as over Gloo
+# and gRPC: the kernel counts their bytes, and they can sleep until some arrive.
+ENVIRONS = {"gloo": {"TORCH_GLOO_LAZY_INIT": "1"}, "mpi": {"MPIR_CVAR_NOLOCAL": "1"}}
+
+
+class TorchServerOptions(ServerOptions):
+    """Options of the ``torch_parameter_server`` backend."""
+
+    sync: Literal["accumulate", "none"] = Field(
+        "accumulate",
+        description="accumulate: the mean gradient of all workers is applied once per step; none: asynchronous",
+        json_schema_extra={OTHER_TRAINING: ["none"]},
+    )
+    order: Literal["forward", "random"] = Field(
+        "forward",
+        description="in which order tensors are pulled: as layers need them, or drawn from --seed; "
+        "gradients are pushed as they come",
+    )
+
+
+def environment(framework: str, variant: Variant) -> EnvironmentSpec:
+    return replace(PYTORCH.environment(framework, variant), backend=NAME)
+
+
+def seats(spec: RunSpec) -> tuple[Seat, ...]:
+    servers = (seat for seat in PARAMETER_SERVER.seats(spec) if seat.role == "ps")
+    return (*one_process_per_device(spec), *servers)
+
+
+def arrange(spec: RunSpec) -> Arrangement:
+    assert spec.transport
+    return replace(PARAMETER_SERVER.arrange(spec), mpi=spec.transport == "mpi", env=ENVIRONS[spec.transport])
+
+
+def expected_updates(spec: RunSpec) -> int:
+    return (spec.warmup_steps + spec.steps) * (1 if spec.options["sync"] == "accumulate" else spec.workers)
+
+
+BACKEND = replace(
+    PARAMETER_SERVER,
+    name=NAME,
+    frameworks=("torch",),
+    strategy="tensors on parameter servers; pulls overlap with forward, pushes with backward",
+    folder=Path(__file__).parent,
+    devices=("cpu",),
+    transports=("gloo", "mpi"),
+    precisions=("fp32", "amp"),
+    options=TorchServerOptions,
+    environment=environment,
+    seats=seats,
+    arrange=arrange,
+    expected_updates=expected_updates,
+)

@@ -1,0 +1,1 @@
+"""Beside PyTorch: parameter servers, their workers, and the links between them."""

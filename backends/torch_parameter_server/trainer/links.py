@@ -1,0 +1,164 @@
+"""Messages between two processes of a run, over Gloo or over MPI: straight out of and into the memory of flat tensors.
+
+Processes are numbered as in the plan, workers first. ``send`` and ``receive`` return at once, with a function that waits
+for the end and, of a message from anybody, returns who sent it. Messages from one process to another with one tag arrive in
+their order. Nobody polls: Gloo's and MPI's sockets wake who waits.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+from collections import deque
+from concurrent.futures import Future
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Callable, Deque, Iterator, List, Optional, Tuple
+
+import torch
+import torch.distributed as dist
+
+from harness.worker.frameworks.torch import join
+from harness.worker.job import Job
+from harness.worker.network import check_mpi_world, mpi_version
+
+Wait = Callable[[], Any]
+ANYBODY: Optional[int] = None
+
+
+class Link:
+    """One process's way to the others; ``name`` is what carries the messages, as found at run time."""
+
+    name: str
+
+    def send(self, tensor: torch.Tensor, peer: int, tag: int = 0) -> Wait:
+        raise NotImplementedError
+
+    def receive(self, tensor: torch.Tensor, peer: Optional[int], tag: int = 0) -> Wait:
+        """The message may be shorter than ``tensor``."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def messages(self, buffers: List[torch.Tensor]) -> Iterator[Tuple[int, torch.Tensor]]:
+        """Who sent a message, and the buffer that holds it until the next one is asked for. As many are under way at once
+        as there are ``buffers``; they come in the order in which they were announced."""
+        waiting = deque((buffer, self.receive(buffer, ANYBODY)) for buffer in buffers)
+        while True:
+            buffer, wait = waiting.popleft()
+            yield wait(), buffer
+            waiting.append((buffer, self.receive(buffer, ANYBODY)))
+
+
+class GlooLink(Link):
+    """Gloo moves messages in a thread of its own, in C, once their receiver is ready for them."""
+
+    def __init__(self, job: Job) -> None:
+        self.name = f"gloo on {join(job, 'gloo', job.plan['processes'])}"
+
+    def send(self, tensor: torch.Tensor, peer: int, tag: int = 0) -> Wait:
+        work: Any = dist.isend(tensor, peer, tag=tag)
+        return work.wait  # type: ignore[no-any-return]
+
+    def receive(self, tensor: torch.Tensor, peer: Optional[int], tag: int = 0) -> Wait:
+        work: Any = dist.irecv(tensor, peer, tag=tag)
+        return lambda: work.wait() and work._source_rank()
+
+    def close(self) -> None:
+        dist.destroy_process_group()
+
+
+class MpiLink(Link):
+    """MPI moves messages while somebody calls it: a thread that sleeps until there is something to move."""
+
+    def __init__(self, job: Job) -> None:
+        from mpi4py import MPI
+
+        self._mpi, self._world = MPI, MPI.COMM_WORLD
+        check_mpi_world(self._world.rank, self._world.size, job.process["index"], len(job.plan["processes"]))
+        if MPI.Query_thread() < MPI.THREAD_SERIALIZED:
+            raise RuntimeError(f"{mpi_version()} allows no second thread to call it; use --transport gloo")
+        self.name = f"{mpi_version()} through mpi4py"
+        self._new: Deque[Tuple[Callable[[], Any], Future[int]]] = deque()
+        self._news = News()
+        self._closing = False
+        self._thread = threading.Thread(target=self._move, name="mpi", daemon=True)
+        self._thread.start()
+
+    def send(self, tensor: torch.Tensor, peer: int, tag: int = 0) -> Wait:
+        return self._begin(lambda: self._world.Isend([tensor.numpy(), self._mpi.BYTE], peer, tag))
+
+    def receive(self, tensor: torch.Tensor, peer: Optional[int], tag: int = 0) -> Wait:
+        source = self._mpi.ANY_SOURCE if peer is ANYBODY else peer
+        return self._begin(lambda: self._world.Irecv([tensor.numpy(), self._mpi.BYTE], source, tag))
+
+    def close(self) -> None:
+        self._closing = True
+        self._news.announce()
+        self._thread.join()
+        self._mpi.Finalize()
+
+    def _begin(self, operation: Callable[[], Any]) -> Wait:
+        future: Future[int] = Future()
+        self._new.append((operation, future))
+        self._news.announce()
+        return future.result
+
+    def _move(self) -> None:
+        requests: List[Any] = []
+        futures: List[Future[int]] = []
+        try:
+            while not self._closing:
+                while self._new:
+                    operation, future = self._new.popleft()
+                    futures.append(future)
+                    requests.append(operation())
+                statuses: List[Any] = []
+                if done := self._mpi.Request.Testsome(requests, statuses):
+                    for index, status in zip(done, statuses):
+                        futures[index].set_result(status.Get_source())
+                    left = [index for index, request in enumerate(requests) if request]
+                    requests, futures = [requests[index] for index in left], [futures[index] for index in left]
+                elif not self._new:
+                    self._news.wait()
+        except BaseException as error:  # who waits has to hear of it
+            for future in (*futures, *(future for _, future in self._new)):
+                if not future.done():
+                    future.set_exception(error)
+
+
+class News:
+    """Sleep until MPI's network has something to say, or somebody here.
+
+    libfabric waits for its TCP sockets with epoll, and so can we: for its epoll. Where MPI's network has none, such as
+    InfiniBand, there are short naps, as no implementation of MPI sleeps.
+    """
+
+    NAP_S, SAFE_S = 1e-4, 0.25
+
+    def __init__(self) -> None:
+        self._poll = select.epoll()
+        self._reader, self._writer = os.pipe()
+        os.set_blocking(self._reader, False)
+        os.set_blocking(self._writer, False)
+        self._seconds = self.NAP_S
+        for entry in Path("/proc/self/fd").iterdir():
+            with suppress(OSError):  # that of the folder itself is closed
+                if str(entry.readlink()) == "anon_inode:[eventpoll]" and int(entry.name) != self._poll.fileno():
+                    self._poll.register(int(entry.name), select.EPOLLIN | select.EPOLLET)
+                    self._seconds = self.SAFE_S
+        self._poll.register(self._reader, select.EPOLLIN)
+
+    def announce(self) -> None:
+        with suppress(BlockingIOError):  # enough is announced
+            os.write(self._writer, b"!")
+
+    def wait(self) -> None:
+        if any(number == self._reader for number, _ in self._poll.poll(self._seconds)):
+            os.read(self._reader, 4096)
+
+
+def open_link(job: Job) -> Link:
+    return MpiLink(job) if job.spec["transport"] == "mpi" else GlooLink(job)

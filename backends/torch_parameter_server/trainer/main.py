@@ -1,0 +1,187 @@
+"""PyTorch with parameter servers, beside the framework: pulls overlap with the forward pass, pushes with the backward pass.
+
+A gradient leaves as soon as it exists, unless one for the same server that comes before it in the plan's order of backward
+does not exist yet. After the backward pass new values are received straight into the parameters, in the order of
+``--order``, and the next forward pass waits for those of a layer when it comes to it. A server sends them once it has all
+gradients that it waits for.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from dataclasses import replace
+from functools import partial
+from typing import DefaultDict, Deque, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
+
+import numpy as np
+import torch
+
+from harness.backends.torch_parameter_server.trainer.links import Wait, open_link
+from harness.backends.torch_parameter_server.trainer.server import (
+    ANSWER,
+    COUNT,
+    LEAVE,
+    MOST_NUMBERS,
+    PULLED,
+    READ,
+    STEP,
+    SUM,
+    UNKNOWN,
+    VALUES,
+    VELOCITIES,
+    WRITE,
+    Piece,
+    pull_order,
+    push_order,
+    serve,
+)
+from harness.models import torch_layers
+from harness.models.initial import initial_values
+from harness.worker.checkpoint import velocity
+from harness.worker.frameworks.torch import TorchTrainer
+from harness.worker.trainer import State
+
+__all__ = ["create", "serve"]
+
+
+class PullAndPush(TorchTrainer):
+    """One worker. By tensor, ``_sending`` and ``_coming`` are what it still waits for, ``_gradients`` those of a step."""
+
+    def setup(self) -> None:
+        job = self._job
+        self._link, self._rate = open_link(job), self._sgd.rate
+        self._servers = range(job.world_size, len(job.plan["processes"]))
+        self._order = pull_order(job)
+        self._holders: DefaultDict[str, List[int]] = defaultdict(list)
+        for piece in self._order:
+            self._holders[piece.tensor].append(piece.ps)
+        self._sending: DefaultDict[str, List[Wait]] = defaultdict(list)
+        self._coming: DefaultDict[str, List[Wait]] = defaultdict(list)
+        self._gradients: Dict[str, torch.Tensor] = {}
+        self.build()
+        trained = torch_layers.trained(self._module, self._specification)
+        self._flat = {name: flat(parameter) for name, parameter in trained.items()}
+        for name, parameter in trained.items():
+            parameter.register_post_accumulate_grad_hook(partial(self._push, name))
+        names = {parameter: name for name, parameter in trained.items()}
+        for module in self._module.modules():
+            if own := [names[held] for held in module.parameters(recurse=False) if held in names]:
+                module.register_forward_pre_hook(lambda *_, own=own: self._wait(own))
+        self.restore(initial_values(self._specification, job.spec["seed"]))
+
+    def step(self) -> None:
+        self._optimizer.zero_grad(set_to_none=True)
+        self._say(STEP, [self._rate])
+        self._gradients.clear()
+        self._unsent: DefaultDict[int, Deque[Piece]] = defaultdict(deque)
+        for piece in push_order(self._job):
+            self._unsent[piece.ps].append(piece)
+        self.loss().backward()
+        for piece, (ps, part) in zip(self._order, self._parts(self._flat)):
+            self._coming[piece.tensor].append(self._link.receive(part, ps, PULLED))
+
+    def synchronize(self) -> None:
+        super().synchronize()
+        self._wait(list(self._coming))
+
+    def set_learning_rate(self, rate: float) -> None:
+        self._rate = rate
+
+    def total(self, numbers: Sequence[float]) -> List[float]:
+        """Server 0 adds them up, in the order of ranks."""
+        sums: List[float] = []
+        for begin in range(0, len(numbers), MOST_NUMBERS):
+            some = list(numbers[begin : begin + MOST_NUMBERS])
+            self._say(SUM, some, to=self._servers[:1])
+            sums += self._hear(self._servers[0], len(some))
+        return sums
+
+    def server_bytes(self) -> List[Tuple[int, int]]:
+        if self._job.rank != 0:
+            return []
+        self._say(COUNT)
+        counts = [(int(sent), int(received)) for sent, received, _ in (self._hear(ps, 3) for ps in self._servers)]
+        return [] if UNKNOWN in counts else counts
+
+    def values(self) -> Dict[str, np.ndarray]:
+        """With ``--sync none`` others have gone on since the last pull: the servers' values count."""
+        for kind, tensors in self._of_servers():
+            if kind == VELOCITIES or self._job.spec["options"]["sync"] == "none":
+                self._say(READ, [kind])
+                finish([self._link.receive(part, ps, ANSWER) for ps, part in self._parts(tensors)])
+        return super().values()
+
+    def restore(self, values: Mapping[str, np.ndarray]) -> None:
+        super().restore(values)
+        for kind, tensors in self._of_servers():
+            first = self._order[0].tensor
+            if self._job.rank == 0 and (first if kind == VALUES else velocity(first)) in values:
+                self._say(WRITE, [kind])
+                finish([self._link.send(part, ps) for ps, part in self._parts(tensors)])
+                for ps in self._servers:
+                    self._hear(ps, 0)
+
+    def state(self) -> State:
+        self._say(COUNT, to=self._servers[:1])
+        updates = int(self._hear(self._servers[0], 3)[2])
+        return replace(self._state(self._world_size, self._link.name), updates=updates)
+
+    def close(self) -> None:
+        """All workers wait until the last one has said so: for a server the death of a worker is an error."""
+        self._say(LEAVE)
+        for ps in self._servers:
+            self._hear(ps, 0)
+        self._link.close()
+
+    def _push(self, name: str, parameter: torch.Tensor) -> None:
+        """The gradient of a tensor exists, and lies in memory as the tensor does (autograd's layout contract)."""
+        assert parameter.grad is not None
+        self._gradients[name] = flat(parameter.grad)
+        for ps in self._holders[name]:
+            unsent = self._unsent[ps]
+            while unsent and unsent[0].tensor in self._gradients:
+                piece = unsent.popleft()
+                part = self._gradients[piece.tensor][piece.begin : piece.end]
+                self._sending[piece.tensor].append(self._link.send(part, self._servers[ps]))
+
+    def _wait(self, names: Sequence[str]) -> None:
+        """Wait for the values of tensors. Their gradients have arrived before, and are not needed any more."""
+        for name in names:
+            finish(self._coming.pop(name, []))
+            finish(self._sending.pop(name, []))
+            self._gradients.pop(name, None)
+
+    def _of_servers(self) -> Iterator[Tuple[int, Dict[str, torch.Tensor]]]:
+        """What the servers hold, by kind, and what this worker has for it: flat tensors by the parameter's name."""
+        yield VALUES, self._flat
+        if self._sgd.momentum:
+            held = self._held()
+            yield VELOCITIES, {name: flat(held[velocity(name)]) for name in self._flat}
+
+    def _parts(self, tensors: Mapping[str, torch.Tensor]) -> Iterator[Tuple[int, torch.Tensor]]:
+        """In the order of pulls, each piece's server and its part of the flat ``tensors``."""
+        return ((self._servers[ps], tensors[name][begin:end]) for name, ps, begin, end in self._order)
+
+    def _say(self, what: int, arguments: Sequence[float] = (), to: Optional[Sequence[int]] = None) -> None:
+        finish(self._sending.pop("", []))  # what was said before
+        said = torch.tensor([what, len(arguments), *arguments], dtype=torch.float64)
+        self._sending[""] = [self._link.send(said, ps) for ps in to or self._servers]
+
+    def _hear(self, ps: int, count: int) -> List[float]:
+        """As many numbers from a server."""
+        numbers = torch.empty(count + 1, dtype=torch.float64)
+        self._link.receive(numbers, ps, ANSWER)()
+        return list(numbers[:count].tolist())
+
+
+create = PullAndPush
+
+
+def flat(tensor: torch.Tensor) -> torch.Tensor:
+    """The elements of a dense tensor as they lie in memory."""
+    return tensor.detach().as_strided((tensor.numel(),), (1,))
+
+
+def finish(waits: Iterable[Wait]) -> None:
+    for wait in waits:
+        wait()

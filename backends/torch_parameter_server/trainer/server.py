@@ -1,0 +1,162 @@
+"""A parameter server: one loop over the messages of all workers, in which it holds a conversation with each of them.
+
+A worker says what it wants in a few float64 numbers, and may then send pieces; both sides know their order from the plan.
+Everything else waits for the workers, so that a server needs neither a thread nor a lock for any of them.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from typing import Callable, DefaultDict, Dict, Generator, List, NamedTuple, Sequence
+
+import numpy as np
+import torch
+
+from harness.backends.torch_parameter_server.trainer.links import Link, Wait, open_link
+from harness.worker import traffic
+from harness.worker.frameworks.base import Sgd
+from harness.worker.job import Job
+
+# What a worker may want, with its arguments. A step: the learning rate; gradients follow. A sum: numbers. Pieces to be read
+# or written: VALUES or VELOCITIES.
+STEP, SUM, COUNT, READ, WRITE, LEAVE = range(6)
+VALUES, VELOCITIES = range(2)
+MOST_NUMBERS = 1024  # in one message
+PULLED, ANSWER = range(2)  # tags of what a server sends
+MOST_UNDER_WAY = 16
+UNKNOWN = (-1, -1)  # the bytes of a server whose kernel does not count
+
+
+class Piece(NamedTuple):
+    """Elements ``begin`` to ``end`` of a tensor, as it lies in the workers' memory, which server ``ps`` holds."""
+
+    tensor: str
+    ps: int
+    begin: int
+    end: int
+
+
+def push_order(job: Job) -> List[Piece]:
+    """The order in which the pieces of a server are pushed: that of backward, the reverse of creation."""
+    return [Piece(*piece) for piece in reversed(job.plan["details"]["pieces"])]
+
+
+def pull_order(job: Job) -> List[Piece]:
+    order = push_order(job)[::-1]
+    if job.spec["options"]["order"] == "random":
+        random.Random(job.spec["seed"]).shuffle(order)  # noqa: S311 - the same everywhere
+    return order
+
+
+def serve(job: Job, ready: Callable[[], None]) -> None:
+    """Be a parameter server until all workers have left."""
+    torch.set_num_threads(job.spec["threads"])
+    link = open_link(job)
+    server = Server(job, link)
+    conversations = [server.conversation(worker) for worker in range(job.world_size)]
+    for conversation in conversations:
+        next(conversation)
+    ready()
+    for worker, message in link.messages(server.buffers()):
+        conversations[worker].send(message)
+        if server.is_done:
+            break
+    link.close()
+
+
+class Server:
+    """``_awaited`` workers' gradients make an update, and get the new values together: all of them or, with
+    ``--sync none``, one. Of every piece there are its values, a sum if several are awaited, and with momentum a velocity.
+    """
+
+    def __init__(self, job: Job, link: Link) -> None:
+        self._link, self._sgd, self._workers = link, Sgd.of(job.spec), job.world_size
+        self._awaited = job.world_size if job.spec["options"]["sync"] == "accumulate" else 1
+        self._pushed = [piece for piece in push_order(job) if piece.ps == job.rank]
+        self._pulled = [piece for piece in pull_order(job) if piece.ps == job.rank]
+        self._held = {VALUES: self._zeros(), VELOCITIES: self._zeros() if self._sgd.momentum else {}}
+        self._sums = self._zeros() if self._awaited > 1 else {}
+        self._pushes: DefaultDict[Piece, int] = defaultdict(int)
+        self._applied = 0  # pieces
+        self._ready: List[int] = []  # the workers that have pushed everything
+        self._numbers: Dict[int, List[float]] = {}
+        self._sending: DefaultDict[int, List[Wait]] = defaultdict(list)
+        self.is_done = False
+
+    def buffers(self) -> List[torch.Tensor]:
+        """Room for several messages, together no more than the server holds, if two of the largest are not more."""
+        sizes = [piece.end - piece.begin for piece in self._pulled]
+        largest = max(*sizes, 2 * (MOST_NUMBERS + 2))
+        largest += largest % 2  # they may hold numbers of 8 bytes
+        return [torch.empty(largest) for _ in range(min(max(sum(sizes) // largest, 2), MOST_UNDER_WAY))]
+
+    def conversation(self, worker: int) -> Generator[None, torch.Tensor, None]:
+        """What is done with the messages of a worker; it is sent each of them, in a buffer that is longer."""
+        while True:
+            numbers = (yield).view(torch.float64)
+            what, count = int(numbers[0]), int(numbers[1])
+            arguments = numbers[2 : 2 + count].tolist()
+            if what == STEP:
+                for piece in self._pushed:
+                    self._add(piece, (yield)[: piece.end - piece.begin], rate=arguments[0])
+                self._finish(worker)  # it had all values before it could push: nothing is waited for
+                self._ready.append(worker)
+                if len(self._ready) == self._awaited:
+                    self._serve()
+            elif what == COUNT:
+                self._answer([worker], [*(traffic.total() or UNKNOWN), self._applied // len(self._pulled)])
+            elif what == READ:
+                for piece in self._pulled:
+                    self._send(worker, self._held[int(arguments[0])][piece], ANSWER)
+            elif what == WRITE:
+                for piece in self._pulled:
+                    self._held[int(arguments[0])][piece].copy_((yield)[: piece.end - piece.begin])
+                self._answer([worker], [])
+            else:  # SUM or LEAVE, which is all workers' sum of nothing
+                self._numbers[worker] = arguments
+                if len(self._numbers) == self._workers:
+                    ranks = range(self._workers)
+                    self._answer(ranks, np.sum([self._numbers.pop(rank) for rank in ranks], axis=0).tolist())
+                    if what == LEAVE:
+                        for rank in ranks:
+                            self._finish(rank)
+                        self.is_done = True
+
+    def _zeros(self) -> Dict[Piece, torch.Tensor]:
+        return {piece: torch.zeros(piece.end - piece.begin) for piece in self._pulled}
+
+    def _add(self, piece: Piece, gradient: torch.Tensor, rate: float) -> None:
+        """Add a worker's gradient to the sum, and apply it once it is complete."""
+        self._pushes[piece] += 1
+        if self._awaited > 1:
+            own, gradient = gradient, self._sums[piece]
+            of_step = self._pushes[piece] % self._awaited
+            gradient.copy_(own) if of_step == 1 else gradient.add_(own)
+            if of_step:
+                return
+        self._applied += 1
+        values, decay, share = self._held[VALUES][piece], self._sgd.decay(piece.tensor), 1 / self._workers
+        if self._sgd.momentum:
+            velocity = self._held[VELOCITIES][piece].mul_(self._sgd.momentum)
+            values.sub_(velocity.add_(values, alpha=decay).add_(gradient, alpha=share), alpha=rate)
+        else:
+            values.mul_(1 - rate * decay).sub_(gradient, alpha=rate * share)
+
+    def _serve(self) -> None:
+        for piece in self._pulled:
+            for worker in self._ready:
+                self._send(worker, self._held[VALUES][piece], PULLED)
+        self._ready.clear()
+
+    def _answer(self, workers: Sequence[int], numbers: List[float]) -> None:
+        answer = torch.tensor([*numbers, 0.0], dtype=torch.float64)  # a message is never empty
+        for worker in workers:
+            self._send(worker, answer, ANSWER)
+
+    def _send(self, worker: int, tensor: torch.Tensor, tag: int) -> None:
+        self._sending[worker].append(self._link.send(tensor, worker, tag))
+
+    def _finish(self, worker: int) -> None:
+        for wait in self._sending.pop(worker, []):
+            wait()
