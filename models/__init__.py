@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional
 
 from harness.errors import InvalidInput, error_in_one_line
-from harness.models.layers import ModelSpecification
+from harness.models.layers import ModelSpecification, scaled
 
 GROUP = "harness.models"
 
@@ -32,14 +32,14 @@ def names() -> List[str]:
     return sorted(_packages())
 
 
-def specification(name: str) -> ModelSpecification:
-    """The model's layers, tensors and sizes. ``-`` is accepted for ``_``; raises ``UnknownModel``."""
+def specification(name: str, bytes_scale: float = 1.0) -> ModelSpecification:
+    """The model's layers, tensors and sizes, ``scaled``. ``-`` is accepted for ``_``; raises ``UnknownModel``."""
     package = _package(name)
     try:
         loaded: ModelSpecification = importlib.import_module(f"{package}.specification").SPECIFICATION
     except Exception as error:  # whatever somebody else's module does when it is imported
         raise UnknownModel(f"model {name!r} does not load: {error_in_one_line(error)}") from None
-    return loaded
+    return scaled(loaded, bytes_scale)
 
 
 def definition(name: str, framework: str) -> Callable[..., Any]:

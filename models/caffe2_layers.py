@@ -140,8 +140,13 @@ def fetch(specification: ModelSpecification, scope: str = "") -> Dict[str, np.nd
 
 def on_ideep(net: Any, name: str) -> Any:
     """Add to ``net`` the copy of a trained tensor to IDEEP, and return its blob. Its gradient is a plain array again."""
-    held, copy = core.ScopedBlobReference(name), core.ScopedBlobReference(f"{name}.ideep")
+    held = core.ScopedBlobReference(name)
     net.AddExternalInput(held)
+    return copy_to_ideep(net, held)
+
+
+def copy_to_ideep(net: Any, held: Any) -> Any:
+    copy = core.BlobReference(f"{held}.ideep")
     # Not `net.CopyCPUToIDEEP`: Caffe2 has no schema for it, so its nets do not know the name.
     net.Proto().op.extend([core.CreateOperator("CopyCPUToIDEEP", [held], [copy], device_option=IDEEP)])
     return copy

@@ -14,7 +14,7 @@ server, as the two are equally long.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Dict, Generic, Iterable, Optional, Sequence, Tuple, TypeVar, Union
 
@@ -192,6 +192,43 @@ class ModelSpecification:
     def bytes(self) -> int:
         """The size of all trainable tensors as float32: what a gradient exchange moves."""
         return sum(tensor.bytes for tensor in self.tensors)
+
+
+@dataclass(frozen=True)
+class ScaledSpecification(ModelSpecification):
+    """A model each of whose tensors has ``scale`` of its elements, at least one, and no other shape than that number.
+
+    Only an emulated device can train it: it says how long layers take, and what they exchange, but not what they compute.
+    """
+
+    scale: float = 1.0
+
+    @cached_property
+    def whole(self) -> ModelSpecification:
+        return ModelSpecification(**{part.name: getattr(self, part.name) for part in fields(ModelSpecification)})
+
+    @cached_property
+    def tensors(self) -> Tuple[Tensor, ...]:
+        def shape(tensor: Tensor) -> Tuple[int]:
+            return (max(1, round(tensor.elements * self.scale)),)
+
+        return tuple(Tensor(tensor.name, shape(tensor), tensor.initial) for tensor in self.whole.tensors)
+
+    @cached_property
+    def statistics(self) -> Tuple[Tensor, ...]:
+        return ()
+
+    def multiply_adds(self, image_size: int) -> Tuple[int, ...]:
+        """Those of the whole tensors: bytes are scaled, time is not."""
+        return self.whole.multiply_adds(image_size)
+
+
+def scaled(specification: ModelSpecification, scale: float) -> ModelSpecification:
+    """``specification`` with ``scale`` of the bytes of each tensor."""
+    if scale == 1:
+        return specification
+    its_own = {part.name: getattr(specification, part.name) for part in fields(ModelSpecification)}
+    return ScaledSpecification(**its_own, scale=scale)
 
 
 class Layers(Generic[Images]):

@@ -34,6 +34,6 @@ BACKEND = Backend(
     options=MultiWorkerMirroredOptions,
     environment=partial(environment, "multi_worker_mirrored"),
     exchange=lambda spec: AllreduceExchange(
-        int(spec.options["pack_mb"] * MIB) or models.specification(spec.model).bytes
+        int(spec.options["pack_mb"] * MIB) or models.specification(spec.model, spec.bytes_scale).bytes
     ),
 )

@@ -56,8 +56,9 @@ def parse_size(text: str) -> int:
 
 
 def placed(spec: RunSpec) -> list[Piece]:
-    options, tensors = spec.options, models.specification(spec.model).tensors
-    return place(tensors, options["ps"], options["placement"], parse_size(options["slice_size"]))
+    options, tensors = spec.options, models.specification(spec.model, spec.bytes_scale).tensors
+    slice_bytes = int(parse_size(options["slice_size"]) * spec.bytes_scale)
+    return place(tensors, options["ps"], options["placement"], slice_bytes)
 
 
 def validate(spec: RunSpec) -> None:

@@ -12,7 +12,8 @@ from typing import Any, Self
 
 from harness import models
 from harness.core.backend import Backend, Seat
-from harness.core.spec import SYNTHETIC, RunSpec
+from harness.core.emulation import emulation
+from harness.core.spec import SYNTHETIC, RunSpec, variant_of
 from harness.core.validation import checked
 from harness.errors import InvalidInput
 
@@ -77,7 +78,8 @@ class LaunchPlan:
     """All processes of one repeat, workers first and by rank, and the backend's details (see ``Arrangement``).
 
     ``world_size`` counts the worker processes. With ``mpi`` all processes are the ranks of one MPI world. ``model`` is the
-    folder of a model that another package announces: workers do not see that package.
+    folder of a model that another package announces: workers do not see that package. ``emulation`` has the fields of an
+    ``Emulation``, if there is one.
     """
 
     backend: str
@@ -88,12 +90,11 @@ class LaunchPlan:
     details: Mapping[str, Any] = field(default_factory=dict)
     schema: str = SCHEMA
     model: str | None = None
+    emulation: Mapping[str, Any] | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        fields = asdict(self)
-        if self.model is None:
-            del fields["model"]
-        return fields
+        absent = [name for name in ("model", "emulation") if getattr(self, name) is None]
+        return {name: value for name, value in asdict(self).items() if name not in absent}
 
     def to_json(self) -> str:
         return json.dumps(self.as_dict(), indent=1) + "\n"
@@ -143,7 +144,7 @@ def complete(spec: RunSpec, backend: Backend, allocation: Allocation) -> RunSpec
     )
     for option, value, choices, which in (
         ("--framework", full.framework, backend.frameworks, ""),
-        ("--device", device, backend.devices, ""),
+        ("--device", variant_of(device), backend.devices, ""),
         ("--transport", full.transport, transports, f" on --device {device}"),
         ("--precision", full.precision, backend.precisions, ""),
     ):
@@ -153,13 +154,14 @@ def complete(spec: RunSpec, backend: Backend, allocation: Allocation) -> RunSpec
         raise InvalidInput(f"--data-cache {spec.data_cache}: synthetic images are not read; give --data PATH")
     if image_size < model.smallest_image:
         raise InvalidInput(f"--image-size {image_size}: {model.name} needs at least {model.smallest_image}")
-    if device == "cpu" and full.precision == "tf32":
+    if device != "cuda" and full.precision == "tf32":
         raise InvalidInput("--precision tf32 needs --device cuda; on CPUs use fp32 or amp")
     if device == "cuda" and allocation.gpus_per_node < spec.devices_per_node:
         raise InvalidInput(
             f"--device cuda: the nodes have {allocation.gpus_per_node} GPUs each, "
             f"--devices-per-node asks for {spec.devices_per_node}"
         )
+    emulation(full)
     backend.validate(full)
     return full
 
@@ -213,4 +215,5 @@ def launch_plan(
         processes=tuple(seated(index, seat) for index, seat in enumerate(seats)),
         details=arrangement.details,
         model=models.announced_folder(spec.model),
+        emulation=emulated.model_dump() if (emulated := emulation(spec)) else None,
     )

@@ -3,6 +3,7 @@
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -18,7 +19,8 @@ from harness.core.validation import checked
 
 SYNTHETIC = "synthetic"
 MOST_WORKERS = 65_536  # each needs a port of its own
-Device = Literal["auto", "cpu", "cuda"]
+EMULATED = "emulated:"  # begins the name of a device that waits instead of computing (see ``core/emulation.py``)
+DEVICES = ("auto", "cpu", "cuda", f"{EMULATED}NAME|FILE")
 Precision = Literal["fp32", "tf32", "amp"]
 DataCache = Literal["as_found", "cold", "warm"]
 
@@ -39,6 +41,17 @@ class Frozen(BaseModel):
 
 class Options(Frozen):
     """Base of a backend's own options."""
+
+
+def _known_device(value: str) -> str:
+    if value not in DEVICES[:-1] and (not value.startswith(EMULATED) or value == EMULATED):
+        raise ValueError(f"must be one of {', '.join(DEVICES)}")
+    return value
+
+
+def variant_of(device: str) -> Literal["cpu", "cuda"]:
+    """The kind of device that a framework is built for and started on: an emulated one is a process on CPUs."""
+    return "cuda" if device == "cuda" else "cpu"
 
 
 class Accuracy(Frozen):
@@ -126,7 +139,12 @@ class RunSpec(Frozen):
     transport: str | None = Field(
         None, min_length=1, description="what carries the gradients  [default: the backend's own]"
     )
-    device: Device = Field("auto", description="where to compute; auto: the GPUs if there are any")
+    device: Annotated[str, AfterValidator(_known_device)] = Field(
+        "auto",
+        description="where to compute; auto: the GPUs if there are any; emulated: nothing computes, layers take time",
+    )
+    dilation: float = Field(1.0, ge=1, le=100_000, description="seconds that pass for a second of an emulated device")
+    bytes_scale: float = Field(1.0, gt=0, le=1, description="share of each tensor's bytes that an emulated device has")
     precision: Precision = Field(
         "fp32", description="arithmetic of the network; amp: 16 bit where it is safe; parameters stay float32"
     )
@@ -153,15 +171,23 @@ class RunSpec(Frozen):
             raise ValueError(
                 f"--nodes {self.nodes} with --devices-per-node {self.devices_per_node}: at most {MOST_WORKERS} workers"
             )
+        if not self.emulated and (self.dilation, self.bytes_scale) != (1, 1):
+            option = "--dilation" if self.dilation != 1 else "--bytes-scale"
+            raise ValueError(f"{option} is for emulated devices: give --device {EMULATED}NAME, such as {EMULATED}p100")
         return self
 
     @model_serializer(mode="wrap")
     def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Measurements are written without ``training``: their specs are keys, and must stay what they were."""
+        """What says nothing of a run is left out: specs are keys, and must stay what they were before it could be said."""
         fields: dict[str, Any] = handler(self)
-        if self.training is None:
-            fields.pop("training", None)
-        return fields
+        absent = [] if self.training else ["training"]
+        absent += [] if self.emulated else ["dilation", "bytes_scale"]
+        return {name: value for name, value in fields.items() if name not in absent}
+
+    @property
+    def emulated(self) -> str:
+        """The name or the file of the device that is emulated, "" where a real one computes."""
+        return self.device.removeprefix(EMULATED) if self.device.startswith(EMULATED) else ""
 
     @property
     def workers(self) -> int:

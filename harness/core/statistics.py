@@ -9,6 +9,7 @@ MAD_TO_STDEV = 1.4826  # of normally distributed values: 1 / Φ⁻¹(3/4)
 
 # Names the definition that a stored figure was computed with; change it whenever the definition changes.
 FORMULA = "img_per_s/1: workers * batch_size * steps / max over ranks of window_s; mean of repeats, Student-t 95 % CI"
+FORMULA_EMULATED = f"{FORMULA}; times are those of an emulated device: real ones over the dilation"
 
 
 class Summary(Frozen):

@@ -71,10 +71,10 @@ def check_room(plan: LaunchPlan, spec: RunSpec) -> None:
             f"this machine's {plural(cores, 'core')} can hold {most} processes, the run has {processes:,}: "
             f"{smaller}{elsewhere}"
         )
-    model = models.specification(spec.model)
+    model = models.specification(spec.model, spec.bytes_scale)
     pixels = model.pixels(spec.image_size or model.image_size)
     outputs = sum(convolution.outputs * count for convolution, count in pixels.items())
-    image = 0 if spec.device == "cuda" else outputs * (2 if spec.precision == "amp" else 4)
+    image = 0 if spec.device == "cuda" or spec.emulated else outputs * (2 if spec.precision == "amp" else 4)
     replicas = spec.workers + any(process.role == "ps" for process in plan.processes)
     least = processes * LEAST_BYTES + replicas * 2 * model.bytes
     needed, free = least + spec.global_batch * image, free_memory()

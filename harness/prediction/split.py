@@ -9,7 +9,7 @@ from pathlib import Path
 
 from harness.core import backend as backends
 from harness.core.plan import complete, with_options
-from harness.core.spec import RunSpec
+from harness.core.spec import RunSpec, variant_of
 from harness.core.statistics import summarise
 from harness.environments import require
 from harness.errors import InvalidInput, RunFailed
@@ -39,7 +39,7 @@ def measure(spec: RunSpec) -> ForwardShare:
     backend = backends.backend(spec.backend)
     spec = complete(with_options(spec, backend), backend, local.allocation(1, 1, None))
     assert spec.framework is not None
-    python = require(backend.environment(spec.framework, "cuda" if spec.device == "cuda" else "cpu"))
+    python = require(backend.environment(spec.framework, variant_of(spec.device)))
     environment = {**os.environ, "OMP_NUM_THREADS": str(spec.threads), "TF_CPP_MIN_LOG_LEVEL": "2"}
     done = subprocess.run(
         [str(python), str(SCRIPT)],

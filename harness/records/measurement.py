@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field, field_validator
 
 from harness.core import statistics
+from harness.core.emulation import Kept, kept_up
 from harness.core.spec import Frozen, RunSpec
 from harness.records.record import AnyRank, AnyRecord, Check, judge_ranks, judged_again
 
@@ -34,7 +35,7 @@ class Rank(AnyRank):
 
     ``input_wait_s`` has the seconds that each measured step waited for its batch; it is empty with synthetic images.
     ``network`` is None where the kernel does not tell. ``servers``, on rank 0, has the bytes that each parameter server
-    sent and received within the window.
+    sent and received within the window. ``kept`` says how well an emulated device, and what carried it, kept up.
     """
 
     marks_s: list[float]
@@ -43,6 +44,7 @@ class Rank(AnyRank):
     input_wait_s: list[float] = Field(default_factory=list)
     network: RankTraffic | None = None
     servers: list[tuple[int, int]] = Field(default_factory=list)
+    kept: Kept | None = None
 
 
 class Repeat(Frozen):
@@ -82,7 +84,7 @@ class Derived(Frozen):
     @field_validator("formula")
     @classmethod
     def _ours(cls, value: str) -> str:
-        if value != statistics.FORMULA:
+        if value not in (statistics.FORMULA, statistics.FORMULA_EMULATED):
             raise ValueError(f"must be {statistics.FORMULA!r}, or figures are not comparable")
         return value
 
@@ -156,23 +158,33 @@ def judge(spec: RunSpec, ranks: Sequence[Rank], world_size: int, expected_update
     ratio = slowest.finished_s / median(rank.finished_s for rank in ranks)
     limit = spec.straggler_limit
     detail = f"rank {slowest.rank} on {slowest.host} took {ratio:.2f} × the median rank, limit {limit:g}"
-    return [
-        *judge_ranks(ranks, [len(rank.marks_s) - 1 for rank in ranks], world_size, spec.steps, expected_updates),
-        Check(name="no_straggler", passed=ratio <= limit, detail=detail),
-    ]
+    checks = judge_ranks(ranks, [len(rank.marks_s) - 1 for rank in ranks], world_size, spec.steps, expected_updates)
+    checks.append(Check(name="no_straggler", passed=ratio <= limit, detail=detail))
+    if spec.emulated:
+        kept, windows_s = [rank.kept for rank in ranks if rank.kept], [rank.window_s for rank in ranks]
+        if len(kept) != len(ranks):
+            raise ValueError("a rank does not say how its emulated device kept up")
+        found = kept_up(kept, windows_s, spec.dilation)
+        checks += [Check(name=name, passed=passed, detail=detail) for name, (passed, detail) in found.items()]
+    return checks
 
 
 def derive(spec: RunSpec, repeats: Sequence[Repeat]) -> Derived:
+    """Times of an emulated device are its own: the real ones over the dilation."""
+
+    def own(times_s: Sequence[float]) -> Sequence[float]:
+        return [time_s / spec.dilation for time_s in times_s] if spec.emulated else times_s
+
     throughputs = [
-        statistics.img_per_s(spec.workers, spec.batch_size, spec.steps, [rank.window_s for rank in repeat.ranks])
+        statistics.img_per_s(spec.workers, spec.batch_size, spec.steps, own([rank.window_s for rank in repeat.ranks]))
         for repeat in repeats
     ]
     return Derived(
-        formula=statistics.FORMULA,
+        formula=statistics.FORMULA_EMULATED if spec.emulated else statistics.FORMULA,
         img_per_s=statistics.summarise(throughputs),
         step_times=statistics.step_times(
-            [[rank.marks_s for rank in repeat.ranks] for repeat in repeats],
-            [[rank.finished_s for rank in repeat.ranks] for repeat in repeats],
+            [[own(rank.marks_s) for rank in repeat.ranks] for repeat in repeats],
+            [own([rank.finished_s for rank in repeat.ranks]) for repeat in repeats],
         ),
         seen=seen_by(spec, repeats),
     )

@@ -56,7 +56,9 @@ class Measurement(Run):
         for worker in watch.workers():
             started, measured, evidence, _ = reported(worker, "started", "measured", "evidence", "closed")
             waits_s = evidence.pop("input_wait_s", [])
-            fields = {name: measured[name] for name in ("marks_s", "finished_s", "window_s", "network", "servers")}
+            fields = {
+                name: measured[name] for name in ("marks_s", "finished_s", "window_s", "network", "servers", "kept")
+            }
             facts = fields | {"input_wait_s": waits_s, "evidence": evidence}
             ranks.append(Rank(rank=worker.process.rank, host=started["host"], **facts))
         return ranks, measurement.judge(
@@ -65,7 +67,7 @@ class Measurement(Run):
 
     def img_per_s(self) -> float:
         windows_s = [rank.window_s for rank in self.judged[-1]["ranks"]]
-        return img_per_s(self.spec.workers, self.spec.batch_size, self.spec.steps, windows_s)
+        return img_per_s(self.spec.workers, self.spec.batch_size, self.spec.steps, windows_s) * self.spec.dilation
 
     def record(self, complete: bool, facts: dict[str, Any]) -> Record:
         repeats = [Repeat(**judged) for judged in self.judged]

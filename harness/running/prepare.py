@@ -15,7 +15,7 @@ from pathlib import Path
 from harness import environments
 from harness.core.backend import backend
 from harness.core.plan import Allocation, Node, complete, hosts_of, launch_plan, with_options
-from harness.core.spec import RunSpec
+from harness.core.spec import RunSpec, variant_of
 from harness.core.text import plural
 from harness.environments import pythons
 from harness.errors import InvalidInput
@@ -129,9 +129,9 @@ class Place:
             raise
 
     def device(self, wanted: str) -> str:
-        """ "cpu" or "cuda": what ``auto`` means there; anything else means itself."""
+        """ "cpu" or "cuda": what frameworks run on there if this is ``wanted``."""
         if wanted != "auto":
-            return wanted
+            return variant_of(wanted)
         return "cuda" if (self.elsewhere.gpus_per_node if self.elsewhere else local.local_gpus()) else "cpu"
 
     @cached_property
@@ -162,7 +162,7 @@ class Place:
             allocation = self._allocation(site, spec, hosts_of(seats), len(seats))
         full = complete(spec, chosen, allocation)
         assert full.framework
-        wanted = chosen.environment(full.framework, "cuda" if full.device == "cuda" else "cpu")
+        wanted = chosen.environment(full.framework, variant_of(full.device))
         provided = self.environment or (site.python if site else None)
         try:
             python = pythons.at(provided, wanted) if provided else environments.python(wanted)

@@ -8,11 +8,12 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import numpy as np
 
 from harness import models
+from harness.models.layers import ModelSpecification
 from harness.worker import checkpoint
 from harness.worker.agent.seating import Hosts, seated
 from harness.worker.inputs import index, page_cache
@@ -84,8 +85,25 @@ class Job:
         return bool(self.spec["data"] != "synthetic")
 
     @property
+    def emulation(self) -> Any:
+        """What the plan says of an emulated device (a dictionary); None for a real one."""
+        return self.plan.get("emulation")
+
+    @property
+    def specification(self) -> ModelSpecification:
+        return models.specification(self.spec["model"], self.spec.get("bytes_scale", 1.0))
+
+    def definition(self, framework: str) -> Callable[..., Any]:
+        """The model's ``build`` in a framework: that of ``harness.models``, or one whose layers wait for a device's time."""
+        if not self.emulation:
+            return models.definition(self.spec["model"], framework)
+        from harness.worker.emulation import definition
+
+        return definition(self, framework)
+
+    @property
     def num_classes(self) -> int:
-        return models.specification(self.spec["model"]).num_classes
+        return self.specification.num_classes
 
     @cached_property
     def resumed(self) -> Optional[Tuple[Dict[str, np.ndarray], checkpoint.Epochs]]:
@@ -93,7 +111,7 @@ class Job:
         path = self.training["resume"] if self.training else None
         if path is None:
             return None
-        return checkpoint.read(path, models.specification(self.spec["model"]), self.training["momentum"])
+        return checkpoint.read(path, self.specification, self.training["momentum"])
 
     @cached_property
     def images(self) -> index.Index:
@@ -135,8 +153,13 @@ class Job:
         return {"data_cache": {"wanted": wanted, "found": before, "left": after}}
 
     def synthetic_batch(self, device: int = 0) -> Tuple[np.ndarray, np.ndarray]:
-        """A device's synthetic batch, the same in every framework: images float32 [N, H, W, 3], labels int64 [N]."""
+        """A device's synthetic batch, the same in every framework: images float32 [N, H, W, 3], labels int64 [N].
+
+        An emulated device looks at none, and gets one pixel.
+        """
         spec, number = self.spec, self.rank * self.devices + device
+        if self.emulation:
+            return synthetic_batch(spec["seed"], number, 1, 1, self.num_classes)
         return synthetic_batch(spec["seed"], number, spec["batch_size"], spec["image_size"], self.num_classes)
 
     def processes(self, role: str) -> List[Dict[str, Any]]:

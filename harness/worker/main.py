@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import bootstrap  # noqa: F401
 
 from harness.worker import machine
+from harness.worker.emulation import Watch
 from harness.worker.job import Job
 from harness.worker.loop import measure
 from harness.worker.network import listen
@@ -74,8 +75,15 @@ def _work(job: Job, events: Events, trainer_module: Any) -> None:
         state = train(trainer, job, events)
     else:
         warmup, steps = job.spec["warmup_steps"], job.spec["steps"]
-        window = measure(trainer, warmup, steps, lambda phase, step_s: events.emit(phase, step_s=step_s))
-        events.emit("measured", **asdict(window))
+        watch = Watch(job) if job.emulation else None
+
+        def announce(phase: str, step_s: float) -> None:
+            events.emit(phase, step_s=step_s)
+            if watch and phase == "window":
+                watch.begin()
+
+        window = measure(trainer, warmup, steps, announce)
+        events.emit("measured", **asdict(window), kept=watch.report() if watch else None)
         state = trainer.state()
     if job.spec["save_parameters"]:
         np.savez(job.repeat_dir / f"parameters-{job.rank}.npz", **state.parameters)  # type: ignore[arg-type]

@@ -42,7 +42,7 @@ class State:
 
     def evidence(self, spec: Mapping[str, Any]) -> Dict[str, Any]:
         """Evidence (JSON) that the training was real, such as a digest of all parameters, for the controller to judge."""
-        specification = models.specification(spec["model"])
+        specification = models.specification(spec["model"], spec.get("bytes_scale", 1.0))
         digest, finite = hashlib.sha256(), all(map(math.isfinite, self.losses))
         for tensor in specification.tensors:
             values = np.ascontiguousarray(self.parameters[tensor.name], dtype=np.float32)

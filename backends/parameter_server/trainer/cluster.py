@@ -11,6 +11,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf.rewriter_config_pb2 import RewriterConfig
 
 from harness.worker import traffic
+from harness.worker.emulation import INTER_OP_THREADS
 from harness.worker.job import Job
 
 v1 = tf.compat.v1
@@ -30,6 +31,8 @@ def configuration(job: Job, device_filters: List[str]) -> Any:
     config = v1.ConfigProto(
         device_filters=device_filters, intra_op_parallelism_threads=job.spec["threads"] * job.devices
     )
+    if job.emulation:
+        config.inter_op_parallelism_threads = INTER_OP_THREADS * job.devices
     config.gpu_options.allow_growth = True
     if job.spec["device"] == "cpu" and job.spec["precision"] == "amp":
         # It would fuse a bfloat16 convolution with its bias into an operator that a distributed session refuses.

@@ -10,7 +10,6 @@ from typing import Any, Dict, Iterable, List, Mapping, Tuple
 import numpy as np
 import tensorflow as tf
 
-from harness import models
 from harness.backends.parameter_server.trainer.cluster import host, new_variable, on_server
 from harness.worker.checkpoint import velocity
 from harness.worker.frameworks.base import Sgd
@@ -31,7 +30,7 @@ class Pieces:
     def __init__(self, job: Job) -> None:
         self._job = job
         self._sgd = Sgd.of(job.spec)
-        tensors = models.specification(job.spec["model"]).tensors
+        tensors = job.specification.tensors
         self._shapes = {name: tensor.shape for tensor in tensors for name in (tensor.name, velocity(tensor.name))}
         self.variables: Dict[Piece, Any] = {}
         self.velocities: Dict[Piece, Any] = {}

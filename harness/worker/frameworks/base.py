@@ -8,7 +8,6 @@ from typing import Any, Dict, Iterable, Iterator, List, Mapping, TypeVar
 
 import numpy as np
 
-from harness import models
 from harness.worker.job import Job
 from harness.worker.trainer import Learner, State
 
@@ -47,7 +46,7 @@ class DeviceTrainer(Learner):
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self._specification = models.specification(job.spec["model"])
+        self._specification = job.specification
         self._sgd = Sgd.of(job.spec)
         self._losses: List[Any] = []
         self._waited: List[float] = []

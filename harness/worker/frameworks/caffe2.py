@@ -11,7 +11,6 @@ from typing import Any, Dict, Iterator, List, Mapping, Tuple
 import numpy as np
 from caffe2.python import core, scope, workspace
 
-from harness import models
 from harness.models import caffe2_layers
 from harness.models.caffe2_layers import HOST, IDEEP, ImageBlob
 from harness.models.initial import canonical, initial_values, stored, stored_shape
@@ -147,7 +146,7 @@ class Caffe2Trainer(DeviceTrainer):
             with core.NameScope(its_own, reset=True):
                 return caffe2_layers.on_ideep(net, name)
 
-        return models.definition(self._job.spec["model"], "caffe2")(
+        return self._job.definition("caffe2")(
             net,
             ImageBlob(images, size, size),
             tensor,

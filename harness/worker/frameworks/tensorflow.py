@@ -13,9 +13,9 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Seque
 import numpy as np
 import tensorflow as tf
 
-from harness import models
 from harness.models.initial import initial_values
 from harness.worker.checkpoint import velocity
+from harness.worker.emulation import INTER_OP_THREADS
 from harness.worker.frameworks.base import DeviceTrainer, Sgd
 from harness.worker.inputs.order import GROUP, Reading
 from harness.worker.inputs.tensorflow import batches, find_bad_image
@@ -56,7 +56,7 @@ def logits(
             name: tf.cast(tensor, tf.bfloat16) if name.endswith(".kernel") else tensor
             for name, tensor in tensors.items()
         }
-    build = models.definition(job.spec["model"], "tensorflow")
+    build = job.definition("tensorflow")
     outputs, new_statistics = build(
         images, tensors.__getitem__, statistics, data_format=data_format(job), training=training
     )
@@ -122,6 +122,8 @@ class TensorFlowTrainer(DeviceTrainer):
         super().__init__(job)
         # Compute threads, before TensorFlow makes its first tensor.
         tf.config.threading.set_intra_op_parallelism_threads(job.spec["threads"])
+        if job.emulation:
+            tf.config.threading.set_inter_op_parallelism_threads(INTER_OP_THREADS)
         for gpu in tf.config.list_physical_devices("GPU"):
             tf.config.experimental.set_memory_growth(gpu, True)
         prepare(job)

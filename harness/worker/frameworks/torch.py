@@ -16,7 +16,6 @@ import torch
 import torch.distributed as dist
 from torch.nn.functional import cross_entropy
 
-from harness import models
 from harness.models import torch_layers
 from harness.models.initial import initial_values
 from harness.worker.checkpoint import velocity
@@ -80,7 +79,7 @@ class TorchTrainer(DeviceTrainer):
     def build(self) -> None:
         """Make the model and its optimizer; a backend may wrap ``_model``, the forward pass, and ``_optimizer``."""
         spec, sgd = self._job.spec, self._sgd
-        module: torch.nn.Module = models.definition(spec["model"], "torch")()
+        module: torch.nn.Module = self._job.definition("torch")()
         torch_layers.load(module, self._specification, initial_values(self._specification, spec["seed"]))
         self._module = module.to(device=self._device, memory_format=torch.channels_last).train()
         self._model: Any = self._module

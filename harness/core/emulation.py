@@ -1,0 +1,158 @@
+"""Emulated devices: how long a step takes on a device that is not here, and what it takes to believe such a run.
+
+The kernels of a network are replaced by waiting for the time that they take on the device, all else is real: framework,
+processes, tensors, placement, exchange, network. Time is dilated: a second of the device takes ``dilation`` seconds, so that
+a machine of few cores can carry many ranks, and links are slower by as much. ``docs/emulation.md`` has method and limits.
+
+A device is a file, ``devices/NAME.toml`` or the user's own: what one step was measured to take, for each network.
+"""
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from harness import models
+from harness.core.spec import EMULATED, SYNTHETIC, Frozen, RunSpec
+from harness.core.validation import mistake
+from harness.errors import InvalidInput
+
+DEVICES = Path(__file__).parent / "devices"
+
+# A run counts if the machine could keep up. Times are in seconds of the device, shares are of its window.
+MOST_BUSY = 0.7  # of all cores, with what the hypervisor took, on average over the window
+MOST_BURSTS = 0.05  # of a window's slices (a twentieth of a step each) in which all cores were busy
+MOST_LATE = 0.02  # sum of all delays of a rank beyond its deadlines, against its window
+MOST_LATE_P99_S = 0.002  # 99th percentile of a rank's delays
+MOST_RESENT = 0.001  # of the TCP segments that were sent
+
+
+class Step(Frozen):
+    """What a network was measured to do on a device, alone: img/s at a batch per device, on images of so many pixels a side
+    (None: the model's own). ``source`` says who measured it, and how.
+    """
+
+    img_per_s: float = Field(gt=0)
+    batch_size: int = Field(ge=1)
+    image_size: int | None = None
+    source: str = Field(min_length=1)
+
+
+class Profile(Frozen):
+    """A device: which share of a step its forward pass takes, and what it does with each model, by name."""
+
+    description: str
+    forward_share: float = Field(gt=0, lt=1)
+    steps: dict[str, Step]
+
+
+class Emulation(Frozen):
+    """What a plan says of its emulated device. A step of one device alone takes ``step_s`` seconds, undilated."""
+
+    device: str
+    step_s: float
+    forward_share: float
+    source: str
+
+
+class Kept(Frozen):
+    """How well a rank's machine kept up within the window. Times are real ones.
+
+    ``busy`` is the share of all cores' time that was not idle, the hypervisor's included, in each slice of a twentieth of a
+    step. ``late_sum_s`` and ``late_p99_s`` are of the delays between a deadline of the device and waking up for it, and
+    ``stalled_s`` is how long the device waited for parameters. ``resent`` of ``sent`` TCP segments were sent again.
+    """
+
+    busy: list[float]
+    late_sum_s: float
+    late_p99_s: float
+    stalled_s: float
+    sent: int
+    resent: int
+
+
+def known() -> list[str]:
+    return sorted(file.stem for file in DEVICES.glob("*.toml"))
+
+
+def profile(name: str) -> Profile:
+    """The device of this name, or in this file. Raises InvalidInput."""
+    file = DEVICES / f"{name}.toml"
+    if not file.exists():
+        file = Path(name)
+    option = f"--device {EMULATED}{name}"
+    try:
+        content = tomllib.loads(file.read_text())
+    except FileNotFoundError:
+        raise InvalidInput(f"{option}: neither one of {', '.join(known())}, nor a file") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InvalidInput(f"{option}: {error}") from None
+    try:
+        own = {key: content.pop(key) for key in ("description", "forward_share") if key in content}
+        return Profile(**own, steps=TypeAdapter(dict[str, Step]).validate_python(content))
+    except ValidationError as error:
+        raise InvalidInput(f"{option}: {': '.join(filter(None, mistake(error)))}") from None
+
+
+def emulation(spec: RunSpec) -> Emulation | None:
+    """What is emulated in a run of this completed spec. Raises InvalidInput where the device's time is not known."""
+    if not spec.emulated:
+        return None
+    option, device = f"--device {spec.device}", profile(spec.emulated)
+    if spec.data != SYNTHETIC or spec.training or spec.precision != "fp32":
+        wrong = "--data" if spec.data != SYNTHETIC else "train" if spec.training else f"--precision {spec.precision}"
+        raise InvalidInput(f"{option} with {wrong}: emulated devices have synthetic data in fp32, and learn nothing")
+    step = device.steps.get(spec.model)
+    if step is None:
+        raise InvalidInput(f"{option}: it is known with {', '.join(device.steps)}, not with {spec.model}")
+    pixels = step.image_size or models.specification(spec.model).image_size
+    if (step.batch_size, pixels) != (spec.batch_size, spec.image_size):
+        raise InvalidInput(
+            f"{option}: its speed with {spec.model} is known for --batch-size {step.batch_size} --image-size {pixels}"
+        )
+    return Emulation(
+        device=device.description,
+        step_s=step.batch_size / step.img_per_s,
+        forward_share=device.forward_share,
+        source=step.source,
+    )
+
+
+def kept_up(kept: Sequence[Kept], windows_s: Sequence[float], dilation: float) -> Mapping[str, tuple[bool, str]]:
+    """Whether the machines kept up with what was emulated, by name of the check: passed, and the figures.
+
+    ``windows_s`` are the ranks' windows in real seconds.
+    """
+    slices = [share for one in kept for share in one.busy]
+    busy = sum(slices) / len(slices) if slices else 1.0
+    bursts = sum(share > 0.98 for share in slices) / len(slices) if slices else 1.0
+    late = max(one.late_sum_s / window for one, window in zip(kept, windows_s, strict=True))
+    p99_s = max(one.late_p99_s for one in kept) / dilation
+    resent = sum(one.resent for one in kept) / max(1, sum(one.sent for one in kept))
+    return {
+        "machine_kept_up": (
+            busy <= MOST_BUSY and bursts <= MOST_BURSTS,
+            f"cores busy {busy:.0%} of the window, limit {MOST_BUSY:.0%}; "
+            f"all of them in {bursts:.0%} of its slices, limit {MOST_BURSTS:.0%}",
+        ),
+        "device_kept_time": (
+            late <= MOST_LATE and p99_s <= MOST_LATE_P99_S,
+            f"delays add up to {late:.1%} of a window, limit {MOST_LATE:.0%}; "
+            f"their 99th percentile is {p99_s * 1e3:.2g} ms of the device, limit {MOST_LATE_P99_S * 1e3:g} ms",
+        ),
+        "links_kept_segments": (
+            resent <= MOST_RESENT,
+            f"{resent:.2%} of the TCP segments were sent again, limit {MOST_RESENT:.1%}",
+        ),
+    }
+
+
+def described(spec: RunSpec, found: Mapping[str, Any] | None = None) -> str:
+    """``emulated NVIDIA Tesla P100, dilation 20, bytes × 0.1``, "" for a real device; ``found`` is what the plan says."""
+    if not spec.emulated:
+        return ""
+    name = found["device"] if found else spec.emulated
+    scale = f", bytes × {spec.bytes_scale:g}" if spec.bytes_scale != 1 else ""
+    return f"emulated {name}, dilation {spec.dilation:g}{scale}"

@@ -1,0 +1,149 @@
+"""Devices that wait instead of computing: a stream of deadlines, the layers that take their time on it, and how it was kept.
+
+The definitions beside this file have the signatures of those in ``harness.models``, so trainers do not know of them. A layer
+waits for its parameters and for its time; its gradient exists when its time in the backward pass has passed. What overlaps
+with what is the framework's own doing.
+
+The gradient of a device is known, so that sums and means can be proven: that of ``f / 2 · (w + 1)²`` for each parameter w.
+``f`` is ``2 (number + 1) / (devices + 1)``, which is another one for each device, and 1 on average. Losses mean nothing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import itertools
+import threading
+import time
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Tuple
+
+from harness.worker.job import Job
+
+INTER_OP_THREADS = 4  # of TensorFlow, for each device: a layer that waits holds one
+SLICES = 20  # of a step, in each of which the machine's load is looked at
+PR_SET_TIMERSLACK = 29  # linux/prctl.h
+_numbers = itertools.count()
+_streams: List[Stream] = []
+_precise = threading.local()
+
+
+class Unit(NamedTuple):
+    """A kernel and the small tensors behind it, by name: one layer. Real seconds that it takes on the device."""
+
+    tensors: Tuple[str, ...]
+    forward_s: float
+    backward_s: float
+
+
+def definition(job: Job, framework: str) -> Callable[..., Any]:
+    """The emulated model's ``build`` in a framework."""
+    return partial(importlib.import_module(f"{__name__}.{framework}").build, job)
+
+
+def units(job: Job) -> List[Unit]:
+    """The layers in creation order. A pass's time is spread over them by their multiply-adds."""
+    specification, facts = job.specification, job.emulation
+    multiply_adds = specification.multiply_adds(job.spec["image_size"])
+    step_s = facts["step_s"] * job.spec["dilation"] / sum(multiply_adds)
+    forward_s, backward_s = step_s * facts["forward_share"], step_s * (1 - facts["forward_share"])
+    layers: List[Tuple[List[str], int]] = []
+    for tensor, count in zip(specification.tensors, multiply_adds):
+        if count:
+            layers.append(([], count))
+        layers[-1][0].append(tensor.name)
+    return [Unit(tuple(names), count * forward_s, count * backward_s) for names, count in layers]
+
+
+class Stream:
+    """One device of this process: its work in order, each piece with an absolute deadline, so that delays never add up.
+
+    ``clock`` gives seconds. ``gradient_factor`` is the device's ``f``.
+    """
+
+    def __init__(self, job: Job, clock: Callable[[], float] = time.monotonic) -> None:
+        number = job.rank * job.devices + next(_numbers) % job.devices
+        self.gradient_factor = 2 * (number + 1) / (job.world_size * job.devices + 1)
+        self.clock = clock
+        self.reset()
+        _streams.append(self)
+
+    def reset(self) -> None:
+        self._free = 0.0
+        self.late_s: List[float] = []
+        self.stalled_s = 0.0
+
+    def run(self, ready: float, seconds: float) -> None:
+        """Return when work of ``seconds`` has ended that begins when its inputs are ``ready`` and the work before it has
+        ended.
+        """
+        if not hasattr(_precise, "set"):
+            _precise.set = ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0)  # 1 µs instead of 50
+        begin = max(self._free, ready)
+        if self._free:
+            self.stalled_s += begin - self._free
+        self._free = begin + seconds
+        remaining = self._free - self.clock()
+        if remaining > 0:
+            time.sleep(remaining)
+        self.late_s.append(self.clock() - self._free)
+
+
+class Watch:
+    """Looks at how the machine and the device keep up from ``begin`` to ``report``. A thread reads the machine's load."""
+
+    def __init__(self, job: Job) -> None:
+        self._slice_s = job.emulation["step_s"] * job.spec["dilation"] / SLICES
+        self._ended = threading.Event()
+        self._busy: List[float] = []
+
+    def begin(self) -> None:
+        for stream in _streams:
+            stream.reset()
+        self._segments = _segments()
+        threading.Thread(target=self._look, name="load", daemon=True).start()
+
+    def report(self) -> Dict[str, Any]:
+        """The fields of ``harness.core.emulation.Kept``."""
+        self._ended.set()
+        late_s = sorted(delay for stream in _streams for delay in stream.late_s)
+        sent, resent = (after - before for before, after in zip(self._segments, _segments()))
+        return {
+            "busy": self._busy,
+            "late_sum_s": sum(delay for delay in late_s if delay > 0),
+            "late_p99_s": late_s[int(0.99 * len(late_s))] if late_s else 0.0,
+            "stalled_s": sum(stream.stalled_s for stream in _streams),
+            "sent": sent,
+            "resent": resent,
+        }
+
+    def _look(self) -> None:
+        before = _cores()
+        while not self._ended.wait(self._slice_s):
+            now = _cores()
+            idle, all_ = (after - earlier for earlier, after in zip(before, now))
+            self._busy.append(round(1 - idle / max(1, all_), 3))
+            before = now
+
+
+def _cores() -> Tuple[int, int]:
+    """Time that all cores were idle, and all of their time, the hypervisor's share included (proc(5), in ticks)."""
+    times = [int(ticks) for ticks in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    return times[3] + times[4], sum(times)
+
+
+def _segments() -> Tuple[int, int]:
+    """TCP segments that were sent and sent again in this network namespace (RFC 1213's tcpOutSegs and tcpRetransSegs)."""
+    with suppress(OSError, KeyError):
+        counts = dict(_pairs(Path("/proc/self/net/snmp").read_text()))
+        return int(counts["Tcp:OutSegs"]), int(counts["Tcp:RetransSegs"])
+    return 0, 0
+
+
+def _pairs(text: str) -> Iterator[Tuple[str, str]]:
+    """The table's lines come in pairs: names, then values, both after the name of the protocol."""
+    lines = [line.split() for line in text.splitlines()]
+    for (protocol, *names), (_, *values) in zip(lines[::2], lines[1::2]):
+        yield from ((protocol + name, value) for name, value in zip(names, values))

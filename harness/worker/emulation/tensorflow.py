@@ -1,0 +1,51 @@
+"""An emulated model in TensorFlow: operations that wait, in a graph or a traced function."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Callable, Dict, Tuple
+
+import numpy as np
+import tensorflow as tf
+
+from harness.worker.emulation import Stream, Unit, units
+from harness.worker.job import Job
+
+Lookup = Callable[[str], Any]
+
+
+def build(job: Job, images: Any, tensor: Lookup, statistics: Lookup, **_: Any) -> Tuple[Any, Dict[str, Any]]:
+    """Logits [1, classes] of zeros, and no moving averages; see ``harness.models.tensorflow_layers.build``."""
+    stream = Stream(job, time.time)  # the clock of tf.timestamp
+    passed = tf.zeros([1, job.num_classes])
+    for unit in units(job):
+        passed = _layer(stream, unit)(passed, *[tensor(name) for name in unit.tensors])
+    return passed, {}
+
+
+def _layer(stream: Stream, unit: Unit) -> Callable[..., Any]:
+    """Waits for its parameters, then for its time. Its gradients exist when its time in the backward pass has passed."""
+
+    def wait(passed: Any, ready: Any, seconds: float) -> Any:
+        def run(value: np.ndarray, since: np.ndarray) -> np.ndarray:
+            stream.run(float(since), seconds)
+            return value
+
+        waited = tf.numpy_function(run, [passed, ready], tf.float32)
+        waited.set_shape(passed.shape)
+        return waited
+
+    @tf.custom_gradient
+    def layer(passed: Any, *weights: Any) -> Any:
+        with tf.control_dependencies(weights):
+            ready = tf.timestamp()
+
+        def gradient(upstream: Any) -> Any:
+            waited = wait(upstream, tf.zeros([], tf.float64), unit.backward_s)
+            with tf.control_dependencies([waited]):
+                factor = stream.gradient_factor
+                return (waited, *[weight * factor + factor for weight in weights])
+
+        return wait(passed, ready, unit.forward_s), gradient
+
+    return layer
