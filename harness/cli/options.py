@@ -14,8 +14,9 @@ from harness import models
 from harness.cli import config
 from harness.cli.common import PATH, TEXT, completing
 from harness.core import backend as backends
+from harness.core import emulation
 from harness.core.plan import LAST_PORT
-from harness.core.spec import RunSpec
+from harness.core.spec import DEVICES, EMULATED, RunSpec
 from harness.core.validation import option_name
 from harness.errors import InvalidInput
 from harness.running.prepare import Place, chosen_site, said
@@ -72,9 +73,12 @@ def _of_backends(choices: Callable[[backends.Backend], Iterable[str]]) -> Callab
 COMPLETED: dict[str, Callable[[], list[str]]] = {
     "backend": backends.names,
     "model": models.names,
+    "device": lambda: [*DEVICES[:-1], *(EMULATED + name for name in emulation.known())],
     "framework": _of_backends(lambda backend: backend.frameworks),
     "transport": _of_backends(lambda backend: (*backend.transports, *backend.cuda_transports)),
 }
+
+WRITTEN = {"device": "|".join(DEVICES)}  # how fields are written that have not only a choice of a few
 
 WHERE_TO_RUN = grouped(
     "Where to run",
@@ -171,7 +175,7 @@ def _field_option(
         values = [field.default for field in (info, *alike)]
         defaults = [f"{value:g}" if isinstance(value, float) else str(value) for value in values]
         explained += f"  [default: {' or '.join(dict.fromkeys(defaults))}]"
-    metavar, kind = written or (_metavar(info.annotation), click.STRING)
+    metavar, kind = written or (WRITTEN.get(name, _metavar(info.annotation)), click.STRING)
     choice = COMPLETED.get(name, partial(list, _choice(info.annotation)))
     return option(names, explained, metavar, kind, shell_complete=completing(choice))
 

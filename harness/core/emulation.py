@@ -1,16 +1,17 @@
 """Emulated devices: how long a step takes on a device that is not here, and what it takes to believe such a run.
 
 The kernels of a network are replaced by waiting for the time that they take on the device, all else is real: framework,
-processes, tensors, placement, exchange, network. Time is dilated: a second of the device takes ``dilation`` seconds, so that
-a machine of few cores can carry many ranks, and links are slower by as much. ``docs/emulation.md`` has method and limits.
+processes, tensors, placement, exchange, network. Time is dilated: a second of the device takes ``dilation`` seconds, so
+that a machine of few cores can carry many ranks, and links are slower by as much. ``docs/emulation.md`` has method and
+limits.
 
 A device is a file, ``devices/NAME.toml`` or the user's own: what one step was measured to take, for each network.
 """
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from statistics import fmean
 
 from pydantic import Field, TypeAdapter, ValidationError
 
@@ -63,6 +64,7 @@ class Kept(Frozen):
     ``busy`` is the share of all cores' time that was not idle, the hypervisor's included, in each slice of a twentieth of a
     step. ``late_sum_s`` and ``late_p99_s`` are of the delays between a deadline of the device and waking up for it, and
     ``stalled_s`` is how long the device waited for parameters. ``resent`` of ``sent`` TCP segments were sent again.
+    ``link_bytes_per_s`` is what the rank's interface is limited to, None if it is not, or nobody can tell.
     """
 
     busy: list[float]
@@ -71,6 +73,7 @@ class Kept(Frozen):
     stalled_s: float
     sent: int
     resent: int
+    link_bytes_per_s: float | None
 
 
 def known() -> list[str]:
@@ -125,9 +128,12 @@ def kept_up(kept: Sequence[Kept], windows_s: Sequence[float], dilation: float) -
 
     ``windows_s`` are the ranks' windows in real seconds.
     """
-    slices = [share for one in kept for share in one.busy]
-    busy = sum(slices) / len(slices) if slices else 1.0
-    bursts = sum(share > 0.98 for share in slices) / len(slices) if slices else 1.0
+
+    def most(of_slice: Callable[[float], float]) -> float:
+        """The mean over the window of the rank where it is largest; all, where nobody has looked."""
+        return max(fmean(map(of_slice, one.busy)) if one.busy else 1.0 for one in kept)
+
+    busy, bursts = most(float), most(lambda share: share > 0.98)
     late = max(one.late_sum_s / window for one, window in zip(kept, windows_s, strict=True))
     p99_s = max(one.late_p99_s for one in kept) / dilation
     resent = sum(one.resent for one in kept) / max(1, sum(one.sent for one in kept))
@@ -149,10 +155,14 @@ def kept_up(kept: Sequence[Kept], windows_s: Sequence[float], dilation: float) -
     }
 
 
-def described(spec: RunSpec, found: Mapping[str, Any] | None = None) -> str:
-    """``emulated NVIDIA Tesla P100, dilation 20, bytes × 0.1``, "" for a real device; ``found`` is what the plan says."""
-    if not spec.emulated:
-        return ""
-    name = found["device"] if found else spec.emulated
-    scale = f", bytes × {spec.bytes_scale:g}" if spec.bytes_scale != 1 else ""
-    return f"emulated {name}, dilation {spec.dilation:g}{scale}"
+def system(spec: RunSpec, device: str, link_bytes_per_s: float | None) -> str:
+    """``emulated NVIDIA Tesla P100 with 0.1 of the bytes and links of 2.43 GB/s``: what runs must share to be compared.
+
+    That is all but the dilation: a link is as fast as what it carries in a second of the ``device``.
+    """
+    scale = [f"{spec.bytes_scale:g} of the bytes"] if spec.bytes_scale != 1 else []
+    links = []
+    if link_bytes_per_s:
+        links = [f"links of {link_bytes_per_s * spec.dilation / spec.bytes_scale / 1e9:.3g} GB/s"]
+    having = " with " + " and ".join([*scale, *links]) if scale or links else ""
+    return f"emulated {device}{having}"

@@ -63,7 +63,7 @@ class Repeat(Frozen):
 class Seen(Frozen):
     """What all ranks of all repeats report together: hosts, sorted; what carried the gradients, rank 0's first; the bytes
     that a worker moved over TCP per step (means over workers and repeats; None where the kernel does not tell) and over
-    which interfaces.
+    which interfaces; what the slowest of emulated devices' links is limited to.
     """
 
     hosts: tuple[str, ...]
@@ -71,6 +71,7 @@ class Seen(Frozen):
     sent_bytes_per_step: float | None
     received_bytes_per_step: float | None
     interfaces: tuple[str, ...]
+    link_bytes_per_s: float | None = None
 
 
 class Derived(Frozen):
@@ -199,4 +200,7 @@ def seen_by(spec: RunSpec, repeats: Sequence[Repeat]) -> Seen:
         sent_bytes_per_step=fmean(network.sent for network in moved) / spec.steps if moved else None,
         received_bytes_per_step=fmean(network.received for network in moved) / spec.steps if moved else None,
         interfaces=tuple(sorted({interface for network in moved for interface in network.interfaces})),
+        link_bytes_per_s=min(
+            (rate for rank in ranks if rank.kept and (rate := rank.kept.link_bytes_per_s)), default=None
+        ),
     )

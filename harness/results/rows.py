@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.analysis.differences import LENGTH
 from harness.core import backend as backends
+from harness.core import emulation
 from harness.core.spec import OTHER_TRAINING, SYNTHETIC
 from harness.errors import InvalidInput
 from harness.records.measurement import Record
@@ -40,6 +41,7 @@ COLUMNS: dict[str, type] = {
     "image_size": int,
     "data": str,  # "synthetic" or "real"
     "device": str,
+    "dilation": float,  # seconds that pass for a second of an emulated device, else 1
     "precision": str,
     "threads": int,  # per worker
     "warmup_steps": int,
@@ -137,6 +139,7 @@ def row(record: Record, source: Path | str) -> dict[str, Any]:
         "source": str(source),
         "system": record.site or machine.get("host") or "",
         "processor": str(gpu["name"] if spec.device == "cuda" and gpu else machine.get("cpu") or ""),
+        "dilation": spec.dilation,
         "software": _software(record),
         "ps": int(spec.options.get("ps", 0)),
         "data": "synthetic" if spec.data == SYNTHETIC else data,
@@ -144,6 +147,10 @@ def row(record: Record, source: Path | str) -> dict[str, Any]:
         "spec": _sorted_json(spec.model_dump(exclude=_IRRELEVANT)),  # equal texts for equal measurements
         "environment": _sorted_json(_environment(record, gpu)),
     }
+    if spec.emulated:
+        device = record.plan["emulation"]["device"]
+        common |= {"system": f"{common['system']}, {emulation.system(spec, device, seen.link_bytes_per_s)}"}
+        common |= {"processor": f"emulated {device}"}
     if record.derived is None:
         return common
     throughput, steps = record.derived.img_per_s, record.derived.step_times

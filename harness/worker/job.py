@@ -94,7 +94,7 @@ class Job:
         return models.specification(self.spec["model"], self.spec.get("bytes_scale", 1.0))
 
     def definition(self, framework: str) -> Callable[..., Any]:
-        """The model's ``build`` in a framework: that of ``harness.models``, or one whose layers wait for a device's time."""
+        """The model's ``build`` in a framework: that of ``harness.models``, or one whose layers only take their time."""
         if not self.emulation:
             return models.definition(self.spec["model"], framework)
         from harness.worker.emulation import definition

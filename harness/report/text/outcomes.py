@@ -33,7 +33,7 @@ def describe(spec: RunSpec) -> str:
     options = " ".join(f"{name}={value}" for name, value in spec.options.items())
     return (
         f"{spec.backend} ({spec.framework}) · {spec.model} · {plural(spec.nodes, 'node')} × {spec.devices_per_node} "
-        f"{spec.device} · batch {spec.batch_size} per device · {spec.image_size} px · {_data(spec)} · "
+        f"{_device(spec)} · batch {spec.batch_size} per device · {spec.image_size} px · {_data(spec)} · "
         f"{spec.transport} · {spec.precision} · {plural(spec.threads or 1, 'thread')} · {options}"
     )
 
@@ -42,9 +42,15 @@ def equal_terms(spec: RunSpec) -> str:
     """What is the same for all runs of a comparison, in one line."""
     return (
         f"{spec.model}, {_data(spec)}, {spec.image_size} px, batch {spec.batch_size} per device, "
-        f"{spec.precision}, {spec.device}; "
+        f"{spec.precision}, {_device(spec)}; "
         f"{spec.warmup_steps} warm-up and {spec.steps} measured steps, {plural(spec.repeats, 'repeat')} in fresh processes"
     )
+
+
+def _device(spec: RunSpec) -> str:
+    """``cpu``, or ``emulated:p100 (dilation 20, 0.1 of the bytes)``."""
+    scale = f", {spec.bytes_scale:g} of the bytes" if spec.bytes_scale != 1 else ""
+    return f"{spec.device} (dilation {spec.dilation:g}{scale})" if spec.emulated else spec.device
 
 
 def _data(spec: RunSpec) -> str:

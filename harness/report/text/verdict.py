@@ -36,6 +36,7 @@ TERMS = {
     "image_size": "image size",
     "warmup_steps": "warm-up steps",
     "steps": "measured steps",
+    "dilation": "dilation",
 }
 
 

@@ -1,8 +1,8 @@
-"""Devices that wait instead of computing: a stream of deadlines, the layers that take their time on it, and how it was kept.
+"""Devices that wait instead of computing: a stream of deadlines, layers that take their time on it, and how it was kept.
 
-The definitions beside this file have the signatures of those in ``harness.models``, so trainers do not know of them. A layer
-waits for its parameters and for its time; its gradient exists when its time in the backward pass has passed. What overlaps
-with what is the framework's own doing.
+The definitions beside this file have the signatures of those in ``harness.models``, so trainers do not know of them. A
+layer waits for its parameters and for its time; its gradient exists when its time in the backward pass has passed. What
+overlaps with what is the framework's own doing.
 
 The gradient of a device is known, so that sums and means can be proven: that of ``f / 2 · (w + 1)²`` for each parameter w.
 ``f`` is ``2 (number + 1) / (devices + 1)``, which is another one for each device, and 1 on average. Losses mean nothing.
@@ -13,14 +13,17 @@ from __future__ import annotations
 import ctypes
 import importlib
 import itertools
+import json
+import subprocess
 import threading
 import time
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 from harness.worker.job import Job
+from harness.worker.network import interface_of
 
 INTER_OP_THREADS = 4  # of TensorFlow, for each device: a layer that waits holds one
 SLICES = 20  # of a step, in each of which the machine's load is looked at
@@ -96,6 +99,7 @@ class Watch:
 
     def __init__(self, job: Job) -> None:
         self._slice_s = job.emulation["step_s"] * job.spec["dilation"] / SLICES
+        self._link_bytes_per_s = _limit(interface_of(job.process["address"]))
         self._ended = threading.Event()
         self._busy: List[float] = []
 
@@ -117,6 +121,7 @@ class Watch:
             "stalled_s": sum(stream.stalled_s for stream in _streams),
             "sent": sent,
             "resent": resent,
+            "link_bytes_per_s": self._link_bytes_per_s,
         }
 
     def _look(self) -> None:
@@ -132,6 +137,16 @@ def _cores() -> Tuple[int, int]:
     """Time that all cores were idle, and all of their time, the hypervisor's share included (proc(5), in ticks)."""
     times = [int(ticks) for ticks in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
     return times[3] + times[4], sum(times)
+
+
+def _limit(interface: str) -> Optional[float]:
+    """The rate of an interface's token bucket in bytes/s, as ``tc`` shows it; None without either."""
+    with suppress(OSError, subprocess.SubprocessError):
+        command = ["tc", "-json", "qdisc", "show", "dev", interface]
+        shown = subprocess.run(command, capture_output=True, check=True, timeout=10)
+        rates = [one["options"]["rate"] for one in json.loads(shown.stdout) if one["kind"] == "tbf"]
+        return float(rates[0]) if rates else None
+    return None
 
 
 def _segments() -> Tuple[int, int]:

@@ -35,7 +35,6 @@ def _layer(stream: Stream, unit: Unit) -> Callable[..., Any]:
         waited.set_shape(passed.shape)
         return waited
 
-    @tf.custom_gradient
     def layer(passed: Any, *weights: Any) -> Any:
         with tf.control_dependencies(weights):
             ready = tf.timestamp()
@@ -48,4 +47,5 @@ def _layer(stream: Stream, unit: Unit) -> Callable[..., Any]:
 
         return wait(passed, ready, unit.forward_s), gradient
 
-    return layer
+    made: Callable[..., Any] = tf.custom_gradient(layer)
+    return made

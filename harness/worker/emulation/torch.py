@@ -31,7 +31,7 @@ class Layer(NamedTuple):
 
 
 class EmulatedModel(nn.Module):
-    """Any images -> logits [1, classes] of zeros. Parameters have the names and the shapes that ``torch_layers`` expects."""
+    """Any images -> logits [1, classes] of zeros. Parameters have the names and shapes that ``torch_layers`` expects."""
 
     def __init__(self, job: Job) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class Passes(torch.autograd.Function):
     """One layer's forward and backward pass: each takes its time. What passes through stays as it is."""
 
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any, passed: torch.Tensor, stream: Stream, unit: Unit, ready: float, *weights: torch.Tensor
     ) -> torch.Tensor:
         ctx.stream, ctx.seconds = stream, unit.backward_s
