@@ -80,7 +80,6 @@ class LaunchPlan:
     ``world_size`` counts the worker processes. With ``mpi`` all processes are the ranks of one MPI world. ``model`` is the
     folder of a model that another package announces: workers do not see that package. ``emulation`` has the fields of an
     ``Emulation``, if there is one.
-    ``Emulation``, if there is one.
     """
 
     backend: str

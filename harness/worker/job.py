@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 import numpy as np
 
@@ -92,14 +92,6 @@ class Job:
     @property
     def specification(self) -> ModelSpecification:
         return models.specification(self.spec["model"], self.spec.get("bytes_scale", 1.0))
-
-    def definition(self, framework: str) -> Callable[..., Any]:
-        """The model's ``build`` in a framework: that of ``harness.models``, or one whose layers only take their time."""
-        if not self.emulation:
-            return models.definition(self.spec["model"], framework)
-        from harness.worker.emulation import definition
-
-        return definition(self, framework)
 
     @property
     def num_classes(self) -> int:

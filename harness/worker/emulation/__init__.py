@@ -22,6 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
+from harness import models
 from harness.worker.job import Job
 from harness.worker.network import interface_of
 
@@ -42,7 +43,9 @@ class Unit(NamedTuple):
 
 
 def definition(job: Job, framework: str) -> Callable[..., Any]:
-    """The emulated model's ``build`` in a framework."""
+    """The model's ``build`` in a framework: that of ``harness.models``, or one whose layers only take their time."""
+    if not job.emulation:
+        return models.definition(job.spec["model"], framework)
     return partial(importlib.import_module(f"{__name__}.{framework}").build, job)
 
 

@@ -15,6 +15,7 @@ from harness.models import caffe2_layers
 from harness.models.caffe2_layers import HOST, IDEEP, ImageBlob
 from harness.models.initial import canonical, initial_values, stored, stored_shape
 from harness.worker.checkpoint import velocity
+from harness.worker.emulation import definition
 from harness.worker.frameworks.base import DeviceTrainer
 from harness.worker.job import Job
 from harness.worker.trainer import Evaluation, State, evaluation
@@ -146,7 +147,7 @@ class Caffe2Trainer(DeviceTrainer):
             with core.NameScope(its_own, reset=True):
                 return caffe2_layers.on_ideep(net, name)
 
-        return self._job.definition("caffe2")(
+        return definition(self._job, "caffe2")(
             net,
             ImageBlob(images, size, size),
             tensor,

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from harness.models.initial import initial_values
 from harness.worker.checkpoint import velocity
-from harness.worker.emulation import INTER_OP_THREADS
+from harness.worker.emulation import INTER_OP_THREADS, definition
 from harness.worker.frameworks.base import DeviceTrainer, Sgd
 from harness.worker.inputs.order import GROUP, Reading
 from harness.worker.inputs.tensorflow import batches, find_bad_image
@@ -56,7 +56,7 @@ def logits(
             name: tf.cast(tensor, tf.bfloat16) if name.endswith(".kernel") else tensor
             for name, tensor in tensors.items()
         }
-    build = job.definition("tensorflow")
+    build = definition(job, "tensorflow")
     outputs, new_statistics = build(
         images, tensors.__getitem__, statistics, data_format=data_format(job), training=training
     )

@@ -19,6 +19,7 @@ from torch.nn.functional import cross_entropy
 from harness.models import torch_layers
 from harness.models.initial import initial_values
 from harness.worker.checkpoint import velocity
+from harness.worker.emulation import definition
 from harness.worker.frameworks.base import DeviceTrainer
 from harness.worker.job import Job
 from harness.worker.network import interface_of, listen
@@ -79,7 +80,7 @@ class TorchTrainer(DeviceTrainer):
     def build(self) -> None:
         """Make the model and its optimizer; a backend may wrap ``_model``, the forward pass, and ``_optimizer``."""
         spec, sgd = self._job.spec, self._sgd
-        module: torch.nn.Module = self._job.definition("torch")()
+        module: torch.nn.Module = definition(self._job, "torch")()
         torch_layers.load(module, self._specification, initial_values(self._specification, spec["seed"]))
         self._module = module.to(device=self._device, memory_format=torch.channels_last).train()
         self._model: Any = self._module
