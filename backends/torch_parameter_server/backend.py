@@ -9,9 +9,10 @@ from pydantic import Field
 from harness.backends.parameter_server.backend import BACKEND as PARAMETER_SERVER
 from harness.backends.parameter_server.backend import ServerOptions
 from harness.backends.pytorch.backend import BACKEND as PYTORCH
-from harness.core.backend import Arrangement, Seat, one_process_per_device
+from harness.core.backend import Arrangement
 from harness.core.spec import OTHER_TRAINING, RunSpec
 from harness.environments import EnvironmentSpec, Variant
+from harness.errors import InvalidInput
 
 NAME = "torch_parameter_server"
 
@@ -39,18 +40,16 @@ def environment(framework: str, variant: Variant) -> EnvironmentSpec:
     return replace(PYTORCH.environment(framework, variant), backend=NAME)
 
 
-def seats(spec: RunSpec) -> tuple[Seat, ...]:
-    servers = (seat for seat in PARAMETER_SERVER.seats(spec) if seat.role == "ps")
-    return (*one_process_per_device(spec), *servers)
+def validate(spec: RunSpec) -> None:
+    """Raise InvalidInput when servers do not fit, or nodes have several devices, whose gradients nobody would add up."""
+    if spec.devices_per_node > 1:
+        raise InvalidInput(f"--devices-per-node {spec.devices_per_node}: {NAME} trains on one device per node")
+    PARAMETER_SERVER.validate(spec)
 
 
 def arrange(spec: RunSpec) -> Arrangement:
     assert spec.transport
     return replace(PARAMETER_SERVER.arrange(spec), mpi=spec.transport == "mpi", env=ENVIRONS[spec.transport])
-
-
-def expected_updates(spec: RunSpec) -> int:
-    return (spec.warmup_steps + spec.steps) * (1 if spec.options["sync"] == "accumulate" else spec.workers)
 
 
 BACKEND = replace(
@@ -64,7 +63,6 @@ BACKEND = replace(
     precisions=("fp32", "amp"),
     options=TorchServerOptions,
     environment=environment,
-    seats=seats,
+    validate=validate,
     arrange=arrange,
-    expected_updates=expected_updates,
 )

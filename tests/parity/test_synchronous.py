@@ -79,8 +79,6 @@ SYNCHRONOUS = [
     slow(Way("torch", 3, "torch_parameter_server --transport mpi --placement partitioned --ps 2 --slice-size 256KiB")),
     slow(Way("torch", 3, "torch_parameter_server --placement round_robin --ps 3 --order random")),
     slow(Way("torch", 2, "torch_parameter_server --ps 3 --ps-nodes dedicated")),
-    slow(Way("torch", 2, "torch_parameter_server", devices_per_node=2)),
-    slow(Way("torch", 1, "torch_parameter_server --transport mpi", devices_per_node=2)),
     slow(Way("tensorflow", 1, "parameter_server")),
     Way("tensorflow", 2, "parameter_server --placement greedy"),
     slow(Way("tensorflow", 2, "parameter_server --placement round_robin --ps 2")),

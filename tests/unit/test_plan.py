@@ -45,15 +45,13 @@ def test_dedicated_parameter_servers_get_nodes_of_their_own() -> None:
     assert hosts(launch, "ps") == ["nid00004", "nid00005", "nid00006"]
 
 
-def test_servers_on_pytorch_are_planned_as_those_on_tensorflow_but_for_a_worker_per_device() -> None:
+def test_servers_on_pytorch_are_planned_as_those_on_tensorflow() -> None:
     options = {"ps": 3, "placement": "partitioned"}
     ours, theirs = (
         plan(cluster(4), name, options, nodes=4, model="inception3")
         for name in ("torch_parameter_server", "parameter_server")
     )
     assert (ours.details, hosts(ours, "ps")) == (theirs.details, hosts(theirs, "ps"))
-    two = plan(cluster(4), "torch_parameter_server", options, nodes=4, devices_per_node=2)
-    assert (two.world_size, hosts(two, "ps")) == (8, hosts(ours, "ps"))
 
 
 def test_the_plan_says_which_bytes_each_server_will_hold() -> None:

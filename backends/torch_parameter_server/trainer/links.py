@@ -2,7 +2,7 @@
 
 Processes are numbered as in the plan, workers first. ``send`` and ``receive`` return at once, with a function that waits
 for the end and, of a message from anybody, returns who sent it. Messages from one process to another with one tag arrive in
-their order. Nobody polls: Gloo's and MPI's sockets wake who waits.
+their order. A message may be shorter than the tensor that receives it. Nobody polls: sockets wake who waits.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ from __future__ import annotations
 import os
 import select
 import threading
+import time
 from collections import deque
 from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Callable, Deque, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Deque, List, Optional, Tuple, Union
 
 import torch
 import torch.distributed as dist
@@ -27,32 +28,7 @@ Wait = Callable[[], Any]
 ANYBODY: Optional[int] = None
 
 
-class Link:
-    """One process's way to the others; ``name`` is what carries the messages, as found at run time."""
-
-    name: str
-
-    def send(self, tensor: torch.Tensor, peer: int, tag: int = 0) -> Wait:
-        raise NotImplementedError
-
-    def receive(self, tensor: torch.Tensor, peer: Optional[int], tag: int = 0) -> Wait:
-        """The message may be shorter than ``tensor``."""
-        raise NotImplementedError
-
-    def close(self) -> None:
-        raise NotImplementedError
-
-    def messages(self, buffers: List[torch.Tensor]) -> Iterator[Tuple[int, torch.Tensor]]:
-        """Who sent a message, and the buffer that holds it until the next one is asked for. As many are under way at once
-        as there are ``buffers``; they come in the order in which they were announced."""
-        waiting = deque((buffer, self.receive(buffer, ANYBODY)) for buffer in buffers)
-        while True:
-            buffer, wait = waiting.popleft()
-            yield wait(), buffer
-            waiting.append((buffer, self.receive(buffer, ANYBODY)))
-
-
-class GlooLink(Link):
+class GlooLink:
     """Gloo moves messages in a thread of its own, in C, once their receiver is ready for them."""
 
     def __init__(self, job: Job) -> None:
@@ -70,7 +46,7 @@ class GlooLink(Link):
         dist.destroy_process_group()
 
 
-class MpiLink(Link):
+class MpiLink:
     """MPI moves messages while somebody calls it: a thread that sleeps until there is something to move."""
 
     def __init__(self, job: Job) -> None:
@@ -82,8 +58,7 @@ class MpiLink(Link):
             raise RuntimeError(f"{mpi_version()} allows no second thread to call it; use --transport gloo")
         self.name = f"{mpi_version()} through mpi4py"
         self._new: Deque[Tuple[Callable[[], Any], Future[int]]] = deque()
-        self._news = News()
-        self._closing = False
+        self._news, self._closing = News(), False
         self._thread = threading.Thread(target=self._move, name="mpi", daemon=True)
         self._thread.start()
 
@@ -101,6 +76,8 @@ class MpiLink(Link):
         self._mpi.Finalize()
 
     def _begin(self, operation: Callable[[], Any]) -> Wait:
+        if not self._thread.is_alive():
+            raise RuntimeError("MPI has failed before")
         future: Future[int] = Future()
         self._new.append((operation, future))
         self._news.announce()
@@ -119,8 +96,8 @@ class MpiLink(Link):
                 if done := self._mpi.Request.Testsome(requests, statuses):
                     for index, status in zip(done, statuses):
                         futures[index].set_result(status.Get_source())
-                    left = [index for index, request in enumerate(requests) if request]
-                    requests, futures = [requests[index] for index in left], [futures[index] for index in left]
+                    futures = [future for future, request in zip(futures, requests) if request]
+                    requests = [request for request in requests if request]
                 elif not self._new:
                     self._news.wait()
         except BaseException as error:  # who waits has to hear of it
@@ -132,23 +109,23 @@ class MpiLink(Link):
 class News:
     """Sleep until MPI's network has something to say, or somebody here.
 
-    libfabric waits for its TCP sockets with epoll, and so can we: for its epoll. Where MPI's network has none, such as
-    InfiniBand, there are short naps, as no implementation of MPI sleeps.
+    libfabric waits for its TCP sockets with epoll, and so can we: for its epoll. One look may not find all that there is,
+    so the next one comes soon, and later ones ever later. Where MPI's network has no sockets, such as InfiniBand, nothing
+    can wake a sleeper: there are short naps.
     """
 
-    NAP_S, SAFE_S = 1e-4, 0.25
+    NAP_S, SOON_S, LATE_S = 1e-4, 2e-3, 0.25
 
     def __init__(self) -> None:
-        self._poll = select.epoll()
+        self._poll, self._seconds = select.epoll(), self.SOON_S
         self._reader, self._writer = os.pipe()
-        os.set_blocking(self._reader, False)
         os.set_blocking(self._writer, False)
-        self._seconds = self.NAP_S
-        for entry in Path("/proc/self/fd").iterdir():
-            with suppress(OSError):  # that of the folder itself is closed
-                if str(entry.readlink()) == "anon_inode:[eventpoll]" and int(entry.name) != self._poll.fileno():
-                    self._poll.register(int(entry.name), select.EPOLLIN | select.EPOLLET)
-                    self._seconds = self.SAFE_S
+        opened = {int(link.name): str(link.readlink()) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()}
+        del opened[self._poll.fileno()]
+        polls = [number for number, what in opened.items() if what == "anon_inode:[eventpoll]"]
+        self._can_sleep = bool(polls)
+        for number in polls:
+            self._poll.register(number, select.EPOLLIN | select.EPOLLET)
         self._poll.register(self._reader, select.EPOLLIN)
 
     def announce(self) -> None:
@@ -156,8 +133,15 @@ class News:
             os.write(self._writer, b"!")
 
     def wait(self) -> None:
-        if any(number == self._reader for number, _ in self._poll.poll(self._seconds)):
+        if not self._can_sleep:
+            time.sleep(self.NAP_S)
+        heard = self._poll.poll(self._seconds if self._can_sleep else 0)
+        self._seconds = self.SOON_S if heard else min(2 * self._seconds, self.LATE_S)
+        if any(number == self._reader for number, _ in heard):
             os.read(self._reader, 4096)
+
+
+Link = Union[GlooLink, MpiLink]
 
 
 def open_link(job: Job) -> Link:

@@ -11,37 +11,18 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from dataclasses import replace
 from functools import partial
-from typing import DefaultDict, Deque, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import DefaultDict, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 import torch
 
+from harness.backends.torch_parameter_server.trainer import server
 from harness.backends.torch_parameter_server.trainer.links import Wait, open_link
-from harness.backends.torch_parameter_server.trainer.server import (
-    ANSWER,
-    COUNT,
-    LEAVE,
-    MOST_NUMBERS,
-    PULLED,
-    READ,
-    STEP,
-    SUM,
-    UNKNOWN,
-    VALUES,
-    VELOCITIES,
-    WRITE,
-    Piece,
-    pull_order,
-    push_order,
-    serve,
-)
 from harness.models import torch_layers
 from harness.models.initial import initial_values
 from harness.worker.checkpoint import velocity
 from harness.worker.frameworks.torch import TorchTrainer
 from harness.worker.trainer import State
-
-__all__ = ["create", "serve"]
 
 
 class PullAndPush(TorchTrainer):
@@ -51,10 +32,11 @@ class PullAndPush(TorchTrainer):
         job = self._job
         self._link, self._rate = open_link(job), self._sgd.rate
         self._servers = range(job.world_size, len(job.plan["processes"]))
-        self._order = pull_order(job)
-        self._holders: DefaultDict[str, List[int]] = defaultdict(list)
-        for piece in self._order:
-            self._holders[piece.tensor].append(piece.ps)
+        self._order = server.pull_order(job)
+        self._holders = {name: {piece.ps for piece in self._order if piece.tensor == name} for name, *_ in self._order}
+        self._pushes: DefaultDict[int, List[server.Piece]] = defaultdict(list)
+        for piece in server.push_order(job):
+            self._pushes[piece.ps].append(piece)
         self._sending: DefaultDict[str, List[Wait]] = defaultdict(list)
         self._coming: DefaultDict[str, List[Wait]] = defaultdict(list)
         self._gradients: Dict[str, torch.Tensor] = {}
@@ -71,14 +53,12 @@ class PullAndPush(TorchTrainer):
 
     def step(self) -> None:
         self._optimizer.zero_grad(set_to_none=True)
-        self._say(STEP, [self._rate])
+        self._say(server.STEP, [self._rate])
         self._gradients.clear()
-        self._unsent: DefaultDict[int, Deque[Piece]] = defaultdict(deque)
-        for piece in push_order(self._job):
-            self._unsent[piece.ps].append(piece)
+        self._unsent = {ps: deque(pieces) for ps, pieces in self._pushes.items()}
         self.loss().backward()
         for piece, (ps, part) in zip(self._order, self._parts(self._flat)):
-            self._coming[piece.tensor].append(self._link.receive(part, ps, PULLED))
+            self._coming[piece.tensor].append(self._link.receive(part, ps, server.PULLED))
 
     def synchronize(self) -> None:
         super().synchronize()
@@ -90,45 +70,45 @@ class PullAndPush(TorchTrainer):
     def total(self, numbers: Sequence[float]) -> List[float]:
         """Server 0 adds them up, in the order of ranks."""
         sums: List[float] = []
-        for begin in range(0, len(numbers), MOST_NUMBERS):
-            some = list(numbers[begin : begin + MOST_NUMBERS])
-            self._say(SUM, some, to=self._servers[:1])
+        for begin in range(0, len(numbers), server.MOST_NUMBERS):
+            some = list(numbers[begin : begin + server.MOST_NUMBERS])
+            self._say(server.SUM, some, to=self._servers[:1])
             sums += self._hear(self._servers[0], len(some))
         return sums
 
     def server_bytes(self) -> List[Tuple[int, int]]:
         if self._job.rank != 0:
             return []
-        self._say(COUNT)
+        self._say(server.COUNT)
         counts = [(int(sent), int(received)) for sent, received, _ in (self._hear(ps, 3) for ps in self._servers)]
-        return [] if UNKNOWN in counts else counts
+        return [] if server.UNKNOWN in counts else counts
 
     def values(self) -> Dict[str, np.ndarray]:
         """With ``--sync none`` others have gone on since the last pull: the servers' values count."""
         for kind, tensors in self._of_servers():
-            if kind == VELOCITIES or self._job.spec["options"]["sync"] == "none":
-                self._say(READ, [kind])
-                finish([self._link.receive(part, ps, ANSWER) for ps, part in self._parts(tensors)])
+            if kind == server.VELOCITIES or self._job.spec["options"]["sync"] == "none":
+                self._say(server.READ, [kind])
+                finish([self._link.receive(part, ps, server.ANSWER) for ps, part in self._parts(tensors)])
         return super().values()
 
     def restore(self, values: Mapping[str, np.ndarray]) -> None:
         super().restore(values)
         for kind, tensors in self._of_servers():
             first = self._order[0].tensor
-            if self._job.rank == 0 and (first if kind == VALUES else velocity(first)) in values:
-                self._say(WRITE, [kind])
+            if self._job.rank == 0 and (first if kind == server.VALUES else velocity(first)) in values:
+                self._say(server.WRITE, [kind])
                 finish([self._link.send(part, ps) for ps, part in self._parts(tensors)])
                 for ps in self._servers:
                     self._hear(ps, 0)
 
     def state(self) -> State:
-        self._say(COUNT, to=self._servers[:1])
+        self._say(server.COUNT, to=self._servers[:1])
         updates = int(self._hear(self._servers[0], 3)[2])
         return replace(self._state(self._world_size, self._link.name), updates=updates)
 
     def close(self) -> None:
         """All workers wait until the last one has said so: for a server the death of a worker is an error."""
-        self._say(LEAVE)
+        self._say(server.LEAVE)
         for ps in self._servers:
             self._hear(ps, 0)
         self._link.close()
@@ -145,18 +125,17 @@ class PullAndPush(TorchTrainer):
                 self._sending[piece.tensor].append(self._link.send(part, self._servers[ps]))
 
     def _wait(self, names: Sequence[str]) -> None:
-        """Wait for the values of tensors. Their gradients have arrived before, and are not needed any more."""
+        """Wait for the values of tensors, and for their gradients, which have arrived before that."""
         for name in names:
             finish(self._coming.pop(name, []))
             finish(self._sending.pop(name, []))
-            self._gradients.pop(name, None)
 
     def _of_servers(self) -> Iterator[Tuple[int, Dict[str, torch.Tensor]]]:
         """What the servers hold, by kind, and what this worker has for it: flat tensors by the parameter's name."""
-        yield VALUES, self._flat
+        yield server.VALUES, self._flat
         if self._sgd.momentum:
             held = self._held()
-            yield VELOCITIES, {name: flat(held[velocity(name)]) for name in self._flat}
+            yield server.VELOCITIES, {name: flat(held[velocity(name)]) for name in self._flat}
 
     def _parts(self, tensors: Mapping[str, torch.Tensor]) -> Iterator[Tuple[int, torch.Tensor]]:
         """In the order of pulls, each piece's server and its part of the flat ``tensors``."""
@@ -170,11 +149,11 @@ class PullAndPush(TorchTrainer):
     def _hear(self, ps: int, count: int) -> List[float]:
         """As many numbers from a server."""
         numbers = torch.empty(count + 1, dtype=torch.float64)
-        self._link.receive(numbers, ps, ANSWER)()
+        self._link.receive(numbers, ps, server.ANSWER)()
         return list(numbers[:count].tolist())
 
 
-create = PullAndPush
+create, serve = PullAndPush, server.serve
 
 
 def flat(tensor: torch.Tensor) -> torch.Tensor:

@@ -7,13 +7,13 @@ Everything else waits for the workers, so that a server needs neither a thread n
 from __future__ import annotations
 
 import random
-from collections import defaultdict
-from typing import Callable, DefaultDict, Dict, Generator, List, NamedTuple, Sequence
+from collections import defaultdict, deque
+from typing import Callable, DefaultDict, Dict, Generator, Iterator, List, NamedTuple, Sequence, Tuple
 
 import numpy as np
 import torch
 
-from harness.backends.torch_parameter_server.trainer.links import Link, Wait, open_link
+from harness.backends.torch_parameter_server.trainer.links import ANYBODY, Link, Wait, open_link
 from harness.worker import traffic
 from harness.worker.frameworks.base import Sgd
 from harness.worker.job import Job
@@ -58,11 +58,23 @@ def serve(job: Job, ready: Callable[[], None]) -> None:
     for conversation in conversations:
         next(conversation)
     ready()
-    for worker, message in link.messages(server.buffers()):
+    for worker, message in messages(link, server.buffers()):
         conversations[worker].send(message)
         if server.is_done:
             break
     link.close()
+
+
+def messages(link: Link, buffers: List[torch.Tensor]) -> Iterator[Tuple[int, torch.Tensor]]:
+    """Who sent a message, and the buffer that holds it until the next one is asked for, in the order of announcements.
+
+    As many messages are under way at once as there are ``buffers``.
+    """
+    waiting = deque((buffer, link.receive(buffer, ANYBODY)) for buffer in buffers)
+    while True:
+        buffer, wait = waiting.popleft()
+        yield wait(), buffer
+        waiting.append((buffer, link.receive(buffer, ANYBODY)))
 
 
 class Server:
