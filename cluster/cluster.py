@@ -3,18 +3,16 @@
 
 ``up`` starts a *head* (munge, slurmctld, with ``--accounting`` slurmdbd and MariaDB) in network, mount, UTS and PID
 namespaces of its own, and in it the *nodes*, each with network, mount, UTS, IPC and PID namespaces, a /dev/shm, a /run and
-a slurmd. The nodes' links meet in a bridge and are limited both ways. Files are the host's, at the host's paths. The host
-sees nothing of this but the processes and the state directory. See README.md beside this file.
+a slurmd. The nodes' links meet at the head, which routes, and are limited both ways (links.py). Files are the host's, at
+the host's paths. The host sees nothing of this but the processes and the state directory. See README.md beside this file.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import ctypes
 import json
 import os
-import re
 import secrets
 import shutil
 import signal
@@ -23,19 +21,41 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import NoReturn
 
-NETWORK = "10.77.0"  # a cluster's network namespace is private, so every cluster may use the same one
-HEAD_ADDRESS = f"{NETWORK}.254"
+import links
+from links import HEAD_ADDRESS, Link, address
+from namespaces import (
+    BIND,
+    NAMESPACES,
+    PATH,
+    RECURSIVE,
+    SHARED,
+    SLAVE,
+    Failure,
+    Refused,
+    alive,
+    command,
+    describe,
+    detach,
+    enter,
+    environment,
+    mount,
+    namespace,
+    program,
+    reap,
+    register,
+    tail,
+    unshare,
+    wait_until,
+)
+
 MOST_NODES = 250
 LONGEST_STATE = 60  # characters; unix sockets live in it, whose paths may have 107
-NAMESPACES = {"mnt": 0x00020000, "uts": 0x04000000, "ipc": 0x08000000, "pid": 0x20000000, "net": 0x40000000}
 DAEMONS = {"slurmd", "slurmd-wlm", "sshd"}  # what a node runs of its own accord; Debian calls the file slurmd-wlm
-PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 # What is looked for (a program, or a file where the path has a slash) and the Debian package that has it.
 PACKAGES = {
@@ -54,16 +74,6 @@ ACCOUNTING_PACKAGES = {
     "mariadbd": "mariadb-server",
 }
 
-LIBC = ctypes.CDLL(None, use_errno=True)
-
-
-class Refused(Exception):
-    """The command makes no sense as given, or here: one line, exit 2."""
-
-
-class Failure(Exception):
-    """Something that should have worked did not: what, where and the end of its log, exit 1."""
-
 
 @dataclass(frozen=True)
 class Cluster:
@@ -73,14 +83,20 @@ class Cluster:
     count: int = 4
     cpus: int = 2
     memory: int = 4096
-    rate: str = "200mbit"
+    link: Link = field(default_factory=Link)
     accounting: bool = False
     sshd: bool = False
+    overflows: int | None = None  # how often the machine's table of neighbours had been full before
 
     @property
     def nodes(self) -> list[str]:
         """Their names."""
         return [f"node{k}" for k in range(1, self.count + 1)]
+
+    @property
+    def slurm(self) -> dict[str, str]:
+        """The variable with which Slurm's programs find this cluster."""
+        return {"SLURM_CONF": str(self.state / "slurm.conf")}
 
     @property
     def hosts(self) -> Path:
@@ -103,11 +119,6 @@ def hosts_file(cluster: Cluster) -> str:
     """Every name with its address on the link, so that no node believes that it is 127.0.0.1."""
     nodes = [f"{address(node)} {node}" for node in cluster.nodes]
     return "\n".join(["127.0.0.1 localhost", "::1 localhost", f"{HEAD_ADDRESS} head", *nodes, ""])
-
-
-def address(node: str) -> str:
-    """node7 has the seventh address."""
-    return f"{NETWORK}.{node.removeprefix('node')}"
 
 
 def slurm_conf(cluster: Cluster) -> str:
@@ -254,116 +265,7 @@ def write_keys(cluster: Cluster) -> None:
     (cluster.state / "ssh_config").write_text(ssh_config(cluster))
 
 
-# --- Processes and namespaces -----------------------------------------------------------------------------------------
-
-
-def environment(cluster: Cluster | None = None) -> dict[str, str]:
-    """What daemons and tools see: not the variables of whoever started the cluster."""
-    slurm = {"SLURM_CONF": str(cluster.state / "slurm.conf")} if cluster else {}
-    return {"PATH": PATH, "HOME": "/root", "LANG": "C.UTF-8", **slurm}
-
-
-def command(*argv: str, cluster: Cluster | None = None, stdin: str = "", log: Path | None = None) -> str:
-    """Run a tool, or a daemon that goes to the background once it has read its configuration; its output."""
-    with (log or Path(os.devnull)).open("a+") as output:  # a daemon would keep a pipe open, and us waiting
-        start = output.seek(0, os.SEEK_END)
-        done = subprocess.run(
-            argv,
-            input=stdin,
-            env=environment(cluster),
-            cwd="/",
-            stdout=output if log else subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        output.seek(start)
-        text = done.stdout or output.read()
-    if done.returncode:
-        raise Failure(f"{' '.join(argv)} exited with {done.returncode}: {text.strip()}")
-    return text
-
-
-def mount(*argv: str) -> None:
-    """Mount in this namespace, without a note of it in /run/mount, which may be the host's."""
-    command("mount", "--no-mtab", *argv)
-
-
-def wait_until(true: Callable[[], bool], seconds: float, otherwise: str, log: Path) -> None:
-    """Wait, but not for ever; ``otherwise`` says what did not happen."""
-    deadline = time.monotonic() + seconds
-    while not true():
-        if time.monotonic() > deadline:
-            raise Failure(f"{otherwise} within {seconds:.0f} s; {log} ends with:\n{tail(log)}")
-        time.sleep(0.05)
-
-
-def tail(log: Path, lines: int = 5) -> str:
-    """The last lines of a log, indented; of no log, that."""
-    try:
-        return "\n".join(f"  {line}" for line in log.read_text(errors="replace").splitlines()[-lines:])
-    except OSError as error:
-        return f"  ({error})"
-
-
-def unshare(*kinds: str) -> None:
-    """New namespaces for this process (of the kind pid: for its children). Python's own os.unshare came with 3.12."""
-    if LIBC.unshare(sum(NAMESPACES[kind] for kind in kinds)):
-        raise OSError(ctypes.get_errno(), f"unshare {', '.join(kinds)}: {os.strerror(ctypes.get_errno())}")
-
-
-def enter(pid: int, *kinds: str) -> None:
-    """Move this process into the namespaces of another."""
-    for descriptor in [os.open(f"/proc/{pid}/ns/{kind}", os.O_RDONLY) for kind in kinds]:
-        if LIBC.setns(descriptor, 0):
-            raise OSError(ctypes.get_errno(), f"setns: {os.strerror(ctypes.get_errno())}")
-        os.close(descriptor)
-
-
-def detach(name: str, log: Path, keep: int) -> None:
-    """Let go of the terminal and of every open file but ``keep``; be called ``name``."""
-    os.setsid()
-    os.chdir("/")
-    os.umask(0o022)
-    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_DFL)  # else daemons started under nohup would inherit its deaf ear
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    for stream in (1, 2):
-        os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND), stream)
-    os.closerange(3, keep)
-    os.closerange(keep + 1, 65536)
-    Path("/proc/self/comm").write_text(name)
-
-
-def reap() -> NoReturn:
-    """What the first process of a PID namespace is for: bury what others orphaned, for ever."""
-    while True:
-        try:
-            os.wait()
-        except ChildProcessError:
-            time.sleep(1)
-
-
-def register(path: Path) -> int:
-    """Note this process's PID on the host, and when it started, for PIDs are used again."""
-    pid = int(Path("/proc/self").readlink().name)  # os.getpid() is the PID inside the namespace
-    path.write_text(f"{pid} {started(pid)}")
-    return pid
-
-
-def started(pid: int) -> str:
-    """When a process started, in the kernel's clock ticks; of a dead one, nothing."""
-    with contextlib.suppress(OSError):
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return "" if fields[0] in "ZX" else fields[19]
-    return ""
-
-
-def alive(path: Path) -> int | None:
-    """The PID on the host of a process that registered itself, if it still runs."""
-    with contextlib.suppress(OSError, ValueError):
-        pid, when = path.read_text().split()
-        return int(pid) if started(int(pid)) == when else None
-    return None
+# --- Who runs --------------------------------------------------------------------------------------------------------
 
 
 def head_pid(cluster: Cluster) -> int | None:
@@ -374,6 +276,11 @@ def head_pid(cluster: Cluster) -> int | None:
 def node_pid(cluster: Cluster, node: str) -> int | None:
     """The PID of a node's first process, with which everything in the node dies."""
     return alive(cluster.state / f"{node}.pid")
+
+
+def on(cluster: Cluster) -> dict[str, int]:
+    """The PID of the first process of every node that is on."""
+    return {node: pid for node in cluster.nodes if (pid := node_pid(cluster, node))}
 
 
 def members(cluster: Cluster) -> Iterator[int]:
@@ -398,18 +305,14 @@ def head(cluster: Cluster, report: int) -> NoReturn:
         register(cluster.state / "head.pid")
         socket.sethostname("head")
         # What the host mounts later is seen here, what is mounted here is seen in the nodes, and never the other way round.
-        mount("--make-rslave", "/")
-        mount("--make-rshared", "/")
-        mount("-t", "tmpfs", "-o", "mode=755", "tmpfs", "/run")
+        mount("none", "/", flags=RECURSIVE | SLAVE)
+        mount("none", "/", flags=RECURSIVE | SHARED)
+        mount("tmpfs", "/run", "tmpfs", options="mode=755")
         for name in ("hosts", "resolv.conf", "nsswitch.conf"):
             if Path("/etc", name).exists():
-                mount("--bind", str(cluster.state / "etc" / name), f"/etc/{name}")
-        mount("-t", "sysfs", "sysfs", "/sys")  # the one that was there shows the host's network
-        network = (
-            f"link set lo up\nlink add switch type bridge\naddr add {HEAD_ADDRESS}/24 dev switch\nlink set switch up\n"
-        )
-        command("ip", "-batch", "-", stdin=network)
-        use_reno()
+                mount(cluster.state / "etc" / name, f"/etc/{name}", flags=BIND)
+        mount("sysfs", "/sys", "sysfs")  # the one that was there shows the host's network
+        links.make_router()
         start_controller(cluster)
         boot(cluster, cluster.nodes)
         os.write(report, b"ready")
@@ -430,7 +333,7 @@ def start_controller(cluster: Cluster) -> None:
     command("munged", "--force", *options, f"--log-file={cluster.log('munged')}", log=cluster.log("head"))
     if cluster.accounting:
         start_accounting(cluster)
-    command("slurmctld", cluster=cluster, log=cluster.log("head"))
+    command("slurmctld", extra=cluster.slurm, log=cluster.log("head"))
     wait_until(lambda: bool(node_states(cluster)), 15, "slurmctld did not answer", cluster.log("slurmctld"))
 
 
@@ -445,7 +348,7 @@ def start_accounting(cluster: Cluster) -> None:
     with log.open("a") as output:
         subprocess.Popen([*database, *tuning], stdout=output, stderr=output, env=environment(), cwd="/")
     wait_until(lambda: answers(3306), 20, "MariaDB did not answer", log)
-    command("slurmdbd", cluster=cluster, log=cluster.log("head"))
+    command("slurmdbd", extra=cluster.slurm, log=cluster.log("head"))
     wait_until(lambda: answers(6819), 20, "slurmdbd did not answer", cluster.log("slurmdbd"))
     for change in (
         ["add", "cluster", "harness"],
@@ -453,7 +356,7 @@ def start_accounting(cluster: Cluster) -> None:
         ["add", "user", "root", "account=project"],
         ["modify", "user", "root", "set", "defaultaccount=project"],
     ):
-        command("sacctmgr", "-i", *change, cluster=cluster)
+        command("sacctmgr", "-i", *change, extra=cluster.slurm)
 
 
 def answers(port: int) -> bool:
@@ -465,13 +368,8 @@ def answers(port: int) -> bool:
 def node_states(cluster: Cluster) -> dict[str, str]:
     """Slurm's opinion of every node, as idle or down*; nothing if slurmctld does not answer."""
     with contextlib.suppress(Failure):
-        return dict(line.split() for line in command("sinfo", "-hN", "-o", "%N %T", cluster=cluster).splitlines())
+        return dict(line.split() for line in command("sinfo", "-hN", "-o", "%N %T", extra=cluster.slurm).splitlines())
     return {}
-
-
-def use_reno() -> None:
-    """In this network namespace. Reno shares a link evenly, both ways; BBR, some hosts' default, does not."""
-    Path("/proc/sys/net/ipv4/tcp_congestion_control").write_text("reno")
 
 
 # --- The nodes --------------------------------------------------------------------------------------------------------
@@ -482,27 +380,29 @@ def boot(cluster: Cluster, nodes: Sequence[str]) -> None:
     channels = {node: first_process(cluster, node) for node in nodes}
     for node, channel in channels.items():
         hear(channel, b"here", node)
-    wire(cluster, nodes)
+    links.lay_cables({node: powered(cluster, node) for node in nodes}, cluster.link)
     for channel in channels.values():
         channel.sendall(b"wired")
     for node, channel in channels.items():
         hear(channel, b"ready", node)
         channel.close()
 
-    for node in nodes:
-        ready = partial(works, cluster, node)
-        wait_until(ready, 15 + len(nodes) / 2, f"{node} did not register", cluster.log(node))
+    def asleep() -> list[str]:
+        states = node_states(cluster)
+        return [node for node in nodes if states.get(node) not in ("idle", "mixed", "allocated", "completing")]
+
+    deadline = time.monotonic() + 15 + len(nodes) / 2
+    while late := asleep():
+        if time.monotonic() > deadline:
+            log = cluster.log(late[0])
+            raise Failure(f"Slurm does not know of {', '.join(late)}; {log} ends with:\n{tail(log)}")
+        time.sleep(0.1)
 
 
 def hear(channel: socket.socket, word: bytes, node: str) -> None:
     """Wait for a word of a node's first process, which may say what went wrong instead."""
     if (news := channel.recv(4096)) != word:
         raise Failure(f"{node} did not start: {news.decode() or 'it died'}")
-
-
-def works(cluster: Cluster, node: str) -> bool:
-    """Whether Slurm gives work to a node."""
-    return node_states(cluster).get(node) in ("idle", "mixed", "allocated", "completing")
 
 
 def first_process(cluster: Cluster, node: str) -> socket.socket:
@@ -527,18 +427,18 @@ def be_node(cluster: Cluster, node: str, channel: socket.socket) -> NoReturn:
     detach(f"cluster-{node}", log, keep=channel.fileno())
     register(cluster.state / f"{node}.pid")
     socket.sethostname(node)
-    mount("--make-rslave", "/")
+    mount("none", "/", flags=RECURSIVE | SLAVE)
     channel.sendall(b"here")
     if channel.recv(16) != b"wired":
         os._exit(1)
     for kind, folder in {"proc": "/proc", "sysfs": "/sys", "tmpfs": "/dev/shm"}.items():  # noqa: S108
-        mount("-t", kind, kind, folder)
-    mount("-t", "tmpfs", "-o", "mode=755", "tmpfs", "/run")
+        mount(kind, folder, kind)
+    mount("tmpfs", "/run", "tmpfs", options="mode=755")
     Path("/run/pmix").mkdir()
-    use_reno()
+    links.join_network(node, cluster.link)
     if cluster.sshd:
         start_sshd(cluster, node, log)
-    command("slurmd", cluster=cluster, log=log)
+    command("slurmd", extra=cluster.slurm, log=log)
     channel.sendall(b"ready")
     channel.close()
     reap()
@@ -553,50 +453,6 @@ def start_sshd(cluster: Cluster, node: str, log: Path) -> None:
     command(
         "/usr/sbin/sshd", "-f", str(folder / "sshd_config"), *where, "-E", str(cluster.log(f"{node}.sshd")), log=log
     )
-
-
-def hardware_address(node: str) -> str:
-    """A machine keeps its network card when it is booted again; its neighbours remember the card for up to a minute."""
-    number = int(node.removeprefix("node"))
-    return f"02:00:00:00:{number >> 8:02x}:{number & 255:02x}"
-
-
-def wire(cluster: Cluster, nodes: Iterable[str]) -> None:
-    """A cable between each node's eth0 and the head's switch."""
-    cables = []
-    for node in nodes:
-        with contextlib.suppress(Failure):  # of a node that failed a moment ago: the kernel takes its time to remove it
-            command("ip", "link", "del", f"to-{node}")
-        namespace = f"/proc/{node_pid(cluster, node)}/ns/net"
-        cables += [f"link add to-{node} type veth peer name eth0 address {hardware_address(node)} netns {namespace}"]
-        cables += [f"link set to-{node} master switch up"]
-    command("ip", "-batch", "-", stdin="\n".join(cables))
-    for node in nodes:
-        plug = f"link set lo up\naddr add {address(node)}/24 dev eth0\nlink set eth0 up\n"
-        command("nsenter", "-t", str(node_pid(cluster, node)), "-n", "ip", "-batch", "-", stdin=plug)
-        limit(node_pid(cluster, node), "eth0", cluster.rate)
-        limit(None, f"to-{node}", cluster.rate)
-
-
-def limit(pid: int | None, device: str, rate: str) -> None:
-    """Limit what a device sends, in the network namespace of ``pid`` or in this one."""
-    prefix = ["nsenter", "-t", str(pid), "-n"] if pid else []
-    if rate == "none":
-        with contextlib.suppress(Failure):  # there was no limit
-            command(*prefix, "tc", "qdisc", "del", "dev", device, "root")
-        return
-    number, unit = parse_rate(rate)
-    burst = max(128 * 1024, int(number * unit / 8 * 0.004))  # what the link sends between two ticks of a 250 Hz kernel
-    shape = ["tbf", "rate", rate, "burst", str(burst), "latency", "50ms"]
-    command(*prefix, "tc", "qdisc", "replace", "dev", device, "root", *shape)
-
-
-def parse_rate(text: str) -> tuple[float, float]:
-    """200mbit is 200 times 10⁶ bit/s."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([kmg]?)bit", text)
-    if not match or not float(match[1]):
-        raise Refused(f"a rate is a number and bit, kbit, mbit or gbit, as in 200mbit, or none; not {text!r}")
-    return float(match[1]), {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9}[match[2]]
 
 
 # --- The commands -----------------------------------------------------------------------------------------------------
@@ -623,7 +479,7 @@ def up(cluster: Cluster) -> None:
         raise
     features = [
         f"{cluster.count} nodes with {cluster.cpus} CPUs each",
-        "unlimited links" if cluster.rate == "none" else f"links of {cluster.rate}",
+        str(cluster.link),
     ]
     features += ["sacct"] * cluster.accounting + [f"ssh -F {cluster.state}/ssh_config"] * cluster.sshd
     shell = usage(cluster.state, "run -- bash")
@@ -697,10 +553,11 @@ def down(state: Path) -> None:
 
 def load(state: Path) -> Cluster | None:
     """The cluster whose state this is, whether it runs or not."""
-    with contextlib.suppress(OSError, ValueError, TypeError):
+    with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
         if state.stat().st_uid != os.getuid():
             return None  # what somebody else wrote in /tmp must not tell root which processes to kill
-        return Cluster(**{**json.loads((state / "cluster.json").read_text()), "state": state})
+        known = json.loads((state / "cluster.json").read_text())
+        return Cluster(**{**known, "state": state, "link": Link(**known["link"])})
     return None
 
 
@@ -752,29 +609,30 @@ def power_on(cluster: Cluster, nodes: Sequence[str]) -> None:
     boot(cluster, nodes)
 
 
-def set_link(cluster: Cluster, node: str, state: str) -> None:
-    """Unplug a node's cable from the switch, or plug it in again."""
-    command("nsenter", "-t", str(head_pid(cluster)), "-n", "ip", "link", "set", f"to-{node}", state)
+def set_link(cluster: Cluster, link: Link) -> None:
+    """Change the limits of all links, also for nodes that boot later."""
+    replace(cluster, link=link).save()
+    links.limit(head_pid(cluster) or 0, on(cluster), link)
 
 
-def set_rate(cluster: Cluster, rate: str) -> None:
-    """Change the limit of all links, also for nodes that boot later."""
-    replace(cluster, rate=rate).save()
-    for node in cluster.nodes:
-        if pid := node_pid(cluster, node):
-            limit(pid, "eth0", rate)
-            limit(head_pid(cluster), f"to-{node}", rate)
-
-
-def traffic(cluster: Cluster) -> dict[str, tuple[int, int]]:
-    """Bytes sent and received by the link of every node that is on."""
-    counted = {}
-    for node in cluster.nodes:
-        if pid := node_pid(cluster, node):
-            lines = Path(f"/proc/{pid}/net/dev").read_text().splitlines()
-            numbers = next(line for line in lines if line.strip().startswith("eth0:")).partition(":")[2].split()
-            counted[node] = (int(numbers[8]), int(numbers[0]))
-    return counted
+def check_links(cluster: Cluster, as_json: bool) -> int:
+    """Measure every link; the exit code says whether all are as they should be."""
+    nodes = {node: powered(cluster, node) for node in cluster.nodes}
+    link, overflows = cluster.link, links.neighbour_overflows()
+    checked = links.check(head_pid(cluster) or 0, nodes, link)
+    if overflows is not None and cluster.overflows is not None:
+        overflows -= cluster.overflows
+    wrong = [node for node, measured in checked.items() if not measured.right(link)]
+    if as_json:
+        stated = {**asdict(link), "burst": link.burst_size, "tolerance": links.TOLERANCE}
+        nodes_json = {node: asdict(measured) for node, measured in checked.items()}
+        print(json.dumps({**stated, "nodes": nodes_json, "wrong": wrong, "neighbour_overflows": overflows}))
+    else:
+        print(f"{'node':8} {'sends':>10} {'receives':>10}  Mbit/s of payload")
+        for node, measured in checked.items():
+            verdict = "wrong" * (node in wrong)
+            print(f"{node:8} {measured.sent / 1e6:10.2f} {measured.received / 1e6:10.2f}  {verdict}".rstrip())
+    return 1 if wrong or overflows else 0
 
 
 def processes(cluster: Cluster) -> dict[str, list[tuple[int, str]]]:
@@ -792,30 +650,6 @@ def processes(cluster: Cluster) -> dict[str, list[tuple[int, str]]]:
     return found
 
 
-def namespace(pid: int, kind: str) -> str | None:
-    """The name of a namespace that a process is in; of a dead process, none."""
-    with contextlib.suppress(OSError):
-        return str(Path(f"/proc/{pid}/ns/{kind}").readlink())
-    return None
-
-
-def program(pid: int) -> str:
-    """The name of the file that a process executes."""
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/exe").readlink().name
-    return ""
-
-
-def describe(pid: int) -> list[tuple[int, str]]:
-    """A process as (PID inside, command line); nothing if it is dead."""
-    with contextlib.suppress(OSError, StopIteration):
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-        inside = next(line for line in lines if line.startswith("NSpid:")).split()[-1]
-        if started(pid):
-            return [(int(inside), Path(f"/proc/{pid}/cmdline").read_text(errors="replace").replace("\0", " ").strip())]
-    return []
-
-
 def print_status(state: Path) -> int:
     """Whether the cluster is up and what Slurm says of it."""
     cluster = running(state)
@@ -823,7 +657,7 @@ def print_status(state: Path) -> int:
         print(f"no cluster is up (state directory {state})")
         return 1
     off = [node for node in cluster.nodes if not node_pid(cluster, node)]
-    print(f"up: {cluster.count} nodes, links of {cluster.rate}, state and logs in {state}")
+    print(f"up: {cluster.count} nodes, {cluster.link}; state and logs in {state}")
     print(f"powered off: {', '.join(off)}" if off else "all nodes are powered on", flush=True)
     run_on_head(cluster, ["sinfo"])
 
@@ -853,6 +687,10 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(description="A real Slurm on one machine, with virtual nodes.")
     commands = top.add_subparsers(dest="verb", required=True, metavar="COMMAND")
 
+    def shape(sub: argparse.ArgumentParser) -> None:
+        sub.add_argument("--burst", help="what may follow a pause at once (default 2 ms of the rate, at least 64kib)")
+        sub.add_argument("--queue", help="what waits for a link before packets are dropped (default 256mib)")
+
     def add(verb: str, text: str) -> argparse.ArgumentParser:
         sub = commands.add_parser(verb, help=text, description=text)
         sub.add_argument(
@@ -865,6 +703,7 @@ def parser() -> argparse.ArgumentParser:
     start.add_argument("--cpus", type=int, default=2, help="CPUs that each node claims to have (default 2)")
     start.add_argument("--memory", type=int, default=4096, help="MB that each node claims to have (default 4096)")
     start.add_argument("--rate", default="200mbit", help="limit of each link, both ways, or none (default 200mbit)")
+    shape(start)
     start.add_argument("--accounting", action="store_true", help="with slurmdbd and MariaDB, so that sacct works")
     start.add_argument("--sshd", action="store_true", help="with an sshd in every node")
     add("run", "run what follows -- on the head node")
@@ -874,24 +713,42 @@ def parser() -> argparse.ArgumentParser:
     for verb, text in {"cut": "take nodes off the network", "join": "put nodes back on the network"}.items():
         add(verb, text).add_argument("nodes", nargs="+", metavar="NODE")
     add("bytes", "what each node's link sent and received").add_argument("--json", action="store_true")
-    add("rate", "change the limit of all links").add_argument("rate")
+    change = add("rate", "change the limits of all links; those that are not named stay")
+    change.add_argument("rate")
+    shape(change)
+    text = f"measure every link, both ways; exit code 1 unless all are within {links.TOLERANCE:.0%} of their rate"
+    add("check-links", text).add_argument("--json", action="store_true")
     add("status", "whether the cluster is up")
     add("processes", "what runs in the nodes besides their daemons").add_argument("--json", action="store_true")
     add("down", "end the cluster")
     return top
 
 
+def shaped(link: Link, options: argparse.Namespace) -> Link:
+    """A link with the limits that the command line names."""
+    sizes = {name: links.parse_size(text) for name in ("burst", "queue") if (text := getattr(options, name))}
+    return replace(link, rate=links.parse_rate(options.rate), **sizes)
+
+
 def carry_out(options: argparse.Namespace, tail: Sequence[str]) -> int:
     """Do what the command line says; the exit code."""
     if os.geteuid() != 0:
         raise Refused("only root can make namespaces and network links: run this as root")
-    if getattr(options, "rate", "none") != "none":
-        parse_rate(options.rate)
+    if options.verb in ("up", "rate"):
+        shaped(Link(), options)
     if options.verb == "up":
         if not 1 <= options.nodes <= MOST_NODES or options.cpus < 1 or options.memory < 1:
             raise Refused(f"--nodes must be 1 to {MOST_NODES}, --cpus and --memory at least 1")
-        named = {name: getattr(options, name) for name in ("cpus", "memory", "rate", "accounting", "sshd")}
-        up(Cluster(options.state, options.nodes, **named))
+        named = {name: getattr(options, name) for name in ("cpus", "memory", "accounting", "sshd")}
+        up(
+            Cluster(
+                options.state,
+                options.nodes,
+                **named,
+                link=shaped(Link(), options),
+                overflows=links.neighbour_overflows(),
+            )
+        )
         return 0
     if options.verb == "down":
         known = load(options.state)
@@ -921,12 +778,13 @@ def carry_out(options: argparse.Namespace, tail: Sequence[str]) -> int:
         case "boot":
             power_on(cluster, options.nodes)
         case "cut" | "join":
-            for node in options.nodes:
-                set_link(cluster, node, "down" if options.verb == "cut" else "up")
+            (links.cut if options.verb == "cut" else links.join)(head_pid(cluster) or 0, options.nodes)
         case "rate":
-            set_rate(cluster, options.rate)
+            set_link(cluster, shaped(cluster.link, options))
+        case "check-links":
+            return check_links(cluster, options.json)
         case "bytes":
-            counted = traffic(cluster)
+            counted = links.traffic(on(cluster))
             print(json.dumps(counted)) if options.json else print_traffic(counted)
         case "processes":
             found = processes(cluster)

@@ -1,0 +1,277 @@
+"""The links of the virtual nodes: one cable from each node to the head, which routes; limits both ways; their measurement.
+
+Routed, not bridged: behind a bridge every node knows the hardware address of every other one, and Linux drops packets once
+all namespaces together know 1024 (``gc_thresh3``). Here a node knows the head's, the head knows each node's, and both are
+written down for good: they neither count nor expire, and no question for them waits behind data in a full queue.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import socket
+import time
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from namespaces import Failure, Refused, command, enter
+
+NETWORK = "10.77.0"  # a cluster's network namespace is private, so every cluster may use the same one
+HEAD_ADDRESS = f"{NETWORK}.254"
+HEAD_HARDWARE = "02:00:00:00:ff:fe"  # at the head's end of every cable
+MTU = 9000
+LEAST_BUFFER = 64 * 1024  # bytes: TCP hands a device packets of up to that size
+TCP = {
+    # Reno shares a link evenly, both ways; BBR, some hosts' default, does not.
+    "tcp_congestion_control": "reno",
+    # A training step is a burst after a pause: it must not begin slowly each time, nor as the last connection ended.
+    "tcp_slow_start_after_idle": "0",
+    "tcp_no_metrics_save": "1",
+}
+
+TOLERANCE = 0.03
+CHECK_S = 0.8  # how long data flows over a link, each way
+CARRIED = 3e9  # bit/s that two cores carry at once while links are measured
+TRIES = 3
+
+
+@dataclass(frozen=True)
+class Link:
+    """What limits a link, each way: a rate in bit/s (none: unlimited); burst and queue in bytes.
+
+    The burst is what may follow a pause at once. The queue is what waits before packets are dropped. Its default is so deep
+    that the windows of TCP bound it, as on networks that lose nothing; in many-to-many traffic a shallow one costs time.
+    """
+
+    rate: float | None = 200e6
+    burst: int | None = None
+    queue: int = 256 * 2**20
+
+    def __str__(self) -> str:
+        if not self.rate:
+            return "unlimited links"
+        sizes = f"bursts of {self.burst_size / 1024:g} KiB and queues of {self.queue / 1024:g} KiB"
+        return f"links of {self.rate / 1e6:g} Mbit/s each way, with {sizes}"
+
+    @property
+    def burst_size(self) -> int:
+        """In bytes: unless told, 2 ms of the rate, which covers the lateness of a timer."""
+        return self.burst or max(LEAST_BUFFER, int((self.rate or 0) / 8 * 0.002))
+
+    def discipline(self, device: str) -> str:
+        """The command for ``tc -batch`` that makes a device send so. Its counters survive."""
+        if not self.rate:
+            return f"qdisc replace dev {device} root noqueue\n"
+        return f"qdisc replace dev {device} root tbf rate {self.rate:.0f}bit burst {self.burst_size}b limit {self.queue}b\n"
+
+
+def parse_rate(text: str) -> float | None:
+    """200mbit is 200 times 10⁶ bit/s."""
+    if text == "none":
+        return None
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([kmg]?)bit", text)
+    if not match or not float(match[1]):
+        raise Refused(f"a rate is a number and bit, kbit, mbit or gbit, as in 200mbit, or none; not {text!r}")
+    return float(match[1]) * {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9}[match[2]]
+
+
+def parse_size(text: str) -> int:
+    """256mib is 256 times 2²⁰ bytes."""
+    match = re.fullmatch(r"(\d+)([km])ib", text)
+    size = int(match[1]) * {"k": 2**10, "m": 2**20}[match[2]] if match else 0
+    if not LEAST_BUFFER <= size < 2**32:
+        raise Refused(f"a burst or queue is a number and kib or mib, from 64kib to 4095mib; not {text!r}")
+    return size
+
+
+def address(node: str) -> str:
+    """node7 has the seventh address."""
+    return f"{NETWORK}.{node.removeprefix('node')}"
+
+
+def hardware_address(node: str) -> str:
+    """A machine keeps its network card when it is booted again."""
+    return f"02:00:00:00:00:{int(node.removeprefix('node')):02x}"
+
+
+def inside(pid: int, *argv: str, stdin: str = "") -> str:
+    """Run a tool in the network namespace of a process."""
+    return command("nsenter", "-t", str(pid), "-n", *argv, stdin=stdin)
+
+
+def tune(**settings: str) -> None:
+    """Settings of TCP and more for this network namespace."""
+    for name, value in {**TCP, **settings}.items():
+        Path("/proc/sys/net/ipv4", name).write_text(value)
+
+
+def make_router() -> None:
+    """In this network namespace, the head's. To an address that no node has there is no route, as nobody would answer."""
+    tune(ip_forward="1")
+    lines = ["link set lo up", f"addr add {HEAD_ADDRESS}/32 dev lo", f"route add unreachable {NETWORK}.0/24"]
+    command("ip", "-batch", "-", stdin="\n".join(lines))
+
+
+def lay_cables(nodes: Mapping[str, int], link: Link) -> None:
+    """A cable from the head, whose network namespace this is, to each node, which is named with its PID."""
+    with contextlib.suppress(Failure):  # of a node that failed a moment ago: the kernel takes its time to remove it
+        command("ip", "-force", "-batch", "-", stdin="".join(f"link del to-{node}\n" for node in nodes))
+    cables = ""
+    for node, pid in nodes.items():
+        far = f"name eth0 mtu {MTU} address {hardware_address(node)} netns /proc/{pid}/ns/net"
+        cables += f"link add to-{node} mtu {MTU} address {HEAD_HARDWARE} type veth peer {far}\n" + plugged(node)
+    command("ip", "-batch", "-", stdin=cables)
+    command("tc", "-batch", "-", stdin="".join(link.discipline(f"to-{node}") for node in nodes))
+
+
+def plugged(node: str) -> str:
+    """The commands for ``ip -batch`` that connect a node's cable to the head."""
+    device = f"dev to-{node}"
+    return (
+        f"link set to-{node} up\n"
+        f"neigh replace {address(node)} lladdr {hardware_address(node)} {device} nud permanent\n"
+        f"route replace {address(node)}/32 {device} src {HEAD_ADDRESS}\n"
+    )
+
+
+def join_network(node: str, link: Link) -> None:
+    """The node's end of its cable, in this network namespace, the node's."""
+    tune()
+    lines = f"""\
+link set lo up
+addr add {address(node)}/32 dev eth0
+link set eth0 up
+neigh replace {HEAD_ADDRESS} lladdr {HEAD_HARDWARE} dev eth0 nud permanent
+route add default via {HEAD_ADDRESS} dev eth0 onlink src {address(node)}
+"""
+    command("ip", "-batch", "-", stdin=lines)
+    command("tc", "-batch", "-", stdin=link.discipline("eth0"))
+
+
+def limit(head: int, nodes: Mapping[str, int], link: Link) -> None:
+    """Change the limits of links that are there. Processes are named by their PIDs."""
+    inside(head, "tc", "-batch", "-", stdin="".join(link.discipline(f"to-{node}") for node in nodes))
+    for pid in nodes.values():
+        inside(pid, "tc", "-batch", "-", stdin=link.discipline("eth0"))
+
+
+def cut(head: int, nodes: Iterable[str]) -> None:
+    """Unplug cables."""
+    inside(head, "ip", "-batch", "-", stdin="".join(f"link set to-{node} down\n" for node in nodes))
+
+
+def join(head: int, nodes: Iterable[str]) -> None:
+    """Plug cables in again."""
+    inside(head, "ip", "-batch", "-", stdin="".join(map(plugged, nodes)))
+
+
+def traffic(nodes: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+    """Bytes sent and received by each node's link."""
+    counted = {}
+    for node, pid in nodes.items():
+        lines = Path(f"/proc/{pid}/net/dev").read_text().splitlines()
+        numbers = next(line for line in lines if line.strip().startswith("eth0:")).partition(":")[2].split()
+        counted[node] = (int(numbers[8]), int(numbers[0]))
+    return counted
+
+
+# --- Their measurement ------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Checked:
+    """A link as measured: bit/s of TCP's payload each way (0: nothing arrived), packets its queues dropped since boot."""
+
+    sent: float = 0.0
+    received: float = 0.0
+    drops: int = 0
+
+    def right(self, link: Link) -> bool:
+        """Whether both rates are what they should be."""
+        return all(abs(measured / (link.rate or 1) - 1) <= TOLERANCE for measured in (self.sent, self.received))
+
+
+def check(head: int, nodes: Mapping[str, int], link: Link) -> dict[str, Checked]:
+    """Measure every link, first what its node sends, then what it receives, as many at once as two cores carry.
+
+    A link that seems wrong is measured again, for the machine may have been busy with something else.
+    """
+    if not link.rate:
+        raise Refused("the links have no limit, so there is no rate that they should have (cluster.py rate RATE)")
+    checked = {node: Checked() for node in nodes}
+    group = max(1, int(CARRIED / link.rate))
+    for _ in range(TRIES):
+        wrong = [node for node in nodes if not checked[node].right(link)]
+        for some in (wrong[at : at + group] for at in range(0, len(wrong), group)):
+            ends = {node: connection(head, nodes[node], node) for node in some}
+            for node, rate in measure(ends, link).items():
+                checked[node].sent = rate
+            ends = {node: connection(head, nodes[node], node) for node in some}
+            for node, rate in measure({node: (theirs, ours) for node, (ours, theirs) in ends.items()}, link).items():
+                checked[node].received = rate
+    at_head = drops(head)
+    for node, pid in nodes.items():
+        checked[node].drops = at_head[f"to-{node}"] + drops(pid)["eth0"]
+    return checked
+
+
+def connection(head: int, pid: int, node: str) -> tuple[socket.socket, socket.socket]:
+    """A connection between a node and the head: the node's end and the head's. A socket stays where it was made."""
+    enter(pid, "net")
+    with socket.create_server((address(node), 0)) as server:
+        enter(head, "net")
+        theirs = socket.socket()
+        theirs.settimeout(2.0)
+        if theirs.connect_ex(server.getsockname()):  # the link is cut: nothing will flow
+            return socket.socket(), theirs
+        ours, _ = server.accept()
+    return ours, theirs
+
+
+def measure(flows: Mapping[str, tuple[socket.socket, socket.socket]], link: Link) -> dict[str, float]:
+    """Send data from the first end of each connection to the second, over all at once: bit/s of payload."""
+    size = max(int((link.rate or 0) / 8 * CHECK_S), 40 * LEAST_BUFFER, 8 * link.burst_size)
+    patience = 4 * size * 8 / (link.rate or 1)
+    with ThreadPoolExecutor(2 * len(flows)) as threads:
+        rates = {node: threads.submit(receive, receiver, size, patience) for node, (_, receiver) in flows.items()}
+        for sender, _ in flows.values():
+            threads.submit(send, sender, size, patience)
+        return {node: rate.result() for node, rate in rates.items()}
+
+
+def send(sender: socket.socket, size: int, patience: float) -> None:
+    """Send so many bytes, and wait until the other end has done with them."""
+    with sender, contextlib.suppress(OSError):
+        sender.settimeout(patience)
+        sender.sendall(bytes(size))
+        sender.recv(1)
+
+
+def receive(receiver: socket.socket, size: int, patience: float) -> float:
+    """Bit/s at which data arrives once the burst has passed: counted from one arrival to another, so exact at any rate."""
+    buffer = bytearray(2**20)
+    deadline = time.monotonic() + patience
+    begin = now = came = counted = 0.0
+    with receiver, contextlib.suppress(OSError):
+        receiver.settimeout(patience)
+        while came < size and now < deadline and (more := receiver.recv_into(buffer)):
+            came, now = came + more, time.monotonic()
+            if not begin and came >= size / 5:
+                begin, counted = now, came
+    return 8 * (came - counted) / (now - begin) if now > begin > 0 else 0.0
+
+
+def drops(pid: int) -> dict[str, int]:
+    """Packets that the queues of the devices in the network namespace of a process dropped."""
+    return {queue["dev"]: queue["drops"] for queue in json.loads(inside(pid, "tc", "-s", "-j", "qdisc", "show"))}
+
+
+def neighbour_overflows() -> int | None:
+    """How often this machine's table of neighbours, one for all namespaces, was full since it was booted, if it says."""
+    with contextlib.suppress(OSError, ValueError):
+        names, *cores = [line.split() for line in Path("/proc/1/net/stat/arp_cache").read_text().splitlines()]
+        return sum(int(core[names.index("table_fulls")], 16) for core in cores)
+    return None
