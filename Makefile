@@ -55,7 +55,7 @@ lint: $(VENV)/installed  ## ruff, mypy, and the directions of imports
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
-	$(VENV)/bin/mypy cluster/cluster.py studies/*/*.py
+	$(VENV)/bin/mypy cluster/*.py studies/*/*.py
 	$(VENV)/bin/lint-imports
 
 format: $(VENV)/installed  ## let ruff lay out the code

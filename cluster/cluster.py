@@ -615,24 +615,29 @@ def set_link(cluster: Cluster, link: Link) -> None:
     links.limit(head_pid(cluster) or 0, on(cluster), link)
 
 
-def check_links(cluster: Cluster, as_json: bool) -> int:
-    """Measure every link; the exit code says whether all are as they should be."""
+def check_links(cluster: Cluster, as_json: bool) -> None:
+    """Measure every link and print what came out; a failure, unless all are as they should be."""
     nodes = {node: powered(cluster, node) for node in cluster.nodes}
-    link, overflows = cluster.link, links.neighbour_overflows()
+    link, limit = cluster.link, f"{links.TOLERANCE:.0%}"
     checked = links.check(head_pid(cluster) or 0, nodes, link)
+    wrong = [node for node, measured in checked.items() if not measured.right(link)]
+    overflows = links.neighbour_overflows()
     if overflows is not None and cluster.overflows is not None:
         overflows -= cluster.overflows
-    wrong = [node for node, measured in checked.items() if not measured.right(link)]
     if as_json:
-        stated = {**asdict(link), "burst": link.burst_size, "tolerance": links.TOLERANCE}
-        nodes_json = {node: asdict(measured) for node, measured in checked.items()}
-        print(json.dumps({**stated, "nodes": nodes_json, "wrong": wrong, "neighbour_overflows": overflows}))
+        stated = {"rate": link.rate, "burst": link.burst_size, "queue": link.queue, "tolerance": links.TOLERANCE}
+        measured_json = {node: asdict(measured) for node, measured in checked.items()}
+        print(json.dumps({**stated, "nodes": measured_json, "wrong": wrong, "neighbour_overflows": overflows}))
     else:
-        print(f"{'node':8} {'sends':>10} {'receives':>10}  Mbit/s of payload")
+        print(f"{link}; measured, in Mbit/s of payload:\n{'node':8} {'sends':>10} {'receives':>10} {'drops':>8}")
         for node, measured in checked.items():
-            verdict = "wrong" * (node in wrong)
-            print(f"{node:8} {measured.sent / 1e6:10.2f} {measured.received / 1e6:10.2f}  {verdict}".rstrip())
-    return 1 if wrong or overflows else 0
+            rates = f"{measured.sent / 1e6:10.2f} {measured.received / 1e6:10.2f} {measured.drops:8}"
+            print(f"{node:8} {rates}{'  wrong' * (node in wrong)}")
+    if overflows:
+        raise Failure(f"this machine's table of neighbours was full {overflows} times since the cluster is up")
+    if wrong:
+        names = ", ".join(wrong)
+        raise Failure(f"off by more than {limit}, or the machine is busy: {len(wrong)} of {len(nodes)} links: {names}")
 
 
 def processes(cluster: Cluster) -> dict[str, list[tuple[int, str]]]:
@@ -713,7 +718,7 @@ def parser() -> argparse.ArgumentParser:
     for verb, text in {"cut": "take nodes off the network", "join": "put nodes back on the network"}.items():
         add(verb, text).add_argument("nodes", nargs="+", metavar="NODE")
     add("bytes", "what each node's link sent and received").add_argument("--json", action="store_true")
-    change = add("rate", "change the limits of all links; those that are not named stay")
+    change = add("rate", "change the limits of all links; what is not named takes its default")
     change.add_argument("rate")
     shape(change)
     text = f"measure every link, both ways; exit code 1 unless all are within {links.TOLERANCE:.0%} of their rate"
@@ -724,10 +729,10 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def shaped(link: Link, options: argparse.Namespace) -> Link:
-    """A link with the limits that the command line names."""
+def limits(options: argparse.Namespace) -> Link:
+    """What the command line says of links."""
     sizes = {name: links.parse_size(text) for name in ("burst", "queue") if (text := getattr(options, name))}
-    return replace(link, rate=links.parse_rate(options.rate), **sizes)
+    return Link(links.parse_rate(options.rate), **sizes)
 
 
 def carry_out(options: argparse.Namespace, tail: Sequence[str]) -> int:
@@ -735,20 +740,13 @@ def carry_out(options: argparse.Namespace, tail: Sequence[str]) -> int:
     if os.geteuid() != 0:
         raise Refused("only root can make namespaces and network links: run this as root")
     if options.verb in ("up", "rate"):
-        shaped(Link(), options)
+        link = limits(options)
     if options.verb == "up":
         if not 1 <= options.nodes <= MOST_NODES or options.cpus < 1 or options.memory < 1:
             raise Refused(f"--nodes must be 1 to {MOST_NODES}, --cpus and --memory at least 1")
         named = {name: getattr(options, name) for name in ("cpus", "memory", "accounting", "sshd")}
-        up(
-            Cluster(
-                options.state,
-                options.nodes,
-                **named,
-                link=shaped(Link(), options),
-                overflows=links.neighbour_overflows(),
-            )
-        )
+        before = links.neighbour_overflows()
+        up(Cluster(options.state, options.nodes, **named, link=link, overflows=before))
         return 0
     if options.verb == "down":
         known = load(options.state)
@@ -780,9 +778,9 @@ def carry_out(options: argparse.Namespace, tail: Sequence[str]) -> int:
         case "cut" | "join":
             (links.cut if options.verb == "cut" else links.join)(head_pid(cluster) or 0, options.nodes)
         case "rate":
-            set_link(cluster, shaped(cluster.link, options))
+            set_link(cluster, link)
         case "check-links":
-            return check_links(cluster, options.json)
+            check_links(cluster, options.json)
         case "bytes":
             counted = links.traffic(on(cluster))
             print(json.dumps(counted)) if options.json else print_traffic(counted)

@@ -8,11 +8,14 @@ written down for good: they neither count nor expire, and no question for them w
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import re
 import socket
+import termios
 import time
+from array import array
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -37,7 +40,7 @@ TCP = {
 SLURM_PORTS = "6816 0xfffc"  # 6816 to 6819, as tc says it
 
 TOLERANCE = 0.03
-CHECK_S = 0.8  # how long data flows over a link, each way
+CHECK_S = 0.6  # how long data flows over a link, each way
 CARRIED = 3e9  # bit/s that two cores carry at once while links are measured
 TRIES = 3
 SO_SNDBUFFORCE = 32  # Linux's, which Python does not name
@@ -58,8 +61,9 @@ class Link:
     def __str__(self) -> str:
         if not self.rate:
             return "unlimited links"
-        sizes = f"bursts of {self.burst_size / 1024:g} KiB and queues of {self.queue / 1024:g} KiB"
-        return f"links of {self.rate / 1e6:g} Mbit/s each way, with {sizes}"
+        queue = f"{self.queue / 2**20:g} MiB" if self.queue >= 2**20 else f"{self.queue / 2**10:g} KiB"
+        buffers = f"bursts of {self.burst_size / 2**10:.0f} KiB and queues of {queue}"
+        return f"links of {self.rate / 1e6:g} Mbit/s each way, with {buffers}"
 
     @property
     def burst_size(self) -> int:
@@ -214,13 +218,14 @@ class Checked:
 def check(head: int, nodes: Mapping[str, int], link: Link) -> dict[str, Checked]:
     """Measure every link, first what its node sends, then what it receives, as many at once as two cores carry.
 
-    A link that seems wrong is measured again, and the better value counts: the machine may be busy with something else.
+    A link that seems wrong is measured again, and the higher rate counts: no link sends faster than it can, but a machine
+    that is busy with something else makes links slower.
     """
     if not link.rate:
         raise Refused("the links have no limit, so there is no rate that they should have (cluster.py rate RATE)")
     os.nice(-20)  # what else the machine does must not show as a slow link
-    rate, checked = link.rate, {node: Checked() for node in nodes}
-    group = max(1, int(CARRIED / rate))
+    checked = {node: Checked() for node in nodes}
+    group = max(1, int(CARRIED / link.rate))
     for _ in range(TRIES):
         wrong = [node for node in nodes if not checked[node].right(link)]
         for some in (wrong[at : at + group] for at in range(0, len(wrong), group)):
@@ -230,8 +235,7 @@ def check(head: int, nodes: Mapping[str, int], link: Link) -> dict[str, Checked]
                     node: (ours, theirs) if way == "sent" else (theirs, ours) for node, (ours, theirs) in pairs.items()
                 }
                 for node, measured in measure(flows, link).items():
-                    best = min(measured, getattr(checked[node], way), key=lambda value: abs(value - rate))
-                    setattr(checked[node], way, best)
+                    setattr(checked[node], way, max(measured, getattr(checked[node], way)))
     at_head = drops(head)
     for node, pid in nodes.items():
         checked[node].drops = at_head[f"to-{node}"] + drops(pid)["eth0"]
@@ -272,17 +276,27 @@ def send(sender: socket.socket, size: int, patience: float) -> None:
 
 
 def receive(receiver: socket.socket, size: int, patience: float) -> float:
-    """Bit/s at which data arrives once the burst has passed: counted from one arrival to another, so exact at any rate."""
-    buffer = bytearray(2**20)
+    """Bit/s at which data arrives, once the burst has passed and until all is there; 0 if that cannot be said.
+
+    What has arrived is known at the moment of asking, whether it was fetched or not, so a late process measures as well. If
+    it was interrupted while it asked, the moment is not known.
+    """
+    buffer, waiting = bytearray(2**20), array("i", [0])
     deadline = time.monotonic() + patience
-    begin = now = came = counted = 0.0
+    came, arrived, known = 0, 0, []
     with receiver, contextlib.suppress(OSError):
         receiver.settimeout(patience)
-        while came < size and now < deadline and (more := receiver.recv_into(buffer)):
-            came, now = came + more, time.monotonic()
-            if not begin and came >= size / 5:
-                begin, counted = now, came
-    return 8 * (came - counted) / (now - begin) if now > begin > 0 else 0.0
+        while arrived < size and time.monotonic() < deadline and (more := receiver.recv_into(buffer)):
+            before = time.monotonic()
+            fcntl.ioctl(receiver, termios.FIONREAD, waiting)
+            after = time.monotonic()
+            came, arrived = came + more, came + more + waiting[0]
+            if size / 5 <= arrived < size and after - before < 0.001:
+                known.append((after, arrived))
+    if not known or known[-1][1] - known[0][1] < size / 3:
+        return 0.0
+    (begin, first), (end, last) = known[0], known[-1]
+    return 8 * (last - first) / (end - begin)
 
 
 def drops(pid: int) -> dict[str, int]:

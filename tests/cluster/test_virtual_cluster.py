@@ -12,12 +12,31 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import PATIENCE_S
+from tests.conftest import PATIENCE_S, Clock
 
 from .virtual import PROGRAM, VirtualCluster
 
 pytestmark = pytest.mark.cluster
 NODES = ["node1", "node2", "node3", "node4"]
+# In node1: take what so many senders send. In another node: send to it for so many seconds, and wait until it has all.
+SINK = """
+import socket, sys, threading
+def take(connection):
+    while connection.recv(1 << 20): pass
+    connection.close()
+with socket.create_server(("node1", 5556)) as server:
+    print("here", flush=True)
+    takers = [threading.Thread(target=take, args=(server.accept()[0],)) for _ in range(int(sys.argv[1]))]
+    for taker in takers: taker.start()
+    for taker in takers: taker.join()
+"""
+FLOOD = """
+import socket, sys, time
+connection, end = socket.create_connection(("node1", 5556)), time.monotonic() + float(sys.argv[1])
+while time.monotonic() < end: connection.sendall(bytes(1 << 16))
+connection.shutdown(socket.SHUT_WR)
+connection.recv(1)
+"""
 SEND = str(Path(__file__).with_name("send.py"))
 
 
@@ -67,6 +86,108 @@ def test_links_are_as_fast_as_asked(cluster: VirtualCluster) -> None:
         finally:
             cluster.rate("1gbit")
         assert mbit_per_s == pytest.approx(float(rate.removesuffix("mbit")), rel=0.2)
+
+
+@pytest.mark.alone
+def test_every_link_is_measured_both_ways(cluster: VirtualCluster) -> None:
+    cluster.rate("100mbit")
+    try:
+        checked = cluster.control("check-links", "--json").succeeded().json
+    finally:
+        cluster.rate("1gbit")
+    assert {name: checked[name] for name in ("rate", "burst", "queue", "wrong", "neighbour_overflows")} == {
+        "rate": 100e6,
+        "burst": 64 * 2**10,
+        "queue": 256 * 2**20,
+        "wrong": [],
+        "neighbour_overflows": 0,
+    }
+    assert list(checked["nodes"]) == NODES
+    for measured in checked["nodes"].values():
+        # What is missing are the headers: 66 bytes of each frame of 9014.
+        assert measured["sent"] == pytest.approx(100e6 * 8948 / 9014, rel=0.03)
+        assert measured["received"] == pytest.approx(100e6 * 8948 / 9014, rel=0.03)
+        assert measured["drops"] == 0
+
+
+@pytest.mark.alone
+def test_links_of_another_rate_are_found(cluster: VirtualCluster) -> None:
+    """One that sends too slowly, and one that receives too fast."""
+    cluster.rate("100mbit")
+    change = ["tc", "class", "change", "classid", "1:1"]
+    try:
+        cluster.exec("node2", *change, "dev", "eth0", "htb", "rate", "90mbit", "burst", "64kb").succeeded()
+        cluster.run(*change, "dev", "to-node3", "htb", "rate", "110mbit", "burst", "64kb").succeeded()
+        checked = cluster.control("check-links", "--json")
+    finally:
+        cluster.rate("1gbit")
+    assert checked.code == 1 and "2 of 4 links: node2, node3" in checked.stderr
+    assert checked.json["wrong"] == ["node2", "node3"]
+    assert checked.json["nodes"]["node2"]["sent"] == pytest.approx(90e6, rel=0.03)
+    assert checked.json["nodes"]["node3"]["received"] == pytest.approx(110e6, rel=0.03)
+
+
+def test_a_cut_link_is_found(cluster: VirtualCluster) -> None:
+    cluster.rate("50mbit")
+    cluster.cut("node3")
+    try:
+        checked = cluster.control("check-links")
+    finally:
+        cluster.join("node3")
+        cluster.rate("1gbit")
+    assert checked.code == 1
+    assert "node3          0.00       0.00        0  wrong" in checked.stdout.splitlines()
+    cluster.settle()
+
+
+def test_links_without_a_limit_cannot_be_checked(cluster: VirtualCluster) -> None:
+    cluster.rate("none")
+    try:
+        refused = cluster.control("check-links")
+        assert "unlimited links" in cluster.control("status").stdout
+    finally:
+        cluster.rate("1gbit")
+    assert refused.code == 2 and "no rate" in refused.stderr and len(refused.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("queue", ["64kib", "256mib"])
+def test_a_queue_drops_what_it_cannot_hold(cluster: VirtualCluster, queue: str) -> None:
+    """Two nodes send to a third, as fast as they can: its queue is the head's end of its cable."""
+    cluster.control("rate", "40mbit", "--queue", queue, "--burst", "96kib").succeeded()
+    flood = [sys.executable, "-c", FLOOD, "1"]
+    sink = cluster.popen_in("node1", sys.executable, "-c", SINK, "2", stdout=subprocess.PIPE)
+    try:
+        assert sink.stdout and sink.stdout.readline() == "here\n"
+        senders = [cluster.popen_in(node, *flood) for node in ("node2", "node3")]
+        assert [sender.wait(PATIENCE_S) for sender in senders] == [0, 0]
+        assert sink.wait(PATIENCE_S) == 0
+        stated = cluster.control("status").stdout
+        checked = cluster.control("check-links", "--json").json
+    finally:
+        sink.kill()
+        cluster.rate("1gbit")
+    assert bool(checked["nodes"]["node1"]["drops"]) is (queue == "64kib")
+    assert checked["burst"] == 96 * 1024
+    assert f"bursts of 96 KiB and queues of {queue.replace('kib', ' KiB').replace('mib', ' MiB')}" in stated
+
+
+def test_slurms_daemons_do_not_wait_behind_data(cluster: VirtualCluster) -> None:
+    """Else a node to which many send is taken for dead."""
+    cluster.rate("20mbit")
+    sink = cluster.popen_in("node1", sys.executable, "-c", SINK, "1", stdout=subprocess.PIPE)
+    connect = "import socket, sys, time; t = time.monotonic(); socket.create_connection(('node1', int(sys.argv[1])))"
+    measure = [sys.executable, "-c", f"{connect}; print(time.monotonic() - t)"]
+    try:
+        assert sink.stdout and sink.stdout.readline() == "here\n"
+        sender = cluster.popen_in("node2", sys.executable, "-c", FLOOD, "3")
+        time.sleep(0.5)
+        sshd_s, slurmd_s = (float(cluster.exec("node3", *measure, port).succeeded().stdout) for port in ("22", "6818"))
+        assert sender.wait(PATIENCE_S) == 0
+    finally:
+        sink.kill()
+        cluster.rate("1gbit")
+    assert slurmd_s < sshd_s / 3
+    cluster.settle()
 
 
 @pytest.mark.parametrize(
@@ -192,7 +313,15 @@ def test_up_is_refused_when_up(cluster: VirtualCluster) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["fail", "node9"], ["exec", "node9", "--", "true"], ["rate", "fast"], ["run"], ["boot", "node1"]]
+    "arguments",
+    [
+        ["fail", "node9"],
+        ["exec", "node9", "--", "true"],
+        ["rate", "fast"],
+        ["rate", "1gbit", "--queue", "1kib"],
+        ["run"],
+        ["boot", "node1"],
+    ],
 )
 def test_nonsense_is_refused_in_one_line(cluster: VirtualCluster, arguments: list[str]) -> None:
     refused = cluster.control(*arguments)
@@ -264,3 +393,24 @@ def test_a_failed_start_says_whose_fault_it_was_and_leaves_nothing() -> None:
     assert "slurmctld" in done.stderr and "Traceback" not in done.stderr
     assert not left(virtual)
     assert not virtual.state.exists()
+
+
+@pytest.mark.alone
+@pytest.mark.slow
+def test_128_nodes_reach_each_other(clock: Clock) -> None:
+    """A bridge would overflow the machine's table of neighbours: 128 times 127 of them, where 1024 have room."""
+    virtual = VirtualCluster("--nodes", "128", "--rate", "400mbit")
+    try:
+        begin = time.monotonic()
+        virtual.up()
+        clock("128 virtual nodes", time.monotonic() - begin, 60)
+        reach = (
+            "import socket\nfor k in range(1, 129): socket.create_connection((f'node{k}', 6818)).close()\nprint('all')"
+        )
+        said = virtual.run("srun", "--nodes", "128", sys.executable, "-c", reach).succeeded().stdout
+        assert said.split() == ["all"] * 128
+        checked = virtual.control("check-links", "--json").succeeded().json
+    finally:
+        virtual.down()
+    assert len(checked["nodes"]) == 128 and checked["neighbour_overflows"] == 0
+    assert not left(virtual)

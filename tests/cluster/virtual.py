@@ -75,6 +75,10 @@ class VirtualCluster:
         """Run a command inside a node, behind Slurm's back."""
         return self.control("exec", node, "--", *argv, timeout=timeout)
 
+    def popen_in(self, node: str, *argv: str, **options: Any) -> subprocess.Popen[str]:
+        """Start a command inside a node."""
+        return subprocess.Popen(self.argv("exec", node, "--", *argv), text=True, **options)
+
     def bytes(self) -> dict[str, tuple[int, int]]:
         """What each node's link sent and received since the node was booted."""
         counted = self.control("bytes", "--json").succeeded().json
