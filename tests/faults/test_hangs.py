@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import signal
+import time
 
+import psutil
 import pytest
 
 from tests.faults.conftest import Begin
@@ -38,6 +40,25 @@ def test_a_process_that_stops_in_the_window_is_named_after_the_time_limit(
         run.reaches(worker, "window")
     run.send(victim, signal.SIGSTOP)
     run.end().failed_saying(message, f"no end after {ENOUGH_TO_START_S} s (--timeout)")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("transport", ["gloo", "mpi"])
+def test_servers_and_workers_on_pytorch_sleep_while_they_wait(begin: Begin, transport: str) -> None:
+    """Whole machines of them share two cores under emulation; MPI's own ways to wait would keep a core busy each."""
+    run = begin(f"torch_parameter_server torch {transport}", "--warmup", "1", "--steps", LONG)
+    for worker in ("worker-0", "worker-1"):
+        run.reaches(worker, "window")
+    run.send("worker-1", signal.SIGSTOP)
+    waiting = [psutil.Process(run.pid(name)) for name in ("worker-0", "ps-0")]
+    time.sleep(3)  # until they have come to where they wait
+    before = [process.cpu_times() for process in waiting]
+    time.sleep(4)
+    for process, (user, system, *_) in zip(waiting, before, strict=True):
+        now = process.cpu_times()
+        assert now.user + now.system - user - system < 0.05 * 4
+    run.send("worker-0", signal.SIGKILL)
+    run.end().failed_saying("worker rank 0 on node0 was killed by SIGKILL")
 
 
 @pytest.mark.slow

@@ -100,6 +100,9 @@ class MpiLink:
                     requests = [request for request in requests if request]
                 elif not self._new:
                     self._news.wait()
+            for request in requests:  # what a server still waits to hear
+                request.Cancel()
+            self._mpi.Request.Waitall(requests)
         except BaseException as error:  # who waits has to hear of it
             for future in (*futures, *(future for _, future in self._new)):
                 if not future.done():

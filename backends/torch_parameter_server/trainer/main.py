@@ -19,7 +19,6 @@ import torch
 from harness.backends.torch_parameter_server.trainer import server
 from harness.backends.torch_parameter_server.trainer.links import Wait, open_link
 from harness.models import torch_layers
-from harness.models.initial import initial_values
 from harness.worker.checkpoint import velocity
 from harness.worker.frameworks.torch import TorchTrainer
 from harness.worker.trainer import State
@@ -49,7 +48,7 @@ class PullAndPush(TorchTrainer):
         for module in self._module.modules():
             if own := [names[held] for held in module.parameters(recurse=False) if held in names]:
                 module.register_forward_pre_hook(lambda *_, own=own: self._wait(own))
-        self.restore(initial_values(self._specification, job.spec["seed"]))
+        self._write(server.VALUES, self._flat)
 
     def step(self) -> None:
         self._optimizer.zero_grad(set_to_none=True)
@@ -95,11 +94,8 @@ class PullAndPush(TorchTrainer):
         super().restore(values)
         for kind, tensors in self._of_servers():
             first = self._order[0].tensor
-            if self._job.rank == 0 and (first if kind == server.VALUES else velocity(first)) in values:
-                self._say(server.WRITE, [kind])
-                finish([self._link.send(part, ps) for ps, part in self._parts(tensors)])
-                for ps in self._servers:
-                    self._hear(ps, 0)
+            if (first if kind == server.VALUES else velocity(first)) in values:
+                self._write(kind, tensors)
 
     def state(self) -> State:
         self._say(server.COUNT, to=self._servers[:1])
@@ -129,6 +125,14 @@ class PullAndPush(TorchTrainer):
         for name in names:
             finish(self._coming.pop(name, []))
             finish(self._sending.pop(name, []))
+
+    def _write(self, kind: int, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Worker 0's flat ``tensors`` become what the servers hold."""
+        if self._job.rank == 0:
+            self._say(server.WRITE, [kind])
+            finish([self._link.send(part, ps) for ps, part in self._parts(tensors)])
+            for ps in self._servers:
+                self._hear(ps, 0)
 
     def _of_servers(self) -> Iterator[Tuple[int, Dict[str, torch.Tensor]]]:
         """What the servers hold, by kind, and what this worker has for it: flat tensors by the parameter's name."""
