@@ -45,6 +45,10 @@ class ParameterServerOptions(ServerOptions):
         "barrier: each worker applies its own, as in 2017; none: asynchronous",
         json_schema_extra={OTHER_TRAINING: ["none"]},
     )
+    order: Literal["none", "forward"] = Field(
+        "none", description="in which order parameters come: none, as in 2017, or as layers need them"
+    )
+    window: int = Field(8, ge=1, le=10_000, description="with --order forward: how many are asked of a server at once")
 
 
 def parse_size(text: str) -> int:

@@ -7,13 +7,15 @@ gradients comes after all their reads.
 
 from __future__ import annotations
 
-from typing import Any, List
+from collections import defaultdict
+from typing import Any, DefaultDict, Dict, List
 
 import tensorflow as tf
 
 from harness.backends.parameter_server.trainer.cluster import host, on_server, permission, queue, serve
+from harness.backends.parameter_server.trainer.pieces import Piece
 from harness.backends.parameter_server.trainer.worker import ServerTrainer
-from harness.worker.frameworks.tensorflow import Tensors, reads
+from harness.worker.frameworks.tensorflow import Tensors
 
 __all__ = ["create", "serve"]
 
@@ -22,11 +24,24 @@ class PullAndPush(ServerTrainer):
     """The parameters live on the servers alone."""
 
     def parameters(self) -> List[Tensors]:
-        # Read once and to the host: the runtime then moves each variable to this worker once per step, whatever the number
-        # of its devices.
-        with tf.device(host(self._job)):
-            pulled = {key: tf.identity(value) for key, value in reads(self._pieces.variables).items()}
-            return [self._pieces.whole(pulled)] * self._job.devices
+        return [self._pieces.whole(self._pulled())] * self._job.devices
+
+    def _pulled(self) -> Dict[Piece, Any]:
+        """Each piece, read once and to the host: it moves to this worker once per step, whatever the number of its devices.
+
+        By itself TensorFlow asks for all pieces at once, and they come in no order. With ``--order forward`` a piece is
+        asked for when that has come which stands ``window`` places before it among its server's, in the layers' order.
+        """
+        options, pieces = self._job.spec["options"], self._pieces
+        window = options["window"] if options["order"] == "forward" else len(pieces.variables)
+        pulled: Dict[Piece, Any] = {}
+        come: DefaultDict[int, List[Any]] = defaultdict(list)
+        for key, variable in pieces.variables.items():
+            of_server = come[pieces.servers[key]]
+            with tf.device(host(self._job)), tf.control_dependencies(of_server[-window : len(of_server) - window + 1]):
+                pulled[key] = tf.identity(variable.read_value())
+            of_server.append(pulled[key])
+        return pulled
 
     def exchange(self, gradients: Tensors) -> Any:
         job, pieces, mode = self._job, self._pieces, self._job.spec["options"]["sync"]
