@@ -11,7 +11,7 @@ import numpy as np
 from harness.core.text import plural
 
 # How long a measurement took: it may differ without making another measurement, and is named. Columns, and their names.
-LENGTH = {"warmup_steps": "warm-up steps", "steps": "measured steps"}
+LENGTH = {"warmup_steps": "warm-up steps", "steps": "measured steps", "dilation": "dilation"}
 NOTHING = "nothing that the records hold differs"
 _NAMES = 6  # nodes that are named; a run on 512 nodes has too many to read
 
@@ -26,7 +26,7 @@ _ORDER = [
         r"machine kernel",
         r"machine os",
         r"gradients",
-        r"(warm-up|measured) steps",
+        r"(warm-up|measured) steps|dilation",
         r"package (mpi|mpich|openmpi|nccl|nvidia|cuda|cudnn|numpy|intel|mkl|onednn|grpcio|gloo|ucx|libfabric).*",
         r"python",
         r"harness",

@@ -186,7 +186,7 @@ def _environment(record: Record, gpu: Mapping[str, Any]) -> dict[str, str]:
         "python": record.software.get("python"),
         "harness": f"{record.harness.get('version')} {record.harness.get('commit') or ''}".strip(),
         "gradients": "; ".join(sorted(record.seen.transports)),
-        **{name: getattr(record.spec, column) for column, name in LENGTH.items()},
+        **{LENGTH[column]: value for column, value in record.spec.model_dump(include=set(LENGTH)).items()},
         **{f"package {name}": version for name, version in record.software.get("packages", {}).items()},
         **{f"machine {name}": value for name, value in record.machine.items() if name not in ("host", "gpus")},
         **{f"machine gpu {name}": value for name, value in gpu.items()},
