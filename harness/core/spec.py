@@ -45,7 +45,7 @@ class Options(Frozen):
 
 def _known_device(value: str) -> str:
     if value not in DEVICES[:-1] and (not value.startswith(EMULATED) or value == EMULATED):
-        raise ValueError(f"must be one of {', '.join(DEVICES)}")
+        raise ValueError(f"must be {', '.join(map(repr, DEVICES[:-1]))} or {DEVICES[-1]!r}")
     return value
 
 

@@ -75,7 +75,7 @@ WRONG: list[tuple[list[str], list[str]]] = [
     ([*PYTORCH, "--framework", ""], ["--framework ''", "must not be empty"]),
     (["frobnicate"], ["there is no command 'frobnicate'"]),
     # choices
-    ([*PYTORCH, "--device", "tpu"], ["--device tpu", "'auto', 'cpu' or 'cuda'"]),
+    ([*PYTORCH, "--device", "tpu"], ["--device tpu", "'auto', 'cpu', 'cuda' or 'emulated:"]),
     ([*PYTORCH, "--precision", "fp8"], ["--precision fp8", "'fp32', 'tf32' or 'amp'"]),
     ([*PYTORCH, "--precision", "tf32", "--device", "cpu"], ["--precision tf32 needs --device cuda", "fp32 or amp"]),
     ([*PS, "--transport", "mpi"], ["--transport mpi", "parameter_server on --device cpu supports grpc"]),

@@ -65,7 +65,7 @@ def test_every_known_device_says_where_its_figures_are_from() -> None:
     ("given", "said"),
     [
         ({"device": "emulated:p200"}, "neither one of k80, p100"),
-        ({"device": "emulated:"}, "must be one of auto, cpu, cuda, emulated:NAME|FILE"),
+        ({"device": "emulated:"}, "must be 'auto', 'cpu', 'cuda' or 'emulated:NAME|FILE'"),
         ({"device": "cpu"}, "--dilation is for emulated devices"),
         ({"dilation": 0.5}, "--dilation 0.5"),
         ({"model": "hep_cnn"}, "known with inception3, resnet50, not with hep_cnn"),
@@ -131,6 +131,8 @@ def test_delays_of_a_stream_do_not_add_up_and_late_inputs_are_waited_for(tmp_pat
         time.sleep(0.0005)  # the host is late, which the device does not notice
     assert stream.clock() - began >= 50 * 0.002
     assert stream.stalled_s == 0
-    stream.run(began + 50 * 0.002 + 0.05, 0.001)  # 50 ms after the deadline of the work before it, however late it is now
+    stream.run(
+        began + 50 * 0.002 + 0.05, 0.001
+    )  # 50 ms after the deadline of the work before it, however late it is now
     assert stream.stalled_s == pytest.approx(0.05)
     assert stream.gradient_factor == pytest.approx(4 / 3)  # the second of two devices
