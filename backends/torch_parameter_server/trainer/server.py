@@ -153,7 +153,9 @@ class Server:
             velocity = self._held[VELOCITIES][piece].mul_(self._sgd.momentum)
             values.sub_(velocity.add_(values, alpha=decay).add_(gradient, alpha=share), alpha=rate)
         else:
-            values.mul_(1 - rate * decay).sub_(gradient, alpha=rate * share)
+            if decay:
+                values.mul_(1 - rate * decay)
+            values.sub_(gradient, alpha=rate * share)
 
     def _serve(self) -> None:
         for piece in self._pulled:
