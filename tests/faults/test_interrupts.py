@@ -86,7 +86,7 @@ def test_ranks_die_with_a_controller_that_is_killed(begin: Begin, backend: str) 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", ["parameter_server", "distributed_replicated", "torch_parameter_server torch mpi"])
+@pytest.mark.parametrize("backend", ["parameter_server", "distributed_replicated", "torch_parameter_server torch gloo"])
 def test_servers_die_with_a_controller_that_is_killed(begin: Begin, backend: str) -> None:
     run = in_the_window(begin(backend, *MANY_STEPS))
     run.pid("ps-0")
