@@ -29,10 +29,9 @@ class TorchServerOptions(ServerOptions):
         description="accumulate: the mean gradient of all workers is applied once per step; none: asynchronous",
         json_schema_extra={OTHER_TRAINING: ["none"]},
     )
-    order: Literal["forward", "random"] = Field(
+    order: Literal["none", "forward"] = Field(
         "forward",
-        description="in which order tensors are pulled: as layers need them, or drawn from --seed; "
-        "gradients are pushed as they come",
+        description="in which order parameters come: none, drawn from --seed, or as layers need them",
     )
 
 

@@ -105,7 +105,7 @@ WRONG: list[tuple[list[str], list[str]]] = [
     ([*TORCH_PS, "--device", "cuda"], ["--device cuda", "torch_parameter_server supports cpu"]),
     ([*TORCH_PS, "--devices-per-node", "2"], ["--devices-per-node 2", "one device per node"]),
     ([*TORCH_PS, "--sync", "barrier"], ["--sync barrier", "'accumulate' or 'none'"]),
-    ([*TORCH_PS, "--order", "backward"], ["--order backward", "'forward' or 'random'"]),
+    ([*TORCH_PS, "--order", "backward"], ["--order backward", "'none' or 'forward'"]),
     ([*TORCH_PS, "--ps", "3", "--nodes", "2"], ["--ps 3", "--nodes 2", "--ps 1..2", "--ps-nodes dedicated"]),
     ([*PS, "--placement", "diagonal"], ["--placement diagonal", "'greedy', 'round_robin' or 'partitioned'"]),
     ([*PS, "--ps-nodes", "some"], ["--ps-nodes some", "'shared' or 'dedicated'"]),

@@ -44,7 +44,7 @@ def push_order(job: Job) -> List[Piece]:
 
 def pull_order(job: Job) -> List[Piece]:
     order = push_order(job)[::-1]
-    if job.spec["options"]["order"] == "random":
+    if job.spec["options"]["order"] == "none":
         random.Random(job.spec["seed"]).shuffle(order)  # noqa: S311 - the same everywhere
     return order
 
