@@ -13,7 +13,7 @@ from harness.core.spec import RunSpec
 from harness.core.validation import checked
 from harness.errors import InvalidInput
 from harness.sites import config as file
-from harness.sites.file import instead
+from harness.sites.file import WITH_HOSTS, instead
 
 if TYPE_CHECKING:
     from harness.sites.site import Site
@@ -101,7 +101,11 @@ def without_misplaced(given: Mapping[str, Any], site: Site | None) -> dict[str, 
     """``given`` less those options of the config that say nothing about ``site`` (None: this machine)."""
     misplaced = {"environ", "hosts", *FOR_JOBS}
     if site:
-        misplaced -= {"environ", *(FOR_JOBS if site.queued else ()), *(["hosts"] if site.scheduler == "ssh" else ())}
+        misplaced -= {
+            "environ",
+            *(FOR_JOBS if site.queued else ()),
+            *(["hosts"] if site.scheduler in WITH_HOSTS else ()),
+        }
     nothing: dict[str, Any] = {"job_options": ()}
     return {
         name: nothing.get(name) if name in misplaced and of_config(name) else value for name, value in given.items()

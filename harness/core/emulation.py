@@ -64,7 +64,8 @@ class Kept(Frozen):
     ``busy`` is the share of all cores' time that was not idle, the hypervisor's included, in each slice of a twentieth of a
     step. ``late_sum_s`` and ``late_p99_s`` are of the delays between a deadline of the device and waking up for it, and
     ``stalled_s`` is how long the device waited for parameters. ``resent`` of ``sent`` TCP segments were sent again.
-    ``link_bytes_per_s`` is what the rank's interface is limited to, None if it is not, or nobody can tell.
+    ``link_bytes_per_s`` is what the rank's interface is limited to, None if it is not, or nobody can tell. ``forked``: the
+    process shares its framework's memory with those of the same run.
     """
 
     busy: list[float]
@@ -74,6 +75,7 @@ class Kept(Frozen):
     sent: int
     resent: int
     link_bytes_per_s: float | None
+    forked: bool = False
 
 
 def known() -> list[str]:

@@ -10,7 +10,7 @@ import random
 import re
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from itertools import takewhile
 from pathlib import Path
@@ -22,8 +22,10 @@ from harness.core.plan import LAST_PORT, Allocation, LaunchPlan, Node, Process
 from harness.core.spec import RunSpec
 from harness.core.text import plural
 from harness.errors import InvalidInput, RunFailed
-from harness.launch import pmi
+from harness.launch import forked, pmi
+from harness.launch.forked import Start
 from harness.launch.watch import Progress, Watch, begun, exit_failure, supervise
+from harness.sites.site import Site
 from harness.worker.network import listen
 from harness.worker.process import LAUNCHER
 
@@ -129,20 +131,36 @@ def local_gpus() -> list[str]:
 
 
 def run(
-    plan: LaunchPlan, run_dir: Path, repeat: int, timeout_s: float, on_progress: Callable[[Progress], None]
+    plan: LaunchPlan,
+    run_dir: Path,
+    repeat: int,
+    timeout_s: float,
+    on_progress: Callable[[Progress], None],
+    site: Site | None = None,
 ) -> Watch:
     """Run one repeat of a plan to its end. Returns its events.
+
+    A ``site`` of namespaces has nodes on this machine with a network and a host name of their own. Where a device is
+    emulated, processes are forked from one that has imported the framework, if that has no threads.
 
     Raises RunFailed naming the process, its host and the last lines of its log when a process fails or hangs; by then
     no process is left. Whatever else interrupts it (Ctrl-C among others) leaves no process either.
     """
     watch = begun(plan, run_dir, repeat)
-    running: dict[int, psutil.Popen] = {}
-    world = pmi.world(plan)
-
-    try:
-        for process in plan.processes:
-            running[process.index] = _started(process, repeat, watch.repeat_dir, world)
+    running: dict[int, psutil.Popen | forked.Forked] = {}
+    with ExitStack() as stack:
+        world = pmi.world(plan)
+        if world:
+            stack.callback(world.close)
+        with ExitStack() as inherited:  # sockets, which are closed here once those who need them have them
+            starts = [_start(process, watch.repeat_dir, world, site, inherited) for process in plan.processes]
+            if plan.emulation:
+                nursery = forked.Nursery(plan, run_dir, repeat, starts)
+                stack.callback(nursery.close)
+                running |= nursery.start(starts)
+            stack.callback(lambda: _end(list(running.values())))
+            for start in starts if not running else []:
+                running[start.process.index] = _started(start, repeat)
         supervise(
             watch,
             lambda index: running[index].poll(),
@@ -151,38 +169,47 @@ def run(
             timeout_s,
             is_stopped=lambda index: running[index].status() == psutil.STATUS_STOPPED,
         )
-    finally:
-        _end(list(running.values()))
-        if world:
-            world.close()
     return watch
 
 
-def _started(process: Process, repeat: int, repeat_dir: Path, world: pmi.MpiWorld | None) -> psutil.Popen:
-    env = {**os.environ, **process.env, LAUNCHER: str(os.getpid())}
-    with ExitStack() as stack:
-        log = stack.enter_context((repeat_dir / "logs" / f"{process.name}.log").open("wb"))
-        inherited: tuple[int, ...] = ()
-        if world:
-            variables, end = world.member(process.index)
-            env |= variables
-            inherited = (stack.enter_context(end).fileno(),)
-        try:
+def _start(
+    process: Process, repeat_dir: Path, world: pmi.MpiWorld | None, site: Site | None, inherited: ExitStack
+) -> Start:
+    env = {**os.environ, **(dict(site.env_vars) if site else {}), **process.env, LAUNCHER: str(os.getpid())}
+    fds: tuple[int, ...] = ()
+    if world:
+        variables, end = world.member(process.index)
+        env |= variables
+        fds = (inherited.enter_context(end).fileno(),)
+    return Start(
+        process,
+        env,
+        repeat_dir / "logs" / f"{process.name}.log",
+        fds,
+        site.namespaces_of(process.host) if site else None,
+    )
+
+
+def _started(start: Start, repeat: int) -> psutil.Popen:
+    process = start.process
+    inside = ["nsenter", f"--target={start.namespaces}", "--net", "--uts", "--"] if start.namespaces else []
+    try:
+        with start.log.open("wb") as log:
             return psutil.Popen(
-                [*process.argv, "--repeat", str(repeat)],
-                env=env,
+                [*inside, *process.argv, "--repeat", str(repeat)],
+                env=start.env,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                pass_fds=inherited,
+                pass_fds=start.fds,
             )
-        except OSError as error:
-            where = f"{process.role} rank {process.rank} on {process.host}"
-            raise RunFailed(f"{where} cannot be started: {process.argv[0]}: {error.strerror}") from None
+    except OSError as error:
+        where = f"{process.role} rank {process.rank} on {process.host}"
+        raise RunFailed(f"{where} cannot be started: {process.argv[0]}: {error.strerror}") from None
 
 
-def _end(processes: list[psutil.Popen]) -> None:
+def _end(processes: Sequence[psutil.Popen | forked.Forked]) -> None:
     """End every process group that is left: ask, wait a little, kill. Stopped processes are killed too."""
 
     def send(number: signal.Signals) -> None:

@@ -25,7 +25,7 @@ from harness.running.kinds import kind_of
 from harness.running.run import Run
 from harness.sites import config
 from harness.sites import site as sites
-from harness.sites.file import duration_s
+from harness.sites.file import WITH_HOSTS, duration_s
 from harness.sites.site import Site
 
 DEFAULT_OUTPUT = Path("runs")
@@ -85,7 +85,7 @@ class Place:
             raise self.no_batch_system("-J" if self.job_options or self.account else "--time-limit")
         if self.environ and self.site is None:
             raise InvalidInput(f"--environ {self.environ}: environments belong to a site; give --site")
-        if self.hosts and (self.profile is None or self.profile.scheduler != "ssh"):
+        if self.hosts and (self.profile is None or self.profile.scheduler not in WITH_HOSTS):
             raise InvalidInput(
                 f"--hosts {self.hosts}: a host file is for sites that are reached with ssh, such as --site ec2"
             )
@@ -137,7 +137,7 @@ class Place:
     @cached_property
     def machines(self) -> tuple[Node, ...]:
         """The machines of the host file of a site that is reached with ssh. Raises InvalidInput."""
-        if self.profile is None or self.profile.scheduler != "ssh":
+        if self.profile is None or self.profile.scheduler not in WITH_HOSTS:
             return ()
         path = self.hosts or self.profile.hosts
         if path is None:

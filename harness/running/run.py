@@ -136,7 +136,7 @@ class Run(ABC):
             if self.site is not None and self.site.scheduler == "ssh":
                 watch = ssh.run(self.plan, self.folder, number, timeout_s, on_progress, self.site)
             else:
-                watch = local.run(self.plan, self.folder, number, timeout_s, on_progress)
+                watch = local.run(self.plan, self.folder, number, timeout_s, on_progress, self.site)
         except OSError as error:
             raise self._cannot_write(error) from None
         self.judge(number, watch, started, now())

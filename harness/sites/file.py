@@ -23,9 +23,12 @@ BUILT_IN = part("jobs") / "sites"
 TIME_LIMIT = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
 CONTROL = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
 
-Scheduler = Literal["local", "slurm", "squeue", "ssh"]
-Launcher = Literal["local", "srun", "ssh"]
-LAUNCHERS: dict[Scheduler, Launcher] = {"local": "local", "slurm": "srun", "squeue": "srun", "ssh": "ssh"}
+Scheduler = Literal["local", "slurm", "squeue", "ssh", "namespaces"]
+Launcher = Literal["local", "srun", "ssh", "namespaces"]
+LAUNCHERS: dict[Scheduler, Launcher] = {
+    **{"local": "local", "slurm": "srun", "squeue": "srun", "ssh": "ssh", "namespaces": "namespaces"}
+}
+WITH_HOSTS = ("ssh", "namespaces")  # schedulers whose machines a host file lists
 
 
 def duration_s(text: str) -> float:
@@ -141,6 +144,7 @@ class PartitionExtras(Frozen):
     ] = "{host}"
     launcher_options: tuple[Option, ...] = ()
     hosts: Line | None = Field(default=None, min_length=1)
+    namespaces: Annotated[str, _shaped(r".*\{host\}.*", "a file whose name has {host} in it")] | None = None
     output: Line | None = Field(default=None, min_length=1)
     port: Annotated[int, Strict(), Field(ge=1, le=LAST_PORT)] | None = None
 
@@ -190,7 +194,8 @@ class Partition(Layer):
             "access": self.launcher != "srun" and self.access,
             "resources": self.launcher != "srun" and self.resources,
             "extras.mpi": self.launcher != "srun" and "mpi" in self.extras.model_fields_set,
-            "extras.hosts": self.launcher != "ssh" and self.extras.hosts,
+            "extras.hosts": self.scheduler not in WITH_HOSTS and self.extras.hosts,
+            "extras.namespaces": self.launcher != "namespaces" and self.extras.namespaces,
             "extras.launcher_options": self.launcher == "local" and self.extras.launcher_options,
         }
         if wrong := [field for field, value in misplaced.items() if value]:

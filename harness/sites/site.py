@@ -85,6 +85,20 @@ class Site(Partition):
     def hosts(self) -> Path | None:
         return self._path("hosts", self.extras.hosts)
 
+    def namespaces_of(self, host: str) -> int | None:
+        """The process whose network and UTS namespaces are the host's; None where hosts are machines.
+
+        Its PID is the first word of a file. Raises InvalidInput for a host that is not there.
+        """
+        if self.extras.namespaces is None:
+            return None
+        path = self._path("namespaces", self.extras.namespaces.format(host=host))
+        assert path
+        try:
+            return int(path.read_text().split()[0])
+        except (OSError, ValueError, IndexError):
+            raise InvalidInput(f"{path}: no process has the namespaces of {host}: is it up?") from None
+
     @property
     def python(self) -> Path | None:
         """The Python environment that the site provides. Raises InvalidInput as ``output`` does."""

@@ -31,18 +31,15 @@ from harness.worker.process import Events, end_with_launcher
 from harness.worker.training import train
 
 
-def _run(run_dir: Path, repeat: int, index: int) -> int:
+def run_process(run_dir: Path, repeat: int, index: int) -> int:
+    """Be a process of the plan. Returns its exit code."""
     job = Job.load(run_dir, repeat, index)
     events = Events(job.repeat_dir / "events" / f"{job.name}.jsonl")
     events.emit("started", pid=os.getpid(), host=socket.gethostname())
     try:
         # Servers may share a port without an error (gRPC does), and then the world falls apart. So look first.
         listen(job.process["address"], job.process["port"]).close()
-        # A trainer is loaded by its file, so that it may come from any package.
-        spec = importlib.util.spec_from_file_location("harness_trainer", job.plan["trainer"])
-        assert spec and spec.loader
-        sys.modules["harness_trainer"] = trainer_module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(trainer_module)
+        trainer_module = load_trainer(job.plan["trainer"])
         if job.process["role"] == "ps":
             trainer_module.serve(job, lambda: events.emit("ready"))
         else:
@@ -57,6 +54,15 @@ def _run(run_dir: Path, repeat: int, index: int) -> int:
         with suppress(OSError):
             events.emit("error", type=type(error).__name__, message=summary[:500])
         return 1
+
+
+def load_trainer(path: str) -> Any:
+    """A trainer is loaded by its file, so that it may come from any package."""
+    spec = importlib.util.spec_from_file_location("harness_trainer", path)
+    assert spec and spec.loader
+    sys.modules["harness_trainer"] = trainer_module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(trainer_module)
+    return trainer_module
 
 
 # Trainers are never taken apart: at their end TensorFlow's sessions and callables talk to the servers, and may wait for
@@ -102,7 +108,7 @@ def _main() -> None:
     parser.add_argument("--index", type=int, required=True)
     arguments = parser.parse_args()
     end_with_launcher()
-    code = _run(arguments.run, arguments.repeat, arguments.index)
+    code = run_process(arguments.run, arguments.repeat, arguments.index)
     with suppress(OSError):
         sys.stdout.flush()
         sys.stderr.flush()

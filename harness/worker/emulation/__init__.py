@@ -14,6 +14,7 @@ import ctypes
 import importlib
 import itertools
 import json
+import os
 import subprocess
 import threading
 import time
@@ -27,6 +28,7 @@ from harness.worker.job import Job
 from harness.worker.network import interface_of
 
 INTER_OP_THREADS = 4  # of TensorFlow, for each device: a layer that waits holds one
+FORKED = "HARNESS_FORKED"  # the variable that says that a process was forked from one that had imported the framework
 SLICES = 20  # of a step, in each of which the machine's load is looked at
 PR_SET_TIMERSLACK = 29  # linux/prctl.h
 _numbers = itertools.count()
@@ -125,6 +127,7 @@ class Watch:
             "sent": sent,
             "resent": resent,
             "link_bytes_per_s": self._link_bytes_per_s,
+            "forked": FORKED in os.environ,
         }
 
     def _look(self) -> None:

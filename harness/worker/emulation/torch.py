@@ -6,6 +6,7 @@ import time
 from typing import Any, List, NamedTuple, Tuple
 
 import torch
+import torch._dynamo  # optimizers import it as they are made: here it is there before processes are forked
 from torch import nn
 
 from harness.models.initial import stored_shape
