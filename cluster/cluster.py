@@ -74,6 +74,20 @@ ACCOUNTING_PACKAGES = {
     "mariadbd": "mariadb-server",
 }
 
+# A site profile for runs that start processes in the nodes' namespaces by themselves: emulated ones can fork them.
+WITHOUT_SLURM = """\
+[[systems]]
+name = "virtual"
+
+[[systems.partitions]]
+name = "namespaces"
+scheduler = "namespaces"
+launcher = "namespaces"
+env_vars = [["MPIR_CVAR_CH4_NETMOD", "ofi"], ["FI_PROVIDER", "tcp"]]
+processor = { num_cpus = 1 }
+extras = { hosts = "machines", namespaces = "{host}.pid" }
+"""
+
 
 @dataclass(frozen=True)
 class Cluster:
@@ -234,6 +248,8 @@ def write_files(cluster: Cluster) -> None:
     databases = ["passwd", "group", "shadow", "gshadow", "hosts", "networks", "protocols", "services"]
     (state / "etc" / "nsswitch.conf").write_text("".join(f"{database}: files\n" for database in databases))
     (state / "slurm.conf").write_text(slurm_conf(cluster))
+    (state / "site.toml").write_text(WITHOUT_SLURM)
+    (state / "machines").write_text("".join(f"{node} {address(node)}\n" for node in cluster.nodes))
     (state / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")  # detection fails where no cgroups are mounted
     (state / "mpi.conf").write_text(
         "PMIxCliTmpDirBase=/run/pmix\n"

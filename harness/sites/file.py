@@ -198,6 +198,8 @@ class Partition(Layer):
             "extras.namespaces": self.launcher != "namespaces" and self.extras.namespaces,
             "extras.launcher_options": self.launcher == "local" and self.extras.launcher_options,
         }
+        if self.launcher == "namespaces" and not self.extras.namespaces:
+            raise ValueError("launcher namespaces needs extras.namespaces")
         if wrong := [field for field, value in misplaced.items() if value]:
             raise ValueError(f"launcher {self.launcher} takes no {' and no '.join(wrong)}")
         return self

@@ -237,7 +237,7 @@ def test_a_broken_file_stops_only_those_who_want_it(write: Write) -> None:
     broken = write(MINE.replace('"srun"', '"srunn"'))
     replaced = write("[[systems]\n", "cori-knl.toml")
     assert site.find("alps").name == "alps:normal"
-    said = f"{broken}: systems[0].partitions[0].launcher: must be 'local', 'srun' or 'ssh', not 'srunn'"
+    said = f"{broken}: systems[0].partitions[0].launcher: must be 'local', 'srun', 'ssh' or 'namespaces', not 'srunn'"
     with pytest.raises(InvalidInput) as raised:
         site.find("mine")
     assert str(raised.value) == f"{said} (and 1 more; see `harness site check {broken}`)"
@@ -250,12 +250,17 @@ def test_a_broken_file_stops_only_those_who_want_it(write: Write) -> None:
 
 GPU = "systems[0].partitions[0]"
 CASES = [
-    ('launcher = "srun"', 'launcher = "srunn"', "launcher", "must be 'local', 'srun' or 'ssh', not 'srunn'"),
+    (
+        'launcher = "srun"',
+        'launcher = "srunn"',
+        "launcher",
+        "must be 'local', 'srun', 'ssh' or 'namespaces', not 'srunn'",
+    ),
     (
         'scheduler = "slurm"',
         'scheduler = "pbs"',
         "scheduler",
-        "must be 'local', 'slurm', 'squeue' or 'ssh', not 'pbs'",
+        "must be 'local', 'slurm', 'squeue', 'ssh' or 'namespaces', not 'pbs'",
     ),
     ('launcher = "srun"', 'launcher = "ssh"', "", "launcher 'ssh' does not go with scheduler 'slurm'; must be srun"),
     ("access =", "acces =", "acces", "unknown field; did you mean access?"),
@@ -328,6 +333,8 @@ CASES = [
     ),
     ("port = 30000", "port = 70000", "extras.port", "must be less than or equal to 65535, not 70000"),
     ("port = 30000", 'hosts = "hosts.txt"', "", "launcher srun takes no extras.hosts"),
+    ("port = 30000", 'namespaces = "{host}.pid"', "", "launcher srun takes no extras.namespaces"),
+    ("port = 30000", 'namespaces = "pids"', "extras.namespaces", "'pids' is not a file whose name has {host} in it"),
     ("port = 30000", 'mpi = "pmi2; x"', "extras.mpi", "'pmi2; x' is not a value for srun's --mpi"),
     (
         "{host}-hsn0",
@@ -428,7 +435,7 @@ def test_site_check_without_a_name_checks_all_and_fails_for_one(harness: Harness
     path = write(MINE.replace('"srun"', '"srunn"', 1))
     done = harness("site", "check", "--offline")
     assert done.code == 2 and done.stderr == "harness: 1 problem in site profiles\n"
-    said = f"{path}: {GPU}.launcher: must be 'local', 'srun' or 'ssh', not 'srunn'"
+    said = f"{path}: {GPU}.launcher: must be 'local', 'srun', 'ssh' or 'namespaces', not 'srunn'"
     assert said in done.stdout.splitlines()
     assert any(line.startswith("valid  daint:gpu  ") for line in done.stdout.splitlines())
 
