@@ -96,7 +96,7 @@ def test_a_process_that_does_not_end_is_ended(tmp_path: Path, stopped: bool) -> 
     child = child_of(started)
     if stopped:
         child.suspend()
-    assert started.wait(20) == 124
+    assert started.wait(60) == 124
     assert (task.exit()["how"], task.exit()["stopped"]) == ("timeout", stopped)
     assert not child.is_running()
 
