@@ -39,6 +39,7 @@ EXCLUDED: Entries = (
     ("docs/sites/*", "* --site ec2 *", "takes machines reached by ssh, which are asked for their cores: tests/cluster"),
     ("docs/sites/*", "* --site generic-slurm *", "takes a Slurm, which is asked for its nodes' cores: tests/cluster"),
     ("*", "* --no-wait; *", ON_CLUSTER),
+    ("*", "* --site */site.toml *", ON_CLUSTER),
     ("*", "*zsh_source*", "takes zsh"),
     ("*", "*fish_source*", "takes fish"),
     ("*", "* --python PATH", "builds an environment again, with a Python that not every machine has"),

@@ -13,8 +13,8 @@ from __future__ import annotations
 import ctypes
 import importlib
 import itertools
-import json
 import os
+import re
 import subprocess
 import threading
 import time
@@ -30,6 +30,7 @@ from harness.worker.network import interface_of
 INTER_OP_THREADS = 4  # of TensorFlow, for each device: a layer that waits holds one
 FORKED = "HARNESS_FORKED"  # the variable that says that a process was forked from one that had imported the framework
 SLICES = 20  # of a step, in each of which the machine's load is looked at
+RATE, UNITS = re.compile(r"\brate ([\d.]+)([KMGT]?)bit\b"), {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 PR_SET_TIMERSLACK = 29  # linux/prctl.h
 _numbers = itertools.count()
 _streams: List[Stream] = []
@@ -146,12 +147,13 @@ def _cores() -> Tuple[int, int]:
 
 
 def _limit(interface: str) -> Optional[float]:
-    """The rate of an interface's token bucket in bytes/s, as ``tc`` shows it; None without either."""
-    with suppress(OSError, subprocess.SubprocessError):
-        command = ["tc", "-json", "qdisc", "show", "dev", interface]
-        shown = subprocess.run(command, capture_output=True, check=True, timeout=10)
-        rates = [one["options"]["rate"] for one in json.loads(shown.stdout) if one["kind"] == "tbf"]
-        return float(rates[0]) if rates else None
+    """What ``tc`` says that an interface is limited to, by a token bucket or a class, in bytes/s; None without a limit."""
+    for kind in ("qdisc", "class"):
+        with suppress(OSError, subprocess.SubprocessError):
+            command = ["tc", kind, "show", "dev", interface]
+            shown = subprocess.run(command, capture_output=True, check=True, timeout=10, text=True).stdout
+            if found := RATE.search(shown):
+                return float(found[1]) * UNITS[found[2]] / 8
     return None
 
 
