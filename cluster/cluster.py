@@ -84,7 +84,7 @@ name = "namespaces"
 scheduler = "namespaces"
 launcher = "namespaces"
 env_vars = [["MPIR_CVAR_CH4_NETMOD", "ofi"], ["FI_PROVIDER", "tcp"]]
-processor = { num_cpus = 1 }
+processor = { num_cpus = 1, num_cpus_per_core = 1 }
 extras = { hosts = "machines", namespaces = "{host}.pid" }
 """
 

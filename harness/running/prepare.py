@@ -206,7 +206,7 @@ class Place:
             suited = sites.find(self.site, None, spec.backend)
             known = {"cores_per_node": site.cores_per_node, "time_limit_s": site.time_limit_s}
             site = suited.model_copy(update=known)
-        if self.machines and site.cores_per_node is None and spec.threads is None and not self.dry_run:
+        if site.scheduler == "ssh" and site.cores_per_node is None and spec.threads is None and not self.dry_run:
             site = site.model_copy(update={"cores_per_node": ssh.cores(site, self.machines[0].name)})
         return site
 

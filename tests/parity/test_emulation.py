@@ -37,12 +37,13 @@ def test_parameters_of_emulated_devices_go_where_the_mean_of_known_gradients_tak
     environment(way.backend, way.framework)
     (tmp_path / "device.toml").write_text(DEVICE)
     servers = ["--ps", "2"] if way.has_servers else []
-    harness(
+    done = harness(
         *("run", *way.arguments, *servers, "--model", MODEL, "--nodes", "2", "--batch-size", "20", "--threads", "1"),
         *("--device", f"emulated:{tmp_path}/device.toml", "--dilation", "2", "--bytes-scale", str(scale)),
         *("--warmup", "1", "--steps", str(STEPS - 1), "--repeats", "1", "--learning-rate", str(RATE)),
         "--save-parameters",
-    )  # whether this machine kept up is another question
+    )
+    assert done.code in (0, 1), done.stderr  # whether this machine kept up is another question
     (run,) = (tmp_path / "runs").iterdir()
     specification = models.specification(MODEL, scale)
     first = initial_values(specification, seed=1)
