@@ -29,7 +29,7 @@ source = "this test"
 """
 
 
-@pytest.mark.parametrize("scale", [0.1, pytest.param(1.0, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("scale", [0.1, pytest.param(1.0, marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize("way", each(WAYS), ids=str)
 def test_parameters_of_emulated_devices_go_where_the_mean_of_known_gradients_takes_them(
     harness: Harness, environment: Callable[..., Path], tmp_path: Path, way: Way, scale: float
