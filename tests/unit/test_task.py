@@ -65,7 +65,7 @@ class Task:
 
 
 def child_of(task: subprocess.Popen[bytes]) -> psutil.Process:
-    """Its process, once that is more than a copy of the task: to stop such a one would stop the task, which waits for it."""
+    """Its process, once that is more than a copy of the task: to stop a copy would stop the task, which waits for it."""
     deadline, own = time.monotonic() + 20, psutil.Process(task.pid)
     while not (children := own.children()) or children[0].cmdline() == own.cmdline():
         assert time.monotonic() < deadline
