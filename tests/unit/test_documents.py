@@ -47,6 +47,7 @@ EXCLUDED: Entries = (
     ("*", "python benchmarks/law_*", "takes hours"),
     ("*", "harness split *", "takes minutes and 6 GB on a processor: tests/parity/test_split.py"),
     ("docs/training.md", "python examples/learning.py *", "takes hours: tests/examples"),
+    ("docs/python.md", "import harness*harness.run(*", "takes minutes: tests/unit/test_api.py"),
     ("docs/training.md", "* --resume RUN_DIR", "takes a training that was interrupted: tests/unit/test_training.py"),
 )
 # What is only planned, with --dry-run, besides what a single machine does not hold.
@@ -81,6 +82,7 @@ warmup = 1
 steps = 3
 repeats = 1
 """
+STUDY = CONFIG.replace("-", "_").replace("warmup", "warmup_steps")
 
 
 @dataclass(frozen=True)
@@ -214,7 +216,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
         folder / "nightly.toml",
     ):
         file.write_text(dedent(profile[0]))
-    (folder / "nightly.toml").write_text('[common]\nnodes = [1]\n\n[[matrix]]\nbackend = "pytorch"\n')
+    (folder / "nightly.toml").write_text(f'[common]\n{STUDY}nodes = [1]\n\n[[matrix]]\nbackend = "pytorch"\n')
     commands = folder / ".venv" / "bin"
     commands.mkdir(parents=True)
     for name, arguments in (("harness", "-m harness "), ("python", ""), ("python3", "")):
