@@ -170,16 +170,19 @@ def judge(spec: RunSpec, ranks: Sequence[Rank], world_size: int, expected_update
     return checks
 
 
+def img_per_s(spec: RunSpec, ranks: Sequence[Rank]) -> float:
+    """Images per second of one repeat, in the time of the device that trained, real or emulated."""
+    windows_s = [rank.window_s / spec.dilation for rank in ranks]
+    return statistics.img_per_s(spec.workers, spec.batch_size, spec.steps, windows_s)
+
+
 def derive(spec: RunSpec, repeats: Sequence[Repeat]) -> Derived:
     """Times of an emulated device are its own: the real ones over the dilation."""
 
     def own(times_s: Sequence[float]) -> Sequence[float]:
         return [time_s / spec.dilation for time_s in times_s] if spec.emulated else times_s
 
-    throughputs = [
-        statistics.img_per_s(spec.workers, spec.batch_size, spec.steps, own([rank.window_s for rank in repeat.ranks]))
-        for repeat in repeats
-    ]
+    throughputs = [img_per_s(spec, repeat.ranks) for repeat in repeats]
     return Derived(
         formula=statistics.FORMULA_EMULATED if spec.emulated else statistics.FORMULA,
         img_per_s=statistics.summarise(throughputs),

@@ -10,7 +10,6 @@ from pydantic import TypeAdapter, ValidationError
 
 from harness import models
 from harness.core.spec import SYNTHETIC, RunSpec, Training
-from harness.core.statistics import img_per_s
 from harness.errors import InvalidInput
 from harness.files import write_atomically
 from harness.launch.watch import Watch
@@ -66,8 +65,7 @@ class Measurement(Run):
         )
 
     def img_per_s(self) -> float:
-        windows_s = [rank.window_s for rank in self.judged[-1]["ranks"]]
-        return img_per_s(self.spec.workers, self.spec.batch_size, self.spec.steps, windows_s) * self.spec.dilation
+        return measurement.img_per_s(self.spec, self.judged[-1]["ranks"])
 
     def record(self, complete: bool, facts: dict[str, Any]) -> Record:
         repeats = [Repeat(**judged) for judged in self.judged]

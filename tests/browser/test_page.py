@@ -8,6 +8,7 @@ import random
 import re
 import statistics
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -243,11 +244,12 @@ def test_what_got_slower_this_year_is_two_clicks_away(show: Open, report: Path) 
     assert "show.history=" in shown.evaluate("location.hash")
 
 
-def test_a_click_on_a_point_leads_to_its_record(show: Open, report: Path, records: Path) -> None:
-    shown = show(report)
+def pointed_at(shown: Opened) -> tuple[Any, list[float]]:
+    """Point at the eighth point of a curve: what the page tells of it then, and where it is."""
+    told = shown.page.locator(f"{THROUGHPUT} .hoverlayer .hovertext")
     plot = shown.page.locator(f"{THROUGHPUT} .plot")
     plot.scroll_into_view_if_needed()
-    place = shown.evaluate(
+    place: list[float] = shown.evaluate(
         f"""(() => {{
           const plot = document.querySelector("{THROUGHPUT} .plot"), layout = plot._fullLayout;
           const trace = plot.data.find((one) => one.name === "distributed_replicated");
@@ -257,7 +259,13 @@ def test_a_click_on_a_point_leads_to_its_record(show: Open, report: Path, record
         }})()"""
     )
     shown.page.mouse.move(*place)
-    shown.page.locator(f"{THROUGHPUT} .hoverlayer .hovertext").wait_for()
+    told.wait_for()
+    return told, place
+
+
+def test_a_click_on_a_point_leads_to_its_record(show: Open, report: Path, records: Path) -> None:
+    shown = show(report)
+    _, place = pointed_at(shown)
     shown.page.mouse.click(*place)
     link = shown.page.locator(f"{THROUGHPUT} .pinned a")
     assert Path(link.inner_text().removeprefix("Record: ")).is_file()
@@ -277,20 +285,7 @@ def test_light_and_dark_follow_the_system_and_the_button(show: Open, report: Pat
 
 def test_pointing_at_a_point_tells_where_it_comes_from(show: Open, report: Path, records: Path) -> None:
     shown = show(report)
-    plot = shown.page.locator(f"{THROUGHPUT} .plot")
-    plot.scroll_into_view_if_needed()
-    place = shown.evaluate(
-        f"""(() => {{
-          const plot = document.querySelector("{THROUGHPUT} .plot"), layout = plot._fullLayout;
-          const trace = plot.data.find((one) => one.name === "distributed_replicated");
-          const box = plot.getBoundingClientRect();
-          return [box.x + layout.xaxis._offset + layout.xaxis.d2p(trace.x[7]),
-                  box.y + layout.yaxis._offset + layout.yaxis.d2p(trace.y[7])];
-        }})()"""
-    )
-    shown.page.mouse.move(*place)
-    told = shown.page.locator(f"{THROUGHPUT} .hoverlayer .hovertext")
-    told.wait_for()
+    told, _ = pointed_at(shown)
     text = told.evaluate("(one) => [...one.querySelectorAll('tspan.line')].map((line) => line.textContent).join(' | ')")
     wanted = ("distributed_replicated", "128 workers on 128 nodes, daint:gpu", "95 % CI", "best of 4 configurations")
     assert all(part in text for part in (*wanted, "5 repeats in 1 run", "TensorFlow 2.16.1", "grpc on ipogif0")), text

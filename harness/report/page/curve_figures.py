@@ -8,7 +8,7 @@ from typing import Literal
 
 from harness.analysis import scaling
 from harness.analysis.fastest import Race
-from harness.analysis.scaling import Configuration, Overhead
+from harness.analysis.scaling import Configuration, CurvePoint, Overhead
 from harness.core.text import plural
 from harness.report.page.figures import (
     COLOURS,
@@ -47,16 +47,7 @@ def growth(lines: Iterable[Line], kind: Literal["weak", "strong"]) -> list[Figur
             points = [point for point in line.curve.points if not math.isnan(point.img_per_s)]
             if len(points) < fewest:
                 continue
-            spots = [
-                Spot(
-                    each.workers,
-                    each.img_per_s,
-                    *each.interval or NO_ENDS,
-                    line.hover(each),
-                    source=each.best.sources[-1],
-                )
-                for each in points
-            ]
+            spots = [_spot(line, each, each.img_per_s, each.interval) for each in points]
             series.append(_curve(line, spots))
             if len(spots) > 1:
                 base, last = points[0], points[-1]
@@ -135,16 +126,7 @@ def efficiencies(lines: Iterable[Line], races: Sequence[Race]) -> list[Figure]:
                 if len(points) < 2 and all(not math.isnan(point.img_per_s) for point in points):
                     lacking += [line] if len(_known(line)) > 1 and base not in _known(line) else []
                     continue
-                spots = [
-                    Spot(
-                        point.workers,
-                        point.efficiency,
-                        *point.efficiency_interval or NO_ENDS,
-                        line.hover(point),
-                        source=point.best.sources[-1],
-                    )
-                    for point in points
-                ]
+                spots = [_spot(line, point, point.efficiency, point.efficiency_interval) for point in points]
                 series.append(_curve(line, spots))
             if not series:
                 continue
@@ -280,6 +262,10 @@ def ps_sweeps(lines: Iterable[Line]) -> list[Figure]:
 
 def _placement(configuration: Configuration) -> str:
     return str(configuration.options.get("placement") or "")
+
+
+def _spot(line: Line, point: CurvePoint, y: float, interval: tuple[float, float] | None) -> Spot:
+    return Spot(point.workers, y, *interval or NO_ENDS, line.hover(point), source=point.best.sources[-1])
 
 
 def _curve(line: Line, spots: Sequence[Spot], relative: str = "") -> Series:
