@@ -34,9 +34,13 @@ TCP = {
     # A training step is a burst after a pause: it must not begin slowly each time, nor as the last connection ended.
     "tcp_slow_start_after_idle": "0",
     "tcp_no_metrics_save": "1",
+    # No link loses anything; a probe for what was lost would be sent again for nothing, and count as such.
+    "tcp_early_retrans": "0",
     # A connection has at most 2 MiB under way, so that 128 of them into one link just fit into its queue of 256 MiB.
     "tcp_wmem": f"4096 16384 {2 * 2**20}",
 }
+LEAST_WAIT_S = 0.2  # Linux's, before TCP takes a segment for lost
+LONGEST_WAIT_S = 60.0
 SLURM_PORTS = "6816 0xfffc"  # 6816 to 6819, as tc says it
 
 TOLERANCE = 0.03
@@ -48,22 +52,25 @@ SO_SNDBUFFORCE = 32  # Linux's, which Python does not name
 
 @dataclass(frozen=True)
 class Link:
-    """What limits a link, each way: a rate in bit/s (none: unlimited); burst and queue in bytes.
+    """What limits a link, each way: a rate in bit/s (none: unlimited); burst and queue in bytes; how time is dilated.
 
     The burst is what may follow a pause at once. The queue is what waits before packets are dropped. Its default is so deep
     that the windows of TCP bound it, as on networks that lose nothing; in many-to-many traffic a shallow one costs time.
+    Where time is dilated TCP's own has to be, too: what waits in a queue for a second would be taken for lost.
     """
 
     rate: float | None = 200e6
     burst: int | None = None
     queue: int = 256 * 2**20
+    dilation: float = 1.0
 
     def __str__(self) -> str:
         if not self.rate:
             return "unlimited links"
         queue = f"{self.queue / 2**20:g} MiB" if self.queue >= 2**20 else f"{self.queue / 2**10:g} KiB"
         buffers = f"bursts of {self.burst_size / 2**10:.0f} KiB and queues of {queue}"
-        return f"links of {self.rate / 1e6:g} Mbit/s each way, with {buffers}"
+        dilated = f", in time dilated {self.dilation:g} times" if self.dilation != 1 else ""
+        return f"links of {self.rate / 1e6:g} Mbit/s each way, with {buffers}{dilated}"
 
     @property
     def burst_size(self) -> int:
@@ -87,6 +94,11 @@ class Link:
             slurm = f"filter add dev {device} parent 1: protocol ip u32 flowid 1:0 match ip"
             lines += [f"{slurm} {side} {SLURM_PORTS}" for side in ("sport", "dport")]
         return "\n".join([*lines, ""])
+
+    def route(self, node: str) -> str:
+        """The command for ``ip -batch`` that makes a node send everything to the head."""
+        wait = f"rto_min {1000 * min(LEAST_WAIT_S * self.dilation, LONGEST_WAIT_S):.0f}ms"
+        return f"route replace default via {HEAD_ADDRESS} dev eth0 onlink src {address(node)} {wait}\n"
 
 
 def parse_rate(text: str) -> float | None:
@@ -129,6 +141,19 @@ def tune(**settings: str) -> None:
         Path("/proc/sys/net/ipv4", name).write_text(value)
 
 
+def spread(*devices: str) -> None:
+    """Let one core receive all of a connection, whichever sent it, and any core any connection.
+
+    Else what a process sent from two cores may overtake itself, and TCP takes it for lost: Caffe2 sent 0.3 % again so.
+    """
+    mask = f"{(1 << (os.cpu_count() or 1)) - 1:x}"
+    head = len(mask) % 8
+    words = [mask[:head]] * bool(head) + [mask[at : at + 8] for at in range(head, len(mask), 8)]
+    with contextlib.suppress(FileNotFoundError):  # a kernel without it
+        for device in devices:
+            Path("/sys/class/net", device, "queues/rx-0/rps_cpus").write_text(",".join(words))
+
+
 def make_router() -> None:
     """In this network namespace, the head's. To an address that no node has there is no route, as nobody would answer."""
     tune(ip_forward="1")
@@ -145,6 +170,7 @@ def lay_cables(nodes: Mapping[str, int], link: Link) -> None:
         far = f"name eth0 mtu {MTU} address {hardware_address(node)} netns /proc/{pid}/ns/net"
         cables += f"link add to-{node} mtu {MTU} address {HEAD_HARDWARE} type veth peer {far}\n" + plugged(node)
     command("ip", "-batch", "-", stdin=cables)
+    spread(*(f"to-{node}" for node in nodes))
     command("tc", "-batch", "-", stdin="".join(link.discipline(f"to-{node}") for node in nodes))
 
 
@@ -166,17 +192,18 @@ link set lo up
 addr add {address(node)}/32 dev eth0
 link set eth0 up
 neigh replace {HEAD_ADDRESS} lladdr {HEAD_HARDWARE} dev eth0 nud permanent
-route add default via {HEAD_ADDRESS} dev eth0 onlink src {address(node)}
 """
-    command("ip", "-batch", "-", stdin=lines)
+    command("ip", "-batch", "-", stdin=lines + link.route(node))
+    spread("eth0")
     command("tc", "-batch", "-", stdin=link.discipline("eth0"))
 
 
 def limit(head: int, nodes: Mapping[str, int], link: Link) -> None:
     """Change the limits of links that are there. Processes are named by their PIDs."""
     inside(head, "tc", "-batch", "-", stdin="".join(link.discipline(f"to-{node}") for node in nodes))
-    for pid in nodes.values():
+    for node, pid in nodes.items():
         inside(pid, "tc", "-batch", "-", stdin=link.discipline("eth0"))
+        inside(pid, "ip", "-batch", "-", stdin=link.route(node))
 
 
 def cut(head: int, nodes: Iterable[str]) -> None:

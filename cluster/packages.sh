@@ -12,6 +12,7 @@ missing=
 for package in $packages; do
     [ "$(dpkg-query -Wf '${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || missing="$missing $package"
 done
+command -v cc >/dev/null || missing="$missing gcc libc6-dev"
 [ -n "$missing" ] || exit 0
 
 if [ "$(id -u)" != 0 ]; then
