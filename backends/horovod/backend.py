@@ -36,10 +36,14 @@ def environment(framework: str, variant: Variant) -> EnvironmentSpec:
     )
 
 
+def _fused_bytes(spec: RunSpec) -> int:
+    return int(spec.options["fusion_threshold_mb"] * spec.bytes_scale * MIB)
+
+
 def _arrange(spec: RunSpec) -> Arrangement:
     env = {
-        "HOROVOD_FUSION_THRESHOLD": str(int(spec.options["fusion_threshold_mb"] * MIB)),
-        "HOROVOD_CYCLE_TIME": f"{spec.options['cycle_time_ms']:g}",
+        "HOROVOD_FUSION_THRESHOLD": str(_fused_bytes(spec)),
+        "HOROVOD_CYCLE_TIME": f"{spec.options['cycle_time_ms'] * spec.dilation:g}",
     }
     # Over NCCL too the ranks find each other, and agree on what to reduce next, through MPI.
     return Arrangement(mpi=spec.transport in ("mpi", "nccl"), env=env)
@@ -57,5 +61,5 @@ BACKEND = Backend(
     options=HorovodOptions,
     arrange=_arrange,
     environment=environment,
-    exchange=lambda spec: AllreduceExchange(int(spec.options["fusion_threshold_mb"] * MIB), waits="until_free"),
+    exchange=lambda spec: AllreduceExchange(_fused_bytes(spec), waits="until_free"),
 )

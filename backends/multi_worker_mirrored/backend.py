@@ -34,6 +34,7 @@ BACKEND = Backend(
     options=MultiWorkerMirroredOptions,
     environment=partial(environment, "multi_worker_mirrored"),
     exchange=lambda spec: AllreduceExchange(
-        int(spec.options["pack_mb"] * MIB) or models.specification(spec.model, spec.bytes_scale).bytes
+        int(spec.options["pack_mb"] * spec.bytes_scale * MIB)
+        or models.specification(spec.model, spec.bytes_scale).bytes
     ),
 )

@@ -46,7 +46,7 @@ class ParameterServerOptions(ServerOptions):
         json_schema_extra={OTHER_TRAINING: ["none"]},
     )
     order: Literal["none", "forward"] = Field(
-        "none", description="in which order parameters come: none, as in 2017, or as layers need them"
+        "forward", description="in which order parameters come: as layers need them, or none, as in 2017"
     )
     window: int = Field(8, ge=1, le=10_000, description="with --order forward: how many are asked of a server at once")
 

@@ -15,6 +15,7 @@ from harness.cli.options import GroupedCommand, grouped, option, spec_of, spec_o
 from harness.core.spec import MOST_WORKERS, RunSpec
 from harness.core.validation import option_name
 from harness.errors import InvalidInput
+from harness.files import write_atomically
 
 if TYPE_CHECKING:
     from harness.prediction.basis import Start
@@ -257,8 +258,14 @@ def explain(record: Path | None, nodes: int | None, ps: int | None, as_json: boo
 
 
 @click.command("split", params=[each for each in spec_options() if each.name in SPLIT])
+@click.option(
+    "--device-file",
+    type=ANY_PATH,
+    metavar="FILE",
+    help="also write what --device emulated:FILE emulates this device by",
+)
 @AS_JSON
-def split(as_json: bool, **given: Any) -> None:
+def split(device_file: Path | None, as_json: bool, **given: Any) -> None:
     """Measure on this machine which share of a training step is its forward pass, for --forward-share.
 
     `harness split --backend pytorch --model resnet50 --batch-size 64`
@@ -266,7 +273,12 @@ def split(as_json: bool, **given: Any) -> None:
     from harness.prediction import split as splitting
 
     fields = {name: value for name, value in given.items() if value is not None}
-    shared = splitting.measure(RunSpec.validated(**{"backend": "pytorch", "warmup_steps": 3, "steps": 20} | fields))
+    spec = RunSpec.validated(**{"backend": "pytorch", "warmup_steps": 3, "steps": 20} | fields)
+    if device_file and (device_file.exists() or not device_file.parent.is_dir()):
+        raise InvalidInput(f"--device-file {device_file}: must be a new file, in a folder that exists")
+    shared = splitting.measure(spec)
+    if device_file:
+        write_atomically(device_file, splitting.device(spec, shared, f"harness split --backend {spec.backend}"))
     if as_json:
         click.echo(json.dumps(vars(shared)))
         return

@@ -5,8 +5,10 @@ import os
 import statistics
 import subprocess
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 
+from harness import models
 from harness.core import backend as backends
 from harness.core.plan import complete, with_options
 from harness.core.spec import RunSpec, variant_of
@@ -26,6 +28,23 @@ class ForwardShare:
     step_s: float
     share: float
     ci95: float
+
+
+def device(spec: RunSpec, measured: ForwardShare, command: str) -> str:
+    """This machine's device as a file for ``--device emulated:FILE``, in TOML (see ``core/emulation``)."""
+    from harness.worker.machine import describe
+
+    machine = describe()
+    gpus = machine["gpus"] if spec.device != "cpu" else []
+    step = {
+        "img_per_s": round(spec.batch_size / measured.step_s, 3),
+        "batch_size": spec.batch_size,
+        "image_size": spec.image_size or models.specification(spec.model).image_size,
+        "source": f"{command}, {date.today()}",
+    }
+    lines = [f"description = {json.dumps(gpus[0]['name'] if gpus else machine['cpu'])}"]
+    lines += [f"forward_share = {measured.share:.3f}", "", f"[{spec.model}]"]
+    return "\n".join([*lines, *(f"{name} = {json.dumps(value)}" for name, value in step.items()), ""])
 
 
 def measure(spec: RunSpec) -> ForwardShare:

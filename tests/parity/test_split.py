@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from harness.core.emulation import profile
 from tests.conftest import Harness
 
 SMALL = ("--model", "resnet50", "--batch-size", "4", "--image-size", "64", "--warmup", "2", "--steps", "5")
@@ -18,6 +21,21 @@ def test_forward_is_a_part_of_a_step_and_backward_the_larger_one(harness: Harnes
     assert 0 < done["forward_s"] < done["step_s"]
     assert 0.1 < done["share"] < 0.6
     assert done["ci95"] > 0
+
+
+def test_a_device_that_was_measured_can_be_emulated(harness: Harness, tmp_path: Path) -> None:
+    file = tmp_path / "device.toml"
+    measured = harness(
+        "split", "--backend", "pytorch", *SMALL, "--threads", "1", "--device-file", str(file), "--json"
+    ).json
+    device = profile(str(file))
+    assert device.forward_share == pytest.approx(measured["share"], abs=1e-3)
+    assert 4 / device.steps["resnet50"].img_per_s == pytest.approx(measured["step_s"], rel=1e-3)
+    emulated = ("run", "--backend", "pytorch", *SMALL[:6], "--device", f"emulated:{file}", "--dry-run")
+    assert harness(*emulated).code == 0
+    again = harness("split", "--backend", "pytorch", *SMALL, "--device-file", str(file))
+    assert (again.code, again.stdout) == (2, "")
+    assert f"--device-file {file}: must be a new file" in again.stderr
 
 
 def test_what_the_framework_says_is_the_reason(harness: Harness) -> None:

@@ -27,7 +27,7 @@ class MultiWorkerMirroredTrainer(TensorFlowTrainer):
     def setup(self) -> None:
         job = self._job
         options = tf.distribute.experimental.CommunicationOptions(
-            bytes_per_pack=int(job.spec["options"]["pack_mb"] * 2**20),
+            bytes_per_pack=int(job.spec["options"]["pack_mb"] * job.spec.get("bytes_scale", 1.0) * 2**20),
             implementation=IMPLEMENTATIONS[job.spec["transport"]],
         )
         resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
