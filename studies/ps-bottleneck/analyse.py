@@ -14,13 +14,12 @@ of a node: docs/experiments.md has it. R is fitted to some points, and predicts 
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas
@@ -33,11 +32,12 @@ from harness.core.exchange import Exchange, ServerExchange, bytes_per_server
 from harness.core.spec import RunSpec
 from harness.core.text import interval, plural, template
 from harness.errors import HarnessError, InvalidInput
-from harness.files import write_atomically
 from harness.prediction.law import law, profile
 from harness.prediction.parameters import FORWARD_SHARE, Parameters
 from harness.report.page import static
 from harness.report.page.figures import Axis, Figure, Series, Spot, Style, decade_ticks, measured_ticks
+from harness.results import experiment
+from harness.results.experiment import Answer, Finding
 
 HERE = Path(__file__).parent
 SERVERS = "parameter_server"
@@ -53,7 +53,6 @@ PUBLISHED = (
     *("predicted_s", "error", "fitted", "fullest_server_bytes", "without_limit_s", "source"),
 )
 
-Answer = Literal["yes", "no", "cannot say"]
 Rates = dict[str, float]
 
 
@@ -324,16 +323,6 @@ QUESTIONS = (
 # --- the analysis ---
 
 
-class Finding(NamedTuple):
-    """The answer to a question. ``because`` is for people; ``figures`` are what it rests on, for scripts."""
-
-    name: str
-    question: str
-    answer: Answer
-    because: str
-    figures: dict[str, float]
-
-
 class Analysis(NamedTuple):
     """All that the page holds. ``rates`` are fitted throughputs in bytes/s, by transport."""
 
@@ -474,12 +463,7 @@ def write(analysis: Analysis, frame: pandas.DataFrame, folder: Path, note: str =
         "throughput_bytes_per_s": analysis.rates,
         "points": table.astype(object).where(table.notna(), None).to_dict("records"),
     }
-    try:
-        write_atomically(folder / "index.md", page(analysis, frame, note))
-        write_atomically(folder / "points.csv", table.to_csv(index=False))
-        write_atomically(folder / "analysis.json", json.dumps(data, indent=1) + "\n")
-    except OSError as error:
-        raise InvalidInput(f"{folder}: cannot be written: {error.strerror}") from None
+    experiment.write(folder, page(analysis, frame, note), table.to_csv(index=False), data)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

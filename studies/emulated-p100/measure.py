@@ -1,0 +1,148 @@
+"""Measure the studies of this folder: emulated devices on links of several rates, in the virtual cluster. Resumable.
+
+    .venv/bin/python studies/emulated-p100/measure.py [FILE ...] [-o DIR] [--only TEXT] [--retry-failed] [--list]
+
+A FILE is a study of `harness study` with one field more in its tables: ``links``, rates in GB/s of the device's time. Time
+is dilated and bytes may be scaled, so the cluster's links have to be slower by as much. Points that want the same become a
+study of their own, in DIR; the links are measured before and after it. Whatever is interrupted goes on where it was. What
+completed is kept in DIR/kept: records, without logs and without the names of this machine's folders.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tomllib
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from harness.environments import cache_folder
+from harness.records.measurement import Record
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+FILES = [HERE / f"{name}.toml" for name in ("inception3", "servers", "rates", "resnet50", "large")]
+CLUSTER = [sys.executable, str(ROOT / "cluster" / "cluster.py")]
+HARNESS = [sys.executable, "-m", "harness"]
+Table = dict[str, Any]
+
+
+class Links(NamedTuple):
+    """What points want of the cluster: links of so many GB/s in the device's time, and how time and bytes are scaled."""
+
+    rate: float
+    dilation: float
+    bytes_scale: float
+
+    @property
+    def megabits(self) -> float:
+        """Mbit/s of the cluster's own time."""
+        return self.rate * 8000 / self.dilation * self.bytes_scale
+
+    def __str__(self) -> str:
+        scale = f"-scale-{self.bytes_scale:g}" if self.bytes_scale != 1 else ""
+        return f"links-{self.rate:g}-dilation-{self.dilation:g}{scale}"
+
+
+class Part(NamedTuple):
+    """Tables of a study's file whose points want the same links."""
+
+    name: str
+    links: Links
+    tables: list[Table]
+
+    @property
+    def nodes(self) -> int:
+        sizes = (table["nodes"] for table in self.tables)
+        return max(max(size) if isinstance(size, list) else int(size) for size in sizes)
+
+    def toml(self) -> str:
+        """Its study file. Strings, numbers and lists of them are the same in JSON."""
+        lines = [f"name = {json.dumps(self.name)}"]
+        for table in self.tables:
+            lines += ["", "[[matrix]]", *(f"{field} = {json.dumps(value)}" for field, value in table.items())]
+        return "\n".join([*lines, ""])
+
+
+def parts(file: Path) -> Iterator[Part]:
+    """A study's parts, in the order of the file."""
+    study = tomllib.loads(file.read_text())
+    tables: dict[Links, list[Table]] = defaultdict(list)
+    for table in study["matrix"]:
+        own = study["common"] | table
+        rates = own.pop("links")
+        for rate in rates if isinstance(rates, list) else [rates]:
+            tables[Links(rate, own["dilation"], own.get("bytes-scale", 1))].append(own)
+    for links, alike in tables.items():
+        yield Part(f"{file.stem}-{links}", links, alike)
+
+
+def call(*command: str) -> int:
+    print("$", *command, flush=True)
+    return subprocess.run(command, cwd=ROOT, check=False).returncode
+
+
+def measure(part: Part, state: str, output: Path, again: bool) -> int:
+    """Set the links, measure them, the part, and them again: the exit code of the study, or 2 if the links are wrong."""
+    at, links = ["--state", state], part.links
+    limits = [f"{links.megabits:.3f}mbit", "--dilation", f"{links.dilation:g}"]
+    file = output / f"{part.name}.toml"
+    file.write_text(part.toml())
+    if call(*CLUSTER, "rate", *at, *limits) or call(*CLUSTER, "check-links", *at):
+        return 2
+    where = ["--site", f"{state}/site.toml", "--output", str(output)]
+    code = call(*HARNESS, "study", "run", str(file), *where, *["--retry-failed"] * again)
+    return 2 if call(*CLUSTER, "check-links", *at) else code
+
+
+def keep(part: Part, output: Path) -> None:
+    """Copy the records of completed runs, with other names for the folders of this machine; they are sealed anew."""
+    names = {str(output): "/opt/harness/runs/emulated", str(ROOT): "/opt/harness"}
+    names |= {str(cache_folder()): "/opt/harness-cache", str(Path.home()): "/home/user"}
+    for file in (output / part.name).glob("*/record.json"):
+        text = file.read_text()
+        for name, other in names.items():
+            text = text.replace(name, other)
+        record = Record.model_validate_json(text)
+        if record.status == "completed":
+            kept = output / "kept" / part.name / file.parent.name
+            kept.mkdir(parents=True, exist_ok=True)
+            record.write(kept)
+
+
+def main() -> int:
+    """Exit code 1 if a part has points without a number, 2 if the cluster's links are not what they should be."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("file", nargs="*", type=Path, default=FILES)
+    parser.add_argument("-o", "--output", type=Path, default=ROOT / "runs" / "emulated", metavar="DIR")
+    parser.add_argument("--state", default="/tmp/harness-emulated", help="the cluster's state directory")  # noqa: S108
+    parser.add_argument("--only", default="", metavar="TEXT", help="the parts whose names hold this")
+    parser.add_argument("--retry-failed", action="store_true", help="measure failed points again")
+    parser.add_argument("--list", action="store_true", help="print the parts, and measure nothing")
+    options = parser.parse_args()
+    chosen = {file: [part for part in parts(file) if options.only in part.name] for file in options.file}
+    if options.list:
+        print("\n".join(part.name for of_file in chosen.values() for part in of_file))
+        return 0
+    output = options.output.resolve()
+    output.mkdir(parents=True, exist_ok=True)
+    state, worst = ["--state", options.state], 0
+    for of_file in filter(None, chosen.values()):
+        try:
+            nodes = max(part.nodes for part in of_file)
+            if code := call(*CLUSTER, "up", *state, "--nodes", str(nodes), "--rate", "1gbit"):
+                return code
+            for part in of_file:
+                worst = max(worst, measure(part, options.state, output, options.retry_failed))
+                keep(part, output)
+        finally:
+            call(*CLUSTER, "down", *state)
+    return worst
+
+
+if __name__ == "__main__":
+    sys.exit(main())

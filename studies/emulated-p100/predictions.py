@@ -1,0 +1,57 @@
+"""What the scaling model says of every point of study.toml, before it is measured. Nothing is fitted.
+
+    .venv/bin/python studies/emulated-p100/predictions.py > studies/emulated-p100/predictions.csv
+
+Known are a device's step, the rate of links (less the headers of Ethernet, IP and TCP in frames of 9000 bytes), and what
+is exchanged; overhead and cost per message are 0. ``queues_s`` is the law with that alone, and ``contention_s`` with the
+typical value of `docs/scaling-model.md` for many-to-many traffic. Parameters come in order where ``order`` says so.
+"""
+
+from __future__ import annotations
+
+import csv
+import sys
+from dataclasses import replace
+
+from measure import FILES, parts
+
+from harness import models
+from harness.core import backend as backends
+from harness.core.emulation import emulation
+from harness.core.spec import RunSpec
+from harness.prediction.law import law, profile
+from harness.prediction.parameters import CONTENTION, Parameters
+from harness.running.study import Study, labels
+
+PAYLOAD = 8948 / 9014  # of a frame of 9000 bytes: less 20 of IP, 32 of TCP and its timestamps, of what tc counts
+
+
+def predicted(spec: RunSpec, links: float) -> tuple[float, float]:
+    """``queues_s`` and ``contention_s`` of a complete spec on links of so many GB/s in the device's time."""
+    spec = spec.model_copy(update={"bytes_scale": 1.0})
+    device, exchange = emulation(spec), backends.backend(spec.backend).exchange
+    assert device
+    assert exchange
+    of_step, ordered = law(exchange(spec), profile(spec.model)), float(spec.options.get("order") != "none")
+    queues, contention = (
+        float(of_step.seconds(spec.nodes, spec.workers, device.step_s, replace(known, contention=crowd)))
+        for known in [Parameters(links * 1e9 * PAYLOAD, ordered=ordered)]
+        for crowd in (0.0, CONTENTION.prior.typical)
+    )
+    return queues, contention
+
+
+def main() -> None:
+    """Print the table."""
+    rows = csv.writer(sys.stdout, lineterminator="\n")
+    rows.writerow(["links_gb_per_s", "model", "point", "id", "queues_s", "contention_s"])
+    for part in (part for file in FILES for part in parts(file)):
+        points = Study.model_validate({"name": part.name, "matrix": part.tables}).points(lambda _: "cpu")
+        for point, label in zip(points, labels([point.spec.model_dump() for point in points]), strict=True):
+            pixels = models.specification(point.spec.model).image_size
+            seconds = predicted(point.spec.model_copy(update={"image_size": pixels}), part.links.rate)
+            rows.writerow([part.links.rate, point.spec.model, label, point.id, *(f"{each:.4f}" for each in seconds)])
+
+
+if __name__ == "__main__":
+    main()

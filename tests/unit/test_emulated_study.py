@@ -1,0 +1,136 @@
+"""The study on emulated devices: its files, the predictions that were written down, and what is read off its results."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from harness.core import backend as backends
+from harness.core.spec import RunSpec
+from harness.results import rows as result_rows
+from harness.running.study import Study
+from tests.conftest import ROOT
+from tests.unit import made_rows
+
+FOLDER = ROOT / "studies" / "emulated-p100"
+with contextlib.ExitStack() as stack:  # its scripts import each other
+    sys.path.insert(0, str(FOLDER))
+    stack.callback(sys.path.remove, str(FOLDER))
+    import analyse
+    import measure
+    import predictions
+Time = Callable[[RunSpec], float]
+
+
+def test_points_that_want_the_same_links_are_a_study_of_their_own(tmp_path: Path) -> None:
+    every = [part for file in measure.FILES for part in measure.parts(file)]
+    assert len({part.name for part in every}) == len(every)
+    for part in every:
+        (tmp_path / "study.toml").write_text(part.toml())
+        points = Study.read(tmp_path / "study.toml").points(lambda _: "cpu")
+        assert {point.spec.dilation for point in points} == {part.links.dilation}
+        assert max(point.spec.nodes for point in points) == part.nodes
+
+
+def test_links_are_as_much_slower_as_time_is_dilated_and_bytes_are_scaled() -> None:
+    assert measure.Links(2.5, 16, 1).megabits == 1250
+    assert measure.Links(2.5, 16, 0.25).megabits == 312.5
+
+
+def test_what_was_predicted_is_what_the_model_says() -> None:
+    """Changing the law means a new study: its predictions are from before it was measured."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        predictions.main()
+    assert printed.getvalue() == (FOLDER / "predictions.csv").read_text()
+
+
+def spec(contender: str, nodes: int, **options: Any) -> RunSpec:
+    name, _, transport = contender.partition(":")
+    backend = backends.backend(name)
+    return RunSpec(
+        backend=name,
+        framework=backend.frameworks[-1],
+        transport=transport or backend.transports[0],
+        model="inception3",
+        nodes=nodes,
+        image_size=299,
+        device="emulated:p100",
+        dilation=10,
+        options=backend.options(**options).model_dump(),
+    )
+
+
+SPECS = [
+    *[spec(name, nodes) for name in ("pytorch:gloo", "pytorch:mpi", "caffe2:gloo") for nodes in (1, 2, 8)],
+    *[spec("multi_worker_mirrored", nodes) for nodes in (1, 2, 8)],
+    *[spec("parameter_server", nodes, ps=ps, order=o) for nodes, ps in ((2, 1), (8, 2)) for o in ("forward", "none")],
+    *[spec("parameter_server", 8, ps=ps) for ps in (1, 3, 4, 8)],
+    *[spec("parameter_server", 8, ps=ps, placement="partitioned") for ps in (2, 8)],
+    *[spec("distributed_replicated", 8, ps=ps) for ps in (2, 3)],
+    *[spec(f"torch_parameter_server:{name}", 8, ps=2) for name in ("gloo", "mpi")],
+]
+
+
+def frame(time: Time) -> Any:
+    rows = [
+        made_rows.run(
+            *(one.workers, [64 * one.workers / (time(one) * factor) for factor in (0.999, 1, 1.001)]),
+            **{name: getattr(one, name) for name in ("backend", "framework", "transport", "dilation", "device")},
+            **{"ps": one.options.get("ps", 0), "spec": json.dumps(one.model_dump(exclude={"dilation"}))},
+            system="virtual:namespaces, emulated NVIDIA Tesla P100 with links of 2.5 GB/s",
+            ended="2026-01-01T01:00:00.000+00:00",
+        )
+        for one in SPECS
+    ]
+    return result_rows.frame(rows)
+
+
+def by_law(one: RunSpec) -> float:
+    return float(predictions.predicted(one, 2.5)[0])
+
+
+def answers(time: Time) -> dict[str, str]:
+    return {one.name: one.answer for one in analyse.findings(analyse.measured(frame(time)))}
+
+
+def test_a_world_as_the_law_says_is_recognised() -> None:
+    found = answers(by_law)
+    assert found == {
+        "toolkits_beat_servers": "yes",
+        "strategy_and_transport": "no",  # in order, servers are faster than PyTorch's buckets on 8 nodes
+        "no_order_costs_all_pulls": "yes",
+        "order_helps": "yes",
+        "order_restores_the_law": "yes",
+        "replicas_keep_up": "yes",
+        "the_number_of_servers": "yes",
+        "slices_help": "no",
+        "everybody_with_everybody": "no",
+        "caffe2_keeps_up": "yes",
+    }
+
+
+def test_a_world_in_which_nothing_costs_anything_is_recognised() -> None:
+    found = answers(lambda one: 0.463)
+    assert found["toolkits_beat_servers"] == found["order_helps"] == found["no_order_costs_all_pulls"] == "no"
+
+
+def test_what_was_not_measured_is_not_answered() -> None:
+    points = analyse.measured(frame(by_law))
+    alone = [point for point in points if point.nodes == 1]
+    assert {one.answer for one in analyse.findings(alone)} == {"cannot say"}
+
+
+def test_the_page_has_every_point_and_its_figures(tmp_path: Path) -> None:
+    rows = frame(by_law)
+    points = analyse.measured(rows)
+    analyse.write(points, rows, tmp_path)
+    text = (tmp_path / "index.md").read_text()
+    assert all(f"| {point.label} |" in text for point in points)
+    assert all((tmp_path / f"{figure.name}.png").exists() for figure in analyse.figures(points))
+    assert len((tmp_path / "points.csv").read_text().splitlines()) == len(points) + 1
