@@ -46,6 +46,8 @@ EXCLUDED: Entries = (
     ("*", "* -m pytest *", "is these tests"),
     ("*", "python benchmarks/law_*", "takes hours"),
     ("*", "harness split *", "takes minutes and 6 GB on a processor: tests/parity/test_split.py"),
+    ("docs/experiments.md", "*/measure.py", "takes hours, as root, of a machine that does nothing else"),
+    ("docs/training.md", "harness train *--data digits *", "takes minutes: tests/learning"),
     ("docs/training.md", "python examples/learning.py *", "takes hours: tests/examples"),
     ("docs/python.md", "import harness*harness.run(*", "takes minutes: tests/unit/test_api.py"),
     ("docs/training.md", "* --resume RUN_DIR", "takes a training that was interrupted: tests/unit/test_training.py"),
@@ -276,12 +278,13 @@ def folder(command: str, prepared: Path, tmp_path: Path, monkeypatch: pytest.Mon
             (here / "two" / name).rename(here / "runs" / name)
     if "runs/ps-bottleneck" in command:
         (here / "runs" / "ps-bottleneck").symlink_to(limited)
+    if "runs/emulated/kept" in command:
+        (here / "runs" / "emulated").mkdir()
+        (here / "runs" / "emulated" / "kept").symlink_to(limited.parents[1] / "emulated-p100")
     if "--dry-run" in command:
         (here / "home" / ".config" / "harness" / "config.toml").unlink()
     if "harness status" in command and "--help" not in command:
         carried_out("harness run --backend pytorch", here).succeeded()
-    if "digits" in command and "python" not in command:
-        carried_out("python examples/digits.py digits", here).succeeded()
     return here
 
 
