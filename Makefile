@@ -79,7 +79,7 @@ environment-caffe2: $(VENV)/installed
 
 # A Python 3.9 is taken where there is one; else uv downloads its own into its usual place, where harness looks.
 python3.9: $(VENV)/installed
-	@$(VENV)/bin/python -c 'from harness.environments import find_python; find_python("3.9")' 2>/dev/null || { \
+	@$(VENV)/bin/python -c 'from harness.environments.pythons import find_python; find_python("3.9")' 2>/dev/null || { \
 	  echo "no Python 3.9 found: getting one with uv …" && \
 	  $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check uv && \
 	  $(VENV)/bin/uv python install --no-bin 3.9; } || { \

@@ -25,7 +25,7 @@ from harness.records.measurement import Record
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-FILES = [HERE / f"{name}.toml" for name in ("inception3", "servers", "rates", "resnet50", "large")]
+FILES = [HERE / f"{name}.toml" for name in ("inception3", "invariance", "servers", "rates", "resnet50", "large")]
 CLUSTER = [sys.executable, str(ROOT / "cluster" / "cluster.py")]
 HARNESS = [sys.executable, "-m", "harness"]
 Table = dict[str, Any]

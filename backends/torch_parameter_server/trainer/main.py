@@ -1,9 +1,9 @@
 """PyTorch with parameter servers, beside the framework: pulls overlap with the forward pass, pushes with the backward pass.
 
 A gradient leaves as soon as it exists, unless one for the same server that comes before it in the plan's order of backward
-does not exist yet. After the backward pass new values are received straight into the parameters, in the order of
-``--order``, and the next forward pass waits for those of a layer when it comes to it. A server sends them once it has all
-gradients that it waits for.
+does not exist yet. As a step begins values are asked for, which a server sends once it has all gradients that it waits
+for: straight into the parameters, in the order of ``--order``. The forward pass waits for those of a layer when it comes to
+it. So a step, as in TensorFlow, is a pull and a push, and no pull of a measured step lies outside the window.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from harness.backends.torch_parameter_server.trainer.links import Wait, open_lin
 from harness.models import torch_layers
 from harness.worker.checkpoint import velocity
 from harness.worker.frameworks.torch import TorchTrainer
-from harness.worker.trainer import State
+from harness.worker.trainer import Evaluation, State
 
 
 class PullAndPush(TorchTrainer):
@@ -51,17 +51,17 @@ class PullAndPush(TorchTrainer):
         self._write(server.VALUES, self._flat)
 
     def step(self) -> None:
+        for piece, (ps, part) in zip(self._order, self._parts(self._flat)):
+            self._coming[piece.tensor].append(self._link.receive(part, ps, server.PULLED))
         self._optimizer.zero_grad(set_to_none=True)
         self._say(server.STEP, [self._rate])
         self._gradients.clear()
         self._unsent = {ps: deque(pieces) for ps, pieces in self._pushes.items()}
         self.loss().backward()
-        for piece, (ps, part) in zip(self._order, self._parts(self._flat)):
-            self._coming[piece.tensor].append(self._link.receive(part, ps, server.PULLED))
 
-    def synchronize(self) -> None:
-        super().synchronize()
-        self._wait(list(self._coming))
+    def barrier(self) -> None:
+        """Every server has all gradients of all workers, too."""
+        self._world_size = int(self._sum([1], self._servers)[0])
 
     def set_learning_rate(self, rate: float) -> None:
         self._rate = rate
@@ -70,10 +70,12 @@ class PullAndPush(TorchTrainer):
         """Server 0 adds them up, in the order of ranks."""
         sums: List[float] = []
         for begin in range(0, len(numbers), server.MOST_NUMBERS):
-            some = list(numbers[begin : begin + server.MOST_NUMBERS])
-            self._say(server.SUM, some, to=self._servers[:1])
-            sums += self._hear(self._servers[0], len(some))
+            sums += self._sum(numbers[begin : begin + server.MOST_NUMBERS], self._servers[:1])
         return sums
+
+    def evaluate(self) -> Evaluation:
+        self._read(server.VALUES, self._flat)
+        return super().evaluate()
 
     def server_bytes(self) -> List[Tuple[int, int]]:
         if self._job.rank != 0:
@@ -83,11 +85,8 @@ class PullAndPush(TorchTrainer):
         return [] if server.UNKNOWN in counts else counts
 
     def values(self) -> Dict[str, np.ndarray]:
-        """With ``--sync none`` others have gone on since the last pull: the servers' values count."""
         for kind, tensors in self._of_servers():
-            if kind == server.VELOCITIES or self._job.spec["options"]["sync"] == "none":
-                self._say(server.READ, [kind])
-                finish([self._link.receive(part, ps, server.ANSWER) for ps, part in self._parts(tensors)])
+            self._read(kind, tensors)
         return super().values()
 
     def restore(self, values: Mapping[str, np.ndarray]) -> None:
@@ -126,6 +125,11 @@ class PullAndPush(TorchTrainer):
             finish(self._coming.pop(name, []))
             finish(self._sending.pop(name, []))
 
+    def _read(self, kind: int, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Flat ``tensors`` become what the servers hold."""
+        self._say(server.READ, [kind])
+        finish([self._link.receive(part, ps, server.ANSWER) for ps, part in self._parts(tensors)])
+
     def _write(self, kind: int, tensors: Mapping[str, torch.Tensor]) -> None:
         """Worker 0's flat ``tensors`` become what the servers hold."""
         if self._job.rank == 0:
@@ -149,6 +153,12 @@ class PullAndPush(TorchTrainer):
         finish(self._sending.pop("", []))  # what was said before
         said = torch.tensor([what, len(arguments), *arguments], dtype=torch.float64)
         self._sending[""] = [self._link.send(said, ps) for ps in to or self._servers]
+
+    def _sum(self, numbers: Sequence[float], servers: Sequence[int]) -> List[float]:
+        """All workers' numbers, added up by each of these servers."""
+        self._say(server.SUM, numbers, to=servers)
+        sums, *_ = (self._hear(ps, len(numbers)) for ps in servers)
+        return sums
 
     def _hear(self, ps: int, count: int) -> List[float]:
         """As many numbers from a server."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict, deque
-from typing import Callable, DefaultDict, Dict, Generator, Iterator, List, NamedTuple, Sequence, Tuple
+from typing import Callable, DefaultDict, Dict, Generator, Iterator, List, NamedTuple, Sequence, Set, Tuple
 
 import numpy as np
 import torch
@@ -18,8 +18,8 @@ from harness.worker import traffic
 from harness.worker.frameworks.base import Sgd
 from harness.worker.job import Job
 
-# What a worker may want, with its arguments. A step: the learning rate; gradients follow. A sum: numbers. Pieces to be read
-# or written: VALUES or VELOCITIES.
+# What a worker may want, with its arguments. A step: the learning rate; it gets values, and its gradients follow. A sum:
+# numbers. Pieces to be read or written: VALUES or VELOCITIES.
 STEP, SUM, COUNT, READ, WRITE, LEAVE = range(6)
 VALUES, VELOCITIES = range(2)
 MOST_NUMBERS = 1024  # in one message
@@ -78,8 +78,8 @@ def messages(link: Link, buffers: List[torch.Tensor]) -> Iterator[Tuple[int, tor
 
 
 class Server:
-    """``_awaited`` workers' gradients make an update, and get the new values together: all of them or, with
-    ``--sync none``, one. Of every piece there are its values, a sum if several are awaited, and with momentum a velocity.
+    """``_awaited`` workers' gradients make an update: all of them or, with ``--sync none``, one. Who has pushed to one gets
+    values when it is complete. Of every piece there are its values, a sum if several are awaited, with momentum a velocity.
     """
 
     def __init__(self, job: Job, link: Link) -> None:
@@ -91,7 +91,8 @@ class Server:
         self._sums = self._zeros() if self._awaited > 1 else {}
         self._pushes: DefaultDict[Piece, int] = defaultdict(int)
         self._applied = 0  # pieces
-        self._ready: List[int] = []  # the workers that have pushed everything
+        self._pushers: Set[int] = set()  # who has pushed all to the update under way
+        self._asking: List[int] = []  # who of them has begun the next step
         self._numbers: Dict[int, List[float]] = {}
         self._sending: DefaultDict[int, List[Wait]] = defaultdict(list)
         self.is_done = False
@@ -110,12 +111,18 @@ class Server:
             what, count = int(numbers[0]), int(numbers[1])
             arguments = numbers[2 : 2 + count].tolist()
             if what == STEP:
+                if worker in self._pushers:
+                    self._asking.append(worker)
+                else:
+                    self._serve([worker])
                 for piece in self._pushed:
                     self._add(piece, (yield)[: piece.end - piece.begin], rate=arguments[0])
                 self._finish(worker)  # it had all values before it could push: nothing is waited for
-                self._ready.append(worker)
-                if len(self._ready) == self._awaited:
-                    self._serve()
+                self._pushers.add(worker)
+                if len(self._pushers) == self._awaited:
+                    self._pushers.clear()
+                    self._serve(self._asking)
+                    self._asking.clear()
             elif what == COUNT:
                 self._answer([worker], [*(traffic.total() or UNKNOWN), self._applied // len(self._pulled)])
             elif what == READ:
@@ -157,11 +164,10 @@ class Server:
                 values.mul_(1 - rate * decay)
             values.sub_(gradient, alpha=rate * share)
 
-    def _serve(self) -> None:
+    def _serve(self, workers: Sequence[int]) -> None:
         for piece in self._pulled:
-            for worker in self._ready:
+            for worker in workers:
                 self._send(worker, self._held[VALUES][piece], PULLED)
-        self._ready.clear()
 
     def _answer(self, workers: Sequence[int], numbers: List[float]) -> None:
         answer = torch.tensor([*numbers, 0.0], dtype=torch.float64)  # a message is never empty
