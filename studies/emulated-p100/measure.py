@@ -1,6 +1,6 @@
 """Measure the studies of this folder: emulated devices on links of several rates, in the virtual cluster. Resumable.
 
-    .venv/bin/python studies/emulated-p100/measure.py [FILE ...] [-o DIR] [--only TEXT] [--retry-failed] [--list]
+    .venv/bin/python studies/emulated-p100/measure.py [FILE ...] [-o DIR] [--only PATTERN] [--retry-failed] [--list]
 
 A FILE is a study of `harness study` with one field more in its tables: ``links``, rates in GB/s of the device's time. Time
 is dilated and bytes may be scaled, so the cluster's links have to be slower by as much. Points that want the same become a
@@ -17,6 +17,7 @@ import sys
 import tomllib
 from collections import defaultdict
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -120,11 +121,11 @@ def main() -> int:
     parser.add_argument("file", nargs="*", type=Path, default=FILES)
     parser.add_argument("-o", "--output", type=Path, default=ROOT / "runs" / "emulated", metavar="DIR")
     parser.add_argument("--state", default="/tmp/harness-emulated", help="the cluster's state directory")  # noqa: S108
-    parser.add_argument("--only", default="", metavar="TEXT", help="the parts whose names hold this")
+    parser.add_argument("--only", default="*", metavar="PATTERN", help="the parts with such a name, as in '*-dilation-16'")
     parser.add_argument("--retry-failed", action="store_true", help="measure failed points again")
     parser.add_argument("--list", action="store_true", help="print the parts, and measure nothing")
     options = parser.parse_args()
-    chosen = {file: [part for part in parts(file) if options.only in part.name] for file in options.file}
+    chosen = {file: [part for part in parts(file) if fnmatchcase(part.name, options.only)] for file in options.file}
     if options.list:
         print("\n".join(part.name for of_file in chosen.values() for part in of_file))
         return 0
