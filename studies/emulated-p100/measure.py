@@ -121,7 +121,9 @@ def main() -> int:
     parser.add_argument("file", nargs="*", type=Path, default=FILES)
     parser.add_argument("-o", "--output", type=Path, default=ROOT / "runs" / "emulated", metavar="DIR")
     parser.add_argument("--state", default="/tmp/harness-emulated", help="the cluster's state directory")  # noqa: S108
-    parser.add_argument("--only", default="*", metavar="PATTERN", help="the parts with such a name, as in '*-dilation-16'")
+    parser.add_argument(
+        "--only", default="*", metavar="PATTERN", help="the parts with such a name, as in '*-dilation-16'"
+    )
     parser.add_argument("--retry-failed", action="store_true", help="measure failed points again")
     parser.add_argument("--list", action="store_true", help="print the parts, and measure nothing")
     options = parser.parse_args()
