@@ -7,12 +7,18 @@
     python benchmarks/alternate.py horovod --framework torch --transport mpi --nodes 2 --peer PATH/TO/horovod/examples
     python benchmarks/alternate.py horovod --framework tensorflow --nodes 2 --peer PATH/TO/horovod/examples --keras FOLDER
 
+    python benchmarks/alternate.py parameter_server --nodes 8 --ps 2 --model inception3 --batch-size 64 --rounds 3 \
+        --peer PATH/TO/scripts/tf_cnn_benchmarks --keras FOLDER --state /tmp/CLUSTER --device emulated:p100 --dilation 20
+
 ``pytorch`` runs against ``plain_ddp.py`` beside this file, ``caffe2`` against the trainer that comes with Caffe2 (on one
 node, see ``resnet50_trainer.py``). The others run against checkouts of tf_cnn_benchmarks and of
 Horovod's examples, which are not part of this project. On TensorFlow 2.21 they need tf_keras, in a folder of its own:
 ``pip install --no-deps --target FOLDER tf_keras``. Both sides get the same Python, batch, image size, compute threads,
 number of workers and servers, transport, warm-up and steps. tf_cnn_benchmarks' weight decay is off, as ours has none.
 Horovod's PyTorch script trains the suite's own model (see ``as_torchvision``), its TensorFlow script Keras's ResNet-50.
+
+With ``--state`` both sides of ``parameter_server`` and ``distributed_replicated`` run in the nodes of a virtual cluster,
+and with ``--device emulated:p100`` on emulated devices (see ``emulated_peer.py``), whose img/s are in their own time.
 """
 
 from __future__ import annotations
@@ -27,6 +33,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from harness.core.emulation import profile
 from harness.core.plan import KEEP_MEMORY
 from harness.launch.local import MPI_ENV
 
@@ -64,6 +71,9 @@ def ours(options: argparse.Namespace) -> float:
         command += ["--image-size", str(options.image_size)] if options.image_size else []
         command += ["--env", options.env] if options.env else []
         command += ["--ps", str(options.ps)] if options.backend in SERVERS else []
+        command += ["--site", f"{options.state}/site.toml"] if options.state else []
+        if options.device:
+            command += ["--device", options.device, "--dilation", str(options.dilation)]
         command += _variant(options)
         return _total(subprocess.run([*command, *options.extra], capture_output=True, text=True))
 
@@ -113,9 +123,14 @@ def horovod_example(options: argparse.Namespace) -> float:
 
 def tf_cnn_benchmarks(options: argparse.Namespace) -> float:
     """tf_cnn_benchmarks --variable_update of the same name, on the same number of workers and servers."""
-    hosts = [f"127.0.0.1:{_free_port()}" for _ in range(options.ps + options.nodes)]
-    command = [_python(options), str(_peer(options) / "tf_cnn_benchmarks.py")]
-    command += [
+    # Servers are on the first nodes, beside workers, as ours are.
+    nodes, inside = [("127.0.0.1", [])] * options.nodes, ["nsenter", "--net", "--uts", "--target"]
+    if options.state:
+        named = [line.split() for line in (Path(options.state) / "machines").read_text().splitlines()]
+        pids = [(Path(options.state) / f"{node}.pid").read_text().strip() for node, _ in named]
+        nodes = [(address, [*inside, pid, "--"]) for (_, address), pid in zip(named, pids, strict=True)]
+    hosts = [f"{nodes[i][0]}:{_free_port()}" for i in [*range(options.ps), *range(options.nodes)]]
+    flags = [
         f"--variable_update={options.backend}",
         "--device=cpu",
         "--data_format=NHWC",
@@ -123,14 +138,26 @@ def tf_cnn_benchmarks(options: argparse.Namespace) -> float:
         "--weight_decay=0",
         "--optimizer=sgd",
     ]
-    command += [f"--model={options.model}", f"--batch_size={options.batch_size}"]
-    command += [f"--num_batches={options.steps}", f"--num_warmup_batches={options.warmup}", "--display_every=1000"]
-    command += [f"--num_intra_threads={options.threads}"]
-    command += [f"--ps_hosts={','.join(hosts[: options.ps])}", f"--worker_hosts={','.join(hosts[options.ps :])}"]
+    flags += [f"--model={options.model}", f"--batch_size={options.batch_size}"]
+    flags += [f"--num_batches={options.steps}", f"--num_warmup_batches={options.warmup}", "--display_every=1000"]
+    flags += [f"--num_intra_threads={options.threads}"]
+    flags += [f"--ps_hosts={','.join(hosts[: options.ps])}", f"--worker_hosts={','.join(hosts[options.ps :])}"]
     env = {"TF_USE_LEGACY_KERAS": "1"} | _threads(options)
-    servers = [_start([*command, "--job_name=ps", f"--task_index={i}"], env) for i in range(options.ps)]
-    workers = [_start([*command, "--job_name=worker", f"--task_index={i}"], env) for i in range(options.nodes)]
-    return _finish(workers, servers)
+    env["PYTHONPATH"] += f"{os.pathsep}{HERE.parent}"
+
+    def start(role: str, rank: int) -> subprocess.Popen[str]:
+        script = [str(_peer(options) / "tf_cnn_benchmarks.py")]
+        if options.device:
+            device = profile(options.device.removeprefix("emulated:"))
+            step_s = options.batch_size / device.steps[options.model].img_per_s
+            known = (step_s, device.forward_share, options.dilation, rank, options.nodes)
+            script = [str(HERE / "emulated_peer.py"), str(_peer(options)), *map(str, known), "--num_inter_threads=6"]
+        own = [f"--job_name={role}", f"--task_index={rank}"]
+        return _start([*nodes[rank][1], _python(options), *script, *flags, *own], env)
+
+    servers = [start("ps", rank) for rank in range(options.ps)]
+    workers = [start("worker", rank) for rank in range(options.nodes)]
+    return _finish(workers, servers) * options.dilation
 
 
 def _start(command: list[str], env: dict[str, str]) -> subprocess.Popen[str]:
@@ -224,6 +251,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--env", help="Python environment for both sides")
     parser.add_argument("--peer", help="folder of tf_cnn_benchmarks.py, or of Horovod's examples")
     parser.add_argument("--keras", default="", help="folder with tf_keras")
+    parser.add_argument("--state", help="state directory of a virtual cluster, in whose nodes servers and workers run")
+    parser.add_argument("--device", help="an emulated one")
+    parser.add_argument("--dilation", type=float, default=1.0)
     parser.add_argument("--peer-channels-last", action="store_true", help="give the plain DDP script our memory format")
     parser.add_argument(
         "--plain-malloc", action="store_true", help="leave the plain DDP script glibc's allocator settings"

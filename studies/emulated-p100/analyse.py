@@ -15,17 +15,19 @@ import io
 import json
 import re
 import sys
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import product
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from predictions import predicted
+from predictions import completed, predicted
 
 from harness import results
 from harness.analysis.scaling import Ratio, Sample, ratio
 from harness.analysis.verdict import MARGIN
+from harness.core.emulation import profile
 from harness.core.spec import RunSpec
 from harness.core.text import plural, template
 from harness.errors import HarnessError, InvalidInput
@@ -47,7 +49,10 @@ ALLREDUCE = {"grpc": "multi_worker_mirrored", "gloo": "pytorch", "mpi": "pytorch
 
 
 class Point(NamedTuple):
-    """One configuration: all its repeats. Times are in seconds of the device, ``links`` are GB/s."""
+    """One configuration: all its repeats. Times are in seconds of the device, ``links`` are GB/s.
+
+    ``dilation`` and ``bytes_scale`` are how it was emulated.
+    """
 
     model: str
     links: float
@@ -63,6 +68,8 @@ class Point(NamedTuple):
     queues_s: float
     contention_s: float
     img_per_s: Sample
+    dilation: float
+    bytes_scale: float
 
     @property
     def way(self) -> str:
@@ -100,11 +107,21 @@ def measured(frame: Any) -> list[Point]:
                 queues_s=queues_s,
                 contention_s=contention_s,
                 img_per_s=Sample(row.img_per_s, tuple(row.values)),
+                dilation=spec.dilation,
+                bytes_scale=spec.bytes_scale,
             )
         )
     return sorted(
         points, key=lambda point: (point.model, point.links, point.nodes, point.way, point.ps, point.placement)
     )
+
+
+def once(points: Iterable[Point]) -> list[Point]:
+    """Of each configuration the point with the most bytes and the least dilation: the others are there to be compared."""
+    best: dict[Any, Point] = {}
+    for point in sorted(points, key=lambda point: (-point.bytes_scale, point.dilation)):
+        best.setdefault(point[:CONFIGURATION], point)
+    return list(best.values())
 
 
 # --- the questions: each answer, what it rests on as a sentence, and the same figures for scripts ---
@@ -182,6 +199,34 @@ def order_helps(points: list[Point]) -> Answered:
 def order_restores_the_law(points: list[Point]) -> Answered:
     """Is a step with an order as short as the law says, with compute hiding what it can?"""
     return law_is_right(whole(chosen(points, order="forward")), "servers in order")
+
+
+def drop_is_of_one_rate(points: list[Point]) -> Answered:
+    """Is Piz Daint's drop from 64 to 128 nodes a matter of links of one rate?"""
+    rows = [row for row in beside_2017(points) if 8 <= row.nodes <= 32]
+    tried = {
+        rate: [row.emulated_s[rate] / row.published_s - 1 for row in rows if rate in row.emulated_s]
+        for rate in {point.links for point in points}
+    }
+    tried = {rate: errors for rate, errors in tried.items() if errors}
+    if not tried:
+        return lacking("servers of 2017 in no order")
+    rate = min(tried, key=lambda rate: max(map(abs, tried[rate])))
+    worst = max(tried[rate], key=abs)
+    before, after = (
+        predicted(completed(backend=TENSORFLOW, order="none", nodes=nodes, ps=ps), rate)[0]
+        for nodes, ps in ((64, 40), (128, 116))
+    )
+    published = {row.nodes: row.published_s for row in published_2017()}
+    then = published[128] / published[64]
+    because = (
+        f"Of the measured rates {rate:g} GB/s is closest to 2017 on {plural(len(tried[rate]), 'size')} from 8 to 32 nodes: "
+        f"a step is {worst:+.1%} off at most. On such links a step becomes, by the law, {after / before:.2f} times as long "
+        f"from 64 to 128 nodes; in 2017 it was {then:.2f} times."
+    )
+    figures = {"links": rate, "worst": worst, "predicted": after / before, "published": then}
+    alike = abs(worst) < MARGIN and abs(after / before / then - 1) < MARGIN
+    return "yes" if alike else "no", because, figures
 
 
 def everybody_with_everybody(points: list[Point]) -> Answered:
@@ -289,8 +334,35 @@ def caffe2_keeps_up(points: list[Point]) -> Answered:
 
 QUESTIONS: tuple[Callable[[list[Point]], Answered], ...] = (
     *(toolkits_beat_servers, strategy_and_transport, no_order_costs_all_pulls, order_helps, order_restores_the_law),
-    *(replicas_keep_up, the_number_of_servers, slices_help, everybody_with_everybody, caffe2_keeps_up),
+    *(
+        replicas_keep_up,
+        the_number_of_servers,
+        slices_help,
+        everybody_with_everybody,
+        drop_is_of_one_rate,
+        caffe2_keeps_up,
+    ),
 )
+
+
+def emulated_otherwise(every: list[Point]) -> Answered:
+    """Is a step the same with twice the dilation, and with a quarter of the bytes?"""
+    first = {point[:CONFIGURATION]: point for point in once(every)}
+    again = [point for point in every if point is not first[point[:CONFIGURATION]]]
+    if not again:
+        return lacking("a point emulated in two ways")
+    said, figures = [], {}
+    for what, those in (
+        ("longer dilation", [point for point in again if point.bytes_scale == 1]),
+        ("fewer bytes", [point for point in again if point.bytes_scale < 1]),
+    ):
+        if those:
+            off = {point: point.step_s / first[point[:CONFIGURATION]].step_s - 1 for point in those}
+            worst = max(those, key=lambda point: abs(off[point]))
+            figures[what] = off[worst]
+            said.append(f"with {what} {plural(len(those), 'step')} differ by {off[worst]:+.1%} at most ({worst.label})")
+    same = all(abs(found) < GOOD for found in figures.values())
+    return "yes" if same else "no", f"{'; '.join(said).capitalize()}.", figures
 
 
 # --- tables ---
@@ -347,22 +419,49 @@ def strategies(points: list[Point]) -> Iterator[Strategies]:
 class Beside(NamedTuple):
     """A step that was published in 2017 for Piz Daint, and emulated ones with as many servers, by links, in no order."""
 
+    model: str
     nodes: int
     ps: int
     published_s: float
     emulated_s: dict[float, float]
 
 
-def beside_2017(points: list[Point]) -> list[Beside]:
+def published_2017() -> list[Beside]:
     every: Any = results.load(["reference:daint"])
     published = every[(every["software"] == "TensorFlow 1.1.0") & (every["data"] == "synthetic")]
+    return [
+        Beside(run.model, run.nodes, run.ps, run.workers * run.batch_size / run.img_per_s, {})
+        for run in published.itertuples()
+    ]
+
+
+def beside_2017(points: list[Point]) -> list[Beside]:
     rows = []
-    for run in published.itertuples():
+    for row in published_2017():
         as_then = [point for point in points if point.order == "none" or point.nodes == 1]
-        alike = chosen(as_then, model=run.model, nodes=run.nodes, ps=run.ps, backend=TENSORFLOW, placement="greedy")
-        emulated_s = {point.links: point.step_s for point in alike}
-        rows.append(Beside(run.nodes, run.ps, run.workers * run.batch_size / run.img_per_s, emulated_s))
+        alike = chosen(as_then, model=row.model, nodes=row.nodes, ps=row.ps, backend=TENSORFLOW, placement="greedy")
+        rows.append(row._replace(emulated_s={point.links: point.step_s for point in alike}))
     return [row for row in rows if row.emulated_s]
+
+
+class System(NamedTuple):
+    """A real system: from which to which rate its links are, and what links of an emulated P100 that makes them, GB/s."""
+
+    name: str
+    gb_per_s: tuple[float, float]
+    links: tuple[float, float]
+    source: str
+
+
+def systems() -> list[System]:
+    """Those of ``systems.toml``. What counts is how much a link carries while a device computes a step."""
+    found = []
+    for entry in tomllib.loads((HERE / "systems.toml").read_text())["system"]:
+        ours = profile("p100").steps[entry["model"]].img_per_s
+        low, high = (end(entry["gb_per_s"]) for end in (min, max))
+        links = (low * ours / max(entry["img_per_s"]), high * ours / min(entry["img_per_s"]))
+        found.append(System(entry["name"], (low, high), links, entry["source"]))
+    return found
 
 
 # --- figures ---
@@ -397,6 +496,7 @@ def figures(points: list[Point]) -> list[Figure]:
         y = Axis("efficiency", "linear", percent=True, from_zero=True)
         title = f"{model} on links of 2.5 GB/s: scaling efficiency"
         drawn.append(Figure(f"efficiency-{model}", title, f"efficiency-{model}", x, y, series, "Relative to one node."))
+    drawn += map_figures(points)
     times = [(point.queues_s, point.step_s) for point in points if point.nodes > 1]
     ends = [end(value for pair in times for value in pair) for end in (min, max)] if times else []
     series = [
@@ -409,19 +509,57 @@ def figures(points: list[Point]) -> list[Figure]:
     return [figure for figure in drawn if figure.series]
 
 
+def map_figures(points: list[Point]) -> Iterator[Figure]:
+    """How many times longer steps with servers take, over the rate of links, by nodes; systems are bands."""
+    cells = [cell for cell in the_map(points) if cell.nodes >= 8]
+    for model in sorted({cell.model for cell in cells}):
+        series = []
+        sizes = sorted({cell.nodes for cell in cells if cell.model == model})
+        for (number, nodes), (name, hollow) in product(enumerate(sizes), (("as in 2017", False), ("in order", True))):
+            here = [cell for cell in cells if (cell.model, cell.nodes) == (model, nodes)]
+            spots = [
+                Spot(cell.links, found.value, *(found.interval or ()))
+                for cell in here
+                if (found := cell.in_order if hollow else cell.as_2017)
+            ]
+            series.append(
+                Series(
+                    f"{plural(nodes, 'node')}, servers {name}",
+                    "curve",
+                    spots,
+                    Style(f"c{number}", "circle", hollow=hollow),
+                )
+            )
+        heights = [spot.y for one in series for spot in one.spots] + [1.0]
+        for number, system in enumerate(systems()):
+            ends = [Spot(rate, max(heights), min(heights), max(heights)) for rate in system.links]
+            series.append(Series(system.name, "band", ends, Style(f"c{7 - number}")))
+        x = Axis(
+            "links [GB/s in the time of a P100]",
+            "log",
+            ticks=((0.5, "0.5"), (1, "1"), (2.5, "2.5"), (5, "5"), (10, "10")),
+        )
+        y = Axis("step with servers / with the fastest toolkit", "linear")
+        note = "Above 1 toolkits are faster. Bands are where real systems are, by independent measurements."
+        yield Figure(f"map-{model}", f"{model}: servers against toolkits", f"map-{model}", x, y, series, note)
+
+
 # --- the page ---
 
 
-def findings(points: list[Point]) -> list[Finding]:
-    asked = [(question.__name__, str(question.__doc__), question(points)) for question in QUESTIONS]
-    return [Finding(name, text, *answered) for name, text, answered in asked]
+def findings(every: list[Point]) -> list[Finding]:
+    points = once(every)
+    asked = [(question, question(points)) for question in QUESTIONS] + [(emulated_otherwise, emulated_otherwise(every))]
+    return [Finding(question.__name__, str(question.__doc__), *answered) for question, answered in asked]
 
 
-def page(points: list[Point], frame: Any) -> str:
+def page(every: list[Point], frame: Any) -> str:
     """The page as Markdown."""
+    points = once(every)
     return template(HERE / "index.md.j2").render(
-        findings=findings(points),
-        points=points,
+        findings=findings(every),
+        every=every,
+        systems=systems(),
         cells=list(the_map(points)),
         strategies=list(strategies(points)),
         beside=beside_2017(points),
@@ -435,20 +573,20 @@ def page(points: list[Point], frame: Any) -> str:
     )
 
 
-def write(points: list[Point], frame: Any, folder: Path) -> None:
+def write(every: list[Point], frame: Any, folder: Path) -> None:
     """Write the page, its figures and its data into ``folder``. Raises InvalidInput if that cannot be written."""
-    static.write(figures(points), folder, ("png",))
+    static.write(figures(once(every)), folder, ("png",))
     table = io.StringIO()
     columns = [name for name in Point._fields if name != "img_per_s"]
     rows = csv.writer(table, lineterminator="\n")
     rows.writerow(columns)
-    rows.writerows([getattr(point, name) for name in columns] for point in points)
+    rows.writerows([getattr(point, name) for name in columns] for point in every)
     data = {
         "experiment": "emulated-p100",
-        "findings": [finding._asdict() for finding in findings(points)],
-        "beside_2017": [row._asdict() for row in beside_2017(points)],
+        "findings": [finding._asdict() for finding in findings(every)],
+        "beside_2017": [row._asdict() for row in beside_2017(once(every))],
     }
-    experiment.write(folder, page(points, frame), table.getvalue(), data)
+    experiment.write(folder, page(every, frame), table.getvalue(), data)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -23,6 +23,7 @@ from harness.prediction.law import law, profile
 from harness.prediction.parameters import CONTENTION, Parameters
 from harness.running.study import Study, labels
 
+COMMON = {"model": "inception3", "device": "emulated:p100", "batch-size": 64}
 PAYLOAD = 8948 / 9014  # of a frame of 9000 bytes: less 20 of IP, 32 of TCP and its timestamps, of what tc counts
 
 
@@ -39,6 +40,12 @@ def predicted(spec: RunSpec, links: float) -> tuple[float, float]:
         for crowd in (0.0, CONTENTION.prior.typical)
     )
     return queues, contention
+
+
+def completed(**table: object) -> RunSpec:
+    """The spec of a configuration, as a table of a study has it; the model's own images."""
+    (point,) = Study.model_validate({"name": "one", "matrix": [COMMON | table]}).points(lambda _: "cpu")
+    return point.spec.model_copy(update={"image_size": models.specification(point.spec.model).image_size})
 
 
 def main() -> None:

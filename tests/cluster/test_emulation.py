@@ -36,3 +36,33 @@ def test_forked_processes_are_in_the_nodes_and_say_what_their_links_are(
         assert rank["kept"]["forked"]
         assert rank["kept"]["link_bytes_per_s"] == rate / 8
         assert rank["network"]["interfaces"] == ["eth0"]
+
+
+@pytest.mark.alone
+def test_an_emulated_step_is_as_long_as_the_real_one_whatever_the_dilation_and_the_bytes(
+    cluster: VirtualCluster, harness: Harness, environment: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Where the network bounds a step, so that two nodes on a few cores do not lengthen each other's computing."""
+    environment("pytorch")
+    device = f"emulated:{tmp_path}/device.toml"
+    small = ("--backend", "pytorch", "--model", "resnet50", "--batch-size", "4", "--image-size", "64", "--threads", "1")
+    measured = harness("split", *small, "--warmup", "2", "--steps", "5", "--device-file", f"{tmp_path}/device.toml")
+    assert measured.code == 0, measured.stderr
+
+    def img_per_s(megabits: int, *how: str) -> float:
+        cluster.rate(f"{megabits}mbit")
+        runs = tmp_path / f"runs-{megabits}-{len(how)}"
+        at = ("--site", str(cluster.state / "site.toml"), "--nodes", "2", "--output", str(runs))
+        done = harness("run", *small, *at, "--warmup", "1", "--steps", "2", "--repeats", "1", *how)
+        assert done.code == 0, done.stderr
+        (record,) = runs.glob("*/record.json")
+        return float(json.loads(record.read_text())["derived"]["img_per_s"]["mean"])
+
+    try:
+        real = img_per_s(200)
+        emulated = img_per_s(200, "--device", device)
+        assert emulated == pytest.approx(real, rel=0.05)
+        assert img_per_s(100, "--device", device, "--dilation", "2") == pytest.approx(emulated, rel=0.03)
+        assert img_per_s(50, "--device", device, "--bytes-scale", "0.25") == pytest.approx(emulated, rel=0.03)
+    finally:
+        cluster.rate("1gbit")

@@ -6,9 +6,11 @@ import contextlib
 import io
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from harness.core import backend as backends
 from harness.core.spec import RunSpec
@@ -77,7 +79,7 @@ SPECS = [
 ]
 
 
-def frame(time: Time) -> Any:
+def frame(time: Time, specs: Sequence[RunSpec] = SPECS) -> Any:
     rows = [
         made_rows.run(
             *(one.workers, [64 * one.workers / (time(one) * factor) for factor in (0.999, 1, 1.001)]),
@@ -86,7 +88,7 @@ def frame(time: Time) -> Any:
             system="virtual:namespaces, emulated NVIDIA Tesla P100 with links of 2.5 GB/s",
             ended="2026-01-01T01:00:00.000+00:00",
         )
-        for one in SPECS
+        for one in specs
     ]
     return result_rows.frame(rows)
 
@@ -111,8 +113,21 @@ def test_a_world_as_the_law_says_is_recognised() -> None:
         "the_number_of_servers": "yes",
         "slices_help": "no",
         "everybody_with_everybody": "no",
+        "drop_is_of_one_rate": "no",  # links of 2.5 GB/s are too slow for 2017
         "caffe2_keeps_up": "yes",
+        "emulated_otherwise": "cannot say",
     }
+
+
+@pytest.mark.parametrize(("longer", "answer"), [(1.02, "yes"), (0.96, "no")])
+def test_what_is_emulated_twice_is_compared_and_counts_once(longer: float, answer: str) -> None:
+    again = [one.model_copy(update={"dilation": 20}) for one in SPECS if one.nodes == 8]
+    rows = frame(lambda one: by_law(one) * (longer if one.dilation == 20 else 1), [*again, *SPECS])
+    every = analyse.measured(rows)
+    assert len(every) == len(again) + len(SPECS)
+    assert {point.dilation for point in analyse.once(every)} == {10}
+    found = {one.name: one.answer for one in analyse.findings(every)}
+    assert found == answers(by_law) | {"emulated_otherwise": answer}
 
 
 def test_a_world_in_which_nothing_costs_anything_is_recognised() -> None:
