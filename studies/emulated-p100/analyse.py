@@ -12,142 +12,52 @@ from __future__ import annotations
 import argparse
 import csv
 import io
-import json
-import re
 import sys
-import tomllib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import product
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any
 
+from figures import figures, waits
+from points import (
+    CONFIGURATION,
+    REPLICATED,
+    TENSORFLOW,
+    TRANSPORTS,
+    Point,
+    beside,
+    beside_2017,
+    chosen,
+    fastest,
+    measured,
+    once,
+    published_2017,
+    strategies,
+    systems,
+    the_map,
+    whole,
+)
 from predictions import completed, predicted
 
 from harness import results
-from harness.analysis.scaling import Ratio, Sample, ratio
+from harness.analysis.scaling import Ratio
 from harness.analysis.verdict import MARGIN
-from harness.core.emulation import profile
-from harness.core.spec import RunSpec
 from harness.core.text import plural, template
 from harness.errors import HarnessError, InvalidInput
 from harness.report.page import static
-from harness.report.page.figures import Axis, Figure, Series, Spot, Style, measured_ticks
+from harness.report.page.figures import Figure
 from harness.report.text.verdict import ratio as shown
 from harness.results import experiment
 from harness.results.experiment import Answer, Finding
 
 HERE = Path(__file__).parent
-TENSORFLOW, TORCH, REPLICATED = "parameter_server", "torch_parameter_server", "distributed_replicated"
 GOOD = 0.03  # a mean error up to which the law is right
 MATTERS = 1 + MARGIN  # a ratio of steps that is called a difference
-CONFIGURATION = 9  # so many fields of a point are what was asked for
-TRANSPORTS = ("grpc", "gloo", "mpi")
-# Strategy × transport, as far as frameworks are the same: servers and allreduce over each.
-SERVERS = {"grpc": TENSORFLOW, "gloo": TORCH, "mpi": TORCH}
-ALLREDUCE = {"grpc": "multi_worker_mirrored", "gloo": "pytorch", "mpi": "pytorch"}
-
-
-class Point(NamedTuple):
-    """One configuration: all its repeats. Times are in seconds of the device, ``links`` are GB/s.
-
-    ``dilation`` and ``bytes_scale`` are how it was emulated.
-    """
-
-    model: str
-    links: float
-    nodes: int
-    backend: str
-    framework: str
-    transport: str
-    ps: int
-    order: str
-    placement: str
-    repeats: int
-    step_s: float
-    queues_s: float
-    contention_s: float
-    img_per_s: Sample
-    dilation: float
-    bytes_scale: float
-
-    @property
-    def way(self) -> str:
-        """What distributes the training."""
-        name = f"{self.backend}:{self.framework}" if self.backend == "horovod" else self.backend
-        return f"{name} over {self.transport}" + (", in no order" if self.order == "none" else "")
-
-    @property
-    def label(self) -> str:
-        servers = f", {self.ps} ps" + (", slices" if self.placement == "partitioned" else "") if self.ps else ""
-        return f"{self.model}, {plural(self.nodes, 'node')}, {self.links:g} GB/s: {self.way}{servers}"
-
-    def times(self, slower: Point) -> Ratio:
-        """How many times longer a step of ``slower``, on as many nodes, takes."""
-        return ratio([(self.img_per_s,)], [(slower.img_per_s,)])
-
-
-def measured(frame: Any) -> list[Point]:
-    """The points of a DataFrame of ``results.load``."""
-    points = []
-    for row in frame.itertuples():
-        spec = RunSpec.model_validate({**json.loads(row.spec), "dilation": row.dilation, "device": row.device})
-        links = re.search(r"links of ([\d.]+) GB/s", row.system)
-        if not links:
-            raise InvalidInput(f"{row.source}: its links have no rate")
-        rate = float(links[1])
-        queues_s, contention_s = predicted(spec, rate)
-        points.append(
-            Point(
-                *(spec.model, rate, spec.nodes, spec.backend, str(spec.framework), str(spec.transport), row.ps),
-                order=str(spec.options.get("order", "")),
-                placement=str(spec.options.get("placement", "")),
-                repeats=len(row.values),
-                step_s=spec.workers * spec.batch_size / row.img_per_s,
-                queues_s=queues_s,
-                contention_s=contention_s,
-                img_per_s=Sample(row.img_per_s, tuple(row.values)),
-                dilation=spec.dilation,
-                bytes_scale=spec.bytes_scale,
-            )
-        )
-    return sorted(
-        points, key=lambda point: (point.model, point.links, point.nodes, point.way, point.ps, point.placement)
-    )
-
-
-def once(points: Iterable[Point]) -> list[Point]:
-    """Of each configuration the point with the most bytes and the least dilation: the others are there to be compared."""
-    best: dict[Any, Point] = {}
-    for point in sorted(points, key=lambda point: (-point.bytes_scale, point.dilation)):
-        best.setdefault(point[:CONFIGURATION], point)
-    return list(best.values())
 
 
 # --- the questions: each answer, what it rests on as a sentence, and the same figures for scripts ---
 
 Answered = tuple[Answer, str, dict[str, float]]
-
-
-def chosen(points: Iterable[Point], **wanted: Any) -> list[Point]:
-    """The points whose fields have these values."""
-    return [point for point in points if all(getattr(point, name) == value for name, value in wanted.items())]
-
-
-def beside(points: list[Point], wanted: dict[str, Any], **changed: Any) -> Iterator[tuple[Point, Point]]:
-    """The points that are ``wanted``, each with the one of the same configuration but for what is ``changed``."""
-    for one, other in product(chosen(points, **wanted), points):
-        if one._replace(**changed)[:CONFIGURATION] == other[:CONFIGURATION]:
-            yield one, other
-
-
-def whole(points: Iterable[Point]) -> list[Point]:
-    """Those with whole tensors on fewer servers than nodes, or without servers: what was run in 2017."""
-    return [point for point in points if point.placement != "partitioned" and point.ps < max(point.nodes, 2)]
-
-
-def fastest(points: Iterable[Point]) -> Point | None:
-    return min(points, key=lambda point: point.step_s, default=None)
 
 
 def above(found: Ratio, limit: float) -> bool:
@@ -365,185 +275,6 @@ def emulated_otherwise(every: list[Point]) -> Answered:
     return "yes" if same else "no", f"{'; '.join(said).capitalize()}.", figures
 
 
-# --- tables ---
-
-
-class Cell(NamedTuple):
-    """Toolkits (the fastest one) against TensorFlow's servers, as many as in 2017: how many times longer a step takes."""
-
-    model: str
-    links: float
-    nodes: int
-    toolkit: Point
-    as_2017: Ratio | None
-    in_order: Ratio | None
-
-
-def the_map(points: list[Point]) -> Iterator[Cell]:
-    """Who wins by how much, over links and nodes."""
-    for model, links, nodes in sorted({point[:3] for point in points if point.nodes > 1}):
-        here = whole(chosen(points, model=model, links=links, nodes=nodes))
-        toolkit = fastest(point for point in here if not point.ps and point.backend != "multi_worker_mirrored")
-        if toolkit:
-            orders = [fastest(chosen(here, backend=TENSORFLOW, order=order)) for order in ("none", "forward")]
-            yield Cell(model, links, nodes, toolkit, *(toolkit.times(one) if one else None for one in orders))
-
-
-class Strategies(NamedTuple):
-    """Points by transport: {servers, allreduce} × {gRPC, Gloo, MPI}."""
-
-    model: str
-    links: float
-    nodes: int
-    servers: dict[str, Point]
-    allreduce: dict[str, Point]
-
-    @property
-    def both(self) -> list[str]:
-        return [name for name in TRANSPORTS if name in self.servers and name in self.allreduce]
-
-
-def strategies(points: list[Point]) -> Iterator[Strategies]:
-    for model, links, nodes in sorted({point[:3] for point in points if point.nodes > 1}):
-        here = [
-            point for point in whole(chosen(points, model=model, links=links, nodes=nodes)) if point.order != "none"
-        ]
-        sides = [
-            {name: found for name in TRANSPORTS if (found := fastest(chosen(here, backend=of[name], transport=name)))}
-            for of in (SERVERS, ALLREDUCE)
-        ]
-        if all(sides):
-            yield Strategies(model, links, nodes, *sides)
-
-
-class Beside(NamedTuple):
-    """A step that was published in 2017 for Piz Daint, and emulated ones with as many servers, by links, in no order."""
-
-    model: str
-    nodes: int
-    ps: int
-    published_s: float
-    emulated_s: dict[float, float]
-
-
-def published_2017() -> list[Beside]:
-    every: Any = results.load(["reference:daint"])
-    published = every[(every["software"] == "TensorFlow 1.1.0") & (every["data"] == "synthetic")]
-    return [
-        Beside(run.model, run.nodes, run.ps, run.workers * run.batch_size / run.img_per_s, {})
-        for run in published.itertuples()
-    ]
-
-
-def beside_2017(points: list[Point]) -> list[Beside]:
-    rows = []
-    for row in published_2017():
-        as_then = [point for point in points if point.order == "none" or point.nodes == 1]
-        alike = chosen(as_then, model=row.model, nodes=row.nodes, ps=row.ps, backend=TENSORFLOW, placement="greedy")
-        rows.append(row._replace(emulated_s={point.links: point.step_s for point in alike}))
-    return [row for row in rows if row.emulated_s]
-
-
-class System(NamedTuple):
-    """A real system: from which to which rate its links are, and what links of an emulated P100 that makes them, GB/s."""
-
-    name: str
-    gb_per_s: tuple[float, float]
-    links: tuple[float, float]
-    source: str
-
-
-def systems() -> list[System]:
-    """Those of ``systems.toml``. What counts is how much a link carries while a device computes a step."""
-    found = []
-    for entry in tomllib.loads((HERE / "systems.toml").read_text())["system"]:
-        ours = profile("p100").steps[entry["model"]].img_per_s
-        low, high = (end(entry["gb_per_s"]) for end in (min, max))
-        links = (low * ours / max(entry["img_per_s"]), high * ours / min(entry["img_per_s"]))
-        found.append(System(entry["name"], (low, high), links, entry["source"]))
-    return found
-
-
-# --- figures ---
-
-
-def figures(points: list[Point]) -> list[Figure]:
-    """Scaling at one rate of links, the map, and measured against predicted."""
-    drawn = []
-    for model in sorted({point.model for point in points}):
-        here = whole(chosen(points, model=model, links=2.5))
-        ways = {way: [point for point in here if point.way == way] for way in sorted({point.way for point in here})}
-        alone = {way: min((p.step_s for p in chosen(found, nodes=1)), default=0.0) for way, found in ways.items()}
-        series = []
-        for colour, (way, found) in enumerate(ways.items()):
-            sizes = {point.nodes for point in found}
-            own = alone[way] or alone.get(way.removesuffix(", in no order"), 0.0)
-            spots = [
-                Spot(nodes, own / best.step_s)
-                for nodes in sorted(sizes)
-                if (best := fastest(chosen(found, nodes=nodes)))
-            ]
-            if own and len(spots) > 1:
-                series.append(
-                    Series(
-                        way,
-                        "curve",
-                        spots,
-                        Style(f"c{colour % 8}", ("circle", "square")[colour // 8 % 2], hollow="no order" in way),
-                    )
-                )
-        x = Axis("nodes", "log", ticks=measured_ticks(point.nodes for point in here))
-        y = Axis("efficiency", "linear", percent=True, from_zero=True)
-        title = f"{model} on links of 2.5 GB/s: scaling efficiency"
-        drawn.append(Figure(f"efficiency-{model}", title, f"efficiency-{model}", x, y, series, "Relative to one node."))
-    drawn += map_figures(points)
-    times = [(point.queues_s, point.step_s) for point in points if point.nodes > 1]
-    ends = [end(value for pair in times for value in pair) for end in (min, max)] if times else []
-    series = [
-        Series("steps", "accent", [Spot(*pair) for pair in times], Style("c0", "circle")),
-        Series("equal", "ideal", [Spot(end, end) for end in ends], Style("muted")),
-    ]
-    x, y = (Axis(f"{name} step time [s]", "linear") for name in ("predicted", "measured"))
-    note = "On the grey line both are equal."
-    drawn.append(Figure("predicted", "Measured against predicted", "predicted", x, y, series, note))
-    return [figure for figure in drawn if figure.series]
-
-
-def map_figures(points: list[Point]) -> Iterator[Figure]:
-    """How many times longer steps with servers take, over the rate of links, by nodes; systems are bands."""
-    cells = [cell for cell in the_map(points) if cell.nodes >= 8]
-    for model in sorted({cell.model for cell in cells}):
-        series = []
-        sizes = sorted({cell.nodes for cell in cells if cell.model == model})
-        for (number, nodes), (name, hollow) in product(enumerate(sizes), (("as in 2017", False), ("in order", True))):
-            here = [cell for cell in cells if (cell.model, cell.nodes) == (model, nodes)]
-            spots = [
-                Spot(cell.links, found.value, *(found.interval or ()))
-                for cell in here
-                if (found := cell.in_order if hollow else cell.as_2017)
-            ]
-            series.append(
-                Series(
-                    f"{plural(nodes, 'node')}, servers {name}",
-                    "curve",
-                    spots,
-                    Style(f"c{number}", "circle", hollow=hollow),
-                )
-            )
-        heights = [spot.y for one in series for spot in one.spots] + [1.0]
-        for number, system in enumerate(systems()):
-            ends = [Spot(rate, max(heights), min(heights), max(heights)) for rate in system.links]
-            series.append(Series(system.name, "band", ends, Style(f"c{7 - number}")))
-        x = Axis(
-            "links [GB/s in the time of a P100]",
-            "log",
-            ticks=((0.5, "0.5"), (1, "1"), (2.5, "2.5"), (5, "5"), (10, "10")),
-        )
-        y = Axis("step with servers / with the fastest toolkit", "linear")
-        note = "Above 1 toolkits are faster. Bands are where real systems are, by independent measurements."
-        yield Figure(f"map-{model}", f"{model}: servers against toolkits", f"map-{model}", x, y, series, note)
-
-
 # --- the page ---
 
 
@@ -553,7 +284,7 @@ def findings(every: list[Point]) -> list[Finding]:
     return [Finding(question.__name__, str(question.__doc__), *answered) for question, answered in asked]
 
 
-def page(every: list[Point], frame: Any) -> str:
+def page(every: list[Point], frame: Any, drawn: list[Figure]) -> str:
     """The page as Markdown."""
     points = once(every)
     return template(HERE / "index.md.j2").render(
@@ -565,7 +296,7 @@ def page(every: list[Point], frame: Any) -> str:
         beside=beside_2017(points),
         rates=sorted({point.links for point in points}),
         transports=TRANSPORTS,
-        figures=figures(points),
+        figures=drawn,
         shown=shown,
         runs=len(frame),
         days=sorted({min(frame["started"])[:10], max(frame["ended"])[:10]}),
@@ -575,7 +306,8 @@ def page(every: list[Point], frame: Any) -> str:
 
 def write(every: list[Point], frame: Any, folder: Path) -> None:
     """Write the page, its figures and its data into ``folder``. Raises InvalidInput if that cannot be written."""
-    static.write(figures(once(every)), folder, ("png",))
+    drawn = figures(once(every), waits(frame))
+    static.write(drawn, folder, ("png",))
     table = io.StringIO()
     columns = [name for name in Point._fields if name != "img_per_s"]
     rows = csv.writer(table, lineterminator="\n")
@@ -586,7 +318,7 @@ def write(every: list[Point], frame: Any, folder: Path) -> None:
         "findings": [finding._asdict() for finding in findings(every)],
         "beside_2017": [row._asdict() for row in beside_2017(once(every))],
     }
-    experiment.write(folder, page(every, frame), table.getvalue(), data)
+    experiment.write(folder, page(every, frame, drawn), table.getvalue(), data)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -602,7 +334,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         write(points, frame, options.output)
         print(options.output / "index.md")
     else:
-        print(page(points, frame), end="")
+        print(page(points, frame, figures(once(points), waits(frame))), end="")
 
 
 if __name__ == "__main__":

@@ -76,13 +76,17 @@ class Stream:
         number = job.rank * job.devices + next(_numbers) % job.devices
         self.gradient_factor = 2 * (number + 1) / (job.world_size * job.devices + 1)
         self.clock = clock
+        self._layers = len(units(job))
         self.reset()
         _streams.append(self)
 
     def reset(self) -> None:
         self._free = 0.0
+        self._done = 0
         self.late_s: List[float] = []
-        self.stalled_s = 0.0
+        self.stalls_s = [
+            0.0
+        ] * self._layers  # before each layer of the forward pass; in the backward pass nothing is awaited
 
     def run(self, ready: float, seconds: float) -> None:
         """Return when work of ``seconds`` has ended that begins when its inputs are ``ready`` and the work before it has
@@ -91,8 +95,10 @@ class Stream:
         if not hasattr(_precise, "set"):
             _precise.set = ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0)  # 1 µs instead of 50
         begin = max(self._free, ready)
-        if self._free:
-            self.stalled_s += begin - self._free
+        layer = self._done % (2 * self._layers)
+        if self._free and layer < self._layers:
+            self.stalls_s[layer] += begin - self._free
+        self._done += 1
         self._free = begin + seconds
         remaining = self._free - self.clock()
         if remaining > 0:
@@ -124,7 +130,8 @@ class Watch:
             "busy": self._busy,
             "late_sum_s": sum(delay for delay in late_s if delay > 0),
             "late_p99_s": late_s[int(0.99 * len(late_s))] if late_s else 0.0,
-            "stalled_s": sum(stream.stalled_s for stream in _streams),
+            "stalled_s": sum(map(sum, (stream.stalls_s for stream in _streams))),
+            "stalls_s": [round(seconds, 4) for seconds in _streams[0].stalls_s] if _streams else [],
             "sent": sent,
             "resent": resent,
             "link_bytes_per_s": self._link_bytes_per_s,

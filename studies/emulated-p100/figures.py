@@ -1,0 +1,121 @@
+"""The figures of the emulated study."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from points import Point, chosen, fastest, systems, the_map, whole
+
+from harness.core.text import plural
+from harness.records.measurement import Record
+from harness.report.page.figures import Axis, Figure, Series, Spot, Style, measured_ticks
+
+
+def waits(frame: Any) -> dict[str, list[float]]:
+    """Of servers on 8 nodes with links of 2.5 GB/s, as many as in 2017: how long devices have waited for parameters in a
+    step when each layer begins, in seconds of the device, the mean of nodes and repeats. Older records do not have it.
+    """
+    found = {}
+    for row in frame[(frame["nodes"] == 8) & (frame["ps"] == 2)].itertuples():
+        record = Record.read(Path(row.source).parent)
+        ranks = [rank.kept.stalls_s for repeat in record.repeats for rank in repeat.ranks if rank.kept]
+        plain = record.spec.dilation == 16 and record.spec.bytes_scale == 1 and row.placement != "partitioned"
+        if plain and "2.5 GB/s" in row.system and all(ranks):
+            way = f"{row.backend} over {row.transport}" + (", in no order" if row.order == "none" else "")
+            found[way] = list(np.cumsum(np.mean(ranks, axis=0) / record.spec.steps / record.spec.dilation))
+    return dict(sorted(found.items()))
+
+
+def waits_figure(found: dict[str, list[float]]) -> Figure:
+    series = [
+        Series(way, "line", [Spot(*spot) for spot in enumerate(waited, start=1)], Style(f"c{number}"))
+        for number, (way, waited) in enumerate(found.items())
+    ]
+    x, y = (
+        Axis("layer", "linear"),
+        Axis("waited for parameters before it and earlier ones [s]", "linear", from_zero=True),
+    )
+    return Figure(
+        "waits", "When parameters come", "waits", x, y, series, "Inception3 on 8 nodes with 2 servers, a step."
+    )
+
+
+def figures(points: list[Point], waited: dict[str, list[float]]) -> list[Figure]:
+    """Scaling at one rate of links, the map, when parameters come (see ``waits``), and measured against predicted."""
+    drawn = []
+    for model in sorted({point.model for point in points}):
+        here = whole(chosen(points, model=model, links=2.5))
+        ways = {way: [point for point in here if point.way == way] for way in sorted({point.way for point in here})}
+        alone = {way: min((p.step_s for p in chosen(found, nodes=1)), default=0.0) for way, found in ways.items()}
+        series = []
+        for colour, (way, found) in enumerate(ways.items()):
+            sizes = {point.nodes for point in found}
+            own = alone[way] or alone.get(way.removesuffix(", in no order"), 0.0)
+            spots = [
+                Spot(nodes, own / best.step_s)
+                for nodes in sorted(sizes)
+                if (best := fastest(chosen(found, nodes=nodes)))
+            ]
+            if own and len(spots) > 1:
+                series.append(
+                    Series(
+                        way,
+                        "curve",
+                        spots,
+                        Style(f"c{colour % 8}", ("circle", "square")[colour // 8 % 2], hollow="no order" in way),
+                    )
+                )
+        x = Axis("nodes", "log", ticks=measured_ticks(point.nodes for point in here))
+        y = Axis("efficiency", "linear", percent=True, from_zero=True)
+        title = f"{model} on links of 2.5 GB/s: scaling efficiency"
+        drawn.append(Figure(f"efficiency-{model}", title, f"efficiency-{model}", x, y, series, "Relative to one node."))
+    drawn += [*map_figures(points), waits_figure(waited)]
+    times = [(point.queues_s, point.step_s) for point in points if point.nodes > 1]
+    ends = [end(value for pair in times for value in pair) for end in (min, max)] if times else []
+    series = [
+        Series("steps", "accent", [Spot(*pair) for pair in times], Style("c0", "circle")),
+        Series("equal", "ideal", [Spot(end, end) for end in ends], Style("muted")),
+    ]
+    x, y = (Axis(f"{name} step time [s]", "linear") for name in ("predicted", "measured"))
+    note = "On the grey line both are equal."
+    drawn.append(Figure("predicted", "Measured against predicted", "predicted", x, y, series, note))
+    return [figure for figure in drawn if figure.series]
+
+
+def map_figures(points: list[Point]) -> Iterator[Figure]:
+    """How many times longer steps with servers take, over the rate of links, by nodes; systems are bands."""
+    cells = [cell for cell in the_map(points) if cell.nodes >= 8]
+    for model in sorted({cell.model for cell in cells}):
+        series = []
+        sizes = sorted({cell.nodes for cell in cells if cell.model == model})
+        for (number, nodes), (name, hollow) in product(enumerate(sizes), (("as in 2017", False), ("in order", True))):
+            here = [cell for cell in cells if (cell.model, cell.nodes) == (model, nodes)]
+            spots = [
+                Spot(cell.links, found.value, *(found.interval or ()))
+                for cell in here
+                if (found := cell.in_order if hollow else cell.as_2017)
+            ]
+            series.append(
+                Series(
+                    f"{plural(nodes, 'node')}, servers {name}",
+                    "curve",
+                    spots,
+                    Style(f"c{number}", "circle", hollow=hollow),
+                )
+            )
+        heights = [spot.y for one in series for spot in one.spots] + [1.0]
+        for number, system in enumerate(systems()):
+            ends = [Spot(rate, max(heights), min(heights), max(heights)) for rate in system.links]
+            series.append(Series(system.name, "band", ends, Style(f"c{7 - number}")))
+        x = Axis(
+            "links [GB/s in the time of a P100]",
+            "log",
+            ticks=((0.5, "0.5"), (1, "1"), (2.5, "2.5"), (5, "5"), (10, "10")),
+        )
+        y = Axis("step with servers / with the fastest toolkit", "linear")
+        note = "Above 1 toolkits are faster. Bands are where real systems are, by independent measurements."
+        yield Figure(f"map-{model}", f"{model}: servers against toolkits", f"map-{model}", x, y, series, note)

@@ -1,0 +1,221 @@
+"""The points of the emulated study, and the tables that are made of them."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Iterable, Iterator
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from predictions import predicted
+
+from harness import results
+from harness.analysis.scaling import Ratio, Sample, ratio
+from harness.core.emulation import profile
+from harness.core.spec import RunSpec
+from harness.core.text import plural
+from harness.errors import InvalidInput
+
+TENSORFLOW, TORCH, REPLICATED = "parameter_server", "torch_parameter_server", "distributed_replicated"
+CONFIGURATION = 9  # so many fields of a point are what was asked for
+TRANSPORTS = ("grpc", "gloo", "mpi")
+# Strategy × transport, as far as frameworks are the same: servers and allreduce over each.
+SERVERS = {"grpc": TENSORFLOW, "gloo": TORCH, "mpi": TORCH}
+ALLREDUCE = {"grpc": "multi_worker_mirrored", "gloo": "pytorch", "mpi": "pytorch"}
+SYSTEMS = Path(__file__).parent / "systems.toml"
+
+
+class Point(NamedTuple):
+    """One configuration: all its repeats. Times are in seconds of the device, ``links`` are GB/s.
+
+    ``dilation`` and ``bytes_scale`` are how it was emulated.
+    """
+
+    model: str
+    links: float
+    nodes: int
+    backend: str
+    framework: str
+    transport: str
+    ps: int
+    order: str
+    placement: str
+    repeats: int
+    step_s: float
+    queues_s: float
+    contention_s: float
+    img_per_s: Sample
+    dilation: float
+    bytes_scale: float
+
+    @property
+    def way(self) -> str:
+        """What distributes the training."""
+        name = f"{self.backend}:{self.framework}" if self.backend == "horovod" else self.backend
+        return f"{name} over {self.transport}" + (", in no order" if self.order == "none" else "")
+
+    @property
+    def label(self) -> str:
+        servers = f", {self.ps} ps" + (", slices" if self.placement == "partitioned" else "") if self.ps else ""
+        return f"{self.model}, {plural(self.nodes, 'node')}, {self.links:g} GB/s: {self.way}{servers}"
+
+    def times(self, slower: Point) -> Ratio:
+        """How many times longer a step of ``slower``, on as many nodes, takes."""
+        return ratio([(self.img_per_s,)], [(slower.img_per_s,)])
+
+
+def measured(frame: Any) -> list[Point]:
+    """The points of a DataFrame of ``results.load``."""
+    points = []
+    for row in frame.itertuples():
+        spec = RunSpec.model_validate({**json.loads(row.spec), "dilation": row.dilation, "device": row.device})
+        links = re.search(r"links of ([\d.]+) GB/s", row.system)
+        if not links:
+            raise InvalidInput(f"{row.source}: its links have no rate")
+        rate = float(links[1])
+        queues_s, contention_s = predicted(spec, rate)
+        points.append(
+            Point(
+                *(spec.model, rate, spec.nodes, spec.backend, str(spec.framework), str(spec.transport), row.ps),
+                order=str(spec.options.get("order", "")),
+                placement=str(spec.options.get("placement", "")),
+                repeats=len(row.values),
+                step_s=spec.workers * spec.batch_size / row.img_per_s,
+                queues_s=queues_s,
+                contention_s=contention_s,
+                img_per_s=Sample(row.img_per_s, tuple(row.values)),
+                dilation=spec.dilation,
+                bytes_scale=spec.bytes_scale,
+            )
+        )
+    return sorted(
+        points, key=lambda point: (point.model, point.links, point.nodes, point.way, point.ps, point.placement)
+    )
+
+
+def once(points: Iterable[Point]) -> list[Point]:
+    """Of each configuration the point with the most bytes and the least dilation: the others are there to be compared."""
+    best: dict[Any, Point] = {}
+    for point in sorted(points, key=lambda point: (-point.bytes_scale, point.dilation)):
+        best.setdefault(point[:CONFIGURATION], point)
+    return list(best.values())
+
+
+def chosen(points: Iterable[Point], **wanted: Any) -> list[Point]:
+    """The points whose fields have these values."""
+    return [point for point in points if all(getattr(point, name) == value for name, value in wanted.items())]
+
+
+def beside(points: list[Point], wanted: dict[str, Any], **changed: Any) -> Iterator[tuple[Point, Point]]:
+    """The points that are ``wanted``, each with the one of the same configuration but for what is ``changed``."""
+    for one, other in product(chosen(points, **wanted), points):
+        if one._replace(**changed)[:CONFIGURATION] == other[:CONFIGURATION]:
+            yield one, other
+
+
+def whole(points: Iterable[Point]) -> list[Point]:
+    """Those with whole tensors on fewer servers than nodes, or without servers: what was run in 2017."""
+    return [point for point in points if point.placement != "partitioned" and point.ps < max(point.nodes, 2)]
+
+
+def fastest(points: Iterable[Point]) -> Point | None:
+    return min(points, key=lambda point: point.step_s, default=None)
+
+
+class Cell(NamedTuple):
+    """Toolkits (the fastest one) against TensorFlow's servers, as many as in 2017: how many times longer a step takes."""
+
+    model: str
+    links: float
+    nodes: int
+    toolkit: Point
+    as_2017: Ratio | None
+    in_order: Ratio | None
+
+
+def the_map(points: list[Point]) -> Iterator[Cell]:
+    """Who wins by how much, over links and nodes."""
+    for model, links, nodes in sorted({point[:3] for point in points if point.nodes > 1}):
+        here = whole(chosen(points, model=model, links=links, nodes=nodes))
+        toolkit = fastest(point for point in here if not point.ps and point.backend != "multi_worker_mirrored")
+        if toolkit:
+            orders = [fastest(chosen(here, backend=TENSORFLOW, order=order)) for order in ("none", "forward")]
+            yield Cell(model, links, nodes, toolkit, *(toolkit.times(one) if one else None for one in orders))
+
+
+class Strategies(NamedTuple):
+    """Points by transport: {servers, allreduce} × {gRPC, Gloo, MPI}."""
+
+    model: str
+    links: float
+    nodes: int
+    servers: dict[str, Point]
+    allreduce: dict[str, Point]
+
+    @property
+    def both(self) -> list[str]:
+        return [name for name in TRANSPORTS if name in self.servers and name in self.allreduce]
+
+
+def strategies(points: list[Point]) -> Iterator[Strategies]:
+    for model, links, nodes in sorted({point[:3] for point in points if point.nodes > 1}):
+        here = [
+            point for point in whole(chosen(points, model=model, links=links, nodes=nodes)) if point.order != "none"
+        ]
+        sides = [
+            {name: found for name in TRANSPORTS if (found := fastest(chosen(here, backend=of[name], transport=name)))}
+            for of in (SERVERS, ALLREDUCE)
+        ]
+        if all(sides):
+            yield Strategies(model, links, nodes, *sides)
+
+
+class Beside(NamedTuple):
+    """A step that was published in 2017 for Piz Daint, and emulated ones with as many servers, by links, in no order."""
+
+    model: str
+    nodes: int
+    ps: int
+    published_s: float
+    emulated_s: dict[float, float]
+
+
+def published_2017() -> list[Beside]:
+    every: Any = results.load(["reference:daint"])
+    published = every[(every["software"] == "TensorFlow 1.1.0") & (every["data"] == "synthetic")]
+    return [
+        Beside(run.model, run.nodes, run.ps, run.workers * run.batch_size / run.img_per_s, {})
+        for run in published.itertuples()
+    ]
+
+
+def beside_2017(points: list[Point]) -> list[Beside]:
+    rows = []
+    for row in published_2017():
+        as_then = [point for point in points if point.order == "none" or point.nodes == 1]
+        alike = chosen(as_then, model=row.model, nodes=row.nodes, ps=row.ps, backend=TENSORFLOW, placement="greedy")
+        rows.append(row._replace(emulated_s={point.links: point.step_s for point in alike}))
+    return [row for row in rows if row.emulated_s]
+
+
+class System(NamedTuple):
+    """A real system: from which to which rate its links are, and what links of an emulated P100 that makes them, GB/s."""
+
+    name: str
+    gb_per_s: tuple[float, float]
+    links: tuple[float, float]
+    source: str
+
+
+def systems() -> list[System]:
+    """Those of ``systems.toml``. What counts is how much a link carries while a device computes a step."""
+    found = []
+    for entry in tomllib.loads(SYSTEMS.read_text())["system"]:
+        ours = profile("p100").steps[entry["model"]].img_per_s
+        low, high = (end(entry["gb_per_s"]) for end in (min, max))
+        links = (low * ours / max(entry["img_per_s"]), high * ours / min(entry["img_per_s"]))
+        found.append(System(entry["name"], (low, high), links, entry["source"]))
+    return found
