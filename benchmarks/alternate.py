@@ -127,7 +127,7 @@ def tf_cnn_benchmarks(options: argparse.Namespace) -> float:
     nodes, inside = [("127.0.0.1", [])] * options.nodes, ["nsenter", "--net", "--uts", "--target"]
     if options.state:
         named = [line.split() for line in (Path(options.state) / "machines").read_text().splitlines()]
-        pids = [(Path(options.state) / f"{node}.pid").read_text().strip() for node, _ in named]
+        pids = [(Path(options.state) / f"{node}.pid").read_text().split()[0] for node, _ in named]
         nodes = [(address, [*inside, pid, "--"]) for (_, address), pid in zip(named, pids, strict=True)]
     hosts = [f"{nodes[i][0]}:{_free_port()}" for i in [*range(options.ps), *range(options.nodes)]]
     flags = [
