@@ -106,6 +106,7 @@ def exchange(spec: RunSpec, pulls: Pulls = "before_forward") -> ServerExchange:
         shared_nodes=spec.options["ps_nodes"] == "shared",
         pulls=pulls,
         tokens="all_to_all" if _sync(spec) == "barrier" else "none",
+        ordered={"forward": True, "none": False}.get(spec.options.get("order", "")),
     )
 
 

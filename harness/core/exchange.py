@@ -61,7 +61,8 @@ class ServerExchange:
     """Every worker exchanges every piece with the parameter server that holds it.
 
     ``pulls`` says when a worker gets the parameters: before its forward pass, or piece by piece as soon as all workers have
-    pushed that piece's gradient. ``shared_nodes``: a server sits beside a worker, which reaches it without the network.
+    pushed that piece's gradient. ``ordered``: before the forward pass they come in the order of their use, or in none; None
+    where nobody says. ``shared_nodes``: a server sits beside a worker, which reaches it without the network.
     ``tokens`` are the messages of a step's barrier: none but the gradients themselves, one from each worker to each other
     worker, or that for every piece.
     """
@@ -71,6 +72,7 @@ class ServerExchange:
     shared_nodes: bool
     pulls: Pulls
     tokens: Tokens = "none"
+    ordered: bool | None = None
 
 
 @dataclass(frozen=True)

@@ -120,7 +120,7 @@ def _from_little(what: What, start: Start, single: float, device: str) -> Basis:
     """From a single worker's throughput and the network's; all else, and the intervals, are what is known beforehand."""
     transport = start.transport or backends.backend(what.backend).transports[0]
     forward_share = start.forward_share or FORWARD_SHARE[device]
-    possible = structures(what.has_servers, transport)
+    possible = structures(what.has_servers, transport, what.has_servers and what.law(1).order_is_known)
     known = Network(line_rate_gb_s=start.line_rate and start.line_rate / 1e9).throughput(transport)
     given = {"throughput": start.throughput, "overhead": start.overhead, "replica_overhead": start.overhead}
     fixed = {name: value for name, value in given.items() if value is not None}

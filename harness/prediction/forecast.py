@@ -217,7 +217,7 @@ def bounds(what: What, basis: Basis, nodes: int, ps: int) -> Iterator[Bound]:
     factors, exchange = law.factors(nodes, p), what.servers(ps)
     forward_s = float(p.forward_share) * basis.single_s
     passes: tuple[tuple[Pass, Phase | None, float, Any, Any], ...] = (
-        ("forward", law.forward, forward_s, p.ordered, 0.0),
+        ("forward", law.forward, forward_s, law.ordered(p), 0.0),
         ("backward", law.backward, basis.single_s - forward_s, 1.0, p.serial),
     )
     for which, phase, pass_s, ordered, serial in passes:

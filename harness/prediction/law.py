@@ -150,6 +150,16 @@ class Law:
         """Whether variables are copied back to replicas, piece by piece, when they have been pushed."""
         return isinstance(self.exchange, ServerExchange) and self.exchange.pulls == "after_push"
 
+    @property
+    def order_is_known(self) -> bool:
+        """Whether a run says in which order parameters come before its forward pass, or none do."""
+        return self.forward is None or (isinstance(self.exchange, ServerExchange) and self.exchange.ordered is not None)
+
+    def ordered(self, p: Parameters) -> Any:
+        """1 where parameters come in the order of their use, 0 where in none: as the run says, else as is assumed."""
+        known = self.exchange.ordered if isinstance(self.exchange, ServerExchange) else None
+        return p.ordered if known is None else float(known)
+
     def seconds(self, nodes: Any, workers: Any, step_s: Any, parameters: Parameters) -> Floats:
         """Seconds of a step: arrays of one dimension and one length, or numbers.
 
@@ -176,7 +186,7 @@ class Law:
             each = 1.0 if self.exchange.tokens == "all_to_all" else len(self.exchange.pieces) / self.exchange.servers
             tokens = nodes * (nodes - 1) * each
         return Parts(
-            end(self.forward, p.forward_share * step_s, p.ordered, 0.0),
+            end(self.forward, p.forward_share * step_s, self.ordered(p), 0.0),
             end(self.backward, (1 - p.forward_share) * step_s, 1.0, p.serial),
             (workers > 1) * self.overhead(nodes, p),
             tokens * p.token,

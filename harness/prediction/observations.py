@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from harness import models
 from harness.core import backend as backends
-from harness.core.exchange import ServerExchange
+from harness.core.exchange import ServerExchange, Tokens
 from harness.core.spec import RunSpec
 from harness.core.text import plural
 from harness.errors import InvalidInput
@@ -281,19 +281,24 @@ def law_for(backend: str, model: str, image_size: int | None, ps: int, options: 
     own = {name: value for name, value in given.items() if name in one.options.model_fields}
     options_ = one.options(**own).model_dump()
     spec = RunSpec.validated(backend=one.name, model=model, image_size=image_size, nodes=max(1, ps), options=options_)
-    return law(one.exchange(spec), profile(model, image_size))
+    exchange = one.exchange(spec)
+    if isinstance(exchange, ServerExchange) and "order" not in given:  # a run from before there was a choice
+        exchange = replace(exchange, ordered=None)
+    return law(exchange, profile(model, image_size))
 
 
 @lru_cache(maxsize=65536)
 def of_2017(law_: Law) -> Law:
     """With the barriers of tf_cnn_benchmarks, which all published runs with servers had: tokens from each worker to each
-    other, in ``distributed_replicated`` for every variable. Without servers it is the same law.
+    other, in ``distributed_replicated`` for every variable; in what order parameters came is not published. Without servers
+    it is the same law.
     """
     exchange = law_.exchange
     if not isinstance(exchange, ServerExchange):
         return law_
     per_piece = exchange.pulls == "after_push"
-    return replace(law_, exchange=replace(exchange, tokens="all_to_all_per_piece" if per_piece else "all_to_all"))
+    tokens: Tokens = "all_to_all_per_piece" if per_piece else "all_to_all"
+    return replace(law_, exchange=replace(exchange, tokens=tokens, ordered=None))
 
 
 def informative(observations: Sequence[Observation]) -> list[Observation]:

@@ -29,7 +29,7 @@ TRIED = 0.8
 Structure = tuple[str, float]
 # What the law leaves open, and the measurements may decide: MPI libraries choose how they sum; and whether parameters are
 # pulled in the order of their use. That was decided for the TensorFlow of the published tables: they are
-# (docs/scaling-model.md). Of newer ones nobody knows.
+# (docs/scaling-model.md). Runs of ours say it (``ServerExchange.ordered``), but older ones.
 RING: Structure = ("tree", 0.0)
 TREE: Structure = ("tree", 1.0)
 ORDERED: Structure = ("ordered", 1.0)
@@ -173,8 +173,8 @@ def quantities(throughput: Quantity, servers: bool) -> list[Quantity]:
     return [throughput, *known.FITTED[1:]] if servers else [throughput, known.OVERHEAD, known.MESSAGE]
 
 
-def structures(servers: bool, transport: str, selected_on: bool = False) -> tuple[Structure, ...]:
-    """What is possible where the law leaves something open, and the tables that it was selected on did not decide it."""
+def structures(servers: bool, transport: str, order_is_known: bool = False) -> tuple[Structure, ...]:
+    """What is possible where the law leaves something open, and neither runs nor the tables it was chosen on decide it."""
     if servers:
-        return (ORDERED,) if selected_on else (ORDERED, IN_NO_ORDER)
+        return (ORDERED,) if order_is_known else (ORDERED, IN_NO_ORDER)
     return (RING, TREE) if transport == "mpi" else (RING,)

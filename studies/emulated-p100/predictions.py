@@ -33,10 +33,10 @@ def predicted(spec: RunSpec, links: float) -> tuple[float, float]:
     device, exchange = emulation(spec), backends.backend(spec.backend).exchange
     assert device
     assert exchange
-    of_step, ordered = law(exchange(spec), profile(spec.model)), float(spec.options.get("order") != "none")
+    of_step = law(exchange(spec), profile(spec.model))
     queues, contention = (
         float(of_step.seconds(spec.nodes, spec.workers, device.step_s, replace(known, contention=crowd)))
-        for known in [Parameters(links * 1e9 * PAYLOAD, ordered=ordered)]
+        for known in [Parameters(links * 1e9 * PAYLOAD)]
         for crowd in (0.0, CONTENTION.prior.typical)
     )
     return queues, contention

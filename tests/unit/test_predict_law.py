@@ -214,6 +214,17 @@ def test_parameters_that_come_in_no_order_hide_behind_no_compute() -> None:
     assert backward == law.parts(8, 8, STEP_S, in_order).backward
 
 
+def test_of_runs_that_say_their_order_it_is_not_guessed() -> None:
+    for order, ordered in (("none", 0.0), ("forward", 1.0)):
+        told = replace(SERVERS, options=json.dumps({"order": order}))
+        assert told.law(2).order_is_known
+        assumed = SERVERS.law(2).parts(8, 8, STEP_S, replace(DAINT_LIKE, ordered=ordered))
+        assert told.law(2).parts(8, 8, STEP_S, replace(DAINT_LIKE, ordered=1 - ordered)) == assumed
+        assert not replace(told, as_in_2017=True).law(2).order_is_known
+    assert not SERVERS.law(2).order_is_known  # as runs from before there was a choice
+    assert REPLICATED.law(2).order_is_known  # there is nothing to be ordered
+
+
 @pytest.mark.parametrize(("serial", "times"), [(0.0, 1.1), (0.5, 1.5), (1.0, 2.0)])
 def test_gradients_that_share_a_link_let_parameters_come_back_late(serial: float, times: float) -> None:
     """In units of the time that one way takes: from little more than that to both ways, one after the other."""
