@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from points import Point, chosen, fastest, systems, the_map, whole
+from points import Point, as_2017, chosen, fastest, systems, the_map
 
 from harness.core.text import plural
 from harness.records.measurement import Record
@@ -54,7 +54,7 @@ def figures(points: list[Point], waited: dict[str, list[float]]) -> list[Figure]
     """Scaling at one rate of links, the map, when parameters come (see ``waits``), and measured against predicted."""
     drawn = []
     for model in sorted({point.model for point in points}):
-        here = whole(chosen(points, model=model, links=2.5))
+        here = as_2017(chosen(points, model=model, links=2.5))
         ways = {way: [point for point in here if point.way == way] for way in sorted({point.way for point in here})}
         alone = {way: min((p.step_s for p in chosen(found, nodes=1)), default=0.0) for way, found in ways.items()}
         series = []

@@ -6,6 +6,7 @@ import json
 import re
 import tomllib
 from collections.abc import Iterable, Iterator
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -121,6 +122,12 @@ def whole(points: Iterable[Point]) -> list[Point]:
     return [point for point in points if point.placement != "partitioned" and point.ps < max(point.nodes, 2)]
 
 
+def as_2017(points: Iterable[Point]) -> list[Point]:
+    """Those of ``whole`` that have as many servers as were published to be best, but for replicas; or none."""
+    counts = {row.nodes: row.ps for row in published_2017()}
+    return [point for point in whole(points) if point.ps in (0, counts[point.nodes]) or point.backend == REPLICATED]
+
+
 def fastest(points: Iterable[Point]) -> Point | None:
     return min(points, key=lambda point: point.step_s, default=None)
 
@@ -139,7 +146,7 @@ class Cell(NamedTuple):
 def the_map(points: list[Point]) -> Iterator[Cell]:
     """Who wins by how much, over links and nodes."""
     for model, links, nodes in sorted({point[:3] for point in points if point.nodes > 1}):
-        here = whole(chosen(points, model=model, links=links, nodes=nodes))
+        here = as_2017(chosen(points, model=model, links=links, nodes=nodes))
         toolkit = fastest(point for point in here if not point.ps and point.backend != "multi_worker_mirrored")
         if toolkit:
             orders = [fastest(chosen(here, backend=TENSORFLOW, order=order)) for order in ("none", "forward")]
@@ -163,7 +170,7 @@ class Strategies(NamedTuple):
 def strategies(points: list[Point]) -> Iterator[Strategies]:
     for model, links, nodes in sorted({point[:3] for point in points if point.nodes > 1}):
         here = [
-            point for point in whole(chosen(points, model=model, links=links, nodes=nodes)) if point.order != "none"
+            point for point in as_2017(chosen(points, model=model, links=links, nodes=nodes)) if point.order != "none"
         ]
         sides = [
             {name: found for name in TRANSPORTS if (found := fastest(chosen(here, backend=of[name], transport=name)))}
@@ -183,6 +190,7 @@ class Beside(NamedTuple):
     emulated_s: dict[float, float]
 
 
+@cache
 def published_2017() -> list[Beside]:
     every: Any = results.load(["reference:daint"])
     published = every[(every["software"] == "TensorFlow 1.1.0") & (every["data"] == "synthetic")]
