@@ -113,6 +113,7 @@ def map_figures(points: list[Point]) -> Iterator[Figure]:
                     Style(f"c{number}", "circle", hollow=hollow),
                 )
             )
+        series = [one for one in series if one.spots]
         heights = [spot.y for one in series for spot in one.spots] + [1.0]
         for number, system in enumerate(systems()):
             ends = [Spot(rate, max(heights), min(heights), max(heights)) for rate in system.links]
