@@ -7,6 +7,7 @@ say much they overrule it; where they say nothing it keeps a parameter from absu
 from __future__ import annotations
 
 import tomllib
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from typing import Any
@@ -14,6 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.core.emulation import profile
+from harness.core.spec import EMULATED
+from harness.errors import InvalidInput
 from harness.results.published import FOLDER
 
 Floats = NDArray[np.float64]
@@ -25,6 +29,15 @@ Value = float | Floats
 # Source: the tables of github.com/jcjohnson/cnn-benchmarks.
 FORWARD_SHARE = {"cuda": 0.30, "cpu": 0.37}
 FORWARD_SHARE_DEVIATION = 0.02
+
+
+def forward_share(device: str) -> float:
+    """Of a step on a kind of device, as a spec has it; of an emulated one as its file says, if that is here."""
+    if not device.startswith(EMULATED):
+        return FORWARD_SHARE[device]
+    with suppress(InvalidInput):
+        return profile(device.removeprefix(EMULATED)).forward_share
+    return FORWARD_SHARE["cuda"]
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ class FitProblem:
         net = network(group.key.system)
         self.known_network = net.line_rate_gb_s is not None
         self.quantities = quantities(net.throughput(group.key.transport), servers)
-        share = group.forward_share or known.FORWARD_SHARE[group.key.device]
+        share = group.forward_share or known.forward_share(group.key.device)
         self.share = Share(share, known.FORWARD_SHARE_DEVIATION)
         self.fixed = Parameters(throughput=1.0, switch_nodes=net.switch_nodes, **dict([structure]))
         # A single worker's step where nobody measured it: the smallest run's is a little longer. In 2017 it was by 4 to 7 %

@@ -7,6 +7,7 @@ import math
 import random
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import pytest
 
 from harness.core.exchange import AllreduceExchange, ServerExchange, bytes_per_server, place
 from harness.models import specification
-from harness.prediction import forecast
+from harness.prediction import forecast, parameters
 from harness.prediction.explain import partitioned as in_slices
 from harness.prediction.forecast import Basis, What
 from harness.prediction.law import Law, Profile, profile
@@ -366,3 +367,13 @@ class OwnEndpoint:
             free = max(free, turn + left * backward_s) + takes
             back = max(back, free) + takes
         return back if self.again else free
+
+
+def test_the_share_of_forward_is_that_of_the_device(tmp_path: Path) -> None:
+    file = tmp_path / "device.toml"
+    file.write_text(
+        'description = "mine"\nforward_share = 0.4\n[resnet50]\nimg_per_s = 9\nbatch_size = 4\nsource = "me"\n'
+    )
+    assert [parameters.forward_share(name) for name in ("cuda", "cpu", "emulated:p100")] == [0.30, 0.37, 0.30]
+    assert parameters.forward_share(f"emulated:{file}") == 0.4
+    assert parameters.forward_share("emulated:no-longer-here.toml") == 0.30  # records outlive their files
