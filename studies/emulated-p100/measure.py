@@ -1,17 +1,19 @@
 """Measure the studies of this folder: emulated devices on links of several rates, in the virtual cluster. Resumable.
 
-    .venv/bin/python studies/emulated-p100/measure.py [FILE ...] [-o DIR] [--only PATTERN] [--retry-failed] [--list]
+    .venv/bin/python studies/emulated-p100/measure.py [FILE ...] [-o DIR] [--only PATTERN] [--retry-failed] [--anew]
 
 A FILE is a study of `harness study` with one field more in its tables: ``links``, rates in GB/s of the device's time. Time
 is dilated and bytes may be scaled, so the cluster's links have to be slower by as much. Points that want the same become a
-study of their own, in DIR; the links are measured before and after it. Whatever is interrupted goes on where it was. What
-completed is kept in DIR/kept: records, without logs and without the names of this machine's folders.
+study of their own, in DIR, which --list lists; the links are measured before and after it. Whatever is interrupted goes on
+where it was, and what is in results/experiments/emulated-p100 is taken as measured, unless --anew. What completed is kept
+in DIR/kept: records, without logs and without the names of this machine's folders, and which points they are.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -26,6 +28,7 @@ from harness.records.measurement import Record
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
+MEASURED = ROOT / "results" / "experiments" / "emulated-p100"
 FILES = [HERE / f"{name}.toml" for name in ("inception3", "invariance", "servers", "rates", "resnet50", "large")]
 CLUSTER = [sys.executable, str(ROOT / "cluster" / "cluster.py")]
 HARNESS = [sys.executable, "-m", "harness"]
@@ -113,6 +116,7 @@ def keep(part: Part, output: Path) -> None:
             kept = output / "kept" / part.name / file.parent.name
             kept.mkdir(parents=True, exist_ok=True)
             record.write(kept)
+            shutil.copy(output / part.name / "study.json", kept.parent)
 
 
 def main() -> int:
@@ -125,6 +129,7 @@ def main() -> int:
         "--only", default="*", metavar="PATTERN", help="the parts with such a name, as in '*-dilation-16'"
     )
     parser.add_argument("--retry-failed", action="store_true", help="measure failed points again")
+    parser.add_argument("--anew", action="store_true", help="measure what is in results/, too")
     parser.add_argument("--list", action="store_true", help="print the parts, and measure nothing")
     options = parser.parse_args()
     chosen = {file: [part for part in parts(file) if fnmatchcase(part.name, options.only)] for file in options.file}
@@ -140,6 +145,8 @@ def main() -> int:
             if code := call(*CLUSTER, "up", *state, "--nodes", str(nodes), "--rate", "1gbit"):
                 return code
             for part in of_file:
+                if not options.anew and (MEASURED / part.name).is_dir() and not (output / part.name).exists():
+                    shutil.copytree(MEASURED / part.name, output / part.name)
                 worst = max(worst, measure(part, options.state, output, options.retry_failed))
                 keep(part, output)
         finally:

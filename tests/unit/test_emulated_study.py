@@ -15,6 +15,7 @@ import pytest
 from harness.core import backend as backends
 from harness.core.spec import RunSpec
 from harness.results import rows as result_rows
+from harness.running.notes import StudyNotes
 from harness.running.study import Study
 from tests.conftest import ROOT
 from tests.unit import made_rows
@@ -37,6 +38,18 @@ def test_points_that_want_the_same_links_are_a_study_of_their_own(tmp_path: Path
         points = Study.read(tmp_path / "study.toml").points(lambda _: "cpu")
         assert {point.spec.dilation for point in points} == {part.links.dilation}
         assert max(point.spec.nodes for point in points) == part.nodes
+
+
+def test_what_is_in_results_is_known_as_points_of_the_study() -> None:
+    parts = {part.name: part for file in measure.FILES for part in measure.parts(file)}
+    for folder in filter(Path.is_dir, measure.MEASURED.iterdir()):
+        notes = StudyNotes.read(folder)
+        study = Study.model_validate({"name": folder.name, "matrix": parts[folder.name].tables})
+        asked = {point.id for point in study.points(lambda _: "cpu")}
+        assert notes
+        assert {file.parent.name for file in folder.glob("*/record.json")} <= {
+            run for entry in notes.points if entry.id in asked for run in entry.runs
+        }
 
 
 def test_links_are_as_much_slower_as_time_is_dilated_and_bytes_are_scaled() -> None:
