@@ -50,10 +50,14 @@ def test_an_emulated_step_is_as_long_as_the_real_one_whatever_the_dilation_and_t
     assert measured.code == 0, measured.stderr
 
     def img_per_s(megabits: int, *how: str) -> float:
+        """Of the first run that counts: a machine shared with others is too late for an emulated device now and then."""
         cluster.rate(f"{megabits}mbit")
-        runs = tmp_path / f"runs-{megabits}-{len(how)}"
-        at = ("--site", str(cluster.state / "site.toml"), "--nodes", "2", "--output", str(runs))
-        done = harness("run", *small, *at, "--warmup", "1", "--steps", "2", "--repeats", "1", *how)
+        for attempt in range(5):
+            runs = tmp_path / f"runs-{megabits}-{len(how)}-{attempt}"
+            at = ("--site", str(cluster.state / "site.toml"), "--nodes", "2", "--output", str(runs))
+            done = harness("run", *small, *at, "--warmup", "1", "--steps", "2", "--repeats", "1", *how)
+            if "device_kept_time" not in done.stderr:
+                break
         assert done.code == 0, done.stderr
         (record,) = runs.glob("*/record.json")
         return float(json.loads(record.read_text())["derived"]["img_per_s"]["mean"])
