@@ -199,7 +199,8 @@ def strategy_and_transport(points: list[Point]) -> Answered:
 
 def the_number_of_servers(points: list[Point]) -> Answered:
     """Does the number of servers matter as the bytes of the fullest one say?"""
-    searched = chosen(points, nodes=8, backend=TENSORFLOW, order="forward", placement="greedy", links=2.5)
+    eight = chosen(points, model="inception3", nodes=8, links=2.5)
+    searched = chosen(eight, backend=TENSORFLOW, order="forward", placement="greedy")
     if len(searched) < 4:
         return lacking("several numbers of servers on 8 nodes")
     found, best = errors(searched), fastest(searched)

@@ -78,7 +78,11 @@ def figures(points: list[Point], waited: dict[str, list[float]]) -> list[Figure]
         x = Axis("nodes", "log", ticks=measured_ticks(point.nodes for point in here))
         y = Axis("efficiency", "linear", percent=True, from_zero=True)
         title = f"{model} on links of 2.5 GB/s: scaling efficiency"
-        drawn.append(Figure(f"efficiency-{model}", title, f"efficiency-{model}", x, y, series, "Relative to one node."))
+        few = sorted({(point.nodes, point.bytes_scale) for point in here if point.bytes_scale < 1})
+        note = " ".join(
+            ["Relative to one node.", *(f"{nodes} nodes carry {scale:g} of the bytes." for nodes, scale in few)]
+        )
+        drawn.append(Figure(f"efficiency-{model}", title, f"efficiency-{model}", x, y, series, note))
     drawn += [*map_figures(points), waits_figure(waited)]
     times = [(point.queues_s, point.step_s) for point in points if point.nodes > 1]
     ends = [end(value for pair in times for value in pair) for end in (min, max)] if times else []
