@@ -6,7 +6,8 @@ A FILE is a study of `harness study` with one field more in its tables: ``links`
 is dilated and bytes may be scaled, so the cluster's links have to be slower by as much. Points that want the same become a
 study of their own, in DIR, which --list lists; the links are measured before and after it. Whatever is interrupted goes on
 where it was, and what is in results/experiments/emulated-p100 is taken as measured, unless --anew. What completed is kept
-in DIR/kept: records, without logs and without the names of this machine's folders, and which points they are.
+in DIR/kept, with all bytes in whole, with fewer in scaled: records, without logs and without the names of this machine's
+folders, and which points they are.
 """
 
 from __future__ import annotations
@@ -64,6 +65,11 @@ class Part(NamedTuple):
         sizes = (table["nodes"] for table in self.tables)
         return max(max(size) if isinstance(size, list) else int(size) for size in sizes)
 
+    @property
+    def place(self) -> Path:
+        """Where its records are kept: points with fewer bytes are not for comparisons with others."""
+        return Path("scaled" if self.links.bytes_scale < 1 else "whole", self.name)
+
     def toml(self) -> str:
         """Its study file. Strings, numbers and lists of them are the same in JSON."""
         lines = [f"name = {json.dumps(self.name)}"]
@@ -113,7 +119,7 @@ def keep(part: Part, output: Path) -> None:
             text = text.replace(name, other)
         record = Record.model_validate_json(text)
         if record.status == "completed":
-            kept = output / "kept" / part.name / file.parent.name
+            kept = output / "kept" / part.place / file.parent.name
             kept.mkdir(parents=True, exist_ok=True)
             record.write(kept)
             shutil.copy(output / part.name / "study.json", kept.parent)
@@ -145,8 +151,8 @@ def main() -> int:
             if code := call(*CLUSTER, "up", *state, "--nodes", str(nodes), "--rate", "1gbit"):
                 return code
             for part in of_file:
-                if not options.anew and (MEASURED / part.name).is_dir() and not (output / part.name).exists():
-                    shutil.copytree(MEASURED / part.name, output / part.name)
+                if not options.anew and (MEASURED / part.place).is_dir() and not (output / part.name).exists():
+                    shutil.copytree(MEASURED / part.place, output / part.name)
                 worst = max(worst, measure(part, options.state, output, options.retry_failed))
                 keep(part, output)
         finally:
