@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from harness.core import backend as backends
 from harness.errors import InvalidInput
 from harness.prediction import fitting, parameters
-from harness.prediction import parameters as usual
 from harness.prediction.forecast import Basis, What
 from harness.prediction.observations import Observation, ObservationGroup, groups
 from harness.prediction.parameters import Network, Parameters
@@ -120,7 +119,7 @@ def chosen(what: What, start: Start, frame: pandas.DataFrame | None) -> Basis:
 def _from_little(what: What, start: Start, single: float, device: str) -> Basis:
     """From a single worker's throughput and the network's; all else, and the intervals, are what is known beforehand."""
     transport = start.transport or backends.backend(what.backend).transports[0]
-    forward_share = start.forward_share or usual.forward_share(device)
+    forward_share = start.forward_share or parameters.forward_share(device)
     possible = structures(what.has_servers, transport, what.has_servers and what.law(1).order_is_known)
     known = Network(line_rate_gb_s=start.line_rate and start.line_rate / 1e9).throughput(transport)
     given = {"throughput": start.throughput, "overhead": start.overhead, "replica_overhead": start.overhead}

@@ -23,7 +23,6 @@ from points import (
     CONFIGURATION,
     REPLICATED,
     TENSORFLOW,
-    TORCH,
     TRANSPORTS,
     Point,
     as_2017,
@@ -137,10 +136,6 @@ def drop_is_of_one_rate(points: list[Point]) -> Answered:
         f"from 64 to 128 nodes; in 2017 it was {then:.2f} times."
     )
     figures = {"links": rate, "worst": worst, "predicted": after / before, "published": then}
-    large = {point.nodes: point.step_s for point in as_2017(chosen(points, backend=TORCH, order="none", links=2.5))}
-    if {64, 128} <= large.keys():
-        figures["emulated"] = grown = large[128] / large[64]
-        because += f" With PyTorch's servers in no order, emulated on links of 2.5 GB/s, it was {grown:.2f} times."
     alike = abs(worst) < MARGIN and abs(after / before / then - 1) < MARGIN
     return "yes" if alike else "no", because, figures
 

@@ -16,12 +16,13 @@ from harness.report.page.figures import Axis, Figure, Series, Spot, Style, measu
 
 
 def waits(frame: Any) -> dict[str, list[float]]:
-    """Of servers on 8 nodes with links of 2.5 GB/s, as many as in 2017: how long devices have waited for parameters in a
-    step when each layer begins, in seconds of the device, the mean of nodes and repeats. Older records do not have it.
-    What the first layer waits for in the first step is not known.
+    """Of InceptionV3 with servers on 8 nodes, as many as in 2017, and links of 2.5 GB/s: how long devices have waited for
+    parameters in a step when each layer begins, in seconds of the device, the mean of nodes and repeats. Older records do
+    not have it. What the first layer waits for in the first step is not known.
     """
     found = {}
-    for row in frame[(frame["nodes"] == 8) & (frame["ps"] == 2)].itertuples():
+    of_one_model = frame[frame["model"] == "inception3"]
+    for row in of_one_model[(of_one_model["nodes"] == 8) & (of_one_model["ps"] == 2)].itertuples():
         record = Record.read(Path(row.source).parent)
         ranks = [rank.kept.stalls_s for repeat in record.repeats for rank in repeat.ranks if rank.kept]
         options = record.spec.options
