@@ -717,6 +717,7 @@ def parser() -> argparse.ArgumentParser:
         sub.add_argument("--burst", help="what may follow a pause at once (default 2 ms of the rate, at least 64kib)")
         sub.add_argument("--queue", help="what waits for a link before packets are dropped (default 256mib)")
         sub.add_argument("--dilation", type=float, default=1.0, help="of time in the runs to come (default 1)")
+        sub.add_argument("--bytes-scale", type=float, default=1.0, help="of the bytes in the runs to come (default 1)")
 
     def add(verb: str, text: str) -> argparse.ArgumentParser:
         sub = commands.add_parser(verb, help=text, description=text)
@@ -757,7 +758,9 @@ def limits(options: argparse.Namespace) -> Link:
     sizes = {name: links.parse_size(text) for name in ("burst", "queue") if (text := getattr(options, name))}
     if not 1 <= options.dilation <= 10_000:
         raise Refused(f"--dilation must be 1 to 10000, not {options.dilation:g}")
-    return Link(links.parse_rate(options.rate), **sizes, dilation=options.dilation)
+    if not 0.001 <= options.bytes_scale <= 1:
+        raise Refused(f"--bytes-scale must be 0.001 to 1, not {options.bytes_scale:g}")
+    return Link(links.parse_rate(options.rate), **sizes, dilation=options.dilation, bytes_scale=options.bytes_scale)
 
 
 def carry_out(options: argparse.Namespace, tail: Sequence[str]) -> int:

@@ -36,9 +36,10 @@ TCP = {
     "tcp_no_metrics_save": "1",
     # No link loses anything; a probe for what was lost would be sent again for nothing, and count as such.
     "tcp_early_retrans": "0",
-    # A connection has at most 2 MiB under way, so that 128 of them into one link just fit into its queue of 256 MiB.
-    "tcp_wmem": f"4096 16384 {2 * 2**20}",
 }
+UNDER_WAY = (
+    2 * 2**20
+)  # bytes of a connection at most, so that 128 of them into one link just fit into its queue of 256 MiB
 LEAST_WAIT_S = 0.2  # Linux's, before TCP takes a segment for lost
 LONGEST_WAIT_S = 60.0
 SLURM_PORTS = "6816 0xfffc"  # 6816 to 6819, as tc says it
@@ -52,17 +53,19 @@ SO_SNDBUFFORCE = 32  # Linux's, which Python does not name
 
 @dataclass(frozen=True)
 class Link:
-    """What limits a link, each way: a rate in bit/s (none: unlimited); burst and queue in bytes; how time is dilated.
+    """What limits a link, each way: a rate in bit/s (none: unlimited); burst and queue in bytes; how time and bytes are scaled.
 
     The burst is what may follow a pause at once. The queue is what waits before packets are dropped. Its default is so deep
     that the windows of TCP bound it, as on networks that lose nothing; in many-to-many traffic a shallow one costs time.
-    Where time is dilated TCP's own has to be, too: what waits in a queue for a second would be taken for lost.
+    Where time is dilated TCP's own has to be, too: what waits in a queue for a second would be taken for lost. Where tensors
+    are smaller what a connection has under way has to be: else more of them waits in queues than of the whole ones.
     """
 
     rate: float | None = 200e6
     burst: int | None = None
     queue: int = 256 * 2**20
     dilation: float = 1.0
+    bytes_scale: float = 1.0
 
     def __str__(self) -> str:
         if not self.rate:
@@ -70,7 +73,8 @@ class Link:
         queue = f"{self.queue / 2**20:g} MiB" if self.queue >= 2**20 else f"{self.queue / 2**10:g} KiB"
         buffers = f"bursts of {self.burst_size / 2**10:.0f} KiB and queues of {queue}"
         dilated = f", in time dilated {self.dilation:g} times" if self.dilation != 1 else ""
-        return f"links of {self.rate / 1e6:g} Mbit/s each way, with {buffers}{dilated}"
+        scaled = f", for {self.bytes_scale:g} of the bytes" if self.bytes_scale != 1 else ""
+        return f"links of {self.rate / 1e6:g} Mbit/s each way, with {buffers}{dilated}{scaled}"
 
     @property
     def burst_size(self) -> int:
@@ -94,6 +98,11 @@ class Link:
             slurm = f"filter add dev {device} parent 1: protocol ip u32 flowid 1:0 match ip"
             lines += [f"{slurm} {side} {SLURM_PORTS}" for side in ("sport", "dport")]
         return "\n".join([*lines, ""])
+
+    @property
+    def buffers(self) -> str:
+        """Of a connection that sends, in bytes: least, at first, most. For ``tcp_wmem``."""
+        return " ".join(f"{max(4096, self.bytes_scale * size):.0f}" for size in (4096, 16384, UNDER_WAY))
 
     def route(self, node: str) -> str:
         """The command for ``ip -batch`` that makes a node send everything to the head."""
@@ -186,7 +195,7 @@ def plugged(node: str) -> str:
 
 def join_network(node: str, link: Link) -> None:
     """The node's end of its cable, in this network namespace, the node's."""
-    tune()
+    tune(tcp_wmem=link.buffers)
     lines = f"""\
 link set lo up
 addr add {address(node)}/32 dev eth0
@@ -204,6 +213,7 @@ def limit(head: int, nodes: Mapping[str, int], link: Link) -> None:
     for node, pid in nodes.items():
         inside(pid, "tc", "-batch", "-", stdin=link.discipline("eth0"))
         inside(pid, "ip", "-batch", "-", stdin=link.route(node))
+        inside(pid, "tee", "/proc/sys/net/ipv4/tcp_wmem", stdin=link.buffers)
 
 
 def cut(head: int, nodes: Iterable[str]) -> None:
