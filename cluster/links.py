@@ -37,8 +37,8 @@ TCP = {
     # No link loses anything; a probe for what was lost would be sent again for nothing, and count as such.
     "tcp_early_retrans": "0",
 }
-# Bytes of a connection at most, in the kernel's books. Of 128 senders into one link they make 64 MiB, a quarter of its queue.
-# With more the first who ask a server for parameters have megabytes before the last one has those of its first layer.
+# Bytes that a connection has under way at most. Of 128 senders into one link they make 64 MiB, a quarter of its queue. With
+# more, the first who ask a server for parameters have megabytes before the last one has those of its first layer.
 UNDER_WAY = 512 * 2**10
 LEAST_WAIT_S = 0.2  # Linux's, before TCP takes a segment for lost
 LONGEST_WAIT_S = 60.0
@@ -57,8 +57,8 @@ class Link:
 
     The burst is what may follow a pause at once. The queue is what waits before packets are dropped. Its default is so deep
     that the windows of TCP bound it, as on networks that lose nothing; in many-to-many traffic a shallow one costs time.
-    Where time is dilated TCP's own has to be, too: what waits in a queue for a second would be taken for lost. Where tensors
-    are smaller, so is what a connection has under way: else more of them waits in queues than of whole ones.
+    Where time is dilated TCP's own has to be, too: what waits in a queue for a second would be taken for lost. Of tensors
+    that are smaller a connection has less under way: else more of them waits in queues than of whole ones.
     """
 
     rate: float | None = 200e6
