@@ -26,6 +26,12 @@ TRANSPORTS = ("grpc", "gloo", "mpi")
 # Strategy × transport, as far as frameworks are the same: servers and allreduce over each.
 SERVERS = {"grpc": TENSORFLOW, "gloo": TORCH, "mpi": TORCH}
 ALLREDUCE = {"grpc": "multi_worker_mirrored", "gloo": "pytorch", "mpi": "pytorch"}
+# Servers beside those of 2017, which were TensorFlow's. Of 64 and 128 nodes two cores and 24 GB carry PyTorch's only.
+BESIDE_2017: dict[str, dict[str, Any]] = {
+    "no order": {"backend": TENSORFLOW, "order": "none"},
+    "in order": {"backend": TENSORFLOW, "order": "forward"},
+    "PyTorch's in order": {"backend": TORCH, "transport": "gloo", "order": "forward"},
+}
 SYSTEMS = Path(__file__).parent / "systems.toml"
 
 
@@ -181,13 +187,21 @@ def strategies(points: list[Point]) -> Iterator[Strategies]:
 
 
 class Beside(NamedTuple):
-    """A step that was published in 2017 for Piz Daint, and emulated ones with as many servers, by links, in no order."""
+    """A step that was published in 2017 for Piz Daint, and emulated ones with as many servers, by the names of ``columns``."""
 
     model: str
     nodes: int
     ps: int
     published_s: float
-    emulated_s: dict[float, float]
+    emulated_s: dict[str, float]
+
+
+class Column(NamedTuple):
+    """Servers with whole tensors on links of one rate (GB/s): what was measured beside what was published."""
+
+    name: str
+    wanted: dict[str, Any]
+    links: float
 
 
 @cache
@@ -200,12 +214,28 @@ def published_2017() -> list[Beside]:
     ]
 
 
+def columns(points: list[Point]) -> list[Column]:
+    """Those of which there are 8 nodes or more with as many servers as in 2017."""
+    counts = {row.nodes: row.ps for row in published_2017() if row.nodes >= 8}
+    there = [point for point in points if point.model == "inception3" and point.ps == counts.get(point.nodes)]
+    every = [
+        Column(f"{rate:g} GB/s, {way}", {**wanted, "placement": "greedy"}, rate)
+        for way, wanted in BESIDE_2017.items()
+        for rate in sorted({point.links for point in there})
+    ]
+    return [column for column in every if chosen(there, links=column.links, **column.wanted)]
+
+
 def beside_2017(points: list[Point]) -> list[Beside]:
     rows = []
     for row in published_2017():
-        as_then = [point for point in points if point.order == "none" or point.nodes == 1]
-        alike = chosen(as_then, model=row.model, nodes=row.nodes, ps=row.ps, backend=TENSORFLOW, placement="greedy")
-        rows.append(row._replace(emulated_s={point.links: point.step_s for point in alike}))
+        emulated = {}
+        for column in columns(points):
+            wanted = {name: value for name, value in column.wanted.items() if row.nodes > 1 or name != "order"}
+            alike = chosen(points, model=row.model, nodes=row.nodes, ps=row.ps, links=column.links, **wanted)
+            if best := fastest(alike):
+                emulated[column.name] = best.step_s
+        rows.append(row._replace(emulated_s=emulated))
     return [row for row in rows if row.emulated_s]
 
 
