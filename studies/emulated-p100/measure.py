@@ -6,8 +6,8 @@ A FILE is a study of `harness study` with one field more in its tables: ``links`
 is dilated and bytes may be scaled, so the cluster's links have to be slower by as much. Points that want the same become a
 study of their own, in DIR, which --list lists; the links are measured before and after it. Whatever is interrupted goes on
 where it was, and what is in results/experiments/emulated-p100 is taken as measured, unless --anew. What completed is kept
-in DIR/kept, with all bytes in whole, with fewer in scaled: records, without logs and without the names of this machine's
-folders, and which points they are.
+in DIR/kept, with all bytes in whole, on more nodes than most can be measured on in large, with fewer bytes in scaled:
+records, without logs and without the names of this machine's folders, and which points they are.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 MEASURED = ROOT / "results" / "experiments" / "emulated-p100"
 FILES = [HERE / f"{name}.toml" for name in ("inception3", "invariance", "servers", "rates", "resnet50", "large")]
+COMPLETE = 32  # nodes up to which almost every way of distributing can be measured
 CLUSTER = [sys.executable, str(ROOT / "cluster" / "cluster.py")]
 HARNESS = [sys.executable, "-m", "harness"]
 Table = dict[str, Any]
@@ -67,8 +68,9 @@ class Part(NamedTuple):
 
     @property
     def place(self) -> Path:
-        """Where its records are kept: points with fewer bytes are not for comparisons with others."""
-        return Path("scaled" if self.links.bytes_scale < 1 else "whole", self.name)
+        """Where its records are kept. Who scales best is asked of points with all bytes, on sizes that almost all have."""
+        kind = "scaled" if self.links.bytes_scale < 1 else "large" if self.nodes > COMPLETE else "whole"
+        return Path(kind, self.name)
 
     def toml(self) -> str:
         """Its study file. Strings, numbers and lists of them are the same in JSON."""

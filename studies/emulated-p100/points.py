@@ -187,7 +187,7 @@ def strategies(points: list[Point]) -> Iterator[Strategies]:
 
 
 class Beside(NamedTuple):
-    """A step that was published in 2017 for Piz Daint, and emulated ones with as many servers, by the names of ``columns``."""
+    """A step that was published in 2017 for Piz Daint, and emulated ones with as many servers, by ``columns``."""
 
     model: str
     nodes: int

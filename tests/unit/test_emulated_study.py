@@ -91,7 +91,6 @@ SPECS = [
     *[spec("distributed_replicated", 8, ps=ps) for ps in (2, 3)],
     *[spec(f"torch_parameter_server:{name}", 8, ps=2) for name in ("gloo", "mpi")],
     *[spec("torch_parameter_server:gloo", nodes, ps=ps) for nodes, ps in ((16, 4), (32, 12), (64, 40), (128, 116))],
-    *[spec("torch_parameter_server:gloo", nodes, ps=ps, placement="partitioned") for nodes, ps in ((64, 40), (128, 116))],
     *[spec("pytorch:gloo", nodes) for nodes in (64, 128)],
 ]
 
@@ -131,7 +130,7 @@ def test_a_world_as_the_law_says_is_recognised() -> None:
         "slices_help": "no",
         "everybody_with_everybody": "cannot say",  # the crowding of eight nodes is hidden by compute
         "the_drop": "yes",
-        "drop_is_of_one_rate": "yes",  # 2.5 GB/s, in order, as the law fits 2017
+        "drop_is_of_one_rate": "no",  # without overhead a step on 8 nodes is shorter than in 2017
         "caffe2_keeps_up": "yes",
         "emulated_otherwise": "cannot say",
     }
