@@ -150,6 +150,20 @@ def test_links_without_a_limit_cannot_be_checked(cluster: VirtualCluster) -> Non
     assert refused.code == 2 and "no rate" in refused.stderr and len(refused.stderr.splitlines()) == 1
 
 
+def test_connections_have_as_much_less_under_way_as_bytes_are_scaled(cluster: VirtualCluster) -> None:
+    def most() -> int:
+        return int(cluster.exec("node2", "cat", "/proc/sys/net/ipv4/tcp_wmem").succeeded().stdout.split()[2])
+
+    whole = most()
+    try:
+        cluster.control("rate", "1gbit", "--bytes-scale", "0.25").succeeded()
+        assert most() == whole / 4
+        assert "0.25 of the bytes" in cluster.control("check-links").succeeded().stdout
+    finally:
+        cluster.rate("1gbit")
+    assert most() == whole
+
+
 @pytest.mark.parametrize("queue", ["64kib", "256mib"])
 def test_a_queue_drops_what_it_cannot_hold(cluster: VirtualCluster, queue: str) -> None:
     """Two nodes send to a third, as fast as they can: its queue is the head's end of its cable."""
@@ -319,6 +333,7 @@ def test_up_is_refused_when_up(cluster: VirtualCluster) -> None:
         ["exec", "node9", "--", "true"],
         ["rate", "fast"],
         ["rate", "1gbit", "--queue", "1kib"],
+        ["rate", "1gbit", "--bytes-scale", "4"],
         ["run"],
         ["boot", "node1"],
     ],
