@@ -30,7 +30,7 @@ ALLREDUCE = {"grpc": "multi_worker_mirrored", "gloo": "pytorch", "mpi": "pytorch
 BESIDE_2017: dict[str, dict[str, Any]] = {
     "no order": {"backend": TENSORFLOW, "order": "none"},
     "in order": {"backend": TENSORFLOW, "order": "forward"},
-    "PyTorch's in order": {"backend": TORCH, "transport": "gloo", "order": "forward"},
+    "PyTorch's in order": {"backend": TORCH, "order": "forward"},
 }
 SYSTEMS = Path(__file__).parent / "systems.toml"
 

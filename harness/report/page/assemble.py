@@ -10,7 +10,7 @@ from dataclasses import replace
 import pandas
 
 from harness import __version__
-from harness.analysis import fastest
+from harness.analysis import fastest, scaling
 from harness.analysis import verdict as verdicts
 from harness.core.text import interval, percent, plural
 from harness.report.page import curve_figures, lines, model_figures, modelled, run_figures, tables
@@ -63,8 +63,9 @@ def page(
 def sections(frame: pandas.DataFrame) -> list[Section]:
     """The sections of a report that have something to show."""
     completed = frame[frame["status"] == "completed"]
-    races = fastest.races(completed)
-    drawn = lines.of(frame, races)
+    curves = scaling.curves(completed)
+    races = fastest.races(completed, curves)
+    drawn = lines.of(frame, curves, races)
     nothing = f"None of the {len(frame):,} runs has a number, so there is nothing to draw. The reasons are below."
     histories = run_figures.history(completed)
     every = [
@@ -145,7 +146,8 @@ def sections(frame: pandas.DataFrame) -> list[Section]:
     shown = [section for section in every if section.figures or section.tables or section.links]
     if completed.empty:
         return [Section("nothing", "No results", [nothing]), *shown]
-    return [_answer(completed, races, shown), _verdict(completed), *shown]
+    verdict = verdicts.verdict(completed)
+    return [_answer(completed, verdict, races, shown), _verdict(verdict), *shown]
 
 
 def _model(frame: pandas.DataFrame, drawn: Sequence[lines.Line]) -> Section:
@@ -168,8 +170,13 @@ def _model(frame: pandas.DataFrame, drawn: Sequence[lines.Line]) -> Section:
     return Section("model", "Why it scales as it does", paragraphs, model_figures.of(groups), fits, lists=lists)
 
 
-def _answer(completed: pandas.DataFrame, races: Sequence[fastest.Race], sections: Sequence[Section]) -> Section:
-    """Who is fastest and who scales best, for each system, model and kind of data of which there is something to say."""
+def _answer(
+    completed: pandas.DataFrame, of_all: verdicts.Verdict, races: Sequence[fastest.Race], sections: Sequence[Section]
+) -> Section:
+    """Who is fastest and who scales best, for each system, model and kind of data of which there is something to say.
+
+    ``of_all`` is the verdict on all runs.
+    """
     figures = [figure for section in sections for figure in section.figures]
     answers = []
     for race in races[:SHOWN_ANSWERS]:
@@ -178,7 +185,8 @@ def _answer(completed: pandas.DataFrame, races: Sequence[fastest.Race], sections
         alike = [
             completed[name].astype(str).isin(getattr(facets, name)) for name in ("origin", "system", "model", "data")
         ]
-        verdict = verdicts.verdict(completed[functools.reduce(operator.and_, alike)])
+        those = functools.reduce(operator.and_, alike)
+        verdict = of_all if those.all() else verdicts.verdict(completed[those])
         answers.append(Answer(texts.answer([race], verdict), _numbers(race), _beside(race, facets, figures), facets))
     return Section("answer", "Which is fastest, and which scales best?", answers=answers)
 
@@ -244,9 +252,8 @@ def _slower(histories: Sequence[Figure], completed: pandas.DataFrame) -> Section
     return Section("slower", "What got slower", words, links=kept)
 
 
-def _verdict(completed: pandas.DataFrame) -> Section:
+def _verdict(verdict: verdicts.Verdict) -> Section:
     """The answer to the question that the suite is for. Its words are about all results, whatever is filtered."""
-    verdict = verdicts.verdict(completed)
     table = tables.comparison(verdict)
     return Section(
         "verdict",

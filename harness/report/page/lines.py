@@ -131,14 +131,17 @@ def days(started: Sequence[str]) -> str:
     return " to ".join(dict.fromkeys(time[:10] for time in (*started[:1], *started[-1:])))
 
 
-def of(frame: pandas.DataFrame, races: Sequence[Race] = ()) -> list[Line]:
+def of(frame: pandas.DataFrame, found: Sequence[Curve] | None = None, races: Sequence[Race] = ()) -> list[Line]:
     """The curves in the completed runs of a DataFrame of ``results.load``: measured ones first, each kind by its facets.
 
-    Efficiencies are relative to the base of their race, if it is among ``races``.
+    ``found`` are the curves of all of them, if they are known already. Efficiencies are relative to the base of their
+    race, if it is among ``races``.
     """
     completed = frame[frame["status"] == "completed"]
-    measured, published = (completed[completed["origin"] == origin] for origin in ("measured", "published"))
-    curves = scaling.curves(measured)
+    published = completed[completed["origin"] == "published"]
+    if found is None:
+        found = scaling.curves(completed)
+    curves = [curve for curve in found if curve.facets["origin"] == "measured"]
     sources = ["source", "software", "framework", "transport"]
     for values, rows in published.groupby(sources):
         known = dict(zip(sources, values, strict=True))

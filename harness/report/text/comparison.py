@@ -71,7 +71,8 @@ def _curves(frame: pandas.DataFrame, baseline: int | None) -> list[Curve]:
     is relative to what they have in common, as in ``tables_of_2017``.
     """
     numbers = with_number(frame, baseline)
-    curves = scaling.curves(numbers, baseline=baseline or 0)
+    found = scaling.curves(numbers, baseline=baseline or 0)
+    curves = [*found]
     servers = numbers[(numbers["origin"] == "published") & (numbers["family"] == "parameter_servers")]
     for joined in scaling.curves(servers, by="family", baseline=baseline or 0):
         for number, curve in enumerate(curves):
@@ -81,7 +82,7 @@ def _curves(frame: pandas.DataFrame, baseline: int | None) -> list[Curve]:
                 curves[number] = replace(curve, points=points)
     if baseline is not None:
         return curves
-    entered = races(numbers)
+    entered = races(numbers, found)
     return [
         curve if curve.facets["origin"] == "published" else on_common_bases([curve], entered)[0] for curve in curves
     ]
