@@ -39,6 +39,7 @@ from points import (
     systems,
     the_map,
     whole,
+    without_number,
 )
 from predictions import completed, predicted
 
@@ -330,6 +331,7 @@ def page(every: list[Point], frame: Any, drawn: list[Figure]) -> str:
     return template(HERE / "index.md.j2").render(
         findings=findings(every),
         every=every,
+        without=without_number(every),
         systems=systems(),
         cells=list(the_map(points)),
         strategies=list(strategies(points)),

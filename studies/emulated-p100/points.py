@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import tomllib
 from collections.abc import Iterable, Iterator
@@ -11,7 +12,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from predictions import predicted
+from measure import FILES, parts
+from predictions import complete, predicted
+from predictions import points as study_points
 
 from harness import results
 from harness.analysis.scaling import Ratio, Sample, ratio
@@ -65,6 +68,11 @@ class Point(NamedTuple):
         return f"{name} over {self.transport}" + (", in no order" if self.order == "none" else "")
 
     @property
+    def emulated(self) -> tuple[object, ...]:
+        """The configuration, and how it was emulated."""
+        return (*self[:CONFIGURATION], self.dilation, self.bytes_scale)
+
+    @property
     def label(self) -> str:
         servers = f", {self.ps} ps" + (", slices" if self.placement == "partitioned" else "") if self.ps else ""
         return f"{self.model}, {plural(self.nodes, 'node')}, {self.links:g} GB/s: {self.way}{servers}"
@@ -82,24 +90,36 @@ def measured(frame: Any) -> list[Point]:
         links = re.search(r"links of ([\d.]+) GB/s", row.system)
         if not links:
             raise InvalidInput(f"{row.source}: its links have no rate")
-        rate = float(links[1])
-        queues_s, contention_s = predicted(spec, rate)
-        points.append(
-            Point(
-                *(spec.model, rate, spec.nodes, spec.backend, str(spec.framework), str(spec.transport), row.ps),
-                order=str(spec.options.get("order", "")),
-                placement=str(spec.options.get("placement", "")),
-                repeats=len(row.values),
-                step_s=spec.workers * spec.batch_size / row.img_per_s,
-                queues_s=queues_s,
-                contention_s=contention_s,
-                img_per_s=Sample(row.img_per_s, tuple(row.values)),
-                dilation=spec.dilation,
-                bytes_scale=spec.bytes_scale,
-            )
-        )
+        points.append(_point(spec, float(links[1]), row.ps, Sample(row.img_per_s, tuple(row.values))))
     return sorted(
         points, key=lambda point: (point.model, point.links, point.nodes, point.way, point.ps, point.placement)
+    )
+
+
+def without_number(points: Iterable[Point]) -> list[Point]:
+    """What the studies in this folder ask for, and ``points`` do not have."""
+    asked = [
+        _point(complete(each.spec), part.links.rate, each.spec.options.get("ps") or 0, Sample(math.nan, ()))
+        for part in (part for file in FILES for part in parts(file))
+        for each in study_points(part.name, part.tables)
+    ]
+    there = {point.emulated for point in points}
+    return [point for point in asked if point.emulated not in there]
+
+
+def _point(spec: RunSpec, links: float, ps: int, img_per_s: Sample) -> Point:
+    queues_s, contention_s = predicted(spec, links)
+    return Point(
+        *(spec.model, links, spec.nodes, spec.backend, str(spec.framework), str(spec.transport), ps),
+        order=str(spec.options.get("order", "")),
+        placement=str(spec.options.get("placement", "")),
+        repeats=len(img_per_s.values),
+        step_s=spec.workers * spec.batch_size / img_per_s.mean,
+        queues_s=queues_s,
+        contention_s=contention_s,
+        img_per_s=img_per_s,
+        dilation=spec.dilation,
+        bytes_scale=spec.bytes_scale,
     )
 
 

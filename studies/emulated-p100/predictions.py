@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import csv
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 
-from measure import FILES, parts
+from measure import FILES, Table, parts
 
 from harness import models
 from harness.core import backend as backends
@@ -21,7 +22,7 @@ from harness.core.emulation import emulation
 from harness.core.spec import RunSpec
 from harness.prediction.law import law, profile
 from harness.prediction.parameters import CONTENTION, Parameters
-from harness.running.study import Study, labels
+from harness.running.study import Study, StudyPoint, labels
 
 COMMON = {"model": "inception3", "device": "emulated:p100", "batch-size": 64}
 PAYLOAD = 8948 / 9014  # of a frame of 9000 bytes: less 20 of IP, 32 of TCP and its timestamps, of what tc counts
@@ -42,10 +43,25 @@ def predicted(spec: RunSpec, links: float) -> tuple[float, float]:
     return queues, contention
 
 
+def points(name: str, tables: Sequence[Table]) -> list[StudyPoint]:
+    return Study.model_validate({"name": name, "matrix": tables}).points(lambda _: "cpu")
+
+
+def complete(spec: RunSpec) -> RunSpec:
+    """``spec`` with the defaults of its model and its backend."""
+    backend = backends.backend(spec.backend)
+    usual = {
+        "image_size": models.specification(spec.model).image_size,
+        "framework": spec.framework or backend.frameworks[0],
+        "transport": spec.transport or backend.transports[0],
+    }
+    return spec.model_copy(update=usual)
+
+
 def completed(**table: object) -> RunSpec:
-    """The spec of a configuration, as a table of a study has it; the model's own images."""
-    (point,) = Study.model_validate({"name": "one", "matrix": [COMMON | table]}).points(lambda _: "cpu")
-    return point.spec.model_copy(update={"image_size": models.specification(point.spec.model).image_size})
+    """The spec of a configuration, as a table of a study has it."""
+    (point,) = points("one", [COMMON | table])
+    return complete(point.spec)
 
 
 def main() -> None:
@@ -53,10 +69,9 @@ def main() -> None:
     rows = csv.writer(sys.stdout, lineterminator="\n")
     rows.writerow(["links_gb_per_s", "model", "point", "id", "queues_s", "contention_s"])
     for part in (part for file in FILES for part in parts(file)):
-        points = Study.model_validate({"name": part.name, "matrix": part.tables}).points(lambda _: "cpu")
-        for point, label in zip(points, labels([point.spec.model_dump() for point in points]), strict=True):
-            pixels = models.specification(point.spec.model).image_size
-            seconds = predicted(point.spec.model_copy(update={"image_size": pixels}), part.links.rate)
+        asked = points(part.name, part.tables)
+        for point, label in zip(asked, labels([point.spec.model_dump() for point in asked]), strict=True):
+            seconds = predicted(complete(point.spec), part.links.rate)
             rows.writerow([part.links.rate, point.spec.model, label, point.id, *(f"{each:.4f}" for each in seconds)])
 
 
