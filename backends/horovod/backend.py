@@ -61,5 +61,6 @@ BACKEND = Backend(
     options=HorovodOptions,
     arrange=_arrange,
     environment=environment,
+    kernels=("allgather", "allreduce", "alltoall"),
     exchange=lambda spec: AllreduceExchange(_fused_bytes(spec), waits="until_free"),
 )

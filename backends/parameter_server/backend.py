@@ -1,6 +1,5 @@
 """TensorFlow parameter servers as the controller sees them."""
 
-import re
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
@@ -12,10 +11,10 @@ from harness.backends.tensorflow import environment
 from harness.core.backend import Arrangement, Backend, Seat, one_process_per_node
 from harness.core.exchange import Piece, Pulls, ServerExchange, bytes_per_server, place
 from harness.core.spec import MOST_WORKERS, OTHER_TRAINING, Options, RunSpec, Underscored
+from harness.core.text import parse_size
 from harness.errors import InvalidInput
 
 Placement = Annotated[Literal["greedy", "round_robin", "partitioned"], Underscored]
-UNITS = {"": 1, "b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "kb": 10**3, "mb": 10**6, "gb": 10**9}
 
 
 class ServerOptions(Options):
@@ -49,14 +48,6 @@ class ParameterServerOptions(ServerOptions):
         "forward", description="in which order parameters come: as layers need them, or none, as in 2017"
     )
     window: int = Field(8, ge=1, le=10_000, description="with --order forward: how many are asked of a server at once")
-
-
-def parse_size(text: str) -> int:
-    """Bytes in a size such as ``512KiB``, ``1MB`` or ``4096``. Raises ValueError for anything else."""
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*", text)
-    if not match or match[2].lower() not in UNITS:
-        raise ValueError("must be a size such as 512KiB, 1MiB or 4MB")
-    return int(float(match[1]) * UNITS[match[2].lower()])
 
 
 def placed(spec: RunSpec) -> list[Piece]:

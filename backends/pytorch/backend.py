@@ -32,5 +32,6 @@ BACKEND = Backend(
     environment=lambda framework, variant: EnvironmentSpec(
         "pytorch", variant, FOLDER / f"requirements-{variant}.txt", imports=("torch", "PIL", "mpi4py")
     ),
+    kernels=("allgather", "allreduce", "alltoall", "pingpong"),
     exchange=lambda spec: AllreduceExchange(buffer_bytes=int(spec.options["bucket_mb"] * spec.bytes_scale * MIB)),
 )

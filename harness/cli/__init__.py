@@ -86,6 +86,8 @@ COMMANDS = {
     "Measure": {
         "run": ("runs.run", "Measure one backend: img/s with its confidence interval"),
         "measure": ("runs.measure", "Measure several backends at several sizes, in turn"),
+        "kernel": ("kernels.kernel", "Measure what a transport does by itself: latency and bandwidth"),
+        "network": ("kernels.network", "Compare the transports here: latency and bandwidth of each"),
         "study": ("studies.study", "Measure the matrix of runs that a file describes"),
         "train": ("runs.train", "Train to an accuracy, and print the time that took"),
         "status": ("runs.status", "Show how far runs are; --watch follows them"),

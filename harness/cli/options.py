@@ -130,16 +130,23 @@ def place_of(given: Mapping[str, Any], studys_site: str | None = None) -> Place:
     return Place(**{field.name: fitting[field.name] for field in fields(Place) if field.name in fitting})
 
 
-def spec_options(leave_out: Iterable[str] = (), defaults: Mapping[str, Any] | None = None) -> list[click.Option]:
-    """One option per field of RunSpec, then those of the backends, each naming the backends that have it.
+def spec_options(
+    leave_out: Iterable[str] = (),
+    defaults: Mapping[str, Any] | None = None,
+    wanted: Callable[[backends.Backend], object] = bool,
+) -> list[click.Option]:
+    """One option per field of RunSpec, then those of the backends that are ``wanted``, each naming those that have it.
 
     ``defaults`` are those of a command that has others than RunSpec.
     """
-    own = {name: info for name, info in RunSpec.model_fields.items() if name not in {*leave_out, "options", "training"}}
+    left_out = {*leave_out, "options", "training", "kernel"}
+    own = {name: info for name, info in RunSpec.model_fields.items() if name not in left_out}
     for name, value in (defaults or {}).items():
         own[name] = FieldInfo.merge_field_infos(own[name], default=value)
     options = grouped("What to measure", *(_field_option(name, info) for name, info in own.items()))
-    for name, owners in backends.option_owners().items():
+    for name, every in backends.option_owners().items():
+        if not (owners := [owner for owner in every if wanted(backends.backend(owner))]):
+            continue
         infos = [backends.backend(owner).options.model_fields[name] for owner in owners]
         options += grouped("Options of " + ", ".join(owners), _field_option(name, *infos))
     return options

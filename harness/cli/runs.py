@@ -73,7 +73,7 @@ def followed(quiet: bool, prefix: Callable[[], str] = lambda: "") -> Iterator[Ru
             line.clear()
 
 
-def _carried_out(specs: Sequence[RunSpec], place: Place, given: dict[str, Any]) -> Outcome:
+def carried_out(specs: Sequence[RunSpec], place: Place, given: dict[str, Any]) -> Outcome:
     """Carry out a request and follow it on the terminal. Without records, print the plans or jobs."""
     if given["everything"] and not place.dry_run:
         raise InvalidInput("--all: is for --dry-run, which is missing")
@@ -95,7 +95,7 @@ def print_refusals(refusals: Sequence[str]) -> None:
         click.echo(f"harness: without --dry-run this is refused: {refusals[0]}{several}", err=True)
 
 
-def _check(outcome: Outcome) -> None:
+def check(outcome: Outcome) -> None:
     """Raise RunFailed for the first run that has no number."""
     for record, run in zip(outcome.records, outcome.runs, strict=False):
         if record.problem:
@@ -136,8 +136,8 @@ def run(**given: Any) -> None:
                 "--compare-synthetic: give --data PATH, whose images are to be compared with synthetic ones"
             )
         specs.append(specs[0].model_copy(update={"data": SYNTHETIC, "data_cache": "as_found"}))
-    outcome = _carried_out(specs, place_of(given), given)
-    _check(outcome)
+    outcome = carried_out(specs, place_of(given), given)
+    check(outcome)
     records = [record for record in outcome.records if isinstance(record, Record)]
     files = [str(run.record_file) for run in outcome.runs]
     if len(records) == 2:
@@ -180,14 +180,14 @@ def measure(backends: list[str] | None, nodes: list[str], **given: Any) -> None:
     chosen = backend.contenders(backends, place.device(given["device"] or "auto"))
     sized = [contender | {"nodes": size} for contender in chosen for size in nodes]
     fitting = without_strangers(given, [contender["backend"] for contender in chosen])
-    outcome = _carried_out(backend.specs_for(sized, fitting), place, given)
+    outcome = carried_out(backend.specs_for(sized, fitting), place, given)
     records = [record for record in outcome.records if isinstance(record, Record)]
     if records and given["as_json"]:
         click.echo("[" + ",".join(record.to_json() for record in records) + "]")
     elif records:
         click.echo(outcomes.comparison(records))
         click.echo(f"\n{outcomes.equal_terms(records[0].spec)}\nrecords: {place.folder}/*/record.json")
-    _check(outcome)
+    check(outcome)
 
 
 def _accuracy(text: str) -> Accuracy:
@@ -237,7 +237,7 @@ def train(**given: Any) -> None:
     fields = {name: given[name] for name in Training.model_fields if given[name] is not None}
     how = checked(Training, {"validation": given["data"]} | fields)
     spec = spec_of(given, **TRAINING_DEFAULTS, repeats=1, training=how)
-    outcome = _carried_out([spec], place_of(given), given)
+    outcome = carried_out([spec], place_of(given), given)
     for record, run in zip(outcome.records, outcome.runs, strict=False):
         assert isinstance(record, TrainingRecord)
         if record.status == "completed":

@@ -65,7 +65,7 @@ class Backend:
     which side of a comparison the backend stands. ``exchange`` says what a step moves, for the scaling model; without it
     nothing is predicted. ``devices`` are those that it trains on. ``seats`` depends on what was asked for alone (nodes,
     devices per node, options), ``arrange`` on the completed spec: over the transport "mpi" they are by default an MPI
-    world.
+    world. ``kernels`` are those that its ``fabric`` has the operations for.
     """
 
     name: str
@@ -84,6 +84,7 @@ class Backend:
     validate: Callable[[RunSpec], None] = lambda spec: None
     expected_updates: Callable[[RunSpec], int] = lambda spec: spec.warmup_steps + spec.steps
     exchange: Callable[[RunSpec], Exchange] | None = None
+    kernels: tuple[str, ...] = ()
 
     def transports_on(self, device: str) -> tuple[str, ...]:
         """What can carry the gradients between ``cpu`` or ``cuda`` devices; the first is the default."""
@@ -101,6 +102,11 @@ class Backend:
         """The file that workers load; it runs on the Python of the backend's environment."""
         alone = self.folder / "trainer.py"
         return alone if alone.exists() else self.folder / "trainer" / "main.py"
+
+    @property
+    def fabric(self) -> Path:
+        """The file with its transports' operations by themselves, beside the trainer; there if it has ``kernels``."""
+        return self.folder / "trainer" / "fabric.py"
 
 
 @cache

@@ -108,6 +108,8 @@ def emulation(spec: RunSpec) -> Emulation | None:
     if not spec.emulated:
         return None
     option, device = f"--device {spec.device}", profile(spec.emulated)
+    if spec.kernel:
+        raise InvalidInput(f"{option}: kernels are measured on real devices")
     if spec.data != SYNTHETIC or spec.training or spec.precision != "fp32":
         wrong = "--data" if spec.data != SYNTHETIC else "train" if spec.training else f"--precision {spec.precision}"
         raise InvalidInput(f"{option} with {wrong}: emulated devices have synthetic data in fp32, and learn nothing")

@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from harness import models
-from harness.core.backend import Backend, Seat
+from harness import kernels, models
+from harness.core.backend import Backend, Seat, working
 from harness.core.emulation import emulation
 from harness.core.spec import SYNTHETIC, RunSpec, variant_of
 from harness.core.validation import checked
@@ -161,6 +161,11 @@ def complete(spec: RunSpec, backend: Backend, allocation: Allocation) -> RunSpec
             f"--device cuda: the nodes have {allocation.gpus_per_node} GPUs each, "
             f"--devices-per-node asks for {spec.devices_per_node}"
         )
+    if spec.kernel and spec.kernel.name not in backend.kernels:
+        has = ", ".join(each.name for each in working() if spec.kernel.name in each.kernels)
+        raise InvalidInput(f"--backend {backend.name}: {spec.kernel.name} is measured with {has}")
+    if spec.kernel and spec.workers < (least := kernels.specification(spec.kernel.name).ranks):
+        raise InvalidInput(f"--nodes {spec.nodes}: {spec.kernel.name} needs {least} workers or more")
     emulation(full)
     backend.validate(full)
     return full
@@ -209,7 +214,7 @@ def launch_plan(
 
     return LaunchPlan(
         backend=backend.name,
-        trainer=str(backend.trainer),
+        trainer=str(backend.fabric if spec.kernel else backend.trainer),
         world_size=sum(seat.role == "worker" for seat in seats),
         mpi=arrangement.mpi,
         processes=tuple(seated(index, seat) for index, seat in enumerate(seats)),

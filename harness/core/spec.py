@@ -14,7 +14,7 @@ from pydantic import (
     model_validator,
 )
 
-from harness import models
+from harness import kernels, models
 from harness.core.validation import checked
 
 SYNTHETIC = "synthetic"
@@ -108,13 +108,34 @@ def usual_decays(epochs: int) -> tuple[int, ...]:
     return tuple(dict.fromkeys(epoch for epoch in whole if 0 < epoch < epochs))
 
 
+class KernelSizes(Frozen):
+    """A kernel, and the sizes of its messages in bytes."""
+
+    name: Annotated[str, Underscored]
+    bytes: tuple[Annotated[int, Field(ge=1, le=2**36)], ...] = Field(min_length=1, max_length=64)
+
+    @field_validator("name")
+    @classmethod
+    def _known_kernel(cls, value: str) -> str:
+        kernels.specification(value)
+        return value
+
+
+# What a kernel knows nothing of.
+OF_TRAINING = (
+    *("model", "batch_size", "image_size", "data", "data_threads", "data_cache", "precision", "learning_rate"),
+    *("straggler_limit", "save_parameters"),
+)
+
+
 class RunSpec(Frozen):
     """What to measure. ``None`` means "the usual"; ``plan.complete`` replaces it, so that a record holds no ``None``.
 
     The defaults of steps, repeats, batch size and classes are the protocol of the 2017 reference results. The upper bounds
     are far beyond any sensible run: a slip of the keyboard is refused at once instead of filling a machine's memory.
 
-    With ``training`` it is learning that is measured: steps, warm-up steps and repeats say nothing then.
+    With ``training`` it is learning that is measured: steps, warm-up steps and repeats say nothing then. With ``kernel`` it
+    is what the transport does by itself: a step is one of the kernel's, and nothing is trained.
     """
 
     backend: Annotated[str, Underscored] = Field(description="how training is distributed; see `harness list backends`")
@@ -157,6 +178,7 @@ class RunSpec(Frozen):
     straggler_limit: float = Field(2.0, gt=1, description="a rank slower than this × the median rank fails the run")
     save_parameters: bool = Field(False, description="keep the trained parameters of every rank (npz)")
     training: Training | None = Field(None, description="train to an accuracy instead of measuring img/s")
+    kernel: KernelSizes | None = Field(None, description="measure a kernel instead of training")
     options: dict[str, Any] = Field(default_factory=dict, description="the backend's own options")
 
     @field_validator("model")
@@ -181,6 +203,7 @@ class RunSpec(Frozen):
         """What says nothing of a run is left out: specs are keys, and must stay what they were before it could be said."""
         fields: dict[str, Any] = handler(self)
         absent = [] if self.training else ["training"]
+        absent += OF_TRAINING if self.kernel else ["kernel"]
         absent += [] if self.emulated else ["dilation", "bytes_scale"]
         return {name: value for name, value in fields.items() if name not in absent}
 
@@ -188,6 +211,11 @@ class RunSpec(Frozen):
     def emulated(self) -> str:
         """The name or the file of the device that is emulated, "" where a real one computes."""
         return self.device.removeprefix(EMULATED) if self.device.startswith(EMULATED) else ""
+
+    @property
+    def subject(self) -> str:
+        """The network or the kernel that is measured."""
+        return self.kernel.name if self.kernel else self.model
 
     @property
     def workers(self) -> int:

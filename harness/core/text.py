@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import jinja2
+
+
+UNITS = {"": 1, "b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "kb": 10**3, "mb": 10**6, "gb": 10**9}
 
 
 def interval(limits: tuple[float, float] | None, digits: int = 2, scale: float = 1.0) -> str:
@@ -48,6 +52,36 @@ def duration(seconds: float) -> str:
     if days:
         return f"{days} d {rest_h} h"
     return f"{hours} h {rest_min} min" if hours else f"{minutes} min {rest_s} s"
+
+
+def parse_size(text: str) -> int:
+    """Bytes in a size such as ``512KiB``, ``1MB`` or ``4096``. Raises ValueError for anything else."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*", text)
+    if not match or match[2].lower() not in UNITS:
+        raise ValueError("must be a size such as 512KiB, 1MiB or 4MB")
+    return int(float(match[1]) * UNITS[match[2].lower()])
+
+
+def sizes(text: str) -> tuple[int, ...]:
+    """Bytes in a list of sizes and ranges, of which a range doubles: ``1KiB..1MiB,100MB``. Raises ValueError."""
+    found: list[int] = []
+    for part in text.split(","):
+        first, several, last = part.partition("..")
+        least, most = parse_size(first), parse_size(last or first)
+        if not 1 <= least <= most or bool(several) != bool(last):
+            raise ValueError("must be sizes such as 1KiB..64MiB (each twice the last) or 4KiB,1MiB")
+        while least <= most:
+            found.append(least)
+            least *= 2
+    return tuple(sorted(set(found)))
+
+
+def size(count: int) -> str:
+    """``64 KiB`` where that is exact, else ``1,000 B``."""
+    for unit, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if count and count % factor == 0:
+            return f"{count // factor:,} {unit}"
+    return f"{count:,} B"
 
 
 def last_line(text: str) -> str:

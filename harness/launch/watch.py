@@ -24,12 +24,13 @@ CLOSING_S = 60.0  # for servers and stragglers to leave once the first worker ha
 
 @dataclass
 class Followed:
-    """The events of one process so far: the last one of each kind, and every ``epoch``."""
+    """The events of one process so far: the last one of each kind, every ``epoch``, and how many sizes of a kernel."""
 
     process: Process
     path: Path
     events: dict[str, dict[str, Any]] = field(default_factory=dict)
     epochs: list[dict[str, Any]] = field(default_factory=list)
+    sizes: int = 0
     offset: int = 0
 
     @property
@@ -54,16 +55,20 @@ class Followed:
             self.events[event["event"]] = event
             if event["event"] == "epoch":
                 self.epochs.append(event)
+            self.sizes += event["event"] == "size"
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a repeat is. ``step_s``: the slowest worker's warm-up step in seconds, 0 if unknown; ``epochs``: rank 0's."""
+    """How far a repeat is. ``step_s``: the slowest worker's warm-up step in seconds, 0 if unknown; ``epochs`` and how many
+    ``sizes`` of a kernel have ended: rank 0's.
+    """
 
     phases: Counter[str]
     processes: int
     step_s: float
     epochs: Sequence[dict[str, Any]] = ()
+    sizes: int = 0
 
     @property
     def phase(self) -> str:
@@ -85,7 +90,8 @@ class Watch:
             followed.read()
         workers = list(self.workers())
         step_s = max((worker.events.get("window", {}).get("step_s", 0.0) for worker in workers), default=0.0)
-        return Progress(Counter(worker.phase for worker in workers), len(workers), step_s, workers[0].epochs)
+        first = workers[0]
+        return Progress(Counter(worker.phase for worker in workers), len(workers), step_s, first.epochs, first.sizes)
 
     def workers(self) -> Iterator[Followed]:
         return (followed for followed in self.followed if followed.process.role == "worker")

@@ -1,4 +1,4 @@
-"""The kinds of work: a measurement of img/s, whose repeats are all alike, and a training to an accuracy, in epochs."""
+"""The kinds of work: a measurement of img/s or of a kernel, whose repeats are all alike, and a training, in epochs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from harness.core.spec import SYNTHETIC, RunSpec, Training
 from harness.errors import InvalidInput
 from harness.files import write_atomically
 from harness.launch.watch import Watch
-from harness.records import measurement
+from harness.records import kernel, measurement
+from harness.records.kernel import KernelRank, KernelRecord, KernelRepeat
 from harness.records.measurement import Rank, Record, Repeat
 from harness.records.record import Check, judge_ranks
 from harness.records.training import Epoch, Figures, Resumed, TrainedRank, TrainingRecord, derive, meets
@@ -28,10 +29,10 @@ EARLIER = "earlier-epochs.json"  # those before the checkpoint, which may be gon
 Epochs = TypeAdapter(list[Epoch])
 
 
-class Measurement(Run):
-    """A measurement of img/s. Its ``inputs`` are the images to train on, None for synthetic ones."""
+class Repeated(Run):
+    """What is measured several times alike."""
 
-    RECORD, UNIT = Record, "repeats"
+    UNIT = "repeats"
 
     def planned(self) -> int:
         return self.spec.repeats
@@ -40,6 +41,12 @@ class Measurement(Run):
         if self.submitted:
             return len(list(self.folder.glob("repeat-*/ended.json")))
         return max(len(list(self.folder.glob("repeat-*"))) - 1, 0)  # one after another, and the last has not ended
+
+
+class Measurement(Repeated):
+    """A measurement of img/s. Its ``inputs`` are the images to train on, None for synthetic ones."""
+
+    RECORD = Record
 
     def find_inputs(self) -> index.Index | None:
         return training_images(self.spec)
@@ -65,7 +72,11 @@ class Measurement(Run):
         )
 
     def img_per_s(self) -> float:
+        """Of the last repeat that was judged."""
         return measurement.img_per_s(self.spec, self.judged[-1]["ranks"])
+
+    def found(self) -> str:
+        return f"{self.img_per_s():.2f} img/s"
 
     def record(self, complete: bool, facts: dict[str, Any]) -> Record:
         repeats = [Repeat(**judged) for judged in self.judged]
@@ -76,6 +87,35 @@ class Measurement(Run):
             derived=measurement.derive(self.spec, repeats) if complete else None,
             **facts,
         )
+
+
+class KernelRun(Repeated):
+    """A measurement of a kernel. It needs nothing."""
+
+    RECORD = KernelRecord
+
+    def find_inputs(self) -> None:
+        return
+
+    def write_inputs(self) -> None:
+        return
+
+    def judge_ranks(self, watch: Watch) -> tuple[list[KernelRank], list[Check]]:
+        ranks = []
+        for worker in watch.workers():
+            started, measured, evidence, _ = reported(worker, "started", "measured", "evidence", "closed")
+            ranks.append(
+                KernelRank(rank=worker.process.rank, host=started["host"], sizes=measured["sizes"], evidence=evidence)
+            )
+        return ranks, kernel.judge(self.spec, ranks, self.plan.world_size)
+
+    def found(self) -> str:
+        return kernel.outcome(kernel.derive(self.spec, [KernelRepeat(**self.judged[-1])]))
+
+    def record(self, complete: bool, facts: dict[str, Any]) -> KernelRecord:
+        repeats = [KernelRepeat(**judged) for judged in self.judged]
+        derived = kernel.derive(self.spec, repeats) if complete else None
+        return KernelRecord(schema="harness.kernel/1", expected_updates=0, repeats=repeats, derived=derived, **facts)
 
 
 class TrainingRun(Run):
@@ -146,11 +186,11 @@ class TrainingRun(Run):
         return self.backend.expected_updates(self.spec.model_copy(update={"warmup_steps": 0, "steps": steps}))
 
 
-KINDS: tuple[type[Run], ...] = (Measurement, TrainingRun)
+KINDS: tuple[type[Run], ...] = (Measurement, KernelRun, TrainingRun)
 
 
 def kind_of(spec: RunSpec) -> type[Run]:
-    return TrainingRun if spec.training else Measurement
+    return TrainingRun if spec.training else KernelRun if spec.kernel else Measurement
 
 
 def training_images(spec: RunSpec) -> index.Index | None:

@@ -169,7 +169,7 @@ class Place:
         except OSError as error:
             raise InvalidInput(f"--env {provided}: {error.strerror}") from None
         stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-        name = f"{stamp}-{full.backend}-{full.model}-n{full.nodes}-{secrets.token_hex(4)}"
+        name = f"{stamp}-{full.backend}-{full.subject}-n{full.nodes}-{secrets.token_hex(4)}"
         run_dir = ((folder or self.folder) / name).absolute()
         plan = launch_plan(full, chosen, seats, allocation, str(python), str(run_dir), isolated=provided is None)
         ours = None if provided else wanted

@@ -150,7 +150,7 @@ def jobs_of(runs: Sequence[Run], options: JobOptions, sharing: Sharing | None = 
             folder = first.folder.parent / name
         else:
             repeats = f"repeat {steps[0].repeat}" if len(steps) == 1 else f"{len(steps)} repeats"
-            title = f"{spec.backend}, {spec.model}, {spec.nodes} nodes with workers, {repeats}"
+            title = f"{spec.backend}, {spec.subject}, {spec.nodes} nodes with workers, {repeats}"
             name, folder = f"{spec.backend}-n{spec.nodes}-{tag}", first.folder
         job = BatchJob(name, f"harness: {title}", folder, steps)
         gpus = max(run.spec.devices_per_node if run.spec.device == "cuda" else 0 for run in group)

@@ -79,9 +79,9 @@ class Run(ABC):
     def record(self, complete: bool, facts: dict[str, Any]) -> AnyRecord:
         """The record of what was judged; with its figures if it is ``complete``. ``facts`` are fields of every record."""
 
-    def img_per_s(self) -> float | None:
-        """Of the last repeat that was judged; None for a kind of work whose repeats have none."""
-        return None
+    def found(self) -> str:
+        """What the last repeat that was judged has found, in a few words; "" for a kind that tells it in another way."""
+        return ""
 
     def continuation(self) -> str:
         """How a run that has ended too early can be gone on with, "" if it cannot."""

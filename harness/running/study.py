@@ -108,7 +108,7 @@ class Study(Frozen):
         owners = backends.option_owners()
         known = {option_name(name)[2:].replace("-", "_"): name for name in [*RunSpec.model_fields, *owners]}
         known |= {name: name for name in known.values()}
-        del known["options"], known["training"]
+        del known["options"], known["training"], known["kernel"]
         fields: Table = {}
         for written, values in table.items():
             name = known.get(written.replace("-", "_"))
@@ -179,6 +179,8 @@ def labels(specs: Sequence[Mapping[str, Any]]) -> list[str]:
     seen: dict[str, set[str]] = defaultdict(set)
     for spec in specs:
         fields = {name: value for name, value in spec.items() if name not in (*in_front, "options")}
+        if kernel := fields.get("kernel"):
+            fields["kernel"] = kernel["name"]
         # Backends may have different defaults of an option; that tells nothing.
         flat.append(fields | {f"{spec['backend']}.{name}": value for name, value in spec["options"].items()})
         for name, value in flat[-1].items():

@@ -81,6 +81,11 @@ class Job:
         return self.spec.get("training")
 
     @property
+    def kernel(self) -> Any:
+        """The kernel to measure (a dictionary); None when something is trained."""
+        return self.spec.get("kernel")
+
+    @property
     def real_data(self) -> bool:
         return bool(self.spec["data"] != "synthetic")
 

@@ -22,7 +22,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import bootstrap  # noqa: F401
 
-from harness.worker import machine
+from harness.worker import kernel, machine
 from harness.worker.emulation import Watch
 from harness.worker.job import Job
 from harness.worker.loop import measure
@@ -42,6 +42,8 @@ def run_process(run_dir: Path, repeat: int, index: int) -> int:
         trainer_module = load_trainer(job.plan["trainer"])
         if job.process["role"] == "ps":
             trainer_module.serve(job, lambda: events.emit("ready"))
+        elif job.kernel:
+            _kernel(job, events, trainer_module)
         else:
             _work(job, events, trainer_module)
         events.emit("closed")
@@ -94,11 +96,25 @@ def _work(job: Job, events: Events, trainer_module: Any) -> None:
     if job.spec["save_parameters"]:
         np.savez(job.repeat_dir / f"parameters-{job.rank}.npz", **state.parameters)  # type: ignore[arg-type]
     events.emit("evidence", **state.evidence(job.spec), **cache)
+    _leave(job, events, trainer)
+
+
+def _kernel(job: Job, events: Events, fabric_module: Any) -> None:
+    fabric = fabric_module.create(job)
+    _kept.append(fabric)
+    events.emit("ready")
+    fabric.barrier()
+    kernel.run(job, events, fabric)
+    _leave(job, events, fabric)
+
+
+def _leave(job: Job, events: Events, joined: Any) -> None:
+    """Say what this was measured with, and leave the trainer's or the fabric's world."""
     if job.rank == 0:
         facts = {"machine": machine.describe(), "variables": machine.relevant_variables(os.environ)}
         events.emit("software", **machine.software(), **facts)
-    trainer.barrier()  # nobody leaves, and no server ends, while a worker still reads parameters
-    trainer.close()
+    joined.barrier()  # nobody leaves, and no server ends, while a worker still reads parameters
+    joined.close()
 
 
 def _main() -> None:

@@ -191,7 +191,10 @@ def test_harness_alone_prints_its_sections(capsys: pytest.CaptureFixture[str], m
         ("harness run --model resnet", ["resnet50"]),
         ("harness run --site daint", ["daint", "daint:gpu", "daint:mc"]),
         ("harness site show daint:m", ["daint:mc"]),
-        ("harness run --device ", ["auto", "cpu", "cuda", "emulated:a100", "emulated:h100", "emulated:k80", "emulated:p100"]),
+        (
+            "harness run --device ",
+            ["auto", "cpu", "cuda", "emulated:a100", "emulated:h100", "emulated:k80", "emulated:p100"],
+        ),
         ("harness run --transport ", ["gloo", "grpc", "mpi", "nccl"]),
         ("harness measure --backends pytorch,hor", ["pytorch,horovod"]),
         ("harness env build pa", ["parameter_server"]),

@@ -56,6 +56,8 @@ EXCLUDED: Entries = (
 PLANNED: Entries = (
     ("*", "make *", "what make does is what installs and starts these tests"),
     ("*", "harness measure *", "takes minutes; is what `make run` does"),
+    ("*", "harness kernel *", "takes minutes: tests/parity measures each kernel with two small sizes"),
+    ("*", "harness network*", "takes minutes: tests/parity measures each kernel over each transport"),
     ("*", "harness train --backend pytorch --nodes 2 *", "takes minutes: tests/learning"),
     (
         "*",

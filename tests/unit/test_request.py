@@ -11,7 +11,7 @@ import pytest
 
 from harness.cli.common import signals_interrupt
 from harness.core import backend as backends
-from harness.core.spec import RunSpec, Training
+from harness.core.spec import KernelSizes, RunSpec, Training
 from harness.errors import Interrupted, InvalidInput
 from harness.running.kinds import KINDS, kind_of
 from harness.running.prepare import Place
@@ -44,9 +44,10 @@ def test_the_processes_of_a_run_are_seated_and_told_once(monkeypatch: pytest.Mon
 
 
 def test_every_spec_is_one_kind_of_work_whose_record_has_a_file_of_its_own() -> None:
-    for spec in (RunSpec(backend="pytorch"), RunSpec(backend="pytorch", data="/data", repeats=1, training=TRAINING)):
-        assert kind_of(spec) in KINDS
-    assert {kind_of(RunSpec(backend="pytorch")), kind_of(spec)} == set(KINDS)
+    measured = RunSpec(backend="pytorch")
+    trained = RunSpec(backend="pytorch", data="/data", repeats=1, training=TRAINING)
+    kernel = RunSpec(backend="pytorch", kernel=KernelSizes(name="allreduce", bytes=(1024,)))
+    assert [kind_of(spec) for spec in (measured, kernel, trained)] == list(KINDS)
     assert len({kind.RECORD.file_name for kind in KINDS}) == len(KINDS)
 
 

@@ -140,11 +140,11 @@ def test_repeats_of_jobs_are_heard_of_once_with_their_img_per_s_and_seconds(
     monkeypatch.setattr(collect, "_watch", lambda run, number, ended: (watch, hosts))
     window = {"ranks": [SimpleNamespace(window_s=64.0)]}
     monkeypatch.setattr(Measurement, "judge", lambda run, number, *more: run.judged.append(window))
-    heard: list[tuple[int, float | None, str]] = []
+    heard: list[tuple[int, str, str]] = []
 
     class Ears(Listener):
         def ended(self, run: Run, repeat: int, pace: Pace, error: HarnessError | None = None) -> None:
-            heard.append((repeat, None if error else run.img_per_s(), str(error or "")))
+            heard.append((repeat, "" if error else run.found(), str(error or "")))
 
     def end(number: int, code: int) -> None:
         end = {"code": code, "ended": "2026-01-01T00:00:52.500+00:00"}
@@ -156,7 +156,7 @@ def test_repeats_of_jobs_are_heard_of_once_with_their_img_per_s_and_seconds(
     end(1, 0)
     for _ in range(2):
         collect._hear_of_repeats(run, pace, known, Ears())
-    assert heard == [(1, 100.0, "")] and pace.took_s[run.folder] == [42.5] and pace.left_s == 85.0
+    assert heard == [(1, "100.00 img/s", "")] and pace.took_s[run.folder] == [42.5] and pace.left_s == 85.0
     processes[0].events.clear()
     end(2, 0)
     collect._hear_of_repeats(run, pace, known, Ears())
@@ -164,7 +164,7 @@ def test_repeats_of_jobs_are_heard_of_once_with_their_img_per_s_and_seconds(
     monkeypatch.setattr(collect, "from_exit_events", lambda watch, timeout_s: RunFailed("rank 0 exited with 1"))
     end(2, 1)
     collect._hear_of_repeats(run, pace, known, Ears())
-    assert heard[1:] == [(2, None, "rank 0 exited with 1")] and not pace.left and not run.judged
+    assert heard[1:] == [(2, "", "rank 0 exited with 1")] and not pace.left and not run.judged
 
 
 def test_who_waits_hears_of_what_ends_from_then_on(begun: Callable[..., Run], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,14 +11,9 @@ from typing import Any, List, Sequence
 
 import tensorflow as tf
 
-from harness.worker.frameworks.tensorflow import TensorFlowTrainer, addresses_seen
+from harness.backends.multi_worker_mirrored.trainer.world import FETCHED_S, carrier, options, strategy
+from harness.worker.frameworks.tensorflow import TensorFlowTrainer
 from harness.worker.trainer import State
-
-FETCHED_S = 1.0  # a sum over gRPC is fetched by whoever waits for it
-IMPLEMENTATIONS = {
-    "grpc": tf.distribute.experimental.CommunicationImplementation.RING,
-    "nccl": tf.distribute.experimental.CommunicationImplementation.NCCL,
-}
 
 
 class MultiWorkerMirroredTrainer(TensorFlowTrainer):
@@ -26,21 +21,11 @@ class MultiWorkerMirroredTrainer(TensorFlowTrainer):
 
     def setup(self) -> None:
         job = self._job
-        options = tf.distribute.experimental.CommunicationOptions(
-            bytes_per_pack=int(job.spec["options"]["pack_mb"] * job.spec.get("bytes_scale", 1.0) * 2**20),
-            implementation=IMPLEMENTATIONS[job.spec["transport"]],
-        )
-        resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
-            tf.train.ClusterSpec({"worker": job.addresses("worker")}),
-            task_type="worker",
-            task_id=job.rank,
-            rpc_layer="grpc",
-        )
-        self._strategy = tf.distribute.MultiWorkerMirroredStrategy(resolver, options)
+        how, self._strategy = options(job), strategy(job)
         self.build()
 
         def add(numbers: Any) -> Any:
-            return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, numbers, options)
+            return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, numbers, how)
 
         def step(*batch: Any) -> Any:
             loss, tape, variables = self.loss_on_tape(*batch)
@@ -59,12 +44,7 @@ class MultiWorkerMirroredTrainer(TensorFlowTrainer):
         return summed
 
     def state(self) -> State:
-        if self._job.spec["transport"] == "nccl":
-            transport = f"nccl {tf.sysconfig.get_build_info().get('nccl_version', '')}".strip()
-        else:
-            devices = [device.name for device in tf.config.list_logical_devices()]
-            transport = "grpc among " + ", ".join(addresses_seen(self._job, "worker", devices))
-        return self._state(self._world_size, transport)
+        return self._state(self._world_size, carrier(self._job))
 
     def close(self) -> None:
         """TensorFlow's server ends with the process, but not before the others have fetched what the last barrier sums."""

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from harness.worker.frameworks.torch import TorchTrainer, join
+from harness.worker.frameworks.torch import TorchTrainer, carrier, join
 from harness.worker.network import check_mpi_world, mpi_version
 from harness.worker.trainer import State
 
@@ -55,11 +55,7 @@ class PyTorchTrainer(TorchTrainer):
     def state(self) -> State:
         if self._hook:
             return self._state(self._hook.size, f"{mpi_version()} through mpi4py", mpi={"overlap": self._hook.overlaps})
-        backend = dist.get_backend()
-        transport = f"{backend} on {self._interface}"
-        if backend == "nccl":
-            transport = "nccl " + ".".join(str(part) for part in torch.cuda.nccl.version())
-        return self._state(dist.get_world_size(), transport)
+        return self._state(dist.get_world_size(), carrier(self._interface))
 
     def close(self) -> None:
         if self._hook:

@@ -26,15 +26,20 @@ if TYPE_CHECKING:
     from harness.running import campaign
 
 SHOWN = 5  # processes of each role in a dry run
-_TYPED = RunSpec.model_fields.keys() - {"options", "training"}
+_TYPED = RunSpec.model_fields.keys() - {"options", "training", "kernel"}
 
 
 def describe(spec: RunSpec) -> str:
     options = " ".join(f"{name}={value}" for name, value in spec.options.items())
+    nodes = f"{plural(spec.nodes, 'node')} × {spec.devices_per_node} {_device(spec)}"
+    threads = plural(spec.threads or 1, "thread")
+    if spec.kernel:
+        return (
+            f"{spec.subject} of {spec.backend} ({spec.framework}) · {nodes} · {spec.transport} · {threads} · {options}"
+        )
     return (
-        f"{spec.backend} ({spec.framework}) · {spec.model} · {plural(spec.nodes, 'node')} × {spec.devices_per_node} "
-        f"{_device(spec)} · batch {spec.batch_size} per device · {spec.image_size} px · {_data(spec)} · "
-        f"{spec.transport} · {spec.precision} · {plural(spec.threads or 1, 'thread')} · {options}"
+        f"{spec.backend} ({spec.framework}) · {spec.model} · {nodes} · batch {spec.batch_size} per device · "
+        f"{spec.image_size} px · {_data(spec)} · {spec.transport} · {spec.precision} · {threads} · {options}"
     )
 
 

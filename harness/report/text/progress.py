@@ -32,7 +32,7 @@ class RunLine(ProgressLine, Listener):
                 f"rate {epoch['rate']:.3g}  {duration(epoch['elapsed_s'])}"
             )
         self._epochs = max(self._epochs, len(progress.epochs))
-        key = f"{run.folder} {repeat} {progress.phase} {len(progress.epochs)}"
+        key = f"{run.folder} {repeat} {progress.phase} {len(progress.epochs)} {progress.sizes}"
         if self._phase_since[0] != key:
             self._phase_since = (key, time.monotonic())
         if not self.due():
@@ -42,6 +42,7 @@ class RunLine(ProgressLine, Listener):
             text = _epoch(run, progress, since_s)
         else:
             which = f"repeat {repeat}/{spec.repeats}  " if spec.repeats > 1 else ""
+            which += f"{progress.sizes + 1} of {len(spec.kernel.bytes)} sizes  " if spec.kernel else ""
             text = f"{which}{_phase(spec, progress, since_s)}"
         if self._all_left:
             left_s, said_at = self._all_left
@@ -54,10 +55,8 @@ class RunLine(ProgressLine, Listener):
             return  # the command ends with this, and tells more of it
         if error:
             outcome = f"failed: {str(error).partition(chr(10))[0]}"
-        elif (img_per_s := run.img_per_s()) is None:
+        elif not (outcome := run.found()):
             return
-        else:
-            outcome = f"{img_per_s:.2f} img/s"
         left, left_s = sum(pace.left.values()), pace.left_s
         rest = f"; {pace.done} of {pace.done + left} repeats" if left else ""
         self._all_left = None

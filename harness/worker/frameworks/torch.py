@@ -40,6 +40,14 @@ def join(job: Job, backend: str, processes: Sequence[Mapping[str, Any]]) -> str:
     return interface
 
 
+def carrier(interface: str) -> str:
+    """What the default group's messages travel by, as PyTorch says; ``interface`` is what ``join`` has returned."""
+    backend = dist.get_backend()
+    if backend == "nccl":
+        return "nccl " + ".".join(str(part) for part in torch.cuda.nccl.version())
+    return f"{backend} on {interface}"
+
+
 class CudaMarks(Marks):
     """CUDA events on the current stream, as a GPU runs behind the host: to wait for it in every step would slow it down."""
 

@@ -1,0 +1,62 @@
+"""What carries Horovod's gradients, by itself: its operations, with arrays of the framework that it runs on."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import numpy as np
+
+from harness.backends.horovod.trainer import world
+from harness.worker.fabric import Fabric
+from harness.worker.job import Job
+
+
+class Horovod(Fabric):
+    """Horovod's world. Each kind of operation has one name, by which ranks find each other's requests."""
+
+    def __init__(self, job: Job) -> None:
+        self._job, framework = job, job.spec["framework"]
+        self._hvd = importlib.import_module(f"horovod.{framework}")
+        world.join(job, self._hvd)
+        self.rank, self.size = self._hvd.rank(), self._hvd.size()
+        self.array = self._of_torch if framework == "torch" else self._of_tensorflow  # type: ignore[method-assign]
+        # PyTorch's gradients are summed in place, TensorFlow's tensors are never changed.
+        self._allreduce = self._hvd.allreduce_ if framework == "torch" else self._hvd.allreduce
+
+    def _of_torch(self, values: np.ndarray) -> Any:
+        import torch
+
+        torch.set_num_threads(self._job.spec["threads"])
+        return torch.tensor(values, device=self._job.spec["device"])
+
+    def _of_tensorflow(self, values: np.ndarray) -> Any:
+        import tensorflow as tf
+
+        with tf.device("/GPU:0" if self._job.spec["device"] == "cuda" else "/CPU:0"):
+            return tf.constant(values)
+
+    def values(self, array: Any) -> np.ndarray:
+        values: np.ndarray = array.numpy() if self._job.spec["device"] != "cuda" else np.asarray(array.cpu())
+        return values
+
+    def allreduce(self, array: Any) -> Any:
+        return self._allreduce(array, op=self._hvd.Sum, name=f"allreduce_{len(array)}")
+
+    def allgather(self, mine: Any, every: Any) -> Any:
+        return self._hvd.allgather(mine, name=f"allgather_{len(mine)}")
+
+    def alltoall(self, mine: Any, theirs: Any) -> Any:
+        return self._hvd.alltoall(mine, name=f"alltoall_{len(mine)}")
+
+    def barrier(self) -> None:
+        self._hvd.allreduce(self.array(np.zeros(1, np.float32)), op=self._hvd.Sum, name="barrier")
+
+    def transport(self) -> str:
+        return world.transport(self._job, self._hvd)
+
+    def close(self) -> None:
+        self._hvd.shutdown()
+
+
+create = Horovod

@@ -1,0 +1,42 @@
+"""TensorFlow's world of workers: joining it, and what carries its messages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from harness.worker.frameworks.tensorflow import addresses_seen
+from harness.worker.job import Job
+
+FETCHED_S = 1.0  # a sum over gRPC is fetched by whoever waits for it
+IMPLEMENTATIONS = {
+    "grpc": tf.distribute.experimental.CommunicationImplementation.RING,
+    "nccl": tf.distribute.experimental.CommunicationImplementation.NCCL,
+}
+
+
+def options(job: Job) -> Any:
+    return tf.distribute.experimental.CommunicationOptions(
+        bytes_per_pack=int(job.spec["options"]["pack_mb"] * job.spec.get("bytes_scale", 1.0) * 2**20),
+        implementation=IMPLEMENTATIONS[job.spec["transport"]],
+    )
+
+
+def strategy(job: Job) -> Any:
+    """The strategy of this process, once all others are there."""
+    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+        tf.train.ClusterSpec({"worker": job.addresses("worker")}),
+        task_type="worker",
+        task_id=job.rank,
+        rpc_layer="grpc",
+    )
+    return tf.distribute.MultiWorkerMirroredStrategy(resolver, options(job))
+
+
+def carrier(job: Job) -> str:
+    """What carries the messages, as TensorFlow says."""
+    if job.spec["transport"] == "nccl":
+        return f"nccl {tf.sysconfig.get_build_info().get('nccl_version', '')}".strip()
+    devices = [device.name for device in tf.config.list_logical_devices()]
+    return "grpc among " + ", ".join(addresses_seen(job, "worker", devices))

@@ -1,0 +1,45 @@
+"""A kernel beside its framework: each size in turn, by the loop that measures training, and whether results are right."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any, Dict, List, Tuple, cast
+
+from harness import kernels
+from harness.worker.fabric import Fabric
+from harness.worker.job import Job
+from harness.worker.loop import measure
+from harness.worker.process import Events
+from harness.worker.trainer import Trainer
+
+
+class Stepping:
+    """A kernel of one size, as the loop steps it: what there is in a ``Trainer`` that the loop calls."""
+
+    def __init__(self, fabric: Fabric, body: Any) -> None:
+        self.marks = fabric.marks
+        self.step, self.synchronize, self.barrier = body.step, fabric.synchronize, fabric.barrier
+
+    def server_bytes(self) -> List[Tuple[int, int]]:
+        return []
+
+
+def run(job: Job, events: Events, fabric: Fabric) -> None:
+    """Measure every size and say what is wrong with its result. The message of a size may be shorter (``Kernel.size``)."""
+    wanted = job.kernel
+    kernel, body = kernels.specification(wanted["name"]), kernels.body(wanted["name"])
+    warmup, steps = job.spec["warmup_steps"], job.spec["steps"]
+    sizes: List[Dict[str, Any]] = []
+
+    def announce(phase: str, step_s: float) -> None:
+        events.emit(phase, step_s=step_s)
+
+    for size in sorted({kernel.size(each, fabric.size) for each in wanted["bytes"]}):
+        work = body(fabric, size, job.spec["seed"])
+        window = measure(cast(Trainer, Stepping(fabric, work)), warmup, steps, announce)
+        times = asdict(window)
+        del times["servers"]
+        sizes.append({"bytes": size, **times, "problem": work.problem()})
+        events.emit("size", **sizes[-1])
+    events.emit("measured", sizes=sizes)
+    events.emit("evidence", world_size=fabric.size, transport=fabric.transport())

@@ -1,0 +1,1 @@
+"""Allgather: what spreads what each rank has."""

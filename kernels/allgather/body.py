@@ -1,0 +1,28 @@
+"""Allgather."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from harness.kernels.kernel import NUMBER
+from harness.kernels.values import difference, message
+
+
+class Body:
+    """One rank's slice of a message of ``size`` bytes."""
+
+    def __init__(self, fabric: Any, size: int, seed: int) -> None:
+        self._fabric, self._seed = fabric, seed
+        self._count = size // NUMBER // fabric.size
+        self._mine = fabric.array(message(fabric.rank, self._count, seed))
+        self._every = fabric.array(np.zeros(self._count * fabric.size, np.float32))
+
+    def step(self) -> None:
+        self._every = self._fabric.allgather(self._mine, self._every)
+
+    def problem(self) -> str:
+        """What is wrong with what the last step has left; called by all ranks."""
+        slices = [message(rank, self._count, self._seed) for rank in range(self._fabric.size)]
+        return difference(self._fabric.values(self._every), np.concatenate(slices))

@@ -1,0 +1,6 @@
+"""Every rank has a slice of S / n bytes, and gets the S bytes of all slices."""
+
+from harness.kernels.kernel import Kernel
+
+# A rank receives all slices but its own.
+SPECIFICATION = Kernel("each rank gets the slices of all ranks", bus=lambda ranks: (ranks - 1) / ranks, slices=True)

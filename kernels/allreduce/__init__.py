@@ -1,0 +1,1 @@
+"""Allreduce: what averages gradients."""

@@ -1,0 +1,1 @@
+"""All-to-all: every rank has something for every other one."""

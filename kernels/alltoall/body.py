@@ -1,0 +1,29 @@
+"""All-to-all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from harness.kernels.kernel import NUMBER
+from harness.kernels.values import difference, message
+
+
+class Body:
+    """One rank's message of ``size`` bytes, cut into a slice for each rank."""
+
+    def __init__(self, fabric: Any, size: int, seed: int) -> None:
+        self._fabric, self._count, self._seed = fabric, size // NUMBER, seed
+        self._mine = fabric.array(message(fabric.rank, self._count, seed))
+        self._theirs = fabric.array(np.zeros(self._count, np.float32))
+
+    def step(self) -> None:
+        self._theirs = self._fabric.alltoall(self._mine, self._theirs)
+
+    def problem(self) -> str:
+        """What is wrong with what the last step has left; called by all ranks."""
+        ranks, own = self._fabric.size, self._fabric.rank
+        of_own = slice(own * self._count // ranks, (own + 1) * self._count // ranks)
+        slices = [message(rank, self._count, self._seed)[of_own] for rank in range(ranks)]
+        return difference(self._fabric.values(self._theirs), np.concatenate(slices))

@@ -1,0 +1,8 @@
+"""Every rank has S bytes, a slice of S / n for each rank, and gets the slices that are for it."""
+
+from harness.kernels.kernel import Kernel
+
+# A rank sends all slices but its own.
+SPECIFICATION = Kernel(
+    "each rank sends each other one a slice of its own", bus=lambda ranks: (ranks - 1) / ranks, slices=True
+)

@@ -1,0 +1,1 @@
+"""Ping-pong: a message to another rank and back."""

@@ -1,0 +1,33 @@
+"""Ping-pong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from harness.kernels.kernel import NUMBER
+from harness.kernels.values import difference, message
+
+
+class Body:
+    """One rank's part in a message of ``size`` bytes to the last rank and back."""
+
+    def __init__(self, fabric: Any, size: int, seed: int) -> None:
+        self._fabric, self._last = fabric, fabric.size - 1
+        self._sent = message(0, size // NUMBER, seed)
+        self._mine, self._arrived = fabric.array(self._sent), fabric.array(np.zeros_like(self._sent))
+
+    def step(self) -> None:
+        if self._fabric.rank == 0:
+            self._fabric.send(self._mine, self._last)
+            self._arrived = self._fabric.recv(self._arrived, self._last)
+        elif self._fabric.rank == self._last:
+            self._arrived = self._fabric.recv(self._arrived, 0)
+            self._fabric.send(self._arrived, 0)
+
+    def problem(self) -> str:
+        """What is wrong with what the last step has left; called by all ranks."""
+        if self._fabric.rank not in (0, self._last):
+            return ""
+        return difference(self._fabric.values(self._arrived), self._sent)
