@@ -15,10 +15,6 @@ from tests.parity.conftest import WAYS, Way
 RANKS, SIZES = 3, "3KiB,96KiB"
 EACH = [(way, kernel) for way in WAYS for kernel in backend(way.backend).kernels]
 QUICK = {"pytorch:torch:gloo allreduce", "pytorch:torch:mpi pingpong"}
-    "pytorch:torch:gloo allreduce",
-    "pytorch:torch:mpi pingpong",
-    "multi_worker_mirrored:tensorflow:grpc allgather",
-}
 
 
 @pytest.mark.parametrize(
