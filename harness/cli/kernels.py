@@ -100,20 +100,18 @@ def network(**given: Any) -> None:
 
     `harness network --nodes 4 --site mycluster`
     """
-    place, sizes_ = place_of(given), given.pop("bytes")
-    chosen = backends.contenders(given.pop("backends"), place.device(given["device"] or "auto"))
+    place, named, wanted = place_of(given), given.pop("backends"), given.pop("bytes")
+    chosen = backends.contenders(named, place.device(given["device"] or "auto"))
+    having = {name: [one for one in chosen if name in backends.backend(one["backend"]).kernels] for name in SAID_BY_ALL}
+    without = [one["backend"] for one in chosen if not any(one in those for those in having.values())]
+    if named and without:
+        raise InvalidInput(f"--backends {without[0]}: it has no {listed(SAID_BY_ALL, 'and no')} (docs/kernels.md)")
+    fitting = without_strangers(given, [one["backend"] for one in chosen])
     specs = [
         spec
-        for name in SAID_BY_ALL
-        for spec in backends.specs_for(
-            [one for one in chosen if name in backends.backend(one["backend"]).kernels],
-            without_strangers(given, [one["backend"] for one in chosen]),
-            kernel=KernelSizes(name=name, bytes=sizes_),
-            **FEW,
-        )
+        for name, those in having.items()
+        for spec in backends.specs_for(those, fitting, kernel=KernelSizes(name=name, bytes=wanted), **FEW)
     ]
-    if not specs:
-        raise InvalidInput(f"--backends: none of them has {listed(SAID_BY_ALL, 'or')}")
     outcome = carried_out(specs, place, given)
     records = [record for record in outcome.records if isinstance(record, KernelRecord)]
     if records and given["as_json"]:

@@ -228,6 +228,15 @@ def test_a_kernel_that_cannot_be_measured_is_refused(refused: Harness, arguments
     assert done.code == 2 and said in done.stderr, done.stderr
 
 
+def test_a_transport_without_kernels_is_refused_by_name_and_left_out_otherwise(refused: Harness) -> None:
+    assert "--backends caffe2: it has no pingpong" in refused("network", "--backends", "pytorch,caffe2").stderr
+    shown = refused("network", "--dry-run")
+    assert shown.code == 0
+    heads = [line.split(" · ") for line in shown.stdout.splitlines() if " · " in line]
+    assert {head[0].split(" of ")[0] for head in heads} == {"pingpong", "allreduce"}
+    assert {head[2] for head in heads} == {"gloo", "mpi", "grpc"}
+
+
 def test_a_dry_run_shows_the_processes_of_a_kernel(harness: Harness) -> None:
     shown = harness("kernel", "allreduce", "--backend", "horovod", "--nodes", "2", "--dry-run", "--json").json
     assert shown["plan"]["trainer"].endswith("horovod/trainer/fabric.py")
