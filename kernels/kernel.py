@@ -12,13 +12,13 @@ NUMBER = 4  # bytes: float32
 class Kernel:
     """A kernel whose step moves a message of S bytes among n ranks, in t seconds.
 
-    Its algorithm bandwidth is S / t, its bus bandwidth ``bus(n)`` × S / t (docs/kernels.md derives it). ``what`` says what
-    a step does. In ``messages`` the message goes one after another in a step, and t is the time of one. With ``slices``
-    the message has a slice for each rank. It takes ``ranks`` at the least.
+    Its algorithm bandwidth is S / t, its bus bandwidth ``bus(n, servers)`` × S / t (docs/kernels.md derives it). ``what``
+    says what a step does. In ``messages`` the message goes one after another in a step, and t is the time of one. With
+    ``slices`` the message has a slice for each rank. It takes ``ranks`` at the least.
     """
 
     what: str
-    bus: Callable[[int], float]
+    bus: Callable[[int, int], float]
     messages: int = 1
     slices: bool = False
     ranks: int = 1

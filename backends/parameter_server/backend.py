@@ -108,6 +108,7 @@ def _sync(spec: RunSpec) -> str:
 
 BACKEND = Backend(
     name="parameter_server",
+    kernels=("push",),
     family="parameter_servers",
     frameworks=("tensorflow",),
     strategy="variables on parameter servers; workers pull them and push gradients",

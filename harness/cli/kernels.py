@@ -60,7 +60,7 @@ SAID_BY_ALL = ("pingpong", "allreduce")  # what `harness network` measures, wher
     ],
 )
 def kernel(name: str, **given: Any) -> None:
-    """Measure KERNEL over a transport that a backend trains with: allgather, allreduce, alltoall or pingpong.
+    """Measure KERNEL over a transport that a backend trains with: allgather, allreduce, alltoall, pingpong or push.
 
     Prints latency (median, 99th percentile) and bandwidth for each size, and writes a record. A wrong result has no number.
 

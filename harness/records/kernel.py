@@ -95,7 +95,8 @@ class KernelRecord(AnyRecord):
         for repeat in self.repeats:
             again = partial(judge, self.spec, repeat.ranks, self.plan["world_size"])
             judged_again(f"repeat {repeat.number}", repeat.checks, again)
-        if self.derived != derive(self.spec, self.repeats):
+        servers = sum(process["role"] == "ps" for process in self.plan["processes"])
+        if self.derived != derive(self.spec, self.repeats, servers):
             raise ValueError("the derived figures do not follow from the raw times")
 
 
@@ -137,12 +138,12 @@ def judge(spec: RunSpec, ranks: Sequence[KernelRank], world_size: int) -> list[C
     return [Check(name=name, passed=passed, detail=detail) for name, (passed, detail) in checks.items()]
 
 
-def derive(spec: RunSpec, repeats: Sequence[KernelRepeat]) -> list[SizeFigures]:
-    """The figures of every size. The longest window of all ranks counts, as with img/s."""
+def derive(spec: RunSpec, repeats: Sequence[KernelRepeat], servers: int) -> list[SizeFigures]:
+    """The figures of every size, with so many parameter servers. The longest window of all ranks counts, as with img/s."""
     import numpy as np  # here, so that commands that compute nothing answer at once
 
     kernel = kernels.specification(kernel_of(spec).name)
-    bus = kernel.bus(len(repeats[0].ranks))
+    bus = kernel.bus(len(repeats[0].ranks), servers)
     figures = []
     for number, first in enumerate(repeats[0].ranks[0].sizes):
         of_size = [[rank.sizes[number] for rank in repeat.ranks] for repeat in repeats]

@@ -110,12 +110,16 @@ class KernelRun(Repeated):
         return ranks, kernel.judge(self.spec, ranks, self.plan.world_size)
 
     def found(self) -> str:
-        return kernel.outcome(kernel.derive(self.spec, [KernelRepeat(**self.judged[-1])]))
+        return kernel.outcome(kernel.derive(self.spec, [KernelRepeat(**self.judged[-1])], self._servers))
 
     def record(self, complete: bool, facts: dict[str, Any]) -> KernelRecord:
         repeats = [KernelRepeat(**judged) for judged in self.judged]
-        derived = kernel.derive(self.spec, repeats) if complete else None
+        derived = kernel.derive(self.spec, repeats, self._servers) if complete else None
         return KernelRecord(schema="harness.kernel/1", expected_updates=0, repeats=repeats, derived=derived, **facts)
+
+    @property
+    def _servers(self) -> int:
+        return len(self.plan.processes) - self.plan.world_size
 
 
 class TrainingRun(Run):

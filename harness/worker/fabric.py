@@ -6,7 +6,7 @@ backend names the kernels that it has the operations for (``Backend.kernels``).
 
 from __future__ import annotations
 
-from typing import Any, Protocol, Type
+from typing import Any, Callable, Protocol, Tuple, Type
 
 import numpy as np
 
@@ -43,6 +43,9 @@ class Fabric(Protocol):
 
     def recv(self, array: Any, rank: int) -> Any:
         """What a rank sends."""
+
+    def pushing(self, values: np.ndarray) -> Tuple[Callable[[], None], Callable[[], np.ndarray]]:
+        """What adds ``values`` on the parameter servers whenever it is called, and what says the sums of all workers'."""
 
     def synchronize(self) -> None:
         """Wait until the device has finished all operations."""

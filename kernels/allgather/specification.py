@@ -3,4 +3,6 @@
 from harness.kernels.kernel import Kernel
 
 # A rank receives all slices but its own.
-SPECIFICATION = Kernel("each rank gets the slices of all ranks", bus=lambda ranks: (ranks - 1) / ranks, slices=True)
+SPECIFICATION = Kernel(
+    "each rank gets the slices of all ranks", bus=lambda ranks, servers: (ranks - 1) / ranks, slices=True
+)

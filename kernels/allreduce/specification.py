@@ -4,5 +4,5 @@ from harness.kernels.kernel import Kernel
 
 # The least that a rank has to send: each of its n parts of S / n once to be summed, and each sum once, but for its own.
 SPECIFICATION = Kernel(
-    "each rank's message is replaced by the sum of all ranks'", bus=lambda ranks: 2 * (ranks - 1) / ranks
+    "each rank's message is replaced by the sum of all ranks'", bus=lambda ranks, servers: 2 * (ranks - 1) / ranks
 )

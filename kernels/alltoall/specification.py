@@ -4,5 +4,5 @@ from harness.kernels.kernel import Kernel
 
 # A rank sends all slices but its own.
 SPECIFICATION = Kernel(
-    "each rank sends each other one a slice of its own", bus=lambda ranks: (ranks - 1) / ranks, slices=True
+    "each rank sends each other one a slice of its own", bus=lambda ranks, servers: (ranks - 1) / ranks, slices=True
 )

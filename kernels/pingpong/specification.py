@@ -3,5 +3,5 @@
 from harness.kernels.kernel import Kernel
 
 SPECIFICATION = Kernel(
-    "the first rank's message goes to the last rank and back", bus=lambda ranks: 1.0, messages=2, ranks=2
+    "the first rank's message goes to the last rank and back", bus=lambda ranks, servers: 1.0, messages=2, ranks=2
 )

@@ -53,9 +53,9 @@ def test_sizes_are_written_with_the_unit_in_which_they_are_whole() -> None:
 
 
 def test_bus_bandwidths_are_those_of_nccl_tests() -> None:
-    """The factors of its doc/PERFORMANCE.md; a ping-pong has none."""
-    factors = {name: kernels.specification(name).bus(4) for name in kernels.names()}
-    assert factors == {"allgather": 0.75, "allreduce": 1.5, "alltoall": 0.75, "pingpong": 1}
+    """The factors of its doc/PERFORMANCE.md; a ping-pong has none, and two servers have to take two workers' each."""
+    factors = {name: kernels.specification(name).bus(4, 2) for name in kernels.names()}
+    assert factors == {"allgather": 0.75, "allreduce": 1.5, "alltoall": 0.75, "pingpong": 1, "push": 2}
 
 
 @pytest.mark.parametrize(("name", "of_1000"), [("allreduce", 1000), ("alltoall", 996), ("allgather", 996)])
@@ -88,6 +88,10 @@ class Alone:
         return every
 
     alltoall = allgather
+
+    def pushing(self, values: np.ndarray) -> tuple[Callable[[], object], Callable[[], np.ndarray]]:
+        sums = np.zeros_like(values)
+        return lambda: sums.__iadd__(values), lambda: self.allreduce(sums)
 
     def send(self, array: np.ndarray, rank: int) -> None:
         self._sent = self.allreduce(array.copy())
@@ -147,7 +151,7 @@ def record(of: RunSpec, of_ranks: list[KernelRank], **fields: Any) -> KernelReco
             **{"schema": "harness.kernel/1", "id": "one", "status": "completed", "reason": None, "spec": of},
             **{"plan": {"world_size": 4, "processes": [{"role": "worker", "devices": 1}] * 4}, "expected_updates": 0},
             **{"machine": {}, "software": {}, "variables": {}, "harness": {}, **times},
-            **{"repeats": repeats, "derived": derive(of, repeats), **fields},
+            **{"repeats": repeats, "derived": derive(of, repeats, 0), **fields},
         }
     )
 

@@ -1,0 +1,1 @@
+"""Push: what the workers of parameter servers do with their gradients."""
