@@ -25,4 +25,5 @@ BACKEND = replace(
     options=DistributedReplicatedOptions,
     environment=partial(environment, "distributed_replicated"),
     exchange=partial(exchange, pulls="after_push"),
+    kernels=(),
 )

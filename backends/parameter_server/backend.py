@@ -108,7 +108,6 @@ def _sync(spec: RunSpec) -> str:
 
 BACKEND = Backend(
     name="parameter_server",
-    kernels=("push",),
     family="parameter_servers",
     frameworks=("tensorflow",),
     strategy="variables on parameter servers; workers pull them and push gradients",
@@ -122,4 +121,5 @@ BACKEND = Backend(
     validate=validate,
     expected_updates=lambda spec: (spec.warmup_steps + spec.steps) * (1 if _sync(spec) == "accumulate" else spec.nodes),
     exchange=exchange,
+    kernels=("push",),
 )

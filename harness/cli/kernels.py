@@ -42,7 +42,7 @@ SIZES = grouped(
 
 
 OF_KERNELS = partial(spec_options, wanted=lambda backend: backend.kernels)
-UNUSED = (*OF_TRAINING, "dilation", "bytes_scale")
+UNUSED = (*OF_TRAINING, "precision", "dilation", "bytes_scale")
 FEW: dict[str, Any] = {"nodes": 2, "steps": 50, "repeats": 3}  # of each transport, as they are many
 SAID_BY_ALL = ("pingpong", "allreduce")  # what `harness network` measures, where a transport has it
 

@@ -123,7 +123,7 @@ class KernelSizes(Frozen):
 
 # What a kernel knows nothing of.
 OF_TRAINING = (
-    *("model", "batch_size", "image_size", "data", "data_threads", "data_cache", "precision", "learning_rate"),
+    *("model", "batch_size", "image_size", "data", "data_threads", "data_cache", "learning_rate"),
     *("straggler_limit", "save_parameters"),
 )
 

@@ -16,7 +16,8 @@ from harness.worker.trainer import Marks
 class Fabric(Protocol):
     """One rank among ``size``. Arrays are the framework's: flat, float32, on the device whose gradients it would carry.
 
-    An operation may put its result into the array that it is given for it, or into another one, which it returns.
+    An operation may put its result into the array that it is given for it, or into another one, which it returns. A fabric
+    needs those of its backend's kernels only.
     """
 
     rank: int
@@ -31,21 +32,27 @@ class Fabric(Protocol):
 
     def allreduce(self, array: Any) -> Any:
         """The sums over all ranks."""
+        raise NotImplementedError
 
     def allgather(self, mine: Any, every: Any) -> Any:
         """All ranks' arrays, one after another."""
+        raise NotImplementedError
 
     def alltoall(self, mine: Any, theirs: Any) -> Any:
         """The slices that all ranks have for this one, one after another."""
+        raise NotImplementedError
 
     def send(self, array: Any, rank: int) -> None:
         """Send to a rank."""
+        raise NotImplementedError
 
     def recv(self, array: Any, rank: int) -> Any:
         """What a rank sends."""
+        raise NotImplementedError
 
     def pushing(self, values: np.ndarray) -> Tuple[Callable[[], None], Callable[[], np.ndarray]]:
         """What adds ``values`` on the parameter servers whenever it is called, and what says the sums of all workers'."""
+        raise NotImplementedError
 
     def synchronize(self) -> None:
         """Wait until the device has finished all operations."""
