@@ -64,4 +64,5 @@ BACKEND = replace(
     environment=environment,
     validate=validate,
     arrange=arrange,
+    kernels=(),
 )

@@ -6,14 +6,14 @@ backend names the kernels that it has the operations for (``Backend.kernels``).
 
 from __future__ import annotations
 
-from typing import Any, Callable, Protocol, Tuple, Type
+from typing import Any, Callable, Tuple, Type
 
 import numpy as np
 
 from harness.worker.trainer import Marks
 
 
-class Fabric(Protocol):
+class Fabric:
     """One rank among ``size``. Arrays are the framework's: flat, float32, on the device whose gradients it would carry.
 
     An operation may put its result into the array that it is given for it, or into another one, which it returns. A fabric
@@ -26,9 +26,11 @@ class Fabric(Protocol):
 
     def array(self, values: np.ndarray) -> Any:
         """An array of its own with these values."""
+        raise NotImplementedError
 
     def values(self, array: Any) -> np.ndarray:
         """The values of an array."""
+        raise NotImplementedError
 
     def allreduce(self, array: Any) -> Any:
         """The sums over all ranks."""
@@ -60,9 +62,12 @@ class Fabric(Protocol):
 
     def barrier(self) -> None:
         """Wait until every rank is here."""
+        raise NotImplementedError
 
     def transport(self) -> str:
         """What carries the messages, as the libraries in this process say."""
+        raise NotImplementedError
 
     def close(self) -> None:
         """Leave in good order. Called after a barrier."""
+        raise NotImplementedError
