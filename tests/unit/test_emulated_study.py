@@ -167,3 +167,13 @@ def test_the_page_has_every_point_and_its_figures(tmp_path: Path, monkeypatch: p
     assert all(f"| {point.label} |" in text for point in points)
     assert all((tmp_path / f"{figure.name}.png").exists() for figure in analyse.figures(points, waited))
     assert len((tmp_path / "points.csv").read_text().splitlines()) == len(points) + 1
+
+
+def test_the_readme_says_what_the_study_found() -> None:
+    found = {
+        one["name"]: one["figures"] for one in json.loads((measure.MEASURED / "analysis.json").read_text())["findings"]
+    }
+    (said,) = [part for part in (ROOT / "README.md").read_text().split("\n\n") if "emulated-p100" in part]
+    won, longer = found["toolkits_beat_servers"], found["the_drop"]
+    for figure in (won["least"], won["most"], *longer.values(), found["order_helps"]["most"]):
+        assert f"{figure:.2f}" in said
