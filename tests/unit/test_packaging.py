@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[2]
 LINKED = {
     "backends": "backends",
     "models": "models",
+    "kernels": "kernels",
     "jobs": "jobs",
     "reference": "results/reference",
     "studies": "studies",
