@@ -66,6 +66,23 @@ def test_ranks_sit_on_different_nodes_and_the_links_carry_their_gradients(
 
 
 @pytest.mark.slow
+def test_a_kernel_carries_as_much_as_its_links_let_through(user: User, environment: Callable[..., Path]) -> None:
+    environment("pytorch")
+    few = ["--bytes", "1MiB", "--warmup", "1", "--steps", "5", "--repeats", "1", "--json"]
+    user.cluster.rate("100mbit")
+    try:
+        done = user.harness("kernel", "allreduce", "--backend", "pytorch", "--transport", "mpi", "--nodes", "2", *few)
+    finally:
+        user.cluster.rate("1gbit")
+    assert done.code == 0, done.stderr
+    (figures,) = done.json["derived"]
+    # 100 Mbit/s are 12.5 MB/s, less the headers of Ethernet, IP and TCP.
+    assert 0.9 < figures["bus_bytes_per_s"]["mean"] / 12.5e6 < 1
+    assert len(set(done.json["repeats"][0]["nodes"])) == 2
+    nothing_is_left(user.cluster)
+
+
+@pytest.mark.slow
 def test_servers_on_nodes_of_their_own(user: User, environment: Callable[..., Path]) -> None:
     environment("parameter_server")
     done = user.run("parameter_server", "--nodes", "2", "--ps", "2", "--ps-nodes", "dedicated")
