@@ -15,7 +15,7 @@ from harness.core import statistics
 from harness.core.spec import Frozen, KernelSizes, RunSpec
 from harness.core.text import size
 from harness.records.measurement import RankTraffic
-from harness.records.record import AnyRank, AnyRecord, Check, judged_again
+from harness.records.record import AnyRank, AnyRecord, AnyRepeat, Check, judged_again
 
 FILE_NAME = "kernel.json"
 
@@ -40,17 +40,8 @@ class KernelRank(AnyRank):
     sizes: list[SizeTimes]
 
 
-class KernelRepeat(Frozen):
-    """One measurement in fresh processes. On a cluster: by which batch job, after how many requeues, on which nodes."""
-
-    number: int
-    ranks: list[KernelRank]
-    checks: list[Check]
-    started: str
-    ended: str
-    job: str | None = None
-    restart: int = 0
-    nodes: list[str] = Field(default_factory=list)
+class KernelRepeat(AnyRepeat[KernelRank]):
+    """One repeat of a kernel."""
 
 
 class SizeFigures(Frozen):

@@ -17,7 +17,7 @@ from pydantic import Field, field_validator
 from harness.core import statistics
 from harness.core.emulation import Kept, kept_up
 from harness.core.spec import Frozen, RunSpec
-from harness.records.record import AnyRank, AnyRecord, Check, judge_ranks, judged_again
+from harness.records.record import AnyRank, AnyRecord, AnyRepeat, Check, judge_ranks, judged_again
 
 FILE_NAME = "record.json"
 
@@ -47,17 +47,8 @@ class Rank(AnyRank):
     kept: Kept | None = None
 
 
-class Repeat(Frozen):
-    """One measurement in fresh processes. On a cluster: by which batch job, after how many requeues, on which nodes."""
-
-    number: int
-    ranks: list[Rank]
-    checks: list[Check]
-    started: str
-    ended: str
-    job: str | None = None
-    restart: int = 0
-    nodes: list[str] = Field(default_factory=list)
+class Repeat(AnyRepeat[Rank]):
+    """One repeat of a measurement of img/s."""
 
 
 class Seen(Frozen):

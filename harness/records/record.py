@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar
 
 from pydantic import ConfigDict, Field, ValidationError, ValidationInfo, model_validator
 
@@ -41,6 +41,22 @@ class AnyRank(Frozen):
     rank: int
     host: str
     evidence: dict[str, Any]
+
+
+OneRank = TypeVar("OneRank", bound=AnyRank)
+
+
+class AnyRepeat(Frozen, Generic[OneRank]):
+    """One measurement in fresh processes. On a cluster: by which batch job, after how many requeues, on which nodes."""
+
+    number: int
+    ranks: list[OneRank]
+    checks: list[Check]
+    started: str
+    ended: str
+    job: str | None = None
+    restart: int = 0
+    nodes: list[str] = Field(default_factory=list)
 
 
 class AnyRecord(Frozen):
