@@ -74,9 +74,8 @@ def check_room(plan: LaunchPlan, spec: RunSpec) -> None:
             f"{smaller}{elsewhere}"
         )
     if spec.kernel:
-        _check_memory(
-            processes * (LEAST_BYTES + 3 * max(spec.kernel.bytes)), f"smaller --bytes may fit; else {elsewhere}"
-        )
+        needed = processes * (LEAST_BYTES + 3 * max(spec.kernel.bytes))
+        _check_memory(needed, free_memory(), f"smaller --bytes may fit; else {elsewhere}")
         return
     model = models.specification(spec.model, spec.bytes_scale)
     pixels = model.pixels(spec.image_size or model.image_size)
@@ -84,13 +83,14 @@ def check_room(plan: LaunchPlan, spec: RunSpec) -> None:
     image = 0 if spec.device == "cuda" or spec.emulated else outputs * (2 if spec.precision == "amp" else 4)
     replicas = spec.workers + any(process.role == "ps" for process in plan.processes)
     least = processes * LEAST_BYTES + replicas * 2 * model.bytes
-    batch = int((free_memory() - least) // (spec.workers * image)) if image else 0
+    free = free_memory()
+    batch = int((free - least) // (spec.workers * image)) if image else 0
     smaller = f"--batch-size {batch} may fit; else " if batch > 0 else ""
-    _check_memory(least + spec.global_batch * image, smaller + elsewhere)
+    _check_memory(least + spec.global_batch * image, free, smaller + elsewhere)
 
 
-def _check_memory(needed: float, advice: str) -> None:
-    if needed > (free := free_memory()):
+def _check_memory(needed: float, free: int, advice: str) -> None:
+    if needed > free:
         there = f"this machine has {free / 1e9:.0f} GB free"
         raise InvalidInput(f"this run needs {needed / 1e9:.0f} GB of memory or more, and {there}: {advice}")
 

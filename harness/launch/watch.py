@@ -24,13 +24,13 @@ CLOSING_S = 60.0  # for servers and stragglers to leave once the first worker ha
 
 @dataclass
 class Followed:
-    """The events of one process so far: the last one of each kind, every ``epoch``, and how many sizes of a kernel."""
+    """The events of one process so far: the last one of each kind, every ``epoch``, and every ``size`` of a kernel."""
 
     process: Process
     path: Path
     events: dict[str, dict[str, Any]] = field(default_factory=dict)
     epochs: list[dict[str, Any]] = field(default_factory=list)
-    sizes: int = 0
+    sizes: list[dict[str, Any]] = field(default_factory=list)
     offset: int = 0
 
     @property
@@ -55,7 +55,8 @@ class Followed:
             self.events[event["event"]] = event
             if event["event"] == "epoch":
                 self.epochs.append(event)
-            self.sizes += event["event"] == "size"
+            elif event["event"] == "size":
+                self.sizes.append(event)
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,9 @@ class Watch:
         workers = list(self.workers())
         step_s = max((worker.events.get("window", {}).get("step_s", 0.0) for worker in workers), default=0.0)
         first = workers[0]
-        return Progress(Counter(worker.phase for worker in workers), len(workers), step_s, first.epochs, first.sizes)
+        return Progress(
+            Counter(worker.phase for worker in workers), len(workers), step_s, first.epochs, len(first.sizes)
+        )
 
     def workers(self) -> Iterator[Followed]:
         return (followed for followed in self.followed if followed.process.role == "worker")

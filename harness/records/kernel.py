@@ -86,7 +86,7 @@ class KernelRecord(AnyRecord):
         for repeat in self.repeats:
             again = partial(judge, self.spec, repeat.ranks, self.plan["world_size"])
             judged_again(f"repeat {repeat.number}", repeat.checks, again)
-        servers = sum(process["role"] == "ps" for process in self.plan["processes"])
+        servers = len(self.plan["processes"]) - self.plan["world_size"]
         if self.derived != derive(self.spec, self.repeats, servers):
             raise ValueError("the derived figures do not follow from the raw times")
 

@@ -14,7 +14,7 @@ from harness.errors import InvalidInput
 from harness.files import write_atomically
 from harness.launch.watch import Watch
 from harness.records import kernel, measurement
-from harness.records.kernel import KernelRank, KernelRecord, KernelRepeat
+from harness.records.kernel import KernelRank, KernelRecord, KernelRepeat, SizeTimes
 from harness.records.measurement import Rank, Record, Repeat
 from harness.records.record import Check, judge_ranks
 from harness.records.training import Epoch, Figures, Resumed, TrainedRank, TrainingRecord, derive, meets
@@ -103,10 +103,9 @@ class KernelRun(Repeated):
     def judge_ranks(self, watch: Watch) -> tuple[list[KernelRank], list[Check]]:
         ranks = []
         for worker in watch.workers():
-            started, measured, evidence, _ = reported(worker, "started", "measured", "evidence", "closed")
-            ranks.append(
-                KernelRank(rank=worker.process.rank, host=started["host"], sizes=measured["sizes"], evidence=evidence)
-            )
+            started, _, evidence, _ = reported(worker, "started", "measured", "evidence", "closed")
+            sizes = [SizeTimes(**content(event)) for event in worker.sizes]
+            ranks.append(KernelRank(rank=worker.process.rank, host=started["host"], sizes=sizes, evidence=evidence))
         return ranks, kernel.judge(self.spec, ranks, self.plan.world_size)
 
     def found(self) -> str:

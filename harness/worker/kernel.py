@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any, Dict, List, Tuple, cast
+from typing import Any, List, Tuple, cast
 
 from harness import kernels
 from harness.worker.fabric import Fabric
@@ -29,7 +29,6 @@ def run(job: Job, events: Events, fabric: Fabric) -> None:
     wanted = job.kernel
     kernel, body = kernels.specification(wanted["name"]), kernels.body(wanted["name"])
     warmup, steps = job.spec["warmup_steps"], job.spec["steps"]
-    sizes: List[Dict[str, Any]] = []
 
     def announce(phase: str, step_s: float) -> None:
         events.emit(phase, step_s=step_s)
@@ -39,7 +38,6 @@ def run(job: Job, events: Events, fabric: Fabric) -> None:
         window = measure(cast(Trainer, Stepping(fabric, work)), warmup, steps, announce)
         times = asdict(window)
         del times["servers"]
-        sizes.append({"bytes": size, **times, "problem": work.problem()})
-        events.emit("size", **sizes[-1])
-    events.emit("measured", sizes=sizes)
+        events.emit("size", bytes=size, **times, problem=work.problem())
+    events.emit("measured")
     events.emit("evidence", world_size=fabric.size, transport=fabric.transport())

@@ -247,6 +247,14 @@ def test_a_dry_run_shows_the_processes_of_a_kernel(harness: Harness) -> None:
     assert shown["spec"]["kernel"]["name"] == "allreduce"
 
 
+def test_one_rank_by_itself_has_no_bandwidth_of_the_bus(tmp_path: Path) -> None:
+    of = RunSpec.validated(backend="pytorch", steps=STEPS, repeats=2, kernel={"name": "allreduce", "bytes": (1024,)})
+    alone = record(
+        of, ranks({1024: 1e-3}, count=1), plan={"world_size": 1, "processes": [{"role": "worker", "devices": 1}]}
+    )
+    assert texts.kernel(alone, tmp_path).splitlines()[-2].split()[5:] == ["0", "±", "0.0%", "2.00"]
+
+
 def test_transports_are_ranked_by_what_they_carry() -> None:
     slow, fast = (record(spec(repeats=2), ranks({1024: 1e-3, 4096: time_s})) for time_s in (4e-3, 2e-3))
     other = fast.model_copy(update={"spec": fast.spec.model_copy(update={"backend": "horovod"})})

@@ -28,31 +28,22 @@ def network(records: Sequence[KernelRecord]) -> str:
     for name in dict.fromkeys(record.spec.subject for record in records):
         those = [record for record in records if record.spec.subject == name and record.derived]
         rows = []
-        for record in sorted(those, key=lambda record: -_last(record).bus_bytes_per_s.mean):
-            spec, first, last = record.spec, (record.derived or [])[0], _last(record)
-            _, _, _, bus, interval, sent = _cells(last)
-            latency = (f"{first.p50_s * 1e6:,.1f}", f"{first.p99_s * 1e6:,.1f}")
-            rows.append((spec.backend, str(spec.framework), str(spec.transport), *latency, bus, interval, sent))
+        for record in sorted(those, key=lambda record: -_ends(record)[1].bus_bytes_per_s.mean):
+            spec, (p50, p99, *_), (*_, bus, interval, sent) = record.spec, *map(_cells, _ends(record))
+            rows.append((spec.backend, str(spec.framework), str(spec.transport), p50, p99, bus, interval, sent))
         if those:
-            least, most = (size(figures.bytes) for figures in ((those[0].derived or [])[0], _last(those[0])))
-            of_least = (f"p50 of {least}, µs", "p99, µs")
-            heading = (
-                "backend",
-                "framework",
-                "transport",
-                *of_least,
-                f"bus GB/s with {most}",
-                "95 % CI",
-                "sent / size",
-            )
+            least, most = (size(figures.bytes) for figures in _ends(those[0]))
+            of_both = (f"p50 of {least}, µs", "p99, µs", f"bus GB/s with {most}")
+            heading = ("backend", "framework", "transport", *of_both, *HEADING[-2:])
             title = f"{name} on {plural(those[0].spec.nodes, 'node')}: {_said(those[0])}"
             parts.append(f"{title}\n\n{table([heading, *rows], right=set(range(3, 8)))}")
     return "\n\n".join(parts)
 
 
-def _last(record: KernelRecord) -> SizeFigures:
+def _ends(record: KernelRecord) -> tuple[SizeFigures, SizeFigures]:
+    """The figures of the smallest and of the largest size."""
     assert record.derived
-    return record.derived[-1]
+    return record.derived[0], record.derived[-1]
 
 
 def _said(record: KernelRecord) -> str:
@@ -62,13 +53,15 @@ def _said(record: KernelRecord) -> str:
 
 
 def _cells(figures: SizeFigures) -> tuple[str, ...]:
-    bus = figures.bus_bytes_per_s
+    rate = (
+        figures.algorithm_bytes_per_s
+    )  # whose relative interval is that of the bus, which carries nothing for one rank
     return (
         f"{figures.p50_s * 1e6:,.1f}",
         f"{figures.p99_s * 1e6:,.1f}",
-        _rate(figures.algorithm_bytes_per_s),
-        _rate(bus),
-        f"± {bus.ci95 / bus.mean:.1%}" if bus.ci95 is not None else "",
+        _rate(rate),
+        _rate(figures.bus_bytes_per_s),
+        f"± {rate.ci95 / rate.mean:.1%}" if rate.ci95 is not None else "",
         "" if figures.sent_bytes is None else f"{figures.sent_bytes / figures.bytes:.2f}",
     )
 

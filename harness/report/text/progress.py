@@ -42,7 +42,8 @@ class RunLine(ProgressLine, Listener):
             text = _epoch(run, progress, since_s)
         else:
             which = f"repeat {repeat}/{spec.repeats}  " if spec.repeats > 1 else ""
-            which += f"{progress.sizes + 1} of {len(spec.kernel.bytes)} sizes  " if spec.kernel else ""
+            if spec.kernel and progress.sizes < len(spec.kernel.bytes):
+                which += f"{progress.sizes + 1} of {len(spec.kernel.bytes)} sizes  "
             text = f"{which}{_phase(spec, progress, since_s)}"
         if self._all_left:
             left_s, said_at = self._all_left
