@@ -133,8 +133,11 @@ def test_a_plan_and_its_making_grow_linearly_up_to_512_nodes_and_116_servers() -
         launch = plan(cluster(nodes), "parameter_server", {"ps": servers}, nodes=nodes, model="inception3")
         return time.process_time() - began, launch, launch.to_json()
 
-    cpu_s, launch, text = min((planned(512, 116) for _ in range(3)), key=lambda made: made[0])
-    half_s, _, half = min((planned(256, 58) for _ in range(3)), key=lambda made: made[0])
+    # In turn, as a machine that does other things too is slow for moments; each takes some milliseconds.
+    tries = [(planned(512, 116), planned(256, 58)) for _ in range(12)]
+    (cpu_s, launch, text), (half_s, _, half) = (
+        min(made, key=lambda each: each[0]) for made in zip(*tries, strict=True)
+    )
     assert cpu_s < 3 * half_s
     assert len(launch.processes) == 628
     assert len(text) < 2.2 * len(half)
