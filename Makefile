@@ -8,19 +8,20 @@ RUNS    ?= runs/demo
 NODES   ?= 4
 TESTERS ?= 3
 RATE    ?= 200mbit
+GPU_PYTHON ?= python3
 
 # Small enough for a laptop: the point is the comparison, not the figures. On a machine that does other things too, compute
 # threads that wait by spinning (OpenMP's default, right for a cluster's nodes) lose most of their time; passive ones do not.
 SMALL := --nodes 1,2 --model resnet50 --batch-size 4 --image-size 64 --warmup 3 --steps 20 --repeats 3
 QUICK := --backends parameter_server,pytorch
-FULL  := --backends parameter_server,distributed_replicated,multi_worker_mirrored,horovod:tensorflow:mpi,horovod:torch:mpi,horovod:torch:gloo,pytorch:mpi,pytorch:gloo,caffe2:mpi,caffe2:gloo
+FULL  := --backends parameter_server,distributed_replicated,multi_worker_mirrored,horovod:tensorflow:mpi,horovod:torch:mpi,horovod:torch:gloo,pytorch:mpi,pytorch:gloo,jax,caffe2:mpi,caffe2:gloo
 
 # A machine with two cores is half idle while one test runs: most wait for processes that start, for Slurm or for a time limit.
 # Tests that are about time on the clock have the machine to themselves afterwards.
 SIDE_BY_SIDE := $(VENV)/bin/python -m pytest -n $(TESTERS)
 ONE_BY_ONE   := $(VENV)/bin/python -m pytest
 
-.PHONY: help run compare test test-slow test-clock test-all lint format environments quick-environments environment-caffe2 python3.9 cluster cluster-packages cluster-down browser-packages clean
+.PHONY: help run compare test test-slow test-clock test-all lint format environments quick-environments environment-caffe2 python3.9 cluster cluster-packages cluster-down browser-packages gpu-check gpu-wheels clean
 .DEFAULT_GOAL := help
 
 help:  ## show this list
@@ -63,7 +64,7 @@ format: $(VENV)/installed  ## let ruff lay out the code
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
 
-environments: quick-environments  ## build the backends' environments
+environments: quick-environments environment-mpi4py environment-jax  ## build the backends' environments
 	@$(MAKE) --no-print-directory environment-horovod
 	@$(MAKE) --no-print-directory environment-caffe2
 
@@ -106,6 +107,12 @@ browser-packages:  ## install Debian's Chromium, if there is no browser to test 
 
 cluster-down:  ## end the virtual cluster
 	@$(PYTHON) cluster/cluster.py down
+
+gpu-check:  ## all that a GPU settles, with the PyTorch of GPU_PYTHON (python3); needs no network after gpu-wheels
+	@$(GPU_PYTHON) benchmarks/gpu_check.py --env $(GPU_PYTHON)
+
+gpu-wheels: $(VENV)/installed  ## download into build/wheels what gpu-check needs on a machine without a network
+	@$(VENV)/bin/python benchmarks/gpu_check.py --fill
 
 clean:  ## remove .venv and caches of tools (not the environments, not the runs)
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist

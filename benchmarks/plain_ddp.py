@@ -32,32 +32,47 @@ def main() -> None:
     parser.add_argument("--warmup", type=int, default=3)
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--channels-last", action="store_true")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--amp", action="store_true")
     options = parser.parse_args()
+    cuda = options.device == "cuda"
 
     torch.set_num_threads(options.threads)
     dist.init_process_group(
-        "gloo", init_method=f"tcp://127.0.0.1:{options.port}", rank=options.rank, world_size=options.world
+        "nccl" if cuda else "gloo",
+        init_method=f"tcp://127.0.0.1:{options.port}",
+        rank=options.rank,
+        world_size=options.world,
     )
     memory_format = torch.channels_last if options.channels_last else torch.contiguous_format
-    module = models.definition(options.model, "torch")().to(memory_format=memory_format)
-    model = torch.nn.parallel.DistributedDataParallel(module)
+    module = models.definition(options.model, "torch")().to(options.device, memory_format=memory_format)
+    model = torch.nn.parallel.DistributedDataParallel(module, device_ids=[0] if cuda else None)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     shape = (options.batch_size, 3, options.image_size, options.image_size)
-    images = torch.randn(shape).to(memory_format=memory_format)
-    labels = torch.randint(1000, (options.batch_size,))
+    images = torch.randn(shape).to(options.device, memory_format=memory_format)
+    labels = torch.randint(1000, (options.batch_size,), device=options.device)
 
     def step() -> None:
         optimizer.zero_grad()
-        cross_entropy(model(images), labels).backward()
+        with torch.autocast(options.device, torch.bfloat16, enabled=options.amp):
+            loss = cross_entropy(model(images), labels)
+        loss.backward()
         optimizer.step()
+
+    def wait() -> None:
+        if cuda:
+            torch.cuda.synchronize()
+        dist.barrier()
+        if cuda:
+            torch.cuda.synchronize()
 
     for _ in range(options.warmup):
         step()
-    dist.barrier()
+    wait()
     began = time.perf_counter()
     for _ in range(options.steps):
         step()
-    dist.barrier()
+    wait()
     if options.rank == 0:
         seconds = time.perf_counter() - began
         print(f"total images/sec: {options.world * options.batch_size * options.steps / seconds:.2f}")

@@ -401,7 +401,7 @@ def boot(cluster: Cluster, nodes: Sequence[str]) -> None:
     channels = {node: first_process(cluster, node) for node in nodes}
     for node, channel in channels.items():
         hear(channel, b"here", node)
-    links.lay_cables({node: powered(cluster, node) for node in nodes}, cluster.link)
+    links.lay_cables({node: powered(cluster, node) for node in nodes}, cluster.link, cluster.nodes)
     for channel in channels.values():
         channel.sendall(b"wired")
     for node, channel in channels.items():
@@ -456,7 +456,7 @@ def be_node(cluster: Cluster, node: str, channel: socket.socket) -> NoReturn:
         mount(kind, folder, kind)
     mount("tmpfs", "/run", "tmpfs", options="mode=755")
     Path("/run/pmix").mkdir()
-    links.join_network(node, cluster.link)
+    links.join_network(node, cluster.link, cluster.nodes)
     if cluster.sshd:
         start_sshd(cluster, node, log)
     command("slurmd", extra=cluster.slurm, log=log)
@@ -630,10 +630,12 @@ def power_on(cluster: Cluster, nodes: Sequence[str]) -> None:
     boot(cluster, nodes)
 
 
-def set_link(cluster: Cluster, link: Link) -> None:
-    """Change the limits of all links, also for nodes that boot later."""
-    replace(cluster, link=link).save()
-    links.limit(head_pid(cluster) or 0, on(cluster), link)
+def set_link(cluster: Cluster, link: Link, nodes: Sequence[str]) -> None:
+    """Change the limits of all links, also for nodes that boot later; or of these nodes' links until they boot again."""
+    if not nodes:
+        replace(cluster, link=link).save()
+    limited = {node: powered(cluster, node) for node in nodes} if nodes else on(cluster)
+    links.limit(head_pid(cluster) or 0, limited, link, cluster.nodes)
 
 
 def check_links(cluster: Cluster, as_json: bool) -> None:
@@ -741,8 +743,11 @@ def parser() -> argparse.ArgumentParser:
     for verb, text in {"cut": "take nodes off the network", "join": "put nodes back on the network"}.items():
         add(verb, text).add_argument("nodes", nargs="+", metavar="NODE")
     add("bytes", "what each node's link sent and received").add_argument("--json", action="store_true")
-    change = add("rate", "change the limits of all links; what is not named takes its default")
+    change = add("rate", "change the limits of links; what is not named takes its default")
     change.add_argument("rate")
+    change.add_argument(
+        "nodes", nargs="*", metavar="NODE", help="whose links alone, until they boot (default all links)"
+    )
     shape(change)
     add("check-links", "measure every link, both ways; exit code 1 unless all keep their rate").add_argument(
         "--json", action="store_true"
@@ -806,7 +811,7 @@ def carry_out(options: argparse.Namespace, tail: Sequence[str]) -> int:
         case "cut" | "join":
             (links.cut if options.verb == "cut" else links.join)(head_pid(cluster) or 0, options.nodes)
         case "rate":
-            set_link(cluster, link)
+            set_link(cluster, link, options.nodes)
         case "check-links":
             check_links(cluster, options.json)
         case "bytes":

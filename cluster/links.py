@@ -16,7 +16,7 @@ import socket
 import termios
 import time
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,9 +40,14 @@ TCP = {
 # Bytes that a connection has under way at most. Of 128 senders into one link they make 64 MiB, a quarter of its queue. With
 # more, the first who ask a server for parameters have megabytes before the last one has those of its first layer.
 UNDER_WAY = 512 * 2**10
+# Of them, what may wait in a queue of the node that sends. Else Linux allows what the connection sends in a millisecond on
+# the clock (TCP small queues): on fast links, or in time that is hardly dilated, one gets more of a queue than another.
+IN_QUEUE = LEAST_BUFFER
+# Frames in a packet for a queue, of which it holds two. Else Linux makes packets longer for connections that began on an
+# idle link, and those have several times as much of it as others for good.
+FRAMES = LEAST_BUFFER // MTU
 LEAST_WAIT_S = 0.2  # Linux's, before TCP takes a segment for lost
 LONGEST_WAIT_S = 60.0
-SLURM_PORTS = "6816 0xfffc"  # 6816 to 6819, as tc says it
 
 TOLERANCE = 0.03
 CHECK_S = 0.6  # how long data flows over a link, each way
@@ -81,33 +86,61 @@ class Link:
         """In bytes: unless told, 2 ms of the rate, which covers the lateness of a timer."""
         return self.burst or max(LEAST_BUFFER, int((self.rate or 0) / 8 * 0.002))
 
-    def discipline(self, device: str) -> str:
+    def discipline(self, device: str, side: str, peers: Sequence[str]) -> str:
         """The commands for ``tc -batch`` that make a device send so, with counters at zero.
 
-        HTB with a single class is a token bucket (tbf), but it lets pass at once what a filter sends to class 0: what
-        Slurm's daemons say, which must not wait for seconds behind data, or nodes that work hard are taken for dead ones.
+        Packets of each peer, their ``src`` or ``dst``, wait in a queue of their own, and queues are served in turn, as
+        where switches control the flow on their links. In a common one a connection has what share its packets have of the
+        queue, and where its acknowledgements wait behind others' data, a half of that. Slurm's daemons would wait, and
+        nodes that work hard be taken for dead ones. The last queue is for whoever is no peer: the head.
         """
         lines = [f"qdisc replace dev {device} root noqueue"]
         if self.rate:
+            turn, last = self.scaled(LEAST_BUFFER), len(peers) + 2
             shape = f"rate {self.rate:.0f}bit burst {self.burst_size}b cburst {self.burst_size}b quantum {LEAST_BUFFER}"
+            # What a queue has at least, and no limit of its own.
+            share = (
+                f"rate {self.rate / last:.0f}bit ceil {2 * self.rate:.0f}bit burst {turn}b cburst {self.burst_size}b"
+            )
             lines += [
-                f"qdisc replace dev {device} root handle 1: htb default 1",
+                f"qdisc replace dev {device} root handle 1: htb default {last:x}",
                 f"class add dev {device} parent 1: classid 1:1 htb {shape}",
-                f"qdisc add dev {device} parent 1:1 bfifo limit {self.queue}b",
             ]
-            slurm = f"filter add dev {device} parent 1: protocol ip u32 flowid 1:0 match ip"
-            lines += [f"{slurm} {side} {SLURM_PORTS}" for side in ("sport", "dport")]
+            for queue in range(2, last + 1):
+                lines += [
+                    f"class add dev {device} parent 1:1 classid 1:{queue:x} htb {share} quantum {turn}",
+                    f"qdisc add dev {device} parent 1:{queue:x} bfifo limit {self.queue}b",
+                ]
+            match = f"filter add dev {device} parent 1: protocol ip prio 1 u32 match ip {side}"
+            lines += [f"{match} {address(peer)}/32 flowid 1:{queue:x}" for queue, peer in enumerate(peers, 2)]
         return "\n".join([*lines, ""])
 
+    def scaled(self, size: int) -> int:
+        """Bytes, of tensors that may have less."""
+        return max(4096, round(self.bytes_scale * size))
+
     @property
-    def buffers(self) -> str:
-        """Of a connection that sends, in bytes: least, at first, most. For ``tcp_wmem``."""
-        return " ".join(f"{max(4096, self.bytes_scale * size):.0f}" for size in (4096, 16384, UNDER_WAY))
+    def frames(self) -> int:
+        """In a packet for a queue."""
+        return max(1, round(self.bytes_scale * FRAMES))
+
+    @property
+    def shares(self) -> dict[str, str]:
+        """Settings of TCP that bound what a connection has under way, so that each gets as much as the others."""
+        least, at_first, most, queued = (str(self.scaled(size)) for size in (4096, 16384, UNDER_WAY, IN_QUEUE))
+        return {
+            "tcp_wmem": f"{least} {at_first} {most}",
+            "tcp_limit_output_bytes": queued,
+            "tcp_min_tso_segs": str(self.frames),
+        }
 
     def route(self, node: str) -> str:
-        """The command for ``ip -batch`` that makes a node send everything to the head."""
+        """The commands for ``ip -batch`` that make a node send everything to the head, in packets of as many frames."""
         wait = f"rto_min {1000 * min(LEAST_WAIT_S * self.dilation, LONGEST_WAIT_S):.0f}ms"
-        return f"route replace default via {HEAD_ADDRESS} dev eth0 onlink src {address(node)} {wait}\n"
+        return (
+            f"link set dev eth0 gso_max_segs {self.frames}\n"
+            f"route replace default via {HEAD_ADDRESS} dev eth0 onlink src {address(node)} {wait}\n"
+        )
 
 
 def parse_rate(text: str) -> float | None:
@@ -170,7 +203,7 @@ def make_router() -> None:
     command("ip", "-batch", "-", stdin="\n".join(lines))
 
 
-def lay_cables(nodes: Mapping[str, int], link: Link) -> None:
+def lay_cables(nodes: Mapping[str, int], link: Link, peers: Sequence[str]) -> None:
     """A cable from the head, whose network namespace this is, to each node, which is named with its PID."""
     with contextlib.suppress(Failure):  # of a node that failed a moment ago: the kernel takes its time to remove it
         command("ip", "-force", "-batch", "-", stdin="".join(f"link del to-{node}\n" for node in nodes))
@@ -180,7 +213,7 @@ def lay_cables(nodes: Mapping[str, int], link: Link) -> None:
         cables += f"link add to-{node} mtu {MTU} address {HEAD_HARDWARE} type veth peer {far}\n" + plugged(node)
     command("ip", "-batch", "-", stdin=cables)
     spread(*(f"to-{node}" for node in nodes))
-    command("tc", "-batch", "-", stdin="".join(link.discipline(f"to-{node}") for node in nodes))
+    command("tc", "-batch", "-", stdin="".join(link.discipline(f"to-{node}", "src", peers) for node in nodes))
 
 
 def plugged(node: str) -> str:
@@ -193,9 +226,9 @@ def plugged(node: str) -> str:
     )
 
 
-def join_network(node: str, link: Link) -> None:
+def join_network(node: str, link: Link, peers: Sequence[str]) -> None:
     """The node's end of its cable, in this network namespace, the node's."""
-    tune(tcp_wmem=link.buffers)
+    tune(**link.shares)
     lines = f"""\
 link set lo up
 addr add {address(node)}/32 dev eth0
@@ -204,16 +237,17 @@ neigh replace {HEAD_ADDRESS} lladdr {HEAD_HARDWARE} dev eth0 nud permanent
 """
     command("ip", "-batch", "-", stdin=lines + link.route(node))
     spread("eth0")
-    command("tc", "-batch", "-", stdin=link.discipline("eth0"))
+    command("tc", "-batch", "-", stdin=link.discipline("eth0", "dst", peers))
 
 
-def limit(head: int, nodes: Mapping[str, int], link: Link) -> None:
+def limit(head: int, nodes: Mapping[str, int], link: Link, peers: Sequence[str]) -> None:
     """Change the limits of links that are there. Processes are named by their PIDs."""
-    inside(head, "tc", "-batch", "-", stdin="".join(link.discipline(f"to-{node}") for node in nodes))
+    inside(head, "tc", "-batch", "-", stdin="".join(link.discipline(f"to-{node}", "src", peers) for node in nodes))
     for node, pid in nodes.items():
-        inside(pid, "tc", "-batch", "-", stdin=link.discipline("eth0"))
+        inside(pid, "tc", "-batch", "-", stdin=link.discipline("eth0", "dst", peers))
         inside(pid, "ip", "-batch", "-", stdin=link.route(node))
-        inside(pid, "tee", "/proc/sys/net/ipv4/tcp_wmem", stdin=link.buffers)
+        for name, value in link.shares.items():
+            inside(pid, "tee", f"/proc/sys/net/ipv4/{name}", stdin=value)
 
 
 def cut(head: int, nodes: Iterable[str]) -> None:

@@ -6,23 +6,28 @@ All raise ``harness.errors.InvalidInput`` with one line for a request that canno
 
 import sys
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
 import pandas
 
+from harness import kernels
 from harness.analysis import regression
 from harness.analysis import verdict as verdicts
 from harness.analysis.verdict import Verdict
 from harness.core import backend as backends
 from harness.core.plan import LaunchPlan
-from harness.core.spec import RunSpec
+from harness.core.spec import COMPOSED, KernelSizes, RunSpec
+from harness.core.validation import checked
 from harness.errors import InvalidInput
 from harness.prediction import forecast
 from harness.prediction.basis import Start, as_measured, chosen, measured
 from harness.records.measurement import Record
 from harness.records.record import Status
+from harness.results import kernels as kernel_results
 from harness.results import sources
+from harness.results.selection import at_time
 from harness.running.prepare import Place, chosen_site, said
 from harness.running.request import carry_out, failed
 from harness.sites import config
@@ -43,9 +48,9 @@ def run(
 
     ``fields`` are the options of ``harness run`` with ``_`` for ``-``, such as ``model="resnet50"``, ``batch_size=8``,
     ``transport="mpi"``, ``ps=2``. Those that say where are ``account``, ``environ``, ``time_limit``, ``hosts``, ``port``,
-    ``environment`` and ``force``. Without a ``site`` it is the one that the command would take (``HARNESS_SITE``, your
-    config's, this cluster), which is said on stderr; ``"local"`` is this machine. Without an ``output`` or an ``account``
-    your config's count. Where there is a batch system it waits for the jobs.
+    ``environment`` and ``force``; the records keep the ``tag``. Without a ``site`` it is the one that the command would
+    take (``HARNESS_SITE``, your config's, this cluster), which is said on stderr; ``"local"`` is this machine. Without an
+    ``output`` or an ``account`` your config's count. Where there is a batch system it waits for the jobs.
 
     Returns one row per repeat: the columns ``backend``, ``framework``, ``transport``, ``model``, ``nodes``, ``workers``,
     ``batch_size`` (per device), ``repeat`` (from 1), ``img_per_s``, ``started`` and ``ended`` (ISO 8601, UTC), and
@@ -72,6 +77,34 @@ def run(
     return pandas.DataFrame(rows)
 
 
+def kernel(
+    name: str,
+    backend: str,
+    *,
+    nodes: int | Sequence[int] = 1,
+    sizes: Sequence[int] | None = None,
+    site: str | None = None,
+    output: str | Path | None = None,
+    **fields: Any,
+) -> pandas.DataFrame:
+    """Measure what a transport does by itself, on one number of nodes or on several with their repeats in turn: ``harness
+    kernel``.
+
+    ``sizes`` are bytes of a message or, of a kernel that computes, numbers or rows; by default the kernel's own. All
+    else is as in ``run``. Returns one row per size and number of nodes, as ``load_kernels`` does.
+    """
+    wanted = kernels.specification(name)
+    of_kernel = checked(KernelSizes, {"name": name, "sizes": wanted.usual if sizes is None else tuple(sizes)})
+    place, options = _place(site, output, fields)
+    counts = [nodes] if isinstance(nodes, int) else list(nodes)
+    specs = [_spec(backend, count, options, **wanted.protocol, kernel=of_kernel) for count in counts]
+    outcome = carry_out(specs, place)
+    for planned, record in zip(outcome.runs, outcome.records, strict=True):
+        if record.problem:
+            raise failed(record, planned.folder)
+    return load_kernels(*(planned.record_file for planned in outcome.runs))
+
+
 def plan(backend: str, *, nodes: int = 1, site: str | None = None, **fields: Any) -> LaunchPlan:
     """Every process that ``run`` would start, without starting any: ``harness run --dry-run``."""
     place, options = _place(site, None, fields, dry_run=True)
@@ -82,9 +115,19 @@ def load(*results: str | Path, status: Status | None = "completed") -> pandas.Da
     """Results as a DataFrame with one row per run; ``docs/python.md`` lists the columns.
 
     ``results`` are record files, folders, names of baselines, tables of published measurements, ``"reference"`` or
-    ``"reference:TEXT"``. Only runs with a number, unless ``status`` is None.
+    ``"reference:TEXT"``; ``"runs/ @ now-7d: tag=nightly"`` selects some of what is there. Only runs with a number, unless
+    ``status`` is None.
     """
     return sources.load(results, status)
+
+
+def load_kernels(*results: str | Path, status: Status | None = "completed") -> pandas.DataFrame:
+    """What kernels were measured to do, as a DataFrame with one row per size of each run (``docs/python.md``).
+
+    ``results`` are those of ``load``. Only runs with a number, unless ``status`` is None.
+    """
+    frame = kernel_results.load(results)
+    return frame if status is None else frame[frame["status"] == status].reset_index(drop=True)
 
 
 def compare(
@@ -94,17 +137,23 @@ def compare(
 
     Returns one row per pair of equal measurements, the worst first: ``measurement``, ``verdict`` (such as "slower"),
     ``change`` (NEW / OLD − 1 of img/s) with its 95 % interval ``low`` and ``high``, the adjusted ``p``, ``old_img_per_s``,
-    ``new_img_per_s``, ``old_repeats``, ``new_repeats``, and ``reason`` where nothing could be judged.
+    ``new_img_per_s``, ``old_repeats``, ``new_repeats``, ``reason`` where nothing could be judged, and ``work``: whether the
+    losses of both are of the "same work".
     """
-    before, after = (side if isinstance(side, pandas.DataFrame) else load(side, status=None) for side in (old, new))
+    now = datetime.now(UTC)  # of both, so that windows that meet leave no gap
+    before, after = (
+        side if isinstance(side, pandas.DataFrame) else load(at_time(str(side), now), status=None)
+        for side in (old, new)
+    )
     found = regression.compare(before, after, regression.Rule(threshold=threshold))
     rows = []
     for pair in found.pairs:
         low, high = pair.judgement.ci95 or (None, None)
         row = {"measurement": pair.label, "verdict": pair.verdict, "change": pair.judgement.change}
         row |= {"low": low, "high": high, "p": pair.judgement.p}
-        row |= {"old_img_per_s": pair.old.img_per_s, "new_img_per_s": pair.new.img_per_s}
+        row |= {"old_img_per_s": pair.old.rate, "new_img_per_s": pair.new.rate}
         row |= {"old_repeats": pair.old.repeats, "new_repeats": pair.new.repeats, "reason": pair.judgement.reason}
+        row["work"] = pair.work.answer if pair.work else ""
         rows.append(row)
     return pandas.DataFrame(rows)
 
@@ -155,11 +204,15 @@ def predict(
     return pandas.DataFrame(predictions, columns=columns)
 
 
-def _spec(backend: str, nodes: int, fields: dict[str, Any]) -> RunSpec:
-    known = {*RunSpec.model_fields, *backends.option_owners()} - {"options", "training"}
+def _spec(backend: str, nodes: int, fields: dict[str, Any], **more: Any) -> RunSpec:
+    """The spec of a training or, where ``more`` has a kernel, of that."""
+    known = {*RunSpec.model_fields, *backends.option_owners()} - COMPOSED
+    command = "run"
+    if "kernel" in more:
+        known, command = known - backends.unused_by_kernels(), "kernel"
     if unknown := [name for name in fields if name not in known]:
-        raise InvalidInput(f"unknown field '{unknown[0]}'; `harness run --help` lists the options")
-    (spec,) = backends.specs_for([{"backend": backend, "nodes": nodes}], fields)
+        raise InvalidInput(f"unknown field '{unknown[0]}'; `harness {command} --help` lists the options")
+    (spec,) = backends.specs_for([{"backend": backend, "nodes": nodes}], fields, **more)
     return spec
 
 
@@ -167,7 +220,7 @@ def _place(
     site: str | None, output: str | Path | None, fields: dict[str, Any], dry_run: bool = False
 ) -> tuple[Place, dict[str, Any]]:
     """Where it runs, and the fields that say something else."""
-    names = ("environ", "account", "time_limit", "hosts", "port", "environment", "force")
+    names = ("environ", "account", "time_limit", "hosts", "port", "environment", "tag", "force")
     given = {name: fields[name] for name in names if name in fields}
     given |= {name: Path(given[name]) for name in ("hosts", "environment") if given.get(name) is not None}
     name, why = chosen_site(site)

@@ -1,7 +1,8 @@
-"""The kernels: what a network does by itself, over the transports that backends train with. One folder each, found by name.
+"""The kernels: what transports, and what computes over them, do without a training. One folder each, found by name.
 
-A folder holds ``specification.py`` with the ``SPECIFICATION``, a ``Kernel``, and ``body.py`` with ``Body``, what every rank
-does beside its framework. Importing this package imports neither NumPy nor a framework.
+A folder holds ``specification.py`` with the ``SPECIFICATION``, a ``Kernel``, and ``Body``, what every rank does beside its
+framework: in ``body.py`` among ranks alone, in ``servers.py`` among ranks and parameter servers, or both. There may be a
+``Reducer`` in ``servers.py``, what every server does. Importing this package imports neither NumPy nor a framework.
 """
 
 from __future__ import annotations
@@ -30,6 +31,14 @@ def specification(name: str) -> Kernel:
     return found
 
 
-def body(name: str) -> Any:
-    """The class of which every rank makes one for each size: ``Body(fabric, size, seed)`` (see ``body.py``)."""
-    return importlib.import_module(f"{__name__}.{name}.body").Body
+def body(name: str, servers: int) -> Any:
+    """The class of which every rank makes one for each size: ``Body(fabric, size, seed)``. It suits a fabric's servers."""
+    return importlib.import_module(f"{__name__}.{name}.{'servers' if servers else 'body'}").Body
+
+
+def reducer(name: str) -> Any:
+    """The class of which every server makes one for each size: ``Reducer(fabric, size, seed)``. None if there is no need.
+
+    Each of its ``loops()`` is called again and again, in a thread of its own.
+    """
+    return getattr(importlib.import_module(f"{__name__}.{name}.servers"), "Reducer", None)

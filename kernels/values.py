@@ -1,4 +1,4 @@
-"""What messages hold, and whether what has arrived is right."""
+"""What messages and matrices hold, and whether what has arrived or was computed is right."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ def message(rank: int, count: int, seed: int) -> np.ndarray:
     return ((np.arange(count) * 7 + rank * 5 + seed) % 16).astype(np.float32)
 
 
-def difference(arrived: np.ndarray, expected: np.ndarray) -> str:
-    """What is wrong with what has arrived, "" if nothing is."""
-    wrong = int(np.count_nonzero(arrived != expected))
+def drawn(seed: int, rank: int, *shape: int) -> np.ndarray:
+    """Whole numbers from 0 to 15, drawn (float64 [shape]). Products of such matrices of 2^40 columns are exact."""
+    return np.random.default_rng([seed, rank]).integers(0, 16, shape).astype(np.float64)
+
+
+def difference(arrived: np.ndarray, expected: np.ndarray, within: float = 0.0) -> str:
+    """What is wrong with what has arrived, "" if it is within ``within`` of what was expected everywhere."""
+    right = arrived == expected if not within else np.abs(arrived - expected) <= within  # neither is true of a NaN
+    wrong = int(np.count_nonzero(~right))
     return f"{wrong} of {expected.size} numbers are wrong" if wrong else ""

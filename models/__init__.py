@@ -2,7 +2,8 @@
 
 A folder holds ``specification.py`` with the ``SPECIFICATION`` that every framework's definition follows (a
 ``ModelSpecification``, see ``layers.py``). A model that needs other layers has its own definitions in the folder:
-``torch.py``, ``tensorflow.py``, ``caffe2.py``, each with a ``build`` that creates exactly the tensors of the specification.
+``torch.py``, ``tensorflow.py``, ``jax.py``, ``caffe2.py``, each with a ``build`` that creates exactly the tensors of the
+specification.
 
 Another package announces its models through the entry point group ``harness.models``: a name, and the package that is
 the model's folder. Importing this package imports neither NumPy nor a framework.

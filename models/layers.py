@@ -1,8 +1,8 @@
 """What a model is, without a framework: layers as plain data, the tensors that follow from them, and what they compute.
 
 A model is a sequence of layers. Its tensors follow from them, its definition in every framework too: a subclass of
-``Layers`` for each (``torch_layers``, ``tensorflow_layers``, ``caffe2_layers``). The parity tests hold them to exactly
-these tensors, which placement, the launch plan and the scaling model read. Standard library only; Python 3.9.
+``Layers`` for each (``torch_layers``, ``tensorflow_layers``, ``jax_layers``, ``caffe2_layers``). The parity tests hold them
+to exactly these tensors, which placement, the launch plan and the scaling model read. Standard library only; Python 3.9.
 
 Tensors are listed in the order in which tf_cnn_benchmarks creates its variables, because greedy and round-robin
 placement on parameter servers follow it: layer by layer, the kernel first, then gamma (where there is one), then beta;

@@ -11,9 +11,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from harness.core import emulation
 from harness.core.backend import backend as known_backend
+from harness.core.emulation import Kept
 from harness.core.spec import RunSpec
 from harness.records import measurement as records
+from harness.records.energy import CounterReading, RankEnergy
 from harness.records.measurement import Rank, Record, Repeat, judge
 
 _NUMBERS = itertools.count(1)
@@ -34,11 +37,16 @@ def record(
     machine: dict[str, Any] | None = None,
     variables: dict[str, str] | None = None,
     hosts: Sequence[str] | None = None,
+    kept: Sequence[Kept] = (),
+    joules: Sequence[float] | None = None,
+    losses: Sequence[Sequence[float]] | None = None,
     **fields: Any,
 ) -> Record:
     """A record of ``len(img_per_s)`` repeats with these throughputs, started ``day`` days after ``FIRST``.
 
-    ``fields`` are RunSpec's; a field that is none of those is an option of the backend (``ps=3``).
+    ``kept`` is how each rank of an emulated device kept up, ``joules`` are those per image of each repeat, which the first
+    rank reads from a package's counter, ``losses`` those of every step of each repeat, the same on all ranks. ``fields``
+    are RunSpec's; a field that is none of those is an option of the backend (``ps=3``).
     """
     own = {name: value for name, value in fields.items() if name not in RunSpec.model_fields}
     fields = {name: value for name, value in fields.items() if name in RunSpec.model_fields}
@@ -58,7 +66,16 @@ def record(
     started = FIRST + timedelta(days=day)
     ended = started + timedelta(minutes=10)
     names = list(hosts) if hosts else [f"nid{node:05}" for node in range(nodes)]
-    repeats = [_repeat(spec, number, value, names) for number, value in enumerate(img_per_s, start=1)]
+    repeats = [_repeat(spec, number, value, names, kept) for number, value in enumerate(img_per_s, start=1)]
+    for repeat, value in zip(repeats, joules or (), strict=False):
+        window_s, used = repeat.ranks[0].window_s, value * spec.global_batch * spec.steps
+        counter = CounterReading(source="powercap", covers="package", name="package-0", update_s=0.001)
+        counter = counter.model_copy(update={"before_j": 0.0, "after_j": used})
+        read = RankEnergy(machine="one", interval_s=window_s, counters=[counter])
+        repeat.ranks[0] = repeat.ranks[0].model_copy(update={"energy": read})
+    for repeat, of_steps in zip(repeats, losses or (), strict=False):
+        for rank in repeat.ranks:
+            rank.evidence["losses"] = list(of_steps)
     completed = status == "completed"
     wanted = packages if packages is not None else PACKAGES
     return Record(
@@ -93,11 +110,12 @@ def _plan(spec: RunSpec) -> dict[str, Any]:
     workers = [{"role": "worker", "devices": 1, "rank": rank} for rank in range(spec.workers)]
     servers = [{"role": "ps", "devices": 1, "rank": rank} for rank in range(spec.options.get("ps", 0))]
     details = {"servers": [{"ps": one["rank"], "bytes": 0, "pieces": 1} for one in servers]} if servers else {}
-    return {"world_size": spec.workers, "processes": workers + servers, "details": details}
+    emulated = {"emulation": emulation.emulation(spec).model_dump()} if spec.emulated else {}
+    return {"world_size": spec.workers, "processes": workers + servers, "details": details} | emulated
 
 
-def _repeat(spec: RunSpec, number: int, img_per_s: float, hosts: Sequence[str]) -> Repeat:
-    window_s = spec.global_batch * spec.steps / img_per_s
+def _repeat(spec: RunSpec, number: int, img_per_s: float, hosts: Sequence[str], kept: Sequence[Kept]) -> Repeat:
+    window_s = spec.dilation * spec.global_batch * spec.steps / img_per_s
     ranks = [
         Rank(
             rank=rank,
@@ -106,6 +124,7 @@ def _repeat(spec: RunSpec, number: int, img_per_s: float, hosts: Sequence[str]) 
             marks_s=[window_s * (1 - 1e-3 * (rank % 7)) * step / spec.steps for step in range(spec.steps + 1)],
             finished_s=window_s * (1 - 1e-3 * (rank % 7)),
             window_s=window_s,
+            kept=kept[rank] if kept else None,
             evidence={
                 "digest": "d",
                 "finite": True,

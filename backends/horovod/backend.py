@@ -7,7 +7,7 @@ from pydantic import Field
 from harness.backends.horovod import build
 from harness.core.backend import Arrangement, Backend
 from harness.core.exchange import MIB, AllreduceExchange
-from harness.core.spec import OTHER_TRAINING, Options, RunSpec
+from harness.core.spec import OTHER_TRAINING, TRAINING_ONLY, Options, RunSpec
 from harness.environments import EnvironmentSpec, Variant
 
 FOLDER = Path(__file__).parent
@@ -20,7 +20,9 @@ class HorovodOptions(Options):
     fusion_threshold_mb: float = Field(128.0, ge=0, le=65536, description="size of Horovod's fusion buffer, in MiB")
     cycle_time_ms: float = Field(1.0, gt=0, le=60_000, description="time between two looks for gradients to reduce")
     fp16_allreduce: bool = Field(
-        False, description="send gradients as 16 bit floats", json_schema_extra={OTHER_TRAINING: [True]}
+        False,
+        description="send gradients as 16 bit floats",
+        json_schema_extra={OTHER_TRAINING: [True], TRAINING_ONLY: True},
     )
 
 
@@ -61,6 +63,6 @@ BACKEND = Backend(
     options=HorovodOptions,
     arrange=_arrange,
     environment=environment,
-    kernels=("allgather", "allreduce", "alltoall"),
+    kernels=("allgather", "allreduce", "alltoall", "cg", "fft", "matmul"),
     exchange=lambda spec: AllreduceExchange(_fused_bytes(spec), waits="until_free"),
 )

@@ -33,7 +33,7 @@ BACKEND = Backend(
     precisions=("fp32", "tf32", "amp"),
     options=MultiWorkerMirroredOptions,
     environment=partial(environment, "multi_worker_mirrored"),
-    kernels=("allgather", "allreduce"),
+    kernels=("allgather", "allreduce", "cg", "matmul"),
     exchange=lambda spec: AllreduceExchange(
         int(spec.options["pack_mb"] * spec.bytes_scale * MIB)
         or models.specification(spec.model, spec.bytes_scale).bytes

@@ -10,7 +10,7 @@ from harness import models
 from harness.backends.tensorflow import environment
 from harness.core.backend import Arrangement, Backend, Seat, one_process_per_node
 from harness.core.exchange import Piece, Pulls, ServerExchange, bytes_per_server, place
-from harness.core.spec import MOST_WORKERS, OTHER_TRAINING, Options, RunSpec, Underscored
+from harness.core.spec import MOST_WORKERS, OTHER_TRAINING, TRAINING_ONLY, Options, RunSpec, Underscored
 from harness.core.text import parse_size
 from harness.errors import InvalidInput
 
@@ -24,8 +24,14 @@ class ServerOptions(Options):
     ps_nodes: Annotated[Literal["shared", "dedicated"], Underscored] = Field(
         "shared", description="servers share the workers' nodes, one each, or get nodes of their own"
     )
-    placement: Placement = Field("greedy", description="how variables are spread over the servers")
-    slice_size: str = Field("1MiB", description="largest slice of a tensor with --placement partitioned")
+    placement: Placement = Field(
+        "greedy", description="how variables are spread over the servers", json_schema_extra={TRAINING_ONLY: True}
+    )
+    slice_size: str = Field(
+        "1MiB",
+        description="largest slice of a tensor with --placement partitioned",
+        json_schema_extra={TRAINING_ONLY: True},
+    )
 
     @field_validator("slice_size")
     @classmethod
@@ -42,12 +48,20 @@ class ParameterServerOptions(ServerOptions):
         "accumulate",
         description="accumulate: the mean gradient of all workers is applied once per step; "
         "barrier: each worker applies its own, as in 2017; none: asynchronous",
-        json_schema_extra={OTHER_TRAINING: ["none"]},
+        json_schema_extra={OTHER_TRAINING: ["none"], TRAINING_ONLY: True},
     )
     order: Literal["none", "forward"] = Field(
-        "forward", description="in which order parameters come: as layers need them, or none, as in 2017"
+        "forward",
+        description="in which order parameters come: as layers need them, or none, as in 2017",
+        json_schema_extra={TRAINING_ONLY: True},
     )
-    window: int = Field(8, ge=1, le=10_000, description="with --order forward: how many are asked of a server at once")
+    window: int = Field(
+        8,
+        ge=1,
+        le=10_000,
+        description="with --order forward: how many are asked of a server at once",
+        json_schema_extra={TRAINING_ONLY: True},
+    )
 
 
 def placed(spec: RunSpec) -> list[Piece]:
@@ -64,7 +78,7 @@ def validate(spec: RunSpec) -> None:
             f"--ps {ps} with --nodes {spec.nodes}: a node holds at most one parameter server; "
             f"use --ps 1..{spec.nodes}, or --ps-nodes dedicated"
         )
-    if ps > (pieces := len(placed(spec))):
+    if not spec.kernel and ps > (pieces := len(placed(spec))):
         raise InvalidInput(f"--ps {ps}: {spec.model} has only {pieces} pieces to place; use --ps 1..{pieces}")
     if training and sync != "accumulate" and (training.momentum or training.weight_decay):
         raise InvalidInput(
@@ -81,6 +95,8 @@ def seats(spec: RunSpec) -> tuple[Seat, ...]:
 
 
 def arrange(spec: RunSpec) -> Arrangement:
+    if spec.kernel:
+        return Arrangement()
     pieces = placed(spec)
     servers = [
         {"ps": ps, "bytes": bytes_, "pieces": sum(piece.ps == ps for piece in pieces)}
@@ -121,5 +137,5 @@ BACKEND = Backend(
     validate=validate,
     expected_updates=lambda spec: (spec.warmup_steps + spec.steps) * (1 if _sync(spec) == "accumulate" else spec.nodes),
     exchange=exchange,
-    kernels=("push",),
+    kernels=("cg", "fft", "incast", "matmul", "outcast", "stream"),
 )

@@ -1,13 +1,15 @@
 """PyTorch DDP as the controller sees it."""
 
 from pathlib import Path
+from typing import Any
 
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from harness.core.backend import Backend
 from harness.core.exchange import MIB, AllreduceExchange
-from harness.core.spec import Options
+from harness.core.spec import TRAINING_ONLY, Options, RunSpec
 from harness.environments import EnvironmentSpec
+from harness.errors import InvalidInput
 
 FOLDER = Path(__file__).parent
 
@@ -15,8 +17,43 @@ FOLDER = Path(__file__).parent
 class PyTorchOptions(Options):
     """Options of the ``pytorch`` backend."""
 
-    bucket_mb: float = Field(25.0, gt=0, le=1e6, description="size of a gradient bucket, in MiB")
-    compile: bool = Field(False, description="compile the model with torch.compile (needs a C++ compiler)")
+    bucket_mb: float = Field(
+        25.0, gt=0, le=1e6, description="size of a gradient bucket, in MiB", json_schema_extra={TRAINING_ONLY: True}
+    )
+    compile: bool = Field(
+        False,
+        description="compile the model with torch.compile (needs a C++ compiler)",
+        json_schema_extra={TRAINING_ONLY: True},
+    )
+    cuda_graphs: bool = Field(
+        False,
+        description="replay each step as one CUDA graph; 12 warm-up steps or more, on GPUs over NCCL",
+        json_schema_extra={TRAINING_ONLY: True},
+    )
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without graphs a spec, which is a key, stays what it was before there were any."""
+        fields: dict[str, Any] = handler(self)
+        return {name: value for name, value in fields.items() if name != "cuda_graphs" or value}
+
+
+def _validate(spec: RunSpec) -> None:
+    """Refuse graphs where there are none. The first 11 steps run without one (see ``trainer/graph.py``)."""
+    if not spec.options.get("cuda_graphs"):
+        return
+    if spec.device != "cuda" or spec.transport != "nccl":
+        raise InvalidInput(
+            f"--cuda-graphs: needs --device cuda and --transport nccl, not {spec.device} and {spec.transport}"
+        )
+    if spec.options["compile"]:
+        raise InvalidInput("--cuda-graphs: give it or --compile, not both")
+    if spec.training:
+        raise InvalidInput("--cuda-graphs: a graph keeps its learning rate, so it cannot train to an accuracy")
+    if spec.warmup_steps < 12:
+        raise InvalidInput(
+            f"--cuda-graphs: give --warmup 12 or more, not {spec.warmup_steps}: the first steps have no graph"
+        )
 
 
 BACKEND = Backend(
@@ -29,9 +66,10 @@ BACKEND = Backend(
     cuda_transports=("nccl", "gloo"),  # the MPI hook averages in the hosts' memory
     precisions=("fp32", "tf32", "amp"),
     options=PyTorchOptions,
+    validate=_validate,
     environment=lambda framework, variant: EnvironmentSpec(
         "pytorch", variant, FOLDER / f"requirements-{variant}.txt", imports=("torch", "PIL", "mpi4py")
     ),
-    kernels=("allgather", "allreduce", "alltoall", "pingpong"),
+    kernels=("allgather", "allreduce", "alltoall", "cg", "fft", "matmul", "pairs", "pingpong", "stream"),
     exchange=lambda spec: AllreduceExchange(buffer_bytes=int(spec.options["bucket_mb"] * spec.bytes_scale * MIB)),
 )

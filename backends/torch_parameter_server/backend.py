@@ -10,7 +10,7 @@ from harness.backends.parameter_server.backend import BACKEND as PARAMETER_SERVE
 from harness.backends.parameter_server.backend import ServerOptions
 from harness.backends.pytorch.backend import BACKEND as PYTORCH
 from harness.core.backend import Arrangement
-from harness.core.spec import OTHER_TRAINING, RunSpec
+from harness.core.spec import OTHER_TRAINING, TRAINING_ONLY, RunSpec
 from harness.environments import EnvironmentSpec, Variant
 from harness.errors import InvalidInput
 
@@ -27,11 +27,12 @@ class TorchServerOptions(ServerOptions):
     sync: Literal["accumulate", "none"] = Field(
         "accumulate",
         description="accumulate: the mean gradient of all workers is applied once per step; none: asynchronous",
-        json_schema_extra={OTHER_TRAINING: ["none"]},
+        json_schema_extra={OTHER_TRAINING: ["none"], TRAINING_ONLY: True},
     )
     order: Literal["none", "forward"] = Field(
         "forward",
         description="in which order parameters come: none, drawn from --seed, or as layers need them",
+        json_schema_extra={TRAINING_ONLY: True},
     )
 
 
@@ -64,5 +65,5 @@ BACKEND = replace(
     environment=environment,
     validate=validate,
     arrange=arrange,
-    kernels=(),
+    kernels=("incast", "outcast"),
 )

@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from harness import kernels
 from harness.core.text import plural
+from harness.records.kernel import size_text
 
 # How long a measurement took: it may differ without making another measurement, and is named. Columns, and their names.
 LENGTH = {"warmup_steps": "warm-up steps", "steps": "measured steps", "dilation": "dilation"}
@@ -38,9 +40,10 @@ _ORDER = [
 ]
 _PORT = re.compile(r"(?<=[\d\]]):\d+")
 # What every name of a spec says.
-_ALWAYS = ("backend", "framework", "transport", "model", "nodes", "devices_per_node")
+_ALWAYS = ("backend", "framework", "transport", "model", "kernel", "size", "nodes", "devices_per_node")
 # What a spec gets from its machine unless told: an upgrade changes it without anybody's wish.
 _FROM_THE_MACHINE = {"threads", "data_threads", "data"}
+_ALIKE = ("backend", "kernel")  # specs that differ in these are not similar
 _COMPARED = 200  # specs without a partner for which the closest one is looked up, on either side
 
 
@@ -110,11 +113,18 @@ def spec_names(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
         backend = spec["backend"]
         devices = f" × {spec['devices_per_node']}" if spec["devices_per_node"] > 1 else ""
         nodes = plural(spec["nodes"], "node") + devices
-        main = [backend, spec["framework"], spec["transport"], spec["model"], nodes]
+        main = [backend, spec["framework"], spec["transport"], _subject(spec), nodes]
         telling = (own[backend] | of_all | {"ps"}) - {*_ALWAYS}
         others = [f"{name}={_shown(spec[name])}" for name in by_backend[backend][0] if name in telling and name in spec]
         names[text] = " ".join([*(str(part) for part in main if part), *others])
     return names
+
+
+def _subject(spec: Mapping[str, Any]) -> str:
+    """The model, or the kernel with its size."""
+    if "kernel" not in spec:
+        return str(spec["model"])
+    return f"{spec['kernel']} of {size_text(kernels.specification(spec['kernel']), spec['size'])}"
 
 
 def _varying(specs: Sequence[Mapping[str, Any]]) -> set[str]:
@@ -134,20 +144,21 @@ def _shown(value: Any) -> str:
 def closest(specs: Sequence[str], others: Sequence[str]) -> dict[str, str]:
     """How each spec (of the first ``_COMPARED``) differs from the most similar of ``others``: ``threads 12 → 16``.
 
-    A field that a spec gets from its machine counts less than one that somebody chose. Another backend is not similar.
+    A field that a spec gets from its machine counts less than one that somebody chose. Another backend is not similar, nor
+    is another kernel.
     """
     if not specs or not others:
         return {}
     parsed = [_flat(json.loads(text)) for text in others]
     names = sorted({name for spec in parsed for name in spec})
     table = np.array([[str(spec.get(name)) for name in names] for spec in parsed])
-    weights = np.array([1 if name in _FROM_THE_MACHINE else 1000 if name == "backend" else 10 for name in names])
+    weights = np.array([1 if name in _FROM_THE_MACHINE else 1000 if name in _ALIKE else 10 for name in names])
     differences = {}
     for text in specs[:_COMPARED]:
         own = _flat(json.loads(text))
         mine = np.array([str(own.get(name)) for name in names])
         nearest = parsed[int(((table != mine) @ weights).argmin())]
-        if nearest["backend"] == own["backend"]:
+        if all(nearest.get(name) == own.get(name) for name in _ALIKE):
             changed = [name for name in {**own, **nearest} if str(own.get(name)) != str(nearest.get(name))]
             pairs = [f"{name} {_shown(own.get(name))} → {_shown(nearest.get(name))}" for name in changed]
             differences[text] = ", ".join(pairs)

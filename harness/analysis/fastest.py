@@ -9,6 +9,8 @@ claim is about the one that came out best, and needs every single test, the test
 (Gutmann and Maymin 1987, "Is the selected population the best?"; Hung and Fithian 2019, "Rank verification for exponential
 families"). The sizes of a race are corrected for with Holm's procedure, with half of the error for the largest one, as in
 ``verdict``.
+
+The cheapest in energy is looked for among the same configurations: what each contender is fastest with at that size.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.analysis import scaling
 from harness.analysis.differences import LENGTH
-from harness.analysis.scaling import Curve, CurvePoint, Ratio
+from harness.analysis.scaling import Curve, CurvePoint, Ratio, Sample
 
 if TYPE_CHECKING:
     import pandas
@@ -47,16 +49,42 @@ class Standing:
 
 
 @dataclass(frozen=True)
+class Spent:
+    """Joules per image of a contender in its fastest configuration, and their ratio to those of the cheapest one."""
+
+    standing: Standing
+    joules: Sample
+    ratio: Ratio
+
+
+@dataclass(frozen=True)
+class Cheapest:
+    """Contenders whose joules per image cover the same (``covers``), the cheapest first.
+
+    ``decided`` says that the first uses less than every other one.
+    """
+
+    covers: str
+    spent: tuple[Spent, ...]
+    decided: bool
+
+    def of(self, standing: Standing) -> Spent | None:
+        """What a contender has used; None where nobody measured the same of it."""
+        return next((each for each in self.spent if each.standing is standing), None)
+
+
+@dataclass(frozen=True)
 class Ranking:
     """Contenders at one size, the best first: by img/s or, relative to ``base`` workers, by scaling efficiency.
 
-    ``decided`` says that the first is better than every other one.
+    ``decided`` says that the first is better than every other one. ``cheapest`` is None where nobody measured energy.
     """
 
     workers: int
     standings: tuple[Standing, ...]
     base: int = 0
     decided: bool = False
+    cheapest: Cheapest | None = None
 
     @property
     def best(self) -> Standing:
@@ -137,7 +165,9 @@ def races(frame: pandas.DataFrame, curves: Sequence[Curve] | None = None) -> lis
         rows = frame.loc[[row for one in tried for row in one.rows]]
         values = {name: sorted(rows[name].unique().tolist()) for name in LENGTH}
         varying = {name: several for name, several in values.items() if len(several) > 1}
-        found.append(_race(dict(zip(TERMS, alike, strict=True)), its, varying))
+        race = _race(dict(zip(TERMS, alike, strict=True)), its, varying)
+        sizes = tuple(replace(each, cheapest=_cheapest(each.standings, frame)) for each in race.sizes)
+        found.append(replace(race, sizes=sizes))
     return sorted(found, key=_contested, reverse=True)
 
 
@@ -185,6 +215,24 @@ def _race(facets: Mapping[str, Any], curves: Sequence[Curve], varying: Mapping[s
         scales = _ranking(several)
         scales = replace(scales, decided=scaling.holm([scales.p])[0])
     return Race(facets, tuple(sizes), scales, varying)
+
+
+def _cheapest(standings: Sequence[Standing], frame: pandas.DataFrame) -> Cheapest | None:
+    """Of what most of the ``standings`` have measured: the package of one cannot be compared with the node of another."""
+    measured: dict[str, list[tuple[Standing, Sample]]] = defaultdict(list)
+    for standing in standings:
+        runs = frame.loc[list(standing.point.best.rows), ["energy", "joules_values"]]
+        for covers, own in runs[runs["energy"] != ""].groupby("energy"):
+            values = tuple(float(value) for each in own["joules_values"] for value in each)
+            measured[str(covers)].append((standing, Sample(sum(values) / len(values), values)))
+    if not measured:
+        return None
+    covers, entered = max(measured.items(), key=lambda item: len(item[1]))
+    first, *others = sorted(entered, key=lambda entry: entry[1].mean)
+    spent = [Spent(*first, Ratio(1.0))]
+    spent += [Spent(standing, joules, scaling.ratio([[joules]], [[first[1]]])) for standing, joules in others]
+    decided = bool(others) and all(each.ratio.p is not None and each.ratio.p < 1 - scaling.LEVEL for each in spent[1:])
+    return Cheapest(covers, tuple(spent), decided)
 
 
 _Entry = tuple[Curve, CurvePoint, CurvePoint | None]  # a contender, its point at a size, and what that is relative to

@@ -1,6 +1,6 @@
 """When did it change? Change points in the history of one measurement, as a cron job or a CI system collects it.
 
-The unit is the run: its mean, as log(img/s), in the order in which the runs started.
+The unit is the run: its mean, as log(img/s) or the logarithm of a kernel's rate, in the order in which the runs started.
 
 **Detection** is binary segmentation. In a segment of n runs every split with at least ``SHORTEST`` runs on either side is
 tried; the statistic is the largest distance between the means of both parts, in standard errors. How large it gets when
@@ -24,14 +24,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.analysis import two_samples
+from harness.analysis import two_samples, work
 from harness.analysis.differences import Difference, environments, spec_names
 from harness.analysis.two_samples import Vector
+from harness.analysis.work import WorkChange
 from harness.core.statistics import MAD_TO_STDEV
 from harness.errors import InvalidInput
 
@@ -49,11 +51,11 @@ _AT_ONCE = 200_000  # numbers permuted at a time
 
 @dataclass(frozen=True)
 class PastRun:
-    """One run of a series. ``img_per_s`` is the mean of its repeats."""
+    """One run of a series. ``rate`` is the mean of its repeats: img/s, or a kernel's bytes or operations per second."""
 
     id: str
     started: str
-    img_per_s: float
+    rate: float
 
 
 @dataclass(frozen=True)
@@ -62,8 +64,8 @@ class Change:
 
     before: PastRun
     after: PastRun
-    old_img_per_s: float
-    new_img_per_s: float
+    old_rate: float
+    new_rate: float
     change: float
     ci95: tuple[float, float]
     differences: tuple[Difference, ...]
@@ -71,7 +73,10 @@ class Change:
 
 @dataclass(frozen=True)
 class RunSeries:
-    """The runs of one spec on one system, and where their level changed. ``level`` is the current one, in img/s."""
+    """The runs of one spec on one system, and where their level changed. ``level`` is the current one, a rate.
+
+    ``work`` says where the runs' losses became others, or their software (``work.py``).
+    """
 
     label: str
     system: str
@@ -79,6 +84,12 @@ class RunSeries:
     runs: tuple[PastRun, ...]
     level: float
     changes: tuple[Change, ...]
+    work: tuple[WorkChange, ...] = ()
+
+    @property
+    def kernel(self) -> str:
+        """Which one was measured; "" for a training."""
+        return str(json.loads(self.spec).get("kernel") or "")
 
 
 @dataclass(frozen=True)
@@ -195,7 +206,10 @@ def _orders(size: int, tried: int) -> NDArray[np.intp]:
 
 
 def find(frame: pandas.DataFrame) -> History:
-    """From all runs of ``results.load``. Raises InvalidInput for published figures, and without a spec with enough runs."""
+    """From all runs of ``results.load``, also with kernels beside them (``kernels.beside``).
+
+    Raises InvalidInput for published figures, and without a spec with enough runs.
+    """
     if (frame["origin"] != "measured").any():
         raise InvalidInput("published figures have no history; give folders with records")
     completed = frame[frame["status"] == "completed"]
@@ -206,7 +220,7 @@ def find(frame: pandas.DataFrame) -> History:
         raise InvalidInput(
             f"no measurement has {FEWEST} runs with a number, which a history takes; the longest has {longest}"
         )
-    return History(tuple(found), len(lengths) - len(found), len(frame) - len(completed))
+    return History(tuple(found), len(lengths) - len(found), frame["id"].nunique() - completed["id"].nunique())
 
 
 def series(completed: pandas.DataFrame) -> list[RunSeries]:
@@ -220,8 +234,8 @@ def series(completed: pandas.DataFrame) -> list[RunSeries]:
 
 
 def _series(label: str, system: str, spec: str, rows: pandas.DataFrame) -> RunSeries:
-    runs = [PastRun(*row) for row in rows[["id", "started", "img_per_s"]].itertuples(index=False)]
-    values = rows["img_per_s"].to_numpy()
+    values = np.array([fmean(repeats) for repeats in rows["values"]])
+    runs = [PastRun(*row) for row in zip(rows["id"], rows["started"], values.tolist(), strict=True)]
     bounds = [0, *change_points(values), len(values)]
     parts = [_clipped(np.log(values[start:end])) for start, end in pairwise(bounds)]
     levels = [float(np.exp(part.mean())) for part in parts]
@@ -233,4 +247,5 @@ def _series(label: str, system: str, spec: str, rows: pandas.DataFrame) -> RunSe
         differing = environments(rows["environment"].iloc[start:at].tolist(), rows["environment"].iloc[at:end].tolist())
         old, new = levels[number : number + 2]
         changes.append(Change(runs[at - 1], runs[at], old, new, change, (low, high), differing))
-    return RunSeries(label, system, spec, tuple(runs), levels[-1], tuple(changes))
+    computed = rows[["id", "started", "environment", "precision", "fingerprint"]].to_dict("records")
+    return RunSeries(label, system, spec, tuple(runs), levels[-1], tuple(changes), tuple(work.changes(computed)))

@@ -1,11 +1,17 @@
 """Did it get slower? Two sets of results, compared measurement by measurement.
 
 **Pairs.** Results of equal specs (the column ``spec``) form a pair, on each system of its own where both sides have it.
-Numbers of warm-up and measured steps are no part of a spec: they may differ, and are named among the differences. The
-unit of the test is the repeat in a fresh process; the repeats of several records of one spec on one side are pooled.
+Numbers of warm-up and measured steps are no part of a spec: they may differ, and are named among the differences. Each
+size of a kernel is a result of its own, with its rate in place of img/s. The unit of the test is the repeat in a fresh
+process; the repeats of several records of one spec on one side are pooled.
 
-**The test** is Welch's t-test on log(img/s), one-sided, or Mann and Whitney's. Its p-values are adjusted for the number of
-pairs in the comparison (Benjamini and Hochberg).
+**Energy** of the same repeats is compared apart, as images per joule, where both sides have it of the same parts.
+``more energy`` and ``less energy`` are then what ``slower`` and ``faster`` are of img/s, with an adjustment of their own.
+
+**The work** of both sides is compared by its losses (``work.py``), and judged by itself: it makes nothing slower.
+
+**The test** is Welch's t-test on log(img/s) or log(rate), one-sided, or Mann and Whitney's. Its p-values are adjusted for
+the number of pairs in the comparison (Benjamini and Hochberg).
 
 **The rule.** A pair is ``slower`` if and only if
 
@@ -34,9 +40,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from harness.analysis import across, two_samples
+from harness.analysis import across, two_samples, work
 from harness.analysis.differences import LENGTH, Difference, closest, environments, spec_names
 from harness.analysis.two_samples import Test, Vector
+from harness.analysis.work import Work
 from harness.core.text import plural
 from harness.errors import InvalidInput
 
@@ -50,23 +57,26 @@ SHOWN, DECIDING = 0.95, 0.99  # levels of the confidence intervals
 Verdict = Literal[
     "no number",
     "slower",
+    "more energy",
     "cannot say",
     "too noisy",
     "significant, below the threshold",
     "faster",
+    "less energy",
     "no significant change",
 ]
 VERDICTS: tuple[Verdict, ...] = Verdict.__args__  # type: ignore[attr-defined]  # the worst first
-FAILING: tuple[Verdict, ...] = ("no number", "slower")
+FAILING: tuple[Verdict, ...] = ("no number", "slower", "more energy")
 UNDECIDED: tuple[Verdict, ...] = ("cannot say", "too noisy")  # a slowdown as large as the threshold is not excluded
-CHANGED: tuple[Verdict, ...] = (*FAILING, "significant, below the threshold", "faster")
+CHANGED: tuple[Verdict, ...] = (*FAILING, "significant, below the threshold", "faster", "less energy")
 Interval: TypeAlias = tuple[float, float]
 Runs: TypeAlias = Sequence[Mapping[Any, Any]]  # rows of a side's DataFrame
 Match: TypeAlias = tuple[str, Runs, Runs]  # a spec, and its runs on both sides
 Name = Literal["OLD", "NEW"]
 _COLUMNS = (
     *("id", "spec", "system", "status", "reason", "environment", "values"),
-    *("step_p50_s", "step_p99_s", "jitter_s", "slowest_over_median"),
+    *("step_p50_s", "step_p99_s", "jitter_s", "slowest_over_median", "energy", "joules_values"),
+    *("fingerprint", "precision"),
 )
 Samples: TypeAlias = Sequence[Sequence[float] | Vector]
 
@@ -97,11 +107,14 @@ class Judgement:
 
 @dataclass(frozen=True)
 class Side:
-    """One side of a pair. ``img_per_s`` is the geometric mean of the repeats, None without any."""
+    """One side of a pair. ``rate`` is the geometric mean of the repeats, None without any.
+
+    It is img/s, images per joule, or a kernel's bytes or floating point operations per second.
+    """
 
     records: int
     repeats: int
-    img_per_s: float | None
+    rate: float | None
     systems: tuple[str, ...]
 
 
@@ -110,6 +123,8 @@ class Pair:
     """One measurement on both sides. ``differences`` and ``steps`` are told for pairs that changed.
 
     ``steps`` are means over the records of each side of their step times: whether every step or some steps are slower.
+    ``energy`` says what the joules cover of a pair that is about images per joule, else it is "". ``work`` is there of a
+    training with a number on both sides of one system.
     """
 
     label: str
@@ -119,10 +134,17 @@ class Pair:
     judgement: Judgement
     differences: tuple[Difference, ...] = ()
     steps: tuple[Mapping[str, float], Mapping[str, float]] | None = None
+    energy: str = ""
+    work: Work | None = None
 
     @property
     def verdict(self) -> Verdict:
         return self.judgement.verdict
+
+    @property
+    def kernel(self) -> str:
+        """Which one was measured; "" for a training."""
+        return str(self.spec.get("kernel", ""))
 
 
 @dataclass(frozen=True)
@@ -171,7 +193,7 @@ class ComparedResults:
 
 
 def judge(old: Samples, new: Samples, rule: Rule = _DEFAULT) -> list[Judgement]:
-    """A judgement of each pair of a comparison, from the img/s of the repeats on either side (all above 0)."""
+    """A judgement of each pair of a comparison, from the rates of the repeats on either side (all above 0)."""
     judgements = []
     judged = []
     for number, sizes in enumerate(zip(map(len, old), map(len, new), strict=True)):
@@ -204,7 +226,7 @@ def judge(old: Samples, new: Samples, rule: Rule = _DEFAULT) -> list[Judgement]:
 
 
 def compare(old: pandas.DataFrame, new: pandas.DataFrame, rule: Rule = _DEFAULT) -> ComparedResults:
-    """Compare all runs of two calls of ``results.load``.
+    """Compare all runs of two calls of ``results.load``, each with kernels ``beside`` it if there are some.
 
     Results of two systems without a spec in common, and published ones, are compared as ``across.matched`` says. Raises
     InvalidInput if a side has no number, if both are the same runs, or if nothing is on both sides.
@@ -214,16 +236,16 @@ def compare(old: pandas.DataFrame, new: pandas.DataFrame, rule: Rule = _DEFAULT)
         if not len(side):
             raise InvalidInput(f"{name} holds no records")
     if not (old["status"] == "completed").any():
-        raise InvalidInput(f"OLD holds no number: none of its {plural(len(old), 'run')} is completed")
-    if two_systems := _two_systems(old, new):
-        old, new, notes = across.matched(old, new)
+        raise InvalidInput(f"OLD holds no number: none of its {plural(_count(old), 'run')} is completed")
+    if two_systems := _two_systems(*map(_trained, (old, new))):
+        old, new, notes = _across(old, new)
     again = new["id"].isin(old["id"])
     if again.all():
-        raise InvalidInput(f"OLD and NEW hold the same {plural(len(new), 'run')}, such as {new['id'].iloc[0]}")
+        raise InvalidInput(f"OLD and NEW hold the same {plural(_count(new), 'run')}, such as {new['id'].iloc[0]}")
     if again.any():
-        new = new[~again]
-        verbs = ("is", "counts") if again.sum() == 1 else ("are", "count")
-        notes.append(f"{plural(int(again.sum()), 'run')} of NEW {verbs[0]} also in OLD, and {verbs[1]} there only")
+        count, new = _count(new[again]), new[~again]
+        verbs = ("is", "counts") if count == 1 else ("are", "count")
+        notes.append(f"{plural(count, 'run')} of NEW {verbs[0]} also in OLD, and {verbs[1]} there only")
     before, after = _Results(old), _Results(new)
     matched = _matched(before, after)
     # What has a number in OLD and in NEW none, because the runs failed.
@@ -249,7 +271,7 @@ def compare(old: pandas.DataFrame, new: pandas.DataFrame, rule: Rule = _DEFAULT)
     names, times = spec_names(specs), Counter(spec for spec, _, _ in matches)
     pairs = []
     for (spec, here, there), judgement, found in zip(matches, judgements, differing, strict=True):
-        changed = judgement.verdict in CHANGED
+        changed, lost_it = judgement.verdict in CHANGED, judgement.verdict == "no number"
         pairs.append(
             Pair(
                 names[spec] + (f" on {', '.join(_systems(here))}" if times[spec] > 1 else ""),
@@ -259,27 +281,31 @@ def compare(old: pandas.DataFrame, new: pandas.DataFrame, rule: Rule = _DEFAULT)
                 judgement,
                 tuple(difference for difference in found if changed and difference not in common),
                 (_steps(here), _steps(there))
-                if changed and judgement.verdict != "no number" and not two_systems
+                if changed and not lost_it and not two_systems and "kernel" not in specs[spec]
                 else None,
+                work=None if lost_it or two_systems or "kernel" in specs[spec] else work.between(here, there),
             )
         )
+
+    if not two_systems:
+        pairs += _energy(matched, pairs, rule, notes)
 
     # What changed lists its differences itself.
     lengths = Counter(
         difference
-        for pair, found in zip(pairs, differing, strict=True)
+        for pair, found in zip(pairs[: len(differing)], differing, strict=True)
         for difference in found
         if pair.verdict not in CHANGED and difference.name in LENGTH.values() and difference not in common
     )
     notes += [f"{difference} in {plural(number, 'measurement')}" for difference, number in lengths.items()]
     if beside := [runs for spec, runs in after.failed.items() if spec in after.numbers]:
         reason = beside[0][-1]["reason"].split("\n")[0]
-        runs = plural(sum(map(len, beside)), "run")
+        runs = plural(len({run["id"] for those in beside for run in those}), "run")
         notes.append(f"{runs} of NEW failed while others of the same spec have a number: {reason}")
 
     def severity(pair: Pair) -> tuple[int, float]:
         change = pair.judgement.change or 0.0
-        return VERDICTS.index(pair.verdict), -change if pair.verdict == "faster" else change
+        return VERDICTS.index(pair.verdict), -change if pair.verdict in ("faster", "less energy") else change
 
     return ComparedResults(
         rule,
@@ -296,7 +322,32 @@ def _two_systems(old: pandas.DataFrame, new: pandas.DataFrame) -> bool:
     """Whether the specs of the two sides cannot be equal: published ones, or those of two machines that have none alike."""
     if any((side["origin"] != "measured").any() for side in (old, new)):
         return True
+    if old.empty or new.empty:
+        return False
     return not any(set(old[name]) & set(new[name]) for name in ("system", "spec"))
+
+
+def _trained(side: pandas.DataFrame) -> pandas.DataFrame:
+    """What is not of kernels, which have no model; publications may not say theirs."""
+    return side[(side["model"] != "") | (side["origin"] != "measured")]
+
+
+def _across(old: pandas.DataFrame, new: pandas.DataFrame) -> tuple[pandas.DataFrame, pandas.DataFrame, list[str]]:
+    """Both sides as ``across.matched`` makes them comparable; kernels as they are."""
+    import pandas
+
+    *matched, notes = across.matched(*map(_trained, (old, new)))
+    before, after = (
+        pandas.concat([those, side.drop(_trained(side).index)], ignore_index=True)
+        for those, side in zip(matched, (old, new), strict=True)
+    )
+    return before, after, notes
+
+
+def _count(side: pandas.DataFrame) -> int:
+    """How many runs these are. A kernel's has a row for each size; published ones have no id."""
+    named = side["id"] != ""
+    return int(side.loc[named, "id"].nunique() + (~named).sum())
 
 
 def _as_it_is(judgement: Judgement, old: Vector, new: Vector) -> Judgement:
@@ -306,8 +357,43 @@ def _as_it_is(judgement: Judgement, old: Vector, new: Vector) -> Judgement:
     return replace(judgement, change=float(np.exp(np.log(new).mean() - np.log(old).mean()) - 1))
 
 
-def _side(runs: Runs) -> Side:
-    values = np.concatenate([run["values"] for run in runs])
+def _energy(matched: Sequence[Match], of_img_per_s: Sequence[Pair], rule: Rule, notes: list[str]) -> list[Pair]:
+    """Pairs of images per joule beside the pairs ``of_img_per_s``, which begin with those ``matched``."""
+    found: list[tuple[Pair, str, Runs, Runs]] = []
+    unlike = 0
+    for (_, old, new), pair in zip(matched, of_img_per_s, strict=False):
+        here, there = ({run["energy"] for run in runs if run["energy"]} for runs in (old, new))
+        unlike += bool(here | there) and not here & there
+        for covers in sorted(here & there):
+            of = [[run for run in runs if run["energy"] == covers] for runs in (old, new)]
+            found.append((pair, covers, of[0], of[1]))
+    if unlike:
+        notes.append(f"energy of the same parts is not on both sides in {plural(unlike, 'measurement')}")
+    before, after = ([_per_joule(each[side]) for each in found] for side in (2, 3))
+    words: dict[Verdict, Verdict] = {"slower": "more energy", "faster": "less energy"}
+    return [
+        replace(
+            pair,
+            label=f"{pair.label}, energy of {covers}",
+            old=_side(old, here),
+            new=_side(new, there),
+            judgement=replace(judgement, verdict=words.get(judgement.verdict, judgement.verdict)),
+            steps=None,
+            energy=covers,
+            work=None,
+        )
+        for (pair, covers, old, new), here, there, judgement in zip(
+            found, before, after, judge(before, after, rule), strict=True
+        )
+    ]
+
+
+def _per_joule(runs: Any) -> Vector:
+    return 1 / np.concatenate([run["joules_values"] for run in runs])
+
+
+def _side(runs: Runs, rates: Vector | None = None) -> Side:
+    values = np.concatenate([run["values"] for run in runs]) if rates is None else rates
     mean = float(np.exp(np.log(values).mean())) if len(values) else None
     return Side(len(runs), len(values), mean, _systems(runs))
 
@@ -318,9 +404,9 @@ def _steps(runs: Runs) -> dict[str, float]:
 
 
 def _total(results: _Results) -> SideTotal:
-    numbers = [run for spec in results.numbers for run in results.of(spec)]
-    repeats = sum(len(run["values"]) for run in numbers)
-    return SideTotal(len(numbers), repeats, len(results.runs) - len(numbers), _systems(results.runs))
+    repeats = {run["id"]: len(run["values"]) for spec in results.numbers for run in results.of(spec)}
+    runs = {run["id"] for run in results.runs}
+    return SideTotal(len(repeats), sum(repeats.values()), len(runs) - len(repeats), _systems(results.runs))
 
 
 class _Results:
@@ -366,7 +452,7 @@ def _matched(old: _Results, new: _Results) -> list[Match]:
 
 def _unpaired(old: _Results, new: _Results, matches: Iterable[Match]) -> list[Unpaired]:
     """What is in no match, on either side, each with the other side's closest spec if it was not tried there."""
-    used = {run["id"] for _, here, there in matches for run in (*here, *there)}
+    used = {(run["id"], spec) for spec, here, there in matches for run in (*here, *there)}
     tried = {**new.failed, **new.interrupted}
     specs = {spec: json.loads(spec) for spec in tried if spec not in old.numbers and spec not in new.numbers}
     in_vain = [
@@ -376,11 +462,11 @@ def _unpaired(old: _Results, new: _Results, matches: Iterable[Match]) -> list[Un
     return [*_alone("OLD", old, "NEW", new, used), *_alone("NEW", new, "OLD", old, used), *in_vain]
 
 
-def _alone(side: Name, here: _Results, other: Name, there: _Results, used: set[str]) -> Iterator[Unpaired]:
-    left = {spec: [run for run in here.of(spec) if run["id"] not in used] for spec in here.numbers}
+def _alone(side: Name, here: _Results, other: Name, there: _Results, used: set[tuple[str, str]]) -> Iterator[Unpaired]:
+    left = {spec: [run for run in here.of(spec) if (run["id"], spec) not in used] for spec in here.numbers}
     left = {spec: runs for spec, runs in left.items() if runs}
     names = spec_names({spec: json.loads(spec) for spec in left})
-    candidates = [spec for spec in there.numbers if not any(run["id"] in used for run in there.of(spec))]
+    candidates = [spec for spec in there.numbers if not any((run["id"], spec) in used for run in there.of(spec))]
     untried = [spec for spec in left if spec not in there.numbers and not there.in_vain(spec, other)]
     nearest = closest(untried, candidates or list(there.numbers))
     for spec, runs in left.items():
@@ -394,7 +480,7 @@ def _alone(side: Name, here: _Results, other: Name, there: _Results, used: set[s
 
 def _nothing_in_common(old: _Results, new: _Results) -> str:
     if not new.numbers:
-        return f"NEW holds no number: none of its {plural(len(new.runs), 'run')} is completed"
+        return f"NEW holds no number: none of its {plural(len({run['id'] for run in new.runs}), 'run')} is completed"
     counts = f"no spec of OLD ({len(old.numbers)}) is in NEW ({len(new.numbers)}), so nothing can be compared; "
     nearest = closest(list(old.numbers), list(new.numbers))
     if not nearest:

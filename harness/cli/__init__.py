@@ -86,10 +86,12 @@ COMMANDS = {
     "Measure": {
         "run": ("runs.run", "Measure one backend: img/s with its confidence interval"),
         "measure": ("runs.measure", "Measure several backends at several sizes, in turn"),
-        "kernel": ("kernels.kernel", "Measure what a transport does by itself: latency and bandwidth"),
+        "ab": ("ab.ab", "Say which of two sides is faster, in turn on the same nodes"),
+        "kernel": ("kernels.kernel", "Measure what a transport, or what computes, does by itself"),
         "network": ("kernels.network", "Compare the transports here: latency and bandwidth of each"),
         "study": ("studies.study", "Measure the matrix of runs that a file describes"),
         "train": ("runs.train", "Train to an accuracy, and print the time that took"),
+        "launch": ("launching.launch", "Start your own distributed program as ours are started"),
         "status": ("runs.status", "Show how far runs are; --watch follows them"),
         "collect": ("runs.collect", "Make the records of runs whose jobs have ended"),
         "cancel": ("runs.cancel", "Cancel the jobs of runs"),
@@ -112,7 +114,7 @@ COMMANDS = {
         "split": ("predictions.split", "Measure how a step divides into forward and backward"),
     },
     "Set up": {
-        "list": ("setting_up.list_", "List backends, models, environments, sites, references"),
+        "list": ("setting_up.list_", "List backends, models, kernels, environments, sites, references"),
         "env": ("setting_up.env", "Build and check the backends' Python environments"),
         "site": ("setting_up.site", "Make, show and check site profiles"),
         "config": ("setting_up.config_", "Show and check your own defaults, and where runs take place"),

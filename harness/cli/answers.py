@@ -18,16 +18,19 @@ from harness.cli.common import (
     SOURCES,
     TEXT,
     Written,
+    both_of,
     leave_out,
     left_out,
     parts,
     reading,
     some_of,
+    tables,
 )
 from harness.core.text import listed, plural
 from harness.errors import HarnessError, InvalidInput
 from harness.files import whole_file
 from harness.records.record import search
+from harness.results.selection import LOCAL, Selected, parted
 from harness.results.sources import each, place
 from harness.running.kinds import KINDS
 
@@ -60,25 +63,35 @@ RECORDS = {kind.RECORD.file_name: kind.RECORD for kind in KINDS}
 def table(
     sources: tuple[str, ...], baseline: int | None, style: str, written: str, stragglers: bool, as_json: bool
 ) -> None:
-    """Print the table of RESULTS: folders with records, CSV files, baselines, reference:TEXT.
+    """Print the table of RESULTS: folders with records, CSV files, baselines, reference:TEXT. As in all commands that take
+    results, 'runs/ @ now-7d: tag=NAME site=NAME' is some of them (docs/results.md).
 
-    With --json: the points of all scaling curves, with the best configuration at each size.
+    Kernels have a table of their own. With --json: the points of all scaling curves, with the best configuration at each
+    size, then those of kernels, which have a "kernel".
     """
-    frame = some_of(sources)  # first, so that a source that does not exist is refused before pandas is loaded
-    from harness.report.text import comparison
-    from harness.report.text.table import FORMATS
+    # First, so that a source that does not exist is refused before pandas is loaded.
+    frame, of_kernels = both_of(sources)
+    from harness.report.text import comparison, kernel_table
+    from harness.report.text.table import FORMATS, Table
 
+    if frame.empty:
+        kernel_table.check_baseline(of_kernels, baseline)
     if as_json:
-        click.echo(json.dumps(comparison.points(frame, baseline)))
+        runs = [] if frame.empty else comparison.points(frame, baseline)
+        click.echo(json.dumps(runs + kernel_table.points(of_kernels, baseline)))
         return
     of_2017 = style == "report2017"
-    if written != "text":
-        tables = comparison.tables_of_2017(frame, baseline) if of_2017 else [comparison.table_of_runs(frame, baseline)]
-        click.echo(FORMATS[written](tables))
+    if written == "text":
+        click.echo(tables(frame, of_kernels, baseline, of_2017))
+        if stragglers:
+            click.echo(f"\n{comparison.stragglers(frame)}")
         return
-    click.echo((comparison.as_of_2017 if of_2017 else comparison.runs)(frame, baseline))
-    if stragglers:
-        click.echo(f"\n{comparison.stragglers(frame)}")
+    shown: list[Table] = []
+    if not frame.empty:
+        shown = comparison.tables_of_2017(frame, baseline) if of_2017 else [comparison.table_of_runs(frame, baseline)]
+    if not of_kernels.empty:
+        shown.append(kernel_table.table_of(of_kernels, baseline))
+    click.echo(FORMATS[written](shown))
 
 
 @click.command("best")
@@ -190,16 +203,17 @@ def report(
         raise InvalidInput("--format: is for --figures, which is missing")
     if width and not figures:
         raise InvalidInput("--width: is for --figures, which is missing")
-    frame = some_of(sources)
+    frame, of_kernels = both_of(sources)
     made = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
-    page = assemble.page(frame, sources, made, title, left_out(click.get_current_context()))
+    page = assemble.page(frame, sources, made, title, left_out(click.get_current_context()), of_kernels)
     drawn = [figure for section in page.sections for figure in section.figures]
     if output == "-":
         click.echo(document.render(page))
     else:
         folder = Path(output).resolve().parent
         document.write(document.render(page, os.path.relpath(Path.cwd(), folder)), Path(output))
-        click.echo(f"{output}: {len(frame):,} runs in {len(drawn)} figures")
+        count = len(frame) + of_kernels["id"].nunique()
+        click.echo(f"{output}: {count:,} runs in {len(drawn)} figures")
     if figures:
         files = static.write(drawn, figures, formats or ["png", "svg"], width or static.WIDTH_MM)
         click.echo(f"{figures}: {len(files)} files", err=output == "-")
@@ -211,13 +225,21 @@ def report(
 @click.option("--output", "-o", "file", type=PATH, metavar="FILE", help="file to write  [default: print]")
 @click.option("--all", "everything", is_flag=True, help="with runs that have no number, such as failed ones")
 @click.option(
+    "--kernels", "of_kernels", is_flag=True, help="csv, json, parquet: kernels, a row for each size, not img/s"
+)
+@click.option(
     "--repository",
     type=TEXT,
     metavar="URL",
     help="conbench: the GitHub repository that the results belong to  [default: $CONBENCH_PROJECT_REPOSITORY]",
 )
 def export(
-    sources: tuple[str, ...], name: str | None, file: Path | None, everything: bool, repository: str | None
+    sources: tuple[str, ...],
+    name: str | None,
+    file: Path | None,
+    everything: bool,
+    of_kernels: bool,
+    repository: str | None,
 ) -> None:
     """Write results for other tools.
 
@@ -234,13 +256,14 @@ def export(
         repository=repository,
         progress=reading(),
         unreadable=leave_out(),
+        of_kernels=of_kernels,
     )
     if file is None:
         write(sys.stdout.buffer)
         return
     with whole_file(file) as stream:
         count = write(stream)
-    click.echo(f"{plural(count, 'result')}: {file}")
+    click.echo(f"{plural(count, 'row' if of_kernels else 'result')}: {file}")
 
 
 @click.command("check")
@@ -251,7 +274,7 @@ def check(sources: tuple[str, ...]) -> None:
     RESULTS are records, folders with records, or names of baselines. Prints a line for each record that cannot be believed;
     then the exit code is 1. Other commands do this only for records whose seal, a checksum, does not fit.
     """
-    files = sorted({file.path for source in sources for file in search(place(source), list(RECORDS))})
+    files = sorted({file for source in sources for file in _files(source)})
     if not files:
         raise InvalidInput(f"{', '.join(sources)}: no record")
     problems = [text for text in each(problem, files, reading()) if text]
@@ -260,6 +283,31 @@ def check(sources: tuple[str, ...]) -> None:
     if problems:
         raise HarnessError(f"{len(problems):,} of {plural(len(files), 'record')} cannot be believed")
     click.echo(f"{plural(len(files), 'record')}: every figure follows from its raw times, and every check passes")
+
+
+def _files(source: str) -> list[str]:
+    """The records of every kind in a source. One that a selection can ask nothing of is among them: it has a problem."""
+    name, selection = parted(source)
+    files = [file.path for file in search(place(name), list(RECORDS))]
+    if selection is None:
+        return files
+    import pandas
+
+    known = [facts for facts in each(selected_by, files) if facts]
+    selected = Selected()
+    left = selected.of(pandas.DataFrame(known, columns=["file", "id", "started", "tag", "site"]), source, selection)
+    selected.check()
+    return [*left["file"], *({*files} - {facts["file"] for facts in known})]
+
+
+def selected_by(file: str) -> dict[str, str] | None:
+    """What selections ask of a record of any kind, which is not verified; None if it does not say that."""
+    try:
+        record = json.loads(Path(file).read_bytes())
+        said = {"id": record["id"], "started": record["started"], "tag": record.get("tag", "")}
+        return {"file": file, "site": record.get("site") or LOCAL} | {name: str(value) for name, value in said.items()}
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return None
 
 
 def problem(file: str) -> str:

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -21,8 +22,11 @@ from harness.errors import Interrupted, InvalidInput
 if TYPE_CHECKING:
     import pandas
 
+    from harness.results.selection import Selected
+
 Completions = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
-_STRICT, _LEFT_OUT = "harness.strict", "harness.left_out"  # what a command's context keeps
+# What a command's context keeps.
+_STRICT, _LEFT_OUT, _NOW = "harness.strict", "harness.left_out", "harness.now"
 _MOST_NAMED = 3  # records that were left out
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -59,14 +63,6 @@ IS_STRICT: dict[str, Any] = {  # ``leave_out`` obeys it, so that no command has 
     "help": "refuse records that cannot be read, instead of leaving them out",
 }
 STRICT = click.option("--strict", **IS_STRICT)
-SOURCES = click.argument("sources", nargs=-1, required=True, metavar="RESULTS...", shell_complete=files)
-
-
-def _results(command: Command) -> Command:
-    return SOURCES(STRICT(command))
-
-
-RESULTS = _results  # of commands that load them
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="print JSON for scripts")
 WATCH = click.option("--watch", is_flag=True, help="follow them until nothing goes on by itself any more")
 QUIET = click.option("--quiet", is_flag=True, help="no progress")
@@ -91,6 +87,29 @@ class Written(click.ParamType[Any]):
             raise InvalidInput(f"{param.opts[0]} {value!r}: {error}") from None
 
 
+def source(value: str) -> str:
+    """A source of results, with times for what it says relative to now.
+
+    All that is relative counts from the same moment, so that windows that meet leave no gap, and what the command writes
+    names the window that it had.
+    """
+    from harness.results.selection import at_time
+
+    now = click.get_current_context().meta.setdefault(_NOW, datetime.now(UTC).replace(microsecond=0))
+    return at_time(value, now)
+
+
+SOURCE = Written(source)
+SOURCES = click.argument("sources", nargs=-1, required=True, metavar="RESULTS...", type=SOURCE, shell_complete=files)
+
+
+def _results(command: Command) -> Command:
+    return SOURCES(STRICT(command))
+
+
+RESULTS = _results  # of commands that load them
+
+
 def text(value: str) -> str:
     """An empty text is a shell variable that was not set, not a wish for the default."""
     if not value:
@@ -112,7 +131,10 @@ def share(value: str, zero: bool = False) -> float:
 
 
 def positive(value: str) -> float:
-    number = float(value)
+    try:
+        number = float(value)
+    except ValueError:
+        number = math.nan
     if not 0 < number < math.inf:
         raise ValueError("must be a finite number above 0")
     return number
@@ -250,16 +272,56 @@ def _tell_left_out(different: list[str]) -> None:
         click.echo(f"{plural(len(different), 'record')} {verb} left out: {named}", err=True)
 
 
-def loaded(*sources: str) -> pandas.DataFrame:
-    """The rows of ``sources``, of any status."""
+def _with_kernels(
+    sources: tuple[str, ...], selected: Selected | None = None
+) -> tuple[pandas.DataFrame, pandas.DataFrame]:
+    """The rows of ``sources``, and apart from them those of kernels, of any status. Each source has some of either."""
     from harness import results
+    from harness.results import kernels
+    from harness.results.selection import Selected
 
-    return results.load(sources, status=None, progress=reading(), unreadable=leave_out())
+    selected = selected or Selected()
+    of_kernels = kernels.load(sources, reading(), leave_out(), selected)
+    runs = results.load(sources, None, reading(), leave_out(), others=not of_kernels.empty, selected=selected)
+    selected.check()
+    return runs, of_kernels
+
+
+def both_of(sources: tuple[str, ...]) -> tuple[pandas.DataFrame, pandas.DataFrame]:
+    """The rows of ``sources``, and apart from them those of kernels. Raises InvalidInput if there are none of either."""
+    runs, of_kernels = _with_kernels(sources)
+    if runs.empty and of_kernels.empty:
+        raise InvalidInput(f"no record.json at or below {', '.join(sources)}, and no kernel.json")
+    return runs, of_kernels
+
+
+def of_any_kind(*sources: str, selected: Selected | None = None) -> pandas.DataFrame:
+    """The rows of ``sources`` with those of kernels beside them, to be compared each with its own kind.
+
+    What is read of several times with the same ``selected`` is read once.
+    """
+    from harness.results import kernels
+
+    return kernels.beside(*_with_kernels(sources, selected))
+
+
+def tables(
+    runs: pandas.DataFrame, of_kernels: pandas.DataFrame, baseline: int | None = None, of_2017: bool = False
+) -> str:
+    """The table of runs, or those of 2017, then that of kernels. Runs or kernels may be empty."""
+    from harness.report.text import comparison, kernel_table, table
+
+    shown = [] if runs.empty else [(comparison.as_of_2017 if of_2017 else comparison.runs)(runs, baseline)]
+    if not of_kernels.empty:
+        shown.append(table.text(kernel_table.table_of(of_kernels, baseline)))
+    return "\n\n".join(shown)
 
 
 def some_of(sources: tuple[str, ...]) -> pandas.DataFrame:
-    """The rows of ``sources``. Raises InvalidInput if there are none."""
-    frame = loaded(*sources)
+    """The rows of ``sources``, of any status. Raises InvalidInput if there are none."""
+    from harness import results
+
+    frame = results.load(sources, status=None, progress=reading(), unreadable=leave_out())
     if frame.empty:
         raise InvalidInput(f"no record.json at or below {', '.join(sources)}")
     return frame

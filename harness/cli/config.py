@@ -25,6 +25,9 @@ ONCE = (
     "no_wait",
     "no_submit",
     "everything",
+    "a",
+    "b",
+    "of",
 )  # options that are for one command, never for all
 FOR_JOBS = ("account", "job_options", "time_limit")
 # Options of commands that measure, by their names in the config: what each command adds when its module is loaded.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -22,29 +23,34 @@ from harness.cli.options import (
 )
 from harness.cli.runs import BACKENDS, IN_FULL, carried_out, check
 from harness.core import backend as backends
-from harness.core.spec import OF_TRAINING, KernelSizes
+from harness.core.spec import KernelSizes
 from harness.core.text import listed, sizes
 from harness.core.validation import checked
 from harness.errors import InvalidInput
 from harness.records.kernel import KernelRecord
 from harness.report.text import kernels as texts
 
-SIZES = grouped(
-    "What to measure",
-    option(
-        "--bytes",
-        "sizes of the message: a range, of which each is twice the last, or a list",
-        "1KiB..64MiB|A,B,…",
-        Written(sizes),
-        default="1KiB..64MiB",
-    ),
+BYTES = option(
+    "--bytes",
+    "sizes of the message: a range, of which each is twice the last, or a list  [default: 1KiB..64MiB; of pairs 1MiB]",
+    "1KiB..64MiB|A,B,…",
+    Written(sizes),
+)
+SIZE = option(
+    "--size",
+    "sizes N of what is computed: rows of a matrix, numbers of a transform  [default: the kernel's own]",
+    "1024..4096|A,B,…",
+    Written(partial(sizes, right="numbers such as 1024..4096 (each twice the last) or 1000,3000")),
 )
 
 
 OF_KERNELS = partial(spec_options, wanted=lambda backend: backend.kernels)
-UNUSED = (*OF_TRAINING, "precision", "dilation", "bytes_scale")
 FEW: dict[str, Any] = {"nodes": 2, "steps": 50, "repeats": 3}  # of each transport, as they are many
-SAID_BY_ALL = ("pingpong", "allreduce")  # what `harness network` measures, where a transport has it
+OF_NETWORK = sizes("1KiB..64MiB")
+PAIRS = kernels.specification("pairs")
+OF_PAIRS = KernelSizes(name="pairs", sizes=PAIRS.usual)
+OF_SERVERS = ("incast", "outcast")
+SAID_BY_ALL = ("pingpong", "allreduce", *OF_SERVERS)  # what `harness network` measures, where a transport has it
 
 
 @click.command(
@@ -52,22 +58,31 @@ SAID_BY_ALL = ("pingpong", "allreduce")  # what `harness network` measures, wher
     cls=MeasuringCommand,
     params=[
         click.Argument(["name"], metavar="KERNEL", shell_complete=completing(kernels.names)),
-        *SIZES,
-        *OF_KERNELS(UNUSED),
+        *grouped("What to measure", BYTES, SIZE),
+        *OF_KERNELS(backends.unused_by_kernels()),
         *WHERE_TO_RUN,
         *HOW_TO_RUN,
         *IN_FULL,
     ],
 )
 def kernel(name: str, **given: Any) -> None:
-    """Measure KERNEL over a transport that a backend trains with: allgather, allreduce, alltoall, pingpong or push.
+    """Measure KERNEL over a transport that a backend trains with (see `harness list kernels`).
 
-    Prints latency (median, 99th percentile) and bandwidth for each size, and writes a record. A wrong result has no number.
+    Prints latency (median, 99th percentile) and bandwidth, or Gflop/s, for each size, and writes a record. A wrong result
+    has no number.
 
     `harness kernel allreduce --backend pytorch --transport mpi --nodes 2 --bytes 1KiB..1MiB`
+
+    `harness kernel cg --backend mpi4py --nodes 2 --size 1024..4096`
     """
-    kernels.specification(name)
-    spec = spec_of(given, kernel=checked(KernelSizes, {"name": name, "bytes": given.pop("bytes")}))
+    wanted = kernels.specification(name)
+    in_bytes, in_numbers = given.pop("bytes"), given.pop("size")
+    of_other = in_numbers if wanted.in_bytes else in_bytes
+    if of_other:
+        wrong = "--size" if wanted.in_bytes else "--bytes"
+        raise InvalidInput(f"{wrong} is not for {name}: its sizes are given with {wanted.option}")
+    chosen = (in_bytes if wanted.in_bytes else in_numbers) or wanted.usual
+    spec = spec_of(given, **wanted.protocol, kernel=checked(KernelSizes, {"name": name, "sizes": chosen}))
     outcome = carried_out([spec], place_of(given), given)
     check(outcome)
     for record, run in zip(outcome.records, outcome.runs, strict=False):
@@ -86,8 +101,8 @@ def kernel(name: str, **given: Any) -> None:
             BACKENDS,
             shell_complete=completing(backends.names),
         ),
-        *SIZES,
-        *OF_KERNELS((*UNUSED, "backend", "framework", "transport"), FEW),
+        *grouped("What to measure", BYTES),
+        *OF_KERNELS({*backends.unused_by_kernels(), "backend", "framework", "transport"}, FEW),
         *WHERE_TO_RUN,
         *HOW_TO_RUN,
         *IN_FULL,
@@ -96,22 +111,28 @@ def kernel(name: str, **given: Any) -> None:
 def network(**given: Any) -> None:
     """Compare what carries gradients here: latency and bandwidth of every transport, repeats interleaved.
 
-    A ping-pong between the first and the last node, where a backend has one, and an allreduce among all.
+    A ping-pong between the first and the last node, where a backend has one, an allreduce among all, and what all send to
+    one parameter server or to one on every node, and read from there. Over one transport, MPI's if there is one, each node
+    is paired with each other one: slow nodes and links are named. `harness predict --network` starts from the records.
 
     `harness network --nodes 4 --site mycluster`
     """
-    place, named, wanted = place_of(given), given.pop("backends"), given.pop("bytes")
-    chosen = backends.contenders(named, place.device(given["device"] or "auto"))
+    place, named, wanted = place_of(given), given.pop("backends"), given.pop("bytes") or OF_NETWORK
+    chosen = backends.contenders(named, place.device(given["device"] or "auto"), lambda backend: backend.kernels)
     having = {name: [one for one in chosen if name in backends.backend(one["backend"]).kernels] for name in SAID_BY_ALL}
     without = [one["backend"] for one in chosen if not any(one in those for those in having.values())]
     if named and without:
         raise InvalidInput(f"--backends {without[0]}: it has no {listed(SAID_BY_ALL, 'and no')} (docs/kernels.md)")
     fitting = without_strangers(given, [one["backend"] for one in chosen])
+    one_and_all = dict.fromkeys((1, fitting.get("nodes") or FEW["nodes"]))
+    servers = [fitting["ps"]] if fitting.get("ps") else list(one_and_all)
     specs = [
         spec
         for name, those in having.items()
-        for spec in backends.specs_for(those, fitting, kernel=KernelSizes(name=name, bytes=wanted), **FEW)
+        for ps in (servers if name in OF_SERVERS else [None])
+        for spec in backends.specs_for(those, fitting | {"ps": ps}, kernel=KernelSizes(name=name, sizes=wanted), **FEW)
     ]
+    specs += backends.specs_for(_comparing_nodes(chosen), fitting, **FEW | dict(PAIRS.protocol), kernel=OF_PAIRS)
     outcome = carried_out(specs, place, given)
     records = [record for record in outcome.records if isinstance(record, KernelRecord)]
     if records and given["as_json"]:
@@ -119,3 +140,9 @@ def network(**given: Any) -> None:
     elif records:
         click.echo(f"{texts.network(records)}\n\nrecords: {place.folder}/*/kernel.json")
     check(outcome)
+
+
+def _comparing_nodes(chosen: Sequence[dict[str, str]]) -> list[dict[str, str]]:
+    """Of what was chosen, what each node is to be paired with each other one over: one of them, MPI before others."""
+    having = [each for each in chosen if "pairs" in backends.backend(each["backend"]).kernels]
+    return sorted(having, key=lambda each: each.get("transport") != "mpi")[:1]

@@ -16,7 +16,7 @@ from harness.cli.common import PATH, TEXT, completing
 from harness.core import backend as backends
 from harness.core import emulation
 from harness.core.plan import LAST_PORT
-from harness.core.spec import DEVICES, EMULATED, RunSpec
+from harness.core.spec import COMPOSED, DEVICES, EMULATED, RunSpec
 from harness.core.validation import option_name
 from harness.errors import InvalidInput
 from harness.running.prepare import Place, chosen_site, said
@@ -108,6 +108,7 @@ HOW_TO_RUN = grouped(
     "How to run",
     option("--output", "folder for run directories  [default: runs]", "DIR", PATH),
     option("--env environment", "Python environment to use instead of the built one", "PATH", PATH),
+    option("--tag", "a name that the records keep, to select them by: `harness table 'runs/ @ tag=NAME'`", "NAME"),
     option("--port", "first port to listen on  [default: free ports are found]", "NUMBER", PORT),
     flag("--force", "run on this machine even if it has too few cores or too little memory"),
     flag("--dry-run", "show processes with their hosts, roles, commands and environment, and run none"),
@@ -139,13 +140,13 @@ def spec_options(
 
     ``defaults`` are those of a command that has others than RunSpec.
     """
-    left_out = {*leave_out, "options", "training", "kernel"}
+    left_out = {*leave_out, *COMPOSED}
     own = {name: info for name, info in RunSpec.model_fields.items() if name not in left_out}
     for name, value in (defaults or {}).items():
         own[name] = FieldInfo.merge_field_infos(own[name], default=value)
     options = grouped("What to measure", *(_field_option(name, info) for name, info in own.items()))
     for name, every in backends.option_owners().items():
-        if not (owners := [owner for owner in every if wanted(backends.backend(owner))]):
+        if name in left_out or not (owners := [owner for owner in every if wanted(backends.backend(owner))]):
             continue
         infos = [backends.backend(owner).options.model_fields[name] for owner in owners]
         options += grouped("Options of " + ", ".join(owners), _field_option(name, *infos))
@@ -159,12 +160,17 @@ def field_options(
     return [_field_option(name, info, written=written.get(name)) for name, info in model.model_fields.items()]
 
 
-def spec_of(given: Mapping[str, Any], **more: Any) -> RunSpec:
-    """The spec of a run of one backend; ``more`` fields are the command's. Raises InvalidInput."""
-    if given["backend"] is None:
+def spec_of(given: Mapping[str, Any], settings: Mapping[str, str] | None = None, /, **more: Any) -> RunSpec:
+    """The spec of a run of one backend; ``settings`` take precedence, ``more`` fields are the command's.
+
+    Raises InvalidInput.
+    """
+    settings = dict(settings or {})
+    chosen = settings.get("backend", given["backend"])
+    if chosen is None:
         raise InvalidInput("--backend is required; see `harness list backends`")
-    fitting = config.without_strangers(given, [given["backend"]])
-    (spec,) = backends.specs_for([{"backend": given["backend"]}], fitting, **more)
+    fitting = config.without_strangers(given, [chosen]) | settings
+    (spec,) = backends.specs_for([{"backend": chosen}], fitting, **more)
     return spec
 
 

@@ -4,18 +4,32 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.cli.common import ANY_PATH, AS_JSON, IS_STRICT, POSITIVE, RESULTS, Written, leave_out, reading
+from harness.cli.common import (
+    ANY_PATH,
+    AS_JSON,
+    IS_STRICT,
+    POSITIVE,
+    RESULTS,
+    SOURCE,
+    Written,
+    leave_out,
+    positive,
+    reading,
+    source,
+)
 from harness.cli.options import GroupedCommand, grouped, option, spec_of, spec_options
 from harness.core.spec import MOST_WORKERS, RunSpec
 from harness.core.validation import option_name
 from harness.errors import InvalidInput
 from harness.files import write_atomically
+from harness.results.selection import parted
 
 if TYPE_CHECKING:
     from harness.prediction.basis import Start
@@ -39,6 +53,20 @@ def _rate(text: str) -> float:
         raise ValueError("must be a rate such as 9.5GB/s, 25Gbit/s or 200Mb/s")
     thousands = " kMGT".index(match[2].replace("K", "k") or " ")
     return float(match[1]) * 1000.0**thousands / (1 if match[3] == "B" else 8)
+
+
+def _or_records(read: Callable[[str], float], what: str) -> Callable[[str], float | str]:
+    """What ``read`` understands, or a source of records; ``what`` says of which."""
+
+    def reading(text: str) -> float | str:
+        if Path(parted(text)[0]).exists():
+            return source(text)
+        try:
+            return read(text)
+        except ValueError as error:
+            raise ValueError(f"{error}, or {what}") from None
+
+    return reading
 
 
 def sizes(text: str, right: str = "numbers such as 8, 1,2,4, 1..512 or 1..512+1") -> list[int]:
@@ -79,16 +107,18 @@ FORWARD_SHARE = option(
     "SHARE",
     click.FloatRange(0.05, 0.95),
 )
-NETWORK = "the network's line rate, such as 9.5GB/s or 25Gbit/s; with --single instead of results"
+NETWORK = "its line rate, such as 9.5GB/s, or what `harness network` has measured; with --single instead of results"
+SINGLE = Written(_or_records(positive, "the record of a run on one worker"))
+LINE_OR_KERNELS = Written(_or_records(_rate, "a folder with what `harness network` has measured"))
 START = grouped(
     "What to start from",
     option("--site", "start from what was published about a site: daint, cori", "NAME"),
-    option("--from sources", "start from these results; may be given several times", "RESULTS", multiple=True),
+    option("--from sources", "start from these results; may be given several times", "RESULTS", SOURCE, multiple=True),
     click.Option(["--strict"], **IS_STRICT),
-    option("--single", "what one worker trains alone", "IMG_PER_S", POSITIVE),
+    option("--single", "what one worker trains alone, or its record", "IMG_PER_S|RECORD", SINGLE),
     FORWARD_SHARE,
     option("--throughput", "what a node sends and receives; with --single instead of results", "GB/S", POSITIVE),
-    option("--network", NETWORK, "RATE", Written(_rate)),
+    option("--network", NETWORK, "RATE|RESULTS", LINE_OR_KERNELS),
     option("--overhead", "of a step of several workers; with --throughput or --network", "MS", POSITIVE),
 )
 NODES = option("--nodes", "8, or 1,2,4, or 1..512 (doubling), or 1..512+1", "SIZES", Written(sizes), default="1..512")
@@ -104,9 +134,15 @@ def _asked(given: dict[str, Any]) -> tuple[What, Basis]:
     load = (lambda: results.load(sources, progress=reading(), unreadable=leave_out())) if sources else None
     spec_of(given)  # what is wrong is said before many records are read
     frame = basis.measured(given["site"], load)
-    taken = {} if frame is None else basis.as_measured(frame, spec_of(given).backend, given)
+    alone = results.load([given["single"]]) if isinstance(given["single"], str) else None
+    said = frame if alone is None else alone
+    taken = {} if said is None else basis.as_measured(said, spec_of(given).backend, given)
     what = forecast.described(spec_of(given, **taken))
-    found = basis.chosen(what, _start(given | taken), frame)
+    start = _start(given | taken)
+    if alone is not None:
+        single, device, dilation, told = basis.alone(alone, what)
+        start = replace(start, single=single, said=told, dilation=dilation, device=given["device"] or device)
+    found = basis.chosen(what, start, frame)
     if not taken:
         return what, found
     described = " ".join(f"{option_name(name)} {value}" for name, value in taken.items())
@@ -115,15 +151,18 @@ def _asked(given: dict[str, Any]) -> tuple[What, Basis]:
 
 def _start(given: dict[str, Any]) -> Start:
     from harness.prediction.basis import Start
+    from harness.results import kernels
 
+    network = given["network"]
     return Start(
         transport=given["transport"],
         device=given["device"] or "auto",
-        single=given["single"],
+        single=given["single"] if isinstance(given["single"], float) else None,
         forward_share=given["forward_share"],
         throughput=given["throughput"] and given["throughput"] * 1e9,
-        line_rate=given["network"],
+        line_rate=network if isinstance(network, float) else None,
         overhead=given["overhead"] and given["overhead"] / 1e3,
+        kernels=kernels.load([network]) if isinstance(network, str) else None,
     )
 
 
@@ -230,22 +269,27 @@ EXPLAINED = _what_options(
 @AS_JSON
 def explain(record: Path | None, nodes: int | None, ps: int | None, as_json: bool, **given: Any) -> None:
     """Say what bounds a step: of the run in RECORD, or of one that is described with the options of `harness predict`.
+    With --single and --network, which say nothing of RECORD, also whether it is slower than they explain, and who was late.
 
     `harness explain --site daint --model inception3 --backend parameter_server --nodes 128 --ps 116`
     """
+    from harness import results
     from harness.prediction import explain as explaining
     from harness.records.measurement import FILE_NAME
     from harness.report.text import prediction
 
     if record is not None:
         describing = {"nodes": nodes, "ps": ps} | given
-        names = ("nodes", "ps", "backend", "site", "throughput", "network")
+        names = ("nodes", "ps", "site", *PREDICTED)
         if twice := next((name for name in names if describing[name] is not None), None):
-            raise InvalidInput(f"--{twice}: RECORD says it; give one of them")
+            raise InvalidInput(f"{option_name(twice)}: RECORD says it; give one of them")
         file = record / FILE_NAME if record.is_dir() else record
-        loading = reading(), leave_out()
-        explained, step_s, counted = explaining.explain_record(file, given["sources"], _start(given), *loading)
-        document, text = {"measured_step_s": step_s}, prediction.explanation(explained, step_s, counted)
+        sources, start = given["sources"], _start(given)
+        if sources and start.networks:
+            raise InvalidInput(f"{next(iter(start.networks))}: instead of --from, which says it itself")
+        one_worker = results.load([given["single"]]) if isinstance(given["single"], str) else None
+        explained, measured = explaining.explain_record(file, sources, start, one_worker, reading(), leave_out())
+        document, text = measured.as_dict(), prediction.explanation(explained, measured)
     else:
         what, basis = _asked(given)
         if nodes is None:

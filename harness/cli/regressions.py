@@ -8,12 +8,25 @@ import click
 
 from harness.analysis import history as histories
 from harness.analysis import regression as regressions
-from harness.cli.common import AS_JSON, RESULTS, SHARE, STRICT, Written, files, loaded, share, some_of
+from harness.cli.common import (
+    AS_JSON,
+    RESULTS,
+    SHARE,
+    SOURCE,
+    STRICT,
+    Written,
+    both_of,
+    files,
+    of_any_kind,
+    share,
+    tables,
+)
 from harness.core.text import minute, plural
 from harness.errors import HarnessError, InvalidInput
 from harness.report.text import regression as text
 from harness.report.text.table import table
 from harness.results import baselines
+from harness.results.selection import Selected
 
 
 def _new_file(text: str) -> Path:
@@ -27,8 +40,8 @@ FILE = Written(_new_file)
 
 
 @click.command("regression")
-@click.argument("old", shell_complete=files)
-@click.argument("new", shell_complete=files)
+@click.argument("old", type=SOURCE, shell_complete=files)
+@click.argument("new", type=SOURCE, shell_complete=files)
 @STRICT
 @click.option(
     "--threshold",
@@ -67,18 +80,20 @@ FILE = Written(_new_file)
 def regression(
     old: str, new: str, inconclusive: int | None, everything: bool, as_json: bool, github: bool, **given: Any
 ) -> None:
-    """Say whether anything in NEW is slower than in OLD: folders with records, record.json files, or baselines' names.
+    """Say whether anything in NEW is slower than in OLD: folders with records, record.json files, or baselines' names; or
+    some of these, such as 'runs/ @ now-14d:now-7d' and 'runs/ @ now-7d:now' (docs/results.md).
 
-    Equal measurements are compared by their repeats. A slowdown is reported if it is statistically significant, unless the
-    data show that it is smaller than --threshold. Exit code: 0 nothing is significantly slower, 1 something is, or has no
-    number any more, 2 nothing could be compared. Data that are too noisy to exclude a slowdown are said to be, and end with
-    --inconclusive-exit-code if it is given.
+    Equal measurements, of training and of kernels, are compared by their repeats. A slowdown is reported if it is
+    statistically significant, unless the data show that it is smaller than --threshold. Exit code: 0 nothing is
+    significantly slower, 1 something is, or has no number any more, 2 nothing could be compared. Data that are too noisy to
+    exclude a slowdown are said to be, and end with --inconclusive-exit-code if it is given.
 
     `harness baseline save before-upgrade runs/` … `harness regression before-upgrade runs/`
     """
     written = [(given["junit"], text.junit), (given["markdown"], text.markdown)]
     rule = regressions.Rule(given["test"], given["alpha"], given["threshold"])
-    found = regressions.compare(loaded(old), loaded(new), rule)
+    selected = Selected()  # both may be of one folder, which is read once
+    found = regressions.compare(of_any_kind(old, selected=selected), of_any_kind(new, selected=selected), rule)
     click.echo(text.as_json(found, [old], [new]) if as_json else text.terminal(found, old, new, everything))
     if github:
         click.echo(text.github(found), err=as_json)
@@ -102,9 +117,12 @@ def regression(
 def history(sources: tuple[str, ...], as_json: bool) -> None:
     """Find when measurements changed: change points in what each of them gave, run after run, in RESULTS.
 
-    RESULTS are folders with records, record.json files, and names of baselines. A measurement needs 6 runs.
+    RESULTS are folders with records, record.json files, and names of baselines. A measurement, of training or of one size
+    of a kernel, needs 6 runs.
     """
-    found = histories.find(some_of(sources))
+    from harness.results import kernels
+
+    found = histories.find(kernels.beside(*both_of(sources)))
     click.echo(text.history_as_json(found, sources) if as_json else text.history(found))
 
 
@@ -125,7 +143,7 @@ def baseline() -> None:
 def save(name: str, sources: tuple[str, ...], note: str, replace: bool, as_json: bool) -> None:
     """Copy the records with a number in RESULTS into the baseline NAME."""
     baselines.check_new(name, replace)  # before anything is read
-    saved = baselines.save(name, loaded(*sources), sources, note, replace)
+    saved = baselines.save(name, of_any_kind(*sources), sources, note, replace)
     if as_json:
         click.echo(saved.model_dump_json(by_alias=True))
         return
@@ -159,9 +177,7 @@ def show(name: str, as_json: bool) -> None:
         return
     for field, value in (saved.model_dump(exclude={"schema_"}) | {"folder": folder}).items():
         click.echo(f"{field:15} {' '.join(value) if isinstance(value, list) else value}".rstrip())
-    from harness.report.text import comparison  # here, as it needs pandas
-
-    click.echo(f"\n{comparison.runs(loaded(str(folder)))}")
+    click.echo(f"\n{tables(*both_of((str(folder),)))}")
 
 
 @baseline.command("remove")

@@ -43,13 +43,14 @@ from harness.core.validation import checked
 from harness.errors import InvalidInput
 from harness.records.measurement import Record
 from harness.records.training import TrainingRecord
-from harness.report.text import outcomes
+from harness.report.text import launches, outcomes
 from harness.report.text.progress import RunLine
 from harness.running import collect as collecting
 from harness.running.kinds import find_checkpoint
 from harness.running.notes import known_jobs
 from harness.running.prepare import DEFAULT_OUTPUT, Place, chosen_site
 from harness.running.request import Outcome, carry_out, failed
+from harness.running.run import Run
 from harness.sites import site as sites
 
 # Fields of RunSpec that say nothing about a training, and those whose defaults are others there.
@@ -63,9 +64,9 @@ IN_FULL = grouped(
 
 
 @contextmanager
-def followed(quiet: bool, prefix: Callable[[], str] = lambda: "") -> Iterator[RunLine]:
+def followed(quiet: bool, prefix: Callable[[], str] = lambda: "", line: RunLine | None = None) -> Iterator[RunLine]:
     """A line that shows how runs go on; meanwhile signals interrupt them."""
-    line = RunLine(not quiet, prefix=prefix)
+    line = line or RunLine(not quiet, prefix=prefix)
     with signals_interrupt():
         try:
             yield line
@@ -73,12 +74,19 @@ def followed(quiet: bool, prefix: Callable[[], str] = lambda: "") -> Iterator[Ru
             line.clear()
 
 
-def carried_out(specs: Sequence[RunSpec], place: Place, given: dict[str, Any]) -> Outcome:
-    """Carry out a request and follow it on the terminal. Without records, print the plans or jobs."""
+def carried_out(
+    wanted: Sequence[RunSpec | Run], place: Place, given: dict[str, Any], line: RunLine | None = None
+) -> Outcome:
+    """Carry out a request and follow it on the terminal, in its own ``line``. Without records, print the plans or jobs."""
     if given["everything"] and not place.dry_run:
         raise InvalidInput("--all: is for --dry-run, which is missing")
-    with followed(given["quiet"]) as line:
-        outcome = carry_out(specs, place, line, wait=not given["no_wait"], submitting=not given["no_submit"])
+    with followed(given["quiet"], line=line) as line:
+        how = {
+            "wait": not given["no_wait"],
+            "submitting": not given["no_submit"],
+            "preflight": bool(given.get("preflight")),
+        }
+        outcome = carry_out(wanted, place, line, **how)
     if place.dry_run:
         print_refusals(outcome.refusals)
         click.echo(_plans(outcome, given["as_json"], given["everything"]))
@@ -107,10 +115,14 @@ def _plans(outcome: Outcome, as_json: bool, everything: bool) -> str:
     if as_json and len(outcome.runs) == 1:
         (run,) = outcome.runs
         script = {"script": outcome.scripts[0]} if outcome.scripts else {}
-        return json.dumps({"spec": run.spec.model_dump(), "plan": run.plan.as_dict()} | script, indent=1)
+        started = {"processes": launches.processes(run)} if run.spec.program else {}
+        return json.dumps({"spec": run.spec.model_dump(), "plan": run.plan.as_dict()} | started | script, indent=1)
     return "\n\n".join([*outcome.scripts, *(outcomes.plan(run, everything) for run in outcome.runs)])
 
 
+CHECKED_BEFORE = grouped(
+    "How to run", flag("--preflight", "before, in the same job, check each node and each pair, and name what is slow")
+)
 COMPARE_SYNTHETIC = grouped(
     "What to measure",
     flag(
@@ -122,7 +134,7 @@ COMPARE_SYNTHETIC = grouped(
 @click.command(
     "run",
     cls=MeasuringCommand,
-    params=[*spec_options(), *COMPARE_SYNTHETIC, *WHERE_TO_RUN, *HOW_TO_RUN, *IN_FULL],
+    params=[*spec_options(), *COMPARE_SYNTHETIC, *WHERE_TO_RUN, *HOW_TO_RUN, *CHECKED_BEFORE, *IN_FULL],
 )
 def run(**given: Any) -> None:
     """Measure one backend: 10 warm-up and 100 measured steps, 5 times in fresh processes, unless told otherwise.

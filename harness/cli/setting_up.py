@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness import environments, models
+from harness import environments, kernels, models
 from harness.cli.common import ANY_PATH, AS_JSON, TEXT, completing
 from harness.core.backend import backend, names, working
 from harness.core.text import plural
@@ -92,6 +92,26 @@ def list_models() -> None:
             f"{model.bytes / 1e6:6.1f} MB in {len(model.tensors)} tensors, largest {largest.bytes / 1e6:.2f} MB  "
             f"{model.image_size} px  {model.description}"
         )
+
+
+@list_.command("kernels")
+@AS_JSON
+def list_kernels(as_json: bool) -> None:
+    """The kernels of `harness kernel`, how their sizes are given, and the backends that have them."""
+    rows = [
+        {
+            "kernel": name,
+            "what": kernels.specification(name).what,
+            "sizes": kernels.specification(name).option,
+            "backends": [each.name for each in working() if name in each.kernels],
+        }
+        for name in kernels.names()
+    ]
+    if as_json:
+        click.echo(json.dumps(rows, indent=1))
+        return
+    for row in rows:
+        click.echo(f"{row['kernel']}: {row['what']}\n    {row['sizes']:7} {', '.join(row['backends'])}")
 
 
 @list_.command("environments")

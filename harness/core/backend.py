@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from harness.core.exchange import Exchange
 from harness.core.parts import part
-from harness.core.spec import Options, RunSpec
+from harness.core.spec import COMPOSED, TRAINING_ONLY, UNUSED_BY_KERNELS, Options, RunSpec
 from harness.core.validation import option_name
 from harness.environments import EnvironmentSpec, Variant
 from harness.errors import InvalidInput, error_in_one_line
@@ -65,7 +65,7 @@ class Backend:
     which side of a comparison the backend stands. ``exchange`` says what a step moves, for the scaling model; without it
     nothing is predicted. ``devices`` are those that it trains on. ``seats`` depends on what was asked for alone (nodes,
     devices per node, options), ``arrange`` on the completed spec: over the transport "mpi" they are by default an MPI
-    world. ``kernels`` are those that its ``fabric`` has the operations for.
+    world. ``kernels`` are those that its ``fabric`` has the operations for; without ``trains`` there is nothing else.
     """
 
     name: str
@@ -85,6 +85,7 @@ class Backend:
     expected_updates: Callable[[RunSpec], int] = lambda spec: spec.warmup_steps + spec.steps
     exchange: Callable[[RunSpec], Exchange] | None = None
     kernels: tuple[str, ...] = ()
+    trains: bool = True
 
     def transports_on(self, device: str) -> tuple[str, ...]:
         """What can carry the gradients between ``cpu`` or ``cuda`` devices; the first is the default."""
@@ -159,6 +160,19 @@ def option_owners() -> dict[str, list[str]]:
     return dict(owners)
 
 
+def option_fields() -> dict[str, str]:
+    """The fields of a spec and of the backends' options, by the names that files have for them, with ``_``."""
+    names = [*(name for name in RunSpec.model_fields if name not in COMPOSED), *option_owners()]
+    return {option_name(name)[2:].replace("-", "_"): name for name in names} | {name: name for name in names}
+
+
+def unused_by_kernels() -> set[str]:
+    """Options that mean nothing to a kernel: those of all backends, and those of which their backend says so."""
+    fields = [field for owner in working() for field in owner.options.model_fields.items()]
+    extras = [(name, info.json_schema_extra) for name, info in fields]
+    return {*UNUSED_BY_KERNELS, *(name for name, extra in extras if isinstance(extra, dict) and TRAINING_ONLY in extra)}
+
+
 def specs_for(chosen: Sequence[Mapping[str, Any]], given: Mapping[str, Any], **more: Any) -> list[RunSpec]:
     """A spec for each of ``chosen``, which are fields of a spec with at least the backend, with what is ``given`` for all.
 
@@ -182,17 +196,19 @@ def specs_for(chosen: Sequence[Mapping[str, Any]], given: Mapping[str, Any], **m
     ]
 
 
-def contenders(names: list[str] | None, device: str) -> list[dict[str, str]]:
+def contenders(
+    names: list[str] | None, device: str, wanted: Callable[[Backend], object] = lambda backend: backend.trains
+) -> list[dict[str, str]]:
     """What ``names`` such as ``parameter_server`` or ``horovod:torch:gloo`` stand for, in their order, as fields of a spec.
 
-    Without names: every backend, on each of its frameworks, over each transport there is between ``device``s ("cpu" or
-    "cuda"). A field that was not chosen is left out. Raises InvalidInput for what is unknown or named twice.
+    Without names: every ``wanted`` backend, on each of its frameworks, over each transport there is between ``device``s
+    ("cpu" or "cuda"). A field that was not chosen is left out. Raises InvalidInput for what is unknown or named twice.
     """
     if names is None:
         return [
             {"backend": each.name, "framework": framework, "transport": transport}
             for each in working()
-            if device in each.devices
+            if device in each.devices and wanted(each)
             for framework in each.frameworks
             for transport in each.transports_on(device)
         ]

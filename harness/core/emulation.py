@@ -65,6 +65,7 @@ class Kept(Frozen):
     step. ``late_sum_s`` and ``late_p99_s`` are of the delays between a deadline of the device and waking up for it, and
     ``stalled_s`` is how long the devices waited for parameters, and ``stalls_s`` how long the first of them did before each
     layer of the forward pass, in their order. ``resent`` of ``sent`` TCP segments were sent again.
+    ``computed_s`` is how long they computed in all, delays included (None: an older record).
     ``link_bytes_per_s`` is what the rank's interface is limited to, None if it is not, or nobody can tell. ``forked``: the
     process shares its framework's memory with those of the same run.
     """
@@ -74,6 +75,7 @@ class Kept(Frozen):
     late_p99_s: float
     stalled_s: float
     stalls_s: tuple[float, ...] = ()
+    computed_s: float | None = None
     sent: int
     resent: int
     link_bytes_per_s: float | None

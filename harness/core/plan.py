@@ -13,6 +13,7 @@ from typing import Any, Self
 from harness import kernels, models
 from harness.core.backend import Backend, Seat, working
 from harness.core.emulation import emulation
+from harness.core.program import PROGRAM_MAIN
 from harness.core.spec import SYNTHETIC, RunSpec, variant_of
 from harness.core.validation import checked
 from harness.errors import InvalidInput
@@ -161,10 +162,12 @@ def complete(spec: RunSpec, backend: Backend, allocation: Allocation) -> RunSpec
             f"--device cuda: the nodes have {allocation.gpus_per_node} GPUs each, "
             f"--devices-per-node asks for {spec.devices_per_node}"
         )
+    if not (spec.kernel or backend.trains):
+        raise InvalidInput(f"--backend {backend.name}: it trains nothing; `harness kernel` measures with it")
     if spec.kernel and spec.kernel.name not in backend.kernels:
         has = ", ".join(each.name for each in working() if spec.kernel.name in each.kernels)
         raise InvalidInput(f"--backend {backend.name}: {spec.kernel.name} is measured with {has}")
-    if spec.kernel and spec.workers < (least := kernels.specification(spec.kernel.name).ranks):
+    if spec.kernel and len(backend.seats(full)) < (least := kernels.specification(spec.kernel.name).processes):
         raise InvalidInput(f"--nodes {spec.nodes}: {spec.kernel.name} needs {least} workers or more")
     emulation(full)
     backend.validate(full)
@@ -179,13 +182,15 @@ def launch_plan(
     python: str,
     run_dir: str,
     isolated: bool = True,
+    variables: Mapping[str, str] | None = None,
 ) -> LaunchPlan:
     """Put the ``seats`` of a completed ``spec`` on the allocation's hosts, which all share the folder ``run_dir``.
 
-    With ``isolated`` nothing of the user's is mixed into the environment of ``python``: harness has built it. Raises
-    InvalidInput when the ports do not suffice.
+    With ``isolated`` nothing of the user's is mixed into the environment of ``python``: harness has built it. ``variables``
+    take precedence over all others. Raises InvalidInput when the ports do not suffice.
     """
     arrangement = backend.arrange(spec)
+    entry = PROGRAM_MAIN if spec.program else WORKER_MAIN
     last_port = allocation.base_port + len(seats) - 1
     if last_port > LAST_PORT:
         raise InvalidInput(
@@ -202,19 +207,19 @@ def launch_plan(
         visible = own if spec.device == "cuda" and seat.role == "worker" else ()
         assert spec.threads
         limits = {"OMP_NUM_THREADS": str(spec.threads * seat.devices), "CUDA_VISIBLE_DEVICES": ",".join(visible)}
-        env = common | limits | dict(seat.env)
+        env = common | limits | dict(seat.env) | dict(variables or {})
         return Process(
             index=index,
             host=node.name,
             address=node.address,
             port=allocation.base_port + index,
-            argv=(python, str(WORKER_MAIN), "--run", run_dir, "--index", str(index)),
+            argv=(python, str(entry), "--run", run_dir, "--index", str(index)),
             **vars(seat) | {"env": env},
         )
 
     return LaunchPlan(
         backend=backend.name,
-        trainer=str(backend.fabric if spec.kernel else backend.trainer),
+        trainer=str(entry if spec.program else backend.fabric if spec.kernel else backend.trainer),
         world_size=sum(seat.role == "worker" for seat in seats),
         mpi=arrangement.mpi,
         processes=tuple(seated(index, seat) for index, seat in enumerate(seats)),

@@ -1,5 +1,7 @@
 """RunSpec: what is measured. Every field is validated here, whether it comes from the command line, a file or Python."""
 
+import re
+from pathlib import PurePath
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -15,6 +17,7 @@ from pydantic import (
 )
 
 from harness import kernels, models
+from harness.core.text import LARGEST_SIZE
 from harness.core.validation import checked
 
 SYNTHETIC = "synthetic"
@@ -31,6 +34,8 @@ Underscored = BeforeValidator(lambda value: value.replace("-", "_") if isinstanc
 # A backend's option that, with some values, makes it another training than synchronous SGD in float32 says so in its field:
 # ``json_schema_extra={OTHER_TRAINING: [values]}``. Such runs are not compared with the others.
 OTHER_TRAINING = "other_training"
+# One that means nothing to a kernel says ``json_schema_extra={TRAINING_ONLY: True}``: it is no option of kernels.
+TRAINING_ONLY = "training_only"
 
 
 class Frozen(BaseModel):
@@ -109,10 +114,10 @@ def usual_decays(epochs: int) -> tuple[int, ...]:
 
 
 class KernelSizes(Frozen):
-    """A kernel, and the sizes of its messages in bytes."""
+    """A kernel, and its sizes: bytes of a message, or rows and numbers of what is computed (see ``kernels/kernel.py``)."""
 
     name: Annotated[str, Underscored]
-    bytes: tuple[Annotated[int, Field(ge=1, le=2**36)], ...] = Field(min_length=1, max_length=64)
+    sizes: tuple[Annotated[int, Field(ge=1, le=LARGEST_SIZE)], ...] = Field(min_length=1, max_length=64)
 
     @field_validator("name")
     @classmethod
@@ -121,11 +126,56 @@ class KernelSizes(Frozen):
         return value
 
 
+class Program(Frozen):
+    """Somebody's own distributed program: the command of each of its processes, which has ``{rank}`` and the like.
+
+    It is started in ``folder``. ``pattern`` finds img/s in what workers print, by the program's own clock.
+    """
+
+    command: tuple[str, ...] = Field(min_length=1)
+    folder: str = Field(min_length=1)
+    workers_per_node: int = Field(1, ge=1, le=1024, description="workers on each node, which share its devices")
+    ps: int = Field(0, ge=0, le=MOST_WORKERS, description="number of parameter servers")
+    ps_per_node: int = Field(
+        1, ge=1, le=1024, description="parameter servers on a node, at most; nodes are filled in order"
+    )
+    mpi: bool = Field(False, description="start all processes as the ranks of one MPI world, workers first")
+    once: bool = Field(False, description="start it on the first node only: it starts the others itself, on {hosts}")
+    pattern: str | None = Field(
+        None,
+        min_length=1,
+        description="expression whose one group is img/s in a line of the output; the last match counts",
+    )
+    sum_workers: bool = Field(
+        False, description="add the img/s that the workers print, where each prints its own share"
+    )
+
+    @field_validator("pattern")
+    @classmethod
+    def _with_one_group(cls, value: str | None) -> str | None:
+        try:
+            groups = 1 if value is None else re.compile(value).groups
+        except re.error as error:
+            raise ValueError(f"is no regular expression: {error}") from None
+        if groups != 1:
+            raise ValueError(r"must have one group, as in 'total images/sec: ([0-9.]+)'")
+        return value
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        if self.once and (self.mpi or self.ps):
+            raise ValueError(f"--once: it starts its ranks itself; leave out {'--mpi' if self.mpi else '--ps'}")
+        return self
+
+
 # What a kernel knows nothing of.
 OF_TRAINING = (
     *("model", "batch_size", "image_size", "data", "data_threads", "data_cache", "learning_rate"),
     *("straggler_limit", "save_parameters"),
 )
+COMPOSED = {"options", "training", "kernel", "program"}  # of RunSpec: made of several options, and none themselves
+OF_STEPS = ("framework", "transport", "warmup_steps", "steps", "precision", "seed")  # nor can a program be told
+UNUSED_BY_KERNELS = (*OF_TRAINING, "precision", "dilation", "bytes_scale")  # options that nobody gives for one
 
 
 class RunSpec(Frozen):
@@ -179,6 +229,7 @@ class RunSpec(Frozen):
     save_parameters: bool = Field(False, description="keep the trained parameters of every rank (npz)")
     training: Training | None = Field(None, description="train to an accuracy instead of measuring img/s")
     kernel: KernelSizes | None = Field(None, description="measure a kernel instead of training")
+    program: Program | None = Field(None, description="start a program that is not ours instead of measuring")
     options: dict[str, Any] = Field(default_factory=dict, description="the backend's own options")
 
     @field_validator("model")
@@ -203,7 +254,9 @@ class RunSpec(Frozen):
         """What says nothing of a run is left out: specs are keys, and must stay what they were before it could be said."""
         fields: dict[str, Any] = handler(self)
         absent = [] if self.training else ["training"]
-        absent += OF_TRAINING if self.kernel else ["kernel"]
+        absent += OF_TRAINING if self.kernel or self.program else []
+        absent += [] if self.kernel else ["kernel"]
+        absent += OF_STEPS if self.program else ["program"]
         absent += [] if self.emulated else ["dilation", "bytes_scale"]
         return {name: value for name, value in fields.items() if name not in absent}
 
@@ -214,7 +267,10 @@ class RunSpec(Frozen):
 
     @property
     def subject(self) -> str:
-        """The network or the kernel that is measured."""
+        """The network or the kernel that is measured, or what the program is called."""
+        if self.program:
+            scripts = (word for word in self.program.command if word.endswith(".py"))
+            return re.sub(r"\W+", "_", PurePath(next(scripts, self.program.command[0])).stem)
         return self.kernel.name if self.kernel else self.model
 
     @property

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 UNITS = {"": 1, "b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "kb": 10**3, "mb": 10**6, "gb": 10**9}
 
+LARGEST_SIZE = 2**36  # of a kernel: no memory holds more
+
 
 def interval(limits: tuple[float, float] | None, digits: int = 2, scale: float = 1.0) -> str:
     """``[1.66, 1.76]``, or nothing where it is not known."""
@@ -62,14 +64,22 @@ def parse_size(text: str) -> int:
     return int(float(match[1]) * UNITS[match[2].lower()])
 
 
-def sizes(text: str) -> tuple[int, ...]:
-    """Bytes in a list of sizes and ranges, of which a range doubles: ``1KiB..1MiB,100MB``. Raises ValueError."""
+def sizes(text: str, right: str = "sizes such as 1KiB..64MiB (each twice the last) or 4KiB,1MiB") -> tuple[int, ...]:
+    """Bytes in a list of sizes and ranges, of which a range doubles: ``1KiB..1MiB,100MB``.
+
+    Raises ValueError, which says what would be ``right``.
+    """
     found: list[int] = []
     for part in text.split(","):
         first, several, last = part.partition("..")
-        least, most = parse_size(first), parse_size(last or first)
+        try:
+            least, most = parse_size(first), parse_size(last or first)
+        except ValueError:
+            raise ValueError(f"must be {right}") from None
         if not 1 <= least <= most or bool(several) != bool(last):
-            raise ValueError("must be sizes such as 1KiB..64MiB (each twice the last) or 4KiB,1MiB")
+            raise ValueError(f"must be {right}")
+        if most > LARGEST_SIZE:
+            raise ValueError(f"must be {LARGEST_SIZE:,} or less")
         while least <= most:
             found.append(least)
             least *= 2

@@ -11,14 +11,16 @@ Conbench and MLPerf itself; tables are always there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from harness import results
+from harness.core.text import listed
 from harness.errors import InvalidInput, error_in_one_line
+from harness.results import kernels
 from harness.results.sources import Progress, Unreadable, refuse, silent
 
 if TYPE_CHECKING:
@@ -32,7 +34,7 @@ TABLES = ("csv", "json", "parquet")
 
 @dataclass(frozen=True)
 class Export:
-    """What is to be written: at least one result, with the columns of ``results.COLUMNS``.
+    """What is to be written: at least one result, with the ``columns`` of ``results.COLUMNS``, or of kernels.
 
     ``file`` is None where it is printed. ``repository`` is where the commits in the records are, if that was said. An
     exporter that takes long calls ``progress`` with how many results are done, and of how many.
@@ -42,6 +44,7 @@ class Export:
     file: Path | None = None
     repository: str | None = None
     progress: Progress = silent
+    columns: Mapping[str, type] = field(default_factory=lambda: results.COLUMNS)
 
     def record_files(self, name: str) -> list[str]:
         """The records of the results. Raises InvalidInput for published ones, of which format ``name`` has no records."""
@@ -79,20 +82,31 @@ def write(
     repository: str | None = None,
     progress: Progress = silent,
     unreadable: Unreadable = refuse,
+    of_kernels: bool = False,
 ) -> int:
     """Write the results in ``sources`` in format ``name``, and return how many there are.
 
-    Raises InvalidInput as ``results.load`` and exporters do, if there are none, and for an exporter that does not load.
+    Those ``of_kernels`` are written in place of img/s, by what writes tables. Raises InvalidInput as ``results.load`` and
+    exporters do, if there are none, and for an exporter that does not load.
     """
+    if of_kernels and name not in TABLES:
+        raise InvalidInput(f"--format {name}: is not for kernels; {listed(TABLES)} are")
     try:
         export: Callable[[Export, IO[bytes]], None] = _announced()[name].load()
     except Exception as error:  # whatever somebody else's module does when it is imported
         raise InvalidInput(f"--format {name}: does not load: {error_in_one_line(error)}") from None
-    frame = results.load(sources, status, progress, unreadable)
+    if of_kernels:
+        every, columns = kernels.load(sources, progress, unreadable), kernels.COLUMNS
+        frame = every if status is None else every[every["status"] == status]
+    else:
+        frame, columns = results.load(sources, status, progress, unreadable), results.COLUMNS
     if frame.empty:
-        which = "results" if status is None else "results that have a number (--all takes those without)"
+        which = "kernels" if of_kernels else "results"
+        which += "" if status is None else " that have a number (--all takes those without)"
+        if not of_kernels and len(kernels.load(sources, unreadable=unreadable)):
+            which += "; --kernels exports the kernels"
         raise InvalidInput(f"{' '.join(sources)}: no {which}")
-    export(Export(frame, file, repository, progress), stream)
+    export(Export(frame, file, repository, progress, columns), stream)
     return len(frame)
 
 

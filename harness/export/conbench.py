@@ -45,6 +45,13 @@ def write(export: Export, stream: IO[bytes]) -> None:
     stream.write(b"\n]\n")
 
 
+def _energy(record: Record) -> dict[str, str]:
+    energy = record.derived and record.derived.energy
+    if not (energy and energy.joules_per_image):
+        return {}
+    return {"joules_per_image": str(energy.joules_per_image.mean), "energy_of": energy.covers}
+
+
 def _text(repository: str, file: str) -> str:
     record = Record.read(Path(file))
     cells, commit = row(record, file), record.harness.get("commit")
@@ -61,7 +68,7 @@ def _text(repository: str, file: str) -> str:
         "tags": {"name": "distributed-training-throughput"} | tags,
         # Conbench starts a new history when the context changes, so versions, which people want to compare, are info.
         "context": {"benchmark_language": "Python"},
-        "info": json.loads(cells["environment"]) | {"software": cells["software"], "record": file},
+        "info": json.loads(cells["environment"]) | {"software": cells["software"], "record": file} | _energy(record),
         "cluster_info": {
             "name": cells["system"],
             "info": {name: str(cells[name]) for name in ("processor", "device", "nodes", "devices_per_node")},

@@ -32,9 +32,10 @@ def _text(file: str) -> str:
     if record.derived is None:
         aborted = {"status": "aborted", "reason": record.reason}
         return _run(record, file, record.id, (record.started, record.ended), None, aborted)
-    runs = []
-    for repeat, img_per_s in zip(record.repeats, record.derived.img_per_s.values, strict=True):
+    runs, used = [], record.derived.energy and record.derived.energy.joules_per_image
+    for number, (repeat, img_per_s) in enumerate(zip(record.repeats, record.derived.img_per_s.values, strict=True)):
         stats = {"throughput": img_per_s, "window_s": max(rank.window_s for rank in repeat.ranks)}
+        stats |= {"joules_per_image": used.values[number]} if used else {}
         namespace, times = f"{record.id}/repeat-{repeat.number}", (repeat.started, repeat.ended)
         runs.append(_run(record, file, namespace, times, stats, {"status": "success", "repeat": repeat.number}))
     return "".join(runs)

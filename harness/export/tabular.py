@@ -1,4 +1,4 @@
-"""Results as one table, a row per run: CSV, Parquet, JSON. Columns are those of ``results.COLUMNS`` and the options'."""
+"""Results as one table: CSV, Parquet, JSON. A row is a run, or a size of a kernel's run; each option has a column."""
 
 from __future__ import annotations
 
@@ -6,57 +6,58 @@ import json as json_text
 from functools import cache
 from typing import IO, TYPE_CHECKING
 
-from harness import results
 from harness.errors import InvalidInput
 
 if TYPE_CHECKING:
-    import pandas
     import pyarrow
 
     from harness.export import Export
 
 
 def csv(export: Export, stream: IO[bytes]) -> None:
-    """Write CSV (RFC 4180, UTF-8): text in quotes, nothing where there is no value, ``values`` as a JSON list."""
+    """Write CSV (RFC 4180, UTF-8): text in quotes, nothing where there is no value, lists as JSON."""
     import pyarrow
     import pyarrow.csv
 
-    table = _table(export.results)
-    # They are finite, so Python writes them as JSON does, and faster than json.
-    values = pyarrow.array([str(list(map(float, each))) for each in export.results["values"]], pyarrow.string())
-    pyarrow.csv.write_csv(table.set_column(table.column_names.index("values"), "values", values), stream)
+    table = _table(export)
+    # What is in lists is finite, so Python writes them as JSON does, and faster than json.
+    for name in [name for name, kind in export.columns.items() if kind is list]:
+        values = pyarrow.array([str(list(map(float, each))) for each in export.results[name]], pyarrow.string())
+        table = table.set_column(table.column_names.index(name), name, values)
+    pyarrow.csv.write_csv(table, stream)
 
 
 def parquet(export: Export, stream: IO[bytes]) -> None:
-    """Write Parquet: every column with its type, ``values`` as lists of doubles."""
+    """Write Parquet: every column with its type, lists as lists of doubles."""
     import pyarrow.parquet
 
     if export.file is None:
         raise InvalidInput("--format parquet: is not text; give --output FILE")
-    pyarrow.parquet.write_table(_table(export.results), stream)
+    pyarrow.parquet.write_table(_table(export), stream)
 
 
 def json(export: Export, stream: IO[bytes]) -> None:
     """Write a JSON list of objects, one a line, null where there is no value; ``spec`` and ``environment`` are objects."""
     parsed = cache(lambda text: json_text.loads(text) if text else None)  # most are equal
     lines = []
-    for row in _table(export.results).to_pylist():
+    for row in _table(export).to_pylist():
         lines.append(json_text.dumps(row | {name: parsed(row[name]) for name in ("spec", "environment")}))
     stream.write(("[\n" + ",\n".join(lines) + "\n]\n").encode())
 
 
-def _table(frame: pandas.DataFrame) -> pyarrow.Table:
-    """The frame with NaN as missing, and each of the backends' own options in a column of its own, named after it.
+def _table(export: Export) -> pyarrow.Table:
+    """The results with NaN as missing, and each of the backends' own options in a column of its own, named after it.
 
     An option that is called like another column gets the column ``option_NAME``. Where backends give an option values of
     different kinds, they are JSON text.
     """
     import pyarrow
 
+    frame, kinds = export.results, export.columns
     text, numbers = pyarrow.string(), pyarrow.float64()
     types = {str: text, int: pyarrow.int64(), float: numbers, list: pyarrow.list_(numbers)}
-    names = [name for name in results.COLUMNS if name != "options"]
-    columns = {name: pyarrow.array(frame[name], types[results.COLUMNS[name]], from_pandas=True) for name in names}
+    names = [name for name in kinds if name != "options"]
+    columns = {name: pyarrow.array(frame[name], types[kinds[name]], from_pandas=True) for name in names}
     parsed = cache(json_text.loads)  # few of them are different
     options = [parsed(each) for each in frame["options"]]
     for name in dict.fromkeys(name for own in options for name in own):

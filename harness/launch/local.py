@@ -12,12 +12,13 @@ import signal
 import subprocess
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
+from functools import cache
 from itertools import takewhile
 from pathlib import Path
 
 import psutil
 
-from harness import models
+from harness import kernels, models
 from harness.core.plan import LAST_PORT, Allocation, LaunchPlan, Node, Process
 from harness.core.spec import RunSpec
 from harness.core.text import plural
@@ -26,6 +27,7 @@ from harness.launch import forked, pmi
 from harness.launch.forked import Start
 from harness.launch.watch import Progress, Watch, begun, exit_failure, supervise
 from harness.sites.site import Site
+from harness.worker import gpus
 from harness.worker.network import listen
 from harness.worker.process import LAUNCHER
 
@@ -48,10 +50,10 @@ MPI_ENV = {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp", "FI_TCP_IFACE": 
 def allocation(nodes: int, processes: int, port: int | None) -> Allocation:
     """Nodes that share the cores and GPUs of this machine, and ports from ``port`` on or free ones. Raises InvalidInput."""
     cores = len(os.sched_getaffinity(0))
-    gpus = local_gpus()
-    share = len(gpus) // nodes
+    devices = local_gpus()
+    share = len(devices) // nodes
     return Allocation(
-        nodes=tuple(Node(f"node{i}", ADDRESS, tuple(gpus[i * share : (i + 1) * share])) for i in range(nodes)),
+        nodes=tuple(Node(f"node{i}", ADDRESS, tuple(devices[i * share : (i + 1) * share])) for i in range(nodes)),
         cores_per_node=max(1, cores // nodes),
         base_port=_free_ports(processes, port),
         mpi_env=MPI_ENV,
@@ -73,9 +75,13 @@ def check_room(plan: LaunchPlan, spec: RunSpec) -> None:
             f"this machine's {plural(cores, 'core')} can hold {most} processes, the run has {processes:,}: "
             f"{smaller}{elsewhere}"
         )
+    if spec.program:
+        return  # what a program needs, nobody knows
     if spec.kernel:
-        needed = processes * (LEAST_BYTES + 3 * max(spec.kernel.bytes))
-        _check_memory(needed, free_memory(), f"smaller --bytes may fit; else {elsewhere}")
+        kernel = kernels.specification(spec.kernel.name)
+        needed = processes * LEAST_BYTES + spec.workers * kernel.memory(max(spec.kernel.sizes), spec.workers)
+        smaller = f"a smaller {kernel.option} may fit"
+        _check_memory(int(needed), free_memory(), f"{smaller}; else {elsewhere}")
         return
     model = models.specification(spec.model, spec.bytes_scale)
     pixels = model.pixels(spec.image_size or model.image_size)
@@ -128,12 +134,22 @@ def _left(group: Path, limit: str, usage: str, files: str) -> list[int]:
 
 
 def local_gpus() -> list[str]:
-    """The NVIDIA GPUs that CUDA_VISIBLE_DEVICES leaves visible here, as it names them; no framework is loaded."""
+    """The NVIDIA GPUs and MIG instances that CUDA_VISIBLE_DEVICES leaves visible here, as it names them.
+
+    Without that variable they are all that nvidia-smi lists, by UUID; without nvidia-smi those of the driver, by number. No
+    framework is loaded.
+    """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
-        return [str(number) for number, _ in enumerate(Path("/proc/driver/nvidia/gpus").glob("*"))]
+        return _listed_gpus()
     names = (name.strip() for name in visible.split(","))
     return list(takewhile(GPU.fullmatch, names))  # as CUDA does: the first name that is wrong hides those after it
+
+
+@cache  # it may take a second, and a table asks for every backend
+def _listed_gpus() -> list[str]:
+    listed = gpus.devices(gpus.ask("-L"))
+    return listed or [str(number) for number, _ in enumerate((ROOT / "proc/driver/nvidia/gpus").glob("*"))]
 
 
 def run(

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from harness.core import backend as backends
+from harness.core.spec import EMULATED
+from harness.core.text import listed
 from harness.errors import InvalidInput
-from harness.prediction import fitting, parameters
+from harness.prediction import carried, fitting, parameters
 from harness.prediction.forecast import Basis, What
 from harness.prediction.observations import Observation, ObservationGroup, groups
 from harness.prediction.parameters import Network, Parameters
-from harness.prediction.problem import quantities, structures
+from harness.prediction.problem import RING, quantities, structures
 
 if TYPE_CHECKING:
     import pandas
@@ -45,17 +47,35 @@ def of_site(name: str) -> pandas.DataFrame:
 class Start:
     """What somebody says of where predictions start, beside results or in place of them.
 
-    ``single`` is what one worker trains alone (img/s), ``forward_share`` that of its step's compute. ``throughput`` is what
-    a node sends, ``line_rate`` that of the network (bytes/s), ``overhead`` that of a step of several workers (s).
+    ``single`` is what one worker trains alone (img/s), and ``said`` where that is from; ``forward_share`` is that of its
+    step's compute. ``throughput`` is what a node sends, ``line_rate`` that of the network (bytes/s),
+    ``overhead`` that of a step of several workers (s). ``kernels`` are measured on that network, as
+    ``results.kernels.load`` has them: more than a rate. While a second of an emulated device passes,
+    ``dilation`` seconds of theirs do.
     """
 
     transport: str | None = None
     device: str = "auto"
     single: float | None = None
+    said: str = "as given"
     forward_share: float | None = None
     throughput: float | None = None
     line_rate: float | None = None
     overhead: float | None = None
+    kernels: pandas.DataFrame | None = None
+    dilation: float = 1.0
+
+    @property
+    def networks(self) -> dict[str, object]:
+        """What it says of the network, by option."""
+        given = {
+            "--throughput": self.throughput,
+            "--network": self.kernels if self.line_rate is None else self.line_rate,
+        }
+        return {option: value for option, value in given.items() if value is not None}
+
+
+NOTHING_SAID = Start()
 
 
 def as_measured(frame: pandas.DataFrame, backend: str, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -64,7 +84,7 @@ def as_measured(frame: pandas.DataFrame, backend: str, given: Mapping[str, Any])
     Those are the synchronous runs with synthetic images, of ``backend`` if there are any, that are as ``given``; of several
     kinds the one that was measured on most sizes. Empty where no run has the model that was given.
     """
-    rows = frame[(frame["status"] == "completed") & (frame["training"] == "") & frame["data"].isin(("synthetic", ""))]
+    rows = _usual(frame)
     for name, value in {"backend": backend, **{name: given.get(name) for name in DESCRIBED}}.items():
         alike = rows[rows[name].astype(str) == str(value)]
         if name == "model" and value is not None and alike.empty:
@@ -82,6 +102,39 @@ def as_measured(frame: pandas.DataFrame, backend: str, given: Mapping[str, Any])
     return {name: row[name].item() if name in _COUNTS else row[name] for name in missing}
 
 
+class Alone(NamedTuple):
+    """One worker's img/s, its device, how time was dilated, and all of that but the first in words."""
+
+    img_per_s: float
+    device: str
+    dilation: float
+    said: str
+
+
+def alone(frame: pandas.DataFrame, what: What) -> Alone:
+    """What one worker in ``frame`` trains with the model and the batch of ``what``. Raises InvalidInput."""
+    rows = _usual(frame)
+    alike = rows[(rows["workers"] == 1) & (rows["model"] == what.model) & (rows["batch_size"] == what.batch_size)]
+    if alike.empty:
+        raise InvalidInput(f"--single: no run of {what.model} with {what.batch_size} images on one worker is there")
+    if len(alike[["device", "dilation"]].drop_duplicates()) > 1:
+        raise InvalidInput("--single: of several devices, or with time dilated otherwise; give the record of one run")
+    first = alike.iloc[0]
+    dilation = float(first["dilation"])
+    said = f"as measured on {first['processor'] or first['device']}{_dilated([dilation], first['device'])}"
+    return Alone(float(alike["img_per_s"].mean()), first["device"], dilation, said)
+
+
+def _dilated(dilations: Sequence[float], device: str) -> str:
+    """``, its time dilated by 4 and 8`` of an emulated device."""
+    return f", its time dilated by {listed(f'{one:g}' for one in dilations)}" if device.startswith(EMULATED) else ""
+
+
+def _usual(frame: pandas.DataFrame) -> pandas.DataFrame:
+    """The runs with a number that trained synchronously, in 32 bits, with synthetic images: those that the law is about."""
+    return frame[(frame["status"] == "completed") & (frame["training"] == "") & frame["data"].isin(("synthetic", ""))]
+
+
 def measured(site: str | None, load: Callable[[], pandas.DataFrame] | None) -> pandas.DataFrame | None:
     """The results that ``load`` gives, or what was published of ``site``; None without either. Raises InvalidInput."""
     if site and load:
@@ -97,8 +150,7 @@ def chosen(what: What, start: Start, frame: pandas.DataFrame | None) -> Basis:
     # The kind of device that one worker computes on; None where the backend leaves it open.
     devices = backends.backend(what.backend).devices
     device = start.device if start.device != "auto" else devices[0] if len(devices) == 1 else None
-    networks = {"--throughput": start.throughput, "--network": start.line_rate}
-    options = [option for option, value in networks.items() if value is not None]
+    options = list(start.networks)
     if len(options) > 1:
         raise InvalidInput("--throughput: instead of --network; give one of them")
     if options:
@@ -113,7 +165,7 @@ def chosen(what: What, start: Start, frame: pandas.DataFrame | None) -> Basis:
         raise InvalidInput(
             "nothing to start from: give --site NAME, --from RESULTS, or --single with --network or --throughput"
         )
-    return basis(frame, what, start.transport, start.single, start.forward_share, device=device)
+    return basis(frame, what, start, device=device)
 
 
 def _from_little(what: What, start: Start, single: float, device: str) -> Basis:
@@ -121,45 +173,52 @@ def _from_little(what: What, start: Start, single: float, device: str) -> Basis:
     transport = start.transport or backends.backend(what.backend).transports[0]
     forward_share = start.forward_share or parameters.forward_share(device)
     possible = structures(what.has_servers, transport, what.has_servers and what.law(1).order_is_known)
-    known = Network(line_rate_gb_s=start.line_rate and start.line_rate / 1e9).throughput(transport)
     given = {"throughput": start.throughput, "overhead": start.overhead, "replica_overhead": start.overhead}
     fixed = {name: value for name, value in given.items() if value is not None}
-    network = f"line rate {start.line_rate / 1e9:g} GB/s" if start.line_rate else ""
-    network += f"a node sends {start.throughput / 1e9:g} GB/s" if start.throughput else ""
-    network += f", {start.overhead * 1e3:g} ms of overhead" if start.overhead else ""
-    typical: dict[str, Any] = {q.name: q.prior.at(0.0) for q in quantities(known, what.has_servers)} | fixed
+    known = quantities(
+        Network(line_rate_gb_s=start.line_rate and start.line_rate / 1e9).throughput(transport), what.has_servers
+    )
+    if start.kernels is None:
+        network = f"line rate {start.line_rate / 1e9:g} GB/s" if start.line_rate else ""
+        network += f"a node sends {start.throughput / 1e9:g} GB/s" if start.throughput else ""
+        network += f", {start.overhead * 1e3:g} ms of overhead" if start.overhead else ""
+        network += ", as given; nothing was measured on several nodes, so all else is assumed"
+    else:
+        found = carried.priors(start.kernels, what.backend, transport, what.has_servers, start.dilation)
+        known = [replace(q, prior=found.get(q.name, q.prior)) for q in known]
+        possible = possible if what.has_servers else (RING,)  # that is how kernels' rates are counted
+        named = [(q, q.prior.at(0.0)) for q in known if q.name in found]
+        shown = [f"{q.name} {value * q.scale:.4g} {q.unit}".rstrip() for q, value in named if value]
+        times = f"; a second of the device is {start.dilation:g} of theirs" if start.dilation != 1 else ""
+        network = f"{', '.join(shown)}, as kernels over {transport} say{times}; nothing was fitted"
+    typical: dict[str, Any] = {q.name: q.prior.at(0.0) for q in known} | fixed
     single_s = what.batch_size / single
     return Basis(
         parameters=Parameters(forward_share=forward_share, **typical | dict([possible[0]])),
         single_s=single_s,
         draws=fitting.beforehand(known, forward_share, possible, fixed),
         single_draws=single_s,
-        told=(
-            f"one worker: {single:g} img/s, as given",
-            f"network: {network}, as given; nothing was measured on several nodes, so all else is assumed",
-        ),
+        told=(f"one worker: {single:g} img/s, {start.said}", f"network: {network}"),
     )
 
 
 def basis(
     frame: pandas.DataFrame,
     what: What,
-    transport: str | None = None,
-    single: float | None = None,
-    forward_share: float | None = None,
+    start: Start = NOTHING_SAID,
     strict: bool = False,
     device: str | None = None,
 ) -> Basis:
     """What the results in a DataFrame of ``results.load`` say about ``what``.
 
-    Of several groups with the right mechanism (and ``transport``) the one with most sizes is taken, of the backend if it
-    was measured on several nodes. A single worker's step
-    comes from it, too, else from another group; of another batch it is scaled. ``single`` (img/s) is given instead of it,
-    ``forward_share`` instead of the usual one. ``strict`` wants a single worker measured. With ``device`` ("cpu" or
-    "cuda") the single worker's step is one on that; what was fitted to others still tells of the network. Raises
-    InvalidInput where something is not known.
+    Of several groups with the right mechanism (and the transport of ``start``) the one with most sizes is taken, of the
+    backend if it was measured on several nodes. A single worker's step comes from it, too, else from another group; of
+    another batch it is scaled. ``start`` may have one instead of it, and a forward share instead of the usual one.
+    ``strict`` wants a single worker measured. With ``device`` ("cpu" or "cuda") the single worker's step is one on that;
+    what was fitted to others still tells of the network. Raises InvalidInput where something is not known.
     """
-    found, _ = groups(frame, forward_share=forward_share)
+    transport, single = start.transport, start.single
+    found, _ = groups(frame, forward_share=start.forward_share)
     if single is not None:  # where nobody measured it, in the runs that are alike
         found = [
             replace(
@@ -201,7 +260,7 @@ def basis(
 
     if single is not None:
         single_s = single_draws = what.batch_size / single
-        said = f"{single:g} img/s, as given"
+        said = f"{single:g} img/s, {start.said}"
     else:
         others = [group for group in found if group.key.system == systems[0] and group is not chosen]
         single_s, single_draws, said = _one_worker([chosen, *others], what, device)
@@ -211,7 +270,8 @@ def basis(
     assumed = [one.quantity.name.replace("_", " ") for one in fit.estimates if not one.identified]
     more = [f"not identified by those runs, and mostly assumed: {', '.join(assumed)}"] if assumed else []
     warning = f"{chosen.name}: {fit.misfit.contradiction}" if fit.misfit.contradiction else ""
-    told = (f"one worker: {said}", f"network: fitted to {chosen.name}", *more)
+    dilated = _dilated(sorted(set(frame.loc[frame["system"] == systems[0], "dilation"])), chosen.key.device)
+    told = (f"one worker: {said}", f"network: fitted to {chosen.name}{dilated}", *more)
     return Basis(p, single_s, replace(fit.draws, parameters=drawn), single_draws, told, warning)
 
 

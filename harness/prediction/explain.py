@@ -1,20 +1,27 @@
 """Why a step takes as long as it does: what binds it, with its bytes, and what would help."""
 
+from __future__ import annotations
+
 import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from harness import results
 from harness.analysis.evidence import server_traffic
+from harness.analysis.late import Late, late
 from harness.core.text import plural
 from harness.errors import InvalidInput
-from harness.prediction.basis import Start, basis
+from harness.prediction.basis import Start, alone, basis, chosen
 from harness.prediction.forecast import Basis, Bound, Prediction, What, at, best, held
 from harness.prediction.law import COMPUTE, WORKER, profile
 from harness.prediction.observations import step_of
 from harness.records.measurement import read
+
+if TYPE_CHECKING:
+    import pandas
 
 HELPS = 1.02  # an alternative is worth a word if it gives 2 % more
 SLICE = "1MiB"
@@ -59,6 +66,33 @@ class Explanation:
         }
 
 
+@dataclass(frozen=True)
+class Measured:
+    """A measured step (s) beside the ``interval`` that was predicted of it (s), None where nothing is known of the spread:
+    who was late, and what the fullest server sent.
+    """
+
+    step_s: float
+    interval: tuple[float, float] | None
+    late: tuple[Late, ...]
+    counted: tuple[str, ...]
+
+    @property
+    def beyond(self) -> float:
+        """By which share the step is longer than the interval's end, or (below 0) shorter than its beginning; 0: inside."""
+        low, high = self.interval or (self.step_s, self.step_s)
+        return max(self.step_s / high - 1, 0.0) or min(self.step_s / low - 1, 0.0)
+
+    def as_dict(self) -> dict[str, object]:
+        return {
+            "measured_step_s": self.step_s,
+            "predicted_step_interval_s": self.interval,
+            "inside": None if self.interval is None else self.beyond == 0,
+            "beyond": self.beyond,
+            "late": [vars(one) for one in self.late],
+        }
+
+
 def explain(what: What, basis: Basis, nodes: int, ps: int | None = None) -> Explanation:
     """What binds a step on ``nodes`` nodes with ``ps`` servers, by default the best number, and what would help."""
     fastest = best(what, basis, [nodes])[0]
@@ -75,12 +109,15 @@ def explain_record(
     path: Path,
     sources: Sequence[str],
     start: Start,
+    one_worker: pandas.DataFrame | None,
     progress: Callable[[int, int], None],
     unreadable: Callable[[str], None],
-) -> tuple[Explanation, float, list[str]]:
-    """Of the run in the record at ``path``: the explanation, its measured step (s), and what its fullest server sent.
+) -> tuple[Explanation, Measured]:
+    """Of the run in the record at ``path``: the explanation, and what was measured beside it.
 
-    ``sources`` are results beside it, by default those of its folder. Raises InvalidInput for a run without a number.
+    ``one_worker`` are results with what one trains alone. Unless ``start`` has a network, ``sources`` are results beside
+    the record, by default those of its folder. Raises InvalidInput for a run without a number, and where the one worker was
+    on another device.
     """
     record = read(path)
     if record.derived is None:
@@ -88,17 +125,33 @@ def explain_record(
     (row,) = results.load([path]).to_dict("records")  # Python's numbers, not NumPy's
     columns = ("backend", "model", "batch_size", "image_size", "devices_per_node", "options")
     what = What(**{name: row[name] for name in columns} | {"image_size": row["image_size"] or None})
-    nearby = [str(path), *(sources or [str(path.resolve().parent.parent)])]
-    beside = results.load(nearby, progress=progress, unreadable=unreadable)
-    for name in ("system", "device", "software"):  # another one's single worker would say nothing
-        beside = beside[beside[name] == row[name]]
-    begin = basis(beside, what, row["transport"], start.single, start.forward_share, strict=start.single is None)
-    counted = [
+    # With a share of the bytes a link counts as so much faster.
+    own_time = record.spec.dilation / record.spec.bytes_scale
+    start = replace(start, transport=row["transport"], device=row["device"], dilation=own_time)
+    if one_worker is not None:
+        single = alone(one_worker, what)
+        if single.device != start.device:
+            raise InvalidInput(f"--single: one worker on {single.device}, but the run is one on {start.device}")
+        start = replace(start, single=single.img_per_s, said=single.said)
+    if start.networks:
+        begin = chosen(what, start, None)
+    else:
+        nearby = [str(path), *(sources or [str(path.resolve().parent.parent)])]
+        beside = results.load(nearby, progress=progress, unreadable=unreadable)
+        for name in ("system", "device", "software"):  # another one's single worker would say nothing
+            beside = beside[beside[name] == row[name]]
+        begin = basis(beside, what, start, strict=start.single is None)
+    counted = tuple(
         f"measured: PS {server.ps} sent {size(server.sent)} and received {size(server.received)} per step; "
         f"planned {size(server.planned)} each way"
         for server in sorted(server_traffic(record), key=lambda server: -server.sent)[:1]
-    ]
-    return explain(what, begin, row["nodes"], row["ps"]), step_of(row), counted
+    )
+    explained = explain(what, begin, row["nodes"], row["ps"])
+    images = row["workers"] * row["batch_size"]
+    ends = images / explained.prediction.high, images / explained.prediction.low
+    # Of a single worker nothing is predicted.
+    interval = ends if ends[1] > 1.0001 * ends[0] else None
+    return explained, Measured(step_of(row), interval, tuple(late(record)), counted)
 
 
 def partitioned(what: What) -> What:

@@ -20,7 +20,7 @@ from harness.prediction.discrepancy import Discrepancy, scale_at
 from harness.prediction.law import Law
 from harness.prediction.observations import LEAST_ERROR, UNPUBLISHED, Observation, ObservationGroup, informative
 from harness.prediction.parameters import Floats, Parameters, Prior, Quantity, Share
-from harness.prediction.problem import FINISHED, FitProblem, Structure, quantities, single_step, structures
+from harness.prediction.problem import FINISHED, FitProblem, Structure, single_step, structures
 from harness.prediction.sampling import SEED, Population, sample
 
 DRAWN = 1000
@@ -292,13 +292,14 @@ def fit(
     return Fit(group, problems, populations, tuple(map(float, chances)), draws, first.singles(scores))
 
 
-def beforehand(throughput: Quantity, share: float, possible: Sequence[Structure], fixed: Mapping[str, float]) -> Draws:
+def beforehand(
+    quantities: Sequence[Quantity], share: float, possible: Sequence[Structure], fixed: Mapping[str, float]
+) -> Draws:
     """Draws of what is known beforehand, with ``fixed`` values; each structure is as possible as the others."""
     random = np.random.default_rng(SEED)
-    servers = possible[0][0] == "ordered"
-    values: dict[str, Any] = {
-        q.name: q.prior.at(random.standard_normal(DRAWN)) for q in quantities(throughput, servers)
-    } | {name: np.full(DRAWN, value) for name, value in fixed.items()}
+    values: dict[str, Any] = {q.name: q.prior.at(random.standard_normal(DRAWN)) for q in quantities} | {
+        name: np.full(DRAWN, value) for name, value in fixed.items()
+    }
     values["forward_share"] = Share(share, known.FORWARD_SHARE_DEVIATION).at(random.standard_normal(DRAWN))
     values[possible[0][0]] = random.permutation(np.resize([value for _, value in possible], DRAWN))
     nothing, scale = Discrepancy((), (), ()), scale_at(random.standard_normal(DRAWN))

@@ -6,6 +6,7 @@ img/s. docs/kernels.md derives every figure.
 
 from collections.abc import Sequence
 from functools import partial
+from statistics import fmean
 from typing import ClassVar, Literal
 
 from pydantic import Field
@@ -14,24 +15,41 @@ from harness import kernels
 from harness.core import statistics
 from harness.core.spec import Frozen, KernelSizes, RunSpec
 from harness.core.text import size
+from harness.kernels.kernel import Communication, Kernel
 from harness.records.measurement import RankTraffic
 from harness.records.record import AnyRank, AnyRecord, AnyRepeat, Check, judged_again
 
 FILE_NAME = "kernel.json"
 
 
-class SizeTimes(Frozen):
-    """One rank's raw times of messages of so many ``bytes``, as those of a measurement of training (``Rank``).
+class OwnTimes(Frozen):
+    """What a rank has timed by itself in each step, in seconds: products of matrices, and the messages that it got.
 
-    ``problem`` says what was wrong with the result, "" if nothing was.
+    ``products_s`` has one before each message of each step, in their order. ``received_s`` has a step's messages by the
+    rank that sent them, and 0 for the rank itself.
     """
 
-    bytes: int
+    products_s: list[float]
+    received_s: list[list[float]]
+
+
+class SizeTimes(Frozen):
+    """One rank's raw times of a ``size``, as those of a measurement of training (``Rank``).
+
+    ``problem`` says what was wrong with the result, "" if nothing was. ``history`` has what falls with each iteration of a
+    kernel that iterates: the same numbers on all ranks. ``own`` is there of a kernel whose ranks time something themselves.
+    ``collected_s`` has for each step when a server had collected what it then merges, of a kernel that tells.
+    """
+
+    size: int
     marks_s: list[float]
     finished_s: float = Field(gt=0)
     window_s: float = Field(gt=0)
     network: RankTraffic | None = None
     problem: str
+    history: list[float] = Field(default_factory=list)
+    own: OwnTimes | None = None
+    collected_s: list[float] = Field(default_factory=list)
 
 
 class KernelRank(AnyRank):
@@ -47,17 +65,20 @@ class KernelRepeat(AnyRepeat[KernelRank]):
 class SizeFigures(Frozen):
     """Figures of one size. Times are seconds per message: ``time_s`` over repeats, percentiles over all messages.
 
-    Of a ping-pong, whose step is a message there and one back, it is half the step. Bandwidths are bytes per second.
-    ``sent_bytes`` is what a rank has sent per step, on average, by its kernel's counters; None where they do not tell.
+    Of a ping-pong, whose step is a message there and one back, it is half the step. The ``rate`` is bytes per second of the
+    algorithm, or floating point operations per second; that of the bus in bytes per second is for messages only.
+    ``sent_bytes`` is what a rank has sent per step, on average, by its system's counters; None where they do not tell.
+    ``collected_s`` is that part of ``time_s`` after which all data were where they are merged; None where nothing is.
     """
 
-    bytes: int
+    size: int
     time_s: statistics.Summary
     p50_s: float
     p99_s: float
-    algorithm_bytes_per_s: statistics.Summary
-    bus_bytes_per_s: statistics.Summary
+    rate: statistics.Summary
+    bus_bytes_per_s: statistics.Summary | None
     sent_bytes: float | None
+    collected_s: float | None = None
 
 
 class KernelRecord(AnyRecord):
@@ -78,7 +99,7 @@ class KernelRecord(AnyRecord):
 
     @property
     def outcome(self) -> str:
-        return outcome(self.derived) if self.derived else ""
+        return outcome(kernel_of(self.spec), self.derived) if self.derived else ""
 
     def verify_figures(self) -> None:
         if [repeat.number for repeat in self.repeats] != list(range(1, self.spec.repeats + 1)):
@@ -91,31 +112,43 @@ class KernelRecord(AnyRecord):
             raise ValueError("the derived figures do not follow from the raw times")
 
 
-def outcome(figures: Sequence[SizeFigures]) -> str:
-    """The latency of the smallest message, and the largest bandwidth."""
-    least, most = figures[0], max(figures, key=lambda each: each.bus_bytes_per_s.mean)
-    rate = f"{most.bus_bytes_per_s.mean / 1e9:.3g} GB/s of the bus with {size(most.bytes)}"
-    return f"{least.p50_s * 1e6:.1f} µs with {size(least.bytes)}, {rate}"
+def outcome(kernel: Kernel, figures: Sequence[SizeFigures]) -> str:
+    """The latency of the smallest message, and the largest bandwidth; or the highest rate of computing."""
+    least, most = figures[0], max(figures, key=lambda each: each.rate.mean)
+    if not most.bus_bytes_per_s:
+        return f"{most.rate.mean / 1e9:.3g} Gflop/s with {size_text(kernel, most.size)}"
+    rate = f"{most.bus_bytes_per_s.mean / 1e9:.3g} GB/s of the bus with {size(most.size)}"
+    return f"{least.p50_s * 1e6:.1f} µs with {size(least.size)}, {rate}"
 
 
-def kernel_of(spec: RunSpec) -> KernelSizes:
+def size_text(kernel: Kernel, number: int) -> str:
+    """``64 KiB`` of a message, ``N = 4,096`` of what is computed."""
+    return size(number) if kernel.in_bytes else f"N = {number:,}"
+
+
+def sizes_of(spec: RunSpec) -> KernelSizes:
     assert spec.kernel
     return spec.kernel
+
+
+def kernel_of(spec: RunSpec) -> Kernel:
+    return kernels.specification(sizes_of(spec).name)
 
 
 def judge(spec: RunSpec, ranks: Sequence[KernelRank], world_size: int) -> list[Check]:
     """What must hold for a repeat of a kernel to count: all ranks were there, made all steps, and had the right results."""
     worlds = sorted({rank.evidence["world_size"] for rank in ranks})
     made = sorted({len(times.marks_s) - 1 for rank in ranks for times in rank.sizes})
-    sizes = {tuple(times.bytes for times in rank.sizes) for rank in ranks}
+    sizes = {tuple(times.size for times in rank.sizes) for rank in ranks}
+    histories = {tuple(tuple(times.history) for times in rank.sizes) for rank in ranks}
+    kernel = kernel_of(spec)
     wrong = [
-        f"rank {rank.rank}, {size(times.bytes)}: {times.problem}"
+        f"rank {rank.rank}, {size_text(kernel, times.size)}: {times.problem}"
         for rank in ranks
         for times in rank.sizes
         if times.problem
     ]
-    kernel = kernels.specification(kernel_of(spec).name)
-    wanted = tuple(sorted({kernel.size(each, world_size) for each in kernel_of(spec).bytes}))
+    wanted = tuple(sorted({kernel.size(each, world_size) for each in sizes_of(spec).sizes}))
     checks = {
         "all_ranks": (
             sorted(rank.rank for rank in ranks) == list(range(world_size)),
@@ -124,35 +157,54 @@ def judge(spec: RunSpec, ranks: Sequence[KernelRank], world_size: int) -> list[C
         "world_size": (worlds == [world_size], f"ranks saw {worlds}, planned {world_size}"),
         "right": (not wrong, wrong[0] if wrong else "every rank had the right result of every size"),
         "sizes": (sizes == {wanted}, f"{len(wanted)} sizes on every rank" if sizes == {wanted} else f"{sizes}"),
+        "alike": (len(histories) == 1, f"{len(histories)} different histories on {len(ranks)} ranks"),
         "steps": (made == [spec.steps], f"{made} steps made, expected {spec.steps}"),
     }
+    if kernel.own_times:
+        untimed = [
+            rank.rank for rank in ranks if not all(_has_own_times(each, spec.steps, world_size) for each in rank.sizes)
+        ]
+        checks["timed"] = (
+            not untimed,
+            f"times are missing of ranks {untimed}" if untimed else "every rank has its times",
+        )
     return [Check(name=name, passed=passed, detail=detail) for name, (passed, detail) in checks.items()]
+
+
+def _has_own_times(times: SizeTimes, steps: int, world_size: int) -> bool:
+    """Whether a rank has timed every step, and every rank's message in each."""
+    own = times.own
+    if own is None or len(own.products_s) != steps * (world_size - 1):
+        return False
+    return [*map(len, own.received_s)] == [world_size] * steps
 
 
 def derive(spec: RunSpec, repeats: Sequence[KernelRepeat], servers: int) -> list[SizeFigures]:
     """The figures of every size, with so many parameter servers. The longest window of all ranks counts, as with img/s."""
     import numpy as np  # here, so that commands that compute nothing answer at once
 
-    kernel = kernels.specification(kernel_of(spec).name)
-    bus = kernel.bus(len(repeats[0].ranks), servers)
+    kernel = kernel_of(spec)
+    bus = kernel.bus(len(repeats[0].ranks), servers) if isinstance(kernel, Communication) else None
     figures = []
     for number, first in enumerate(repeats[0].ranks[0].sizes):
         of_size = [[rank.sizes[number] for rank in repeat.ranks] for repeat in repeats]
         times_s = [max(rank.window_s for rank in ranks) / spec.steps / kernel.messages for ranks in of_size]
-        # The first rank takes part in every kernel.
-        steps_s = np.diff(np.asarray([ranks[0].marks_s for ranks in of_size])).ravel() / kernel.messages
+        steps_s = np.diff(np.asarray([ranks[kernel.steps_of].marks_s for ranks in of_size])).ravel() / kernel.messages
         p50_s, p99_s = (float(each) for each in np.percentile(steps_s, [50, 99]))
         sent = [rank.network.sent / spec.steps for ranks in of_size for rank in ranks if rank.network]
-        rates = [first.bytes / time_s for time_s in times_s]
+        # Of each repeat the rank that waits longest, as with the window.
+        collected_s = [max(fmean(rank.collected_s or [0.0]) for rank in ranks) for ranks in of_size]
+        rates = [kernel.work(first.size) / time_s for time_s in times_s]
         figures.append(
             SizeFigures(
-                bytes=first.bytes,
+                size=first.size,
                 time_s=statistics.summarise(times_s),
                 p50_s=p50_s,
                 p99_s=p99_s,
-                algorithm_bytes_per_s=statistics.summarise(rates),
-                bus_bytes_per_s=statistics.summarise([bus * rate for rate in rates]),
+                rate=statistics.summarise(rates),
+                bus_bytes_per_s=None if bus is None else statistics.summarise([bus * rate for rate in rates]),
                 sent_bytes=sum(sent) / len(sent) if sent else None,
+                collected_s=fmean(collected_s) or None,
             )
         )
     return figures

@@ -12,11 +12,15 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer
 
-from harness.core import statistics
+from harness.core import fingerprint, statistics
 from harness.core.emulation import Kept, kept_up
-from harness.core.spec import Frozen, RunSpec
+from harness.core.fingerprint import Fingerprint
+from harness.core.spec import SYNTHETIC, Frozen, RunSpec
+from harness.records.energy import EMULATED, Energy, RankEnergy, Read
+from harness.records.energy import derive as derive_energy
+from harness.records.pairs import Preflight
 from harness.records.record import AnyRank, AnyRecord, AnyRepeat, Check, judge_ranks, judged_again
 
 FILE_NAME = "record.json"
@@ -36,6 +40,7 @@ class Rank(AnyRank):
     ``input_wait_s`` has the seconds that each measured step waited for its batch; it is empty with synthetic images.
     ``network`` is None where the kernel does not tell. ``servers``, on rank 0, has the bytes that each parameter server
     sent and received within the window. ``kept`` says how well an emulated device, and what carried it, kept up.
+    ``energy`` is there on the rank that read a node's counters.
     """
 
     marks_s: list[float]
@@ -45,6 +50,7 @@ class Rank(AnyRank):
     network: RankTraffic | None = None
     servers: list[tuple[int, int]] = Field(default_factory=list)
     kept: Kept | None = None
+    energy: RankEnergy | None = None
 
 
 class Repeat(AnyRepeat[Rank]):
@@ -66,12 +72,14 @@ class Seen(Frozen):
 
 
 class Derived(Frozen):
-    """Figures computed from the raw times. Records of before 2026-11-23 do not have ``seen``."""
+    """Figures computed from the raw times. Older ones do not have ``seen``, ``energy`` or ``fingerprint``."""
 
     formula: str
     img_per_s: statistics.Summary
     step_times: statistics.StepTimes
     seen: Seen | None = None
+    energy: Energy | None = None
+    fingerprint: Fingerprint | None = None
 
     @field_validator("formula")
     @classmethod
@@ -82,14 +90,26 @@ class Derived(Frozen):
 
 
 class Record(AnyRecord):
-    """One measurement. The raw times come last in the file: whoever needs the figures alone stops reading before them."""
+    """One measurement. The raw times come last in the file: whoever needs the figures alone stops reading before them.
+
+    ``preflight`` is there if nodes and links were to be checked before.
+    """
 
     file_name: ClassVar[str] = FILE_NAME
     FIGURES = ("derived",)
 
     schema_: Literal["harness.record/1"] = Field(alias="schema")
     derived: Derived | None
+    preflight: Preflight | None = None
     repeats: list[Repeat]
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """A run before which nothing was checked has a record as it was before that could be done."""
+        fields: dict[str, Any] = handler(self)
+        if self.preflight is None:
+            fields.pop("preflight", None)
+        return fields
 
     @classmethod
     def read_figures(cls, file: Path) -> Self:
@@ -118,8 +138,8 @@ class Record(AnyRecord):
             again = partial(judge, self.spec, repeat.ranks, self.plan["world_size"], self.expected_updates)
             judged_again(f"repeat {repeat.number}", repeat.checks, again)
         derived = derive(self.spec, self.repeats)
-        if self.derived.seen is None:
-            derived = derived.model_copy(update={"seen": None})
+        older = [name for name in ("seen", "energy", "fingerprint") if getattr(self.derived, name) is None]
+        derived = derived.model_copy(update=dict.fromkeys(older))
         if not _alike(derived.model_dump(), self.derived.model_dump()):
             raise ValueError("the derived figures do not follow from the raw times")
 
@@ -182,7 +202,40 @@ def derive(spec: RunSpec, repeats: Sequence[Repeat]) -> Derived:
             [own([rank.finished_s for rank in repeat.ranks]) for repeat in repeats],
         ),
         seen=seen_by(spec, repeats),
+        energy=energy_of(spec, repeats),
+        fingerprint=fingerprint_of(spec, repeats),
     )
+
+
+def fingerprint_of(spec: RunSpec, repeats: Sequence[Repeat]) -> Fingerprint:
+    """What was computed, or why it leaves no fingerprint. Steps that were one update of the parameters each were the same.
+
+    With asynchronous ones, and with ``--sync barrier``, there are as many updates as workers.
+    """
+    ranks = [sorted(repeat.ranks, key=lambda rank: rank.rank) for repeat in repeats]
+    updates = {rank.evidence["updates"] for those in ranks for rank in those}
+    if spec.emulated:
+        return Fingerprint(note=fingerprint.EMULATED)
+    if spec.data != SYNTHETIC:
+        return Fingerprint(note=fingerprint.REAL)
+    if updates != {spec.warmup_steps + spec.steps}:
+        return Fingerprint(note=fingerprint.EACH_BY_ITSELF)
+    return fingerprint.taken(
+        [([rank.evidence.get("losses", []) for rank in those], those[0].evidence["digest"]) for those in ranks]
+    )
+
+
+def energy_of(spec: RunSpec, repeats: Sequence[Repeat]) -> Energy | None:
+    if spec.emulated:
+        return Energy(notes=(EMULATED,))
+    read = [
+        Read(
+            max(rank.window_s for rank in repeat.ranks),
+            [(rank.host, rank.energy) for rank in repeat.ranks if rank.energy],
+        )
+        for repeat in repeats
+    ]
+    return derive_energy(read, spec.workers * spec.batch_size * spec.steps)
 
 
 def seen_by(spec: RunSpec, repeats: Sequence[Repeat]) -> Seen:

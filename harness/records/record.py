@@ -22,6 +22,8 @@ from harness.files import write_atomically
 
 Status = Literal["completed", "failed", "interrupted"]
 
+# Of a folder of run directories: what their records do not say of the system, such as a limit of its links.
+SYSTEM = "system.txt"
 SEALED = "the record is as it was when it was verified"  # as the context of Pydantic's validation
 _SEAL = b',\n "seal": "%s"\n}\n'  # follows the text whose digest it holds
 _SEAL_BYTES = len(_SEAL % bytes(64))
@@ -60,7 +62,7 @@ class AnyRepeat(Frozen, Generic[OneRank]):
 
 
 class AnyRecord(Frozen):
-    """What every record holds. Times are ISO 8601 in UTC. ``seal`` is in files only."""
+    """What every record holds. Times are ISO 8601 in UTC. ``tag`` is what --tag said. ``seal`` is in files only."""
 
     file_name: ClassVar[str]
     FIGURES: ClassVar[Iterable[str]]  # the fields that only a completed record may have
@@ -79,6 +81,7 @@ class AnyRecord(Frozen):
     started: str
     ended: str
     site: str | None = None
+    tag: str = ""
     seal: str | None = Field(None, exclude=True, repr=False)
 
     model_config = ConfigDict(populate_by_name=True)

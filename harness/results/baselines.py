@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from harness import __version__
 from harness.core.validation import mistake
 from harness.errors import InvalidInput
-from harness.records import measurement
+from harness.records import kernel, measurement
 
 if TYPE_CHECKING:
     import pandas
@@ -59,7 +59,7 @@ def find(name: str) -> Path | None:
 
 
 def save(name: str, runs: pandas.DataFrame, sources: Sequence[str], note: str = "", replace: bool = False) -> Baseline:
-    """Copy the records of the completed ones of ``runs``, which were loaded from ``sources``, into a new baseline.
+    """Copy the records of the completed ones of ``runs``, kernels beside them, from ``sources`` into a new baseline.
 
     Whole or not at all. Raises InvalidInput for a name that no baseline can have, or that one has, unless that is to be
     replaced; for runs without a number; and for a folder that cannot be written.
@@ -67,6 +67,7 @@ def save(name: str, runs: pandas.DataFrame, sources: Sequence[str], note: str = 
     check_new(name, replace)
     if len(runs) and (runs["origin"] != "measured").any():
         raise InvalidInput("published figures have no records to save; `reference` needs no baseline")
+    runs = runs[~runs["id"].duplicated()]  # a kernel's run has a row for each size
     completed = runs[runs["status"] == "completed"]
     if not len(completed):
         raise InvalidInput(f"{', '.join(map(str, sources))}: no completed record, so nothing to compare with later")
@@ -88,7 +89,8 @@ def save(name: str, runs: pandas.DataFrame, sources: Sequence[str], note: str = 
             new, old = Path(made) / "new", Path(made) / "old"
             for run, source in zip(completed["id"], completed["source"], strict=True):
                 (new / run).mkdir(parents=True)
-                shutil.copyfile(source, new / run / measurement.FILE_NAME)
+                file_name = kernel.FILE_NAME if Path(source).name == kernel.FILE_NAME else measurement.FILE_NAME
+                shutil.copyfile(source, new / run / file_name)
             (new / METADATA).write_text(baseline.model_dump_json(by_alias=True, indent=1) + "\n")
             if target.exists():
                 target.rename(old)

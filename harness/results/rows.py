@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,10 @@ from harness.core import backend as backends
 from harness.core import emulation
 from harness.core.spec import OTHER_TRAINING, SYNTHETIC
 from harness.errors import InvalidInput
+from harness.records.energy import Energy
 from harness.records.measurement import Record
+from harness.records.record import AnyRecord
+from harness.results.selection import LOCAL
 
 if TYPE_CHECKING:
     import pandas
@@ -26,6 +29,8 @@ COLUMNS: dict[str, type] = {
     "status": str,
     "reason": str,
     "system": str,  # the site and partition, else the host; or the published system's name
+    "site": str,  # the site and partition; "local" where no profile was used; "" if it was published
+    "tag": str,  # what --tag said
     "processor": str,
     "backend": str,
     "family": str,  # harness.core.backend.Family
@@ -62,7 +67,12 @@ COLUMNS: dict[str, type] = {
     "slowest_over_median": float,  # time of the slowest rank over that of the median rank
     "sent_bytes_per_step": float,  # per worker
     "received_bytes_per_step": float,
+    "joules_per_image": float,
+    "joules_values": list,  # joules per image of each repeat
+    "energy": str,  # what these cover, and who counted: "package (powercap) + memory (powercap)"; "" without a figure
+    "energy_note": str,  # why it covers no more, or why there is none
     "transport_seen": str,
+    "fingerprint": str,  # JSON: what was computed (``harness.core.fingerprint``); "" where the record does not say
     "started": str,  # ISO 8601, UTC
     "ended": str,
     "note": str,
@@ -73,15 +83,15 @@ _EMPTY: dict[type, Any] = {str: "", int: 0, float: float("nan"), list: ()}
 _DTYPES = {str: "str", int: "int64", float: "float64", list: "object"}
 
 
-def frame(rows: Sequence[Mapping[str, Any]]) -> pandas.DataFrame:
-    """Rows as a DataFrame with all ``COLUMNS``. What a row lacks, or has as None, is "", 0, NaN or empty."""
+def frame(rows: Sequence[Mapping[Any, Any]], columns: Mapping[str, type] = COLUMNS) -> pandas.DataFrame:
+    """Rows as a DataFrame with all ``columns``. What a row lacks, or has as None, is "", 0, NaN or empty."""
     import pandas
 
-    columns = {
+    values = {
         name: [_EMPTY[kind] if (value := row.get(name)) is None else value for row in rows]
-        for name, kind in COLUMNS.items()
+        for name, kind in columns.items()
     }
-    return pandas.DataFrame(columns).astype({name: _DTYPES[kind] for name, kind in COLUMNS.items()})
+    return pandas.DataFrame(values).astype({name: _DTYPES[kind] for name, kind in columns.items()})
 
 
 def as_backends_say(frame: pandas.DataFrame) -> pandas.DataFrame:
@@ -116,36 +126,28 @@ def other_training(backend: backends.Backend, options: Mapping[str, Any]) -> str
 
 _OF_RECORD = ("id", "status", "reason", "started", "ended")
 _OF_SPEC = (
-    *("backend", "framework", "transport", "model", "nodes", "devices_per_node", "workers", "batch_size"),
-    *("image_size", "device", "precision", "threads", "warmup_steps", "steps"),
+    *("backend", "framework", "transport", "nodes", "devices_per_node", "workers"),
+    *("device", "precision", "threads", "warmup_steps", "steps"),
 )
+_OF_TRAINING = ("model", "batch_size", "image_size", "dilation")
 # Fields of a spec that change neither what is measured nor how.
-_IRRELEVANT = {"repeats", "timeout_s", "straggler_limit", "save_parameters", *LENGTH}
-_LABELS = {"tensorflow": "TensorFlow", "torch": "PyTorch", "caffe2": "Caffe2"}
+IRRELEVANT = {"repeats", "timeout_s", "straggler_limit", "save_parameters", *LENGTH}
+_LABELS = {"tensorflow": "TensorFlow", "torch": "PyTorch", "caffe2": "Caffe2", "jax": "JAX"}
 _BROUGHT_BY = {"caffe2": "torch"}  # a framework that is no package of its own, and the package that has it
 # Variables that differ from job to job, and say nothing about the machine.
 _PER_JOB = re.compile(r"SLURM_JOB_ID|PMIX?_\w+")
-_sorted_json = json.JSONEncoder(sort_keys=True).encode  # json.dumps would make a new encoder each time
+sorted_json = json.JSONEncoder(sort_keys=True).encode  # json.dumps would make a new encoder each time
 
 
 def row(record: Record, source: Path | str) -> dict[str, Any]:
     """A record as a row, without what depends on the backends that are installed (see ``as_backends_say``)."""
-    spec, seen, machine = record.spec, record.seen, record.machine
+    spec, seen = record.spec, record.seen
     data = "real" if spec.data_cache == "as_found" else f"real, {spec.data_cache} cache"
-    gpu = (machine.get("gpus") or [{}])[0]
-    common = {name: getattr(spec, name) for name in _OF_SPEC} | {name: getattr(record, name) for name in _OF_RECORD}
+    common = of_any_record(record, source, seen.hosts, seen.transports)
+    common |= {name: getattr(spec, name) for name in _OF_TRAINING}
     common |= {
-        "origin": "measured",
-        "source": str(source),
-        "system": record.site or machine.get("host") or "",
-        "processor": str(gpu["name"] if spec.device == "cuda" and gpu else machine.get("cpu") or ""),
-        "dilation": spec.dilation,
-        "software": _software(record),
-        "ps": int(spec.options.get("ps", 0)),
         "data": "synthetic" if spec.data == SYNTHETIC else data,
-        "options": _sorted_json({key: value for key, value in spec.options.items() if key != "ps"}),
-        "spec": _sorted_json(spec.model_dump(exclude=_IRRELEVANT)),  # equal texts for equal measurements
-        "environment": _sorted_json(_environment(record, gpu)),
+        "spec": sorted_json(spec.model_dump(exclude=IRRELEVANT)),  # equal texts for equal measurements
     }
     if spec.emulated:
         device = record.plan["emulation"]["device"]
@@ -153,20 +155,48 @@ def row(record: Record, source: Path | str) -> dict[str, Any]:
         common |= {"processor": f"emulated {device}"}
     if record.derived is None:
         return common
-    throughput, steps = record.derived.img_per_s, record.derived.step_times
+    throughput, steps, energy = record.derived.img_per_s, record.derived.step_times, record.derived.energy or Energy()
+    used, computed = energy.joules_per_image, record.derived.fingerprint
     return common | {
         "img_per_s": throughput.mean,
         "values": list(throughput.values),
         "step_p50_s": steps.p50_s,
         "step_p99_s": steps.p99_s,
         "transport_seen": seen.transports[0],
+        "joules_per_image": used and used.mean,
+        "joules_values": list(used.values) if used else [],
+        "energy": energy.covers,
+        "energy_note": "; ".join(energy.notes),
+        "fingerprint": computed.model_dump_json() if computed else "",
         **{name: getattr(throughput, name) for name in ("stdev", "ci95")},
         **{name: getattr(steps, name) for name in ("jitter_s", "slowest_rank", "slowest_over_median")},
         **{name: getattr(seen, name) for name in ("sent_bytes_per_step", "received_bytes_per_step")},
     }
 
 
-def _software(record: Record) -> str:
+def of_any_record(
+    record: AnyRecord, source: Path | str, hosts: Sequence[str], transports: Iterable[str]
+) -> dict[str, Any]:
+    """The columns that a row has whatever was measured, on ``hosts`` over ``transports``."""
+    spec, machine = record.spec, record.machine
+    gpu = (machine.get("gpus") or [{}])[0]
+    return {
+        **{name: getattr(spec, name) for name in _OF_SPEC},
+        **{name: getattr(record, name) for name in _OF_RECORD},
+        "origin": "measured",
+        "source": str(source),
+        "system": record.site or machine.get("host") or "",
+        "site": record.site or LOCAL,
+        "tag": record.tag,
+        "processor": str(gpu["name"] if spec.device == "cuda" and gpu else machine.get("cpu") or ""),
+        "software": _software(record),
+        "ps": int(spec.options.get("ps", 0)),
+        "options": sorted_json({key: value for key, value in spec.options.items() if key != "ps"}),
+        "environment": sorted_json(_environment(record, gpu, hosts, transports)),
+    }
+
+
+def _software(record: AnyRecord) -> str:
     """``PyTorch 2.13.0+cpu, Horovod 0.28.1``, ``Caffe2 (PyTorch 1.10.2)``."""
     packages = record.software.get("packages", {})
     framework, backend = record.spec.framework or "", record.spec.backend
@@ -178,14 +208,16 @@ def _software(record: Record) -> str:
     return f"{text}, {backend.capitalize()} {packages[backend]}" if backend in packages else text
 
 
-def _environment(record: Record, gpu: Mapping[str, Any]) -> dict[str, str]:
+def _environment(
+    record: AnyRecord, gpu: Mapping[str, Any], hosts: Sequence[str], transports: Iterable[str]
+) -> dict[str, str]:
     """What may explain a difference between two runs, flat: ``package torch``, ``machine kernel``, ``variable OMP_…``."""
     facts = {
         "site": record.site,
-        "nodes": ", ".join(record.seen.hosts),
+        "nodes": ", ".join(hosts),
         "python": record.software.get("python"),
         "harness": f"{record.harness.get('version')} {record.harness.get('commit') or ''}".strip(),
-        "gradients": "; ".join(sorted(record.seen.transports)),
+        "gradients": "; ".join(sorted(transports)),
         **{LENGTH[column]: value for column, value in record.spec.model_dump(include=set(LENGTH)).items()},
         **{f"package {name}": version for name, version in record.software.get("packages", {}).items()},
         **{f"machine {name}": value for name, value in record.machine.items() if name not in ("host", "gpus")},

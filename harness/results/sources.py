@@ -2,11 +2,13 @@
 
 A *source* is where results come from, as a person names it on the command line:
 
-- a ``record.json``, or a folder with records somewhere below it;
+- a ``record.json``, or a folder with records somewhere below it (``kernels.py`` reads those of kernels);
 - a CSV file of published measurements (``published.py`` says how it looks);
 - ``reference`` for all published measurements that come with harness, ``reference:TEXT`` for those whose system, framework,
   backend, model or source contains TEXT;
 - the name of a saved baseline.
+
+Of the records in a source some can be selected, as in ``runs/ @ now-7d:`` (``selection.py``).
 
 A folder of run directories may hold ``system.txt``: its text is added to the name of the system that they were measured on,
 where that name does not say it all. Runs on links of another rate, for example, are not comparable.
@@ -22,9 +24,10 @@ from __future__ import annotations
 import glob
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -32,10 +35,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from harness import environments
 from harness.errors import InvalidInput
 from harness.files import whole_file
-from harness.records import measurement
-from harness.records.record import search
+from harness.records import kernel, measurement
+from harness.records.record import SYSTEM, RecordFile, search
 from harness.results import baselines, published
 from harness.results.rows import COLUMNS, as_backends_say, frame, row
+from harness.results.selection import Selected, parted
 
 if TYPE_CHECKING:
     import pandas
@@ -49,8 +53,7 @@ Unreadable = Callable[[str], None]  # is called with "FILE: reason" for a record
 PACKAGE = Path(__file__).parents[1]
 ALONE = 1000  # so many records are read faster than processes are started
 TOGETHER = 25  # records that a process gets at a time
-SYSTEM = "system.txt"  # what records do not say of the system that they were measured on, such as a limit of its links
-STATE = ["source", "size", "mtime_ns"]  # what a row is known by
+STATE = ["source", "file_bytes", "mtime_ns"]  # what a row is known by
 
 
 def silent(done: int, of: int) -> None:
@@ -67,20 +70,27 @@ def load(
     status: Status | None = "completed",
     progress: Progress = silent,
     unreadable: Unreadable = refuse,
+    others: bool = False,
+    selected: Selected | None = None,
 ) -> pandas.DataFrame:
     """A DataFrame with the columns of ``COLUMNS`` and one row per run in ``sources``, by start and id.
 
     By default only runs that have a number; ``status=None`` gives all. ``progress`` is called with how many are read of the
-    records that have to be. A record that cannot be read is left out if ``unreadable`` returns, and others can be read.
-    Raises InvalidInput for a source that does not exist, or a file that is not what it should be.
+    records that have to be. A record that cannot be read is left out if ``unreadable`` returns, and others can be read, or
+    the caller has ``others``, such as those of kernels. A caller that passes ``selected`` checks itself what it has left.
+    Raises InvalidInput for a source that does not exist, or whose selection leaves nothing, or a file that is not what it
+    should be.
     """
     reasons: list[str] = []
-    frames = [_rows(str(source), progress, reasons.append) for source in sources]
-    if reasons and not any(map(len, frames)):
+    of_all = selected or Selected()
+    frames = of_each(sources, MEASUREMENTS, progress, reasons.append, of_all)
+    if reasons and not (others or of_all.outside or any(map(len, frames))):
         more = f"; {len(reasons) - 1:,} more cannot be read either" if len(reasons) > 1 else ""
         raise InvalidInput(f"{reasons[0]}{more}")
     for reason in reasons:
         unreadable(reason)
+    if selected is None:
+        of_all.check()
     import pandas  # now, so that a source that does not exist is refused at once
 
     results = pandas.concat(frames, ignore_index=True) if len(frames) > 1 else frames[0]
@@ -91,14 +101,31 @@ def load(
     return results.sort_values(["started", "id"], kind="stable", ignore_index=True)
 
 
-def _rows(source: str, progress: Progress, unreadable: Unreadable) -> pandas.DataFrame:
-    kind, _, text = source.partition(":")
-    if kind == "reference":
-        return published.frame(published.select(text))
-    path = place(source)
-    if path.suffix == ".csv":
-        return published.frame(published.read(path))
-    return rows(path, progress, unreadable)
+def of_each(
+    sources: Sequence[str | Path], kind: Kind, progress: Progress, unreadable: Unreadable, selected: Selected
+) -> list[pandas.DataFrame]:
+    """The rows of a kind, as far as they are ``selected``, of each source that can have some.
+
+    A folder is searched once for all kinds, and read once for each.
+
+    Raises InvalidInput as ``load`` does, for a source that does not exist before any is read.
+    """
+    named = [(str(source), *parted(source)) for source in sources]
+    placed = [None if name.partition(":")[0] == "reference" else place(name) for _, name, _ in named]
+    frames = []
+    for (source, name, selection), path in zip(named, placed, strict=True):
+        if path and path.suffix != ".csv":
+            if path not in selected.found:
+                selected.found[path] = list(search(path, (measurement.FILE_NAME, kernel.FILE_NAME)))
+            if (path, kind) not in selected.read:
+                selected.read[path, kind] = rows(path, selected.found[path], kind, progress, unreadable)
+            frames.append(selected.of(selected.read[path, kind], source, selection))
+        elif selection:
+            raise InvalidInput(f"{source}: what was published has no start, tag or site to select it by")
+        elif kind is MEASUREMENTS:
+            lines = published.read(path) if path else published.select(name.partition(":")[2])
+            frames.append(published.frame(lines))
+    return frames
 
 
 def place(source: str) -> Path:
@@ -119,45 +146,62 @@ def place(source: str) -> Path:
 # --- rows of records, kept between commands ------------------------------------------------------
 
 
-def rows(root: Path, progress: Progress = silent, unreadable: Unreadable = refuse) -> pandas.DataFrame:
-    """One row for each record at or below ``root``, with all ``COLUMNS``, sorted by file.
+@dataclass(frozen=True, eq=False)
+class Kind:
+    """The records of one kind: what their files are called, and what makes their rows, at least one of each.
 
-    ``progress`` is about the records that are new or have changed. A record that cannot be believed is left out if
-    ``unreadable`` returns. Raises InvalidInput for a ``root`` that does not exist.
+    ``make`` is called with the file, and returns why it cannot be read if it cannot. Another process can import it.
+    """
+
+    file_name: str
+    make: Callable[[str], list[dict[str, Any]] | str]
+    columns: Mapping[str, type]
+
+
+def rows(
+    root: Path, found: Sequence[RecordFile], kind: Kind, progress: Progress, unreadable: Unreadable
+) -> pandas.DataFrame:
+    """The rows of the records of a ``kind`` among those of any that were ``found`` at or below ``root``, sorted by file.
+
+    They have all columns of the kind. ``progress`` is about the records that are new or have changed. A record that cannot
+    be believed is left out if ``unreadable`` returns.
     """
     import pandas
 
-    files = sorted(search(root, (measurement.FILE_NAME,)))
-    state = pandas.DataFrame(files, columns=STATE).astype({"source": "str", "size": "int64", "mtime_ns": "int64"})
-    name = hashlib.sha256(f"{_code()} {root} {root.resolve()}".encode()).hexdigest()[:24]
+    # A ``root`` that is a file may have any other name than a kernel's; then it is a measurement's.
+    of_kernels, end = kind.file_name == kernel.FILE_NAME, f"/{kernel.FILE_NAME}"
+    files = sorted(file for file in found if f"/{file.path}".endswith(end) == of_kernels)
+    state = pandas.DataFrame(files, columns=STATE).astype({"source": "str", "file_bytes": "int64", "mtime_ns": "int64"})
+    name = hashlib.sha256(f"{_code()} {kind.file_name} {root} {root.resolve()}".encode()).hexdigest()[:24]
     file = environments.cache_folder() / "rows" / f"{name}.parquet"
     try:
         kept = pandas.read_parquet(file).merge(state, on=STATE)  # without those of records that have changed or gone
     except (OSError, ValueError):  # there is none, or it is damaged: it can be made again
-        kept = frame([]).merge(state.head(0), on="source")
-    if len(kept) < len(state):
-        known, made, reasons = set(kept["source"]), list[dict[str, Any]](), list[str]()
+        kept = frame([], kind.columns).merge(state.head(0), on="source")
+    known = set(kept["source"])
+    if len(known) < len(state):
+        made, reasons = list[dict[str, Any]](), list[str]()
         try:
-            for new in each(_row, [record.path for record in files if record.path not in known], progress):
+            for new in each(kind.make, [record.path for record in files if record.path not in known], progress):
                 if isinstance(new, str):
                     reasons.append(new)
                 else:
-                    made.append(new)
+                    made += new
         finally:  # what was read before Ctrl-C is not read again
             if made:
-                fresh = frame(made).merge(state, on="source", validate="one_to_one")
+                fresh = frame(made, kind.columns).merge(state, on="source", validate="many_to_one")
                 together = pandas.concat([kept, fresh], ignore_index=True)
-                kept = state.merge(together, on=STATE, validate="one_to_one")  # in the order of the files
+                kept = state.merge(together, on=STATE, validate="one_to_many")  # in the order of the files
                 with suppress(OSError):  # a cache that cannot be written costs time, nothing else
                     file.parent.mkdir(parents=True, exist_ok=True)
                     with whole_file(file) as stream:
                         kept.to_parquet(stream, index=False)
         for reason in reasons:
             unreadable(reason)
-    return as_backends_say(_as_folders_say(kept[list(COLUMNS)]))
+    return as_backends_say(as_folders_say(kept))[list(kind.columns)]
 
 
-def _as_folders_say(kept: pandas.DataFrame) -> pandas.DataFrame:
+def as_folders_say(kept: pandas.DataFrame) -> pandas.DataFrame:
     """``kept`` with what ``SYSTEM``, in the folder of run directories, adds to the name of the system of their runs."""
     folders = kept["source"].map(lambda source: os.path.dirname(os.path.dirname(source)))  # noqa: PTH120 (Paths are slow)
     files = {folder: Path(folder) / SYSTEM for folder in folders.unique()}
@@ -192,9 +236,12 @@ def each(make: Callable[[str], Made], paths: Sequence[str], progress: Progress =
             raise
 
 
-def _row(path: str) -> dict[str, Any] | str:
+def _row(path: str) -> list[dict[str, Any]] | str:
     """The row of a record, or why it cannot be read."""
     try:
-        return row(measurement.Record.read_figures(Path(path)), path)
+        return [row(measurement.Record.read_figures(Path(path)), path)]
     except InvalidInput as error:
         return str(error)
+
+
+MEASUREMENTS = Kind(measurement.FILE_NAME, _row, COLUMNS)

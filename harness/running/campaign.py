@@ -18,7 +18,8 @@ from harness.errors import HarnessError, Interrupted, InvalidInput, RunFailed
 from harness.launch import slurm
 from harness.launch.script import BatchJob
 from harness.launch.slurm import JobState
-from harness.records.measurement import FILE_NAME, Record
+from harness.records.kernel import KernelRecord
+from harness.records.measurement import Record
 from harness.running import collect, request
 from harness.running.notes import LOCK, Entry, StudyNotes, is_locked, known_jobs, locked, submitted_repeats
 from harness.running.prepare import Place
@@ -28,6 +29,7 @@ from harness.worker.agent.seating import SUBMISSION
 
 # "unfinished": whoever began it was killed before it was submitted, or before there was a record.
 PointState = Literal["new", "refused", "queued", "running", "ended", "unfinished", "completed", "failed", "interrupted"]
+RECORDS = (Record, KernelRecord)  # that points have
 TO_DO: frozenset[PointState] = frozenset({"new", "refused", "unfinished"})
 FAILED: frozenset[PointState] = frozenset({"failed", "interrupted"})
 UNDER_WAY: frozenset[PointState] = frozenset({"queued", "running", "ended"})
@@ -48,12 +50,22 @@ class PointStatus:
     repeats: int = 0
     jobs: tuple[JobState, ...] = ()
     run: Run | None = None
-    record: Record | None = None
+    record: Record | KernelRecord | None = None
     tried: int = 0
 
     @property
     def img_per_s(self) -> float | None:
-        return self.record.derived.img_per_s.mean if self.record and self.record.derived else None
+        return self.record.derived.img_per_s.mean if isinstance(self.record, Record) and self.record.derived else None
+
+    @property
+    def kernel(self) -> str:
+        """The kernel that is measured, "" if it is img/s."""
+        return self.entry.spec["kernel"]["name"] if "kernel" in self.entry.spec else ""
+
+    @property
+    def outcome(self) -> str:
+        """What was found, in a few words, or why nothing was."""
+        return self.record.outcome if self.record and self.record.derived else self.reason
 
     def submitted(self, status: collect.RunStatus) -> None:
         """Say how far the point is, whose run was submitted."""
@@ -80,7 +92,7 @@ class PointStatus:
             "repeats": self.repeats,
             "of": self.entry.spec["repeats"],
             "jobs": {job.id: job.state for job in self.jobs},
-            "img_per_s": self.img_per_s,
+            **({"kernel": self.kernel} if self.kernel else {"img_per_s": self.img_per_s}),
             "best_ps_of": self.tried,
             "reason": self.reason,
         }
@@ -134,11 +146,11 @@ class Campaign:
             elif folder := folders.get(entry.id):  # it is measured on this machine
                 point.state, point.reason = "running" if at_work else "unfinished", ""
                 point.repeats = len(list(folder.glob("repeat-*")))
-                record = Record.read(folder) if (folder / FILE_NAME).exists() else None
+                record = next((kind.read(folder) for kind in RECORDS if (folder / kind.file_name).exists()), None)
             else:
                 continue
             if record:
-                assert isinstance(record, Record)  # a study has no trainings
+                assert isinstance(record, RECORDS)  # a study has no trainings
                 point.record, point.state = record, record.status
                 point.reason = (record.reason or "").partition("\n")[0]
         return with_best(points)
@@ -146,7 +158,8 @@ class Campaign:
     def progress(self) -> str:
         ids = {point.id for point in self.points}
         runs = [entry.runs[-1] for entry in self.notes.points if entry.id in ids and entry.runs]
-        return f"{sum((self.folder / run / FILE_NAME).exists() for run in runs)} of {len(ids)} points  "
+        recorded = [any((self.folder / run / kind.file_name).exists() for kind in RECORDS) for run in runs]
+        return f"{sum(recorded)} of {len(ids)} points  "
 
     def collect(self) -> None:
         """Make every record that can be made from what is on disk. Raises SlurmSilent."""

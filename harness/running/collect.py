@@ -14,18 +14,20 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from harness.core.backend import backend
 from harness.core.plan import LaunchPlan
+from harness.core.program import backend_of
 from harness.core.spec import RunSpec
 from harness.core.validation import checked
 from harness.errors import HarnessError, Interrupted, InvalidInput, RunFailed
 from harness.launch import slurm
 from harness.launch.slurm import JobState, SlurmSilent
 from harness.launch.watch import Watch, from_exit_events
+from harness.records.kernel import KernelRecord
+from harness.records.launch import LaunchRecord
 from harness.records.measurement import Record
 from harness.records.record import AnyRecord, search
 from harness.running.kinds import kind_of
-from harness.running.notes import SPEC, Submission, is_at_work, known_jobs, submitted_repeats
+from harness.running.notes import PREFLIGHT, SPEC, Submission, is_at_work, known_jobs, submitted_repeats
 from harness.running.pace import Pace
 from harness.running.run import Listener, Run, now
 from harness.worker.agent.seating import SUBMISSION, Hosts, seated
@@ -48,7 +50,7 @@ def find(paths: Sequence[Path]) -> list[Run]:
     """The runs of batch jobs at or below ``paths``. Raises InvalidInput for a path where there is none."""
     runs: list[Run] = []
     for path in paths:
-        below = sorted(path.rglob(SUBMISSION))
+        below = sorted(file for file in path.rglob(SUBMISSION) if file.parent.name != PREFLIGHT)
         if not below:
             raise InvalidInput(f"{path}: no run of a batch job at or below it")
         runs += [reopen(file.parent) for file in below]
@@ -82,8 +84,10 @@ def reopen(folder: Path) -> Run:
         plan = LaunchPlan.from_dict(json.loads((folder / "plan.json").read_text()))
     except (OSError, ValueError, TypeError) as error:
         raise InvalidInput(f"{folder}: not a run directory: {error}") from None
-    site, began = (submission.site, submission.started) if submission else (None, "")
-    return kind_of(spec)(spec, backend(spec.backend), plan, folder.absolute(), site_name=site, started=began)
+    run = kind_of(spec)(spec, backend_of(spec), plan, folder.absolute())
+    if submission:
+        run.site_name, run.started, run.tag = submission.site, submission.started, submission.tag
+    return run
 
 
 @dataclass(frozen=True)
@@ -136,9 +140,9 @@ def status(runs: Sequence[Run]) -> list[RunStatus]:
 def _of_this_machine(run: Run) -> RunStatus:
     if not run.record_file.exists():
         return RunStatus(run, "running" if is_at_work(run.folder) else "unfinished", run.done(), ())
-    if not issubclass(run.RECORD, Record):
-        return RunStatus(run, "recorded", run.done(), (), run.RECORD.read(run.folder))
-    record = Record.read_figures(run.record_file)
+    record = Record.read_figures(run.record_file) if run.RECORD is Record else run.RECORD.read(run.folder)
+    if not isinstance(record, Record | KernelRecord | LaunchRecord):
+        return RunStatus(run, "recorded", run.done(), (), record)
     done = run.planned() if record.status == "completed" else len(record.repeats)
     return RunStatus(run, "recorded", done, (), record)
 
@@ -161,6 +165,10 @@ def collect(run: Run, jobs: Collection[JobState]) -> AnyRecord | None:
     """Write the record of a run; None while a job that it needs has not ended. Raises RunFailed if it cannot be written."""
     known = {job.id: job for job in jobs}
     submitted = submitted_repeats(run.folder)
+    if (run.folder / PREFLIGHT / SPEC).exists() and not (
+        checking := reopen(run.folder / PREFLIGHT)
+    ).record_file.exists():
+        collect(checking, jobs)
     run = replace(run, judged=[], last=None)
     for number in range(1, run.spec.repeats + 1):
         repeat_dir = _repeat_dir(run, number)

@@ -1,7 +1,11 @@
-"""The kinds of work: a measurement of img/s or of a kernel, whose repeats are all alike, and a training, in epochs."""
+"""The kinds of work: a measurement of img/s or of a kernel, whose repeats are all alike, and a training, in epochs.
+
+Beside them there are programs that are not ours, which are started and watched as ours are.
+"""
 
 from __future__ import annotations
 
+import shutil
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,15 +13,18 @@ from typing import TYPE_CHECKING, Any
 from pydantic import TypeAdapter, ValidationError
 
 from harness import models
+from harness.core.program import program_of
 from harness.core.spec import SYNTHETIC, RunSpec, Training
 from harness.errors import InvalidInput
 from harness.files import write_atomically
 from harness.launch.watch import Watch
-from harness.records import kernel, measurement
-from harness.records.kernel import KernelRank, KernelRecord, KernelRepeat, SizeTimes
+from harness.records import kernel, launch, measurement
+from harness.records.kernel import KernelRank, KernelRecord, KernelRepeat, SizeFigures, SizeTimes
+from harness.records.launch import LaunchRecord, LaunchRepeat, Moved, ProgramRank
 from harness.records.measurement import Rank, Record, Repeat
 from harness.records.record import Check, judge_ranks
 from harness.records.training import Epoch, Figures, Resumed, TrainedRank, TrainingRecord, derive, meets
+from harness.running import preflight
 from harness.running.run import Run, content, reported
 from harness.worker.inputs.errors import DataError
 
@@ -65,7 +72,7 @@ class Measurement(Repeated):
             fields = {
                 name: measured[name] for name in ("marks_s", "finished_s", "window_s", "network", "servers", "kept")
             }
-            facts = fields | {"input_wait_s": waits_s, "evidence": evidence}
+            facts = fields | {"input_wait_s": waits_s, "evidence": evidence, "energy": measured.get("energy")}
             ranks.append(Rank(rank=worker.process.rank, host=started["host"], **facts))
         return ranks, measurement.judge(
             self.spec, ranks, self.plan.world_size, self.backend.expected_updates(self.spec)
@@ -85,6 +92,7 @@ class Measurement(Repeated):
             expected_updates=self.backend.expected_updates(self.spec),
             repeats=repeats,
             derived=measurement.derive(self.spec, repeats) if complete else None,
+            preflight=preflight.outcome(self.folder),
             **facts,
         )
 
@@ -109,16 +117,87 @@ class KernelRun(Repeated):
         return ranks, kernel.judge(self.spec, ranks, self.plan.world_size)
 
     def found(self) -> str:
-        return kernel.outcome(kernel.derive(self.spec, [KernelRepeat(**self.judged[-1])], self._servers))
+        return kernel.outcome(kernel.kernel_of(self.spec), self._derive([KernelRepeat(**self.judged[-1])]))
 
     def record(self, complete: bool, facts: dict[str, Any]) -> KernelRecord:
         repeats = [KernelRepeat(**judged) for judged in self.judged]
-        derived = kernel.derive(self.spec, repeats, self._servers) if complete else None
+        derived = self._derive(repeats) if complete else None
         return KernelRecord(schema="harness.kernel/1", expected_updates=0, repeats=repeats, derived=derived, **facts)
 
-    @property
-    def _servers(self) -> int:
-        return len(self.plan.processes) - self.plan.world_size
+    def _derive(self, repeats: list[KernelRepeat]) -> list[SizeFigures]:
+        return kernel.derive(self.spec, repeats, len(self.plan.processes) - self.plan.world_size)
+
+
+class LaunchRun(Repeated):
+    """A program that is not ours. Nothing is known of it but its output and its exit codes."""
+
+    RECORD = LaunchRecord
+
+    def find_inputs(self) -> None:
+        """Raises InvalidInput for servers that would not end, and if this machine is to start it and does not have it."""
+        if self.site and self.site.scheduler == "ssh" and program_of(self.spec).ps:
+            raise InvalidInput(
+                f"--ps at {self.site_name}: servers end when they see in a folder that all machines share that the workers "
+                "have ended, and over ssh there need not be one"
+            )
+        command = self.plan.details["command"][0]
+        if self.site_name is None and not shutil.which(command):
+            raise InvalidInput(f"{command}: no such program here, or it is not executable")
+
+    def write_inputs(self) -> None:
+        return
+
+    def judge_ranks(self, watch: Watch) -> tuple[list[ProgramRank], list[Check]]:
+        ranks = self._ranks(watch)
+        return ranks, launch.judge(self.spec, ranks, len(self.plan.processes))
+
+    def img_per_s(self) -> float | None:
+        """Of the last repeat that was judged, by the program's own clock; None if nobody has asked for it."""
+        figures = launch.derive(self.spec, [LaunchRepeat(**self.judged[-1])])
+        return figures.mean if figures else None
+
+    def found(self) -> str:
+        number = self.img_per_s()
+        return "ended well" if number is None else f"{number:.2f} img/s by its own clock"
+
+    def record(self, complete: bool, facts: dict[str, Any]) -> LaunchRecord:
+        repeats = [LaunchRepeat(**judged) for judged in self.judged]
+        if not complete and (folders := sorted(self.folder.glob("repeat-*"))) and len(folders) > len(repeats):
+            watch = Watch(self.plan, self.folder / f"repeat-{len(repeats) + 1}")
+            watch.poll()
+            times = {"started": facts["started"], "ended": facts["ended"]}
+            repeats.append(LaunchRepeat(number=len(repeats) + 1, ranks=self._ranks(watch), checks=[], **times))
+        img_per_s = launch.derive(self.spec, repeats) if complete else None
+        return LaunchRecord(
+            schema="harness.launch/1", expected_updates=0, repeats=repeats, img_per_s=img_per_s, **facts
+        )
+
+    def _ranks(self, watch: Watch) -> list[ProgramRank]:
+        """Every process that was started; of one whose end nobody has seen there is no exit code."""
+        pattern = program_of(self.spec).pattern
+        ranks = []
+        for followed in watch.followed:
+            process, events = followed.process, followed.events
+            if "started" not in events:
+                continue
+            ended = events.get("ended", {})
+            ranks.append(
+                ProgramRank(
+                    rank=process.rank,
+                    role=process.role,
+                    host=events["started"]["host"],
+                    code=ended.get("code"),
+                    stopped=ended.get("stopped", False),
+                    seconds=ended.get("seconds"),
+                    printed=launch.printed(pattern, watch.repeat_dir / "logs" / f"{process.name}.log"),
+                    interfaces={
+                        name: Moved(sent=sent, received=received)
+                        for name, (sent, received) in ended.get("bytes", {}).items()
+                    },
+                    evidence={"argv": ended["argv"]} if ended else {},
+                )
+            )
+        return ranks
 
 
 class TrainingRun(Run):
@@ -189,10 +268,12 @@ class TrainingRun(Run):
         return self.backend.expected_updates(self.spec.model_copy(update={"warmup_steps": 0, "steps": steps}))
 
 
-KINDS: tuple[type[Run], ...] = (Measurement, KernelRun, TrainingRun)
+KINDS: tuple[type[Run], ...] = (Measurement, KernelRun, TrainingRun, LaunchRun)
 
 
 def kind_of(spec: RunSpec) -> type[Run]:
+    if spec.program:
+        return LaunchRun
     return TrainingRun if spec.training else KernelRun if spec.kernel else Measurement
 
 

@@ -16,6 +16,7 @@ from harness.records import measurement
 from harness.worker.agent.seating import SUBMISSION, Hosts
 
 LOCK = "study.lock"
+PREFLIGHT = "preflight"  # in a run directory: that of the check before the run
 SPEC = "spec.json"  # of a run directory; locked by whoever carries out the run here
 
 
@@ -47,7 +48,8 @@ class Notes(BaseModel):
 class Submission(Notes):
     """Which jobs measure which repeats of a run: (job id, repeats), in the order of submission.
 
-    ``record`` is what the run's record is called; what earlier versions have submitted are measurements.
+    ``record`` is what the run's record is called; what earlier versions have submitted are measurements. ``tag`` is the
+    run's.
     """
 
     file_name = SUBMISSION
@@ -55,6 +57,7 @@ class Submission(Notes):
     site: str
     started: str
     record: str = measurement.FILE_NAME
+    tag: str = ""
     jobs: list[tuple[str, list[int]]] = []
 
 

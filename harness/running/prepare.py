@@ -4,24 +4,28 @@ Nothing here starts a process of the run or writes a file.
 """
 
 import os
+import re
 import secrets
 import socket
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 
 from harness import environments
-from harness.core.backend import backend
 from harness.core.plan import Allocation, Node, complete, hosts_of, launch_plan, with_options
+from harness.core.program import backend_of
 from harness.core.spec import RunSpec, variant_of
 from harness.core.text import plural
 from harness.environments import pythons
 from harness.errors import InvalidInput
 from harness.launch import local, slurm, ssh
 from harness.launch.script import JobOptions, scheduler_option
+from harness.running import preflight
 from harness.running.kinds import kind_of
+from harness.running.notes import PREFLIGHT
 from harness.running.run import Run
 from harness.sites import config
 from harness.sites import site as sites
@@ -63,8 +67,9 @@ def said(site: Site, why: str, here: str = "--site local") -> str:
 class Place:
     """Where to run, as a person says it: all of it may be left out, and then it is this machine.
 
-    A ``site`` is a name or the site itself. ``environment`` is a Python environment to use instead of the built one. A dry
-    run touches no machine of the site. With ``force`` this machine is used even if it seems too small.
+    A ``site`` is a name or the site itself. ``environment`` is a Python environment to use instead of the built one,
+    ``variables`` are set in every process. Records keep the ``tag``, by which they can be selected. A dry run touches no
+    machine of the site. With ``force`` this machine is used even if it seems too small.
     Raises InvalidInput for what makes no sense together.
     """
 
@@ -77,12 +82,16 @@ class Place:
     output: Path | None = None
     port: int | None = None
     environment: Path | None = None
+    tag: str | None = None
     dry_run: bool = False
     force: bool = False
+    variables: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.queued and (self.job_options or self.account or self.time_limit):
             raise self.no_batch_system("-J" if self.job_options or self.account else "--time-limit")
+        if self.tag is not None and not re.fullmatch(r"[\w.+-]+", self.tag):
+            raise InvalidInput(f"--tag {self.tag!r}: must be letters, digits, '_', '.', '+' and '-'")
         if self.environ and self.site is None:
             raise InvalidInput(f"--environ {self.environ}: environments belong to a site; give --site")
         if self.hosts and (self.profile is None or self.profile.scheduler not in WITH_HOSTS):
@@ -147,12 +156,12 @@ class Place:
             )
         return ssh.machines(path)
 
-    def prepare(self, spec: RunSpec, folder: Path | None = None) -> Run:
+    def prepare(self, spec: RunSpec, folder: Path | None = None, name: str | None = None) -> Run:
         """Plan a run there, with a run directory in ``folder``. Touches nothing but ports, and over ssh one machine.
 
         It needs no environment. Raises InvalidInput for anything about the request that cannot work.
         """
-        chosen = backend(spec.backend)
+        chosen = backend_of(spec)
         spec = with_options(spec, chosen)
         seats = chosen.seats(spec)
         site = self._site_for(spec)
@@ -163,17 +172,40 @@ class Place:
         full = complete(spec, chosen, allocation)
         assert full.framework
         wanted = chosen.environment(full.framework, variant_of(full.device))
-        provided = self.environment or (site.python if site else None)
+        # A program brings its own Python, if it needs one; what starts it runs on any.
+        provided = (
+            self.environment or (site.python if site else None) or (Path(sys.executable) if spec.program else None)
+        )
         try:
             python = pythons.at(provided, wanted) if provided else environments.python(wanted)
         except OSError as error:
             raise InvalidInput(f"--env {provided}: {error.strerror}") from None
         stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-        name = f"{stamp}-{full.backend}-{full.subject}-n{full.nodes}-{secrets.token_hex(4)}"
+        name = name or f"{stamp}-{full.backend}-{full.subject}-n{full.nodes}-{secrets.token_hex(4)}"
         run_dir = ((folder or self.folder) / name).absolute()
-        plan = launch_plan(full, chosen, seats, allocation, str(python), str(run_dir), isolated=provided is None)
+        of_plan = (full, chosen, seats, allocation, str(python), str(run_dir))
+        plan = launch_plan(*of_plan, isolated=provided is None, variables=self.variables)
         ours = None if provided else wanted
-        return kind_of(full)(full, chosen, plan, run_dir, site, site.name if site else None, ours)
+        named = site.name if site else None
+        return kind_of(full)(full, chosen, plan, run_dir, site, named, ours, tag=self.tag or "")
+
+    def with_preflight(self, run: Run) -> Run:
+        """``run`` with a check of its nodes before it, whose environment is there if there is one that is.
+
+        Raises InvalidInput.
+        """
+        specs = preflight.specs(run.spec, run.backend, run.plan.nodes)
+        for number, spec in enumerate(specs):
+            checking = self.prepare(spec, run.folder, PREFLIGHT)
+            try:
+                if not self.dry_run:
+                    self.check(checking)
+            except InvalidInput:
+                if number == len(specs) - 1:
+                    raise
+            else:
+                break
+        return replace(run, preflight=checking)
 
     def check(self, run: Run) -> None:
         """See that this machine, if it is to carry ``run`` out, can hold it, and that what it needs is there.

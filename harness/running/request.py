@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
+from typing import TypeVar
 
 from harness.core.spec import RunSpec
 from harness.errors import HarnessError, Interrupted, RunFailed
@@ -24,8 +25,11 @@ from harness.records.record import AnyRecord
 from harness.running import collect
 from harness.running.notes import Submission, at_work, submitted_repeats
 from harness.running.pace import Pace
+from harness.running.preflight import outcome
 from harness.running.prepare import Place
 from harness.running.run import Listener, Run
+
+Turn = TypeVar("Turn")
 
 
 @dataclass(frozen=True)
@@ -45,20 +49,27 @@ class Outcome:
 
 
 def carry_out(
-    specs: Sequence[RunSpec],
+    wanted: Sequence[RunSpec | Run],
     place: Place,
     listener: Listener | None = None,
     wait: bool = True,
     submitting: bool = True,
+    preflight: bool = False,
 ) -> Outcome:
     """Measure or train here, or have it done by a batch system; after a dry run say what would be done.
+
+    What is ``wanted`` are specs, or runs that are planned already.
+
+    With ``preflight`` the nodes of the first run and their links are checked before, and its record says what is slow.
 
     Where there is a batch system one need not ``wait`` for the jobs, which are written only, unless ``submitting``. A run
     that fails has a record that says why. Raises InvalidInput before anything is begun for whatever cannot work;
     Interrupted, which says how to go on, when the user has interrupted it.
     """
     listener = listener or Listener()
-    runs = [place.prepare(spec) for spec in specs]
+    runs = [each if isinstance(each, Run) else place.prepare(each) for each in wanted]
+    if preflight:
+        runs[0] = place.with_preflight(runs[0])
     if place.dry_run:
         scripts = [text for _, text in jobs_of(runs, place.options)] if place.queued else []
         return Outcome(runs, scripts=scripts, refusals=place.refusals(runs))
@@ -79,6 +90,11 @@ def failed(record: AnyRecord, folder: Path) -> RunFailed:
     return RunFailed(f"{record.spec.backend}: {record.problem}\n{number}logs and record: {folder}")
 
 
+def in_turn(those: Sequence[Turn], number: int) -> Sequence[Turn]:
+    """The order of round ``number``, from 1 on: there and back (A B, B A, A B, …), so that a drift hits all alike."""
+    return those if number % 2 else those[::-1]
+
+
 def execute(runs: Sequence[Run], listener: Listener, advice: str = "") -> list[AnyRecord]:
     """Carry runs out on this machine with their repeats interleaved, so that a slow hour of it hits all of them alike.
 
@@ -93,8 +109,11 @@ def execute(runs: Sequence[Run], listener: Listener, advice: str = "") -> list[A
         for run in runs:
             run.begin()
             working.enter_context(at_work(run.folder))
+        for run in runs:
+            if run.preflight:
+                _check_before(run, run.preflight, listener)
         for repeat in range(1, max(run.spec.repeats for run in runs) + 1):
-            for run in runs:
+            for run in in_turn(runs, repeat):
                 if run.folder in records:
                     continue
                 began = time.monotonic()
@@ -124,11 +143,26 @@ def execute(runs: Sequence[Run], listener: Listener, advice: str = "") -> list[A
     return [records[run.folder] for run in runs]
 
 
+def _check_before(run: Run, checking: Run, listener: Listener) -> None:
+    """Check the nodes of a run. That the check fails is said in the run's record, and keeps nobody from the run."""
+    checking.begin()
+    try:
+        checking.repeat(1, partial(listener.progress, checking, 1))
+    except HarnessError as error:
+        checking.finish(error)
+    else:
+        checking.finish()
+    found = outcome(run.folder)
+    assert found
+    listener.checked(run, found)
+
+
 def jobs_of(runs: Sequence[Run], options: JobOptions, sharing: Sharing | None = None) -> list[tuple[BatchJob, str]]:
     """The jobs that measure what no job was submitted for yet, in the order of submission, with their scripts.
 
     A job has a repeat, a run, or all runs of a size, which then share its nodes: by default, all that are compared. Repeats
-    of several runs are interleaved. Raises InvalidInput when a folder has a name that Slurm cannot take.
+    of several runs are interleaved; checks of nodes come before all of them. Raises InvalidInput when a folder has a name
+    that Slurm cannot take.
     """
     sharing = sharing or ("run" if len(runs) == 1 else "nodes")
     groups: dict[object, list[Run]] = defaultdict(list)
@@ -136,13 +170,17 @@ def jobs_of(runs: Sequence[Run], options: JobOptions, sharing: Sharing | None = 
         groups[(run.plan.nodes, run.spec.device) if sharing == "nodes" else run.folder].append(run)
     # Round by round, so that a slow hour of the machine hits all runs alike.
     rounds = [(group, zip_longest(*map(_steps, group))) for group in groups.values()]
-    shares = [(group, tuple(step for steps in of_group for step in steps if step)) for group, of_group in rounds]
+    shares = [
+        (group, tuple(step for number, steps in enumerate(of_group, 1) for step in in_turn(steps, number) if step))
+        for group, of_group in rounds
+    ]
     if sharing == "repeat":
         shares = [(group, (step,)) for group, steps in shares for step in steps]
         shares.sort(key=lambda share: share[1][0].repeat)
     jobs = []
     for group, steps in shares:
         first, spec, nodes = group[0], group[0].spec, group[0].plan.nodes
+        checks = tuple(step for run in group if run.preflight for step in _steps(run.preflight))
         tag = first.folder.name.rpartition("-")[2]
         if len(group) > 1:
             title = f"{len(group)} runs compared on the same {nodes} nodes, repeats interleaved"
@@ -152,7 +190,7 @@ def jobs_of(runs: Sequence[Run], options: JobOptions, sharing: Sharing | None = 
             repeats = f"repeat {steps[0].repeat}" if len(steps) == 1 else f"{len(steps)} repeats"
             title = f"{spec.backend}, {spec.subject}, {spec.nodes} nodes with workers, {repeats}"
             name, folder = f"{spec.backend}-n{spec.nodes}-{tag}", first.folder
-        job = BatchJob(name, f"harness: {title}", folder, steps)
+        job = BatchJob(name, f"harness: {title}", folder, (*checks, *steps))
         gpus = max(run.spec.devices_per_node if run.spec.device == "cuda" else 0 for run in group)
         assert first.site
         jobs.append((job, script(job, first.site, options, gpus)))
@@ -211,6 +249,8 @@ def send(runs: Sequence[Run], options: JobOptions, submitting: bool = True) -> l
     try:
         for run in runs:
             run.begin()
+            if run.preflight:
+                run.preflight.begin()
         for job, text in jobs:
             sent.append(submit(job, text, submitting=submitting))
     except BaseException:

@@ -1,5 +1,7 @@
 """One run from plan to record: write the run directory, launch the repeats, judge them, write the record."""
 
+from __future__ import annotations
+
 import os
 import shutil
 from abc import ABC, abstractmethod
@@ -18,6 +20,7 @@ from harness.files import write_atomically
 from harness.launch import local, ssh
 from harness.launch.slurm import JobState, SlurmSilent
 from harness.launch.watch import Followed, Progress, Watch
+from harness.records.pairs import Preflight
 from harness.records.record import AnyRecord, Check
 from harness.running.notes import SPEC, Submission
 from harness.running.pace import Pace
@@ -48,7 +51,9 @@ class Run(ABC):
     site_name: str | None = None
     environment: environments.EnvironmentSpec | None = None
     started: str = ""
+    tag: str = ""
     inputs: Any = None
+    preflight: Run | None = None  # checks the nodes before
     judged: list[dict[str, Any]] = field(default_factory=list)
     last: Watch | None = None  # of the last repeat that was judged
 
@@ -127,7 +132,8 @@ class Run(ABC):
             raise
         self.started = now()
         if self.site and self.site.queued:
-            Submission(site=self.site.name, started=self.started, record=self.RECORD.file_name).write(self.folder)
+            noted = Submission(site=self.site.name, started=self.started, record=self.RECORD.file_name, tag=self.tag)
+            noted.write(self.folder)
 
     def repeat(self, number: int, on_progress: Callable[[Progress], None]) -> None:
         """Do it once, in fresh processes. Raises RunFailed when a process fails, hangs, or a check does not pass."""
@@ -171,6 +177,7 @@ class Run(ABC):
             "variables": report.get("variables") or machine.relevant_variables(os.environ),
             "harness": harness_version(),
             "site": self.site_name,
+            "tag": self.tag,
             "started": self.started,
             "ended": now(),
         }
@@ -192,6 +199,9 @@ class Listener:
 
     def progress(self, run: Run, repeat: int, progress: Progress) -> None:
         """A repeat is under way."""
+
+    def checked(self, run: Run, found: Preflight) -> None:
+        """The check before a run has ended."""
 
     def ended(self, run: Run, repeat: int, pace: Pace, error: HarnessError | None = None) -> None:
         """A repeat has ended, and does not count if there is an ``error``; ``run`` has judged it last."""

@@ -17,11 +17,13 @@ from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, PrivateAttr, ValidationError
 
+from harness import kernels
 from harness.core import backend as backends
 from harness.core.backend import Backend
 from harness.core.plan import with_options
-from harness.core.spec import Frozen, RunSpec, Underscored
-from harness.core.validation import mistake, option_name
+from harness.core.spec import Frozen, KernelSizes, RunSpec, Underscored
+from harness.core.text import listed, sizes
+from harness.core.validation import checked, mistake
 from harness.errors import InvalidInput
 from harness.launch.script import Sharing
 
@@ -88,7 +90,8 @@ class Study(Frozen):
         points: list[StudyPoint] = []
         for number, table in enumerate(self.matrix):
             where = f"matrix[{number}]"
-            points += self._expanded(where, common | self._fields(where, table), table, device)
+            fields = self._with_sizes(where, common, self._fields(where, table))
+            points += self._expanded(where, fields, table, device)
         self._check_used("common", common, {point.spec.backend for point in points})
         return points
 
@@ -105,10 +108,7 @@ class Study(Frozen):
 
     def _fields(self, where: str, table: Table) -> Table:
         """A table with the names that RunSpec and the backends have for its fields."""
-        owners = backends.option_owners()
-        known = {option_name(name)[2:].replace("-", "_"): name for name in [*RunSpec.model_fields, *owners]}
-        known |= {name: name for name in known.values()}
-        del known["options"], known["training"], known["kernel"]
+        known = backends.option_fields() | {"kernel": "kernel", "sizes": "sizes"}
         fields: Table = {}
         for written, values in table.items():
             name = known.get(written.replace("-", "_"))
@@ -116,6 +116,38 @@ class Study(Frozen):
                 raise self.complain(f"{where}.{written}", "is there twice" if name else "unknown field")
             fields[name] = values
         return fields
+
+    def _with_sizes(self, where: str, common: Table, own: Table) -> Table:
+        """The fields of a table; those of kernels with the sizes of each, and without what is ``common`` to training."""
+        fields = common | own
+        wanted = fields.pop("sizes", None)
+        if "kernel" not in fields:
+            if "sizes" in own:
+                raise self.complain(f"{where}.sizes", "is for kernels, and there is no kernel")
+            return fields
+        unused = backends.unused_by_kernels()
+        if strange := [name for name in own if name in unused]:
+            raise self.complain(f"{where}.{strange[0]}", "is for training, not for kernels")
+        with self.complaints(f"{where}.kernel"):
+            of = {
+                name: kernels.specification(name) for name in (str(each).replace("-", "_") for each in fields["kernel"])
+            }
+        if wanted and len({each.in_bytes for each in of.values()}) > 1:
+            raise self.complain(
+                f"{where}.sizes",
+                f"those of {listed(of)} are not alike, bytes and numbers: give each kind its own table",
+            )
+        with self.complaints(f"{where}.sizes"):
+            given = self._sizes(wanted) if wanted else ()
+            axis = [checked(KernelSizes, {"name": name, "sizes": given or each.usual}) for name, each in of.items()]
+        return {name: values for name, values in fields.items() if name not in unused} | {"kernel": axis}
+
+    @staticmethod
+    def _sizes(wanted: Sequence[Any]) -> tuple[int, ...]:
+        try:
+            return sizes(",".join(map(str, wanted)))
+        except ValueError as error:
+            raise InvalidInput(str(error)) from None
 
     def _expanded(self, where: str, fields: Table, table: Table, device: Callable[[str], str]) -> Iterator[StudyPoint]:
         if "backend" not in fields:
@@ -175,12 +207,17 @@ def ps_counts(workers: int) -> list[int]:
 def labels(specs: Sequence[Mapping[str, Any]]) -> list[str]:
     """Short names for specs (as dictionaries): backend and nodes, and whatever tells points of this list apart."""
     in_front = ("backend", "framework", "transport")
+    of_kernels: dict[str, set[str]] = defaultdict(set)
+    for spec in specs:
+        if kernel := spec.get("kernel"):
+            of_kernels[kernel["name"]].add(_sizes_of(kernel))
     flat = []
     seen: dict[str, set[str]] = defaultdict(set)
     for spec in specs:
         fields = {name: value for name, value in spec.items() if name not in (*in_front, "options")}
         if kernel := fields.get("kernel"):
             fields["kernel"] = kernel["name"]
+            fields |= {"sizes": _sizes_of(kernel)} if len(of_kernels[kernel["name"]]) > 1 else {}
         # Backends may have different defaults of an option; that tells nothing.
         flat.append(fields | {f"{spec['backend']}.{name}": value for name, value in spec["options"].items()})
         for name, value in flat[-1].items():
@@ -190,5 +227,9 @@ def labels(specs: Sequence[Mapping[str, Any]]) -> list[str]:
     for spec, fields in zip(specs, flat, strict=True):
         values = {name.rpartition(".")[2]: value for name, value in fields.items() if name in telling}
         own = [f"{name}={value}" for name, value in values.items() if value is not None]
-        names.append(" ".join([":".join(str(spec[name]) for name in in_front if spec[name]), *own]))
+        names.append(" ".join([":".join(str(spec[name]) for name in in_front if spec.get(name)), *own]))
     return names
+
+
+def _sizes_of(kernel: Mapping[str, Any]) -> str:
+    return ",".join(map(str, kernel["sizes"]))

@@ -6,23 +6,29 @@ backend names the kernels that it has the operations for (``Backend.kernels``).
 
 from __future__ import annotations
 
-from typing import Any, Callable, Tuple, Type
+from typing import Any, Callable, Sequence, Tuple, Type
 
 import numpy as np
 
+from harness.worker.arithmetic import Arithmetic
 from harness.worker.trainer import Marks
+
+# What moves numbers, and what says those that it has left.
+Transfer = Tuple[Callable[[], None], Callable[[], np.ndarray]]
 
 
 class Fabric:
-    """One rank among ``size``. Arrays are the framework's: flat, float32, on the device whose gradients it would carry.
+    """One rank among ``size``, beside so many parameter ``servers``.
 
-    An operation may put its result into the array that it is given for it, or into another one, which it returns. A fabric
-    needs those of its backend's kernels only.
+    Arrays are the framework's, on the device whose gradients it would carry. An operation may put its result into the array
+    that it is given for it, or into another one, which it returns. A fabric needs those of its backend's kernels only.
     """
 
     rank: int
     size: int
+    servers: int = 0
     marks: Type[Marks] = Marks
+    arithmetic: Arithmetic = Arithmetic()
 
     def array(self, values: np.ndarray) -> Any:
         """An array of its own with these values."""
@@ -52,8 +58,41 @@ class Fabric:
         """What a rank sends."""
         raise NotImplementedError
 
-    def pushing(self, values: np.ndarray) -> Tuple[Callable[[], None], Callable[[], np.ndarray]]:
-        """What adds ``values`` on the parameter servers whenever it is called, and what says the sums of all workers'."""
+    def pushing(self, parts: Sequence[np.ndarray]) -> Transfer:
+        """A function that adds ``parts``, one on each of the first servers, and one that says the sums of all ranks' parts.
+
+        The sums are zero at first. Called by all ranks.
+        """
+        raise NotImplementedError
+
+    def pulling(self, parts: Sequence[np.ndarray]) -> Transfer:
+        """A function that reads ``parts``, one of which each server holds, and one that says the numbers that came last.
+
+        Called by all ranks, with the same parts.
+        """
+        raise NotImplementedError
+
+    def queue(self, name: str, shape: Sequence[int], dtype: Any = np.float64, server: int = 0) -> Any:
+        """For programs: the queue of this name on a server, of arrays of one shape, the same for all ranks and servers.
+
+        ``put(array, index)`` is the operation that appends an array. ``get(after)`` takes the next one with its index, when
+        the operations ``after`` are done, and ``gather(count)`` so many, one after another in the order of the index.
+        """
+        raise NotImplementedError
+
+    def held(self, name: str, shape: Sequence[int], dtype: Any = np.float64, server: int = 0) -> Any:
+        """For programs: the array of this name on a server, the same for all ranks and servers.
+
+        ``part(begin, end)`` is some of it. Operations change it: ``set(array)``, and ``add(array, index)``, which adds to
+        what has that index; with ``to_zero`` all is zero before.
+        """
+        raise NotImplementedError
+
+    def program(self, build: Callable[..., Any], *like: Any) -> Callable[..., Any]:
+        """A function, of arguments ``like`` these, that carries out what ``build`` makes of them.
+
+        That is an operation, an array, or a list of both. The function returns the arrays' values, as NumPy's.
+        """
         raise NotImplementedError
 
     def synchronize(self) -> None:

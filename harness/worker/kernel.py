@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from math import isfinite
 from typing import Any, List, Tuple, cast
 
 from harness import kernels
@@ -27,17 +28,21 @@ class Stepping:
 def run(job: Job, events: Events, fabric: Fabric) -> None:
     """Measure every size and say what is wrong with its result. The message of a size may be shorter (``Kernel.size``)."""
     wanted = job.kernel
-    kernel, body = kernels.specification(wanted["name"]), kernels.body(wanted["name"])
+    kernel, body = kernels.specification(wanted["name"]), kernels.body(wanted["name"], fabric.servers)
     warmup, steps = job.spec["warmup_steps"], job.spec["steps"]
 
     def announce(phase: str, step_s: float) -> None:
         events.emit(phase, step_s=step_s)
 
-    for size in sorted({kernel.size(each, fabric.size) for each in wanted["bytes"]}):
+    for size in sorted({kernel.size(each, fabric.size) for each in wanted["sizes"]}):
         work = body(fabric, size, job.spec["seed"])
         window = measure(cast(Trainer, Stepping(fabric, work)), warmup, steps, announce)
         times = asdict(window)
-        del times["servers"]
-        events.emit("size", bytes=size, **times, problem=work.problem())
+        del times["servers"], times["energy"]
+        times["collected_s"] = getattr(work, "collected_s", [])[-steps:]  # without the warm-up
+        # Of the measured steps: a check may take others. What is no number cannot be in a record; the problem says so.
+        history = [float(each) for each in getattr(work, "history", list)() if isfinite(each)]
+        own = {"own": work.own_times(steps)} if kernel.own_times else {}
+        events.emit("size", size=size, **times, **own, history=history, problem=work.problem())
     events.emit("measured")
     events.emit("evidence", world_size=fabric.size, transport=fabric.transport())

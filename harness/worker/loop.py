@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Callable, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from harness.worker import traffic
+from harness.worker.energy import Meter
 from harness.worker.trainer import Trainer
 
 
@@ -26,7 +27,8 @@ class Window:
     ``marks_s`` has ``steps + 1`` entries, the first taken as the window opens, then one as each step ends: on a CPU when
     ``step`` returns, on a GPU when the device passes that point. ``finished_s`` is when this worker's device was done,
     ``window_s`` when all workers' devices were. ``network`` is what this process moved over TCP meanwhile (None: not
-    known), ``servers`` what each parameter server did (bytes sent and received; known to rank 0).
+    known), ``servers`` what each parameter server did (bytes sent and received; known to rank 0). ``energy`` is what the
+    counters of this node said (None: another rank reads them).
     """
 
     marks_s: List[float]
@@ -34,12 +36,20 @@ class Window:
     window_s: float
     network: Optional[traffic.Traffic]
     servers: List[Tuple[int, int]]
+    energy: Optional[Dict[str, Any]]
 
 
-def measure(trainer: Trainer, warmup_steps: int, steps: int, announce: Callable[[str, float], None]) -> Window:
+def measure(
+    trainer: Trainer,
+    warmup_steps: int,
+    steps: int,
+    announce: Callable[[str, float], None],
+    meter: Optional[Meter] = None,
+) -> Window:
     """Train ``warmup_steps`` steps, then ``steps`` measured ones, and return the raw times.
 
-    ``announce(phase, step_s)`` is called outside the window only, with the seconds that a warm-up step took.
+    ``announce(phase, step_s)`` is called outside the window only, with the seconds that a warm-up step took. The ``meter``
+    is read just before it opens and just after it has closed.
     """
     announce("warmup", 0.0)
     began = time.perf_counter()
@@ -51,6 +61,7 @@ def measure(trainer: Trainer, warmup_steps: int, steps: int, announce: Callable[
     marks = trainer.marks(steps + 1)
     trainer.barrier()  # everybody stands still while bytes are counted
     network, servers = traffic.sockets(), trainer.server_bytes()
+    energy = meter.read() if meter else None
     trainer.barrier()
     opened = time.perf_counter()
     marks.take(0)
@@ -61,6 +72,7 @@ def measure(trainer: Trainer, warmup_steps: int, steps: int, announce: Callable[
     finished = time.perf_counter()
     trainer.barrier()
     closed = time.perf_counter()
+    used = meter.between(energy, meter.read()) if meter and energy else None
     moved = traffic.between(network, traffic.sockets())
     served = [
         (sent - sent_before, received - received_before)
@@ -68,4 +80,4 @@ def measure(trainer: Trainer, warmup_steps: int, steps: int, announce: Callable[
     ]
     trainer.barrier()
 
-    return Window(marks.seconds(), finished - opened, closed - opened, moved, served)
+    return Window(marks.seconds(), finished - opened, closed - opened, moved, served, used)

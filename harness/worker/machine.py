@@ -6,16 +6,17 @@ import os
 import platform
 import re
 import socket
-import subprocess
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Dict, List, Mapping
+from typing import Any, Dict, Mapping
+
+from harness.worker import gpus
 
 # What changes how fast or how a run goes. Nothing else of the environment goes into a record.
 RELEVANT = re.compile(
-    r"(OMP|KMP|GOMP|MKL|ONEDNN|DNNL|OPENBLAS|TF|XLA|TORCH|PYTORCH|GLOO|NCCL|CUDA|NVIDIA|HOROVOD|OMPI|OPAL|MPICH|PMIX?|"
-    r"UCX|FI|MALLOC|GRPC)_\w+|LD_PRELOAD|LD_LIBRARY_PATH|LOADEDMODULES|SLURM_(JOB_ID|JOB_NUM_NODES|CLUSTER_NAME|"
+    r"(OMP|KMP|GOMP|MKL|ONEDNN|DNNL|OPENBLAS|TF|XLA|JAX|TORCH|PYTORCH|GLOO|NCCL|CUDA|NVIDIA|HOROVOD|OMPI|OPAL|MPICH|PMIX?|"
+    r"UCX|FI|MALLOC|GRPC)_\w+|HARNESS_SYS|LD_PRELOAD|LD_LIBRARY_PATH|LOADEDMODULES|SLURM_(JOB_ID|JOB_NUM_NODES|CLUSTER_NAME|"
     r"JOB_PARTITION|CPUS_PER_TASK|NTASKS)"
 )
 SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|PRIVATE|AUTH|COOKIE|JWT|KEY", re.IGNORECASE)
@@ -24,6 +25,7 @@ USER_IN_URL = re.compile(r"://[^/@\s]+@")
 
 @lru_cache(maxsize=None)
 def describe() -> Dict[str, Any]:
+    devices = gpus.describe()
     return {
         "host": socket.gethostname(),
         "cpu": _first("/proc/cpuinfo", r"^model name\s*:\s*(.+)$") or platform.processor(),
@@ -33,7 +35,8 @@ def describe() -> Dict[str, Any]:
         "os": _first("/etc/os-release", r'^PRETTY_NAME="?(.*?)"?$') or platform.system(),
         "kernel": platform.release(),
         "architecture": platform.machine(),
-        "gpus": _gpus(),
+        "gpus": devices,
+        **({"gpu_topology": gpus.topology()} if devices else {}),
     }
 
 
@@ -59,13 +62,3 @@ def _first(file: str, pattern: str) -> str:
     text = Path(file).read_text() if Path(file).exists() else ""
     match = re.search(pattern, text, re.MULTILINE)
     return match[1] if match else ""
-
-
-def _gpus() -> List[Dict[str, str]]:
-    """Empty where ``nvidia-smi`` is missing, fails or takes more than 10 s."""
-    query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
-    try:
-        done = subprocess.run(query, capture_output=True, text=True, timeout=10, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return []
-    return [dict(zip(("name", "driver", "memory"), line.split(", "))) for line in done.stdout.strip().splitlines()]

@@ -14,7 +14,7 @@ import traceback
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, List
+from typing import Any, Dict, List
 
 import numpy as np
 
@@ -24,6 +24,8 @@ import bootstrap  # noqa: F401
 
 from harness.worker import kernel, machine
 from harness.worker.emulation import Watch
+from harness.worker.energy import meter
+from harness.worker.gpus import GpuWatch
 from harness.worker.job import Job
 from harness.worker.loop import measure
 from harness.worker.network import listen
@@ -79,23 +81,29 @@ def _work(job: Job, events: Events, trainer_module: Any) -> None:
     trainer.setup()
     events.emit("ready")
     trainer.barrier()
+    seen: Dict[str, Any] = {}
     if job.training:
         state = train(trainer, job, events)
     else:
         warmup, steps = job.spec["warmup_steps"], job.spec["steps"]
         watch = Watch(job) if job.emulation else None
+        gpus = GpuWatch(os.environ["CUDA_VISIBLE_DEVICES"]) if job.spec["device"] == "cuda" else None
 
         def announce(phase: str, step_s: float) -> None:
             events.emit(phase, step_s=step_s)
             if watch and phase == "window":
                 watch.begin()
+            if gpus and phase == "window":
+                gpus.begin()
 
-        window = measure(trainer, warmup, steps, announce)
+        # What waits in place of an emulated device says nothing about its energy.
+        window = measure(trainer, warmup, steps, announce, None if watch else meter(job.plan, job.process))
         events.emit("measured", **asdict(window), kept=watch.report() if watch else None)
+        seen = {"gpu": gpus.end()} if gpus else {}
         state = trainer.state()
     if job.spec["save_parameters"]:
         np.savez(job.repeat_dir / f"parameters-{job.rank}.npz", **state.parameters)  # type: ignore[arg-type]
-    events.emit("evidence", **state.evidence(job.spec), **cache)
+    events.emit("evidence", **state.evidence(job.spec), **cache, **seen)
     _leave(job, events, trainer)
 
 

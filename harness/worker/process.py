@@ -17,11 +17,11 @@ LAUNCHER = "HARNESS_LAUNCHER_PID"  # the variable that says who started a proces
 PR_SET_PDEATHSIG = 1
 
 
-def end_with_launcher() -> None:
-    """Have Linux kill this process when its launcher dies. Exits at once if the launcher is gone already."""
+def end_with_launcher(number: int = signal.SIGKILL) -> None:
+    """Have Linux send this process a signal when its launcher dies. Exits at once if the launcher is gone already."""
     if LAUNCHER not in os.environ:
         return
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)
     if os.getppid() != int(os.environ[LAUNCHER]):
         sys.exit("the launcher is gone")
 

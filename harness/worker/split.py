@@ -91,6 +91,15 @@ def caffe2_passes(job: Any) -> Passes:
     return trainer, partial(trainer.run, forward), partial(trainer.run, step)
 
 
+def jax_passes(job: Any) -> Passes:
+    """JAX's; what the backward pass would need is the forward pass's result, so that it is computed."""
+    from harness.worker.frameworks.jax import JaxTrainer
+
+    trainer = JaxTrainer(job)  # type: ignore[abstract]  # alone, it exchanges nothing
+    trainer.build()
+    return trainer, trainer.forward, trainer.step
+
+
 def main() -> None:
     from harness.worker.job import Job
 
@@ -98,7 +107,7 @@ def main() -> None:
     answer = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what frameworks print is no answer
     job = Job(Path(), 1, spec, {"world_size": 1, "processes": []}, {"role": "worker", "rank": 0, "devices": 1})
-    passes = {"torch": torch_passes, "tensorflow": tensorflow_passes, "caffe2": caffe2_passes}
+    passes = {"torch": torch_passes, "tensorflow": tensorflow_passes, "caffe2": caffe2_passes, "jax": jax_passes}
     json.dump(measure(passes[spec["framework"]](job), spec["warmup_steps"], spec["steps"]), answer)
     answer.close()
 

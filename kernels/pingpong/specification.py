@@ -1,7 +1,7 @@
 """The first rank sends the last one S bytes, which sends them back; the others wait."""
 
-from harness.kernels.kernel import Kernel
+from harness.kernels.kernel import Communication
 
-SPECIFICATION = Kernel(
-    "the first rank's message goes to the last rank and back", bus=lambda ranks, servers: 1.0, messages=2, ranks=2
+SPECIFICATION = Communication(
+    "the first rank's message goes to the last rank and back", bus=lambda ranks, servers: 1.0, messages=2, processes=2
 )

@@ -57,6 +57,7 @@ from harness.results.experiment import Answer, Finding
 HERE = Path(__file__).parent
 GOOD = 0.03  # a mean error up to which the law is right
 MATTERS = 1 + MARGIN  # a ratio of steps that is called a difference
+EVENLY = "2026-11-25T16:45"  # since when connections share a link of the cluster evenly (docs/emulation.md)
 
 
 # --- the questions: each answer, what it rests on as a sentence, and the same figures for scripts ---
@@ -296,14 +297,14 @@ QUESTIONS: tuple[Callable[[list[Point]], Answered], ...] = (
 
 
 def emulated_otherwise(every: list[Point]) -> Answered:
-    """Is a step the same with twice the dilation, and with a quarter of the bytes?"""
+    """Is a step the same with a half or a quarter of the dilation, and with a quarter of the bytes?"""
     first = {point[:CONFIGURATION]: point for point in once(every)}
     again = [point for point in every if point is not first[point[:CONFIGURATION]]]
     if not again:
         return lacking("a point emulated in two ways")
     said, figures = [], {}
     for what, those in (
-        ("longer dilation", [point for point in again if point.bytes_scale == 1]),
+        ("shorter dilation", [point for point in again if point.bytes_scale == 1]),
         ("fewer bytes", [point for point in again if point.bytes_scale < 1]),
     ):
         if those:
@@ -342,6 +343,8 @@ def page(every: list[Point], frame: Any, drawn: list[Figure]) -> str:
         figures=drawn,
         shown=shown,
         runs=len(frame),
+        served=int((frame["ps"] > 0).sum()),
+        uneven=int(((frame["ps"] > 0) & (frame["started"] < EVENLY)).sum()),
         days=sorted({min(frame["started"])[:10], max(frame["ended"])[:10]}),
         software=sorted(set(frame["software"])),
     )

@@ -117,15 +117,19 @@ def measure(part: Part, state: str, output: Path, again: bool) -> int:
     return 2 if call(*CLUSTER, "check-links", *at) else code
 
 
-def keep(part: Part, output: Path) -> None:
-    """Copy the records of completed runs, with other names for the folders of this machine; they are sealed anew."""
+def without_names(text: str, output: Path) -> str:
+    """A record's text with other names for the folders of this machine."""
     names = {str(output): "/opt/harness/runs/emulated", str(ROOT): "/opt/harness"}
     names |= {str(cache_folder()): "/opt/harness-cache", str(Path.home()): "/home/user"}
+    for name, other in names.items():
+        text = text.replace(name, other)
+    return text
+
+
+def keep(part: Part, output: Path) -> None:
+    """Copy the records of completed runs, with other names for the folders of this machine; they are sealed anew."""
     for file in (output / part.name).glob("*/record.json"):
-        text = file.read_text()
-        for name, other in names.items():
-            text = text.replace(name, other)
-        record = Record.model_validate_json(text)
+        record = Record.model_validate_json(without_names(file.read_text(), output))
         if record.status == "completed":
             kept = output / "kept" / part.place / file.parent.name
             kept.mkdir(parents=True, exist_ok=True)

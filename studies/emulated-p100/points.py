@@ -124,11 +124,15 @@ def _point(spec: RunSpec, links: float, ps: int, img_per_s: Sample) -> Point:
 
 
 def once(points: Iterable[Point]) -> list[Point]:
-    """Of each configuration the point with the most bytes and the least dilation: the others are there to be compared."""
+    """Of each configuration the point with the most bytes and the longest dilation: the others are there to be compared.
+
+    What the machine needs for itself counts the less, the longer a second of the device takes.
+    """
+    every = list(points)
     best: dict[Any, Point] = {}
-    for point in sorted(points, key=lambda point: (-point.bytes_scale, point.dilation)):
+    for point in sorted(every, key=lambda point: (-point.bytes_scale, -point.dilation)):
         best.setdefault(point[:CONFIGURATION], point)
-    return list(best.values())
+    return [point for point in every if best[point[:CONFIGURATION]] is point]
 
 
 def chosen(points: Iterable[Point], **wanted: Any) -> list[Point]:

@@ -3,8 +3,8 @@
     .venv/bin/python studies/emulated-p100/predictions.py > studies/emulated-p100/predictions.csv
 
 Known are a device's step, the rate of links (less the headers of Ethernet, IP and TCP in frames of 9000 bytes), and what
-is exchanged; overhead and cost per message are 0. ``queues_s`` is the law with that alone, and ``contention_s`` with the
-typical value of `docs/scaling-model.md` for many-to-many traffic. Parameters come in order where ``order`` says so.
+is exchanged; overhead and cost per message are 0. ``queues_s`` is the law with that alone, and ``contention_s`` with what
+was then taken to be typical of many-to-many traffic. Parameters come in order where ``order`` says so.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from harness.core import backend as backends
 from harness.core.emulation import emulation
 from harness.core.spec import RunSpec
 from harness.prediction.law import law, profile
-from harness.prediction.parameters import CONTENTION, Parameters
+from harness.prediction.parameters import Parameters
 from harness.running.study import Study, StudyPoint, labels
 
 COMMON = {"model": "inception3", "device": "emulated:p100", "batch-size": 64}
+CONTENTION = 0.5
 PAYLOAD = 8948 / 9014  # of a frame of 9000 bytes: less 20 of IP, 32 of TCP and its timestamps, of what tc counts
 
 
@@ -38,7 +39,7 @@ def predicted(spec: RunSpec, links: float) -> tuple[float, float]:
     queues, contention = (
         float(of_step.seconds(spec.nodes, spec.workers, device.step_s, replace(known, contention=crowd)))
         for known in [Parameters(links * 1e9 * PAYLOAD)]
-        for crowd in (0.0, CONTENTION.prior.typical)
+        for crowd in (0.0, CONTENTION)
     )
     return queues, contention
 

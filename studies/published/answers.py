@@ -30,7 +30,7 @@ from harness.errors import HarnessError, InvalidInput
 from harness.files import write_atomically
 from harness.models import specification
 from harness.prediction import fitting, forecast, holdout
-from harness.prediction.basis import basis
+from harness.prediction.basis import Start, basis
 from harness.prediction.explain import HELPS, explain, partitioned, seconds, sentences, size
 from harness.prediction.fitting import Fit, mean_error
 from harness.prediction.forecast import Basis, Prediction, What
@@ -91,7 +91,7 @@ def page(frame: pandas.DataFrame, experiments: Mapping[str, Mapping[str, Any]] |
 
     @cache
     def start_on(system: str, what: What, transport: str | None = None) -> Basis:
-        return basis(frame[frame["system"] == system], what, transport)
+        return basis(frame[frame["system"] == system], what, Start(transport))
 
     def start(way: str) -> Basis:
         return start_on(DAINT, *WAYS[way])

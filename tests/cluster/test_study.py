@@ -84,7 +84,8 @@ def test_every_allocation_measures_every_point(
         for nodes in (1, 2):
             alike = [one for record in trial.records() if record.spec.nodes == nodes for one in record.repeats]
             assert len({tuple(one.nodes) for one in alike}) == 1
-            assert backends_in_turn(trial.spans(), nodes) == ["parameter_server", "pytorch"] * 2
+            there_and_back = ["parameter_server", "pytorch", "pytorch", "parameter_server"]
+            assert backends_in_turn(trial.spans(), nodes) == there_and_back
     again = trial("run", "--json")
     assert (again.code, again.json) == (0, done.json)
     assert len(trial.records()) == 4

@@ -7,7 +7,9 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,13 +20,13 @@ from .virtual import PROGRAM, VirtualCluster
 
 pytestmark = pytest.mark.cluster
 NODES = ["node1", "node2", "node3", "node4"]
-# In node1: take what so many senders send. In another node: send to it for so many seconds, and wait until it has all.
+# In a node: take what so many senders send. In another: send to it until then, and wait until it has all.
 SINK = """
 import socket, sys, threading
 def take(connection):
     while connection.recv(1 << 20): pass
     connection.close()
-with socket.create_server(("node1", 5556)) as server:
+with socket.create_server((socket.gethostname(), 5556)) as server:
     print("here", flush=True)
     takers = [threading.Thread(target=take, args=(server.accept()[0],)) for _ in range(int(sys.argv[1]))]
     for taker in takers: taker.start()
@@ -32,12 +34,47 @@ with socket.create_server(("node1", 5556)) as server:
 """
 FLOOD = """
 import socket, sys, time
-connection, end = socket.create_connection(("node1", 5556)), time.monotonic() + float(sys.argv[1])
-while time.monotonic() < end: connection.sendall(bytes(1 << 16))
+connection, end = socket.create_connection((sys.argv[2], 5556)), float(sys.argv[1])
+last = 0
+while time.monotonic() < end:
+    connection.sendall(bytes(1 << 16))
+    last += time.monotonic() > end - 1
 connection.shutdown(socket.SHUT_WR)
 connection.recv(1)
+print(last)  # pieces, in the last second
 """
 SEND = str(Path(__file__).with_name("send.py"))
+
+
+def in_seconds(seconds: float) -> str:
+    """When FLOOD is to end, by the clock that all nodes have."""
+    return str(time.monotonic() + seconds)
+
+
+@contextmanager
+def sinks(cluster: VirtualCluster, **senders: int) -> Iterator[None]:
+    """Let nodes take what so many senders send."""
+    started = [
+        cluster.popen_in(node, sys.executable, "-c", SINK, str(count), stdout=subprocess.PIPE)
+        for node, count in senders.items()
+    ]
+    try:
+        assert all(sink.stdout and sink.stdout.readline() == "here\n" for sink in started)
+        yield
+    finally:
+        for sink in started:
+            sink.kill()
+            sink.wait(PATIENCE_S)
+
+
+def flood(cluster: VirtualCluster, sender: str, receiver: str, end: str) -> subprocess.Popen[str]:
+    popen = cluster.popen if sender == "head" else partial(cluster.popen_in, sender)
+    return popen(sys.executable, "-c", FLOOD, end, receiver, stdout=subprocess.PIPE)
+
+
+def pieces(sender: subprocess.Popen[str]) -> int:
+    """That a sender had sent in its last second, once it is done."""
+    return int(sender.communicate(timeout=PATIENCE_S)[0])
 
 
 def send(cluster: VirtualCluster, size: int, sender: str, receiver: str) -> float:
@@ -164,43 +201,70 @@ def test_connections_have_as_much_less_under_way_as_bytes_are_scaled(cluster: Vi
     assert most() == whole
 
 
+@pytest.mark.parametrize("rate", ["300mbit", "900mbit"])
+@pytest.mark.parametrize("receiver", ["node1", "node3"])
+def test_a_connection_that_begins_late_gets_as_much_of_a_link_as_others(
+    cluster: VirtualCluster, receiver: str, rate: str
+) -> None:
+    """It had between a third and two thirds, for as long as both sent."""
+    cluster.rate(rate)
+    end = in_seconds(4)
+    with sinks(cluster, **{"node1": 1, receiver: 1 + (receiver == "node1")}):
+        early = flood(cluster, "node2", "node1", end)
+        time.sleep(0.8)
+        late = flood(cluster, "node2", receiver, end)
+        assert 0.8 < pieces(late) / pieces(early) < 1.25
+    cluster.rate("1gbit")
+
+
+def test_a_sender_whose_way_back_is_busy_gets_as_much_of_a_link_as_others(cluster: VirtualCluster) -> None:
+    """In one queue its acknowledgements would wait behind what another sends it."""
+    cluster.rate("100mbit")
+    end = in_seconds(5)
+    with sinks(cluster, node1=2, node2=2):
+        others = [flood(cluster, node, "node2", end) for node in ("head", "node3")]
+        busy, idle = (flood(cluster, node, "node1", end) for node in ("node2", "node4"))
+        assert 0.8 < pieces(busy) / pieces(idle) < 1.25
+        assert all([pieces(other) for other in others])
+    cluster.rate("1gbit")
+
+
 @pytest.mark.parametrize("queue", ["64kib", "256mib"])
 def test_a_queue_drops_what_it_cannot_hold(cluster: VirtualCluster, queue: str) -> None:
     """Two nodes send to a third, as fast as they can: its queue is the head's end of its cable."""
     cluster.control("rate", "40mbit", "--queue", queue, "--burst", "96kib").succeeded()
-    flood = [sys.executable, "-c", FLOOD, "1"]
-    sink = cluster.popen_in("node1", sys.executable, "-c", SINK, "2", stdout=subprocess.PIPE)
-    try:
-        assert sink.stdout and sink.stdout.readline() == "here\n"
-        senders = [cluster.popen_in(node, *flood) for node in ("node2", "node3")]
-        assert [sender.wait(PATIENCE_S) for sender in senders] == [0, 0]
-        assert sink.wait(PATIENCE_S) == 0
+    end = in_seconds(2)
+    with sinks(cluster, node1=2):
+        assert all([pieces(sender) for sender in [flood(cluster, node, "node1", end) for node in ("node2", "node3")]])
         stated = cluster.control("status").stdout
         checked = cluster.control("check-links", "--json").json
-    finally:
-        sink.kill()
-        cluster.rate("1gbit")
+    cluster.rate("1gbit")
     assert bool(checked["nodes"]["node1"]["drops"]) is (queue == "64kib")
     assert checked["burst"] == 96 * 1024
     assert f"bursts of 96 KiB and queues of {queue.replace('kib', ' KiB').replace('mib', ' MiB')}" in stated
 
 
-def test_slurms_daemons_do_not_wait_behind_data(cluster: VirtualCluster) -> None:
-    """Else a node to which many send is taken for dead."""
+def test_a_node_that_sends_nothing_does_not_wait_behind_others_data(cluster: VirtualCluster) -> None:
+    """Else Slurm takes a node to which many send for dead."""
+    connect = "import socket, time; t = time.time(); socket.create_connection(('node1', 22)); print(time.time() - t)"
+
+    def waited(node: str) -> float:
+        run = cluster.run if node == "head" else partial(cluster.exec, node)
+        return float(run(sys.executable, "-c", connect).succeeded().stdout)
+
     cluster.rate("20mbit")
-    sink = cluster.popen_in("node1", sys.executable, "-c", SINK, "2", stdout=subprocess.PIPE)
-    connect = "import socket, sys, time; t = time.monotonic(); socket.create_connection(('node1', int(sys.argv[1])))"
-    measure = [sys.executable, "-c", f"{connect}; print(time.monotonic() - t)"]
-    try:
-        assert sink.stdout and sink.stdout.readline() == "here\n"
-        senders = [cluster.popen_in(node, sys.executable, "-c", FLOOD, "2") for node in ("node2", "node4")]
-        time.sleep(1.5)
-        sshd_s, slurmd_s = (float(cluster.exec("node3", *measure, port).succeeded().stdout) for port in ("22", "6818"))
-        assert [sender.wait(PATIENCE_S) for sender in senders] == [0, 0]
-    finally:
-        sink.kill()
-        cluster.rate("1gbit")
-    assert sshd_s > 0.3 and slurmd_s < sshd_s / 3
+    senders = []
+    with sinks(cluster, node1=2):
+        try:
+            senders = [flood(cluster, node, "node1", in_seconds(PATIENCE_S)) for node in ("node2", "node4")]
+            cluster.wait(lambda: waited("node2") > 0.2, "one who sends waits behind its own data")
+            assert waited("node3") < waited("node2") / 3
+            assert waited("head") < waited("node2") / 3
+        finally:
+            for sender in senders:
+                sender.kill()
+                sender.wait(PATIENCE_S)
+    cluster.rate("1gbit")
     cluster.settle()
 
 

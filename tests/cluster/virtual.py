@@ -96,8 +96,8 @@ class VirtualCluster:
     def join(self, *nodes: str) -> None:
         self.control("join", *nodes).succeeded()
 
-    def rate(self, rate: str) -> None:
-        self.control("rate", rate).succeeded()
+    def rate(self, rate: str, *nodes: str) -> None:
+        self.control("rate", rate, *nodes).succeeded()
 
     def processes(self) -> dict[str, list[tuple[int, str]]]:
         """What runs in each node besides its daemons, and on ``head`` what was started there: PID inside, command line."""

@@ -18,6 +18,7 @@ REPLICATED = [*RUN, "distributed_replicated"]
 HOROVOD = [*RUN, "horovod"]
 MIRRORED = [*RUN, "multi_worker_mirrored"]
 CAFFE2 = [*RUN, "caffe2"]
+JAX = [*RUN, "jax"]
 TORCH_PS = [*RUN, "torch_parameter_server"]
 
 # Arguments, and what the line must say.
@@ -90,6 +91,9 @@ WRONG: list[tuple[list[str], list[str]]] = [
     ([*CAFFE2, "--transport", "grpc"], ["--transport grpc: caffe2 on --device cpu supports gloo, mpi"]),
     ([*CAFFE2, "--framework", "torch"], ["--framework torch", "caffe2 supports caffe2"]),
     ([*CAFFE2, "--precision", "amp"], ["--precision amp", "caffe2", "fp32"]),
+    ([*JAX, "--transport", "mpi"], ["--transport mpi: jax on --device cpu supports gloo"]),
+    ([*JAX, "--precision", "amp"], ["--precision amp: jax supports fp32"]),
+    ([*JAX, "--device", "cuda"], ["--device cuda: jax supports cpu"]),
     ([*CAFFE2, "--device", "cuda"], ["--device cuda", "caffe2", "cpu"]),
     ([*CAFFE2, "--mpi-operators", "openmpi"], ["--mpi-operators openmpi", "'auto', 'caffe2' or 'mpi4py'"]),
     ([*REPLICATED, "--transport", "mpi"], ["--transport mpi", "distributed_replicated on --device cpu supports grpc"]),
@@ -222,6 +226,7 @@ def test_a_busy_port_is_refused_by_its_number(harness: Harness) -> None:
         ("horovod", "horovod with tensorflow", "horovod --framework tensorflow"),
         ("horovod --framework torch", "horovod with torch", "horovod --framework torch"),
         ("caffe2", "caffe2", "caffe2"),
+        ("jax", "jax", "jax"),
         ("torch_parameter_server", "torch_parameter_server", "torch_parameter_server"),
     ],
 )

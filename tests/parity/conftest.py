@@ -20,7 +20,7 @@ PROTOCOL = ["--nodes", "2", "--model", MODEL.name, "--batch-size", "4", "--image
 PROTOCOL += ["--warmup", str(STEPS - WINDOW), "--steps", str(WINDOW), "--repeats", "1", "--learning-rate", "0.001"]
 
 # Frameworks by themselves, and a backend whose environment has them.
-HOMES = {"torch": "pytorch", "tensorflow": "parameter_server", "caffe2": "caffe2"}
+HOMES = {"torch": "pytorch", "tensorflow": "parameter_server", "caffe2": "caffe2", "jax": "jax"}
 
 Record = dict[str, Any]
 

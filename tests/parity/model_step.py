@@ -1,6 +1,6 @@
 """One training step of one model within one framework's environment; what came of it goes to an .npz file.
 
-    python model_step.py torch|tensorflow|caffe2 MODEL INPUT.npz OUTPUT.npz
+    python model_step.py torch|tensorflow|caffe2|jax MODEL INPUT.npz OUTPUT.npz
 
 Input: `images` (float32 NHWC), `labels` (int64), and under `value/NAME` every tensor and statistic in canonical layout.
 Output:
@@ -186,6 +186,58 @@ def caffe2_step(name: str, images: np.ndarray, labels: np.ndarray, values: Array
     }
 
 
+def jax_step(name: str, images: np.ndarray, labels: np.ndarray, values: Arrays) -> Arrays:
+    """Compiled, as the JAX backend runs it."""
+    import jax
+
+    from harness.models.jax_layers import JaxLayers
+    from harness.worker.frameworks.jax import cross_entropy
+
+    jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_enable_x64", True)
+    specification, definition = models.specification(name), models.definition(name, "jax")
+    trained = [tensor.name for tensor in specification.tensors]
+    order: list[str] = []
+
+    @jax.jit
+    def step(held: Any, batch: Any) -> Any:
+        def loss(tensors: Any) -> Any:
+            logits, moved = definition(batch, lambda key: order.append(key) or tensors[key], held.__getitem__)
+            return cross_entropy(logits, labels), (logits, moved)
+
+        return jax.value_and_grad(loss, has_aux=True)({key: held[key] for key in trained})
+
+    @jax.jit
+    def evaluation(held: Any, batch: Any) -> Any:
+        logits, unmoved = definition(batch, held.__getitem__, held.__getitem__, training=False)
+        assert not unmoved
+        return logits
+
+    (loss, (logits, moved)), _ = step(values, images)
+    order.clear()
+    _, gradients = step({key: value.astype(np.float64) for key, value in values.items()}, images.astype(np.float64))
+
+    layer, norm = layer_specification(name)
+    held = initial_values(layer, seed=2)
+
+    @jax.jit
+    def of_layer(tensors: Any) -> Any:
+        every = {**held, **tensors}
+        layers = JaxLayers(every.__getitem__, every.__getitem__, norm, training=True)
+        output = layers.convolution(images, LAYER)
+        return (output * directions(output.shape)).sum()
+
+    return {
+        "logits": np.asarray(logits),
+        "loss": np.asarray(loss),
+        "evaluated": np.asarray(evaluation(values, images)),
+        "order": np.array(order),
+        **prefixed("gradient", gradients),
+        **prefixed("moved", moved),
+        **prefixed("layer", jax.grad(of_layer)({tensor.name: held[tensor.name] for tensor in layer.tensors})),
+    }
+
+
 def layer_specification(name: str) -> tuple[Any, BatchNorm | None]:
     """`LAYER` by itself, with the model's batch norm or, if it has none, a bias."""
     norm = models.specification(name).norm
@@ -205,6 +257,6 @@ def prefixed(prefix: str, arrays: dict[str, Any]) -> dict[str, Any]:
 if __name__ == "__main__":
     framework, model, source, target = sys.argv[1:]
     given = dict(np.load(source))
-    run = {"torch": torch_step, "tensorflow": tensorflow_step, "caffe2": caffe2_step}[framework]
+    run = {"torch": torch_step, "tensorflow": tensorflow_step, "caffe2": caffe2_step, "jax": jax_step}[framework]
     starting = {key.split("/", 1)[1]: value for key, value in given.items() if key.startswith("value/")}
     np.savez(target, **run(model, given["images"], given["labels"], starting))

@@ -7,6 +7,7 @@ writes the parameters after STEPS steps, in the canonical layout, to the file OU
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
 
@@ -101,7 +102,37 @@ def caffe2_gradients(model: str, batches: list[Any]) -> Any:
     return gradients
 
 
-GRADIENTS = {"torch": torch_gradients, "tensorflow": tensorflow_gradients, "caffe2": caffe2_gradients}
+def jax_gradients(model: str, batches: list[Any]) -> Any:
+    """The same in JAX."""
+    os.environ["NPROC"] = "1"
+    import jax
+
+    from harness.worker.frameworks.jax import cross_entropy
+
+    jax.config.update("jax_platforms", "cpu")
+    definition, names = models.definition(model, "jax"), [tensor.name for tensor in models.specification(model).tensors]
+
+    @jax.jit
+    def one(values: dict[str, Any], images: Any, labels: Any) -> Any:
+        def loss(tensors: dict[str, Any]) -> Any:
+            return cross_entropy(definition(images, tensors.__getitem__, values.__getitem__)[0], labels)
+
+        return jax.value_and_grad(loss)({name: values[name] for name in names})
+
+    def gradients(parameters: dict[str, np.ndarray]) -> Any:
+        for images, labels in batches:
+            loss, found = one(parameters, images, labels)
+            yield float(loss), {name: np.asarray(gradient) for name, gradient in found.items()}
+
+    return gradients
+
+
+GRADIENTS = {
+    "torch": torch_gradients,
+    "tensorflow": tensorflow_gradients,
+    "caffe2": caffe2_gradients,
+    "jax": jax_gradients,
+}
 
 
 def main(framework: str, model: str, workers: int, batch: int, size: int, steps: int, rate: float, out: str) -> None:

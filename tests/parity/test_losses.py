@@ -35,6 +35,8 @@ def test_the_loss_of_every_step_is_kept_and_falls(two_workers: TwoWorkers, way: 
     assert found.shape == (STEPS,)
     assert np.isfinite(found).all() and len(set(found)) == STEPS
     assert found[-1] < 0.9 * found[0]
+    (outcome,) = two_workers(way)["derived"]["fingerprint"]["outcomes"]
+    assert outcome["losses"] == pytest.approx(found[:10], rel=1e-12)
 
 
 @pytest.mark.parametrize("ways", [ENOUGH, pytest.param(WAYS, marks=pytest.mark.slow)], ids=["enough", "all"])

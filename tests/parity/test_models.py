@@ -56,7 +56,7 @@ PLAIN = [name for name in models.names() if name not in NORMALISED]
 each_model = each(models.names())
 
 
-@pytest.fixture(params=["tensorflow", "caffe2"])
+@pytest.fixture(params=["tensorflow", "caffe2", "jax"])
 def framework(request: pytest.FixtureRequest) -> str:
     """The one that is compared with PyTorch."""
     return str(request.param)

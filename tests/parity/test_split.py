@@ -11,6 +11,7 @@ from tests.conftest import Harness
 
 SMALL = ("--model", "resnet50", "--batch-size", "4", "--image-size", "64", "--warmup", "2", "--steps", "5")
 SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("parameter_server", "caffe2")]
+SLOW.append(pytest.param("jax", marks=[pytest.mark.slow, pytest.mark.exhaustive]))
 
 
 @pytest.mark.alone

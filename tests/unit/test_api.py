@@ -22,7 +22,7 @@ TINY = {"model": "mnist_cnn", "batch_size": 2, "warmup_steps": 1, "steps": 2, "r
 
 
 def test_the_face_has_every_function_and_loads_nothing_before_it_is_used() -> None:
-    functions = ("compare", "load", "plan", "predict", "run", "verdict")
+    functions = ("compare", "kernel", "load", "load_kernels", "plan", "predict", "run", "verdict")
     assert [getattr(harness, name) for name in functions] == [getattr(api, name) for name in functions]
     program = "import harness, sys; print('pandas' in sys.modules, 'harness.api' in sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -49,6 +49,21 @@ def test_a_run_is_a_row_per_repeat_with_the_path_of_its_record(
         assert set(rows["workers"]) == {record.spec.workers}
 
 
+def test_a_kernel_is_a_row_per_size_and_its_results_are_read_again(
+    tmp_path: Path, environment: Callable[..., Path]
+) -> None:
+    environment("mpi4py")
+    fields = {"warmup_steps": 1, "steps": 2, "repeats": 2, "threads": 1}
+    frame = harness.kernel("allreduce", "mpi4py", nodes=2, sizes=[4096, 1024], output=tmp_path, **fields)
+    assert list(frame["size"]) == [1024, 4096] and (frame["rate"] > 0).all() and set(frame["unit"]) == {"bytes/s"}
+    pandas.testing.assert_frame_equal(harness.load_kernels(tmp_path), frame)
+    assert harness.load(tmp_path, status=None).empty
+    with pytest.raises(InvalidInput, match="unknown field 'batch_size'; `harness kernel --help` lists the options"):
+        harness.kernel("allreduce", "mpi4py", batch_size=2)
+    with pytest.raises(InvalidInput, match="kernel 'sum' is not known"):
+        harness.kernel("sum", "mpi4py")
+
+
 def test_a_run_without_a_number_raises_and_keeps_its_record(tmp_path: Path, environment: Callable[..., Path]) -> None:
     environment("pytorch")
     with pytest.raises(RunFailed, match=str(tmp_path)):
@@ -61,6 +76,7 @@ def test_a_run_without_a_number_raises_and_keeps_its_record(tmp_path: Path, envi
     ("fields", "message"),
     [
         ({"stepz": 3}, "unknown field 'stepz'"),
+        ({"kernel": {"name": "cg", "sizes": [64]}}, "unknown field 'kernel'"),
         ({"steps": 0}, "--steps 0: must be"),
         (
             {"ps": 2},

@@ -107,7 +107,7 @@ def test_the_module_of_every_command_loads_by_itself() -> None:
 def test_list_shows_what_there_is(harness: Harness) -> None:
     backends = harness("list", "backends").stdout
     builtin = {"caffe2", "distributed_replicated", "horovod", "multi_worker_mirrored", "parameter_server", "pytorch"}
-    builtin.add("torch_parameter_server")
+    builtin |= {"jax", "torch_parameter_server"}
     assert builtin <= {line.partition(":")[0] for line in backends.splitlines()}
     models = harness("list", "models").stdout
     assert "23.82 M" in models and "25.56 M" in models

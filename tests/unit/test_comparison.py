@@ -27,11 +27,12 @@ def test_a_backend_may_come_with_a_framework_and_a_transport_in_any_order() -> N
 def test_without_names_every_backend_runs_on_all_its_frameworks_over_all_transports() -> None:
     found = contenders(None, "cpu")
     assert {"backend": "horovod", "framework": "torch", "transport": "gloo"} in found
-    assert {one["backend"] for one in found} == set(backends.names())
+    trained = {name for name in backends.names() if backends.backend(name).trains}
+    assert {one["backend"] for one in found} == trained == set(backends.names()) - {"mpi4py"}
     assert "nccl" not in {one["transport"] for one in found}
     on_gpus = contenders(None, "cuda")
     assert {"backend": "pytorch", "framework": "torch", "transport": "nccl"} in on_gpus
-    assert {one["backend"] for one in on_gpus} == set(backends.names()) - {"caffe2", "torch_parameter_server"}
+    assert {one["backend"] for one in on_gpus} == trained - {"caffe2", "jax", "torch_parameter_server"}
 
 
 @pytest.mark.parametrize(

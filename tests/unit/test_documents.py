@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
 from shutil import copytree, rmtree
@@ -26,6 +27,7 @@ from harness.datasets.make import make
 from harness.environments import cache_folder
 from tests import made
 from tests.conftest import PATIENCE_S, ROOT, STARTING, Finished, run_harness, run_in_process
+from tests.unit.test_kernel_results import measured, saved
 
 PAGES = ("*.md", "docs/**/*.md", "results/**/*.md", "cluster/*.md", "examples/**/*.md")
 Entries = tuple[tuple[str, str, str], ...]  # page, command, reason; * stands for anything. Each entry has to be needed
@@ -45,16 +47,23 @@ EXCLUDED: Entries = (
     ("*", "* --python PATH", "builds an environment again, with a Python that not every machine has"),
     ("*", "* -m pytest *", "is these tests"),
     ("*", "python benchmarks/law_*", "takes hours"),
+    ("*", "python benchmarks/kernel_peers.py*", "takes minutes, and programs that Debian has: docs/kernels.md"),
+    ("*", "python3 benchmarks/gpu_check.py *", "is carried out by tests/unit/test_gpu_check.py"),
     ("*", "harness split *", "takes minutes and 6 GB on a processor: tests/parity/test_split.py"),
     ("*", "*/emulated-p100/measure.py", "takes hours, as root, of a machine that does nothing else"),
+    ("docs/data.md", "harness data bench PATH --pipeline *", "is in tests/parity/test_input_speed.py"),
     ("docs/training.md", "harness train *--data digits *", "takes minutes: tests/learning"),
     ("docs/training.md", "python examples/learning.py *", "takes hours: tests/examples"),
+    ("docs/ab.md", "harness ab * env=/opt/*", "takes two environments: tests/unit/test_ab.py"),
+    ("docs/ab.md", "harness ab * commit=*", "takes a repository: tests/unit/test_ab.py"),
+    ("docs/ab.md", "harness ab --of DIR", "takes a comparison that was made: tests/unit/test_ab.py"),
     ("docs/python.md", "import harness*harness.run(*", "takes minutes: tests/unit/test_api.py"),
     ("docs/training.md", "* --resume RUN_DIR", "takes a training that was interrupted: tests/unit/test_training.py"),
 )
 # What is only planned, with --dry-run, besides what a single machine does not hold.
 PLANNED: Entries = (
     ("*", "make *", "what make does is what installs and starts these tests"),
+    ("*", "harness run * --device cuda *", "takes a GPU"),
     ("*", "harness measure *", "takes minutes; is what `make run` does"),
     ("*", "harness kernel *", "takes minutes: tests/parity measures each kernel with two small sizes"),
     ("*", "harness network*", "takes minutes: tests/parity measures each kernel over each transport"),
@@ -124,7 +133,7 @@ def shown(page: str, text: str) -> Iterator[Shown]:
             elif COMMAND.fullmatch(code) or code.startswith("import "):
                 if command:
                     yield command
-                command = Shown(page, number, code.strip().removeprefix("script: "), code=stated)
+                command = Shown(page, number, code.strip(), code=stated)
             elif command and (gap or command.output):
                 command = replace(command, output=f"{command.output}{code}\n")
             inside, gap = True, False
@@ -166,6 +175,8 @@ def planned(one: Shown, command: str) -> str:
         half = words[1] in ("run", "train", "predict") and "--backend" not in rest
         if half or (all(word.startswith("-") for word in rest) and words[1] not in ("config", "list")):
             return f"{path} --help"
+    if match := re.match(r"harness (launch|ab) ", command):  # whose programs are the reader's
+        return f"{match[0]}--dry-run {command.removeprefix(match[0])}"
     starts = re.match(r"harness (run|measure|train|study run) ", command) and "--dry-run" not in command
     return (
         f"{command} --dry-run" if fitting(PLANNED, one, command) or (starts and ELSEWHERE.search(command)) else command
@@ -187,13 +198,14 @@ for _one in ALL:
             CASES.setdefault(planned(_one, _command), []).append(_one)
 
 
-def save_made(folder: Path, site: str, day: float = 0.0) -> None:
+def save_made(folder: Path, site: str, day: float = 0.0, tag: str = "") -> None:
     """Results of three backends on three sizes, with five repeats, on three days."""
     for (backend, speed, options), nodes, later in itertools.product(
         (("parameter_server", 100.0, {"ps": 1}), ("horovod", 120.0, {}), ("pytorch", 140.0, {})), (1, 2, 64), range(3)
     ):
         repeats = [speed * nodes**0.9 * (1 + repeat / 1000) for repeat in range(5)]
-        made.save(folder, [made.record(backend, nodes, repeats, day=day + later, site=site, **options)])
+        record = made.record(backend, nodes, repeats, day=day + later, site=site, **options)
+        made.save(folder, [record.model_copy(update={"tag": tag})])
 
 
 @pytest.fixture(scope="module")
@@ -202,6 +214,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("prepared")
     save_made(folder / "runs" / "2026-10", "daint:gpu")
     save_made(folder / "runs" / "2026-11", "daint:gpu", day=30.0)
+    saved(folder / "runs" / "kernels", measured(), measured("cg"))
     save_made(folder / "two" / "alps", "alps:normal")
     save_made(folder / "two" / "daint", "daint:gpu")
     (folder / "mine.csv").write_text("system,backend,nodes,img_per_s\nOurs,horovod,2,221.4\nOurs,horovod,2,220.2\n")
@@ -240,7 +253,6 @@ def at_home(folder: Path, patch: pytest.MonkeyPatch) -> None:
         "HOME": str(folder / "home"),
         "PATH": f"{folder}/.venv/bin:{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT),
-        "BASELINE": "production",
         "GITHUB_STEP_SUMMARY": str(folder / "summary.md"),
         "SCRATCH": str(folder),
         "today": "runs/2026-11",
@@ -263,9 +275,16 @@ def folder(command: str, prepared: Path, tmp_path: Path, monkeypatch: pytest.Mon
         assert usual in quick
         quick = quick.replace(usual, less)
     (here / "studies" / "quick.toml").write_text(quick, encoding="utf-8")
-    limited = ROOT / "results" / "experiments" / "ps-bottleneck" / "limited"
-    (here / "RESULTS").symlink_to(limited if "studies/" in command else here / "runs")
-    (here / "RECORD").symlink_to(next(here.glob("runs/2026-10/*pytorch*n2*/record.json")))
+    experiments = ROOT / "results" / "experiments"
+    limited = experiments / "ps-bottleneck" / "limited"
+    results, records = limited if "studies/" in command else here / "runs", here.glob("runs/2026-10/*pytorch*n2*")
+    if "--single RECORD" in command:  # of one worker, and what a network's kernels say
+        results = experiments / "unfitted" / "networks" / "100MBps"
+        records = experiments.glob("emulated-p100/whole/inception3-links-2.5-dilation-4/*-horovod-inception3-n1-*")
+        (here / "runs" / "network").symlink_to(results)
+        (here / "RUN").symlink_to(next(experiments.glob("unfitted/whole/*-0.8-*-8/*-horovod-inception3-n4-*")))
+    (here / "RESULTS").symlink_to(results)
+    (here / "RECORD").symlink_to(next(records) / "record.json")
     if "data convert" in command:  # a thousand shards take a thousand images
         make(here / "IMAGENET", 1100, 2, (64, 48), seed=1)
     elif "data check" in command and "--classes" in command:  # which is for shards
@@ -278,11 +297,19 @@ def folder(command: str, prepared: Path, tmp_path: Path, monkeypatch: pytest.Mon
     for name in ("alps", "daint"):
         if f"runs/{name}" in command:
             (here / "two" / name).rename(here / "runs" / name)
+    if "now-" in command:
+        today = (datetime.now(UTC) - made.FIRST).days
+        for days in (4, 11):
+            save_made(here / "runs" / "weeks", "daint:gpu", day=today - days)
+    for tag in re.findall(r" @ tag=([\w-]+)", command):
+        save_made(here / "runs" / tag, "daint:gpu", tag=tag)
     if "runs/ps-bottleneck" in command:
         (here / "runs" / "ps-bottleneck").symlink_to(limited)
     if "runs/emulated/kept" in command:
         (here / "runs" / "emulated").mkdir()
-        (here / "runs" / "emulated" / "kept").symlink_to(limited.parents[1] / "emulated-p100")
+        (here / "runs" / "emulated" / "kept").symlink_to(experiments / "emulated-p100")
+    if "--device cuda" in command:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")  # a plan takes the name of a GPU, and no GPU
     if "--dry-run" in command:
         (here / "home" / ".config" / "harness" / "config.toml").unlink()
     if "harness status" in command and "--help" not in command:

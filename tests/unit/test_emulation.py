@@ -135,4 +135,5 @@ def test_delays_of_a_stream_do_not_add_up_and_late_inputs_are_waited_for(tmp_pat
         began + 50 * 0.002 + 0.05, 0.001
     )  # 50 ms after the deadline of the work before it, however late it is now
     assert sum(stream.stalls_s) == pytest.approx(0.05)
+    assert stream.computed_s >= 50 * 0.002 + 0.001
     assert stream.gradient_factor == pytest.approx(4 / 3)  # the second of two devices

@@ -651,7 +651,7 @@ REQUIREMENTS = sorted(Path(harness.backends.__file__).parent.glob("*/requirement
 
 @pytest.mark.parametrize("requirements", REQUIREMENTS, ids=lambda file: f"{file.parent.name}-{file.stem}")
 def test_every_requirement_of_the_project_is_pinned(requirements: Path) -> None:
-    assert len(environments.pins(requirements)) > 5
+    assert len(environments.pins(requirements)) >= 3
 
 
 def test_unpinned_requirement_is_refused(tmp_path: Path) -> None:

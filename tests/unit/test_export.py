@@ -24,6 +24,7 @@ from tests import made
 from tests.conftest import ROOT, Harness
 
 REPOSITORY = "https://github.com/org/repo"
+LISTS = ("values", "joules_values")
 MLPERF_LOGGING = "mlperf-logging==4.1.68"
 
 
@@ -62,13 +63,14 @@ def test_csv_read_by_pandas_is_the_table_that_was_written(runs: Path) -> None:
     kept_as_text = [name for name, kind in results.COLUMNS.items() if kind is str and name in expected]
     found = pandas.read_csv(
         io.BytesIO(written(runs, "csv", everything=True)),
-        dtype={name: str(kind) for name, kind in expected.dtypes.items() if name != "values"},
-        converters={"values": json.loads},
+        dtype={name: str(kind) for name, kind in expected.dtypes.items() if name not in LISTS},
+        converters=dict.fromkeys(LISTS, json.loads),
         keep_default_na=False,
         na_values={name: [""] for name in [*expected, *options] if name not in kept_as_text},
     )
     assert list(found) == [*expected, *options]
-    assert found.pop("values").tolist() == [list(values) for values in expected.pop("values")]
+    for name in LISTS:
+        assert found.pop(name).tolist() == [list(values) for values in expected.pop(name)]
     pandas.testing.assert_frame_equal(found[list(expected)], expected, check_exact=True)
     pandas.testing.assert_frame_equal(found[list(options)], options, check_exact=True, check_dtype=False)
 

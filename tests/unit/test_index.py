@@ -17,6 +17,8 @@ from harness.core.spec import OTHER_TRAINING
 from harness.errors import InvalidInput
 from harness.results import rows as result_rows
 from harness.results import sources as kept_rows
+from harness.results.selection import Selected
+from harness.results.sources import Progress, Unreadable, refuse
 from tests import made
 from tests.conftest import ROOT, Harness
 
@@ -34,10 +36,15 @@ def runs(tmp_path: Path) -> Path:
     )
 
 
+def kept(folder: Path, progress: Progress, unreadable: Unreadable = refuse) -> pandas.DataFrame:
+    (frame,) = kept_rows.of_each([folder], kept_rows.MEASUREMENTS, progress, unreadable, Selected())
+    return frame
+
+
 def rows(folder: Path) -> tuple[pandas.DataFrame, int]:
     """The rows, and how many records had to be read for them."""
     calls: list[tuple[int, int]] = []
-    frame = kept_rows.rows(folder, lambda done, of: calls.append((done, of)))
+    frame = kept(folder, lambda done, of: calls.append((done, of)))
     return frame, calls[-1][1] if calls else 0
 
 
@@ -115,7 +122,7 @@ def test_a_record_that_cannot_be_believed_is_tried_again_by_every_command_and_th
     (bad,) = damaged(runs, "zz-last")
     for expected in (4, 1, 1):
         calls, reasons = [0], list[str]()
-        frame = kept_rows.rows(runs, lambda done, of, calls=calls: calls.append(of), reasons.append)
+        frame = kept(runs, lambda done, of, calls=calls: calls.append(of), reasons.append)
         assert (len(frame), calls[-1]) == (3, expected)
         assert len(reasons) == 1 and reasons[0].startswith(f"{bad}: not a valid record: ")
     with pytest.raises(InvalidInput, match=f"{bad}: not a valid record"):
@@ -293,7 +300,7 @@ def test_many_records_are_read_by_several_processes_in_the_order_of_their_files(
     monkeypatch.setattr(kept_rows, "ALONE", 10)
     monkeypatch.setattr(kept_rows, "TOGETHER", 5)
     calls: list[tuple[int, int]] = []
-    frame = kept_rows.rows(folder, lambda done, of: calls.append((done, of)))
+    frame = kept(folder, lambda done, of: calls.append((done, of)))
     assert frame["source"].tolist() == sorted(frame["source"])
     assert frame["img_per_s"].tolist() == pytest.approx([float(n) for n in range(1, 41)])
     assert calls == [(done, 40) for done in range(1, 41)]

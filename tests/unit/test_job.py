@@ -119,12 +119,12 @@ def test_work_and_size_grow_linearly_with_the_nodes() -> None:
     assert plan_of_twice < 2.1 * plan and text_of_twice < text + 50
 
 
-def test_runs_that_are_compared_take_turns_within_one_job() -> None:
+def test_runs_that_are_compared_take_turns_there_and_back_within_one_job() -> None:
     runs = [prepared(name, 4, repeats=2) for name in ("horovod", "pytorch")]
     ((job, _),) = jobs_of(runs, DAINT.options, "nodes")
     order = [(Path(step.run_dir), step.repeat) for step in job.steps]
     one, other = (each.folder for each in runs)
-    assert order == [(one, 1), (other, 1), (one, 2), (other, 2)]
+    assert order == [(one, 1), (other, 1), (other, 2), (one, 2)]
 
 
 def test_every_repeat_can_be_a_job() -> None:

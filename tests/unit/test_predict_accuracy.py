@@ -57,7 +57,11 @@ def unseen(system: str, which: str = "workers>32", software: str = "TensorFlow 1
 
 @pytest.mark.parametrize("seen", [pytest.param(128, marks=pytest.mark.slow), 32])
 def test_no_other_start_and_no_profile_finds_a_better_optimum_on_p2_8xlarge(seen: int) -> None:
-    """Three starts that differed in throughput alone once ended at 2.6 times the cost here."""
+    """Three starts that differed in throughput alone once ended at 2.6 times the cost here.
+
+    Least squares stop at kinks of a step. What is better by less than this changes χ² by 0.1, the last digit printed.
+    """
+    same = 0.05
     from scipy.optimize import least_squares
 
     fit = fitting.fit(group(EIGHT), tuple(one for one in group(EIGHT).observations if one.workers <= seen))
@@ -66,7 +70,7 @@ def test_no_other_start_and_no_profile_finds_a_better_optimum_on_p2_8xlarge(seen
     for start in random.standard_normal((25, problem.dimensions)):
         without = problem._without_scale(start)
         found = least_squares(problem._squares, without, lambda scores: problem._around(scores)[1], max_nfev=60)
-        assert found.cost > best.cost - 0.01
+        assert found.cost > best.cost - same
     for which in range(len(problem.quantities)):
         for score in np.linspace(-3, 3, 7):
 
@@ -74,7 +78,7 @@ def test_no_other_start_and_no_profile_finds_a_better_optimum_on_p2_8xlarge(seen
                 return problem._squares(np.where(np.arange(problem.dimensions) == which, score, scores))
 
             at = least_squares(fixed, best.x, max_nfev=15).cost + score**2 / 2
-            assert at > best.cost - 0.01, (problem.quantities[which].name, score)
+            assert at > best.cost - same, (problem.quantities[which].name, score)
 
 
 @pytest.mark.parametrize(("system", "software"), [*((one, "TensorFlow 1.1.0") for one in TF_2017), (DAINT, OVER_MPI)])

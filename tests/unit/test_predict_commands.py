@@ -10,8 +10,10 @@ import pytest
 
 import harness as harness_api
 from harness.cli import main
+from harness.core.emulation import Kept
+from harness.records.measurement import Record
 from tests import made
-from tests.conftest import Finished, Harness
+from tests.conftest import ROOT, Finished, Harness
 
 DAINT = ("--site", "daint", "--model", "inception3")
 SERVERS = (*DAINT, "--backend", "parameter_server")
@@ -85,7 +87,7 @@ def at(line: str) -> list[str]:
         (("predict", *BY_HAND, "9", "--network", "0GB/s"), ("--network '0GB/s'", "must be a rate")),
         (("predict", *BY_HAND, "9", "--network", "1GB/s", "--throughput", "1"), ("instead of --network",)),
         (("predict", *BY_HAND, "9", "--network", "1GB/s", "--transport", "grpc"), ("--transport grpc", "mpi")),
-        (("explain", "gone", "--network", "1GB/s"), ("--network", "RECORD says it")),
+        (("explain", "gone", "--from", "x", "--single", "9", "--network", "1GB/s"), ("--network", "instead of --from")),
         (("predict", *BY_HAND, "nan", "--throughput", "1"), ("--single 'nan'", "finite")),
         (("predict", *BY_HAND, "inf", "--throughput", "1"), ("--single 'inf'", "finite")),
         (("predict", *BY_HAND, "100", "--throughput", "0"), ("--throughput '0'", "above 0")),
@@ -106,6 +108,7 @@ def at(line: str) -> list[str]:
         (("explain", *HOROVOD, "--nodes", "8", "--ps", "2"), ("--ps 2", "horovod has no parameter servers")),
         (("explain", "gone"), ("gone", "No such file")),
         (("explain", "gone", "--nodes", "8"), ("--nodes", "RECORD says it")),
+        (("explain", "gone", "--batch-size", "8"), ("--batch-size", "RECORD says it")),
     ],
     ids=lambda part: " ".join(part)[:60] if isinstance(part, tuple) else None,
 )
@@ -385,3 +388,82 @@ def test_a_run_without_a_number_is_not_explained(harness: Harness, tmp_path: Pat
     done = harness("explain", str(made.save(tmp_path / "runs", [failed]) / failed.id))
     assert done.code == 2
     assert "this run has no number" in done.stderr
+
+
+# --- a run beside what was predicted of it ---------------------------------------------------------
+
+MEASURED = ROOT / "results" / "experiments"
+(ALONE,) = (MEASURED / "emulated-p100/whole/inception3-links-2.5-dilation-4").glob("*-pytorch-inception3-n1-75944613")
+NETWORK = MEASURED / "unfitted" / "networks" / "50MBps"
+HEALTHY = MEASURED / "unfitted" / "whole" / "unfitted-links-0.4-dilation-8"
+BEGUN = ("--single", str(ALONE), "--network", str(NETWORK))
+EMULATED: dict[str, Any] = {"device": "emulated:p100", "dilation": 8, "batch_size": 64}
+STEP_S = 64 / 136.4  # of one emulated device, which 4 steps of a made record take 8 times as long
+
+
+def kept(computed: float = 1.0, link: float | None = 5e7) -> Kept:
+    """Of a rank whose device computed so many times as long as it should, over a link of so many bytes/s."""
+    times = {"late_sum_s": 0.0, "late_p99_s": 0.0, "stalled_s": 1.0, "computed_s": 4 * 8 * STEP_S * computed}
+    return Kept(busy=[0.2], sent=1000, resent=0, link_bytes_per_s=link, **times)
+
+
+def emulated(img_per_s: float, *ranks: Kept) -> Record:
+    return made.record("pytorch", 4, [img_per_s], transport="gloo", kept=ranks, **EMULATED)
+
+
+def explained(harness: Harness, folder: Path, record: Record, *more: str) -> Any:
+    return harness("explain", str(made.save(folder, [record]) / record.id), *(more or BEGUN), "--json").succeeded().json
+
+
+def test_a_run_that_was_measured_on_good_nodes_is_inside_and_what_it_starts_from_says_emulated(
+    harness: Harness,
+) -> None:
+    (record,) = HEALTHY.glob("*-pytorch-inception3-n4-9f74999b")
+    said = harness("explain", str(record), *BEGUN).succeeded().stdout.splitlines()
+    assert said[1] == "  measured 0.53 s, predicted 0.54 s (0.51 s to 0.56 s): inside"
+    assert said[-2].endswith("as measured on emulated NVIDIA Tesla P100, its time dilated by 4")
+    assert "as kernels over gloo say; a second of the device is 8 of theirs" in said[-1]
+    predicted = ("predict", "--backend", "pytorch", "--nodes", "4", "--single", str(ALONE), "--network", "1GB/s")
+    assert "img/s, as measured on emulated NVIDIA Tesla P100, its time dilated by 4" in harness(*predicted).stdout
+    fitted = harness("predict", "--backend", "pytorch", "--nodes", "4", "--from", str(HEALTHY), "--single", str(ALONE))
+    assert "emulated NVIDIA Tesla P100 with links of 0.4 GB/s" in fitted.succeeded().stdout
+    assert ", allreduce over gloo, its time dilated by 8\n" in fitted.stdout
+
+
+@pytest.mark.parametrize(
+    ("slow", "why"),
+    [
+        (kept(computed=1.2), "its device computed 0.563 s per step, the others' 0.469 s"),
+        (kept(link=2.5e7), "its link carries 25 MB/s, the others' 50 MB/s"),
+    ],
+)
+def test_a_run_that_is_slower_than_its_node_and_its_network_explain_names_who_was_late(
+    harness: Harness, tmp_path: Path, slow: Kept, why: str
+) -> None:
+    record = emulated(4 * 64 / 0.65, kept(), kept(), slow, kept())
+    found = explained(harness, tmp_path, record)
+    low, high = found["predicted_step_interval_s"]
+    assert low < found["step_s"] < high < found["measured_step_s"] == pytest.approx(0.65)
+    assert not found["inside"] and found["beyond"] == pytest.approx(0.65 / high - 1)
+    assert found["late"] == [{"rank": 2, "host": "nid00002", "why": why}]
+    said = harness("explain", str(tmp_path / record.id), *BEGUN).succeeded().stdout
+    assert (
+        f"outside, slower by {found['beyond']:.1%} than its node and its network explain\n  rank 2 on nid00002: "
+        in said
+    )
+
+
+def test_a_run_that_is_faster_and_one_of_which_nobody_was_late_say_that(harness: Harness, tmp_path: Path) -> None:
+    fast = emulated(4 * 64 / STEP_S, *[kept()] * 4)
+    assert explained(harness, tmp_path / "fast", fast)["beyond"] < 0
+    slow = emulated(4 * 64 / 0.65, *[kept()] * 4)
+    assert explained(harness, tmp_path / "slow", slow)["late"] == []
+    said = harness("explain", str(tmp_path / "slow" / slow.id), *BEGUN).succeeded().stdout
+    assert "no rank says that it was late; `harness run --preflight` compares nodes and links" in said
+
+
+def test_one_worker_is_of_the_same_device(harness: Harness, tmp_path: Path) -> None:
+    real = made.record("pytorch", 4, [99.0], batch_size=64)
+    done = harness("explain", str(made.save(tmp_path, [real]) / real.id), *BEGUN)
+    assert (done.code, len(done.stderr.splitlines())) == (2, 1)
+    assert "--single: one worker on emulated:p100, but the run is one on cpu" in done.stderr

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 
 import pandas
 import pytest
 
-from harness import results
+from harness import kernels, results
 from harness.core.statistics import scaling_efficiency
 from harness.errors import InvalidInput
 from harness.results import published
@@ -137,7 +138,7 @@ def test_published_and_measured_results_have_the_same_columns_and_types(tmp_path
     measured, taken, both = results.load([runs]), results.load(["reference"]), results.load([runs, "reference"])
     assert list(measured) == list(taken) == list(both) == list(results.COLUMNS)
     assert measured.dtypes.to_dict() == taken.dtypes.to_dict() == both.dtypes.to_dict()
-    assert [name for name, kind in both.dtypes.items() if str(kind) == "object"] == ["values"]
+    assert [name for name, kind in both.dtypes.items() if str(kind) == "object"] == ["values", "joules_values"]
     assert len(both) == len(measured) + len(taken)
 
 
@@ -271,3 +272,12 @@ def test_a_complaint_after_a_field_of_several_lines_names_the_files_line(tmp_pat
     path = table(tmp_path / "own.csv", THROUGHPUT | {"note": '"two\nlines"'}, THROUGHPUT | {"devices": "0"})
     with pytest.raises(InvalidInput, match="line 4: devices must be"):
         published.read(path)
+
+
+def test_the_published_figures_of_kernels_are_of_kernels_that_there_are_and_have_a_unit_and_limits() -> None:
+    figures = tomllib.loads((published.FOLDER / "kernels.toml").read_text())["figure"]
+    assert {each["kernel"] for each in figures} == {"stream", "matmul", "cg", "fft"} <= set(kernels.names())
+    for each in figures:
+        assert each["unit"] in ("GB/s", "Gflop/s", "times as fast") and {"low", "high"} & set(each)
+        assert each.get("low", 0) <= each.get("high", float("inf"))
+        assert len(each.get("devices", [])) == (2 if each["unit"] == "times as fast" else each["unit"] == "Gflop/s")

@@ -11,7 +11,7 @@ import pytest
 
 from harness.cli.common import signals_interrupt
 from harness.core import backend as backends
-from harness.core.spec import KernelSizes, RunSpec, Training
+from harness.core.spec import KernelSizes, Program, RunSpec, Training
 from harness.errors import Interrupted, InvalidInput
 from harness.running.kinds import KINDS, kind_of
 from harness.running.prepare import Place
@@ -38,7 +38,7 @@ def test_the_processes_of_a_run_are_seated_and_told_once(monkeypatch: pytest.Mon
 
     chosen = backends.backend("parameter_server")
     counting = dataclasses.replace(chosen, seats=counted("seats"), arrange=counted("arrange"))
-    monkeypatch.setattr("harness.running.prepare.backend", lambda name: counting)
+    monkeypatch.setattr("harness.running.prepare.backend_of", lambda spec: counting)
     Place("daint", dry_run=True).prepare(RunSpec(backend="parameter_server", nodes=4, options={"ps": 2}))
     assert sorted(calls) == ["arrange", "seats"]
 
@@ -46,8 +46,9 @@ def test_the_processes_of_a_run_are_seated_and_told_once(monkeypatch: pytest.Mon
 def test_every_spec_is_one_kind_of_work_whose_record_has_a_file_of_its_own() -> None:
     measured = RunSpec(backend="pytorch")
     trained = RunSpec(backend="pytorch", data="/data", repeats=1, training=TRAINING)
-    kernel = RunSpec(backend="pytorch", kernel=KernelSizes(name="allreduce", bytes=(1024,)))
-    assert [kind_of(spec) for spec in (measured, kernel, trained)] == list(KINDS)
+    kernel = RunSpec(backend="pytorch", kernel=KernelSizes(name="allreduce", sizes=(1024,)))
+    launched = RunSpec(backend="launch", program=Program(command=("true",), folder="/"))
+    assert [kind_of(spec) for spec in (measured, kernel, trained, launched)] == list(KINDS)
     assert len({kind.RECORD.file_name for kind in KINDS}) == len(KINDS)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from harness.backends.horovod.trainer import world
+from harness.worker.arithmetic import OfTensorFlow, OfTorch
 from harness.worker.fabric import Fabric
 from harness.worker.job import Job
 
@@ -21,6 +22,7 @@ class Horovod(Fabric):
         world.join(job, self._hvd)
         self.rank, self.size = self._hvd.rank(), self._hvd.size()
         self.array = self._of_torch if framework == "torch" else self._of_tensorflow  # type: ignore[method-assign]
+        self.arithmetic = OfTorch() if framework == "torch" else OfTensorFlow()
         # PyTorch's gradients are summed in place, TensorFlow's tensors are never changed.
         self._allreduce = self._hvd.allreduce_ if framework == "torch" else self._hvd.allreduce
 

@@ -9,12 +9,15 @@ import numpy as np
 import tensorflow as tf
 
 from harness.backends.multi_worker_mirrored.trainer.world import FETCHED_S, carrier, options, strategy
+from harness.worker.arithmetic import OfTensorFlow
 from harness.worker.fabric import Fabric
 from harness.worker.job import Job
 
 
 class Mirrored(Fabric):
     """One replica for each process."""
+
+    arithmetic = OfTensorFlow()
 
     def __init__(self, job: Job) -> None:
         tf.config.threading.set_intra_op_parallelism_threads(job.spec["threads"])

@@ -45,9 +45,9 @@ def configuration(job: Job, device_filters: List[str]) -> Any:
     return config
 
 
-def serve(job: Job, ready: Callable[[], None]) -> None:
+def serve(job: Job, ready: Callable[[], None], server: Any = None) -> None:
     """Be a parameter server until the workers release it (see ``Gate``), and say how many bytes it has moved when asked."""
-    server = start_server(job)
+    server = server or start_server(job)
     with tf.Graph().as_default() as graph:
         message = queue(f"said_to_{job.rank}", job.rank, tf.int32).dequeue()
         counted = v1.placeholder(tf.int64, [2])

@@ -1,60 +1,63 @@
-"""What carries gradients to TensorFlow's parameter servers, by itself: additions to variables on servers, over gRPC."""
+"""What carries gradients to TensorFlow's parameter servers, by itself: variables and queues on servers, over gRPC."""
 
 from __future__ import annotations
 
-from typing import Any, Callable, Tuple
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from typing import Any, Callable, List, Sequence, Tuple
 
 import numpy as np
 import tensorflow as tf
 
+from harness import kernels
+from harness.backends.parameter_server.trainer import cluster
 from harness.backends.parameter_server.trainer.cluster import (
     Gate,
     assign,
-    configuration,
     host,
     new_variable,
     on_server,
-    serve,
     start_server,
 )
-from harness.worker.fabric import Fabric
+from harness.backends.parameter_server.trainer.programs import Programs
+from harness.worker.fabric import Transfer
 from harness.worker.frameworks.tensorflow import addresses_seen
 from harness.worker.job import Job
 
-__all__ = ["create", "serve"]
-
-v1 = tf.compat.v1
+Parts = Sequence[np.ndarray]
 
 
-class Servers(Fabric):
-    """One worker, which meets the others at the servers. Each size has a graph and a session of its own."""
+class Servers(Programs):
+    """One worker, which meets the others at the servers. What is pushed or pulled has a graph and a session of its own."""
 
     def __init__(self, job: Job) -> None:
-        self._job, self.rank, self.size = job, job.rank, job.world_size
-        self._servers, self._server = len(job.processes("ps")), start_server(job)
-        with tf.Graph().as_default() as graph:
+        self._server = start_server(job)
+        super().__init__(job, self._server.target)
+        with self._graph.as_default():
             self._gate = Gate(job)
-        self._session = self._opened(graph)
 
-    def pushing(self, values: np.ndarray) -> Tuple[Callable[[], None], Callable[[], np.ndarray]]:
-        """Adds ``values`` on the servers, and says what all workers' sums are."""
-        parts = np.array_split(values, self._servers)
+    def pushing(self, parts: Parts) -> Transfer:
         with tf.Graph().as_default() as graph:
-            mine, held, added = [], [], []
-            for ps, part in enumerate(parts):
-                with tf.device(host(self._job)):
-                    mine.append(new_variable(f"mine_{ps}", part.shape))
+            mine, held = self._variables(parts)
+            added = []
+            for ps, (here, there) in enumerate(zip(mine, held)):
                 with on_server(ps):
-                    held.append(new_variable(f"pushed_{len(values)}_{ps}", part.shape))
-                    added.append(held[-1].assign_add(mine[-1].read_value(), read_value=False))
-            sums = [variable.read_value() for variable in held]
+                    added.append(there.assign_add(here.read_value(), read_value=False))
+            sums = [there.read_value() for there in held]
         session = self._opened(graph)
-        session.run([variable.initializer for variable in mine])
-        if self.rank == 0:
-            session.run([variable.initializer for variable in held])
         assign(session, zip(mine, parts))
-        self.barrier()
+        self._hold(session, held, [np.zeros_like(part) for part in parts])
         return session.make_callable(added), lambda: np.concatenate(session.run(sums))
+
+    def pulling(self, parts: Parts) -> Transfer:
+        with tf.Graph().as_default() as graph:
+            mine, held = self._variables(parts)
+            with tf.device(host(self._job)):
+                pulled = [here.assign(there.read_value(), read_value=False) for here, there in zip(mine, held)]
+            arrived = [here.read_value() for here in mine]
+        session = self._opened(graph)
+        assign(session, [(here, np.zeros_like(part)) for here, part in zip(mine, parts)])
+        self._hold(session, held, parts)
+        return session.make_callable(pulled), lambda: np.concatenate(session.run(arrived))
 
     def barrier(self) -> None:
         self._gate.total(self._session, [1])
@@ -66,9 +69,40 @@ class Servers(Fabric):
     def close(self) -> None:
         self._gate.leave(self._session)
 
-    def _opened(self, graph: Any) -> Any:
-        config = configuration(self._job, ["/job:ps", f"/job:worker/task:{self.rank}"])
-        return v1.Session(self._server.target, graph=graph, config=config)
+    def _variables(self, parts: Parts) -> Tuple[List[Any], List[Any]]:
+        """For each part a variable here, and one on its server."""
+        count = sum(len(part) for part in parts)
+        with tf.device(host(self._job)):
+            mine = [new_variable(f"mine_{count}_{ps}", part.shape) for ps, part in enumerate(parts)]
+        held = []
+        for ps, part in enumerate(parts):
+            with on_server(ps):
+                held.append(new_variable(f"held_{count}_{ps}", part.shape))
+        return mine, held
+
+    def _hold(self, session: Any, held: List[Any], parts: Parts) -> None:
+        """The servers hold these parts, for all workers."""
+        if self.rank == 0:
+            assign(session, zip(held, parts))
+        self.barrier()
+
+
+def serve(job: Job, ready: Callable[[], None]) -> None:
+    """Be a parameter server, with the reducers of a kernel that has some. Those go on until the process ends."""
+    server, wanted, loops = start_server(job), job.kernel, []
+    if reducer := kernels.reducer(wanted["name"]):
+        programs, kernel = Programs(job, server.target), kernels.specification(wanted["name"])
+        for size in sorted({kernel.size(each, job.world_size) for each in wanted["sizes"]}):
+            loops += reducer(programs, size, job.spec["seed"]).loops()
+    pool = ThreadPoolExecutor(1 + len(loops))
+    serving = [pool.submit(cluster.serve, job, ready, server), *(pool.submit(_repeat, loop) for loop in loops)]
+    for ended in wait(serving, return_when=FIRST_COMPLETED).done:
+        ended.result()
+
+
+def _repeat(loop: Callable[[], Any]) -> None:
+    while True:
+        loop()
 
 
 create = Servers

@@ -6,14 +6,17 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+from harness.worker.arithmetic import OfTorch
 from harness.worker.fabric import Fabric
 from harness.worker.frameworks.torch import CudaMarks, carrier, join
 from harness.worker.job import Job
-from harness.worker.network import check_mpi_world, mpi_version
+from harness.worker.mpi import Mpi
 
 
 class Distributed(Fabric):
     """torch.distributed's default group."""
+
+    arithmetic = OfTorch()
 
     def __init__(self, job: Job) -> None:
         self._cuda = job.spec["device"] == "cuda"
@@ -63,50 +66,22 @@ class Distributed(Fabric):
         dist.destroy_process_group()
 
 
-class Mpi(Fabric):
-    """MPI's world, with arrays of NumPy: what the hook hands to MPI is one, too."""
+class TorchMpi(Mpi):
+    """MPI's world, with the memory of tensors: what the hook hands to MPI is that, too."""
+
+    arithmetic = OfTorch()
 
     def __init__(self, job: Job) -> None:
-        from mpi4py import MPI
+        torch.set_num_threads(job.spec["threads"])
+        super().__init__(job)
 
-        self._mpi, self._world = MPI, MPI.COMM_WORLD
-        self.rank, self.size = self._world.Get_rank(), self._world.Get_size()
-        check_mpi_world(self.rank, self.size, job.rank, job.world_size)
+    def array(self, values: np.ndarray) -> torch.Tensor:
+        return torch.tensor(values)
 
-    def array(self, values: np.ndarray) -> np.ndarray:
-        return values.copy()
-
-    def values(self, array: np.ndarray) -> np.ndarray:
-        return array
-
-    def allreduce(self, array: np.ndarray) -> np.ndarray:
-        self._world.Allreduce(self._mpi.IN_PLACE, array, op=self._mpi.SUM)
-        return array
-
-    def allgather(self, mine: np.ndarray, every: np.ndarray) -> np.ndarray:
-        self._world.Allgather(mine, every)
-        return every
-
-    def alltoall(self, mine: np.ndarray, theirs: np.ndarray) -> np.ndarray:
-        self._world.Alltoall(mine, theirs)
-        return theirs
-
-    def send(self, array: np.ndarray, rank: int) -> None:
-        self._world.Send(array, rank)
-
-    def recv(self, array: np.ndarray, rank: int) -> np.ndarray:
-        self._world.Recv(array, rank)
-        return array
-
-    def barrier(self) -> None:
-        self._world.Barrier()
-
-    def transport(self) -> str:
-        return f"{mpi_version()} through mpi4py"
-
-    def close(self) -> None:
-        self._mpi.Finalize()
+    def values(self, array: torch.Tensor) -> np.ndarray:
+        values: np.ndarray = array.numpy()
+        return values
 
 
 def create(job: Job) -> Fabric:
-    return Mpi(job) if job.spec["transport"] == "mpi" else Distributed(job)
+    return TorchMpi(job) if job.spec["transport"] == "mpi" else Distributed(job)

@@ -6,6 +6,8 @@ hook hands each bucket to MPI through mpi4py (see ``mpi_hook.py``).
 
 from __future__ import annotations
 
+import os
+from contextlib import nullcontext
 from typing import Any, List, Sequence
 
 import torch
@@ -21,10 +23,14 @@ class PyTorchTrainer(TorchTrainer):
     """One rank of a DDP job."""
 
     _hook: Any = None  # over MPI
+    _graphed: Any = None  # with --cuda-graphs
 
     def setup(self) -> None:
         job, options = self._job, self._job.spec["options"]
         transport = job.spec["transport"]
+        graphs = options.get("cuda_graphs")
+        if graphs:
+            os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "0"
         # Over Gloo the ranks of an MPI world agree on the buckets, once. No gradient passes there.
         self._interface = join(job, "gloo" if transport == "mpi" else transport, job.processes("worker"))
         if transport == "mpi":
@@ -33,16 +39,41 @@ class PyTorchTrainer(TorchTrainer):
             self._hook = MpiHook()
             check_mpi_world(self._hook.rank, self._hook.size, job.rank, job.world_size)
         self.build()
-        ddp = DistributedDataParallel(
-            self._module,
-            device_ids=[0] if self._cuda else None,
-            bucket_cap_mb=options["bucket_mb"] * job.spec.get("bytes_scale", 1.0),
-            broadcast_buffers=False,
-            gradient_as_bucket_view=True,
-        )
+        if graphs and self._scaler.is_enabled():
+            raise RuntimeError(
+                "--cuda-graphs with --precision amp: this GPU has no bfloat16, and float16 needs scaling"
+            )
+        self.synchronize()  # the stream of a graph reads what another one has copied
+        aside = torch.cuda.Stream() if graphs else None
+        with torch.cuda.stream(aside) if graphs else nullcontext():
+            ddp = DistributedDataParallel(
+                self._module,
+                device_ids=[0] if self._cuda else None,
+                bucket_cap_mb=options["bucket_mb"] * job.spec.get("bytes_scale", 1.0),
+                broadcast_buffers=False,
+                gradient_as_bucket_view=True,
+            )
+        if graphs:
+            from harness.backends.pytorch.trainer.graph import GraphedStep
+
+            self._graphed = GraphedStep(self._train, aside)
         if self._hook:
             ddp.register_comm_hook(None, lambda _, bucket: self._hook.average(bucket.buffer()))
         self._model = torch.compile(ddp) if options["compile"] else ddp
+
+    def step(self) -> None:
+        if self._graphed:
+            self._losses.append(self._graphed(*next(self._batches)))
+        else:
+            super().step()
+
+    def _train(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """A step without the scaler of float16, which asks the GPU for infinities: a graph cannot."""
+        self._optimizer.zero_grad(set_to_none=True)
+        loss = self.loss_of(images, labels)
+        loss.backward()
+        self._optimizer.step()
+        return loss.detach()
 
     def barrier(self) -> None:
         (self._hook or dist).barrier()

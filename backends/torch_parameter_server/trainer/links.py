@@ -15,7 +15,7 @@ from collections import deque
 from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Callable, Deque, List, Optional, Tuple, Union
+from typing import Any, Callable, Deque, Iterable, List, Optional, Tuple, Union
 
 import torch
 import torch.distributed as dist
@@ -145,6 +145,11 @@ class News:
 
 
 Link = Union[GlooLink, MpiLink]
+
+
+def finish(waits: Iterable[Wait]) -> None:
+    for wait in waits:
+        wait()
 
 
 def open_link(job: Job) -> Link:

@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from dataclasses import replace
 from functools import partial
-from typing import DefaultDict, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import DefaultDict, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 import torch
 
 from harness.backends.torch_parameter_server.trainer import server
-from harness.backends.torch_parameter_server.trainer.links import Wait, open_link
+from harness.backends.torch_parameter_server.trainer.links import Wait, finish, open_link
 from harness.models import torch_layers
 from harness.worker.checkpoint import velocity
 from harness.worker.frameworks.torch import TorchTrainer
@@ -173,8 +173,3 @@ create, serve = PullAndPush, server.serve
 def flat(tensor: torch.Tensor) -> torch.Tensor:
     """The elements of a dense tensor as they lie in memory."""
     return tensor.detach().as_strided((tensor.numel(),), (1,))
-
-
-def finish(waits: Iterable[Wait]) -> None:
-    for wait in waits:
-        wait()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict, deque
-from typing import Callable, DefaultDict, Dict, Generator, Iterator, List, NamedTuple, Sequence, Set, Tuple
+from typing import Any, Callable, DefaultDict, Dict, Generator, Iterator, List, NamedTuple, Sequence, Set, Tuple
 
 import numpy as np
 import torch
@@ -51,9 +51,14 @@ def pull_order(job: Job) -> List[Piece]:
 
 def serve(job: Job, ready: Callable[[], None]) -> None:
     """Be a parameter server until all workers have left."""
+    hold(Server, job, ready)
+
+
+def hold(make: Callable[[Job, Link], Any], job: Job, ready: Callable[[], None]) -> None:
+    """Be the server that ``make`` makes, until it is done: it holds a conversation with each worker."""
     torch.set_num_threads(job.spec["threads"])
     link = open_link(job)
-    server = Server(job, link)
+    server = make(job, link)
     conversations = [server.conversation(worker) for worker in range(job.world_size)]
     for conversation in conversations:
         next(conversation)

@@ -13,7 +13,16 @@ from harness import __version__
 from harness.analysis import fastest, scaling
 from harness.analysis import verdict as verdicts
 from harness.core.text import interval, percent, plural
-from harness.report.page import curve_figures, lines, model_figures, modelled, run_figures, tables
+from harness.report.page import (
+    curve_figures,
+    energy_figures,
+    kernel_figures,
+    lines,
+    model_figures,
+    modelled,
+    run_figures,
+    tables,
+)
 from harness.report.page.document import Answer, Link, Page, Section
 from harness.report.page.figures import Facets, Figure
 from harness.report.text import fastest as texts
@@ -24,13 +33,20 @@ SHOWN_ANSWERS = 24
 
 
 def page(
-    frame: pandas.DataFrame, sources: Sequence[str], made: str, title: str | None = None, left_out: Sequence[str] = ()
+    frame: pandas.DataFrame,
+    sources: Sequence[str],
+    made: str,
+    title: str | None = None,
+    left_out: Sequence[str] = (),
+    of_kernels: pandas.DataFrame | None = None,
 ) -> Page:
-    """The report on the rows of ``results.load(sources, status=None)``.
+    """The report on the rows of ``results.load(sources, status=None)``, and on those of kernels, which have a section.
 
     ``made`` says when, ``left_out`` which records could not be read, and why. Reads the records whose step times are shown;
     raises InvalidInput for one that cannot be read.
     """
+    if of_kernels is not None and len(of_kernels):
+        return _with_kernels(frame, sources, made, title, left_out, of_kernels)
     measured = frame[frame["origin"] == "measured"]
     published, numberless = len(frame) - len(measured), int((frame["status"] != "completed").sum())
     shown = measured if len(measured) else frame  # what we measured, or what others published
@@ -58,6 +74,46 @@ def page(
         runs={facets: (count, without[facets]) for facets, count in counts.items()},
         left_out=left_out,
     )
+
+
+def _with_kernels(
+    frame: pandas.DataFrame,
+    sources: Sequence[str],
+    made: str,
+    title: str | None,
+    left_out: Sequence[str],
+    of_kernels: pandas.DataFrame,
+) -> Page:
+    """The page of all img/s, if there are some, with a section, facts and counts of kernels."""
+    runs = of_kernels[~of_kernels["id"].duplicated()]
+    without = runs[runs["status"] != "completed"]
+    numberless = f", {len(without):,} of them without a number" if len(without) else ""
+    facts = {"Kernels": f"{len(runs):,} measured{numberless}"}
+    all_runs, no_number = (Counter(map(kernel_figures.facets, part.to_dict("records"))) for part in (runs, without))
+    counts = {facets: (count, no_number[facets]) for facets, count in all_runs.items()}
+    if len(frame):
+        others = page(frame, sources, made, title, left_out)
+        every = [*others.sections, _kernels(of_kernels)]
+        return replace(others, sections=every, facts={**facts, **others.facts}, runs={**others.runs, **counts})
+    names, systems, backends = (sorted(runs[name].unique()) for name in ("kernel", "system", "backend"))
+    facts |= {"Measured": lines.days(sorted(runs["started"])), "Systems": ", ".join(systems)}
+    facts |= {"Sources": ", ".join(sources), "Made": f"{made} by harness {__version__}"}
+    return Page(
+        title=title or f"Kernels on {', '.join(systems) if len(systems) <= 3 else f'{len(systems)} systems'}",
+        lead=f"{', '.join(names)} on {', '.join(systems)}: {plural(len(backends), 'backend')} ({', '.join(backends)}).",
+        facts=facts,
+        sections=[_kernels(of_kernels)],
+        runs=counts,
+        left_out=left_out,
+    )
+
+
+def _kernels(of_kernels: pandas.DataFrame) -> Section:
+    words = (
+        "What transports and arithmetic do by themselves, without training. Bars are 95 % confidence intervals of the "
+        "repeats; the bandwidth of the bus is comparable between kernels and with the rate of a link."
+    )
+    return Section("kernels", "Kernels", [words], kernel_figures.of(of_kernels), [tables.kernels(of_kernels)])
 
 
 def sections(frame: pandas.DataFrame) -> list[Section]:
@@ -124,6 +180,16 @@ def sections(frame: pandas.DataFrame) -> list[Section]:
                 "A rank that stands out holds up all others."
             ],
             run_figures.steps(drawn),
+        ),
+        Section(
+            "energy",
+            "Energy",
+            [
+                "Images per second against joules per image, which counters of nodes measured in the window of each run. "
+                "Figures with different counters cannot be compared: one may cover a package, another one a whole node."
+            ],
+            energy_figures.rates_and_joules(completed),
+            [tables.energy(frame)],
         ),
         _slower(histories, completed),
         Section(

@@ -11,8 +11,8 @@ from harness.analysis.fastest import Race
 from harness.analysis.scaling import Configuration, CurvePoint, Overhead
 from harness.core.text import plural
 from harness.report.page.figures import (
-    COLOURS,
     DATA,
+    SHADES,
     Axis,
     Figure,
     Series,
@@ -220,7 +220,7 @@ def ps_sweeps(lines: Iterable[Line]) -> list[Figure]:
         placements = sorted({_placement(each) for point in points for each in point.tried})
         series = []
         for number, point in enumerate(points):
-            shade = round(number * (COLOURS - 1) / max(1, len(points) - 1))
+            shade = round(number * (SHADES - 1) / max(1, len(points) - 1))
             for placed, placement in enumerate(placements):
                 best: dict[int, Configuration] = {}
                 for each in sorted(point.tried, key=lambda each: (each.ps, each.sample.mean)):

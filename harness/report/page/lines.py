@@ -230,7 +230,7 @@ def _known() -> tuple[dict[tuple[str, str], int], dict[tuple[str, str, str], int
         True: [],
         False: [],
     }  # the default of each backend, others
-    for each in registry.working():
+    for each in filter(lambda backend: backend.trains, registry.working()):
         transports = dict.fromkeys(one for device in each.devices for one in each.transports_on(device))
         for framework in each.frameworks:
             number = len({*colours.values()})
@@ -246,6 +246,19 @@ def _known() -> tuple[dict[tuple[str, str], int], dict[tuple[str, str, str], int
             markers.setdefault(stated, taken[family])
         taken[family] += 1
     return colours, markers
+
+
+def look(backend: str, framework: str, transport: str, dash: str) -> Style:
+    """How a backend on a framework over a transport looks where it is no curve of img/s: its colour and its marker.
+
+    What trains nothing is as dark as text.
+    """
+    colours, marked = _known()
+    number = colours.get((backend, framework))
+    known = {each.name: each.family for each in registry.working()}
+    shapes = MARKERS[known.get(backend, "toolkit")]
+    marker = shapes[marked.get((backend, framework, transport), 0) % len(shapes)]
+    return Style("ink" if number is None else f"c{number % COLOURS}", marker, dash)
 
 
 def _styles(faceted: _Faceted, names: Sequence[tuple[str, ...]]) -> list[Style]:

@@ -169,8 +169,8 @@ def _levels(series: changes.RunSeries, runs: Sequence[Any]) -> list[Spot]:
     for change in series.changes:
         if change.after.started >= runs[0]["started"]:
             ends = max(start, change.before.started), change.after.started
-            hover = (f"level {throughput(change.old_img_per_s)} img/s",)
-            spots += [Spot(time[:19], change.old_img_per_s, hover=hover) for time in (start, ends[0])]
+            hover = (f"level {throughput(change.old_rate)} img/s",)
+            spots += [Spot(time[:19], change.old_rate, hover=hover) for time in (start, ends[0])]
             start = ends[1]
     hover = (f"level {throughput(series.level)} img/s",)
     return [*spots, *(Spot(time[:19], series.level, hover=hover) for time in (start, runs[-1]["started"]))]

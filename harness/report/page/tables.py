@@ -3,6 +3,7 @@
 The first column stays where it is when a table is scrolled. The page leaves out columns that are the same in all rows.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,14 @@ from harness.core.text import plural
 from harness.prediction.fitting import mean_error
 from harness.prediction.observations import informative
 from harness.records.measurement import FILE_NAME
+from harness.report.page import kernel_figures
 from harness.report.page.document import Cell, Row, Table
 from harness.report.page.figures import Facets
 from harness.report.page.lines import Line
 from harness.report.page.modelled import MOST_FITTED, Explained
+from harness.report.text.kernel_table import UNITS
 from harness.report.text.verdict import contender, mark
+from harness.results.kernels import efficiencies
 
 LISTED_RUNS = 20_000  # a page that holds more opens slowly
 
@@ -94,7 +98,10 @@ def io_overheads(pairs: Sequence[tuple[Line, Sequence[Overhead]]]) -> Table:
     return Table("io-overheads", "I/O overhead", columns, rows)
 
 
-_LABELS = {"ps": "PS", "batch_size": "batch per device", "img_per_s": "img/s", "ci95": "± 95 % CI"}
+_LABELS = {
+    **{"ps": "PS", "batch_size": "batch per device", "img_per_s": "img/s", "ci95": "± 95 % CI"},
+    **{"joules_per_image": "J/img", "energy": "energy of", "energy_note": "what it leaves out"},
+}
 _IDENTITY = ("framework", "transport", "system", "model", "data")
 
 
@@ -112,6 +119,14 @@ def all_runs(frame: pandas.DataFrame) -> Table:
     return _latest("runs", "All runs", frame, columns, folded=True)
 
 
+def energy(frame: pandas.DataFrame) -> Table:
+    """Runs whose energy was measured, with what it covers and what is left out of it."""
+    measured = frame[frame["energy"] != ""]
+    shown = measured.assign(joules_per_image=[float(f"{each:.3g}") for each in measured["joules_per_image"]])
+    columns = ("backend", "workers", "img_per_s", "joules_per_image", "energy", "energy_note", *_IDENTITY, "source")
+    return _latest("energy-runs", "Energy of runs", shown, columns)
+
+
 def _latest(name: str, title: str, frame: pandas.DataFrame, names: Sequence[str], folded: bool = False) -> Table:
     latest = frame.iloc[::-1][:LISTED_RUNS]
     latest = latest.assign(ps=latest["ps"].astype(object).where(latest["ps"] > 0, None))
@@ -124,6 +139,33 @@ def _latest(name: str, title: str, frame: pandas.DataFrame, names: Sequence[str]
 def run_facets(frame: pandas.DataFrame) -> list[Facets]:
     values = zip(*(frame[name].tolist() for name in Facets._fields), strict=True)
     return [Facets(*((value,) for value in each)) for each in values]
+
+
+def kernels(frame: pandas.DataFrame) -> Table:
+    """What kernels were measured to do, a row for each size of each run, and one for each run without a number."""
+    shown = frame.assign(efficiency=efficiencies(frame)).astype(object)
+    shown = shown[(frame["status"] == "completed") | ~frame["id"].duplicated()]
+    rows: list[Row] = [(kernel_figures.facets(run), _of_kernel(run)) for run in shown.to_dict("records")]
+    columns = (
+        *("backend", "kernel", "nodes", "size", "rate", *CI, "unit", "bus GB/s", "p50, ms", "efficiency"),
+        *("status", "framework", "transport", "system", "started", "source"),
+    )
+    note = (
+        "Sizes are bytes of a message, or N of what is computed. Its efficiency is that of strong scaling, relative to the "
+        "fewest workers with the same N."
+    )
+    return Table("kernels", "Kernels", columns, rows, note)
+
+
+def _of_kernel(run: Mapping[Any, Any]) -> tuple[Cell, ...]:
+    figures: tuple[Cell, ...] = (None,) * 8
+    if run["status"] == "completed":
+        rate, half = run["rate"] / 1e9, run["ci95"] / 1e9
+        ends = (None, None) if math.isnan(half) else (rate - half, rate + half)
+        others = (run["bus_bytes_per_s"] / 1e9, run["p50_s"] * 1e3, run["efficiency"])
+        figures = (run["size"], rate, *ends, UNITS[run["unit"]], *others)
+    where = (run[name] for name in ("status", "framework", "transport", "system", "started", "source"))
+    return (run["backend"], run["kernel"], run["nodes"], *figures, *where)
 
 
 def fits(groups: Sequence[Explained]) -> Table:

@@ -219,21 +219,22 @@ def _with_dates(runs: Sequence[Any], configurations: Sequence[str]) -> list[str]
 
 
 _Figure = tuple[str, Value]  # as people read it, and as a number
-_FIGURES = ("img/s", "± 95 % CI", "scaling efficiency", "MB sent/step")
+_FIGURES = ("img/s", "± 95 % CI", "scaling efficiency", "MB sent/step", "J/img", "energy of")
+_LEFT_OUT_FIRST = _FIGURES[3:]
 
 
 def _column(heading: str, cells: Iterable[_Figure], right: bool = True) -> Column:
     words, values = zip(*cells, strict=True)
-    return Column(heading, words, values, right, optional=heading == _FIGURES[-1])
+    return Column(heading, words, values, right and heading != _FIGURES[-1], optional=heading in _LEFT_OUT_FIRST)
 
 
 def _figures(run: Any, base: _Base | None) -> tuple[_Figure, ...]:
     nothing = "", None
     if run.status != "completed":
-        return (run.status, None), nothing, nothing, nothing
+        return (run.status, None), *[nothing] * 5
     if math.isnan(run.img_per_s):
         published = f"{percent(run.published_efficiency, None, 1)} (published)", run.published_efficiency
-        return nothing, nothing, published, nothing
+        return nothing, nothing, published, *[nothing] * 3
     efficiency: _Figure = nothing
     if base is not None:
         point, is_base = base
@@ -242,7 +243,9 @@ def _figures(run: Any, base: _Base | None) -> tuple[_Figure, ...]:
     spread = nothing if math.isnan(run.ci95) else (f"{run.ci95:.2f}", run.ci95)
     megabytes = run.sent_bytes_per_step / 1e6
     sent = nothing if math.isnan(megabytes) else (f"{megabytes:.1f}", megabytes)
-    return (f"{run.img_per_s:.2f}", run.img_per_s), spread, efficiency, sent
+    energy = run.joules_per_image
+    used = nothing if math.isnan(energy) else (f"{energy:.3g}", energy)
+    return (f"{run.img_per_s:.2f}", run.img_per_s), spread, efficiency, sent, used, (run.energy, run.energy)
 
 
 def _reasons(runs: Sequence[Any]) -> tuple[list[str], list[Value]]:

@@ -5,39 +5,61 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness import kernels
+from harness.analysis.slow import pairs
 from harness.core.statistics import Summary
 from harness.core.text import plural, size
-from harness.records.kernel import KernelRecord, SizeFigures, kernel_of
+from harness.records.kernel import KernelRecord, SizeFigures, kernel_of, size_text
 from harness.report.text.outcomes import describe
+from harness.report.text.pairs import findings
 from harness.report.text.table import table
 
-HEADING = ("p50, µs", "p99, µs", "GB/s", "bus GB/s", "95 % CI", "sent / size")
+OF_MESSAGES = ("size", "p50, µs", "p99, µs", "GB/s", "bus GB/s", "95 % CI", "sent / size")
+OF_COMPUTING = ("size", "p50, ms", "p99, ms", "Gflop/s", "95 % CI", "MB sent")
 
 
 def kernel(record: KernelRecord, path: Path) -> str:
-    """Latencies and bandwidths of a completed record, a line for each size."""
-    rows = [(size(figures.bytes), *_cells(figures)) for figures in record.derived or []]
+    """Latencies and rates of a completed record, a line for each size."""
+    of = kernel_of(record.spec)
+    cells, heading = (_cells, OF_MESSAGES) if of.in_bytes else (_cells_of_computing, OF_COMPUTING)
+    rows = [(size_text(of, figures.size), *cells(figures)) for figures in record.derived or []]
     lines = [describe(record.spec), f"  {_said(record)}", f"  over {'; '.join(record.transports)}", ""]
-    return "\n".join([*lines, table([("size", *HEADING), *rows], right=set(range(7))), f"record: {path}"])
+    found = findings(pairs(record)) if of.own_times and record.derived else []
+    for figures in record.derived or []:
+        if figures.collected_s:
+            times = f"{figures.collected_s * 1e3:,.2f} of {figures.time_s.mean * 1e3:,.2f} ms"
+            found.append(f"{size_text(of, figures.size)}: data are collected after {times}; the rest is the merge")
+    return "\n".join([*lines, table([heading, *rows], right=set(range(len(heading)))), *found, f"record: {path}"])
 
 
 def network(records: Sequence[KernelRecord]) -> str:
-    """A table for each kernel: what every transport takes for the smallest size, and what it carries with the largest."""
+    """A table for each kernel: what every transport takes for the smallest message, and carries with the largest.
+
+    Then what is slow against the others, where nodes were compared.
+    """
     parts = []
-    for name in dict.fromkeys(record.spec.subject for record in records):
-        those = [record for record in records if record.spec.subject == name and record.derived]
+    derived = [record for record in records if record.derived]
+    compared = [record for record in derived if kernel_of(record.spec).own_times]
+    tabulated = [record for record in derived if record not in compared]
+    for title in dict.fromkeys(map(_title, tabulated)):
+        those = [record for record in tabulated if _title(record) == title]
         rows = []
-        for record in sorted(those, key=lambda record: -_ends(record)[1].bus_bytes_per_s.mean):
+        for record in sorted(those, key=lambda record: -_ends(record)[1].rate.mean):
             spec, (p50, p99, *_), (*_, bus, interval, sent) = record.spec, *map(_cells, _ends(record))
             rows.append((spec.backend, str(spec.framework), str(spec.transport), p50, p99, bus, interval, sent))
-        if those:
-            least, most = (size(figures.bytes) for figures in _ends(those[0]))
-            of_both = (f"p50 of {least}, µs", "p99, µs", f"bus GB/s with {most}")
-            heading = ("backend", "framework", "transport", *of_both, *HEADING[-2:])
-            title = f"{name} on {plural(those[0].spec.nodes, 'node')}: {_said(those[0])}"
-            parts.append(f"{title}\n\n{table([heading, *rows], right=set(range(3, 8)))}")
+        least, most = (size(figures.size) for figures in _ends(those[0]))
+        of_both = (f"p50 of {least}, µs", "p99, µs", f"bus GB/s with {most}")
+        heading = ("backend", "framework", "transport", *of_both, *OF_MESSAGES[-2:])
+        parts.append(f"{title}: {_said(those[0])}\n\n{table([heading, *rows], right=set(range(3, 8)))}")
+    for record in compared:
+        title = f"nodes by pairs, over {record.spec.transport} of {record.spec.backend}: {_said(record)}"
+        parts.append("\n".join([title, "", *findings(pairs(record))]))
     return "\n\n".join(parts)
+
+
+def _title(record: KernelRecord) -> str:
+    ps = sum(each["role"] == "ps" for each in record.plan["processes"])
+    servers = f", {plural(ps, 'server')}" if ps else ""
+    return f"{record.spec.subject} on {plural(record.spec.nodes, 'node')}{servers}"
 
 
 def _ends(record: KernelRecord) -> tuple[SizeFigures, SizeFigures]:
@@ -48,23 +70,35 @@ def _ends(record: KernelRecord) -> tuple[SizeFigures, SizeFigures]:
 
 def _said(record: KernelRecord) -> str:
     spec = record.spec
-    what = kernels.specification(kernel_of(spec).name).what
-    return f"{what}; {plural(spec.repeats, 'repeat')} of {plural(spec.steps, 'step')}; every result was right"
+    of_repeats = f"{plural(spec.repeats, 'repeat')} of {plural(spec.steps, 'step')}"
+    return f"{kernel_of(spec).what}; {of_repeats}; every result was right"
 
 
 def _cells(figures: SizeFigures) -> tuple[str, ...]:
-    rate = (
-        figures.algorithm_bytes_per_s
-    )  # whose relative interval is that of the bus, which carries nothing for one rank
+    assert figures.bus_bytes_per_s
     return (
         f"{figures.p50_s * 1e6:,.1f}",
         f"{figures.p99_s * 1e6:,.1f}",
-        _rate(rate),
+        _rate(figures.rate),
         _rate(figures.bus_bytes_per_s),
-        f"± {rate.ci95 / rate.mean:.1%}" if rate.ci95 is not None else "",
-        "" if figures.sent_bytes is None else f"{figures.sent_bytes / figures.bytes:.2f}",
+        _interval(figures.rate),  # that of the bus, which carries nothing for one rank
+        "" if figures.sent_bytes is None else f"{figures.sent_bytes / figures.size:.2f}",
+    )
+
+
+def _cells_of_computing(figures: SizeFigures) -> tuple[str, ...]:
+    return (
+        f"{figures.p50_s * 1e3:,.2f}",
+        f"{figures.p99_s * 1e3:,.2f}",
+        _rate(figures.rate),
+        _interval(figures.rate),
+        "" if figures.sent_bytes is None else f"{figures.sent_bytes / 1e6:,.2f}",
     )
 
 
 def _rate(rate: Summary) -> str:
     return f"{rate.mean / 1e9:.3g}"
+
+
+def _interval(rate: Summary) -> str:
+    return f"± {rate.ci95 / rate.mean:.1%}" if rate.ci95 is not None else ""

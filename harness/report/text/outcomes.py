@@ -8,15 +8,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harness import kernels
 from harness.analysis.evidence import IoOverhead, input_wait, server_traffic
 from harness.core.backend import backend
 from harness.core.plan import Process
-from harness.core.spec import SYNTHETIC, RunSpec
+from harness.core.spec import COMPOSED, SYNTHETIC, RunSpec
 from harness.core.statistics import Summary
 from harness.core.text import duration, plural
 from harness.core.validation import option_name
+from harness.records.kernel import KernelRecord
 from harness.records.measurement import Record
 from harness.records.training import LABELS, TrainingRecord
+from harness.report.text import launches
+from harness.report.text.pairs import preflight
 from harness.report.text.table import table
 from harness.running.collect import RunStatus
 from harness.running.kinds import training_of
@@ -26,20 +30,20 @@ if TYPE_CHECKING:
     from harness.running import campaign
 
 SHOWN = 5  # processes of each role in a dry run
-_TYPED = RunSpec.model_fields.keys() - {"options", "training", "kernel"}
+_TYPED = RunSpec.model_fields.keys() - COMPOSED
 
 
 def describe(spec: RunSpec) -> str:
     options = " ".join(f"{name}={value}" for name, value in spec.options.items())
     nodes = f"{plural(spec.nodes, 'node')} × {spec.devices_per_node} {_device(spec)}"
-    threads = plural(spec.threads or 1, "thread")
+    rest = " · ".join(filter(None, (plural(spec.threads or 1, "thread"), options)))  # mpi4py has no options
+    if spec.program:
+        return f"{shlex.join(spec.program.command)} · {nodes} · {plural(spec.threads or 1, 'thread')}"
     if spec.kernel:
-        return (
-            f"{spec.subject} of {spec.backend} ({spec.framework}) · {nodes} · {spec.transport} · {threads} · {options}"
-        )
+        return f"{spec.subject} of {spec.backend} ({spec.framework}) · {nodes} · {spec.transport} · {rest}"
     return (
         f"{spec.backend} ({spec.framework}) · {spec.model} · {nodes} · batch {spec.batch_size} per device · "
-        f"{spec.image_size} px · {_data(spec)} · {spec.transport} · {spec.precision} · {threads} · {options}"
+        f"{spec.image_size} px · {_data(spec)} · {spec.transport} · {spec.precision} · {rest}"
     )
 
 
@@ -67,6 +71,8 @@ def plan(run: Run, everything: bool = False) -> str:
 
     Of each role ``SHOWN`` processes are listed, and the fullest servers, unless ``everything`` is wanted.
     """
+    if run.spec.program:
+        return launches.plan(run, None if everything else SHOWN)
     launch = run.plan
     first = launch.processes[0].env
     common = {k: v for k, v in first.items() if all(process.env.get(k) == v for process in launch.processes)}
@@ -80,6 +86,7 @@ def plan(run: Run, everything: bool = False) -> str:
     lines = [
         describe(run.spec),
         f"run directory: {run.folder}",
+        *([f"checked before: {describe(run.preflight.spec)}"] if run.preflight else []),
         "environment of every process: " + shlex.join(f"{name}={value}" for name, value in common.items()),
     ]
     lines += [f"command of every {' and every '.join(roles)}: {command}" for command, roles in commands.items()]
@@ -139,9 +146,19 @@ def study_plan(
     if runs:
         largest = max(runs, key=lambda point: len(runs[point].plan.processes))
         (spec,) = (point.entry.spec for point in points if point.entry.id == largest)
-        command = ["harness", "run", *_options(RunSpec(**spec)), *place, "--dry-run"]
+        in_full = RunSpec(**spec)
+        command = ["harness", *_what(in_full), *_options(in_full), *place, "--dry-run"]
         parts.append(f"the largest in full: {shlex.join(command)}")
     return "\n\n".join(parts)
+
+
+def _what(spec: RunSpec) -> list[str]:
+    """The command that measures ``spec``, with the sizes of a kernel."""
+    if spec.kernel is None:
+        return ["run"]
+    of = kernels.specification(spec.kernel.name)
+    sizes = [] if spec.kernel.sizes == of.usual else [of.option, ",".join(map(str, spec.kernel.sizes))]
+    return ["kernel", spec.kernel.name, *sizes]
 
 
 def _options(spec: RunSpec) -> list[str]:
@@ -176,6 +193,10 @@ def summary(record: Record, path: str) -> str:
         f"slowest rank {steps.slowest_rank} ({100 * (steps.slowest_over_median - 1):+.1f} % of the median rank)",
         f"  gradients  {'; '.join(sorted(record.seen.transports))}",
         *_traffic(record),
+        *_energy(record),
+        *_work(record),
+        *_clocks(record),
+        *(f"  preflight  {line}" for line in (preflight(record.preflight) if record.preflight else [])),
     ]
     if wait := input_wait(record.repeats):
         caches = [rank.evidence.get("data_cache", {}) for repeat in record.repeats for rank in repeat.ranks]
@@ -196,11 +217,12 @@ def summary(record: Record, path: str) -> str:
     return "\n".join(lines)
 
 
-def _with_interval(values: Summary) -> str:
+def _with_interval(values: Summary, form: str = ".2f") -> str:
     """``12.34 ± 0.56 (95 % CI of 5 repeats)``."""
     if values.ci95 is None:
-        return f"{values.mean:.2f} (one repeat: no confidence interval)"
-    return f"{values.mean:.2f} ± {values.ci95:.2f} (95 % CI of {len(values.values)} repeats, stdev {values.stdev:.2f})"
+        return f"{values.mean:{form}} (one repeat: no confidence interval)"
+    spread = f"95 % CI of {len(values.values)} repeats, stdev {values.stdev:{form}}"
+    return f"{values.mean:{form}} ± {values.ci95:{form}} ({spread})"
 
 
 def _traffic(record: Record) -> list[str]:
@@ -214,6 +236,48 @@ def _traffic(record: Record) -> list[str]:
     for server in server_traffic(record):
         label, moved = "servers" if server.ps == 0 else "", both(server.sent, server.received)
         lines.append(f"  {label:10} ps {server.ps}: {moved}, planned {server.planned / 1e6:.1f} MB each way")
+    return lines
+
+
+def _energy(record: Record) -> list[str]:
+    """Joules per image with what they cover, or why there are none."""
+    energy = record.derived and record.derived.energy
+    if not energy:
+        return []
+    notes = "; ".join(energy.notes)
+    if energy.joules_per_image is None:
+        return [f"  energy     none: {notes}"]
+    figure = f"  energy     {_with_interval(energy.joules_per_image, '.3g')} J/img of {energy.covers}"
+    return [figure, *([f"             {notes}"] if notes else [])]
+
+
+def _work(record: Record) -> list[str]:
+    """What its losses say of the work that was done, or why there is no fingerprint."""
+    from harness.analysis import work  # here, as it needs NumPy
+
+    found = record.derived and record.derived.fingerprint
+    lines = work.of_one(found, record.spec.precision) if found else []
+    return [f"  {'' if number else 'work':10} {line}" for number, line in enumerate(lines)]
+
+
+def _clocks(record: Record) -> list[str]:
+    """A line with the clocks of the GPUs, and one for each repeat in which one was slowed down, which marks the run."""
+    watched = [
+        (repeat.number, rank.rank, seen)
+        for repeat in record.repeats
+        for rank in repeat.ranks
+        if (seen := rank.evidence.get("gpu"))
+    ]
+    clocks = [seen["sm_mhz"] for _, _, seen in watched if "sm_mhz" in seen]
+    lines = []
+    if clocks:
+        least, most = min(clock[0] for clock in clocks), max(clock[2] for clock in clocks)
+        lines.append(f"  clocks     {least:.0f} to {most:.0f} MHz")
+    lines += [
+        f"  THROTTLED  rank {rank} in repeat {number}: {reason} in {count} of {seen['samples']} samples"
+        for number, rank, seen in watched
+        for reason, count in seen["slowed"].items()
+    ]
     return lines
 
 
@@ -302,7 +366,7 @@ def point_lines(points: Sequence[campaign.PointStatus]) -> list[str]:
     """How far each point of a study is, in a line of its own."""
     lines = []
     for point in points:
-        result = f"{point.img_per_s:.2f} img/s" if point.img_per_s is not None else point.reason
+        result = f"{point.img_per_s:.2f} img/s" if point.img_per_s is not None else point.outcome
         far = f"{point.repeats}/{point.entry.spec['repeats']} repeats"
         lines.append("  ".join(filter(None, (point.label, point.state, far, result))))
     return lines
@@ -310,27 +374,45 @@ def point_lines(points: Sequence[campaign.PointStatus]) -> list[str]:
 
 def study(points: Sequence[campaign.PointStatus]) -> str:
     """How far the points of a study are, as a table, and how many are how far."""
-    rows: list[tuple[str, ...]] = [("point", "state", "repeats", "jobs", "img/s", "± 95 % CI", "")]
+    trained = not all(point.kernel for point in points)
+    rows: list[tuple[str, ...]] = [
+        ("point", "state", "repeats", "jobs", *(("img/s", "± 95 % CI") if trained else ()), "")
+    ]
     for point in points:
-        figures = point.record.derived.img_per_s if point.record and point.record.derived else None
+        figures = point.record.derived.img_per_s if isinstance(point.record, Record) and point.record.derived else None
         throughput = f"{figures.mean:.2f}" if figures else ""
         interval = f"{figures.ci95:.2f}" if figures and figures.ci95 is not None else ""
         best = f"best of {point.tried} numbers of parameter servers" if point.tried else ""
         gone = "" if point.in_file else "not in the file any more"
-        remarks = "; ".join(filter(None, (point.reason, best, gone)))
+        remarks = "; ".join(filter(None, (point.outcome if point.kernel else point.reason, best, gone)))
         jobs: dict[str, list[str]] = defaultdict(list)
         for job in point.jobs:
             jobs[job.state.lower()].append(job.id)
         by_state = ", ".join(f"{state} {' '.join(ids)}".strip() for state, ids in jobs.items())
         repeats = f"{point.repeats}/{point.entry.spec['repeats']}"
-        rows.append((point.label, point.state, repeats, by_state, throughput, interval, remarks))
-    return f"{table(rows, right={2, 4, 5})}\n\n{counts(points)}"
+        own = (throughput, interval) if trained else ()
+        rows.append((point.label, point.state, repeats, by_state, *own, remarks))
+    return f"{table(rows, right={2, 4, 5} if trained else {2})}\n\n{counts(points)}"
 
 
 def of_study(points: Sequence[campaign.PointStatus]) -> str:
-    """What a study has found: the table of its runs, then that of its points."""
+    """What a study has found: the tables of its runs and of its kernels, then that of its points."""
     records = [point.record for point in points if point.record and point.record.derived]
-    return "\n\n".join([*([comparison(records)] if records else []), study(points)])
+    trained = [record for record in records if isinstance(record, Record)]
+    of_kernels = [record for record in records if isinstance(record, KernelRecord)]
+    shown = [comparison(trained)] if trained else []
+    return "\n\n".join([*shown, *([comparison_of_kernels(of_kernels)] if of_kernels else []), study(points)])
+
+
+def comparison_of_kernels(records: Sequence[KernelRecord]) -> str:
+    """The table of kernels, as ``harness table`` prints it of their records."""
+    from harness.report.text import kernel_table  # here, as these need pandas
+    from harness.report.text.table import text
+    from harness.results.kernels import COLUMNS, of_record
+    from harness.results.rows import frame
+
+    rows = [row for record in records for row in of_record(record, record.id)]
+    return text(kernel_table.table_of(frame(rows, COLUMNS)))
 
 
 def comparison(records: Sequence[Record]) -> str:

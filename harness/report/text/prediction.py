@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from harness.core.text import plural
-from harness.prediction.explain import Explanation, rate, seconds, sentences, size
+from harness.prediction.explain import Explanation, Measured, rate, seconds, sentences, size
 from harness.prediction.fitting import LEVEL, Fit, mean_error
 from harness.prediction.forecast import Basis, Prediction, What
 from harness.prediction.holdout import CURVES, LAW, HeldOut, beside
@@ -63,15 +63,29 @@ def _waits_for(prediction: Prediction, basis: Basis) -> str:
     return "nothing" if overhead < 0.02 * prediction.law_s else f"nothing; {seconds(overhead)} of overhead"
 
 
-def explanation(one: Explanation, measured_s: float | None = None, counted: Sequence[str] = ()) -> str:
-    """What binds a step, and what would help; with a measured step beside the predicted one."""
+def explanation(one: Explanation, measured: Measured | None = None) -> str:
+    """What binds a step, and what would help; with a measured step beside the predicted one, and who was late in it."""
     prediction = one.prediction
     servers = f", {prediction.ps} PS" if prediction.ps else ""
     title = f"{one.what.backend}, {one.what.model}, {plural(prediction.nodes, 'node')}{servers}: "
     title += f"{rate(prediction.img_per_s)} predicted, {seconds(prediction.step_s)} per step"
-    if measured_s is not None:
-        title += f"; measured {seconds(measured_s)} ({measured_s / prediction.step_s - 1:+.1%})"
-    return _with_basis(one.basis, [title, *(f"  {line}" for line in (*sentences(one), *counted))])
+    lines = sentences(one)
+    if measured:
+        lines = [*_beside(measured, prediction), *lines, *measured.counted]
+    return _with_basis(one.basis, [title, *(f"  {line}" for line in lines)])
+
+
+def _beside(measured: Measured, prediction: Prediction) -> list[str]:
+    """Whether the run was as predicted and, if it was slower, who was late."""
+    beside = f"measured {seconds(measured.step_s)}, predicted {seconds(prediction.step_s)}"
+    if measured.interval is None:
+        return [beside]
+    beside += f" ({' to '.join(map(seconds, measured.interval))})"
+    if measured.beyond <= 0:
+        return [f"{beside}: {f'outside, faster by {-measured.beyond:.1%}' if measured.beyond else 'inside'}"]
+    unknown = ["no rank says that it was late; `harness run --preflight` compares nodes and links before a run"]
+    slower = f"{beside}: outside, slower by {measured.beyond:.1%} than its node and its network explain"
+    return [slower, *(list(map(str, measured.late)) or unknown)]
 
 
 def fits(fitted: Sequence[Fitted], left_out: Sequence[str]) -> str:

@@ -9,7 +9,9 @@ from harness.core.text import duration
 from harness.errors import HarnessError
 from harness.launch.slurm import JobState, SlurmSilent
 from harness.launch.watch import PHASES, Progress
+from harness.records.pairs import Preflight
 from harness.records.record import AnyRecord
+from harness.report.text.pairs import preflight
 from harness.running.kinds import epochs_before, training_of
 from harness.running.pace import Pace
 from harness.running.run import Listener, Run
@@ -38,17 +40,26 @@ class RunLine(ProgressLine, Listener):
         if not self.due():
             return
         spec, since_s = run.spec, time.monotonic() - self._phase_since[1]
-        if progress.phase == "training":
+        if spec.program:
+            ended = progress.phases[PHASES[-1]]
+            which = f"repeat {repeat}/{spec.repeats}  " if spec.repeats > 1 else ""
+            text = f"{which}{ended}/{progress.processes} workers have ended, {since_s:.0f} s"
+        elif progress.phase == "training":
             text = _epoch(run, progress, since_s)
         else:
             which = f"repeat {repeat}/{spec.repeats}  " if spec.repeats > 1 else ""
-            if spec.kernel and progress.sizes < len(spec.kernel.bytes):
-                which += f"{progress.sizes + 1} of {len(spec.kernel.bytes)} sizes  "
+            if spec.kernel and progress.sizes < len(spec.kernel.sizes):
+                which += f"{progress.sizes + 1} of {len(spec.kernel.sizes)} sizes  "
             text = f"{which}{_phase(spec, progress, since_s)}"
         if self._all_left:
             left_s, said_at = self._all_left
             text += f"; all: {_about(max(left_s - time.monotonic() + said_at, 0.0))}"
         self.show(f"{spec.backend} × {spec.nodes}  {text}")
+
+    def checked(self, run: Run, found: Preflight) -> None:
+        """Keep a line for each thing that the check before a run found."""
+        for line in preflight(found):
+            self.keep(line)
 
     def ended(self, run: Run, repeat: int, pace: Pace, error: HarnessError | None = None) -> None:
         """Keep a line with the repeat's img/s, and how long everything that is left may take. Epochs have their own."""

@@ -6,10 +6,13 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import Any
 from xml.etree import ElementTree
 
+from harness import kernels
+from harness.analysis import work
 from harness.analysis.differences import NOTHING, Difference
-from harness.analysis.history import FEWEST, LEVEL, History
+from harness.analysis.history import FEWEST, LEVEL, History, RunSeries
 from harness.analysis.regression import (
     CHANGED,
     FAILING,
@@ -18,11 +21,13 @@ from harness.analysis.regression import (
     ComparedResults,
     Interval,
     Pair,
-    Rule,
+    Side,
     SideTotal,
 )
 from harness.core.text import minute, plural
+from harness.report.text.kernel_table import UNITS
 from harness.report.text.table import prose, table
+from harness.results.kernels import BYTES_PER_S, FLOP_PER_S
 
 SCHEMA = "harness.comparison/1"
 HISTORY_SCHEMA = "harness.history/1"
@@ -30,6 +35,7 @@ _LISTED = 40  # pairs without a significant change that a terminal shows; the ot
 _DIFFERENCES = 12
 _TESTS = {"welch": "Welch's t-test", "mann-whitney": "the Mann–Whitney test"}
 _HEADINGS = ("measurement", "verdict", "old img/s", "new img/s", "change", "95 % CI", "p")
+_OTHERS = ("measurement", "verdict", "old", "new", "change", "95 % CI", "p")  # with units of their own
 # What XML 1.0 has no place for, not even escaped: most control characters, halves of surrogate pairs.
 _NOT_IN_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -42,23 +48,26 @@ def terminal(comparison: ComparedResults, old: str, new: str, everything: bool =
     sides = f"  OLD  {_side(old, comparison.old)}\n  NEW  {_side(new, comparison.new)}"
     parts = [prose(f"{verdict(comparison)}\n\n{sides}")]
     if pairs:
-        parts.append(table([_HEADINGS, *map(_row, pairs)], right={2, 3, 4, 5, 6}))
+        parts += [table(rows, right={2, 3, 4, 5, 6}) for rows in _tables(pairs)]
     if hidden := len(comparison.pairs) - len(pairs):
         parts.append(f"and {plural(hidden, 'measurement')} without a significant change (--all shows them)")
     remarks = (prose("\n".join(lines)) for lines in _remarks(comparison) if lines)
-    return "\n\n".join([*parts, *remarks, prose(rule(comparison.rule))])
+    return "\n\n".join([*parts, *remarks, prose(rule(comparison))])
 
 
 def verdict(comparison: ComparedResults) -> str:
     """One line: whether something is slower or which slowdown is not excluded, and what became of how many pairs."""
     counts = comparison.counts
     became = ", ".join(f"{counts[each]} {each}" for each in VERDICTS if counts[each])
-    return f"{_answer(comparison)}: {plural(len(comparison.pairs), 'measurement')} compared: {became}"
+    other = sum(pair.work is not None and pair.work.answer == "other work" for pair in comparison.pairs)
+    differently = f"; NOT THE SAME WORK in {plural(other, 'measurement')}" if other else ""
+    return f"{_answer(comparison)}: {plural(len(comparison.pairs), 'measurement')} compared: {became}{differently}"
 
 
 def _answer(comparison: ComparedResults) -> str:
     if comparison.regressions:
-        return "SLOWER"
+        energy_alone = all(pair.energy for pair in comparison.regressions)
+        return "MORE ENERGY" if energy_alone else "SLOWER"
     undecided, threshold = comparison.undecided, f"{100 * comparison.rule.threshold:g} %"
     if not undecided:
         return f"no slowdown of {threshold} or more" if comparison.rule.threshold else "no slowdown"
@@ -69,28 +78,32 @@ def _answer(comparison: ComparedResults) -> str:
 def _not_excluded(pairs: Sequence[Pair]) -> str:
     """The largest slowdown that lies within a 95 % interval of ``pairs``: ``a slowdown of up to 29 %``."""
     lowest = min(pair.judgement.ci95[0] if pair.judgement.ci95 else -1.0 for pair in pairs)
+    what = "a loss" if any(pair.energy for pair in pairs) else "a slowdown"
     # Rounded away from 0: what is printed as excluded has to be.
-    return (
-        f"a slowdown of up to {math.ceil(-1000 * lowest) / 10:.3g} %" if lowest > -0.999 else "a slowdown of any size"
-    )
+    return f"{what} of up to {math.ceil(-1000 * lowest) / 10:.3g} %" if lowest > -0.999 else f"{what} of any size"
 
 
 def failure(comparison: ComparedResults) -> str:
     """One line about a comparison that fails: how many got slower, and the worst of them."""
     worst, counts = comparison.regressions[0], comparison.counts
-    slower, lost = counts["slower"], counts["no number"]
+    slower, lost, energy = counts["slower"], counts["no number"], counts["more energy"]
     parts = [f"{slower} of {plural(len(comparison.pairs), 'measurement')} got slower"] if slower else []
+    parts += [f"{energy} {'takes' if energy == 1 else 'take'} more energy"] if energy else []
     parts += [f"{lost} {'has' if lost == 1 else 'have'} no number any more"] if lost else []
     return f"{', '.join(parts)}; the worst is {worst.label}: {_outcome(worst)}"
 
 
-def rule(chosen: Rule) -> str:
+def rule(comparison: ComparedResults) -> str:
+    chosen = comparison.rule
     threshold = f"{100 * chosen.threshold:g} %"
+    kinds = dict.fromkeys("rate" if pair.kernel else _unit(pair) for pair in comparison.pairs)
+    rates = " or ".join(sorted(kinds))
+    energy = "; more (less) energy: the same of img/J" if any(pair.energy for pair in comparison.pairs) else ""
     return (
-        f"slower (faster): one-sided p < {chosen.alpha:g} by {_TESTS[chosen.test]} on log(img/s) of the repeats, adjusted "
-        f"for the number of measurements (Benjamini–Hochberg), and the 99 % CI of the change reaches "
+        f"slower (faster): one-sided p < {chosen.alpha:g} by {_TESTS[chosen.test]} on log({rates}) of the repeats, "
+        f"adjusted for the number of measurements (Benjamini–Hochberg), and the 99 % CI of the change reaches "
         f"−{threshold} (+{threshold}); too noisy: no significant change, but the 95 % CI reaches −{threshold}; "
-        f"img/s are geometric means of the repeats"
+        f"{rates.replace('rate', 'rates')} are geometric means of the repeats{energy}"
     )
 
 
@@ -98,7 +111,8 @@ def as_json(comparison: ComparedResults, old: Sequence[str], new: Sequence[str])
     """For scripts: everything, in the order of the table. A bound that does not exist is null."""
     document = {
         "schema": SCHEMA,
-        "slower": bool(comparison.regressions),
+        "slower": any(not pair.energy for pair in comparison.regressions),
+        "more_energy": any(bool(pair.energy) for pair in comparison.regressions),
         "inconclusive": not comparison.regressions and bool(comparison.undecided),
         "rule": comparison.rule,
         "old": {"sources": old, **vars(comparison.old)},
@@ -107,7 +121,14 @@ def as_json(comparison: ComparedResults, old: Sequence[str], new: Sequence[str])
         "differences": comparison.differences,
         "pairs": [
             {
-                **{name: value for name, value in vars(pair).items() if name not in ("judgement", "steps")},
+                **{
+                    name: value
+                    for name, value in vars(pair).items()
+                    if name not in ("old", "new", "judgement", "steps")
+                },
+                "unit": _unit(pair),
+                "old": _side_of(pair, pair.old),
+                "new": _side_of(pair, pair.new),
                 **vars(pair.judgement),
                 "ci95": _bounds(pair.judgement.ci95),
                 "ci99": _bounds(pair.judgement.ci99),
@@ -119,6 +140,23 @@ def as_json(comparison: ComparedResults, old: Sequence[str], new: Sequence[str])
         "notes": comparison.notes,
     }
     return json.dumps(document, indent=1, allow_nan=False, default=vars)
+
+
+def _unit(pair: Pair) -> str:
+    return "img/J" if pair.energy else _unit_of(pair.kernel)
+
+
+def _unit_of(kernel: str) -> str:
+    """Of the rate of a kernel, or of a training."""
+    if not kernel:
+        return "img/s"
+    return BYTES_PER_S if kernels.specification(kernel).in_bytes else FLOP_PER_S
+
+
+def _side_of(pair: Pair, side: Side) -> dict[str, Any]:
+    """A side for scripts. Only what is img/s is called so."""
+    name = "img_per_s" if _unit(pair) == "img/s" else "rate"
+    return {name: side.rate, **{field: value for field, value in vars(side).items() if field != "rate"}}
 
 
 def _bounds(interval: Interval | None) -> list[float | None] | None:
@@ -168,6 +206,11 @@ def github(comparison: ComparedResults) -> str:
         for pair in comparison.regressions
     ]
     commands += [("warning", f"{pair.label}: {pair.verdict}", _outcome(pair)) for pair in comparison.undecided]
+    commands += [
+        ("warning", f"{pair.label}: {pair.work.answer}", pair.work.text)
+        for pair in comparison.pairs
+        if pair.work and pair.work.answer in work.CHANGED
+    ]
     commands += [("warning", f"{one.label}: not compared", first_line(one.why)) for one in comparison.unpaired]
     commands.append(("notice", "harness regression", verdict(comparison)))
 
@@ -188,6 +231,10 @@ def markdown(comparison: ComparedResults, old: str, new: str) -> str:
         """Text that Markdown shows as it is, in one line and within its cell."""
         return re.sub(r"([\\`*_<>\[\]|])", r"\\\1", text).replace("\r", " ").replace("\n", " ")
 
+    def table_of(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+        lines = [f"| {' | '.join(heading)} |", "| --- | --- | --: | --: | --: | --: | --: |"]
+        return [*lines, *(f"| {' | '.join(map(literally, row))} |" for row in rows), ""]
+
     remarks = [line for lines in _remarks(comparison) for line in lines]
     lines = [
         f"**{literally(verdict(comparison))}**",
@@ -195,13 +242,10 @@ def markdown(comparison: ComparedResults, old: str, new: str) -> str:
         f"- OLD {literally(_side(old, comparison.old))}",
         f"- NEW {literally(_side(new, comparison.new))}",
         "",
-        f"| {' | '.join(_HEADINGS)} |",
-        "| --- | --- | --: | --: | --: | --: | --: |",
-        *(f"| {' | '.join(map(literally, _row(pair)))} |" for pair in comparison.pairs),
-        "",
+        *(line for heading, *rows in _tables(comparison.pairs) for line in table_of(heading, rows)),
         *(f"{'  ' * line.startswith('  ')}- {literally(line.strip())}" for line in remarks),
         "",
-        literally(rule(comparison.rule)),
+        literally(rule(comparison)),
     ]
     return "\n".join(lines) + "\n"
 
@@ -214,9 +258,30 @@ def _side(name: str, total: SideTotal) -> str:
     )
 
 
+def _tables(pairs: Sequence[Pair]) -> list[list[tuple[str, ...]]]:
+    """The rows of pairs in img/s, and apart from them those of kernels and of energy, each below its headings."""
+    trained = [pair for pair in pairs if _unit(pair) == "img/s"]
+    of_kernels = [pair for pair in pairs if pair.kernel]
+    of_energy = [pair for pair in pairs if pair.energy]
+    return [
+        [headings, *(_row(pair) for pair in those)]
+        for headings, those in ((_HEADINGS, trained), (_OTHERS, of_kernels), (_OTHERS, of_energy))
+        if those
+    ]
+
+
+def _rate(unit: str, rate: float | None) -> str:
+    """``123.45 img/s``, ``1.23 GB/s``."""
+    if rate is None:
+        return ""
+    if unit == "img/J":
+        return f"{rate:.3g} img/J"
+    return f"{rate:.2f} img/s" if unit == "img/s" else f"{rate / 1e9:.3g} {UNITS[unit]}"
+
+
 def _row(pair: Pair) -> tuple[str, ...]:
     judgement = pair.judgement
-    rates = ("" if rate is None else f"{rate:.2f}" for rate in (pair.old.img_per_s, pair.new.img_per_s))
+    rates = (_rate(_unit(pair), side.rate).removesuffix(" img/s") for side in (pair.old, pair.new))
     change = "" if judgement.change is None else percent(judgement.change)
     limits = " … ".join(map(percent, judgement.ci95 or ()))
     p = "" if judgement.p is None else "< 0.0001" if judgement.p < 1e-4 else f"{judgement.p:.4f}"
@@ -225,17 +290,18 @@ def _row(pair: Pair) -> tuple[str, ...]:
 
 def _outcome(pair: Pair) -> str:
     """What became of a pair, in words; "no significant change" comes before any percentage."""
-    _, _, old, new, change, ci95, p = _row(pair)
+    change, ci95, p = _row(pair)[-3:]
+    old, new = (_rate(_unit(pair), side.rate) for side in (pair.old, pair.new))
     if pair.verdict == "no number":
-        return f"had {old} img/s, now has no number: {first_line(pair.judgement.reason)}"
+        return f"had {old}, now has no number: {first_line(pair.judgement.reason)}"
     if not (change and p):
-        figures = f"{old} img/s → {new} img/s, {change}" if change else f"{old} img/s, now {new} img/s"
+        figures = f"{old} → {new}, {change}" if change else f"{old}, now {new}"
         return f"cannot say: {pair.judgement.reason} ({figures})"
     noisy = f"no significant change; {_not_excluded([pair])} is not excluded"
     verdict = noisy if pair.verdict == "too noisy" else pair.verdict
     return (
         f"{verdict}: {change} (95 % CI {ci95}, p {p if p.startswith('<') else f'= {p}'}), "
-        f"{old} img/s → {new} img/s, {pair.old.repeats} and {plural(pair.new.repeats, 'repeat')}"
+        f"{old} → {new}, {pair.old.repeats} and {plural(pair.new.repeats, 'repeat')}"
     )
 
 
@@ -243,6 +309,7 @@ def _details(pair: Pair, common: Sequence[Difference]) -> list[str]:
     """What may explain a change: systems first, then what differs, then the step times."""
     differing = [*pair.differences, *common]
     lines = [f"systems: {_systems(pair)}"] if pair.old.systems != pair.new.systems else []
+    lines += [pair.work.text] if pair.work and pair.work.answer in work.CHANGED else []
     return [*lines, *(_some(differing) or [NOTHING]), *_steps(pair)]
 
 
@@ -265,8 +332,9 @@ def _steps(pair: Pair) -> list[str]:
     return [f"step time: {', '.join(parts)}"]
 
 
-def _remarks(comparison: ComparedResults) -> tuple[list[str], list[str], list[str]]:
-    """What differs between OLD and NEW everywhere and where something changed, the notes, and what was not compared."""
+def _remarks(comparison: ComparedResults) -> tuple[list[str], ...]:
+    """What differs between OLD and NEW everywhere and where something changed, whether the work is the same, the notes, and
+    what was not compared."""
     lines, common = [], comparison.differences
     if moved := {_systems(pair) for pair in comparison.pairs if pair.old.systems != pair.new.systems}:
         lines.append(f"OLD and NEW are from different systems: {'; '.join(sorted(moved))}")
@@ -290,7 +358,22 @@ def _remarks(comparison: ComparedResults) -> tuple[list[str], list[str], list[st
     for (side, why), alike in labels.items():
         which = alike[0] if len(alike) == 1 else f"{len(alike)} such as {alike[0]}"
         unpaired.append(f"  {side}: {which}: {first_line(why)}")
-    return lines, [f"note: {first_line(note)}" for note in comparison.notes], unpaired
+    return lines, _work(comparison), [f"note: {first_line(note)}" for note in comparison.notes], unpaired
+
+
+def _work(comparison: ComparedResults) -> list[str]:
+    """Where OLD and NEW have done other work, or the same, or nobody can say; one line for all that are alike."""
+    labels: dict[work.Work, list[str]] = defaultdict(list)
+    for pair in comparison.pairs:
+        if pair.work:
+            labels[pair.work].append(pair.label)
+    lines = []
+    for found in sorted(labels, key=lambda found: work.ANSWERS.index(found.answer)):
+        alike = labels[found]
+        which = alike[0] if len(alike) == 1 else f"{len(alike)} measurements such as {alike[0]}"
+        answer = "cannot say whether it is the same work" if found.answer == "cannot say" else found.answer
+        lines.append(f"{answer}: {which}" + (f": {found.text}" if found.text else ""))
+    return lines
 
 
 def _some(differences: Sequence[Difference]) -> list[str]:
@@ -312,19 +395,21 @@ def percent(change: float) -> str:
 def history(found: History) -> str:
     """For people: the changes of each series, then what did not change, then what was too short to say."""
     changes, measurements = 0, plural(len(found.series), "measurement")
-    changed, still = [], [("no change point", "system", "runs", "first", "last", "level, img/s")]
+    changed, still = [], [("no change point", "system", "runs", "first", "last", "level")]
     for series in found.series:
         count, first, last = len(series.runs), series.runs[0].started[:10], series.runs[-1].started[:10]
+        unit = _unit_of(series.kernel)
         if not series.changes:
-            still.append((series.label, series.system, str(count), first, last, f"{series.level:.2f}"))
+            still.append((series.label, series.system, str(count), first, last, _rate(unit, series.level)))
             continue
         lines = [f"{series.label} on {series.system or 'a machine without a name'}"]
-        lines.append(f"  {count} runs, {first} to {last}; now {series.level:.2f} img/s")
+        lines.append(f"  {count} runs, {first} to {last}; now {_rate(unit, series.level)}")
         for change in series.changes:
             low, high = map(percent, change.ci95)
             lines += [
                 f"  between {minute(change.before.started)} and {minute(change.after.started)}: "
-                f"{change.old_img_per_s:.2f} → {change.new_img_per_s:.2f} img/s, "
+                f"{_rate(unit, change.old_rate).removesuffix(' img/s')} → "
+                f"{_rate(unit, change.new_rate)}, "
                 f"{percent(change.change)} (95 % CI {low} … {high})",
                 f"    {change.before.id}  →  {change.after.id}",
                 *(f"    {line}" for line in _some(change.differences) or [NOTHING]),
@@ -340,9 +425,32 @@ def history(found: History) -> str:
     summary = f"{plural(changes, 'change point')} in {len(changed)} of {measurements}"
     parts = [summary if changed else f"no change point in any of {measurements}", *changed]
     parts += [table(still, right={2, 5})] if len(still) > 1 else []
+    parts += [_work_of(series) for series in found.series if series.work]
     return "\n\n".join([*parts, "\n".join(notes)])
 
 
+def _work_of(series: RunSeries) -> str:
+    """Where the losses of a series became others, or its software did."""
+    lines = [f"the work of {series.label} on {series.system or 'a machine without a name'}"]
+    for change in series.work:
+        lines.append(f"  {minute(change.started)}: {change.work.text}")
+        lines.append(f"    {change.before}  →  {change.after}" if change.before else f"    {change.after}")
+    return "\n".join(lines)
+
+
 def history_as_json(found: History, sources: Sequence[str]) -> str:
-    document = {"schema": HISTORY_SCHEMA, "sources": list(sources), "level": LEVEL, **dataclasses.asdict(found)}
+    every = [
+        {
+            **dataclasses.asdict(series, dict_factory=dict if series.kernel else _of_training),
+            "kernel": series.kernel or None,
+            "unit": _unit_of(series.kernel),
+        }
+        for series in found.series
+    ]
+    document = {"schema": HISTORY_SCHEMA, "sources": list(sources), "level": LEVEL, **vars(found), "series": every}
     return json.dumps(document, indent=1, allow_nan=False)
+
+
+def _of_training(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Only what is img/s is called so."""
+    return {f"{name.removesuffix('rate')}img_per_s" if name.endswith("rate") else name: it for name, it in fields}

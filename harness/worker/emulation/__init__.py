@@ -83,6 +83,7 @@ class Stream:
     def reset(self) -> None:
         self._free = 0.0
         self._done = 0
+        self.computed_s = 0.0
         self.late_s: List[float] = []
         self.stalls_s = [
             0.0
@@ -103,7 +104,9 @@ class Stream:
         remaining = self._free - self.clock()
         if remaining > 0:
             time.sleep(remaining)
-        self.late_s.append(self.clock() - self._free)
+        late_s = self.clock() - self._free
+        self.late_s.append(late_s)
+        self.computed_s += seconds + late_s
 
 
 class Watch:
@@ -132,6 +135,7 @@ class Watch:
             "late_p99_s": late_s[int(0.99 * len(late_s))] if late_s else 0.0,
             "stalled_s": sum(map(sum, (stream.stalls_s for stream in _streams))),
             "stalls_s": [round(seconds, 4) for seconds in _streams[0].stalls_s] if _streams else [],
+            "computed_s": sum(stream.computed_s for stream in _streams),
             "sent": sent,
             "resent": resent,
             "link_bytes_per_s": self._link_bytes_per_s,

@@ -48,6 +48,9 @@ def carrier(interface: str) -> str:
     return f"{backend} on {interface}"
 
 
+Batches = Iterator[Tuple[torch.Tensor, torch.Tensor]]
+
+
 class CudaMarks(Marks):
     """CUDA events on the current stream, as a GPU runs behind the host: to wait for it in every step would slow it down."""
 
@@ -59,6 +62,19 @@ class CudaMarks(Marks):
 
     def seconds(self) -> List[float]:
         return [self._events[0].elapsed_time(event) / 1000.0 for event in self._events]  # elapsed_time is in ms
+
+
+def overlapped(batches: Batches, device: torch.device) -> Batches:
+    """``batches`` of pinned memory on the GPU. It copies each while it computes the step before."""
+    copies = torch.cuda.Stream(device)
+    for batch in batches:
+        with torch.cuda.stream(copies):
+            images, labels = (held.to(device, non_blocking=True) for held in batch)
+        computing = torch.cuda.current_stream(device)
+        computing.wait_stream(copies)
+        for held in (images, labels):
+            held.record_stream(computing)  # its memory is not used again before the step has read it
+        yield images, labels
 
 
 class TorchTrainer(DeviceTrainer):
@@ -79,7 +95,12 @@ class TorchTrainer(DeviceTrainer):
         torch.set_num_threads(spec["threads"])
         torch.manual_seed(spec["seed"])
         if self._cuda and not torch.cuda.is_available():
-            raise RuntimeError("--device cuda: this environment's PyTorch sees no GPU")
+            built = (
+                f"for CUDA {torch.version.cuda}: is there an NVIDIA driver for that?"
+                if torch.version.cuda
+                else "for CPUs"
+            )
+            raise RuntimeError(f"--device cuda: this environment's PyTorch sees no GPU; it is built {built}")
         if self._cuda:
             torch.backends.cudnn.benchmark = True
             torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = spec["precision"] == "tf32"
@@ -113,11 +134,13 @@ class TorchTrainer(DeviceTrainer):
 
     def loss(self) -> torch.Tensor:
         """The loss of the next batch, scaled for ``backward``."""
-        images, labels = next(self._batches)
-        with self._autocast:
-            loss = cross_entropy(self._model(images), labels)
+        loss = self.loss_of(*next(self._batches))
         self._losses.append(loss.detach())
         return self._scaler.scale(loss)
+
+    def loss_of(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        with self._autocast:
+            return cross_entropy(self._model(images), labels)
 
     def synchronize(self) -> None:
         if self._cuda:
@@ -170,12 +193,12 @@ class TorchTrainer(DeviceTrainer):
         device = torch.cuda.get_device_name() if self._cuda else "cpu"
         return super()._state(world_size, transport, device=device, **details)
 
-    def _inputs(self) -> Iterator[Tuple[torch.Tensor, torch.Tensor]]:
+    def _inputs(self) -> Batches:
         if self._job.real_data:
             from harness.worker.inputs.torch import batches
 
-            stream = self._timed(batches(self._job.reading()))
-            return ((images.to(self._device), labels.to(self._device)) for images, labels in stream)
+            stream = self._timed(batches(self._job.reading(), pinned=self._cuda))
+            return overlapped(stream, self._device) if self._cuda else stream
         images, labels = self._job.synthetic_batch()
         # NHWC in memory, seen as NCHW: that is what PyTorch calls channels-last.
         resident = (

@@ -44,11 +44,11 @@ class BatchRequest(NamedTuple):
     ahead: List[Extent]
 
 
-def batches(reading: Reading) -> Batches:
+def batches(reading: Reading, pinned: bool = False) -> Batches:
     """Images float32 [N, 3, H, W] in channels_last memory, and labels int64 [N].
 
-    The decoders are processes, and start at once; with none of them the caller decodes. Raises BadImage from ``next`` at
-    the first batch that holds a bad image.
+    The decoders are processes, and start at once; with none of them the caller decodes. ``pinned`` batches are in memory
+    that a GPU copies from by itself. Raises BadImage from ``next`` at the first batch that holds a bad image.
     """
     decoder = Decoder(reading.batch_size, reading.image_size, reading.seed, reading.num_classes)
     processes: Dict[str, Any] = {}
@@ -61,7 +61,9 @@ def batches(reading: Reading) -> Batches:
         # PyTorch's own watchdog looks at the fork server, which would outlive a trainer that was killed.
         processes["worker_init_fn"] = end_with_parent
     # A request is a batch already, so the loader makes none.
-    return map(_channels_last, DataLoader(decoder, sampler=_requests(reading), batch_size=None, **processes))
+    return map(
+        _channels_last, DataLoader(decoder, sampler=_requests(reading), batch_size=None, pin_memory=pinned, **processes)
+    )
 
 
 def _channels_last(batch: Union[BadImage, List[torch.Tensor]]) -> Tuple[torch.Tensor, torch.Tensor]:

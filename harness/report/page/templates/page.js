@@ -400,6 +400,7 @@
     },
     share: (value) => `${(100 * value).toFixed(1)} %`,
     ratio: (value) => value.toFixed(3),
+    figure: (value) => value.toLocaleString("en", value < 1000 ? { maximumSignificantDigits: 3 } : { maximumFractionDigits: 0 }),
     date: (value) => value.slice(0, 16).replace("T", " "),
     text: (value) => value,
   };

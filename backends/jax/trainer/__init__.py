@@ -1,0 +1,1 @@
+"""Beside JAX: the processes of ``jax.distributed``, over Gloo."""

@@ -1,0 +1,67 @@
+"""JAX, beside the framework: ``jax.distributed`` joins one process for each device, XLA's Gloo carries the gradients."""
+
+from __future__ import annotations
+
+import math
+import socket
+from typing import Any
+
+import jax
+from jaxlib import _jax
+
+from harness.worker.frameworks.jax import JaxTrainer
+from harness.worker.job import Job
+from harness.worker.network import interface_of
+from harness.worker.trainer import State
+
+
+class JaxDistributedTrainer(JaxTrainer):
+    """One rank of a job of ``jax.distributed``."""
+
+    def setup(self) -> None:
+        self._gloo = Gloo(self._job.process["address"])
+        join(self._job)
+        self.build()
+
+    def state(self) -> State:
+        return self._state(self._world_size, self._gloo.carries)
+
+    def close(self) -> None:
+        jax.distributed.shutdown()
+
+
+create = JaxDistributedTrainer
+
+
+class Gloo:
+    """Takes the place of the function with which JAX makes Gloo's collectives, to bind them to this process's address.
+
+    JAX has no option for it: by itself Gloo listens where the host's name leads, which may be another network or none.
+    ``carries`` says what JAX has made.
+    """
+
+    def __init__(self, address: str) -> None:
+        self.carries = "nothing"
+        self._address, self._make = address, _jax.make_gloo_tcp_collectives
+        _jax.make_gloo_tcp_collectives = self
+
+    def __call__(self, **given: Any) -> Any:
+        made = self._make(hostname=socket.gethostbyname(self._address), **given)
+        self.carries = f"gloo on {interface_of(self._address)}"
+        return made
+
+
+def join(job: Job) -> None:
+    """Meet the others at the first worker, whose coordinator listens on the planned address alone."""
+    first = job.processes("worker")[0]
+    coordinator = f"{first['address']}:{first['port']}"
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    jax.config.update("jax_enable_preemption_service", False)  # it would take SIGTERM for itself
+    jax.distributed.initialize(
+        coordinator,
+        num_processes=job.world_size,
+        process_id=job.rank,
+        local_device_ids=[0],  # with all four JAX looks for no batch system of its own
+        initialization_timeout=math.ceil(job.spec["timeout_s"]),
+        coordinator_bind_address=coordinator,
+    )

@@ -1,0 +1,1 @@
+"""NumPy and MPI: what kernels take without a framework."""

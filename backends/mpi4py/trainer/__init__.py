@@ -1,0 +1,1 @@
+"""Beside NumPy and MPI."""

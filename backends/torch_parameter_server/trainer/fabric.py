@@ -1,0 +1,111 @@
+"""What PyTorch's parameter servers take, by itself: sums that they hold, or values that they give, over Gloo or MPI."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from functools import partial
+from typing import DefaultDict, Generator, List, Sequence
+
+import numpy as np
+import torch
+
+from harness import kernels
+from harness.backends.torch_parameter_server.trainer.links import Link, Wait, finish, open_link
+from harness.backends.torch_parameter_server.trainer.server import ANSWER, MOST_UNDER_WAY, hold
+from harness.kernels.kernel import NUMBER
+from harness.worker.fabric import Fabric, Transfer
+from harness.worker.job import Job
+
+# What a worker wants, with a count of numbers: that a server holds those that follow, adds them to what it holds, or sends
+# that; that all workers meet, or leave. Each has an answer.
+HOLD, ADD, READ, MEET, LEAVE = range(5)
+Parts = Sequence[np.ndarray]
+
+
+class Servers(Fabric):
+    """One worker. Each server that has a part is sent what it is to do, then the part."""
+
+    def __init__(self, job: Job) -> None:
+        torch.set_num_threads(job.spec["threads"])
+        self._link, self.rank, self.size = open_link(job), job.rank, job.world_size
+        self.servers = len(job.processes("ps"))
+
+    def pushing(self, parts: Parts) -> Transfer:
+        pull, arrived = self.pulling([np.zeros_like(part) for part in parts])
+
+        def sums() -> np.ndarray:
+            pull()
+            return arrived()
+
+        return partial(self._asked, ADD, [torch.tensor(part) for part in parts if len(part)]), sums
+
+    def pulling(self, parts: Parts) -> Transfer:
+        held = [torch.tensor(part) for part in parts if len(part)]  # a message is never empty
+        mine = [torch.zeros_like(part) for part in held]
+        self.barrier()  # nobody reads any more what was held before
+        if self.rank == 0:
+            self._asked(HOLD, held)
+        self.barrier()
+        return partial(self._asked, READ, mine), lambda: torch.cat(mine).numpy()
+
+    def barrier(self) -> None:
+        self._asked(MEET, [torch.empty(1)])
+
+    def transport(self) -> str:
+        return self._link.name
+
+    def close(self) -> None:
+        self._asked(LEAVE, [torch.empty(1)] * self.servers)
+        self._link.close()
+
+    def _asked(self, what: int, parts: Sequence[torch.Tensor]) -> None:
+        """Each of the first servers has done something with its part when this returns."""
+        waits: List[Wait] = []
+        for server, part in enumerate(parts, start=self.size):
+            waits.append(self._link.receive(part if what == READ else torch.empty(1), server, ANSWER))
+            waits.append(self._link.send(torch.tensor([what, part.numel()], dtype=torch.float64), server))
+            if what in (HOLD, ADD):
+                waits.append(self._link.send(part, server))
+        finish(waits)
+
+
+class Holder:
+    """One server. Messages of several workers may be under way at once."""
+
+    def __init__(self, job: Job, link: Link) -> None:
+        self._job, self._link, self.is_done = job, link, False
+        self._held, self._met = torch.zeros(0), 0
+        self._sending: DefaultDict[int, List[Wait]] = defaultdict(list)
+
+    def buffers(self) -> List[torch.Tensor]:
+        """Room for the longest part, in an even number of elements, which are those of half as many numbers of 8 bytes."""
+        kernel, workers = kernels.specification(self._job.kernel["name"]), self._job.world_size
+        numbers = max(kernel.size(each, workers) for each in self._job.kernel["sizes"]) // NUMBER
+        part = -(-numbers // len(self._job.processes("ps")))
+        return [torch.empty(max(part + part % 2, 4)) for _ in range(max(2, min(workers, MOST_UNDER_WAY)))]
+
+    def conversation(self, worker: int) -> Generator[None, torch.Tensor, None]:
+        """What is done with the messages of a worker; it is sent each of them, in a buffer that is longer."""
+        answer = torch.zeros(1)
+        while True:
+            what, count = (int(number) for number in (yield).view(torch.float64)[:2])
+            finish(self._sending.pop(worker, []))  # what this worker has had before it could ask again
+            if what in (MEET, LEAVE):
+                self._met = (self._met + 1) % self._job.world_size
+                self._answer(() if self._met else range(self._job.world_size), answer)
+                if what == LEAVE and not self._met:
+                    finish(wait for waits in self._sending.values() for wait in waits)
+                    self.is_done = True
+                continue
+            if what == HOLD:
+                self._held = (yield)[:count].clone()
+            elif what == ADD:
+                self._held.add_((yield)[:count])
+            self._answer([worker], self._held if what == READ else answer)
+
+    def _answer(self, workers: Sequence[int], tensor: torch.Tensor) -> None:
+        for worker in workers:
+            self._sending[worker].append(self._link.send(tensor, worker, ANSWER))
+
+
+create, serve = Servers, partial(hold, Holder)

@@ -1,0 +1,404 @@
+"""All that a GPU settles, in one command: `make gpu-check` on a machine that has one, with the PyTorch that is there.
+
+    python benchmarks/gpu_check.py --fill                       # before, with a network: harness' dependencies as wheels
+    python3 benchmarks/gpu_check.py --env python3               # there, without a network
+    python3 benchmarks/gpu_check.py --env PYTHON --device cpu   # the part of it that takes no GPU
+
+It needs nothing but the standard library and a PyTorch with NumPy: what `harness run` imports is unpacked from the wheels.
+harness itself runs on Python 3.11 or later; where PYTHON is older, --core names one in which harness' dependencies are
+installed. Each check passes, fails, or could not be made; it says so in words, and all of it is in gpu-check.json. The exit
+code is 0 if all have passed. After --limit seconds what is left is not begun.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).parent.parent
+PYTHONS = ("3.11", "3.12", "3.13")  # that harness itself can run on
+NEEDED = ("click", "jinja2", "pillow", "psutil", "pydantic")  # what `harness run` imports of its dependencies
+IMPORTED = ("click", "jinja2", "PIL", "psutil", "pydantic")
+PLATFORMS = ("manylinux_2_28_x86_64", "manylinux2014_x86_64")
+TOTAL = re.compile(r"total images/sec: ([\d.]+)")
+# img/s of ResNet-50 v1 with mixed precision on synthetic images: what public configurations of the same class reach with
+# v1.5 (4,008 on an H100 at batch 272, 4,868 on an H200 at 256), and 5 % for what v1 has less to compute.
+BARS = {"H100": (4210.0, 272), "H200": (5110.0, 256)}
+PEER_BAR = 1.10
+CLOCK_LIMIT = 1e-3  # by which the GPU's clock and the host's may differ, and what marks may take of a step
+ENERGY_LIMIT = 0.03  # by which NVML's counter of joules and its power, seen five times a second, may differ
+BYTES_LIMIT = 0.05  # headers and barriers, as in tests/parity/test_bytes.py
+# How far a loss may be from the CPU's in float32, relatively, within 14 steps: rounding of 24, 11 and 8 bits.
+LOSSES = {"fp32": 1e-3, "tf32": 2e-2, "amp": 5e-2}
+
+
+class Failed(Exception):
+    """What was checked is wrong, or could not be carried out."""
+
+
+class NotChecked(Exception):
+    """What a check needs is not there."""
+
+
+class Check(NamedTuple):
+    """A check by its name: ``make`` returns what it has found, in words, with its figures. ``gpu``: it needs one."""
+
+    name: str
+    gpu: bool
+    make: Callable[[], tuple[str, dict[str, Any]]]
+
+
+class Machine:
+    """Runs harness and scripts. ``torch`` has what PYTHON's PyTorch says of itself and of the GPU."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.output = options.output
+        self.python = shutil.which(options.env) or options.env
+        self.core = core(options.core, self.python)
+        self.environ = {**os.environ, "PYTHONPATH": os.pathsep.join((unpacked(self, options), str(ROOT)))}
+        self.torch = self._torch()
+        self.device = "cuda" if options.device == "cuda" and self.torch["gpu"] else "cpu"
+        self.visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
+
+    def _torch(self) -> dict[str, Any]:
+        code = (
+            "import json, numpy, torch; there = torch.cuda.is_available(); print(json.dumps({"
+            "'torch': torch.__version__, 'cuda': torch.version.cuda, 'numpy': numpy.__version__,"
+            "'gpu': torch.cuda.get_device_name() if there else None,"
+            "'cudnn': torch.backends.cudnn.version() if there else None}))"
+        )
+        said: dict[str, Any] = json.loads(self.carried_out([self.python, "-c", code]).splitlines()[-1])
+        return said
+
+    def carried_out(self, command: list[str], **more: str) -> str:
+        """What a command prints. Raises Failed with its last line."""
+        try:
+            done = subprocess.run(
+                command, cwd=ROOT, env={**self.environ, **more}, capture_output=True, text=True, timeout=180
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise Failed(f"{command[0]}: {error}") from None
+        if done.returncode:
+            lines = [line for line in (done.stderr or done.stdout).splitlines() if line.strip()]
+            raise Failed(" ".join(lines[-3:])[:400] or f"exit code {done.returncode}")
+        return done.stdout
+
+    def harness(self, *arguments: str, device: str | None = None, **more: str) -> dict[str, Any]:
+        """The record of a run of ``pytorch``, in which each of its checks has passed; otherwise there is none."""
+        command = [self.core, "-m", "harness", *arguments, "--backend", "pytorch", "--env", self.python, "--json"]
+        command += [
+            "--device",
+            device or self.device,
+            "--repeats",
+            "1",
+            "--output",
+            str(self.output / "runs"),
+            "--force",
+        ]
+        record: dict[str, Any] = json.loads(self.carried_out(command, **more))
+        return record
+
+    def visible_twice(self) -> dict[str, str]:
+        """The GPU for each of two processes, or no GPU for CPUs."""
+        return {"CUDA_VISIBLE_DEVICES": f"{self.visible},{self.visible}"} if self.device == "cuda" else {}
+
+
+def core(named: str | None, python: str) -> str:
+    """A Python for harness itself: the one that was named, PYTHON, this one, or one on PATH. Raises SystemExit."""
+    for candidate in [named] if named else [python, sys.executable, *(f"python{version}" for version in PYTHONS)]:
+        if (path := shutil.which(candidate)) and version_of(path) in PYTHONS:
+            return path
+    sys.exit(
+        f"gpu-check: harness itself runs on Python {', '.join(PYTHONS)}, and "
+        f"{named or f'{python} is {version_of(python)} with none of them on PATH'}: give --core PATH"
+    )
+
+
+def version_of(python: str) -> str:
+    code = "import sys; print('.'.join(map(str, sys.version_info[:2])))"
+    try:
+        return subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return "no Python that runs"
+
+
+def fill(options: argparse.Namespace) -> None:
+    """Download the wheels, for each Python that harness may run on, and print what they are."""
+    import tomllib
+
+    dependencies = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    needed = [wanted for wanted in dependencies if re.match(r"[\w-]+", wanted)[0] in NEEDED]  # type: ignore[index]
+    for version in PYTHONS:
+        folder = options.wheels / version
+        shutil.rmtree(folder, ignore_errors=True)
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
+        command += ["--only-binary", ":all:", "--python-version", version, "--dest", str(folder)]
+        command += [word for platform in PLATFORMS for word in ("--platform", platform)]
+        subprocess.run([*command, *needed], check=True)
+    wheels = sorted(options.wheels.glob("*/*.whl"))
+    for wheel in wheels:
+        print(f"{wheel.stat().st_size / 1e6:6.2f} MB  {wheel.relative_to(options.wheels)}")
+    print(f"{sum(wheel.stat().st_size for wheel in wheels) / 1e6:6.2f} MB  in {options.wheels}")
+
+
+def unpacked(machine: Machine, options: argparse.Namespace) -> str:
+    """The folder of the wheels for PYTHON, unpacked: they are zip files with what is imported. "" if --core has all."""
+    if (
+        subprocess.run([machine.core, "-c", f"import numpy, {', '.join(IMPORTED)}"], capture_output=True).returncode
+        == 0
+    ):
+        return ""
+    version = version_of(machine.core)
+    if version != version_of(machine.python):
+        sys.exit(
+            f"gpu-check: {machine.core} lacks one of numpy, {', '.join(IMPORTED)}, and the wheels are for {machine.python}"
+        )
+    wheels = sorted((options.wheels / version).glob("*.whl"))
+    if not wheels:
+        sys.exit(
+            f"gpu-check: no wheels in {options.wheels / version}: `make gpu-wheels` fills it where there is a network"
+        )
+    folder: Path = options.output / "packages"
+    shutil.rmtree(folder, ignore_errors=True)
+    for wheel in wheels:
+        with zipfile.ZipFile(wheel) as content:
+            content.extractall(folder)
+    return str(folder)
+
+
+def checks(machine: Machine) -> list[Check]:
+    """All of them, in the order in which a machine's time is best spent."""
+    large = machine.device == "cuda"
+    bar_img_per_s, batch = next((bar for name, bar in BARS.items() if name in (machine.torch["gpu"] or "")), (0.0, 256))
+    small = ["--model", "pointwise", "--batch-size", "2", "--image-size", "32", "--threads", "1"]
+    some = ["run", "--warmup", "2", "--steps", "5"]
+    made: dict[str, dict[str, Any]] = {}
+
+    def measured(name: str, *arguments: str, **more: Any) -> dict[str, Any]:
+        made[name] = machine.harness(*arguments, **more)
+        return made[name]
+
+    def speed(name: str, *arguments: str) -> tuple[str, dict[str, Any]]:
+        record = measured(name, "run", "--warmup", "20", *arguments)
+        (img_per_s,), evidence = record["derived"]["img_per_s"]["values"], ranks(record)[0]["evidence"]
+        slowed = (evidence.get("gpu") or {}).get("slowed") or {}
+        said = f"{img_per_s:.1f} img/s" + "".join(f", THROTTLED: {reason}" for reason in slowed)
+        return said, {"img_per_s": img_per_s, "gpu": evidence.get("gpu"), "transport": evidence["transport"]}
+
+    def of(model: str, precision: str) -> tuple[str, dict[str, Any]]:
+        return speed(
+            f"{model} {precision}",
+            *("--model", model, "--precision", precision),
+            *("--batch-size", "64" if precision == "fp32" else "128", "--steps", "40" if precision == "fp32" else "80"),
+        )
+
+    fast = ("--model", "resnet50", "--precision", "amp", "--batch-size", str(batch), "--steps", "100")
+
+    def against_bar() -> tuple[str, dict[str, Any]]:
+        said, figures = speed("fast", *fast)
+        if not bar_img_per_s:
+            return f"{said} at batch {batch}; there is no bar for {machine.torch['gpu']}", figures
+        said = f"{said} at batch {batch}, bar {bar_img_per_s:.0f}"
+        if figures["img_per_s"] < bar_img_per_s:
+            raise Failed(said)
+        return said, {**figures, "bar": bar_img_per_s}
+
+    def against_peer() -> tuple[str, dict[str, Any]]:
+        rounds = []
+        for _ in range(3):
+            ours = machine.harness("run", "--warmup", "20", *fast)["derived"]["img_per_s"]["mean"]
+            command = [machine.python, "benchmarks/plain_ddp.py", "--rank", "0", "--world", "1", "--port", free_port()]
+            command += ["--device", "cuda", "--amp", "--batch-size", str(batch), "--warmup", "20", "--steps", "100"]
+            theirs = float(TOTAL.findall(machine.carried_out(command, CUDA_VISIBLE_DEVICES=machine.visible))[0])
+            rounds.append((ours, theirs))
+        ratios = sorted(ours / theirs for ours, theirs in rounds)
+        said = (
+            f"{ratios[1]:.3f} × the plain script ({ratios[0]:.3f} to {ratios[2]:.3f} in 3 rounds), bar {PEER_BAR:.2f}"
+        )
+        if ratios[1] < PEER_BAR:
+            raise Failed(said)
+        return said, {"rounds": rounds}
+
+    def clock() -> tuple[str, dict[str, Any]]:
+        if "fast" not in made:
+            raise NotChecked("the run with mixed precision, whose times it compares, is not there")
+        rank = ranks(made["fast"])[0]
+        apart = abs(rank["marks_s"][-1] - rank["finished_s"]) / rank["finished_s"]
+        code = (
+            "import time, torch; events = [torch.cuda.Event(enable_timing=True) for _ in range(20000)]\n"
+            "events[0].record(); torch.cuda.synchronize(); began = time.perf_counter()\n"
+            "for event in events: event.record()\n"
+            "torch.cuda.synchronize(); print((time.perf_counter() - began) / 20000)"
+        )
+        mark_s = float(machine.carried_out([machine.python, "-c", code], CUDA_VISIBLE_DEVICES=machine.visible))
+        share = mark_s / (rank["finished_s"] / made["fast"]["spec"]["steps"])
+        said = f"the GPU's clock and the host's differ by {apart:.4%}, a mark takes {share:.4%} of a step"
+        if max(apart, share) > CLOCK_LIMIT:
+            raise Failed(f"{said}; limit {CLOCK_LIMIT:.1%}")
+        return said, {"apart": apart, "mark_s": mark_s}
+
+    def energy() -> tuple[str, dict[str, Any]]:
+        if "fast" not in made:
+            raise NotChecked("the run with mixed precision, whose energy it compares, is not there")
+        derived, seen = made["fast"]["derived"], ranks(made["fast"])[0]["evidence"].get("gpu") or {}
+        joules = [part["joules_per_image"]["mean"] for part in derived["energy"]["parts"] if part["source"] == "nvml"]
+        if not joules or "watts" not in seen:
+            raise NotChecked("; ".join(derived["energy"]["notes"]) or "nvidia-smi shows no power")
+        counted, drawn = joules[0] * derived["img_per_s"]["mean"], seen["watts"][1]
+        said = f"{joules[0]:.3g} J/img, {counted:.0f} W by NVML's counter, {drawn:.0f} W (median) by its power"
+        if abs(counted / drawn - 1) > ENERGY_LIMIT:
+            raise Failed(f"{said}; limit {ENERGY_LIMIT:.0%}")
+        return said, {"joules_per_image": joules[0], "counted_w": counted, "drawn_w": drawn}
+
+    def parity(precision: str, *more: str) -> tuple[str, dict[str, Any]]:
+        of = ["--model", "resnet50", "--batch-size", "8", "--image-size", "64"] if large else small
+        run = ["run", *of, "--seed", "3", "--warmup", "12", "--steps", "2"]
+        if "cpu" not in made:
+            measured("cpu", *run, device="cpu")
+        record = measured(f"losses {precision}", *run, "--precision", precision, *more)
+        cpu, other = (ranks(each)[0]["evidence"]["losses"] for each in (made["cpu"], record))
+        apart = max(abs(one - two) / abs(one) for one, two in zip(cpu, other))  # noqa: B905 - Python 3.9
+        said = f"losses of {len(other)} steps are within {apart:.1e} of the CPU's in float32"
+        if len(cpu) != len(other) or not apart <= LOSSES[precision]:
+            raise Failed(f"{said}; limit {LOSSES[precision]:.0e}")
+        return said, {"cpu": cpu, "other": other}
+
+    def two() -> tuple[str, dict[str, Any]]:
+        sizes = ["--model", "resnet50", "--batch-size", "16"] if large else small
+        record = machine.harness(*some, *sizes, "--nodes", "2", "--transport", "gloo", **machine.visible_twice())
+        model_bytes = json.loads(
+            machine.carried_out(
+                [machine.core, "-c", f"from harness import models; print(models.specification({sizes[1]!r}).bytes)"]
+            )
+        )
+        # An allreduce over N workers: each sends 2(N − 1)/N times the model, which is once for two.
+        sent = record["derived"]["seen"]["sent_bytes_per_step"]
+        if sent is None:
+            raise NotChecked("the kernel does not count the bytes of sockets")
+        said = (
+            f"{sent / 1e6:.3f} MB sent per step and worker, {model_bytes / 1e6:.3f} MB expected; replicas are the same"
+        )
+        if abs(sent / model_bytes - 1) > BYTES_LIMIT:
+            raise Failed(said)
+        return said, {"sent_bytes_per_step": sent, "expected": model_bytes}
+
+    def jpeg() -> tuple[str, dict[str, Any]]:
+        folder = machine.output / "images"
+        shutil.rmtree(folder, ignore_errors=True)
+        count, pixels = (1024, (500, 375)) if large else (32, (64, 48))
+        code = "from pathlib import Path; from harness.datasets.make import make; "
+        code += f"make(Path({str(folder)!r}), {count}, 4, {pixels}, 1)"
+        machine.carried_out([machine.core, "-c", code])
+        if large:
+            return speed("jpeg", "--data", str(folder), *fast[:-4], "--batch-size", "128", "--steps", "30")
+        record = machine.harness(*some, *small, "--data", str(folder), "--data-threads", "1")
+        return f"{record['derived']['img_per_s']['mean']:.1f} img/s from JPEG files", {}
+
+    def kernel(name: str) -> tuple[str, dict[str, Any]]:
+        two_ranks = name == "allreduce"
+        more = machine.visible_twice() if two_ranks else {}
+        arguments = ["--nodes", "2", "--transport", "gloo", "--bytes", "64KiB,1MiB"] if two_ranks else []
+        record = machine.harness("kernel", name, "--warmup", "2", "--steps", "10", *arguments, **more)
+        return f"right results for {len(record['derived'])} sizes", {"derived": record["derived"]}
+
+    listed = [
+        Check("pytorch over nccl, fp32, same losses as a CPU", True, lambda: parity("fp32")),
+        Check("pytorch, two processes over gloo, bytes", False, two),
+        Check("jpeg input", False, jpeg),
+        Check("kernel allreduce over gloo", False, lambda: kernel("allreduce")),
+        Check("speed: amp against the bar", True, against_bar),
+        Check("clock of the GPU against the host's", True, clock),
+        Check("energy by two ways", True, energy),
+        Check("speed: cuda graphs", True, lambda: speed("graphs", *fast, "--cuda-graphs")),
+        Check("speed: against a plain script, in turn", True, against_peer),
+        *(
+            Check(f"{model} {precision}", True, lambda model=model, precision=precision: of(model, precision))
+            for model in ("resnet50", "inception3")
+            for precision in ("fp32", "tf32", "amp")
+        ),
+        Check("tf32, losses", True, lambda: parity("tf32")),
+        Check("amp, losses", True, lambda: parity("amp")),
+        Check("cuda graphs, losses", True, lambda: parity("fp32", "--cuda-graphs")),
+        Check("speed: compile", True, lambda: speed("compile", *fast, "--compile")),
+        *(Check(f"kernel {name}", True, lambda name=name: kernel(name)) for name in ("matmul", "cg", "fft")),
+    ]
+    if not large:  # what the CPU can say about the arithmetic that a GPU shares with it
+        listed.append(Check("amp on the CPU, losses", False, lambda: parity("amp")))
+    return listed
+
+
+def ranks(record: dict[str, Any]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = record["repeats"][0]["ranks"]
+    return found
+
+
+def free_port() -> str:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return str(probe.getsockname()[1])
+
+
+def main() -> int:
+    """Make the checks, print each as it ends, write the JSON file, and return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--env", default=sys.executable, help="the Python with PyTorch  [default: this one]")
+    parser.add_argument("--core", help="a Python 3.11 or later for harness itself  [default: the first there is]")
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda", help="cpu: only what takes no GPU")
+    parser.add_argument("--wheels", type=Path, default=ROOT / "build" / "wheels", metavar="FOLDER")
+    parser.add_argument("--output", type=Path, default=ROOT / "build" / "gpu-check", metavar="FOLDER")
+    parser.add_argument("--limit", type=float, default=450.0, metavar="SECONDS")
+    parser.add_argument("--fill", action="store_true", help="download the wheels, and check nothing")
+    options = parser.parse_args()
+    options.wheels, options.output = options.wheels.absolute(), options.output.absolute()
+    if options.fill:
+        fill(options)
+        return 0
+    began = time.monotonic()
+    options.output.mkdir(parents=True, exist_ok=True)
+    try:
+        machine = Machine(options)
+    except Failed as error:
+        sys.exit(f"gpu-check: {options.env}: no PyTorch with NumPy: {error}")
+    said = machine.torch
+    print(f"PyTorch {said['torch']}, CUDA {said['cuda']}, GPU {said['gpu']}; harness on {machine.core}\n", flush=True)
+    results = []
+    for check in checks(machine):
+        if check.gpu and options.device == "cpu":
+            continue
+        started = time.monotonic()
+        state, figures = "not checked", {}
+        try:
+            if check.gpu and machine.device != "cuda":
+                raise NotChecked(f"PyTorch {said['torch']} of {machine.python} sees no GPU")
+            if started - began > options.limit:
+                raise NotChecked(f"the {options.limit:g} s of --limit were over")
+            words, figures = check.make()
+            state = "passed"
+        except NotChecked as reason:
+            words = str(reason)
+        except Failed as reason:
+            state, words = "FAILED", str(reason)
+        took_s = time.monotonic() - started
+        results.append({"check": check.name, "state": state, "says": words, "took_s": took_s, "figures": figures})
+        print(f"{state:11}  {took_s:5.1f} s  {check.name:46}  {words}", flush=True)
+    passed = sum(result["state"] == "passed" for result in results)
+    took_s = time.monotonic() - began
+    file = options.output / "gpu-check.json"
+    file.write_text(json.dumps({"machine": said, "took_s": took_s, "checks": results}, indent=1) + "\n")
+    print(f"\n{passed} of {len(results)} checks passed, in {took_s:.0f} s; {file}")
+    return 0 if passed == len(results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,111 @@
+"""Which nodes and links are slow against the others: the rule of docs/kernels.md, for a record of the kernel ``pairs``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from statistics import median
+
+from harness.core.statistics import MAD_TO_STDEV
+from harness.kernels.pairs.specification import FLOP
+from harness.records.kernel import KernelRank, KernelRecord, OwnTimes, SizeTimes
+from harness.records.pairs import Pairs, Slow, What
+
+SHARE = 0.75  # of what is usual: halfway to half
+SPREADS = 3.0  # robust standard deviations below it
+FEWEST = 4  # nodes: of three, a good one has as many slow pairs as good ones if another one is slow
+
+
+def pairs(record: KernelRecord) -> Pairs:
+    """The rates of a completed record, and what of them is slow. Links are judged by the largest of the sizes."""
+    places = _places(record)
+    nodes = list(dict.fromkeys(places.values()))
+    product_s: dict[int, float] = {}
+    received_s: dict[tuple[str, str], float] = {}
+    size = 0
+    for repeat in record.repeats:
+        for rank in repeat.ranks:
+            times, own = _of_largest(rank)
+            place, size = places[rank.rank], times.size
+            product_s[rank.rank] = min(product_s.get(rank.rank, float("inf")), *own.products_s)
+            for sender, each_s in enumerate(zip(*own.received_s, strict=True)):
+                if (pair := (places[sender], place))[0] != place:
+                    received_s[pair] = min(received_s.get(pair, float("inf")), *each_s)
+    # A node is as slow as the slowest of its ranks.
+    flop_per_s = [FLOP / max(product_s[rank] for rank, place in places.items() if place == node) for node in nodes]
+    bytes_per_s = [
+        [size / received_s[sender, receiver] if sender != receiver else None for receiver in nodes] for sender in nodes
+    ]
+    unjudged, slow = _unjudged(record, len(nodes)), []
+    if not unjudged:
+        slow = [*slow_arithmetic(nodes, flop_per_s), *slow_links(nodes, bytes_per_s)]
+    return Pairs(nodes=nodes, flop_per_s=flop_per_s, bytes_per_s=bytes_per_s, slow=slow, unjudged=unjudged)
+
+
+def slow_arithmetic(nodes: Sequence[str], flop_per_s: Sequence[float]) -> list[Slow]:
+    """The nodes that compute slowly against the others."""
+    return _slow_nodes("computes", nodes, flop_per_s)
+
+
+def slow_links(nodes: Sequence[str], bytes_per_s: Sequence[Sequence[float | None]]) -> list[Slow]:
+    """The nodes that send slowly, or receive slowly, against the others, and then the pairs that are slow by themselves.
+
+    What a node does is the median of its pairs. A pair is compared with the slower of what its sender and its receiver do
+    with others: so a slow node's pairs are not named again.
+    """
+    sends = [median(_numbers(row)) for row in bytes_per_s]
+    receives = [median(_numbers(column)) for column in zip(*bytes_per_s, strict=True)]
+    found = [*_slow_nodes("sends", nodes, sends), *_slow_nodes("receives", nodes, receives)]
+    links = [
+        (sender, receiver, rate, min(sends[i], receives[j]))
+        for i, (sender, row) in enumerate(zip(nodes, bytes_per_s, strict=True))
+        for j, (receiver, rate) in enumerate(zip(nodes, row, strict=True))
+        if rate is not None
+    ]
+    shares = [rate / usual for _, _, rate, usual in links]
+    for sender, receiver, rate, usual in links:
+        if _is_slow(rate / usual, shares):
+            found.append(Slow(what="pair", node=sender, other=receiver, rate=rate, usual=usual))
+    return found
+
+
+def _unjudged(record: KernelRecord, nodes: int) -> str:
+    if nodes < FEWEST:
+        return f"with fewer than {FEWEST} nodes there is no saying which one is slow"
+    if len({rank.host for repeat in record.repeats for rank in repeat.ranks}) == 1:
+        return "all nodes are on one machine, and share its cores and memory"
+    return ""
+
+
+def _slow_nodes(what: What, nodes: Sequence[str], rates: Sequence[float]) -> list[Slow]:
+    found = []
+    for number, (node, rate) in enumerate(zip(nodes, rates, strict=True)):
+        others = [*rates[:number], *rates[number + 1 :]]
+        if _is_slow(rate, others):
+            found.append(Slow(what=what, node=node, rate=rate, usual=median(others)))
+    return found
+
+
+def _is_slow(rate: float, others: Sequence[float]) -> bool:
+    """Whether a rate is below ``SHARE`` of the others' median and ``SPREADS`` of their spread below it."""
+    usual = median(others)
+    spread = MAD_TO_STDEV * median(abs(other - usual) for other in others)
+    return rate < SHARE * usual and rate < usual - SPREADS * spread
+
+
+def _places(record: KernelRecord) -> dict[int, str]:
+    """What each rank's node is called: by its host, or by its number where several nodes of the plan are on one host."""
+    numbers = {each["rank"]: each["node"] for each in record.plan["processes"] if each["role"] == "worker"}
+    hosts = {rank.rank: rank.host for rank in record.repeats[0].ranks}
+    if len(set(hosts.values())) == len(set(numbers.values())):
+        return dict(sorted(hosts.items()))
+    return {rank: f"node {number}" for rank, number in sorted(numbers.items())}
+
+
+def _of_largest(rank: KernelRank) -> tuple[SizeTimes, OwnTimes]:
+    times = max(rank.sizes, key=lambda each: each.size)
+    assert times.own
+    return times, times.own
+
+
+def _numbers(rates: Iterable[float | None]) -> list[float]:
+    return [rate for rate in rates if rate is not None]

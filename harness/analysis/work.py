@@ -1,0 +1,176 @@
+"""Is it the same work? Fingerprints of runs of one spec (``harness.core.fingerprint``), where the software is the same.
+
+Software is here what may change the arithmetic of a spec rightly: all packages, the processor or the GPU with its driver,
+what carries gradients, and the variables of libraries that compute. Not harness itself, nor the nodes, nor the kernel.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal, TypeAlias
+
+from harness.analysis.differences import environments
+from harness.core.fingerprint import TOLERANCES, Fingerprint, Outcome, Parting, odd_repeats, parting, spread
+from harness.core.text import listed, plural
+
+Answer = Literal["other work", "other bits", "same work", "cannot say"]
+ANSWERS: tuple[Answer, ...] = Answer.__args__  # type: ignore[attr-defined]  # what is to be heard of first
+CHANGED: tuple[Answer, ...] = ("other work", "other bits")
+OLDER = "the record is older than fingerprints"
+Run: TypeAlias = Mapping[Any, Any]  # a row of ``results.load``
+
+# Of the names in the column ``environment``.
+_SOFTWARE = re.compile(
+    r"package (?!harness$).*|machine (cpu|architecture|gpu (name|driver))|gradients|"
+    r"variable ((MKL|ONEDNN|DNNL|OPENBLAS|XLA)_\w+|TF_(?!CONFIG)\w+|NCCL_(ALGO|PROTO)|NVIDIA_TF32_OVERRIDE|"
+    r"LD_PRELOAD|LD_LIBRARY_PATH|LOADEDMODULES)"
+)
+_WHERE = re.compile(r" (on|to|with) [^;]*")  # of what carries gradients: interfaces and addresses
+
+
+@dataclass(frozen=True)
+class Work:
+    """Whether two runs, or the repeats of one, have done the same work; ``text`` says how not, or why nobody can say."""
+
+    answer: Answer
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class WorkChange:
+    """In a series of runs: one that has done other work than the last one ``before`` it on its software ("": than itself).
+
+    Ids, and when the runs started.
+    """
+
+    before: str
+    after: str
+    started: str
+    work: Work
+
+
+def between(old: Sequence[Run], new: Sequence[Run]) -> Work:
+    """Whether ``new`` runs have done the work of ``old`` ones of the same spec: the first of ``ANSWERS`` for any of them.
+
+    A new run is compared with the last old one on its software.
+    """
+    latest = {software(run["environment"]): run for run in old if fingerprint(run).outcomes}
+    answers = []
+    for run in new:
+        answers += [Work("other work", f"{run['id']}: {text}") for text in _own(run)]
+        if not fingerprint(run).outcomes or not latest:
+            answers.append(Work("cannot say", _lacking([run, *old])))
+        elif before := latest.get(software(run["environment"])):
+            answers.append(_compared(before, run))
+        else:
+            answers.append(Work("cannot say", _other_software(old[-1], run)))
+    return min(answers, key=lambda work: ANSWERS.index(work.answer))
+
+
+def changes(runs: Iterable[Run]) -> Iterator[WorkChange]:
+    """In runs of one spec and system, in their order: where the work, or the software, is another one than before."""
+    latest: dict[str, Run] = {}
+    before: Run | None = None
+    for run in runs:
+        if not fingerprint(run).outcomes:
+            continue
+        for text in _own(run):
+            yield WorkChange("", run["id"], run["started"], Work("other work", text))
+        key = software(run["environment"])
+        if key in latest:
+            work = _compared(latest[key], run)
+            if work.answer in CHANGED:
+                yield WorkChange(latest[key]["id"], run["id"], run["started"], work)
+        elif before:
+            yield WorkChange(before["id"], run["id"], run["started"], Work("cannot say", _other_software(before, run)))
+        latest[key] = before = run
+
+
+def of_one(found: Fingerprint, precision: str) -> list[str]:
+    """What the repeats of one run say by themselves, in lines; what nobody should overlook is in capitals."""
+    if found.note:
+        return [f"no fingerprint: {found.note}"]
+    usual, repeats = found.usual, sum(len(outcome.repeats) for outcome in found.outcomes)
+    losses = f"losses {usual.losses[0]:.6g} to {usual.losses[-1]:.6g} in the first {plural(len(usual.losses), 'step')}"
+    if repeats == 1:
+        return [f"{losses}; one repeat, with nothing to compare"]
+    if found.exact:
+        alike = f"{len(usual.repeats)} of {plural(repeats, 'repeat')} the same bit for bit"
+    else:
+        alike = f"{plural(repeats, 'repeat')}, whose losses there differ by {spread(found):.1e} at most"
+    lines = [f"{losses}; {alike}"]
+    for outcome, apart in odd_repeats(found, TOLERANCES[precision]):
+        lines.append(f"OTHER {'WORK' if apart.beyond else 'BITS'} in {_both(found, outcome)}: {_described(apart)}")
+    return lines
+
+
+def fingerprint(run: Run) -> Fingerprint:
+    """That of a row; without outcomes if its record does not say."""
+    return _parsed(run["fingerprint"])
+
+
+@lru_cache(maxsize=4096)
+def _parsed(text: str) -> Fingerprint:
+    return Fingerprint.model_validate_json(text) if text else Fingerprint(note=OLDER)
+
+
+@lru_cache(maxsize=4096)
+def software(environment: str) -> str:
+    """The part of an ``environment`` (JSON) that two runs must have in common. Of gradients it says what carries them."""
+    facts = {name: value for name, value in json.loads(environment).items() if _SOFTWARE.fullmatch(name)}
+    libraries = sorted(set(_WHERE.sub("", facts.get("gradients", "")).split("; ")))
+    return json.dumps(facts | {"gradients": "; ".join(libraries)})
+
+
+def _compared(old: Run, new: Run) -> Work:
+    """Two runs on the same software that have a fingerprint each."""
+    apart = parting(fingerprint(old), fingerprint(new), TOLERANCES[new["precision"]])
+    if apart is None:
+        return Work("same work")
+    if apart.beyond:
+        text = f"same software, other losses: {_described(apart)}; results of these two are not of the same work"
+        return Work("other work", text)
+    text = f"same software, other bits: {_described(apart)}; repeats of either are the same bit for bit"
+    return Work("other bits", text)
+
+
+def _own(run: Run) -> Iterator[str]:
+    """What sets repeats of one run apart by more than rounding explains."""
+    found = fingerprint(run)
+    for outcome, apart in odd_repeats(found, TOLERANCES[run["precision"]]):
+        if apart.beyond:
+            yield f"other work in {_both(found, outcome)}: {_described(apart)}"
+
+
+def _both(found: Fingerprint, other: Outcome) -> str:
+    """``repeat 3 than in repeats 1, 2, 4 and 5``."""
+    odd, usual = (
+        f"repeat{'s' * (len(outcome.repeats) > 1)} {listed(outcome.repeats)}" for outcome in (other, found.usual)
+    )
+    return f"{odd} than in {usual}"
+
+
+def _described(apart: Parting) -> str:
+    """``from step 3 on, 2.31 against 2.35``, with as many digits as tell them apart."""
+    if apart.step == 0:
+        return "after the first steps, in losses or in the parameters"
+    for digits in range(3, 18):
+        one, other = f"{apart.old:.{digits}g}", f"{apart.new:.{digits}g}"
+        if one != other:
+            break
+    return f"from step {apart.step} on, {one} against {other}"
+
+
+def _lacking(runs: Sequence[Run]) -> str:
+    return next(note for run in runs if (note := fingerprint(run).note))
+
+
+def _other_software(old: Run, new: Run) -> str:
+    differing = environments([software(old["environment"])], [software(new["environment"])])
+    more = f" and {len(differing) - 1} more" if len(differing) > 1 else ""
+    which = f" ({differing[0]}{more})" if differing else ""
+    return f"the software differs{which}, so losses cannot be compared"

@@ -1,0 +1,86 @@
+"""Starting programs that are not ours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from harness.cli.config import of_config
+from harness.cli.options import (
+    HOW_TO_RUN,
+    WHERE_TO_RUN,
+    MeasuringCommand,
+    field_options,
+    grouped,
+    place_of,
+    spec_options,
+)
+from harness.cli.runs import IN_FULL, carried_out, check
+from harness.core.program import NAME
+from harness.core.spec import OF_STEPS, OF_TRAINING, Program, RunSpec
+from harness.core.validation import checked
+from harness.records.launch import LaunchRecord
+from harness.report.text import launches
+
+
+def program_options(*left_out: str) -> list[click.Option]:
+    """An option for each field of a program that is not given as a command."""
+    every = field_options(Program, {"pattern": ("REGEX", click.STRING)})
+    return [option for option in every if option.name not in ("command", "folder", *left_out)]
+
+
+UNUSED = (*OF_TRAINING, *OF_STEPS, "backend", "dilation", "bytes_scale")
+DEFAULTS = {"repeats": 1}
+
+
+def without_config(given: Mapping[str, Any]) -> dict[str, Any]:
+    """``given`` less what the config has for backends' options of the same names as a program's."""
+    return {name: None if name in Program.model_fields and of_config(name) else value for name, value in given.items()}
+
+
+def program_spec(command: Sequence[str], given: Mapping[str, Any], **more: Any) -> RunSpec:
+    """The spec of a program that is started in this folder. What is None is left out, and then there may be ``more``.
+
+    Raises InvalidInput.
+    """
+    known = {name: value for name, value in given.items() if value is not None}
+    fields = {name: known[name] for name in Program.model_fields if name in known}
+    program = checked(Program, fields | {"command": command, "folder": str(Path.cwd())})
+    own = {name: known[name] for name in RunSpec.model_fields if name in known and name not in UNUSED}
+    devices = {"devices_per_node": program.workers_per_node}
+    return RunSpec.validated(**more | devices | own, backend=NAME, program=program)
+
+
+@click.command(
+    "launch",
+    cls=MeasuringCommand,
+    context_settings={"allow_interspersed_args": False},
+    params=[
+        click.Argument(["command"], nargs=-1, required=True, metavar="-- COMMAND...", type=click.UNPROCESSED),
+        *grouped("What to start", *program_options(), *spec_options(UNUSED, DEFAULTS, wanted=lambda backend: False)),
+        *WHERE_TO_RUN,
+        *(option for option in HOW_TO_RUN if option.name != "environment"),
+        *IN_FULL,
+    ],
+)
+def launch(command: tuple[str, ...], **given: Any) -> None:
+    """Start COMMAND on every node as our own processes are started, and wait until all of them have ended.
+
+    Each process finds its place in TF_CONFIG, or MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE and LOCAL_RANK, or as a rank of
+    MPI (--mpi), or in its arguments, where {rank}, {task_index}, {job_name}, {ps_hosts}, {worker_hosts} and others are
+    replaced (docs/launch.md). Exits with 1 if a process fails.
+
+    `harness launch --nodes 2 --pattern 'total images/sec: ([0-9.]+)' -- python train.py --lr 0.1`
+    """
+    spec = program_spec(command, without_config(given), **DEFAULTS)
+    outcome = carried_out([spec], place_of(given), given)
+    for record, run in zip(outcome.records, outcome.runs, strict=False):
+        assert isinstance(record, LaunchRecord)
+        if given["as_json"]:
+            click.echo(record.to_json())
+        elif record.status == "completed":
+            click.echo(launches.summary(record, run.record_file))
+    check(outcome)

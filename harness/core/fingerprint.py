@@ -1,0 +1,145 @@
+"""The same work: what a measurement has computed, in a few numbers, and where two of them part.
+
+On synthetic images and with one seed every run of a spec does the same arithmetic, and its losses and parameters are what
+is left of it. Workers report both when the window has closed, so that a fingerprint costs the measurement nothing.
+
+Two runs on the same software are compared over the first ``FIRST`` steps since the start, warm-up included, before rounding
+has grown into something else. Where the repeats of either are the same bit for bit, everything has to be: all losses of all
+ranks, and the parameters after the last step. Elsewhere losses may differ by what rounding makes of them: by one of
+``TOLERANCES`` (docs/regressions.md says where they are from), or by as much as the repeats of one run do.
+"""
+
+import math
+import struct
+from collections.abc import Iterator, Sequence
+from hashlib import sha256
+from typing import NamedTuple
+
+from harness.core.spec import Frozen
+
+FIRST = 10  # steps, as many as the protocol's warm-up has
+# By precision, relative: what losses may differ by from float32 on another device (benchmarks/gpu_check.py).
+TOLERANCES = {"fp32": 1e-3, "tf32": 0.02, "amp": 0.05}
+EMULATED = "an emulated device computes no losses; its gradients are known values, which tests check the sums of"
+REAL = "images from files may be others tomorrow; synthetic ones are always the same"
+EACH_BY_ITSELF = "each worker's gradient is applied by itself, and their order decides what comes of it"
+UNREPORTED = "its workers report no losses"
+
+
+class Outcome(Frozen):
+    """What the ``repeats`` with these numbers have in common bit for bit.
+
+    ``losses`` are those of the first steps, means over all ranks. ``bits`` is a digest (128 bits of SHA-256, hexadecimal)
+    of the losses of all steps and ranks, and of the parameters after the last step.
+    """
+
+    repeats: tuple[int, ...]
+    losses: tuple[float, ...]
+    bits: str
+
+
+class Fingerprint(Frozen):
+    """The outcomes of a run's repeats, that of the most repeats first; or why there are none.
+
+    ``steps`` is how many the bits are of, warm-up included.
+    """
+
+    steps: int = 0
+    outcomes: tuple[Outcome, ...] = ()
+    note: str = ""
+
+    @property
+    def usual(self) -> Outcome:
+        """What came of the most repeats, of the first one if all differ."""
+        return self.outcomes[0]
+
+    @property
+    def exact(self) -> bool:
+        """Whether several repeats, and more than half of them, are the same bit for bit: then nothing is left to chance."""
+        return 1 < len(self.usual.repeats) > sum(len(other.repeats) for other in self.outcomes[1:])
+
+
+class Parting(NamedTuple):
+    """Where two outcomes part: the ``step`` since the start (the first is 1), and the loss of either there.
+
+    ``step`` is 0 where the losses of the first steps are the same, and those of later ones, or of single ranks, or the
+    parameters are not. With ``beyond`` it is more than rounding explains.
+    """
+
+    step: int
+    old: float
+    new: float
+    beyond: bool
+
+
+def taken(repeats: Sequence[tuple[Sequence[Sequence[float]], str]]) -> Fingerprint:
+    """The fingerprint of repeats. Of each: ``losses[rank][step]``, and the digest of the parameters after the last step."""
+    if not all(losses and all(losses) for losses, _ in repeats):
+        return Fingerprint(note=UNREPORTED)
+    alike: dict[tuple[tuple[float, ...], str], list[int]] = {}
+    for number, (losses, parameters) in enumerate(repeats, start=1):
+        means = tuple(math.fsum(step) / len(losses) for step in zip(*(rank[:FIRST] for rank in losses), strict=False))
+        every = b"".join(struct.pack(f"<{len(rank)}d", *rank) for rank in losses)
+        alike.setdefault((means, sha256(every + parameters.encode()).hexdigest()[:32]), []).append(number)
+    outcomes = [Outcome(repeats=tuple(numbers), losses=means, bits=bits) for (means, bits), numbers in alike.items()]
+    outcomes.sort(key=lambda outcome: -len(outcome.repeats))
+    return Fingerprint(steps=len(repeats[0][0][0]) if repeats else 0, outcomes=tuple(outcomes))
+
+
+def parting(old: Fingerprint, new: Fingerprint, allowed: float) -> Parting | None:
+    """Where two runs on the same software part; None if they do not. ``allowed`` is one of ``TOLERANCES``.
+
+    Every repeat of one has to differ from every repeat of the other, and by more than repeats of one run do.
+    """
+    if old.exact and new.exact:
+        return _apart([old.usual], [new.usual], allowed) or _other_bits(old.usual, new.usual, old.steps == new.steps)
+    return _apart(old.outcomes, new.outcomes, allowed)
+
+
+def odd_repeats(found: Fingerprint, allowed: float) -> Iterator[tuple[Outcome, Parting]]:
+    """The outcomes of a run that part from its usual one: by more than is ``allowed``, and by a bit if it is ``exact``."""
+    for other in found.outcomes[1:]:
+        apart = _apart([found.usual], [other], allowed)
+        if apart is None and found.exact:
+            apart = _other_bits(found.usual, other, same_steps=True)
+        if apart:
+            yield other, apart
+
+
+def spread(found: Fingerprint) -> float:
+    """By how much the losses of a run's repeats differ at most, relative."""
+    return max(map(_spread, zip(*(outcome.losses for outcome in found.outcomes), strict=False)), default=0.0)
+
+
+def _apart(old: Sequence[Outcome], new: Sequence[Outcome], allowed: float) -> Parting | None:
+    """The first step at which more than rounding sets the two sides apart."""
+    sides = [zip(*(outcome.losses for outcome in side), strict=False) for side in (old, new)]
+    for step, (here, there) in enumerate(zip(*sides, strict=False), start=1):
+        if max(here) < min(there):
+            nearest = max(here), min(there)
+        elif max(there) < min(here):
+            nearest = min(here), max(there)
+        else:
+            continue
+        if _difference(*nearest) > max(allowed, _spread(here), _spread(there)):
+            return Parting(step, *nearest, beyond=True)
+    return None
+
+
+def _other_bits(old: Outcome, new: Outcome, same_steps: bool) -> Parting | None:
+    """Where two outcomes that rounding may set apart are not the same bit for bit."""
+    for step, (here, there) in enumerate(zip(old.losses, new.losses, strict=False), start=1):
+        if here != there:
+            return Parting(step, here, there, beyond=False)
+    if same_steps and old.bits != new.bits:
+        return Parting(0, old.losses[-1], new.losses[-1], beyond=False)
+    return None
+
+
+def _spread(losses: Sequence[float]) -> float:
+    return _difference(min(losses), max(losses))
+
+
+def _difference(one: float, other: float) -> float:
+    """Relative to the larger one."""
+    return 0.0 if one == other else abs(one - other) / max(abs(one), abs(other))

@@ -1,0 +1,70 @@
+"""Somebody's own program in the place of a backend: its processes get seats, roles and an MPI world as ours do.
+
+It is no backend that measures: it is in no list of them, and nothing compares it with them.
+"""
+
+from pathlib import Path
+
+from harness.core.backend import Arrangement, Backend, Seat, backend
+from harness.core.spec import Program, RunSpec
+from harness.environments import EnvironmentSpec
+from harness.errors import InvalidInput
+
+NAME = "launch"
+PROGRAM_MAIN = Path(__file__).parents[1] / "worker" / "program.py"
+
+
+def program_of(spec: RunSpec) -> Program:
+    assert spec.program
+    return spec.program
+
+
+def backend_of(spec: RunSpec) -> Backend:
+    """What plans a run of ``spec``. Raises InvalidInput for a backend that does not exist."""
+    return LAUNCHED if spec.program else backend(spec.backend)
+
+
+def _seats(spec: RunSpec) -> tuple[Seat, ...]:
+    """Workers fill a node before they move to the next one, and so do parameter servers. Raises InvalidInput."""
+    program = program_of(spec)
+    if spec.emulated:
+        raise InvalidInput(f"--device {spec.device}: a program that is not ours computes; give auto, cpu or cuda")
+    per_node = program.workers_per_node
+    devices, left = divmod(spec.devices_per_node, per_node)
+    if left:
+        raise InvalidInput(
+            f"--devices-per-node {spec.devices_per_node}: the {per_node} workers of a node must have equally many; "
+            f"give a multiple of {per_node}"
+        )
+    most = spec.nodes * program.ps_per_node
+    if program.ps > most:
+        raise InvalidInput(
+            f"--ps {program.ps} with --nodes {spec.nodes}: a node holds at most {program.ps_per_node} (--ps-per-node); "
+            f"use --ps 0..{most}"
+        )
+    workers = [
+        Seat("worker", rank, rank // per_node, rank % per_node * devices, devices)
+        for rank in range(spec.nodes * per_node)
+    ]
+    no_gpu = {"CUDA_VISIBLE_DEVICES": ""}
+    return (*workers, *(Seat("ps", ps, ps // program.ps_per_node, env=no_gpu) for ps in range(program.ps)))
+
+
+def _arrange(spec: RunSpec) -> Arrangement:
+    program = program_of(spec)
+    details = {"command": list(program.command), "folder": program.folder, "once": program.once}
+    return Arrangement(mpi=program.mpi, details=details)
+
+
+LAUNCHED = Backend(
+    name=NAME,
+    family="collectives",  # what it is, only its author knows; nothing asks
+    frameworks=("its own",),
+    strategy="a program's own",
+    folder=PROGRAM_MAIN.parent,
+    transports=("its own",),
+    precisions=("fp32",),
+    environment=lambda framework, variant: EnvironmentSpec(NAME, variant, Path(), ()),
+    seats=_seats,
+    arrange=_arrange,
+)

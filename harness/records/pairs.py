@@ -1,0 +1,54 @@
+"""What nodes and their links do, as a check found it, and what of it is slow against the others: data of a record."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from harness.core.spec import Frozen
+
+What = Literal["computes", "sends", "receives", "pair"]
+
+
+class Slow(Frozen):
+    """A node that ``computes``, ``sends`` or ``receives`` slowly, or a ``pair``: what goes from ``node`` to ``other``.
+
+    ``rate`` and what is ``usual`` among the others are floating point operations, or bytes, per second.
+    """
+
+    what: What
+    node: str
+    other: str = ""
+    rate: float
+    usual: float
+
+    @property
+    def sentence(self) -> str:
+        """``sends at 0.013 GB/s, 51% of the others' 0.0255``: what ``node`` does."""
+        share, usual = f"{self.rate / self.usual:.0%}", f"{self.usual / 1e9:.3g}"
+        rate = f"{self.rate / 1e9:.3g} {'Gflop/s' if self.what == 'computes' else 'GB/s'}"
+        if self.what == "pair":
+            return f"sends {self.other} {rate}, {share} of the {usual} that both reach with others"
+        return f"{self.what} at {rate}, {share} of the others' {usual}"
+
+
+class Pairs(Frozen):
+    """Each node's rate of arithmetic (flop/s), and that of the messages from each node (row) to each other one (bytes/s).
+
+    A rate is that of the fastest of all steps; None from a node to itself. docs/kernels.md has the rule for what is
+    ``slow``. ``unjudged`` says why nothing was compared, "" if all was.
+    """
+
+    nodes: list[str]
+    flop_per_s: list[float]
+    bytes_per_s: list[list[float | None]]
+    slow: list[Slow]
+    unjudged: str = ""
+
+
+class Preflight(Frozen):
+    """The check before a run: over what it was done, and what it found; ``problem`` says why it found nothing."""
+
+    backend: str
+    transport: str
+    pairs: Pairs | None
+    problem: str = ""

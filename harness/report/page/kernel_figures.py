@@ -1,0 +1,103 @@
+"""Figures of kernels, one each: bandwidth of the bus over message size; Gflop/s of what computes over nodes or N."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import pandas
+
+from harness import kernels
+from harness.core.statistics import summarise
+from harness.core.text import plural
+from harness.records.kernel import size_text
+from harness.report.page.figures import Axis, Facets, Figure, Series, Spot, Style, decade_ticks, measured_ticks, slug
+from harness.report.page.lines import DASHES, look
+from harness.report.text.kernel_table import UNITS
+from harness.results.kernels import BYTES_PER_S
+
+CONTENDER = ["system", "backend", "framework", "transport"]
+Over = Literal["size", "nodes"]
+
+
+def of(frame: pandas.DataFrame) -> list[Figure]:
+    """A figure for each kernel in rows of ``results.kernels.load``, of the runs that have a number.
+
+    A point is the mean of the repeats of all runs that are alike in what the figure tells apart.
+    """
+    completed = frame[frame["status"] == "completed"].copy()
+    in_bytes = completed["unit"] == BYTES_PER_S
+    completed["scale"] = (completed["bus_bytes_per_s"] / completed["rate"]).where(in_bytes, 1.0) / 1e9
+    shown = completed[completed["scale"] > 0]  # of one rank by itself a bus carries nothing
+    return [_figure(str(name), of_kernel) for name, of_kernel in shown.groupby("kernel")]
+
+
+def facets(row: Mapping[Any, Any]) -> Facets:
+    """A kernel states no model and no data."""
+    values = {name: (str(row[name]),) for name in CONTENDER}
+    return Facets(origin=("measured",), model=("",), data=("",), **values)
+
+
+def _figure(name: str, frame: pandas.DataFrame) -> Figure:
+    unit = frame["unit"].iloc[0]
+    on_several_nodes = frame.groupby([*CONTENDER, "size"])["nodes"].nunique().max() > 1
+    over: Over = "nodes" if unit != BYTES_PER_S and on_several_nodes else "size"
+    series = _series(frame, over)
+    if over == "nodes":
+        series += [_ideal(curve) for curve in series if len(curve.spots) > 1]
+    values = [value for each in series for spot in each.spots for value in (spot.y, spot.low, spot.high)]
+    rate = "bus GB/s" if unit == BYTES_PER_S else UNITS[unit]
+    sizes = frame[over]
+    x = Axis("message, bytes", "log", decade_ticks(sizes)) if unit == BYTES_PER_S else _counted(over, sizes)
+    return Figure(slug("kernel", name), f"{name}, {rate}", name, x, Axis(rate, "log", decade_ticks(values)), series)
+
+
+def _counted(over: Over, values: pandas.Series) -> Axis:
+    return Axis("nodes" if over == "nodes" else "N", "log", measured_ticks(values))
+
+
+def _series(frame: pandas.DataFrame, over: Over) -> list[Series]:
+    """A curve for each contender, and for each number of nodes over sizes, or for each size over nodes."""
+    other: Over = "nodes" if over == "size" else "size"
+    several = frame[other].nunique() > 1
+    dashes = dict(zip(sorted(frame[other].unique()), itertools.cycle(DASHES), strict=False))
+    curves = []
+    for key, its in frame.groupby([*CONTENDER, other]):
+        row: dict[str, Any] = dict(zip([*CONTENDER, other], key, strict=True))
+        backend, framework, transport = (str(row[name]) for name in CONTENDER[1:])
+        parts = [f"{backend} {framework} {transport}"]
+        if several:
+            parts.append(plural(row["nodes"], "node") if other == "nodes" else f"N = {row['size']:,}")
+        spots = [_spot(parts, alike.to_dict("records"), over) for _, alike in its.groupby(over)]
+        style = look(backend, framework, transport, dashes[row[other]])
+        curves.append(Series(", ".join(parts), "curve", spots, style, facets(row), str(row["system"])))
+    return curves
+
+
+def _spot(name: Sequence[str], alike: Sequence[Mapping[Any, Any]], over: Over) -> Spot:
+    """Runs of one size on one number of nodes: the mean of all their repeats, with its interval."""
+    last = alike[-1]
+    rate = summarise([value * row["scale"] for row in alike for value in row["values"]])
+    low, high = (math.nan, math.nan) if rate.ci95 is None else (rate.mean - rate.ci95, rate.mean + rate.ci95)
+    unit = "GB/s of the bus" if last["unit"] == BYTES_PER_S else UNITS[last["unit"]]
+    limits = "" if rate.ci95 is None else f" (95 % CI {low:.3g} to {high:.3g})"
+    size = size_text(kernels.specification(last["kernel"]), last["size"])
+    hover = (
+        ", ".join(name),
+        f"{size} on {plural(last['nodes'], 'node')}, {last['system']}",
+        f"{rate.mean:.3g} {unit}{limits}",
+        f"{plural(len(rate.values), 'repeat')} in {plural(len(alike), 'run')}, {last['started'][:10]}",
+        last["software"],
+        f"over {last['transport_seen']}",
+        last["source"],
+    )
+    return Spot(last[over], rate.mean, low, high, hover, source=last["source"])
+
+
+def _ideal(curve: Series) -> Series:
+    """What a curve over nodes would be if none of them had to wait for another."""
+    first, last = curve.spots[0], curve.spots[-1]
+    ends = [Spot(spot.x, first.y * float(spot.x) / float(first.x)) for spot in (first, last)]
+    return Series("ideal", "ideal", ends, Style("muted"), curve.facets)

@@ -1,0 +1,142 @@
+"""What was found about kernels in many runs: a table, and its points for scripts. Made from rows of ``results.kernels``."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from harness import kernels
+from harness.core.text import percent, plural
+from harness.errors import InvalidInput
+from harness.records.kernel import size_text
+from harness.report.text.table import Column, Table, Value
+from harness.results.kernels import BYTES_PER_S, FLOP_PER_S, efficiencies
+
+if TYPE_CHECKING:
+    import pandas
+
+UNITS = {BYTES_PER_S: "GB/s", FLOP_PER_S: "Gflop/s"}
+# What tells rows apart beside their columns, named in rows where it differs.
+_PARTS: dict[str, Callable[[Any], str]] = {
+    "system": str,
+    "device": str,
+    "devices_per_node": lambda count: f"{plural(count, 'device')} per node",
+    "ps": lambda count: f"ps={count}" if count else "",
+    "threads": "threads={}".format,
+}
+
+
+def table_of(frame: pandas.DataFrame, baseline: int | None = None) -> Table:
+    """One row for each size of each run of ``results.kernels.load``, and one for each run without a number.
+
+    Strong scaling efficiency, of what computes, is relative to ``baseline`` workers, by default to the fewest on which the
+    same was measured.
+    """
+    completed = frame["status"] == "completed"
+    shown = frame.assign(efficiency=efficiencies(frame, baseline))[completed | ~frame["id"].duplicated()]
+    order = ["kernel", "backend", "framework", "transport", "system", "size", "nodes", "started"]
+    runs: list[Any] = list(shown.sort_values(order, kind="stable").astype(object).itertuples())
+    figures = [_figures(run) for run in runs]
+    columns = [
+        Column("kernel", [run.kernel for run in runs]),
+        Column("backend", [run.backend for run in runs]),
+        *(
+            Column(name, [getattr(run, name) for run in runs], optional=len(set(frame[name])) == 1)
+            for name in ("framework", "transport")
+        ),
+        Column("nodes", [str(run.nodes) for run in runs], right=True),
+        *(_column(heading, [cells[heading] for cells in figures]) for heading in _HEADINGS),
+        Column("configuration", _configurations(runs)),
+        Column("reason", [run.reason.split("\n")[0] for run in runs], clamped=True, optional=True),
+    ]
+    always = {"kernel", "backend", "nodes", *_HEADINGS[:3]}
+    return Table([column for column in columns if column.heading in always or any(column.cells)])
+
+
+_HEADINGS = ("size", "p50, ms", "rate", "unit", "bus GB/s", "± 95 % CI", "efficiency")
+_Cell = tuple[str, Value]  # as people read it, and as CSV has it
+
+
+def _column(heading: str, cells: Sequence[_Cell]) -> Column:
+    words, values = zip(*cells, strict=True)
+    return Column(heading, words, values, right=heading != "unit")
+
+
+def _figures(run: Any) -> dict[str, _Cell]:
+    if run.status != "completed":
+        return dict.fromkeys(_HEADINGS, ("", None)) | {"rate": (run.status, None)}
+    return {
+        "size": (size_text(kernels.specification(run.kernel), run.size), run.size),
+        "p50, ms": (f"{run.p50_s * 1e3:,.4g}", run.p50_s * 1e3),
+        "rate": (f"{run.rate / 1e9:.3g}", run.rate / 1e9),
+        "unit": (UNITS[run.unit], UNITS[run.unit]),
+        "bus GB/s": _known(run.bus_bytes_per_s / 1e9, "{:.3g}"),
+        "± 95 % CI": (percent(run.ci95 / run.rate, None, 1), _known(run.ci95 / run.rate, "")[1]),
+        "efficiency": (percent(run.efficiency, None, 1), _known(run.efficiency, "")[1]),
+    }
+
+
+def _known(value: float, form: str) -> _Cell:
+    return ("", None) if math.isnan(value) else (form.format(value), value)
+
+
+def _configurations(runs: Sequence[Any]) -> list[str]:
+    """What tells rows apart that are alike in their columns; at last the time at which they were measured."""
+    varied = [name for name in _PARTS if len({getattr(run, name) for run in runs}) > 1]
+    # On one machine threads change with the number of nodes, which is a column.
+    if len({(run.backend, run.nodes, run.threads) for run in runs}) == len({(run.backend, run.nodes) for run in runs}):
+        varied = [name for name in varied if name != "threads"]
+    options = _varied_options(runs)
+    configurations = []
+    for run in runs:
+        words = [_PARTS[name](getattr(run, name)) for name in varied]
+        words += [
+            f"{name}={value}" for name, value in json.loads(run.options).items() if (run.backend, name) in options
+        ]
+        configurations.append(" ".join(filter(None, words)))
+    keys = [
+        (run.kernel, run.backend, run.framework, run.transport, run.nodes, run.size, words)
+        for run, words in zip(runs, configurations, strict=True)
+    ]
+    times = Counter(keys)
+    return [
+        f"{words} {run.started[:19].replace('T', ' ')}".strip() if times[key] > 1 else words
+        for run, key, words in zip(runs, keys, configurations, strict=True)
+    ]
+
+
+def _varied_options(runs: Sequence[Any]) -> set[tuple[str, str]]:
+    """Options, each with its backend, that have several values."""
+    values: dict[tuple[str, str], set[str]] = {}
+    for run in runs:
+        for name, value in json.loads(run.options).items():
+            values.setdefault((run.backend, name), set()).add(json.dumps(value))
+    return {option for option, its in values.items() if len(its) > 1}
+
+
+def points(frame: pandas.DataFrame, baseline: int | None = None) -> list[dict[str, Any]]:
+    """The rows with a number, for scripts. A figure that is not known is None."""
+    names = (
+        *("kernel", "backend", "framework", "transport", "system", "nodes", "workers", "size", "unit", "rate"),
+        *("bus_bytes_per_s", "p50_s", "p99_s", "sent_bytes", "efficiency", "id", "source"),
+    )
+    shown = frame.assign(efficiency=efficiencies(frame, baseline))[frame["status"] == "completed"].astype(object)
+    document = []
+    for run in shown.to_dict("records"):
+        ci95 = None if math.isnan(run["ci95"]) else [run["rate"] - run["ci95"], run["rate"] + run["ci95"]]
+        known = {name: None if run[name] != run[name] else run[name] for name in names}
+        document.append(known | {"rate_ci95": ci95, "values": list(run["values"])})
+    return document
+
+
+def check_baseline(frame: pandas.DataFrame, baseline: int | None) -> None:
+    """Raises InvalidInput if nothing was measured on ``baseline`` workers."""
+    sizes = sorted(set(frame.loc[frame["status"] == "completed", "workers"]))
+    if baseline and baseline not in sizes:
+        measured = ", ".join(map(str, sizes)) or "none"
+        raise InvalidInput(
+            f"--baseline {baseline}: no kernel on {plural(baseline, 'worker')} has a number; kernels are on {measured}"
+        )

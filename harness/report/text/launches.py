@@ -1,0 +1,69 @@
+"""Programs that are not ours: what would be started, and what became of it."""
+
+import shlex
+from collections import Counter
+from typing import Any
+
+from harness.core.text import duration, listed
+from harness.records.launch import LaunchRecord, moved
+from harness.running.run import Run
+from harness.worker import place
+
+
+def processes(run: Run) -> list[dict[str, Any]]:
+    """Each process of a launch with its host, role, arguments and the variables that tell it its place.
+
+    On a batch system hosts and addresses stand for those that the job will get.
+    """
+    plan = run.plan.as_dict()
+    return [
+        {name: process[name] for name in ("index", "role", "rank", "host")}
+        | {"argv": place.arguments(plan, process), "env": process["env"] | place.variables(plan, process)}
+        for process in plan["processes"]
+    ]
+
+
+def plan(run: Run, most: int | None) -> str:
+    """The processes for people, ``most`` of each role or all; what all have in their environment is said once."""
+    started = processes(run)
+    common = [pair for pair in started[0]["env"].items() if all(pair in each["env"].items() for each in started)]
+    lines = [
+        f"run directory: {run.folder}",
+        f"folder of every process: {run.plan.details['folder']}",
+        "environment of every process: " + shlex.join(f"{name}={value}" for name, value in common),
+    ]
+    shown: Counter[str] = Counter()
+    for process in started:
+        shown[process["role"]] += 1
+        if most is None or shown[process["role"]] <= most:
+            own = [f"{name}={value}" for pair in process["env"].items() if pair not in common for name, value in [pair]]
+            lines += [
+                "",
+                f"{process['role']} {process['rank']} on {process['host']}: {shlex.join(process['argv'])}",
+                f"    {shlex.join(own)}",
+            ]
+    more = [f"{count - most:,} more of {role}" for role, count in shown.items() if most is not None and count > most]
+    return "\n".join([*lines, *(["", f"{listed(more)}, shown with --all"] if more else [])])
+
+
+def summary(record: LaunchRecord, path: object) -> str:
+    """How a program has ended, and the img/s that it has printed, if those were asked for."""
+    last = record.repeats[-1]
+    seconds = max(rank.seconds or 0.0 for repeat in record.repeats for rank in repeat.ranks)
+    stopped = sum(rank.stopped for rank in last.ranks)
+    after = f"; {stopped} had to be ended then" if stopped else ""
+    lines = [
+        shlex.join(record.spec.program.command if record.spec.program else ()),
+        f"  ended      {len(last.ranks) - stopped} of {len(last.ranks)} processes with exit code 0, "
+        f"after {duration(seconds)}{after}",
+        *(
+            f"  carried    {host} {interface}: {counts.sent / 1e6:.3f} MB sent, {counts.received / 1e6:.3f} MB received"
+            for host, interface, counts in moved(last.ranks)
+        ),
+    ]
+    if figures := record.img_per_s:
+        spread = f" ± {figures.ci95:.2f} (95 % CI)" if figures.ci95 is not None else ""
+        lines.append(
+            f"  img/s      {figures.mean:.2f}{spread} by the program's own clock: not to be compared with `harness run`"
+        )
+    return "\n".join([*lines, f"  record     {path}"])

@@ -1,0 +1,275 @@
+"""The two sides of an A/B comparison: what sets each apart, the run that measures it, and what there is of both on disk.
+
+The folder of a comparison has ``ab.json``, the run directories of A in ``a/`` and of B in ``b/``, and a worktree for each
+commit of the user's program. What a spec does not say (an environment, variables) is in the ``system.txt`` of ``a/`` or
+``b/``, so that no table takes both sides for one measurement.
+"""
+
+import json
+import re
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import Field
+
+from harness.core.program import LAUNCHED, program_of
+from harness.core.spec import RunSpec
+from harness.core.text import did_you_mean, last_line
+from harness.core.validation import option_name
+from harness.environments import pythons
+from harness.errors import InvalidInput
+from harness.files import write_atomically
+from harness.records.launch import LaunchRecord
+from harness.records.measurement import Record
+from harness.records.record import SYSTEM, AnyRecord, search
+from harness.running import collect
+from harness.running.notes import SPEC, Notes
+from harness.running.prepare import Place
+from harness.running.run import Run
+
+COMMON = ("nodes", "device", "repeats")  # the sides take turns on the same nodes
+VARIABLE = re.compile(r"var:([A-Za-z_]\w*)")
+KEYS = ("env", "commit")  # besides options and variables
+NO_NOISE = ("repeats", "timeout_s", "straggler_limit", "save_parameters")  # fields that say nothing of a repeat's img/s
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What sets a side apart. ``options`` are fields of a spec, options of its backend or fields of a program, as text."""
+
+    options: Mapping[str, str] = field(default_factory=dict)
+    variables: Mapping[str, str] = field(default_factory=dict)
+    environment: Path | None = None
+    commit: str = ""
+
+    @classmethod
+    def read(cls, text: str, known: Mapping[str, str]) -> Self:
+        """``env=PATH,transport=mpi,var:NAME=VALUE,commit=REV``, or with ``;`` in place of each comma.
+
+        ``known`` are the fields of options by their names, with ``_``. Raises InvalidInput.
+        """
+        parts = text.split(";") if ";" in text else re.split(r",(?=\s*[\w:-]+\s*=)", text)
+        settings: dict[str, str] = {}
+        for part in filter(None, map(str.strip, parts)):
+            key, equals, value = (word.strip() for word in part.partition("="))
+            name = known.get(key.replace("-", "_"), key)
+            variable = VARIABLE.fullmatch(key)
+            if not equals:
+                raise InvalidInput(f"'{part}': must be KEY=VALUE, such as transport=mpi")
+            if name in COMMON:
+                raise InvalidInput(f"{key}: both sides have the same; give {option_name(name)} for both")
+            if not variable and name not in (*KEYS, *known.values()):
+                others = "keys are env, commit, var:NAME and the names of options"
+                raise InvalidInput(f"unknown key '{key}'; {did_you_mean(key, [*KEYS, *known]) or others}")
+            if name in settings:
+                raise InvalidInput(f"{key}: is there twice")
+            if not (value or variable):
+                raise InvalidInput(f"{key}: must not be empty")
+            settings[name] = value
+        variables = {match[1]: settings.pop(name) for name in list(settings) if (match := VARIABLE.fullmatch(name))}
+        environment, commit = settings.pop("env", ""), settings.pop("commit", "")
+        return cls(settings, variables, Path(environment) if environment else None, commit)
+
+    @property
+    def unsaid(self) -> str:
+        """What a spec does not say of it."""
+        environment = {"env": self.environment} if self.environment else {}
+        return ", ".join(f"{name}={value}" for name, value in (environment | dict(self.variables)).items())
+
+
+@dataclass(frozen=True)
+class Checkout:
+    """A commit, as its full hash, the repository that has it, and the worktree that is to hold its files."""
+
+    commit: str
+    repository: Path
+    tree: Path
+
+    @classmethod
+    def find(cls, revision: str, program_folder: Path, command: Sequence[str], folder: Path) -> tuple[Self, Path]:
+        """The ``revision`` of the repository of a program's folder, and which folder that is in its worktree.
+
+        Raises InvalidInput, also for a ``command`` with the path of a file of the repository, which is not the commit's.
+        """
+        repository = Path(_git(program_folder, "rev-parse", "--show-toplevel"))
+        try:
+            commit = _git(repository, "rev-parse", "--verify", f"{revision}^{{commit}}")
+        except InvalidInput:
+            raise InvalidInput(f"commit={revision}: {repository} has no such commit") from None
+        inside = [
+            word for word in command if Path(word).is_absolute() and Path(word).resolve().is_relative_to(repository)
+        ]
+        if fixed := [word for word in inside if _git(repository, "ls-files", "--", word)]:
+            raise InvalidInput(
+                f"commit={revision}: {fixed[0]} is not the commit's; give a path from this folder instead"
+            )
+        checkout = cls(commit, repository, folder / f"commit-{commit[:12]}")
+        return checkout, checkout.tree / _git(program_folder, "rev-parse", "--show-prefix")
+
+    def make(self) -> None:
+        """Raises InvalidInput with git's own words."""
+        if not self.tree.exists():
+            _git(self.repository, "worktree", "add", "--quiet", "--detach", str(self.tree), self.commit)
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    """What git prints. Raises InvalidInput with its last words."""
+    try:
+        done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True)
+    except FileNotFoundError:
+        raise InvalidInput("commit: git is not on PATH") from None
+    if done.returncode:
+        raise InvalidInput(f"commit: {last_line(done.stderr).removeprefix('fatal: ')}")
+    return done.stdout.strip()
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side: what is written of it, what that means, and the run that measures it."""
+
+    text: str
+    settings: Settings
+    run: Run
+    checkout: Checkout | None = None
+
+
+def planned(text: str, settings: Settings, spec: RunSpec, place: Place, folder: Path, name: str) -> Side:
+    """The side ``name`` of the comparison in ``folder``, planned. Writes nothing. Raises InvalidInput."""
+    checkout, environment = None, settings.environment or place.environment
+    if spec.program:
+        program, changed = program_of(spec), dict[str, Any]()
+        if settings.commit:
+            checkout, where = Checkout.find(settings.commit, Path(program.folder), program.command, folder)
+            changed["folder"] = str(where)
+        if environment:
+            changed["command"] = in_environment(program.command, environment)
+        spec, environment = spec.model_copy(update={"program": program.model_copy(update=changed)}), None
+    elif settings.commit:
+        raise InvalidInput("commit: is for a program of your own, which comes after --")
+    own = replace(place, environment=environment, variables=settings.variables)
+    return Side(text, settings, own.prepare(spec, folder / name), checkout)
+
+
+def in_environment(command: Sequence[str], environment: Path) -> tuple[str, ...]:
+    """A command whose first word that is a program of an environment (or ``python``) is that one. Raises InvalidInput."""
+    python = pythons.at(environment, LAUNCHED.environment("", "cpu"))
+    for number, word in enumerate(command):
+        own = python if re.fullmatch(r"python3?", word) else python.parent / word
+        if "/" not in word and own.is_file():
+            return (*command[:number], str(own), *command[number + 1 :])
+    raise InvalidInput(f"env={environment}: no word of the command is a program in {python.parent}")
+
+
+def check(a: Side, b: Side) -> None:
+    """See that there is something to compare, on the same nodes. Raises InvalidInput."""
+    one, other = a.run, b.run
+    if (one.spec, one.python, a.settings.variables) == (other.spec, other.python, b.settings.variables):
+        raise InvalidInput(
+            "--a, --b: both sides are the same; give what differs as KEY=VALUE, such as --b transport=mpi"
+        )
+    if one.plan.nodes != other.plan.nodes:
+        raise InvalidInput(
+            f"--a, --b: A takes {one.plan.nodes} nodes and B {other.plan.nodes}, and both have to run on the same ones"
+        )
+    if one.spec.repeats < 2:
+        raise InvalidInput("--repeats 1: one repeat has no spread to judge by; give 2 or more")
+    if any(each.spec.program and not each.spec.program.pattern for each in (one, other)):
+        raise InvalidInput("--pattern is required: it says what in the program's output is img/s (docs/launch.md)")
+
+
+class Comparison(Notes):
+    """What an A/B comparison is about: what is written of each side, and the difference that matters, as a share."""
+
+    file_name = "ab.json"
+
+    schema_: Literal["harness.ab/1"] = Field(alias="schema")
+    a: str
+    b: str
+    difference: float
+
+
+@contextmanager
+def laid_out(folder: Path, comparison: Comparison, sides: Mapping[str, Side]) -> Iterator[None]:
+    """The folder of a comparison, with what its runs, which the caller carries out, need besides their own.
+
+    Nothing is left of it where no run has begun. Worktrees go once both sides have their records.
+    """
+    runs = [side.run for side in sides.values()]
+    try:
+        try:
+            for name, side in sides.items():
+                (folder / name).mkdir(parents=True)
+                if side.settings.unsaid and not side.run.spec.program:  # whose records are in no table
+                    write_atomically(folder / name / SYSTEM, side.settings.unsaid + "\n")
+        except OSError as error:
+            raise InvalidInput(f"--output {folder.parent}: cannot make {error.filename}: {error.strerror}") from None
+        comparison.write(folder)
+        for side in sides.values():
+            if side.checkout:
+                side.checkout.make()
+        yield
+    finally:
+        begun = any(run.folder.exists() for run in runs)
+        if not begun or all(run.record_file.exists() for run in runs):
+            _remove_worktrees(folder)
+        if not begun:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove_worktrees(folder: Path) -> None:
+    """Git keeps those in which the program has left files that the repository does not ignore."""
+    for tree in folder.absolute().glob("commit-*"):
+        with suppress(InvalidInput):
+            _git(tree, "worktree", "remove", str(tree))
+
+
+def reopen(folder: Path) -> tuple[Comparison, list[Run], list[AnyRecord]]:
+    """A comparison that was made, with the run and the record of A, then of B. Raises InvalidInput."""
+    comparison = Comparison.read(folder)
+    if comparison is None:
+        raise InvalidInput(
+            f"--of {folder}: is no folder of an A/B comparison: there is no {Comparison.file_name} in it"
+        )
+    runs = [run for name in ("a", "b") for run in collect.find_any([folder / name])[0]]
+    if missing := [run for run in runs if not run.record_file.exists()]:
+        raise InvalidInput(f"--of {folder}: {missing[0].folder} has no record yet; see `harness collect {folder}`")
+    _remove_worktrees(folder)
+    return comparison, runs, [run.RECORD.read(run.record_file) for run in runs]
+
+
+def img_per_s(record: AnyRecord) -> tuple[float, ...]:
+    """Those of the repeats of a run or of a program, none if it has no number."""
+    if isinstance(record, LaunchRecord):
+        return record.img_per_s.values if record.img_per_s else ()
+    return record.derived.img_per_s.values if isinstance(record, Record) and record.derived else ()
+
+
+def earlier(runs: Sequence[Run], folder: Path) -> list[tuple[float, ...]]:
+    """img/s of the runs at or below ``folder`` that have measured what one of ``runs`` is to measure, on this system."""
+    first, wanted = runs[0], [_measured(run.spec.model_dump_json()) for run in runs]
+    found: list[tuple[float, ...]] = []
+    if not folder.is_dir():
+        return found
+    for file in search(folder, [first.RECORD.file_name]):
+        with suppress(OSError, ValueError, InvalidInput):  # what cannot be read says nothing
+            path = Path(file.path)
+            if _measured(path.with_name(SPEC).read_text()) in wanted:
+                record = first.RECORD.read(path)
+                if record.site == first.site_name and (
+                    record.site or record.machine.get("host") == socket.gethostname()
+                ):
+                    found.append(img_per_s(record))
+    return found
+
+
+def _measured(spec: str) -> dict[str, Any]:
+    """The fields of a spec, in JSON, that decide on img/s and their noise. A program's folder may be a commit's."""
+    fields = {name: value for name, value in json.loads(spec).items() if name not in NO_NOISE}
+    fields.get("program", {}).pop("folder", None)
+    return fields

@@ -1,0 +1,54 @@
+"""An emulated model in JAX: calls back to the host that wait, among the operations of the compiled step."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, List, Tuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from harness.worker.emulation import Stream, Unit, units
+from harness.worker.job import Job
+
+Lookup = Callable[[str], jax.Array]
+
+
+def build(job: Job, images: Any, tensor: Lookup, statistics: Lookup, **_: Any) -> Tuple[jax.Array, Dict[str, Any]]:
+    """Logits [1, classes] of zeros, and no moving averages; see ``harness.models.jax_layers.build``."""
+    stream = Stream(job)
+    passed = jnp.zeros((1, job.num_classes))
+    for number, unit in enumerate(units(job)):
+        passed = _layer(stream, unit, first=number == 0)(passed, [tensor(name) for name in unit.tensors])
+    return passed, {}
+
+
+def _layer(stream: Stream, unit: Unit, first: bool) -> Callable[..., jax.Array]:
+    """One layer's forward and backward pass: each takes its time. What passes through stays as it is.
+
+    All parameters are there when a step begins. Its gradients are made from a number that the backward pass's wait returns,
+    so that they exist no sooner: XLA knows no other way to say so.
+    """
+
+    def wait(passed: jax.Array, seconds: float, begins: bool = False) -> Any:
+        def run(value: Any) -> Tuple[np.ndarray, np.ndarray]:
+            stream.run(stream.clock() if begins else 0.0, seconds)
+            return np.asarray(value), np.array(stream.gradient_factor, np.float32)
+
+        shapes = jax.ShapeDtypeStruct(passed.shape, passed.dtype), jax.ShapeDtypeStruct((), np.float32)
+        return jax.pure_callback(run, shapes, passed)
+
+    def without_gradient(passed: jax.Array, weights: List[jax.Array]) -> jax.Array:
+        return forward(passed, weights)[0]
+
+    def forward(passed: jax.Array, weights: List[jax.Array]) -> Tuple[jax.Array, List[jax.Array]]:
+        return wait(passed, unit.forward_s, begins=first)[0], weights
+
+    def backward(weights: List[jax.Array], upstream: jax.Array) -> Tuple[jax.Array, List[jax.Array]]:
+        waited, factor = wait(upstream, unit.backward_s)
+        return waited, [weight * factor + factor for weight in weights]
+
+    layer = jax.custom_vjp(without_gradient)
+    layer.defvjp(forward, backward)
+    made: Callable[..., jax.Array] = layer
+    return made

@@ -1,0 +1,79 @@
+"""Energy in the measured window, from counters that one rank of each node reads at the window's barriers.
+
+What counters said is reported as it is; ``harness.records.energy`` decides what makes a figure, and why the rest does not.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+
+from harness.worker.energy import nvml, pm_counters, powercap
+from harness.worker.energy.counter import Counter, Unreadable
+
+SYS = "HARNESS_SYS"  # says where sysfs is: a container may have that of its host in another place than /sys
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")  # the same for all that calls itself a node on one machine
+
+Find = Callable[[], Sequence[Counter]]
+Reading = Tuple[float, List[Union[float, str]]]  # when (seconds), and joules of each counter or why there are none
+
+
+class Meter:
+    """All counters of a node that can be read, found before the window."""
+
+    def __init__(self, machine: str, sensors: Sequence[Find], unread: Sequence[str] = ()) -> None:
+        """``machine`` tells nodes apart; ``unread`` are hosts of the run where nobody reads."""
+        self.machine, self.unread = machine, list(unread)
+        self.counters: List[Counter] = []
+        self.missing: List[str] = []
+        for find in sensors:
+            try:
+                self.counters += find()
+            except (Unreadable, OSError, ValueError) as error:
+                self.missing.append(str(error))
+
+    def read(self) -> Reading:
+        return time.perf_counter(), [_value(counter) for counter in self.counters]
+
+    def between(self, before: Reading, after: Reading) -> Dict[str, Any]:
+        """What there is to say of the time between two readings, as JSON (see ``RankEnergy`` of the record)."""
+        readings = []
+        for counter, first, last in zip(self.counters, before[1], after[1]):
+            values = {"before_j": first, "after_j": last}
+            texts = [value for value in values.values() if isinstance(value, str)]
+            fields = {name: value for name, value in vars(counter).items() if name != "read"}
+            if texts:
+                values = {"before_j": None, "after_j": None}  # type: ignore[dict-item]
+            readings.append({**fields, **values, "problem": texts[0] if texts else ""})
+        facts = {"missing": self.missing, "unread": self.unread, "interval_s": after[0] - before[0]}
+        return {"machine": self.machine, "counters": readings, **facts}
+
+
+def meter(plan: Mapping[str, Any], process: Mapping[str, Any]) -> Optional[Meter]:
+    """The meter of a worker, None for one that does not read: of a node's workers the first does."""
+    workers = [each for each in plan["processes"] if each["role"] == "worker"]
+    own = [each for each in workers if each["node"] == process["node"]]
+    if process["rank"] != min(each["rank"] for each in own):
+        return None
+    with_workers = {each["address"] for each in workers}
+    unread = sorted({each["host"] for each in plan["processes"] if each["address"] not in with_workers})
+    gpus = [gpu for each in own for gpu in each["env"].get("CUDA_VISIBLE_DEVICES", "").split(",") if gpu]
+    sys = Path(os.environ.get(SYS, "/sys"))
+    sensors = (
+        partial(pm_counters.find, sys / "cray/pm_counters"),
+        partial(powercap.find, sys / "class/powercap"),
+        partial(nvml.find, gpus),
+    )
+    return Meter(BOOT_ID.read_text().strip(), sensors, unread)
+
+
+def _value(counter: Counter) -> Union[float, str]:
+    try:
+        return counter.read()
+    except OSError as error:
+        return error.strerror or str(error)
+    except ValueError as error:
+        return str(error)

@@ -1,0 +1,28 @@
+"""A counter of energy: what every sensor finds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Callable, Optional
+
+
+class Unreadable(Exception):
+    """A sensor that this node has, and that cannot be used. The message says why."""
+
+
+@dataclass(frozen=True)
+class Counter:
+    """``read`` returns the joules since some time in the past, and raises OSError or ValueError.
+
+    ``covers`` is ``node``, ``package``, ``memory``, ``gpu`` or ``module`` (a GPU with what is mounted beside it). The
+    counter changes every ``update_s``. One that begins again at 0 after ``range_j`` says which average power it cannot
+    have exceeded meanwhile (``most_w``).
+    """
+
+    source: str
+    covers: str
+    name: str
+    update_s: float
+    read: Callable[[], float]
+    range_j: Optional[float] = None
+    most_w: Optional[float] = None

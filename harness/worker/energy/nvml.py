@@ -1,0 +1,55 @@
+"""NVIDIA's GPUs: the counter of NVML, ``nvmlDeviceGetTotalEnergyConsumption`` (Volta and later), in millijoules.
+
+It covers the whole board of a GPU with its memory, whoever uses it. An instance of a divided GPU (MIG) has none.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, Callable, List, Sequence
+
+from harness.worker.energy.counter import Counter, Unreadable
+
+LIBRARY = "libnvidia-ml.so.1"
+UPDATE_S = 0.1  # "Part-time Power Measurements" (Yang, Adamek and Armour, 2023): 20 to 100 ms on Volta and later
+
+
+def find(gpus: Sequence[str], library: str = LIBRARY) -> List[Counter]:
+    """The counters of ``gpus``, which are called as in CUDA_VISIBLE_DEVICES. Raises Unreadable."""
+    if not gpus:
+        return []
+    try:
+        nvml = ctypes.CDLL(library)
+    except OSError as error:
+        raise Unreadable(f"nvml: {error}") from None
+    try:
+        _call(nvml, "nvmlInit_v2")
+        return [Counter("nvml", "gpu", gpu, UPDATE_S, _reader(nvml, gpu, _handle(nvml, gpu))) for gpu in gpus]
+    except OSError as error:
+        raise Unreadable(f"nvml: {error}") from None
+
+
+def _handle(nvml: Any, gpu: str) -> ctypes.c_void_p:
+    """By number GPUs are in the order of their bus, which is CUDA's where all are alike."""
+    if gpu.startswith("MIG"):
+        raise OSError(f"{gpu} is an instance of a GPU, which has no counter of its own")
+    handle = ctypes.c_void_p()
+    if gpu.isdigit():
+        _call(nvml, "nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(int(gpu)), ctypes.byref(handle))
+    else:
+        _call(nvml, "nvmlDeviceGetHandleByUUID", gpu.encode(), ctypes.byref(handle))
+    return handle
+
+
+def _reader(nvml: Any, gpu: str, handle: ctypes.c_void_p) -> Callable[[], float]:
+    def read() -> float:
+        millijoules = ctypes.c_ulonglong()
+        _call(nvml, "nvmlDeviceGetTotalEnergyConsumption", handle, ctypes.byref(millijoules))
+        return millijoules.value / 1e3
+
+    return read
+
+
+def _call(nvml: Any, name: str, *arguments: Any) -> None:
+    if code := getattr(nvml, name)(*arguments):
+        raise OSError(f"{name} fails with code {code}")

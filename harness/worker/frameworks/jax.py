@@ -1,0 +1,176 @@
+"""What all trainers on JAX do alike: data, model, arithmetic, and the step as one compiled function.
+
+It is what JAX's users write for data parallelism: ``jit`` of a ``shard_map`` over the devices of all processes. Each device
+has its part of the batch and a copy of the parameters, and ``pmean`` averages the gradients. Batch-norm statistics are left
+to each worker, as in every backend of the suite: without ``shard_map`` JAX would take those of the global batch.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from functools import partial
+from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from harness.models.initial import initial_values
+from harness.worker.checkpoint import velocity
+from harness.worker.emulation import INTER_OP_THREADS, definition
+from harness.worker.frameworks.base import DeviceTrainer
+from harness.worker.job import Job
+from harness.worker.trainer import Evaluation, State, evaluation
+
+WORKERS = "workers"  # the only axis of the mesh: one device of each process
+Arrays = Dict[str, jax.Array]
+Batch = Tuple[Any, Any]  # images float32 [N, H, W, 3] and labels int32 [N]
+
+
+class JaxTrainer(DeviceTrainer):
+    """One rank on JAX. ``_held`` is all that training changes, by name.
+
+    Making one opens the data, which forks its decoders; so ``setup`` is free to start communication threads. It calls
+    ``build`` after the process has joined the others.
+    """
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        # XLA reads them when it makes its threads. Layers of an emulated device hold one while they wait.
+        threads = INTER_OP_THREADS if job.emulation else job.spec["threads"]
+        os.environ["NPROC"] = os.environ["PJRT_NPROC"] = str(threads)
+        jax.config.update("jax_platforms", "cpu")
+        jax.config.update("jax_num_cpu_devices", 1)
+        self._read = self._inputs() if job.real_data else None
+
+    def build(self) -> None:
+        """Make the model with its first values, place what stays on the device, and compile the step."""
+        spec, tensors = self._job.spec, [tensor.name for tensor in self._specification.tensors]
+        self._model = definition(self._job, "jax")
+        mesh = Mesh(np.array(jax.devices()), (WORKERS,))
+        self._same, self._own = NamedSharding(mesh, P()), NamedSharding(mesh, P(WORKERS))
+        self._shardings = {tensor.name: self._own for tensor in self._specification.statistics}
+        self._shardings.update({name: self._same for name in tensors})
+        values = initial_values(self._specification, spec["seed"])
+        if self._sgd.momentum:
+            self._shardings.update({velocity(name): self._same for name in tensors})
+            values.update({velocity(name): np.zeros_like(values[name]) for name in tensors})
+        self._held: Arrays = {}
+        self.restore(values)
+        self.set_learning_rate(self._sgd.rate)
+        self._batches: Iterator[Batch] = map(self._placed, self._read) if self._read else self._resident()
+
+        held = {name: sharding.spec for name, sharding in self._shardings.items()}
+        shards = partial(jax.shard_map, mesh=mesh, check_vma=False)
+        step = shards(self._train, in_specs=(held, P(WORKERS), P(WORKERS), P()), out_specs=(held, P(WORKERS)))
+        # Compiled now, so that no step is longer because of it. A step's results take the place of what it was given.
+        compiling = jax.jit(step, donate_argnums=0).lower(self._held, *self._shapes(), self._rate)
+        self._step = compiling.compile()
+        self._forward = jax.jit(self._differentiable)
+        self._add = jax.jit(shards(partial(lax.psum, axis_name=WORKERS), in_specs=P(WORKERS), out_specs=P()))
+        self._infer = jax.jit(
+            lambda held, images: self._model(images, held.__getitem__, held.__getitem__, training=False)[0]
+        )
+
+    def step(self) -> None:
+        """JAX's functions return before they have computed anything: a step has ended when its results are there."""
+        self._held, loss = jax.block_until_ready(self._step(self._held, *next(self._batches), self._rate))
+        self._losses.append(float(on_this(loss)[0]))
+
+    def forward(self) -> None:
+        """The forward pass of a step alone, with what the backward pass would need."""
+        jax.block_until_ready(self._forward(self._held, *next(self._batches)))
+
+    def set_learning_rate(self, rate: float) -> None:
+        self._rate = self._put(np.array(rate, np.float32), self._same)
+
+    def total(self, numbers: Sequence[float]) -> List[float]:
+        summed: List[float] = on_this(self._add(self._put(np.array([numbers], np.float32), self._own)))[0].tolist()
+        return summed
+
+    def evaluate(self) -> Evaluation:
+        held = {name: array.addressable_data(0) for name, array in self._held.items()}
+        validation = self._inputs(evaluating=True)
+        return evaluation((np.asarray(self._infer(held, images)), labels) for images, labels in validation)
+
+    def values(self) -> Dict[str, np.ndarray]:
+        return {name: on_this(array) for name, array in self._held.items()}
+
+    def restore(self, values: Mapping[str, np.ndarray]) -> None:
+        self._held.update({name: self._put(value, self._shardings[name]) for name, value in values.items()})
+
+    def _differentiable(self, held: Arrays, images: Any, labels: Any) -> Tuple[jax.Array, Any, Arrays]:
+        """The mean loss of a batch, the function that makes gradients of its gradient, and the new moving averages."""
+
+        def loss(tensors: Arrays) -> Tuple[jax.Array, Arrays]:
+            logits, moved = self._model(images, tensors.__getitem__, held.__getitem__)
+            return cross_entropy(logits, labels), moved
+
+        tensors = {tensor.name: held[tensor.name] for tensor in self._specification.tensors}
+        found: Tuple[jax.Array, Any, Arrays] = jax.vjp(loss, tensors, has_aux=True)
+        return found
+
+    def _train(self, held: Arrays, images: Any, labels: Any, rate: jax.Array) -> Tuple[Arrays, jax.Array]:
+        """A step on one device's part of the batch: what is held after it, and the loss [1]."""
+        loss, backward, moved = self._differentiable(held, images, labels)
+        (gradients,) = backward(jnp.ones_like(loss))
+        after = {**held, **moved}
+        for name, change in lax.pmean(gradients, WORKERS).items():
+            if decay := self._sgd.decay(name):
+                change = change + decay * held[name]
+            if self._sgd.momentum:
+                change = after[velocity(name)] = self._sgd.momentum * held[velocity(name)] + change
+            after[name] = held[name] - rate * change
+        return after, loss[None]
+
+    def _put(self, value: np.ndarray, sharding: NamedSharding) -> jax.Array:
+        """A global array of which ``value`` is this process's part, or, if it is the same everywhere, all."""
+        shape = value.shape
+        if sharding is self._own:
+            shape = (len(jax.devices()) * shape[0], *shape[1:])
+        (device,) = jax.local_devices()
+        return jax.make_array_from_single_device_arrays(shape, sharding, [jax.device_put(value, device)])
+
+    def _placed(self, batch: Batch) -> Batch:
+        images, labels = batch
+        return self._put(images, self._own), self._put(labels, self._own)
+
+    def _resident(self) -> Iterator[Batch]:
+        images, labels = self._job.synthetic_batch()
+        return itertools.repeat(self._placed((images, labels.astype(np.int32))))
+
+    def _shapes(self) -> Batch:
+        """What a batch of all workers is like."""
+        spec = self._job.spec
+        count, size = (1, 1) if self._job.emulation else (spec["batch_size"], spec["image_size"])
+        images = (count * len(jax.devices()), size, size, 3)
+        return (
+            jax.ShapeDtypeStruct(images, np.float32, sharding=self._own),
+            jax.ShapeDtypeStruct(images[:1], np.int32, sharding=self._own),
+        )
+
+    def _inputs(self, evaluating: bool = False) -> Iterator[Batch]:
+        """JAX reads no images: its users take PyTorch's DataLoader, and so does this environment."""
+        from harness.worker.inputs.torch import batches
+
+        stream = batches(self._job.evaluating()) if evaluating else self._timed(batches(self._job.reading()))
+        return ((images.permute(0, 2, 3, 1).numpy(), labels.int().numpy()) for images, labels in stream)
+
+    def _state(self, world_size: int, transport: str, **details: Any) -> State:
+        details.update(jax=jax.__version__, threads=self._job.spec["threads"])
+        (device,) = jax.local_devices()
+        return super()._state(world_size, transport, device=device.platform, **details)
+
+
+def cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:
+    """The mean over a batch: logits [N, classes], labels int [N]."""
+    return -jnp.mean(jnp.take_along_axis(jax.nn.log_softmax(logits), labels[:, None], axis=1))
+
+
+def on_this(array: jax.Array) -> np.ndarray:
+    """What the device of this process has of an array."""
+    return np.array(array.addressable_data(0))  # a copy: the next step takes the memory of what is held

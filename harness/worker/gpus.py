@@ -1,0 +1,144 @@
+"""NVIDIA's GPUs of a host, as ``nvidia-smi`` describes them: which there are, their settings, how they kept their clocks.
+
+Formats: ``nvidia-smi --help-query-gpu``, and the MIG user guide for the instances that ``nvidia-smi -L`` lists.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from contextlib import suppress
+from statistics import median
+from threading import Thread
+from typing import Any, Dict, List, Optional
+
+# A record's names for what ``--query-gpu`` calls otherwise. Drivers before R450 refuse the whole query for one of SETTINGS.
+FACTS = {"name": "name", "driver": "driver_version", "memory": "memory.total"}
+SETTINGS = {
+    "uuid": "uuid",
+    "bus": "pci.bus_id",
+    "persistence": "persistence_mode",
+    "ecc": "ecc.mode.current",
+    "mig": "mig.mode.current",
+    "power_limit": "power.limit",
+    "default_power_limit": "power.default_limit",
+    "highest_sm_clock": "clocks.max.sm",
+    "highest_memory_clock": "clocks.max.memory",
+}
+# Why a GPU runs slower than its highest clock: bits of nvml.h's nvmlClocksEventReason*. To reach the power limit, 0x4, is
+# usual at full load; these are faults of the cooling or of the power supply.
+SLOWDOWNS = {
+    0x08: "hardware slowdown",
+    0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "power brake",
+}
+POWER_CAP = 0x04
+WATCHED = ("clocks.sm", "clocks.mem", "temperature.gpu", "power.draw")
+REASONS = ("clocks_event_reasons.active", "clocks_throttle_reasons.active")  # since R535, and before
+EVERY_MS = 200  # a look costs another process some milliseconds on a core of its own, this one nothing
+
+
+def ask(*arguments: str) -> str:
+    """What ``nvidia-smi`` prints; empty where it is missing, fails or takes more than 10 s."""
+    try:
+        done = subprocess.run(["nvidia-smi", *arguments], capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout
+
+
+def devices(listing: str) -> List[str]:
+    """The UUIDs in the output of ``nvidia-smi -L``: of each GPU or, where it is divided, of its MIG instances.
+
+    CUDA accepts these names, whatever order it numbers GPUs in. An undivided GPU whose MIG mode is on is left out by CUDA,
+    which this listing does not tell.
+    """
+    names: List[str] = []
+    gpu = ""
+    for line in listing.splitlines():
+        if match := re.search(r"\(UUID: (MIG-[\w/-]+)\)", line):
+            names = [name for name in names if name != gpu] + [match[1]]
+        elif match := re.search(r"\(UUID: (GPU-[\w-]+)\)", line):
+            gpu = match[1]
+            names.append(gpu)
+    return names
+
+
+def describe() -> List[Dict[str, str]]:
+    """Each GPU with its settings, in the order of their PCI addresses; empty without ``nvidia-smi``."""
+    for fields in ({**FACTS, **SETTINGS}, FACTS):
+        if text := ask(f"--query-gpu={','.join(fields.values())}", "--format=csv,noheader"):
+            return [dict(zip(fields, line.split(", "))) for line in text.strip().splitlines()]
+    return []
+
+
+def topology() -> List[str]:
+    """The lines of ``nvidia-smi topo -m``: how GPUs and network cards are linked, and to which cores and NUMA nodes."""
+    plain = re.sub(r"\x1b\[\d*m", "", ask("topo", "-m"))  # its header is underlined
+    return [line.strip() for line in plain.splitlines() if line.strip()]
+
+
+class GpuWatch:
+    """Looks at GPUs while a window is measured, with an ``nvidia-smi`` of its own.
+
+    ``visible`` is what CUDA_VISIBLE_DEVICES says. MIG instances have no clocks of their own and are not watched.
+    """
+
+    def __init__(self, visible: str) -> None:
+        self._gpus = "" if "MIG-" in visible else visible
+        self._lines: List[str] = []
+        self._process: Optional[subprocess.Popen[bytes]] = None
+
+    def begin(self) -> None:
+        """Start to look. To be called before the window, because starting a process takes time."""
+        if not self._gpus:
+            return
+        reasons = next((field for field in REASONS if ask(*self._arguments(field))), None)
+        if reasons is None:
+            return
+        query = ["nvidia-smi", *self._arguments(reasons), f"--loop-ms={EVERY_MS}"]
+        # On a terminal a program writes line by line; into a pipe it may keep them back until it ends, and it is killed.
+        terminal, its_end = os.openpty()
+        self._process = subprocess.Popen(query, stdin=subprocess.DEVNULL, stdout=its_end, stderr=subprocess.DEVNULL)
+        os.close(its_end)
+        self._reader = Thread(target=self._read, args=(terminal,), daemon=True)
+        self._reader.start()
+
+    def end(self) -> Dict[str, Any]:
+        """Stop, and return what was seen (see ``summary``); empty where nothing could be watched."""
+        if self._process is None:
+            return {}
+        self._process.terminate()
+        self._process.wait()
+        self._reader.join()
+        return summary(self._lines)
+
+    def _arguments(self, reasons: str) -> List[str]:
+        return [f"--id={self._gpus}", f"--query-gpu={','.join((*WATCHED, reasons))}", "--format=csv,noheader,nounits"]
+
+    def _read(self, terminal: int) -> None:
+        with suppress(OSError), os.fdopen(terminal, errors="replace") as lines:  # EIO: the other end is closed
+            for line in lines:
+                self._lines.append(line)
+
+
+def summary(lines: List[str]) -> Dict[str, Any]:
+    """What lines of WATCHED and reasons show: least, median and most of each figure (MHz, °C, W), and in how many samples
+    a GPU was slowed down, and why; ``power_capped`` counts those at its power limit. Empty without a line that is whole.
+    """
+    samples = [values for line in lines if len(values := line.strip().split(", ")) == len(WATCHED) + 1]
+    samples = [values for values in samples if re.fullmatch(r"0x[\da-fA-F]+", values[-1])]
+    if not samples:
+        return {}
+    figures: Dict[str, Any] = {"samples": len(samples)}
+    for column, name in enumerate(("sm_mhz", "memory_mhz", "celsius", "watts")):
+        numbers = [float(values[column]) for values in samples if re.fullmatch(r"[\d.]+", values[column])]
+        if numbers:  # "[N/A]" where a GPU does not tell
+            figures[name] = [min(numbers), median(numbers), max(numbers)]
+    reasons = [int(values[-1], 16) for values in samples]
+    counts = {name: sum(bool(active & bit) for active in reasons) for bit, name in SLOWDOWNS.items()}
+    figures["slowed"] = {name: count for name, count in counts.items() if count}
+    figures["power_capped"] = sum(bool(active & POWER_CAP) for active in reasons)
+    return figures

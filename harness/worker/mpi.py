@@ -1,0 +1,58 @@
+"""MPI's operations by themselves, on arrays of NumPy or what shares its memory with one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from harness.worker.fabric import Fabric
+from harness.worker.job import Job
+from harness.worker.network import check_mpi_world, mpi_version
+
+
+class Mpi(Fabric):
+    """MPI's world, through mpi4py."""
+
+    def __init__(self, job: Job) -> None:
+        from mpi4py import MPI
+
+        self._mpi, self._world = MPI, MPI.COMM_WORLD
+        self.rank, self.size = self._world.Get_rank(), self._world.Get_size()
+        check_mpi_world(self.rank, self.size, job.rank, job.world_size)
+
+    def array(self, values: np.ndarray) -> Any:
+        return values.copy()
+
+    def values(self, array: Any) -> np.ndarray:
+        """The array itself, or its memory as one of NumPy: what MPI is given, too."""
+        values: np.ndarray = array
+        return values
+
+    def allreduce(self, array: Any) -> Any:
+        self._world.Allreduce(self._mpi.IN_PLACE, self.values(array), op=self._mpi.SUM)
+        return array
+
+    def allgather(self, mine: Any, every: Any) -> Any:
+        self._world.Allgather(self.values(mine), self.values(every))
+        return every
+
+    def alltoall(self, mine: Any, theirs: Any) -> Any:
+        self._world.Alltoall(self.values(mine), self.values(theirs))
+        return theirs
+
+    def send(self, array: Any, rank: int) -> None:
+        self._world.Send(self.values(array), rank)
+
+    def recv(self, array: Any, rank: int) -> Any:
+        self._world.Recv(self.values(array), rank)
+        return array
+
+    def barrier(self) -> None:
+        self._world.Barrier()
+
+    def transport(self) -> str:
+        return f"{mpi_version()} through mpi4py"
+
+    def close(self) -> None:
+        self._mpi.Finalize()

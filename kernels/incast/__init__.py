@@ -1,0 +1,1 @@
+"""Incast: what the workers of parameter servers do with their gradients."""

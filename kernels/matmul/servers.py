@@ -1,0 +1,100 @@
+"""Matrix multiplication by tiles, whose products are added on parameter servers, as in "TensorFlow Doing HPC".
+
+Each matrix has n × n tiles: C[i, j] is the sum over k of A[i, k] · B[k, j]. Worker k makes the products with its number and
+puts each into the queue of the server that has C[i, j], so that n³ tiles go through queues in a step. Servers add what
+arrives to their tiles of C, and tell all workers when those are complete.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Callable, Dict, List
+
+import numpy as np
+
+from harness.kernels.matmul.matrices import Matrices
+
+
+class Layout:
+    """Where the tiles of C are, and by which queues they get there."""
+
+    def __init__(self, fabric: Any, size: int) -> None:
+        self._fabric, self._size, self.rows = fabric, size, size // fabric.size
+        self.servers = range(min(fabric.size, fabric.servers))  # those that have tiles
+
+    def columns(self, server: int) -> range:
+        """Of tiles of C, on a server."""
+        return range(server, self._fabric.size, self._fabric.servers)
+
+    def c(self, server: int) -> Any:
+        """A server's tiles of C, row after row."""
+        shape = (self._fabric.size * len(self.columns(server)), self.rows, self.rows)
+        return self._fabric.held(f"c_{self._size}_{server}", shape, server=server)
+
+    def products(self, server: int) -> Any:
+        return self._fabric.queue(f"products_{self._size}_{server}", (self.rows, self.rows), server=server)
+
+    def complete(self, server: int, rank: int) -> Any:
+        return self._fabric.queue(f"complete_{self._size}_{server}_{rank}", (), server=server)
+
+
+class Body:
+    """One worker: its columns of tiles of A, and its row of tiles of B."""
+
+    def __init__(self, fabric: Any, size: int, seed: int) -> None:
+        self._fabric, self._matrices, self._layout = fabric, Matrices(fabric.size, size, seed), Layout(fabric, size)
+        rows, ranks = self._matrices.rows, range(fabric.size)
+        own = slice(fabric.rank * rows, (fabric.rank + 1) * rows)
+        self._a = fabric.array(np.stack([self._matrices.a(rank)[:, own] for rank in ranks]))
+        b = self._matrices.b(fabric.rank).reshape(rows, fabric.size, rows)
+        self._b = fabric.array(np.ascontiguousarray(b.transpose(1, 0, 2)))
+        self._multiply = fabric.program(self._row, np.int64(0))
+        complete = [self._layout.complete(server, fabric.rank) for server in self._layout.servers]
+        self._wait = fabric.program(lambda: [queue.get()[0] for queue in complete])
+
+    def step(self) -> None:
+        for i in range(self._fabric.size):
+            self._multiply(i)
+        self._wait()
+
+    def problem(self) -> str:
+        """What is wrong with the tiles of one row of C; called by all ranks, when the product is complete."""
+        rank, layout = self._fabric.rank, self._layout
+        tiles: Dict[int, np.ndarray] = {}
+        for server in layout.servers:
+            columns, held = layout.columns(server), layout.c(server)
+            begin = rank * len(columns)
+            tiles.update(zip(columns, self._fabric.program(partial(held.part, begin, begin + len(columns)))()))
+        return self._matrices.problem(rank, np.hstack([tiles[j] for j in range(self._fabric.size)]))
+
+    def _row(self, i: Any) -> List[Any]:
+        """Each product for a tile of C in row ``i`` goes to its server as soon as it is there."""
+        puts = []
+        for server in self._layout.servers:
+            columns, queue = self._layout.columns(server), self._layout.products(server)
+            for number, j in enumerate(columns):
+                puts.append(queue.put(self._a[i] @ self._b[j], i * len(columns) + number))
+        return puts
+
+
+class Reducer:
+    """One server's tiles of C."""
+
+    def __init__(self, fabric: Any, size: int, seed: int) -> None:
+        layout, server = Layout(fabric, size), fabric.rank
+        self._products = fabric.size**2 * len(layout.columns(server))
+        if self._products:
+            c, queue = layout.c(server), layout.products(server)
+            self._first = fabric.program(lambda: c.add(*queue.get(), to_zero=True))
+            self._add = fabric.program(lambda: c.add(*queue.get()))
+            complete = [layout.complete(server, rank) for rank in range(fabric.size)]
+            self._tell = fabric.program(lambda: [queue.put(np.float64(0)) for queue in complete])
+
+    def loops(self) -> List[Callable[[], None]]:
+        return [self._product] if self._products else []
+
+    def _product(self) -> None:
+        self._first()
+        for _ in range(self._products - 1):
+            self._add()
+        self._tell()

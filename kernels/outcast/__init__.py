@@ -1,0 +1,1 @@
+"""Outcast: how the workers of parameter servers get what they train."""

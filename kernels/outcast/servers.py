@@ -1,0 +1,25 @@
+"""Outcast, as parameters are read from their servers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from harness.kernels.kernel import NUMBER
+from harness.kernels.values import difference, message
+
+
+class Body:
+    """What one worker reads: a message of ``size`` bytes, of which each server holds a part."""
+
+    def __init__(self, fabric: Any, size: int, seed: int) -> None:
+        self._held = message(0, size // NUMBER, seed)
+        self._pull, self._arrived = fabric.pulling(np.array_split(self._held, fabric.servers))
+
+    def step(self) -> None:
+        self._pull()
+
+    def problem(self) -> str:
+        """What is wrong with what the last step has left; called by all ranks."""
+        return difference(self._arrived(), self._held)

@@ -1,0 +1,1 @@
+"""Pairs: every rank and every other one, two by two."""

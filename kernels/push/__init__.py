@@ -1,1 +1,0 @@
-"""Push: what the workers of parameter servers do with their gradients."""

@@ -1,6 +1,0 @@
-"""Every worker sends the servers S bytes, S / P to each of P servers, which add them to what they hold."""
-
-from harness.kernels.kernel import Kernel
-
-# A server has to receive its part from every worker.
-SPECIFICATION = Kernel("each worker's message is added on the servers", bus=lambda ranks, servers: ranks / servers)

@@ -1,0 +1,1 @@
+"""Stream: a message that is added to what another process holds."""

@@ -1,0 +1,53 @@
+"""Energy of a real run: a made counter that grows by a known power, read by the run's own worker at its own barriers."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Harness
+
+POWER_W = 100.0
+
+
+@pytest.fixture
+def sysfs(tmp_path: Path) -> Iterator[Path]:
+    """A tree with one package that uses ``POWER_W`` all the time."""
+    zone, ended = tmp_path / "sys/class/powercap/intel-rapl:0", threading.Event()
+    zone.mkdir(parents=True)
+    (zone / "name").write_text("package-0\n")
+    (zone / "max_energy_range_uj").write_text("262143328850\n")
+
+    def grow() -> None:
+        while not ended.is_set():
+            (zone / "new").write_text(f"{int((time.monotonic() - began) * POWER_W * 1e6)}\n")
+            (zone / "new").rename(zone / "energy_uj")  # nobody reads half of a number
+            ended.wait(0.001)
+
+    began = time.monotonic()
+    grower = threading.Thread(target=grow)
+    grower.start()
+    yield tmp_path / "sys"
+    ended.set()
+    grower.join()
+
+
+@pytest.mark.alone
+def test_joules_per_image_times_images_per_second_is_the_power(harness: Harness, sysfs: Path) -> None:
+    run = ["run", "--backend", "pytorch", "--model", "pointwise", "--nodes", "2", "--repeats", "2", "--steps", "40"]
+    shown = harness(*run, "--warmup", "2", "--batch-size", "2", "--output", "runs", HARNESS_SYS=str(sysfs)).succeeded()
+    assert "J/img of package (powercap)" in shown.stdout
+    (file,) = sysfs.parent.glob("runs/*/record.json")
+    record = json.loads(file.read_text())
+    energy = record["derived"]["energy"]
+    rates, joules = (record["derived"]["img_per_s"]["values"], energy["joules_per_image"]["values"])
+    assert [rate * used for rate, used in zip(rates, joules, strict=True)] == pytest.approx([POWER_W] * 2, rel=0.1)
+    # Both nodes are this machine, and both have a reader.
+    assert len([rank for rank in record["repeats"][0]["ranks"] if rank["energy"]]) == 2
+    assert "2 nodes of the run are one machine" in energy["notes"][0]
+    assert record["variables"]["HARNESS_SYS"] == str(sysfs)

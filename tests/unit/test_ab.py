@@ -1,0 +1,305 @@
+"""``harness ab``: two sides in turn on the same nodes, how many repeats show a difference, and which side is faster."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from harness.analysis.ab import POWER, Noise, judge, power, repeats_for
+from harness.core import backend as backends
+from harness.records.launch import LaunchRecord
+from harness.report.text import ab as texts
+from harness.running.sides import Settings
+from tests.conftest import FEW_STEPS, SMALLEST, Finished, Harness, run_harness, run_in_process
+from tests.unit.simulated import draws, least, most
+
+IMG_PER_S = "img/s: ([0-9.]+)"
+
+# --- how many repeats it takes --------------------------------------------------------------------
+
+
+def simulated(count: int, noise: float, change: float, repeats: int, difference: float = 0.02) -> list[str]:
+    """What ``count`` comparisons say whose true ratio is 1 + ``change``."""
+    normal = np.random.default_rng(20260101).standard_normal((count, 2, repeats))
+    a, b = np.exp(noise * normal[:, 0]), (1 + change) * np.exp(noise * normal[:, 1])
+    return [judge(*sides, difference).answer for sides in zip(100 * a, 100 * b, strict=True)]
+
+
+@draws(10_000, few=1000)
+@pytest.mark.parametrize(("noise", "repeats"), [(0.003, 2), (0.005, 3), (0.01, 5), (0.02, 5), (0.02, 23)])
+def test_the_power_is_the_share_of_comparisons_that_find_the_difference(noise: float, repeats: int, count: int) -> None:
+    said = simulated(count, noise, 0.02, repeats)
+    # Either side: with so few repeats the wrong one may be called faster.
+    found = len(said) - said.count("undecided") - said.count("no difference")
+    promised = power(noise, 0.02, repeats)
+    assert least(promised, count) <= found <= most(promised, count)
+
+
+@draws(10_000, few=1000)
+def test_of_equal_sides_hardly_one_in_twenty_is_called_faster(count: int) -> None:
+    """Welch's test keeps below its level where repeats are few: 4.3 % of five."""
+    said = simulated(count, 0.02, 0.0, 5)
+    assert least(0.04, count) <= said.count("A is faster") + said.count("B is faster") <= most(0.05, count)
+
+
+@pytest.mark.parametrize(("effect", "published"), [(0.5, 86), (0.8, 34), (1.0, 23)])
+def test_as_many_repeats_are_asked_for_as_for_students_test(effect: float, published: int) -> None:
+    """Of which tables say how many it takes for an effect in standard deviations (Cohen 1988, table 2.4.1; G*Power)."""
+
+    def students(repeats: int) -> float:
+        freedom, shift = 2 * repeats - 2, effect * (repeats / 2) ** 0.5
+        limit = stats.t.ppf(0.975, freedom)
+        return float(stats.nct.sf(limit, freedom, shift) + stats.nct.cdf(-limit, freedom, shift))
+
+    assert next(repeats for repeats in range(2, 200) if students(repeats) >= POWER) == published
+    noise = 0.01
+    wanted = repeats_for(noise, float(np.expm1(effect * noise)))
+    assert wanted in (published, published + 1)  # Welch's test does not know that both sides have the same noise
+
+
+def test_fewer_than_needed_do_not_show_it_and_nobody_makes_too_many() -> None:
+    needed = repeats_for(0.02, 0.02)
+    assert needed and power(0.02, 0.02, needed) >= POWER > power(0.02, 0.02, needed - 1)
+    assert repeats_for(0.0005, 0.02) == 2 and repeats_for(0.0, 0.02) == 2
+    assert repeats_for(0.5, 0.02) is None
+
+
+def test_noise_is_that_of_repeats_around_the_mean_of_their_own_run() -> None:
+    slow, fast = np.exp([0.0, 0.02]), 2 * np.exp([0.0, 0.01, 0.02])
+    noise = Noise.of([slow.tolist(), fast.tolist(), [50.0]])
+    assert noise is not None and (noise.repeats, noise.runs) == (5, 2)
+    assert noise.deviation == pytest.approx(((2e-4 + 2e-4) / 3) ** 0.5)  # the squares of three degrees of freedom
+    assert Noise.of([[50.0], [60.0], []]) is None
+
+
+# --- which side is faster -------------------------------------------------------------------------
+
+AROUND = np.array([0.99, 0.995, 1.0, 1.005, 1.01])
+
+
+@pytest.mark.parametrize(
+    ("b", "difference", "said", "fails"),
+    [
+        (0.90, 0.02, r"A is faster by 11\.1 % \[9\.8, 12\.4\] \(95 % CI; A 100\.00 and B 90\.00 img/s, 5 repeats ", True),
+        (1.10, 0.02, r"B is faster by 10\.0 % \[8\.7, 11\.3\] \(", False),
+        (0.98, 0.05, r"A is faster by 2\.0 % \[0\.9, 3\.2\], less than the 5 % that matter \(", False),
+        (1.001, 0.02, r"no difference larger than 1\.3 %: B differs from A by \+0\.1 % \[−1\.0, 1\.3\] \(", False),
+        (0.995, 0.01, r"undecided: B differs from A by −0\.5 % \[−1\.6, 0\.7\]; repeats to decide .*: \d+ of each ", False),
+    ],
+)  # fmt: skip
+def test_a_verdict_is_one_line(b: float, difference: float, said: str, fails: bool) -> None:
+    found = judge((100 * AROUND).tolist(), (100 * b * AROUND).tolist(), difference)
+    assert re.match(said, texts.verdict(found)), texts.verdict(found)
+    assert found.slower == fails
+
+
+def test_what_is_undecided_would_be_decided_by_the_repeats_that_are_asked_for() -> None:
+    found = judge((100 * AROUND).tolist(), (99.5 * AROUND).tolist(), 0.01)
+    assert found.answer == "undecided" and found.repeats and found.repeats > 5
+    # The same mean and spread with so many repeats. Those of a sample of n are a little narrower than the n − 1 think.
+    many = np.resize(AROUND, found.repeats + 2)
+    assert judge((100 * many).tolist(), (99.5 * many).tolist(), 0.01).answer != "undecided"
+
+
+# --- what sets the sides apart --------------------------------------------------------------------
+
+
+def read(text: str) -> Settings:
+    return Settings.read(text, backends.option_fields())
+
+
+def test_settings_are_options_variables_an_environment_and_a_commit() -> None:
+    settings = read("env=/opt/torch, transport=mpi,warmup=3,var:NCCL_ALGO=Ring,var:XLA=a=b, commit=main")
+    assert settings.options == {"transport": "mpi", "warmup_steps": "3"}
+    assert settings.variables == {"NCCL_ALGO": "Ring", "XLA": "a=b"}
+    assert (settings.environment, settings.commit) == (Path("/opt/torch"), "main")
+    assert settings.unsaid == "env=/opt/torch, NCCL_ALGO=Ring, XLA=a=b"
+    assert read("bucket-mb=1;var:LIST=a=1,b=2;var:NONE=").variables == {"LIST": "a=1,b=2", "NONE": ""}
+    assert read("var:GPUS=0,1,precision=amp").variables == {"GPUS": "0,1"}
+    assert read("") == Settings()
+
+
+PYTORCH = ["--backend", "pytorch", "--nodes", "2"]
+PROGRAM = ["--pattern", IMG_PER_S, "--", "sh", "speed.sh"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (PYTORCH, "--b is required: KEY=VALUE that sets B apart from A"),
+        ([*PYTORCH, "--b", "transprt=mpi"], "--b transprt=mpi: unknown key 'transprt'; did you mean transport?"),
+        ([*PYTORCH, "--b", "xyz=1"], "unknown key 'xyz'; keys are env, commit, var:NAME and the names of options"),
+        ([*PYTORCH, "--b", "mpi"], "--b mpi: 'mpi': must be KEY=VALUE, such as transport=mpi"),
+        ([*PYTORCH, "--b", "ps=2"], "--b ps=2: --ps is an option of "),
+        ([*PYTORCH, "--b", "nodes=4"], "--b nodes=4: nodes: both sides have the same; give --nodes for both"),
+        ([*PYTORCH, "--a", "seed=1,seed=2"], "--a seed=1,seed=2: seed: is there twice"),
+        ([*PYTORCH, "--b", "seed="], "seed: must not be empty"),
+        ([*PYTORCH, "--b", "var:1=2"], "unknown key 'var:1'"),
+        ([*PYTORCH, "--b", "transport=gloo"], "--a, --b: both sides are the same"),  # which is the default
+        ([*PYTORCH, "--a", "var:X=1", "--b", "var:X=1"], "--a, --b: both sides are the same"),
+        ([*PYTORCH, "--b", "transport=mpi", "--repeats", "1"], "--repeats 1: one repeat has no spread"),
+        ([*PYTORCH, "--b", "commit=main"], "--b commit=main: commit: is for a program of your own"),
+        ([*PYTORCH, "--b", "env=/nowhere"], "--b env=/nowhere: no Python that runs for pytorch at /nowhere"),
+        ([*PYTORCH, "--b", "seed=2", "--pattern", "(x)"], "--pattern: is for a program of your own, which comes after --"),
+        ([*PYTORCH, "--b", "seed=2", "--difference", "0"], "--difference '0': must be a share such as 5%"),
+        (
+            ["--backend", "parameter_server", "--nodes", "2", "--a", "ps=1,ps_nodes=dedicated", "--b", "ps=1"],
+            "--a, --b: A takes 3 nodes and B 2, and both have to run on the same ones",
+        ),
+        (["--b", "var:X=1", "--", "true"], "--pattern is required"),
+        (["--b", "transport=mpi", *PROGRAM], "--b transport=mpi: unknown key 'transport'"),
+        (["--steps", "5", "--b", "var:X=1", *PROGRAM], "--steps: is for backends, not for a program"),
+        (["--b", "commit=main", *PROGRAM], "--b commit=main: commit: not a git repository"),
+        (["--of", "nowhere"], "--of nowhere: is no folder of an A/B comparison: there is no ab.json in it"),
+        (["--of", ".", "--b", "seed=2"], "--of .: measures nothing; leave out --a, --b and the command"),
+    ],
+)  # fmt: skip
+def test_what_makes_no_comparison_is_refused_in_one_line(
+    refused: Harness, tmp_path: Path, arguments: list[str], complaint: str
+) -> None:
+    done = refused("ab", *arguments)
+    assert (done.code, done.stderr.count("\n"), list(tmp_path.iterdir())) == (2, 1, []), done.stderr
+    assert complaint in done.stderr
+
+
+def test_a_dry_run_shows_both_sides_and_leaves_nothing(refused: Harness, tmp_path: Path) -> None:
+    done = refused("ab", *PYTORCH, "--a", "var:NCCL_ALGO=Ring", "--b", "transport=mpi", "--dry-run").succeeded()
+    assert done.stdout.startswith("A  var:NCCL_ALGO=Ring\nB  transport=mpi\nrepeats: runs has no earlier run of this")
+    a, b = re.findall(r"^environment of every process: (.*)$", done.stdout, re.MULTILINE)
+    assert "NCCL_ALGO=Ring" in a and "NCCL_ALGO" not in b
+    assert [where for where in re.findall(r"^run directory: .*-ab-\w+/(\w)/", done.stdout, re.MULTILINE)] == ["a", "b"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_both_sides_take_turns_there_and_back_in_one_job(refused: Harness) -> None:
+    done = refused("ab", *PYTORCH, "--b", "bucket-mb=1", "--repeats", "4", "--site", "daint", "--dry-run").succeeded()
+    assert done.stdout.count("#SBATCH --job-name") == 1
+    turns = re.findall(r"^measure \S*/(\w)/\S+ (\d) ", done.stdout, re.MULTILINE)
+    assert turns == [(side, repeat) for repeat, sides in zip("1234", ("ab", "ba") * 2, strict=True) for side in sides]
+
+
+def test_a_program_of_an_environment_is_that_of_the_side(refused: Harness, tmp_path: Path) -> None:
+    own = tmp_path / "venv" / "bin" / "python"
+    own.parent.mkdir(parents=True)
+    own.symlink_to(sys.executable)
+    program = ["--pattern", IMG_PER_S, "--dry-run", "--", "env", "python", "train.py"]
+    done = refused("ab", "--b", "env=venv", *program).succeeded()
+    assert re.findall(r"^worker 0 on node0: (.*)$", done.stdout, re.MULTILINE) == [
+        "env python train.py",
+        f"env {own} train.py",
+    ]
+    done = refused("ab", "--b", "env=venv", *program[:-3], "sh", "train.sh")
+    assert done.code == 2 and f"env=venv: no word of the command is a program in {own.parent}" in done.stderr
+
+
+# --- measured -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """Its script prints about 200 img/s in the commit v1, 100 in v2, and 950 as it is."""
+    folder = tmp_path / "repository"
+    (folder / "scripts").mkdir(parents=True)
+    identity = [word for name in ("name", "email") for word in ("-c", f"user.{name}=x")]
+
+    def git(*arguments: str) -> None:
+        subprocess.run(["git", "-C", folder, *identity, *arguments], check=True, capture_output=True)
+
+    git("init")
+    for tag, speed in (("v1", 200), ("v2", 100)):
+        (folder / "speed").write_text(f"{speed}\n")
+        noise = "0x$(od -An -N1 -tx1 /dev/urandom | tr -d ' ') % 4"
+        (folder / "scripts" / "speed.sh").write_text(f"cat ../speed; echo img/s: $(( {speed} + {noise} ))\n")
+        git("add", ".")
+        git("commit", "-m", tag)
+        git("tag", tag)
+    (folder / "scripts" / "speed.sh").write_text("echo img/s: 950\n")
+    return folder
+
+
+SPEED = ["--pattern", IMG_PER_S, "--output", "../../runs", "--", "sh", "speed.sh"]
+
+
+def verdict(done: Finished) -> str:
+    return next(line for line in done.stdout.splitlines() if "95 % CI" in line)
+
+
+def test_commits_of_a_program_take_turns_and_a_slower_new_one_fails(repository: Path, tmp_path: Path) -> None:
+    common = ["--repeats", "4", "--quiet", *SPEED]
+    done = run_harness(repository / "scripts", "ab", "--a", "commit=v1", "--b", "commit=v2", *common)
+    assert done.code == 1, done.stderr
+    assert re.match(r"A is faster by (9|10)\d\.\d % \[", verdict(done)), done.stdout
+    assert "by the program's own clock" in verdict(done)
+    said = done.stdout.splitlines()
+    assert said[2].endswith("runs has no earlier run of this, so the first 3 of each side say how many it takes")
+    assert re.match(r"repeats: a difference of 2 % is shown .* from 6 repeats of both sides so far\)", said[3])
+
+    (folder,) = (tmp_path / "runs").iterdir()
+    a, b = (LaunchRecord.read(next(folder.glob(f"{side}/*/launch.json")), believing_seals=False) for side in "ab")
+    turns = [*((each.started, "a") for each in a.repeats), *((each.started, "b") for each in b.repeats)]
+    assert "".join(side for _, side in sorted(turns)) == "abbaabba"
+    logs = [folder / side / of.id / "repeat-1" / "logs" / "worker-0.log" for side, of in (("a", a), ("b", b))]
+    assert [log.read_text().splitlines()[0] for log in logs] == ["200", "100"]
+    # The worktrees of both are gone, and git knows of neither.
+    assert sorted(path.name for path in folder.iterdir()) == ["a", "ab.json", "b"]
+    trees = subprocess.run(["git", "-C", repository, "worktree", "list"], capture_output=True, text=True).stdout
+    assert trees.count("\n") == 1
+
+    again = run_in_process(tmp_path, "ab", "--of", str(folder), "--json")
+    assert (again.code, again.json["answer"], again.json["slower"]) == (1, "A is faster", True)
+    assert b.img_per_s and again.json["b"]["values"] == list(b.img_per_s.values)
+    # What was measured says beforehand how many repeats it takes. A side without a commit is the folder as it is.
+    done = run_harness(repository / "scripts", "ab", "--a", "commit=v2", *common)
+    assert done.code == 0 and verdict(done).startswith("B is faster by 8"), done.stdout + done.stderr
+    assert done.stdout.splitlines()[2].endswith("from 8 repeats of 2 earlier runs)")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--b", "commit=v9", *SPEED], "--b commit=v9: commit=v9: {} has no such commit"),
+        (["--a", "commit=v2", "--b", "commit=HEAD", *SPEED], "--a, --b: both sides are the same"),
+        (
+            ["--b", "commit=v1", *SPEED[:-1], "{}/scripts/speed.sh"],
+            "{}/scripts/speed.sh is not the commit's; give a path from this folder instead",
+        ),
+    ],
+)
+def test_what_is_no_commit_is_refused(repository: Path, tmp_path: Path, arguments: list[str], complaint: str) -> None:
+    done = run_in_process(repository / "scripts", "ab", *(word.format(repository) for word in arguments))
+    assert (done.code, done.stderr.count("\n")) == (2, 1) and complaint.format(repository) in done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_side_without_a_number_is_named_and_there_is_no_verdict(harness: Harness) -> None:
+    common = ["--pattern", IMG_PER_S, "--repeats", "2"]
+    done = harness("ab", "--a", "var:UNIT=img/s", *common, "--", "sh", "-c", 'echo "$UNIT: 5"')
+    assert done.code == 1 and "0 workers printed a number above 0" in done.stderr
+    assert "/b/" in done.stderr.splitlines()[-1] and "95 % CI" not in done.stdout
+
+
+@pytest.mark.slow
+def test_tables_keep_the_sides_apart_and_regression_compares_them(
+    harness: Harness, environment: Callable[..., Path], tmp_path: Path
+) -> None:
+    environment("pytorch")
+    common = ["--backend", "pytorch", *SMALLEST, *FEW_STEPS, "--threads", "1", "--repeats", "2"]
+    done = harness("ab", *common, "--b", "var:TORCH_SHOW_CPP_STACKTRACES=0", "--json")
+    assert done.code == int(done.json["slower"]), done.stderr
+    (folder,) = (tmp_path / "runs").iterdir()
+    a, b = (json.loads(next(folder.glob(f"{side}/*/record.json")).read_text()) for side in "ab")
+    assert b["variables"]["TORCH_SHOW_CPP_STACKTRACES"] == "0" and "TORCH_SHOW_CPP_STACKTRACES" not in a["variables"]
+    assert a["spec"] == b["spec"]
+    assert done.json["a"]["values"] == a["derived"]["img_per_s"]["values"]
+    rows = harness("table", str(folder), "--format", "csv").succeeded().stdout
+    assert "TORCH_SHOW_CPP_STACKTRACES=0" in rows
+    compared = harness("regression", str(folder / "a"), str(folder / "b"))
+    assert "1 measurement compared" in compared.stdout, compared.stderr

@@ -1,0 +1,91 @@
+"""What kernels say of a network, as parameters of the scaling model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas
+import pytest
+
+from harness import models
+from harness.errors import InvalidInput
+from harness.prediction import carried
+from harness.prediction.basis import Start, chosen
+from harness.prediction.forecast import What, at
+from harness.results import kernels, rows
+from tests.conftest import Harness
+
+RATE, MESSAGE_S = 1e8, 2e-4  # of a made network: bytes per second of a node, and what the smallest message takes
+SMALL, LARGE = 1024, 1 << 22
+
+
+def network(contention: float = 0.0, workers: int = 4) -> pandas.DataFrame:
+    """Kernels as they would be measured where bytes and messages take their time and nothing else does."""
+    made: list[dict[str, Any]] = []
+
+    def add(kernel: str, backend: str, transport: str, ps: int, passes: float, messages: float, longer: float) -> None:
+        for size in (SMALL, LARGE):
+            seconds = (messages * MESSAGE_S if size == SMALL else passes * size / RATE) * longer
+            row = {"kernel": kernel, "backend": backend, "transport": transport, "ps": ps, "size": size}
+            row |= {"status": "completed", "nodes": workers, "workers": workers, "rate": size / seconds, "ci95": 0.0}
+            made.append(row | {"spec": json.dumps({"options": {"ps": ps, "ps_nodes": "shared"} if ps else {}})})
+
+    add("allreduce", "pytorch", "mpi", 0, 2 * (workers - 1) / workers, 2 * (workers - 1) / workers, 1)
+    for kernel in ("incast", "outcast"):
+        add(kernel, "parameter_server", "grpc", 1, workers - 1, workers - 1, 1)
+        crowded = 1 + contention * (1 - 1 / (workers - 1))
+        add(kernel, "parameter_server", "grpc", workers, (workers - 1) / workers, workers - 1, crowded)
+    return rows.frame(made, kernels.COLUMNS)
+
+
+def typical(frame: pandas.DataFrame, *asked: Any) -> dict[str, float]:
+    return {name: prior.at(0.0) for name, prior in carried.priors(frame, *asked).items()}
+
+
+def test_what_went_into_a_made_network_comes_out() -> None:
+    found = typical(network(contention=0.4), "parameter_server", "grpc", True, 1.0)
+    assert found == pytest.approx(
+        {"throughput": RATE, "overhead": 0, "message": 0, "replica_overhead": 0, "contention": 0.4}
+    )
+    assert typical(network(), "pytorch", "mpi", False, 1.0) == pytest.approx(
+        {"throughput": RATE, "overhead": 0, "message": 0}
+    )
+
+
+def test_a_device_whose_time_is_dilated_sees_a_faster_network() -> None:
+    found = typical(network(), "pytorch", "mpi", False, 16.0)
+    assert found["throughput"] == pytest.approx(16 * RATE)
+
+
+def test_a_backend_without_kernels_is_predicted_by_those_that_went_over_its_transport() -> None:
+    assert typical(network(), "caffe2", "mpi", False, 1.0)["throughput"] == pytest.approx(RATE)
+    with pytest.raises(InvalidInput, match="no allreduce over gloo on several nodes is there"):
+        carried.priors(network(), "caffe2", "gloo", False, 1.0)
+
+
+@pytest.mark.parametrize(("backend", "transport", "ps"), [("pytorch", "mpi", 0), ("parameter_server", "grpc", 1)])
+def test_a_step_that_the_network_bounds_takes_its_bytes_at_the_measured_rate(
+    backend: str, transport: str, ps: int
+) -> None:
+    what = What(backend, "resnet50", 4, 64)
+    found = at(what, chosen(what, Start(transport, "cpu", 1e6, kernels=network()), None), 8, ps)
+    bytes_ = models.specification("resnet50").bytes
+    passes = 2 * 7 if ps else 2 * 7 / 8
+    assert found.step_s == pytest.approx(passes * bytes_ / RATE, rel=0.05)
+    assert found.low < found.img_per_s < found.high < 1.5 * found.low
+
+
+def test_a_folder_without_what_is_needed_and_a_record_without_the_model_are_refused(
+    harness: Harness, tmp_path: Path
+) -> None:
+    asked = ("predict", "--backend", "pytorch", "--model", "resnet50", "--nodes", "8")
+    done = harness(*asked, "--single", "100", "--network", str(tmp_path))
+    assert done.code == 2 and "--network: no allreduce over gloo on several nodes is there" in done.stderr
+    done = harness(*asked, "--single", str(tmp_path), "--network", "1GB/s")
+    assert done.code == 2 and "--single: no run of resnet50" in done.stderr
+    done = harness(*asked, "--single", "x", "--network", "1GB/s")
+    assert "--single 'x': must be a finite number above 0, or the record of a run on one worker" in done.stderr
+    done = harness(*asked, "--single", "100", "--network", "fast")
+    assert "--network 'fast': must be a rate such as 9.5GB/s" in done.stderr

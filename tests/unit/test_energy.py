@@ -1,0 +1,469 @@
+"""Energy, from made counters: trees as sysfs has them, a stand-in for NVML, and the real loop with a counter that moves."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any, cast
+
+import pytest
+
+from harness import results
+from harness.analysis import fastest
+from harness.analysis.verdict import verdict
+from harness.errors import InvalidInput
+from harness.records import measurement
+from harness.records.energy import EMULATED, Energy, RankEnergy, Read, derive
+from harness.report.page import assemble
+from harness.report.text import fastest as words
+from harness.worker.energy import Meter, meter, nvml, pm_counters, powercap
+from harness.worker.energy.counter import Unreadable
+from harness.worker.loop import Window, measure
+from harness.worker.trainer import Marks, Trainer
+from tests import made
+from tests.conftest import Harness
+from tests.unit import made_rows
+
+RANGE_UJ = 262_143_328_850  # of a package, as machines have it
+WINDOW_S = 10.0
+IMAGES = 100
+
+
+def zone(root: Path, name: str, called: str, microjoules: int, limit_w: int = 250) -> Path:
+    folder = root / name
+    folder.mkdir(parents=True)
+    (folder / "name").write_text(f"{called}\n")
+    (folder / "energy_uj").write_text(f"{microjoules}\n")
+    (folder / "max_energy_range_uj").write_text(f"{RANGE_UJ}\n")
+    (folder / "constraint_0_power_limit_uw").write_text(f"{limit_w * 10**6}\n")
+    return folder
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """Two sockets with memory, what is within them, what is around them, and one of them again."""
+    root = tmp_path / "powercap"
+    zone(root, "intel-rapl:0", "package-0", 10**12 // 8)
+    zone(root, "intel-rapl:0:0", "core", 10**9)
+    zone(root, "intel-rapl:0:1", "dram", 3 * 10**10)
+    zone(root, "intel-rapl:1", "package-1", 5 * 10**10)
+    zone(root, "intel-rapl:1:0", "dram", 2 * 10**10)
+    zone(root, "intel-rapl:2", "psys", 10**10)
+    zone(root, "intel-rapl-mmio:0", "package-0", 10**12 // 8)
+    (root / "intel-rapl").mkdir()  # the control type, which is in the same folder
+    return root
+
+
+def add(zone: Path, joules: float) -> None:
+    file = zone / "energy_uj"
+    file.write_text(str(int(int(file.read_text()) + joules * 1e6) % RANGE_UJ))
+
+
+def read_between(of: Meter, happens: Callable[[], Any], interval_s: float = WINDOW_S) -> RankEnergy:
+    """What is reported of two readings with what ``happens`` in between, said to be ``interval_s`` apart."""
+    before = of.read()
+    happens()
+    return RankEnergy(**{**of.between(before, of.read()), "interval_s": interval_s})
+
+
+def used(tree: Path, joules: float, machine: str = "one", interval_s: float = WINDOW_S) -> RankEnergy:
+    """Both packages use ``joules`` together, and each memory a tenth of that."""
+
+    def happens() -> None:
+        for name, share in (("0", 0.75), ("0:1", 0.1), ("1", 0.25), ("1:0", 0.1)):
+            add(tree / f"intel-rapl:{name}", share * joules)
+
+    return read_between(Meter(machine, [partial(powercap.find, tree)]), happens, interval_s)
+
+
+def energy(*readers: RankEnergy, window_s: float = WINDOW_S) -> Energy:
+    found = derive([Read(window_s, [(f"nid{number}", each) for number, each in enumerate(readers)])], IMAGES)
+    assert found
+    return found
+
+
+def per_image(found: Energy) -> float:
+    assert found.joules_per_image
+    return found.joules_per_image.mean
+
+
+# --- sensors ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sensor", [nvml, pm_counters, powercap])
+def test_a_sensor_is_a_file_of_sixty_lines_at_most(sensor: ModuleType) -> None:
+    assert len(Path(str(sensor.__file__)).read_text().splitlines()) <= 60
+
+
+def test_powercap_has_packages_and_memory_and_each_once(tree: Path) -> None:
+    found = {counter.name: counter.covers for counter in powercap.find(tree)}
+    assert found == {
+        "package-0": "package",
+        "package-0/dram": "memory",
+        "package-1": "package",
+        "package-1/dram": "memory",
+    }
+
+
+def test_joules_are_those_of_packages_and_memory(tree: Path) -> None:
+    found = energy(used(tree, 500))
+    assert per_image(found) == pytest.approx((500 + 100) / IMAGES)
+    assert found.covers == "package (powercap) + memory (powercap)"
+    assert [(part.covers, part.joules_per_image.mean) for part in found.parts] == [
+        ("memory", pytest.approx(1.0)),
+        ("package", pytest.approx(5.0)),
+    ]
+    assert not found.notes
+
+
+def test_a_counter_that_wraps_around_counts_on(tree: Path) -> None:
+    (tree / "intel-rapl:1/energy_uj").write_text(str(RANGE_UJ - 10**6))
+    assert per_image(energy(used(tree, 500))) == pytest.approx(6.0)
+    assert int((tree / "intel-rapl:1/energy_uj").read_text()) < 10**9
+
+
+def test_a_counter_that_may_have_wrapped_twice_has_no_number(tree: Path) -> None:
+    long_s = RANGE_UJ / 1e6 / 250 + 1
+    assert energy(used(tree, 500, interval_s=long_s - 2), window_s=long_s - 2).joules_per_image
+    found = energy(used(tree, 500, interval_s=long_s), window_s=long_s)
+    assert found.joules_per_image is None and "more than once: 262143 J are 250 W in 1049 s" in found.notes[0]
+
+
+def test_a_limit_that_is_none_is_not_believed(tmp_path: Path) -> None:
+    zone(tmp_path, "intel-rapl:0", "package-0", 1, limit_w=4095)
+    (counter,) = powercap.find(tmp_path)
+    assert counter.most_w == powercap.MOST_W
+
+
+def test_without_rights_there_is_no_number_but_a_reason_said_once(tree: Path) -> None:
+    def unreadable(file: Path) -> str:
+        raise PermissionError(13, "Permission denied", str(file))
+
+    with pytest.MonkeyPatch.context() as patch:  # root may read everything, and tests run as root in containers
+        real = Path.read_text
+        patch.setattr(Path, "read_text", lambda self: unreadable(self) if self.name == "energy_uj" else real(self))
+        found = energy(*(read_between(Meter(name, [partial(powercap.find, tree)]), int) for name in "ab"))
+    assert found.joules_per_image is None and not found.parts
+    counters = "package-0, package-0/dram, package-1, package-1/dram"
+    assert found.notes == (f"powercap {counters}: Permission denied (on nid0 and 1 more)",)
+
+
+def test_a_part_without_a_number_does_not_spoil_the_others(tree: Path) -> None:
+    (tree / "intel-rapl:1:0/energy_uj").write_text("none")
+    before = Meter("one", [partial(powercap.find, tree)])
+    found = energy(read_between(before, lambda: [add(tree / f"intel-rapl:{number}", 100) for number in "01"]))
+    assert found.covers == "package (powercap)" and per_image(found) == pytest.approx(2.0)
+    assert any("package-1/dram: invalid literal" in note for note in found.notes)
+
+
+def test_a_counter_that_does_not_move_has_no_number(tree: Path) -> None:
+    before = Meter("one", [partial(powercap.find, tree)])
+    found = energy(read_between(before, lambda: add(tree / "intel-rapl:0", 100)))
+    assert found.joules_per_image is None
+    assert found.notes == ("powercap package-0/dram, package-1, package-1/dram: does not move (on nid0)",)
+
+
+def test_a_mirrored_counter_is_counted_once(tmp_path: Path) -> None:
+    zones = [zone(tmp_path, f"intel-rapl:{number}", f"package-{number}", 7 * 10**10) for number in (0, 1)]
+    of = Meter("one", [partial(powercap.find, tmp_path)])
+    found = energy(read_between(of, lambda: [add(each, 300) for each in zones]))
+    assert per_image(found) == pytest.approx(3.0)
+    assert found.notes == (
+        "powercap package-1: shows the numbers of package-0, so it is that counter once more and is left out (on nid0)",
+    )
+
+
+def test_a_window_of_few_updates_has_no_number(tree: Path) -> None:
+    found = energy(used(tree, 1, interval_s=0.019), window_s=0.019)
+    assert found.joules_per_image is None and "window of 0.019 s is shorter than 20 updates" in found.notes[0]
+    assert energy(used(tree, 1, interval_s=0.021), window_s=0.021).joules_per_image
+
+
+def test_readings_far_from_the_window_give_no_number(tree: Path) -> None:
+    assert energy(used(tree, 500, interval_s=10.4)).joules_per_image
+    found = energy(used(tree, 500, interval_s=10.6))
+    assert found.joules_per_image is None and "was read 10.6 s apart, for a window of 10 s" in found.notes[0]
+
+
+def test_two_readers_on_one_machine_count_once(tree: Path) -> None:
+    found = energy(*[used(tree, 500)] * 2)
+    assert per_image(found) == pytest.approx(6.0)
+    assert found.notes == ("2 nodes of the run are one machine, whose counters are counted once (on nid0)",)
+
+
+def test_machines_add_up_and_each_needs_a_counter(tree: Path) -> None:
+    two = used(tree, 500), used(tree, 700, "two")
+    assert per_image(energy(*two)) == pytest.approx(14.4)
+    bare = read_between(Meter("three", []), int)
+    found = energy(*two, bare)
+    assert found.joules_per_image is None
+    assert "powercap: there is no counter of package, which other nodes have (on nid2)" in found.notes
+
+
+def test_nothing_to_read_is_said_once() -> None:
+    found = energy(*(read_between(Meter(name, []), int) for name in "ab"))
+    assert found.joules_per_image is None
+    assert found.notes == ("no counter of energy: no powercap, no pm_counters, and no GPU in use (on nid0 and 1 more)",)
+
+
+def test_servers_on_nodes_of_their_own_leave_the_run_without_a_figure(tree: Path) -> None:
+    found = energy(used(tree, 500).model_copy(update={"unread": ["nid7"]}))
+    assert found.joules_per_image is None and not found.parts
+    assert "no worker is there" in found.notes[0] and "(on nid7)" in found.notes[0]
+
+
+def test_a_record_of_before_has_no_energy() -> None:
+    assert derive([Read(WINDOW_S, [])], IMAGES) is None
+
+
+@pytest.mark.parametrize("processors", [("cpu_energy",), ("cpu_energy", "cpu0_energy", "cpu1_energy")])
+def test_pm_counters_give_the_node_and_its_parts(tmp_path: Path, processors: Sequence[str]) -> None:
+    def say(joules: int) -> None:
+        for name in ("energy", *processors, "memory_energy", "accel0_energy"):
+            share = 1 if name == "energy" else 2 if name == "cpu_energy" else 4
+            since = 5000 * (name == "cpu1_energy")  # or it would be taken for the other one's mirror
+            (tmp_path / name).write_text(f"{joules // share + since} J 1700000000000000 us\n")
+        (tmp_path / "freshness").write_text("7\n")
+
+    say(1_000_000)
+    of = Meter("one", [partial(pm_counters.find, tmp_path)])
+    found = energy(read_between(of, lambda: say(1_004_000)))
+    assert found.covers == "node (pm_counters)" and per_image(found) == pytest.approx(40.0)
+    parts = {part.covers: part.joules_per_image.mean for part in found.parts}
+    assert parts == {"node": 40.0, "package": 20.0, "memory": 10.0, "module": 10.0}
+    assert energy(read_between(of, lambda: say(0))).notes == (
+        f"pm_counters {', '.join(counter.name for counter in of.counters)}: went back within the window: it was reset "
+        "(on nid0)",
+    )
+
+
+NVML = r"""
+#include <stdlib.h>
+#include <stdio.h>
+#include <string.h>
+int nvmlInit_v2(void) { return 0; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device) {
+    *device = (void *)(size_t)(index + 1);
+    return index < 2 ? 0 : 6;
+}
+int nvmlDeviceGetHandleByUUID(const char *uuid, void **device) {
+    *device = (void *)2;
+    return strcmp(uuid, "GPU-second") ? 6 : 0;
+}
+int nvmlDeviceGetTotalEnergyConsumption(void *device, unsigned long long *millijoules) {
+    FILE *file = fopen(FILE_NAME, "r");
+    int found = file && fscanf(file, "%llu", millijoules) == 1;
+    if (file) fclose(file);
+    *millijoules *= (size_t)device;
+    return found ? 0 : 3;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A stand-in for libnvidia-ml.so.1 with two GPUs; the second counts twice what is in the file ``millijoules``."""
+    folder = tmp_path_factory.mktemp("nvml")
+    (folder / "nvml.c").write_text(NVML)
+    made = folder / "libnvidia-ml.so.1"
+    name = f'-DFILE_NAME="{folder}/millijoules"'
+    subprocess.run(["gcc", "-shared", "-fPIC", name, "-o", made, folder / "nvml.c"], check=True)
+    return made
+
+
+def test_nvml_counts_the_gpus_that_the_run_uses(library: Path) -> None:
+    (library.parent / "millijoules").write_text("5000000000")
+    of = Meter("one", [lambda: nvml.find(["0", "GPU-second"], str(library))])
+    found = energy(read_between(of, lambda: (library.parent / "millijoules").write_text("5003000000")))
+    assert found.covers == "gpu (nvml)" and per_image(found) == pytest.approx((3000 + 6000) / IMAGES)
+    refused = read_between(of, (library.parent / "millijoules").unlink)
+    assert energy(refused).notes == (
+        "nvml 0, GPU-second: nvmlDeviceGetTotalEnergyConsumption fails with code 3 (on nid0)",
+    )
+
+
+@pytest.mark.parametrize(
+    ("gpu", "reason"),
+    [
+        ("2", "nvml: nvmlDeviceGetHandleByIndex_v2 fails with code 6"),
+        ("MIG-1", "nvml: MIG-1 is an instance of a GPU, which has no counter of its own"),
+    ],
+)
+def test_nvml_says_which_gpu_has_no_counter(library: Path, gpu: str, reason: str) -> None:
+    found = energy(read_between(Meter("one", [lambda: nvml.find(["0", gpu], str(library))]), int))
+    assert found.joules_per_image is None and found.notes == (f"{reason} (on nid0)",)
+
+
+def test_nvml_that_is_missing_matters_to_gpus_alone(tmp_path: Path) -> None:
+    assert nvml.find([], str(tmp_path / "none.so")) == []
+    with pytest.raises(Unreadable, match=r"nvml: .*none\.so"):
+        nvml.find(["0"], str(tmp_path / "none.so"))
+
+
+# --- readers and the window ------------------------------------------------------------------------
+
+
+def process(rank: int, node: int, role: str = "worker", gpus: str = "") -> dict[str, Any]:
+    where = {"node": node, "host": f"nid{node}", "address": f"10.0.0.{node}"}
+    return {"role": role, "rank": rank, **where, "env": {"CUDA_VISIBLE_DEVICES": gpus}}
+
+
+def test_the_first_worker_of_each_node_reads() -> None:
+    processes = [process(rank, rank // 2) for rank in range(4)] + [process(0, 2, "ps"), process(1, 0, "ps")]
+    meters = [meter({"processes": processes}, each) for each in processes[:4]]
+    first, _, third, _ = meters
+    assert [each is not None for each in meters] == [True, False, True, False]
+    assert first and third and first.machine == third.machine and first.unread == ["nid2"]
+
+
+class Together:
+    """Ranks that are threads: what the loop calls of a trainer. A step takes a while."""
+
+    def __init__(self, everybody: threading.Barrier, step: Callable[[], None]) -> None:
+        self.marks, self.step = Marks, step
+        self._everybody = everybody
+
+    def barrier(self) -> None:
+        self._everybody.wait(10)
+
+    def synchronize(self) -> None:
+        return
+
+    def server_bytes(self) -> list[tuple[int, int]]:
+        return []
+
+
+def test_two_ranks_measure_what_is_used_within_their_window_alone(tree: Path) -> None:
+    """The real loop, with a counter that each step moves: what the warm-up used is not in the figure."""
+    lock, windows = threading.Lock(), dict[int, Window]()
+    everybody = threading.Barrier(2)
+
+    def step() -> None:
+        time.sleep(0.01)
+        with lock:
+            for name in ("0", "0:1", "1", "1:0"):
+                add(tree / f"intel-rapl:{name}", 5)
+
+    def be(rank: int) -> None:
+        of = Meter("one", [partial(powercap.find, tree)]) if rank == 0 else None
+        windows[rank] = measure(cast(Trainer, Together(everybody, step)), 3, 20, lambda phase, step_s: None, of)
+
+    threads = [threading.Thread(target=be, args=(rank,)) for rank in (0, 1)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(20)
+    assert windows[1].energy is None
+    read = RankEnergy(**(windows[0].energy or {}))
+    assert windows[0].window_s <= read.interval_s
+    found = derive([Read(read.interval_s, [("here", read)])], images=2 * 20)
+    assert found and found.joules_per_image
+    assert found.joules_per_image.mean == pytest.approx(4 * 5)  # each step of each rank is one image
+
+
+# --- what is made of it -----------------------------------------------------------------------------
+
+COVERED = "package (powercap)"
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    """Two ways of distributing on two nodes; the faster one takes twice the energy."""
+    return made.save(
+        tmp_path / "runs",
+        [
+            made.record("pytorch", 2, [100.0, 101.0, 99.0], joules=[1.0, 1.01, 0.99]),
+            made.record("horovod", 2, [120.0, 121.0, 119.0], joules=[2.0, 2.02, 1.98]),
+        ],
+    )
+
+
+def test_a_record_with_other_joules_than_its_counters_say_is_refused(tmp_path: Path) -> None:
+    record = made.record(joules=[2.0, 2.0, 2.0])
+    assert record.derived and record.derived.energy and record.derived.energy.joules_per_image
+    assert record.derived.energy.joules_per_image.mean == pytest.approx(2.0)
+    file = record.write(tmp_path)
+    text, figure = file.read_text(), '"joules_per_image": {\n    "mean": 2.0'
+    assert figure in text
+    file.write_text(text.replace(figure, figure.replace("2.0", "1.0")))
+    with pytest.raises(InvalidInput, match="do not follow"):
+        measurement.read(file)
+
+
+def test_an_emulated_run_has_no_joules_and_says_so() -> None:
+    record = made.record(joules=[2.0] * 3)
+    emulated = record.spec.model_copy(update={"device": "emulated:p100"})
+    assert measurement.energy_of(emulated, record.repeats) == Energy(notes=(EMULATED,))
+
+
+def test_the_table_has_joules_and_what_they_cover_where_they_were_measured(saved: Path, harness: Harness) -> None:
+    shown = harness("table", str(saved)).succeeded().stdout
+    assert "J/img" in shown and COVERED in shown and " 2  " in shown
+    for record in saved.glob("*/record.json"):
+        record.unlink()
+    made.save(saved, [made.record("pytorch", 2)])
+    assert "J/img" not in harness("table", str(saved)).succeeded().stdout
+
+
+def test_the_best_tells_the_cheapest_from_the_fastest(saved: Path, harness: Harness) -> None:
+    shown = harness("best", str(saved)).succeeded().stdout
+    assert "Horovod on TensorFlow over MPI is fastest" in shown
+    assert "PyTorch over Gloo is cheapest in energy there" in shown
+    assert f"1 against 2 J/img of {COVERED}" in shown
+    (ranking,) = json.loads(harness("best", str(saved), "--json").succeeded().stdout)["races"][0]["sizes"]
+    assert ranking["energy"] == {"covers": COVERED, "decided": True}
+    assert [one["joules_per_image"] for one in ranking["standings"]] == pytest.approx([2.0, 1.0])
+
+
+def test_energy_of_unlike_parts_is_not_compared() -> None:
+    rows = [
+        made_rows.run(2, [100.0, 101.0], energy=covers, joules_values=[1.0, 1.1], joules_per_image=1.05, **of)
+        for covers, of in ((COVERED, made_rows.HOROVOD), ("node (pm_counters)", made_rows.SERVERS))
+    ]
+    (race,) = fastest.races(made_rows.frame(rows))
+    assert race.sizes[0].cheapest and len(race.sizes[0].cheapest.spent) == 1
+    assert "cheapest in energy" not in " ".join(words.answer([race], verdict(made_rows.frame(rows))))
+
+
+@pytest.mark.parametrize(
+    ("later", "code", "said"),
+    [(1.5, 1, "MORE ENERGY"), (1.0, 0, "no slowdown of 5 % or more"), (0.5, 0, "1 less energy")],
+)
+def test_a_regression_of_energy_is_one_though_it_is_as_fast(
+    tmp_path: Path, harness: Harness, later: float, code: int, said: str
+) -> None:
+    rates, joules = [100.0, 101.0, 99.0, 100.5], [1.0, 1.01, 0.99, 1.005]
+    old = made.save(tmp_path / "old", [made.record("pytorch", 2, rates, joules=joules)])
+    new = made.save(tmp_path / "new", [made.record("pytorch", 2, rates, joules=[later * each for each in joules])])
+    done = harness("regression", str(old), str(new))
+    assert done.code == code and said in done.stdout
+    assert f"energy of {COVERED}" in done.stdout
+    document = json.loads(harness("regression", str(old), str(new), "--json").stdout)
+    assert document["more_energy"] == bool(code) and not document["slower"]
+    assert [pair["unit"] for pair in document["pairs"] if pair["energy"]] == ["img/J"]
+
+
+def test_energy_on_one_side_alone_is_noted(tmp_path: Path, harness: Harness) -> None:
+    old = made.save(tmp_path / "old", [made.record("pytorch", 2, joules=[1.0, 1.01, 0.99])])
+    new = made.save(tmp_path / "new", [made.record("pytorch", 2)])
+    done = harness("regression", str(old), str(new)).succeeded()
+    assert "energy of the same parts is not on both sides in 1 measurement" in done.stdout
+
+
+def test_the_report_has_a_figure_of_each_kind_of_counter(saved: Path) -> None:
+    frame = results.load([saved], None)
+    (section,) = (each for each in assemble.sections(frame) if each.name == "energy")
+    (figure,) = section.figures
+    assert figure.x.name == f"J/img of {COVERED}"
+    assert {series.name: [(spot.x, spot.y) for spot in series.spots] for series in figure.series} == {
+        "horovod tensorflow mpi": [(pytest.approx(2.0), pytest.approx(120.0))],
+        "pytorch torch gloo": [(pytest.approx(1.0), pytest.approx(100.0))],
+    }
+    without = frame.assign(energy="")
+    assert not [each for each in assemble.sections(without) if each.name == "energy"]

@@ -1,0 +1,108 @@
+"""The check of a machine with a GPU, as far as it takes none: what it plans, how it judges, and what a CPU can do."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import gpu_check
+from tests.conftest import ROOT, run_in_process
+
+
+class Planned(gpu_check.Machine):
+    """A machine that plans each run on a GPU, and hands out one record for all."""
+
+    def __init__(self, folder: Path, img_per_s: float, joules_per_image: float = 0.1) -> None:
+        self.output, self.python, self.core, self.device, self.visible = (
+            folder,
+            sys.executable,
+            sys.executable,
+            "cuda",
+            "0",
+        )
+        self.torch = {"gpu": "NVIDIA H100 80GB HBM3"}
+        self.img_per_s, self.joules_per_image = img_per_s, joules_per_image
+        self.planned: list[tuple[str, ...]] = []
+
+    def carried_out(self, command: list[str], **more: str) -> str:
+        return "total images/sec: 4000.0\n" if "benchmarks/plain_ddp.py" in command else "1e-5\n"
+
+    def harness(self, *arguments: str, device: str | None = None, **more: str) -> dict[str, Any]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("CUDA_VISIBLE_DEVICES", more.get("CUDA_VISIBLE_DEVICES", "0"))
+            usual = ["--backend", "pytorch", "--device", device or "cuda", "--repeats", "1", "--force", "--dry-run"]
+            data = [word if not word.startswith(str(self.output)) else "synthetic" for word in arguments]
+            run_in_process(self.output, *data, *usual).succeeded()
+        self.planned.append(arguments)
+        evidence = {"losses": [7.0] * 14, "transport": "nccl", "gpu": {"watts": [450.0, 500.0, 520.0], "slowed": {}}}
+        rank = {"evidence": evidence, "marks_s": [0.0, 6.4], "finished_s": 6.401}
+        part = {"source": "nvml", "covers": "gpu", "joules_per_image": {"mean": self.joules_per_image}}
+        derived = {
+            "img_per_s": {"values": [self.img_per_s], "mean": self.img_per_s},
+            "seen": {"sent_bytes_per_step": 1e-5},
+            "energy": {"parts": [part], "notes": []},
+        }
+        return {"derived": derived, "repeats": [{"ranks": [rank]}], "spec": {"steps": 100}}
+
+
+def found(machine: Planned) -> dict[str, str]:
+    """What each check says, with "FAILED: " before what is wrong."""
+    said = {}
+    for check in gpu_check.checks(machine):
+        try:
+            said[check.name], _ = check.make()
+        except gpu_check.Failed as error:
+            said[check.name] = f"FAILED: {error}"
+    return said
+
+
+def test_every_run_that_a_gpu_is_to_carry_out_can_be_planned(tmp_path: Path) -> None:
+    machine = Planned(tmp_path, 5000.0)
+    said = found(machine)
+    assert not [text for text in said.values() if text.startswith("FAILED")]
+    assert said["speed: amp against the bar"] == "5000.0 img/s at batch 272, bar 4210"
+    assert said["speed: against a plain script, in turn"].startswith("1.250 × the plain script")
+    for option in ("--cuda-graphs", "--compile", "--data"):
+        assert any(option in arguments for arguments in machine.planned), option
+    assert {arguments[1] for arguments in machine.planned if arguments[0] == "kernel"} == {
+        *("allreduce", "matmul", "cg", "fft")
+    }
+
+
+def test_what_is_slower_than_a_bar_has_failed(tmp_path: Path) -> None:
+    said = found(Planned(tmp_path, 4200.0))
+    assert said["speed: amp against the bar"] == "FAILED: 4200.0 img/s at batch 272, bar 4210"
+    assert said["speed: against a plain script, in turn"].startswith("FAILED: 1.050 × the plain script")
+
+
+def test_energy_that_two_ways_do_not_agree_on_has_failed(tmp_path: Path) -> None:
+    right, wrong = (found(Planned(tmp_path, 5000.0, joules))["energy by two ways"] for joules in (0.1, 0.104))
+    assert right == "0.1 J/img, 500 W by NVML's counter, 500 W (median) by its power"
+    assert wrong.startswith("FAILED: 0.104 J/img, 520 W by NVML's counter")
+
+
+@pytest.mark.slow
+def test_a_machine_without_a_gpu_checks_what_a_cpu_can_and_says_what_not(environment: Any, tmp_path: Path) -> None:
+    """Takes 12 s: it is the whole command, with its four runs."""
+    command = [
+        sys.executable,
+        "benchmarks/gpu_check.py",
+        "--env",
+        str(environment("pytorch")),
+        "--output",
+        str(tmp_path),
+    ]
+    done = subprocess.run([*command, "--core", sys.executable], cwd=ROOT, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 1, done.stdout + done.stderr
+    checks = json.loads((tmp_path / "gpu-check.json").read_text())["checks"]
+    by_state = {
+        state: [one for one in checks if one["state"] == state] for state in ("passed", "not checked", "FAILED")
+    }
+    assert not by_state["FAILED"], by_state["FAILED"]
+    assert len(by_state["passed"]) == 4 and len(checks) == 23
+    assert all("sees no GPU" in one["says"] for one in by_state["not checked"])

@@ -1,0 +1,225 @@
+"""GPUs as nvidia-smi describes them, and what is made of that: names for a plan, facts for a record, a run that is marked.
+
+There is no GPU where these tests run. What nvidia-smi prints is written by hand after NVIDIA's documents: `nvidia-smi
+--help-query-gpu`, the MIG user guide (`nvidia-smi -L`), and the description of `nvidia-smi topo -m`.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.core import backend as backends
+from harness.core.plan import complete, launch_plan, with_options
+from harness.core.spec import RunSpec
+from harness.errors import InvalidInput
+from harness.launch import local
+from harness.report.text import outcomes
+from harness.worker import gpus, machine
+from tests import made
+
+H100 = "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"
+SECOND = "GPU-d0a4f1c2-5a7b-4c5e-9d1e-0a1b2c3d4e5f"
+MIGS = ["MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f", "MIG-cba663e8-9bed-5b25-b243-5985ef7c9beb"]
+WHOLE = f"""\
+GPU 0: NVIDIA H100 80GB HBM3 (UUID: {H100})
+GPU 1: NVIDIA H100 80GB HBM3 (UUID: {SECOND})
+"""
+DIVIDED = f"""\
+GPU 0: NVIDIA H100 80GB HBM3 (UUID: {H100})
+  MIG 3g.40gb     Device  0: (UUID: {MIGS[0]})
+  MIG 3g.40gb     Device  1: (UUID: {MIGS[1]})
+GPU 1: NVIDIA H100 80GB HBM3 (UUID: {SECOND})
+"""
+SETTINGS = (
+    f"NVIDIA H100 80GB HBM3, 550.54.15, 81559 MiB, {H100}, 00000000:19:00.0, Enabled, Enabled, Disabled, "
+    "700.00 W, 700.00 W, 1980 MHz, 2619 MHz\n"
+)
+TOPOLOGY = """\
+\t\x1b[4mGPU0\tGPU1\tNIC0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\x1b[0m
+GPU0\t X \tNV18\tPIX\t0-51\t0\t\tN/A
+GPU1\tNV18\t X \tSYS\t52-103\t1\t\tN/A
+
+Legend:
+  NV#  = Connection traversing a bonded set of # NVLinks
+"""
+# Clocks in MHz, °C, W, reasons: idle, at the power limit (usual), and slowed down because it is too hot.
+SAMPLES = [
+    "345, 2619, 31, 71.02, 0x0000000000000001\n",
+    "1755, 2619, 62, 698.71, 0x0000000000000004\n",
+    "1200, 2619, 88, 520.40, 0x0000000000000048\n",
+]
+
+FAKE = """\
+#!/bin/sh
+echo "$@" >> {folder}/asked
+case "$*" in
+-L) cat {folder}/listing ;;
+"topo -m") cat {folder}/topology ;;
+*mig.mode*) if [ -e {folder}/old ]; then echo 'Field "mig.mode.current" is not a valid field to query.'; exit 2; fi
+  cat {folder}/settings ;;
+*driver_version*) echo "Tesla P100-PCIE-16GB, 440.33.01, 16280 MiB" ;;
+*clocks_event*) if [ -e {folder}/old ]; then echo 'Field is not a valid field to query.'; exit 2; fi
+  cat {folder}/samples; case "$*" in *--loop*) exec sleep 60 ;; esac ;;
+*clocks_throttle*) cat {folder}/samples; case "$*" in *--loop*) exec sleep 60 ;; esac ;;
+*) exit 1 ;;
+esac
+"""
+
+
+@pytest.fixture
+def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with what a program called nvidia-smi, the first on PATH, prints; with a file ``old`` as in 2019."""
+    for name, text in (
+        ("listing", WHOLE),
+        ("settings", SETTINGS),
+        ("topology", TOPOLOGY),
+        ("samples", "".join(SAMPLES)),
+    ):
+        (tmp_path / name).write_text(text)
+    program = tmp_path / "bin" / "nvidia-smi"
+    program.parent.mkdir()
+    program.write_text(FAKE.format(folder=tmp_path))
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    local._listed_gpus.cache_clear()
+    machine.describe.cache_clear()
+    yield tmp_path
+    local._listed_gpus.cache_clear()
+    machine.describe.cache_clear()
+
+
+def planned(nodes: int, devices_per_node: int) -> list[tuple[str, str]]:
+    """Each worker's node and the GPUs that it sees."""
+    chosen = backends.backend("pytorch")
+    wanted = RunSpec(backend="pytorch", nodes=nodes, devices_per_node=devices_per_node, device="cuda")
+    allocation = local.allocation(nodes, nodes * devices_per_node, port=None)
+    spec = complete(with_options(wanted, chosen), chosen, allocation)
+    plan = launch_plan(spec, chosen, chosen.seats(spec), allocation, "python", "run")
+    return [(process.host, process.env["CUDA_VISIBLE_DEVICES"]) for process in plan.processes]
+
+
+@pytest.mark.parametrize(
+    ("listing", "names"),
+    [
+        (WHOLE, [H100, SECOND]),
+        (DIVIDED, [*MIGS, SECOND]),
+        ("No devices were found\n", []),
+        ("", []),
+    ],
+)
+def test_gpus_have_the_names_that_cuda_accepts_and_mig_instances_replace_theirs(listing: str, names: list[str]) -> None:
+    assert gpus.devices(listing) == names
+
+
+def test_two_nodes_on_one_machine_share_its_gpus(smi: Path) -> None:
+    assert planned(nodes=2, devices_per_node=1) == [("node0", H100), ("node1", SECOND)]
+    assert planned(nodes=1, devices_per_node=2) == [("node0", H100), ("node0", SECOND)]
+
+
+def test_mig_instances_are_planned_as_devices_of_their_own(smi: Path) -> None:
+    (smi / "listing").write_text(DIVIDED)
+    assert planned(nodes=1, devices_per_node=3) == [("node0", name) for name in (*MIGS, SECOND)]
+    assert planned(nodes=3, devices_per_node=1) == [(f"node{n}", name) for n, name in enumerate((*MIGS, SECOND))]
+
+
+def test_two_processes_share_a_gpu_that_is_named_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", f"{H100},{H100}")
+    assert planned(nodes=2, devices_per_node=1) == [("node0", H100), ("node1", H100)]
+
+
+def test_the_record_says_how_gpus_are_set_and_linked(smi: Path) -> None:
+    described = machine.describe()
+    (gpu,) = described["gpus"]
+    assert (gpu["name"], gpu["driver"], gpu["memory"]) == ("NVIDIA H100 80GB HBM3", "550.54.15", "81559 MiB")
+    assert (gpu["uuid"], gpu["persistence"], gpu["ecc"], gpu["mig"]) == (H100, "Enabled", "Enabled", "Disabled")
+    assert (gpu["power_limit"], gpu["highest_sm_clock"]) == ("700.00 W", "1980 MHz")
+    assert described["gpu_topology"][0].startswith("GPU0\tGPU1") and described["gpu_topology"][1].startswith(
+        "GPU0\t X \tNV18"
+    )
+
+
+def test_a_driver_that_does_not_know_a_setting_still_tells_the_rest(smi: Path) -> None:
+    (smi / "old").touch()
+    assert gpus.describe() == [{"name": "Tesla P100-PCIE-16GB", "driver": "440.33.01", "memory": "16280 MiB"}]
+
+
+def test_without_a_driver_there_is_nothing_to_tell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert gpus.describe() == [] and gpus.topology() == []
+    watch = gpus.GpuWatch("0")
+    watch.begin()
+    assert watch.end() == {}
+
+
+def test_the_power_limit_is_usual_and_heat_is_a_slowdown() -> None:
+    seen = gpus.summary([*SAMPLES, "1755, 2619, 62, 69"])  # the last line was cut off
+    assert seen["sm_mhz"] == [345, 1200, 1755] and seen["celsius"] == [31, 62, 88] and seen["watts"][2] == 698.71
+    assert seen["samples"] == 3 and seen["power_capped"] == 1
+    assert seen["slowed"] == {"hardware slowdown": 1, "hardware thermal slowdown": 1}
+    assert gpus.summary(SAMPLES[:2])["slowed"] == {}
+    assert "watts" not in gpus.summary(["345, 2619, 31, [N/A], 0x0000000000000000\n"])
+    assert gpus.summary(["Field is not a valid field to query.\n"]) == {}
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_a_watch_sees_what_nvidia_smi_prints_until_it_is_ended(smi: Path, old: bool) -> None:
+    if old:
+        (smi / "old").touch()
+    watch = gpus.GpuWatch(H100)
+    watch.begin()
+    deadline = time.monotonic() + 10
+    while len(watch._lines) < 3 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert watch.end()["samples"] == 3
+    (asked,) = [line for line in (smi / "asked").read_text().splitlines() if "--loop-ms" in line]
+    assert f"--id={H100}" in asked and ("throttle" in asked) == old
+
+
+def test_mig_instances_which_have_no_clocks_of_their_own_are_not_watched(smi: Path) -> None:
+    watch = gpus.GpuWatch(MIGS[0])
+    watch.begin()
+    assert watch.end() == {} and not (smi / "asked").exists()
+
+
+def test_a_run_that_was_slowed_down_is_marked() -> None:
+    record = made.record("pytorch")
+    assert "THROTTLED" not in outcomes.summary(record, "record.json")
+    hot = record.model_copy(deep=True)
+    hot.repeats[1].ranks[0].evidence["gpu"] = gpus.summary(SAMPLES)
+    said = outcomes.summary(hot, "record.json")
+    assert "clocks     345 to 1755 MHz" in said
+    assert "THROTTLED  rank 0 in repeat 2: hardware thermal slowdown in 1 of 3 samples" in said
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"device": "cpu"}, "needs --device cuda and --transport nccl, not cpu and gloo"),
+        ({"transport": "gloo"}, "needs --device cuda and --transport nccl, not cuda and gloo"),
+        ({"options": {"compile": True}}, "give it or --compile, not both"),
+        ({"warmup_steps": 10}, "give --warmup 12 or more, not 10"),
+    ],
+)
+def test_a_graph_is_refused_where_none_can_be(
+    monkeypatch: pytest.MonkeyPatch, fields: dict[str, object], message: str
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    chosen = backends.backend("pytorch")
+    usual = {"device": "cuda", "warmup_steps": 12} | fields
+    options = {"cuda_graphs": True, **usual.pop("options", {})}  # type: ignore[dict-item]
+    spec = with_options(RunSpec(backend="pytorch", options=options, **usual), chosen)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match=message):
+        complete(spec, chosen, local.allocation(1, 1, port=None))
+
+
+def test_without_graphs_a_spec_is_what_it_was_before_there_were_any() -> None:
+    chosen = backends.backend("pytorch")
+    assert with_options(RunSpec(backend="pytorch"), chosen).options == {"bucket_mb": 25.0, "compile": False}
+    graphed = with_options(RunSpec(backend="pytorch", options={"cuda_graphs": True}), chosen)
+    assert graphed.options == {"bucket_mb": 25.0, "compile": False, "cuda_graphs": True}

@@ -1,0 +1,170 @@
+"""``harness launch``: programs that are not ours find their place, and are watched, ended and recorded as ours are."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from harness.records.launch import LaunchRecord, printed
+from tests.conftest import PATIENCE_S, ROOT, Finished, Harness
+
+SERVERS = ROOT / "tests" / "programs" / "servers.py"
+IMG_PER_S = "total images/sec: ([0-9.]+)"
+FLAGS = ("--ps_hosts={ps_hosts}", "--worker_hosts={worker_hosts}", "--job_name={job_name}", "--task_index={task_index}")
+
+
+def record(folder: Path) -> LaunchRecord:
+    (path,) = folder.glob("runs/*/launch.json")
+    return LaunchRecord.read(path, believing_seals=False)
+
+
+def processes(harness: Harness, *arguments: str) -> list[dict[str, Any]]:
+    started: list[dict[str, Any]] = harness("launch", "--dry-run", "--json", *arguments).succeeded().json["processes"]
+    return started
+
+
+def gone(marks: str) -> bool:
+    """Whether no process has these words in its command line, at once or a little later."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        lines = [" ".join(each.info["cmdline"] or ()) for each in psutil.process_iter(["cmdline"])]
+        if not any(marks in line for line in lines):
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def test_each_process_finds_its_place_in_its_arguments_and_in_its_environment(harness: Harness) -> None:
+    layout = ["--nodes", "2", "--workers-per-node", "2", "--ps", "3", "--ps-per-node", "2", "--port", "23450"]
+    started = processes(harness, *layout, "--", "train", "{rank}/{world_size}", '{"lr": {lr}}', *FLAGS)
+    assert [(each["role"], each["rank"], each["host"]) for each in started] == [
+        *(("worker", rank, f"node{rank // 2}") for rank in range(4)),
+        *(("ps", 0, "node0"), ("ps", 1, "node0"), ("ps", 2, "node1")),
+    ]
+    workers = [f"127.0.0.1:{port}" for port in range(23450, 23454)]
+    servers = [f"127.0.0.1:{port}" for port in range(23454, 23457)]
+    assert started[3]["argv"] == [
+        *("train", "3/4", '{"lr": {lr}}', f"--ps_hosts={','.join(servers)}", f"--worker_hosts={','.join(workers)}"),
+        *("--job_name=worker", "--task_index=3"),
+    ]
+    told = started[3]["env"]
+    assert {name: told[name] for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")} == {
+        **{"RANK": "3", "WORLD_SIZE": "4"},
+        **{"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"},
+    }
+    assert (told["MASTER_ADDR"], told["MASTER_PORT"]) == ("127.0.0.1", "23450")
+    assert json.loads(started[5]["env"]["TF_CONFIG"]) == {
+        "cluster": {"worker": workers, "ps": servers},
+        "task": {"type": "ps", "index": 1},
+    }
+    assert "RANK" not in started[5]["env"]
+
+
+@pytest.mark.parametrize(("layout", "each"), [(["2", "2"], ["0", "1", "2", "3"]), (["1", "2"], ["0,1", "2,3"])])
+def test_workers_share_the_gpus_of_their_node(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, layout: list[str], each: list[str]
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
+    workers, devices = layout
+    started = processes(
+        harness, "--nodes", "2", "--ps", "1", "--workers-per-node", workers, "--devices-per-node", devices, "--", "true"
+    )
+    assert [process["env"]["CUDA_VISIBLE_DEVICES"] for process in started] == [*each, ""]
+
+
+def test_only_the_first_node_starts_a_program_with_a_launcher_of_its_own(harness: Harness) -> None:
+    first, second = processes(harness, "--once", "--nodes", "2", "--", "mpiexec", "-hosts", "{hosts}", "x", "{slots}")
+    assert first["argv"] == ["mpiexec", "-hosts", "127.0.0.1,127.0.0.1", "x", "127.0.0.1:1,127.0.0.1:1"]
+    assert second["argv"] == ["sleep", "infinity"]
+    assert "RANK" not in first["env"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--ps", "3", "--nodes", "2", "--", "true"], "--ps 3 with --nodes 2: a node holds at most 1"),
+        (["--pattern", "x", "--", "true"], "--pattern x: must have one group"),
+        (["--pattern", "(", "--", "true"], "--pattern (: is no regular expression"),
+        (["--once", "--mpi", "--", "true"], "--once: it starts its ranks itself; leave out --mpi"),
+        (["--devices-per-node", "3", "--workers-per-node", "2", "--", "true"], "give a multiple of 2"),
+        (["--device", "emulated:p100", "--", "true"], "--device emulated:p100: a program that is not ours computes"),
+        (["--", "no-such-program"], "no-such-program: no such program here"),
+        ([], "Missing argument"),
+    ],
+)
+def test_what_cannot_work_is_refused(refused: Harness, arguments: list[str], complaint: str, tmp_path: Path) -> None:
+    done = refused("launch", *arguments)
+    assert (done.code, complaint in done.stderr, list(tmp_path.iterdir())) == (2, True, []), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("output", "number"),
+    [
+        ("total images/sec: 12.5\ntotal images/sec: 1,250.5\n", 1250.5),
+        ("total images/sec: ...\n", None),
+        ("total images/sec: 0.0\n", None),
+        ("", None),
+    ],
+)
+def test_the_last_number_that_was_printed_counts(tmp_path: Path, output: str, number: float | None) -> None:
+    (tmp_path / "log").write_text(output)
+    assert printed("total images/sec: ([0-9.,]+)", tmp_path / "log") == number
+
+
+@pytest.mark.parametrize("flags", [FLAGS, ()], ids=["flags", "TF_CONFIG"])
+def test_servers_are_ended_when_the_workers_are_done(harness: Harness, tmp_path: Path, flags: tuple[str, ...]) -> None:
+    arguments = ["--nodes", "2", "--ps", "2", "--pattern", IMG_PER_S, "--sum-workers"]
+    done = harness("launch", *arguments, "--", sys.executable, str(SERVERS), *flags).succeeded()
+    launched = record(tmp_path)
+    (repeat,) = launched.repeats
+    assert [(rank.role, rank.code, rank.stopped) for rank in repeat.ranks] == [
+        *[("worker", 0, False)] * 2,
+        *[("ps", -signal.SIGTERM, True)] * 2,
+    ]
+    first, second = (rank.printed or 0.0 for rank in repeat.ranks[:2])
+    assert launched.img_per_s is not None and launched.img_per_s.mean == pytest.approx(first + second)
+    assert f"{first + second:.2f} by the program's own clock: not to be compared" in done.stdout
+    # Two workers have sent 3 MB to each of two servers, and got them back.
+    assert repeat.ranks[0].interfaces["lo"].sent > 12e6
+    assert "no record.json" in harness("table", "runs").stderr
+
+
+def test_a_failure_names_the_rank_its_host_and_its_last_words_and_nothing_is_left(
+    harness: Harness, tmp_path: Path
+) -> None:
+    script = 'if [ {rank} = 1 ]; then echo "no more"; exit 3; fi; setsid sleep 86412 & sleep 86412'
+    done = harness("launch", "--nodes", "2", "--", "sh", "-c", script)
+    assert done.code == 1
+    assert "launch: worker rank 1 on node1 failed: exit code 3: no more" in done.stderr
+    launched = record(tmp_path)
+    assert launched.status == "failed" and launched.img_per_s is None
+    assert [(rank.code, rank.stopped) for rank in launched.repeats[0].ranks] == [(-signal.SIGTERM, True), (3, False)]
+    assert gone("sleep 86412")
+
+
+def test_no_process_outlives_a_launcher_that_is_killed(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "harness", "launch", "--nodes", "2", "--quiet", "--"]
+    script = f"setsid sleep 86413 & touch {tmp_path}/began-{{rank}}; sleep 86413"
+    launcher = subprocess.Popen([*command, "sh", "-c", script], cwd=tmp_path, env=os.environ)
+    deadline = time.monotonic() + PATIENCE_S
+    while len(list(tmp_path.glob("began-*"))) < 2 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    launcher.kill()
+    launcher.wait()
+    assert len(list(tmp_path.glob("began-*"))) == 2
+    assert gone("sleep 86413")
+
+
+def test_a_program_that_prints_no_img_per_s_has_no_number(harness: Harness, tmp_path: Path) -> None:
+    done: Finished = harness("launch", "--pattern", IMG_PER_S, "--", "true")
+    assert done.code == 1 and "0 workers printed a number above 0" in done.stderr
+    assert record(tmp_path).status == "failed"

@@ -1,0 +1,359 @@
+"""Selections: which records of a source count, in every command that takes results."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pandas
+import pytest
+
+import harness as package
+from harness import results
+from harness.core.spec import RunSpec
+from harness.errors import InvalidInput, RunFailed
+from harness.results import baselines, kernels
+from harness.results.selection import Selection, at_time, parted
+from harness.running.collect import reopen
+from harness.running.notes import Submission
+from harness.running.prepare import Place
+from tests import made
+from tests.conftest import Finished, Harness
+from tests.unit.test_kernel_results import measured, saved
+
+NOW = datetime(2026, 3, 15, 12, 0, tzinfo=UTC)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("HARNESS_BASELINES", str(tmp_path / "baselines"))
+
+
+def tagged(tag: str, **fields: Any) -> Any:
+    return made.record(**fields).model_copy(update={"tag": tag})
+
+
+# --- how it is written ---
+
+
+@pytest.mark.parametrize(
+    ("text", "start", "end"),
+    [
+        ("now-14d:now-7d", timedelta(days=-14), timedelta(days=-7)),
+        ("now-7d:now", timedelta(days=-7), timedelta()),
+        ("now-90m:", timedelta(minutes=-90), None),
+        (":now-36h", None, timedelta(hours=-36)),
+        ("now-2w:now-1w", timedelta(weeks=-2), timedelta(weeks=-1)),
+    ],
+)
+def test_a_window_may_count_from_now_and_have_an_open_end(
+    text: str, start: timedelta | None, end: timedelta | None
+) -> None:
+    selection = Selection.read(text, NOW)
+    assert selection.start == (None if start is None else NOW + start)
+    assert selection.end == (None if end is None else NOW + end)
+
+
+@pytest.mark.parametrize(
+    ("text", "start", "end"),
+    [
+        ("2026-03-01:2026-03-08", "2026-03-01T00:00Z", "2026-03-08T00:00Z"),
+        ("2026-03-01T08:30:2026-03-01T09:30:15", "2026-03-01T08:30Z", "2026-03-01T09:30:15Z"),
+        ("2026-03-01T08:30:", "2026-03-01T08:30Z", None),
+        (":20260301T0830", None, "2026-03-01T08:30Z"),
+        ("2026-03-01T08:30+01:00:now-1d", "2026-03-01T07:30Z", "2026-03-14T12:00Z"),
+    ],
+)
+def test_times_may_be_written_as_iso_8601_has_them_though_they_have_colons_themselves(
+    text: str, start: str | None, end: str | None
+) -> None:
+    selection = Selection.read(text, NOW)
+    assert (selection.start, selection.end) == tuple(time and datetime.fromisoformat(time) for time in (start, end))
+
+
+def test_conditions_may_come_in_any_order_and_read_as_they_are_written() -> None:
+    text = "2026-03-01T00:00:00Z: tag=nightly site=daint:gpu"
+    selection = Selection.read("site=daint:gpu 2026-03-01: tag=nightly", NOW)
+    assert str(selection) == text and Selection.read(text, NOW) == selection
+
+
+@pytest.mark.parametrize(
+    ("conditions", "complaint"),
+    [
+        ("", "no condition follows the @; give a window FROM:TO, tag=NAME or site=NAME"),
+        ("yesterday", "'yesterday' is no window such as now-14d:now-7d, now-36h: or 2026-11-01:2026-11-08"),
+        ("now-7d", "'now-7d' is no window"),
+        ("now-7y:", "'now-7y:' is no window"),
+        ("now-99999999999d:", "'now-99999999999d:' is no window"),
+        ("2026-02-30:", "'2026-02-30:' is no window"),
+        (":", "':' has neither a beginning nor an end"),
+        ("now-7d:now-14d", "'now-7d:now-14d' does not begin before it ends"),
+        ("now:now", "'now:now' does not begin before it ends"),
+        ("tag=", "'tag=' is not a window FROM:TO, tag=NAME or site=NAME"),
+        ("host=nid1", "'host=nid1' is not a window FROM:TO, tag=NAME or site=NAME"),
+        ("tag=a tag=b", "'tag=b' is one tag too many; give RESULTS twice for both"),
+        ("now-7d: :now-14d", "':now-14d' is one window too many"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_one_line_that_says_what_would(
+    refused: Harness, tmp_path: Path, conditions: str, complaint: str
+) -> None:
+    made.save(tmp_path / "runs", [made.record()])
+    done = refused("table", f"runs @ {conditions}")
+    assert (done.code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert done.stderr.startswith(f"harness: runs @ {conditions}: {complaint}")
+
+
+def test_a_path_may_have_the_sign_in_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("me@home", "a @ b", "runs @ now-7d:"):
+        made.save(Path(name), [made.record(), made.record(day=1)])
+        assert parted(name) == (name, None) and len(results.load([name])) == 2
+        assert len(results.load([f"{name} @ 2026-01-02:"])) == 1
+    with pytest.raises(InvalidInput, match=r"^no such: no such file"):
+        results.load(["no such @ now-7d:"])
+    with pytest.raises(InvalidInput, match="no such file or folder"):
+        results.load(["runs@now-7d:"])
+
+
+# --- what it leaves ---
+
+
+def test_a_window_holds_its_beginning_and_not_its_end_so_that_windows_that_meet_share_no_run(tmp_path: Path) -> None:
+    folder = made.save(tmp_path / "runs", [made.record(day=day) for day in range(4)])
+    days = {
+        window: results.load([f"{folder} @ {window}"])["started"].str[8:10].tolist()
+        for window in (":2026-01-02", "2026-01-02:2026-01-04", "2026-01-04:")
+    }
+    assert list(days.values()) == [["01"], ["02", "03"], ["04"]]
+
+
+def test_a_site_has_partitions_and_a_run_without_a_profile_is_local(tmp_path: Path) -> None:
+    sites = ("daint:gpu", "daint:mc", "daintier:gpu", None)
+    folder = made.save(tmp_path / "runs", [made.record(site=site) for site in sites])
+    left = {name: results.load([f"{folder} @ site={name}"])["site"].tolist() for name in ("daint", "daint:mc", "local")}
+    assert left == {"daint": ["daint:gpu", "daint:mc"], "daint:mc": ["daint:mc"], "local": ["local"]}
+
+
+def test_all_conditions_have_to_be_met_and_several_sources_add_up(tmp_path: Path) -> None:
+    runs = [tagged(tag, day=day, site=site) for tag in ("a", "b") for day in (0, 1) for site in ("daint", "alps")]
+    folder = made.save(tmp_path / "runs", [*runs, made.record()])
+    assert len(results.load([f"{folder} @ tag=a site=alps 2026-01-02:"])) == 1
+    assert len(results.load([f"{folder} @ tag=a", f"{folder} @ tag=b", f"{folder} @ tag=b site=alps"])) == 8
+
+
+def test_records_of_before_there_were_tags_have_none(tmp_path: Path) -> None:
+    folder = made.save(tmp_path / "runs", [made.record()])
+    (file,) = folder.glob("*/record.json")
+    document = json.loads(file.read_text())
+    del document["tag"]
+    file.write_text(json.dumps(document))
+    assert results.load([folder])["tag"].tolist() == [""]
+
+
+def test_baselines_are_selected_from_too_and_what_was_published_is_not(harness: Harness, tmp_path: Path) -> None:
+    made.save(tmp_path / "runs", [made.record(day=day) for day in range(3)])
+    harness("baseline", "save", "before", "runs").succeeded()
+    assert len(results.load(["before @ 2026-01-02:"])) == 2
+    done = harness("table", "reference:daint @ now-7d:")
+    assert done.code == 2 and done.stderr.endswith("what was published has no start, tag or site to select it by\n")
+
+
+@pytest.mark.parametrize(("conditions", "runs", "of_kernels"), [("2026-01-02:", 2, 1), ("2026-01-03:", 1, 0)])
+def test_kernels_are_selected_as_runs_are_and_one_of_both_is_enough(
+    harness: Harness, tmp_path: Path, conditions: str, runs: int, of_kernels: int
+) -> None:
+    saved(made.save(tmp_path / "runs", [made.record(day=day) for day in range(3)]), measured(day=1), measured(day=2))
+    said = harness("table", f"runs @ {conditions}").succeeded().stdout
+    assert (said.count("horovod") + said.count("pytorch"), "allreduce" in said) == (runs + of_kernels, bool(of_kernels))
+
+
+def test_what_leaves_nothing_says_how_many_there_are_when_and_what_they_are_called(
+    harness: Harness, tmp_path: Path
+) -> None:
+    runs = [tagged("nightly", day=day) for day in range(3)]
+    saved(made.save(tmp_path / "runs", runs), measured(sizes=(1024, 4096)))
+    there = "(started 2026-01-01 00:00 to 2026-01-03 00:00 UTC; tags: nightly; sites: daint:gpu)"
+    for command in (["table"], ["history"], ["report"], ["export", "--format", "csv"], ["check"]):
+        done = harness(*command, "runs @ tag=weekly")
+        count = 3 if command[0] == "export" else 4  # which is of either kind
+        assert done.code == 2
+        assert done.stderr == f"harness: runs @ tag=weekly: leaves none of {count} records {there}\n"
+    done = harness("export", "--format", "csv", "--kernels", "runs @ tag=weekly")
+    assert done.code == 2 and "leaves none of 1 record (started 2026-01-01 00:00 to" in done.stderr
+
+
+def test_each_source_has_to_leave_something(harness: Harness, tmp_path: Path) -> None:
+    made.save(tmp_path / "runs", [made.record()])
+    done = harness("table", "runs", "runs @ :2026-01-01")
+    assert done.code == 2 and "runs @ :2026-01-01T00:00:00Z: leaves none of 1 record" in done.stderr
+
+
+def test_a_record_that_cannot_be_read_does_not_hide_that_nothing_is_left(harness: Harness, tmp_path: Path) -> None:
+    folder = made.save(tmp_path / "runs", [made.record()])
+    (folder / "bad").mkdir()
+    (folder / "bad" / "record.json").write_text("{}")
+    for command in ("table", "best"):
+        done = harness(command, "runs @ :2026-01-01")
+        assert done.code == 2 and "leaves none of 1 record (" in done.stderr
+
+
+# --- in every command ---
+
+
+@pytest.fixture
+def two_weeks(tmp_path: Path) -> Path:
+    """Last week and this one, three backends on two sizes a day; this week is a fifth slower, and carries a tag."""
+    ago = (datetime.now(UTC) - made.FIRST).total_seconds() / 86400
+    folder = tmp_path / "runs"
+    for day in range(1, 15):
+        speed, tag = (80.0, "new") if day <= 7 else (100.0, "old")
+        first, started = speed * (1 + 0.001 * (day % 3)), ago - day + 0.1
+        runs = [
+            tagged(tag, backend=backend, nodes=nodes, img_per_s=(first * nodes, 1.01 * speed * nodes), day=started)
+            for backend in ("pytorch", "horovod", "parameter_server")
+            for nodes in (1, 2)
+        ]
+        made.save(folder, runs)
+    return folder
+
+
+LAST, THIS = "runs @ now-14d:now-7d", "runs @ now-7d:now"
+
+
+def test_last_week_is_compared_with_this_one_in_the_same_folder(harness: Harness, two_weeks: Path) -> None:
+    done = harness("regression", LAST, THIS, "--json")
+    assert done.code == 1
+    assert (done.json["old"]["records"], done.json["new"]["records"], done.json["counts"]["slower"]) == (42, 42, 6)
+    same = harness("regression", "runs @ tag=old", "runs @ tag=new site=daint", "--json")
+    assert (same.code, same.json["pairs"]) == (1, done.json["pairs"])
+    assert harness("compare", THIS, LAST).code == 0
+    compared = package.compare(f"{two_weeks} @ now-14d:now-7d", f"{two_weeks} @ now-7d:now")
+    assert set(compared["verdict"]) == {"slower"}
+
+
+def test_windows_relative_to_now_meet_however_long_reading_takes(harness: Harness, two_weeks: Path) -> None:
+    said = harness("regression", LAST, THIS, "--json").json
+    (old,), (new,) = said["old"]["sources"], said["new"]["sources"]
+    begins, ends = (source.removeprefix("runs @ ") for source in (new, old))
+    assert begins[:20] == ends[-20:] and begins[19] == "Z"
+
+
+Count = Callable[[Finished, Path], int]
+
+
+def lines_of_csv(done: Finished, folder: Path) -> int:
+    return len(list(csv.DictReader(StringIO(done.stdout))))
+
+
+@pytest.mark.parametrize(
+    ("command", "count"),
+    [
+        (["table", "--format", "csv"], lines_of_csv),
+        (["export", "--format", "csv"], lines_of_csv),
+        (["report"], lambda done, folder: int(done.stdout.split(": ")[1].split()[0])),
+        (["history", "--json"], lambda done, folder: sum(len(series["runs"]) for series in done.json["series"])),
+        (["baseline", "save", "this"], lambda done, folder: baselines.get("this").records),
+        (["check"], lambda done, folder: int(done.stdout.split()[0])),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_command_takes_the_records_of_a_window_alone(
+    harness: Harness, two_weeks: Path, command: Sequence[str], count: Count
+) -> None:
+    assert count(harness(*command, THIS).succeeded(), two_weeks) == 42
+    if command[0] != "baseline":
+        assert count(harness(*command, "runs").succeeded(), two_weeks) == 84
+
+
+PREDICT = ["predict", "--backend", "pytorch", "--nodes", "4"]
+
+
+@pytest.mark.parametrize("command", [["best"], ["verdict"], [*PREDICT, "--network", "9GB/s", "--single"]], ids=" ".join)
+def test_an_answer_is_that_of_the_selected_records(harness: Harness, two_weeks: Path, command: list[str]) -> None:
+    last, this = (harness(*command, source).succeeded().stdout for source in (LAST, THIS))
+    assert last != this
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["regression", "runs"], ["fit"], ["explain", "RUN", "--from"], [*PREDICT, "--from"], [*PREDICT, "--network"]],
+    ids=" ".join,
+)
+def test_a_wrong_selection_is_refused_wherever_results_are_taken(
+    harness: Harness, two_weeks: Path, command: list[str]
+) -> None:
+    done = harness(*command, "runs @ now-7y:")
+    assert done.code == 2 and done.stderr.startswith("harness: runs @ now-7y:: 'now-7y:' is no window")
+
+
+def test_what_a_network_does_may_be_that_of_a_window(harness: Harness, tmp_path: Path) -> None:
+    folder = saved(tmp_path / "network", *(measured(day=day, sizes=(1024, 4096)) for day in (1, 2)))
+    predict = ["predict", "--backend", "pytorch", "--transport", "gloo", "--nodes", "4", "--single", "9", "--network"]
+    done = harness(*predict, f"{folder} @ 2027-01-01:")
+    assert done.code == 2 and "leaves none of 2 records" in done.stderr
+    assert len(kernels.load([f"{folder} @ 2026-01-02:"])) == 2
+
+
+def test_a_saved_baseline_names_the_window_that_it_was_taken_from(harness: Harness, two_weeks: Path) -> None:
+    harness("baseline", "save", "kept", THIS).succeeded()
+    (source,) = baselines.get("kept").sources
+    assert "now" not in source and at_time(source, NOW) == source
+
+
+def test_check_looks_at_any_kind_of_record_and_says_what_is_wrong_with_those_that_are_selected(
+    harness: Harness, tmp_path: Path
+) -> None:
+    folder = saved(made.save(tmp_path / "runs", [made.record(), tagged("new", day=1)]), measured())
+    for file in folder.glob("*/record.json"):
+        file.write_text(file.read_text().replace('"window_s":', '"window_s":1'))
+    done = harness("check", "runs @ tag=new")
+    assert done.code == 1 and "1 of 1 record cannot be believed" in done.stderr
+    assert harness("check", "runs").code == 1 and "2 of 3 records" in harness("check", "runs").stderr
+    (folder / "bad").mkdir()
+    (folder / "bad" / "training.json").write_text("[]")
+    assert "2 of 2 records" in harness("check", "runs @ tag=new").stderr, "whatever it is, it is not what was asked for"
+
+
+# --- rows of kernels are kept, as those of runs are ---
+
+
+def test_rows_of_kernels_are_read_once_and_are_the_same_afterwards(tmp_path: Path) -> None:
+    folder = saved(made.save(tmp_path / "runs", [made.record()]), measured(sizes=(1024, 4096)), measured("cg"))
+    read: list[int] = []
+    frames = [kernels.load([folder], lambda done, of: read.append(of)) for _ in range(2)]
+    assert read == [2, 2]
+    lists = [frame.pop("values").map(list).tolist() for frame in frames]
+    assert lists[0] == lists[1]
+    pandas.testing.assert_frame_equal(*frames)
+
+
+# --- where tags come from ---
+
+
+def test_a_tag_lands_in_the_record_of_a_run_here(tmp_path: Path) -> None:
+    run = Place(output=tmp_path / "runs", tag="before-upgrade").prepare(RunSpec(backend="pytorch"))
+    run.begin()
+    run.finish(RunFailed("whatever it was"))
+    assert results.load([f"{tmp_path / 'runs'} @ tag=before-upgrade"], status=None)["status"].tolist() == ["failed"]
+
+
+def test_whoever_collects_a_run_of_a_batch_system_finds_its_tag(tmp_path: Path) -> None:
+    place = Place("daint:gpu", account="s123", output=tmp_path / "runs", tag="nightly", dry_run=True)
+    run = place.prepare(RunSpec(backend="horovod"))
+    run.begin()
+    noted = Submission.read(run.folder)
+    assert noted and noted.tag == "nightly"
+    assert reopen(run.folder).finish(RunFailed("it never began")).tag == "nightly"
+
+
+@pytest.mark.parametrize("tag", ["", "two words", "a=b", "a:b"])
+def test_a_tag_is_a_name_that_a_selection_can_say(refused: Harness, tag: str) -> None:
+    done = refused("run", "--backend", "pytorch", "--tag", tag, "--dry-run")
+    assert done.code == 2 and done.stderr.startswith(f"harness: --tag {tag!r}: must ")
