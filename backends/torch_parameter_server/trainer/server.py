@@ -24,7 +24,7 @@ STEP, SUM, COUNT, READ, WRITE, LEAVE = range(6)
 VALUES, VELOCITIES = range(2)
 MOST_NUMBERS = 1024  # in one message
 PULLED, ANSWER = range(2)  # tags of what a server sends
-MOST_UNDER_WAY = 16
+MOST_UNDER_WAY, ROOM = 16, 2**28  # messages, and their bytes
 UNKNOWN = (-1, -1)  # the bytes of a server whose kernel does not count
 
 
@@ -103,11 +103,13 @@ class Server:
         self.is_done = False
 
     def buffers(self) -> List[torch.Tensor]:
-        """Room for several messages, together no more than the server holds, if two of the largest are not more."""
-        sizes = [piece.end - piece.begin for piece in self._pulled]
-        largest = max(*sizes, 2 * (MOST_NUMBERS + 2))
+        """Room for as many messages as are received at once, within ``ROOM``, and for two of the largest in any case.
+
+        Two are not enough: senders share their links among all servers, so a server that listens to few has an idle link.
+        """
+        largest = max(*(piece.end - piece.begin for piece in self._pulled), 2 * (MOST_NUMBERS + 2))
         largest += largest % 2  # they may hold numbers of 8 bytes
-        return [torch.empty(largest) for _ in range(min(max(sum(sizes) // largest, 2), MOST_UNDER_WAY))]
+        return [torch.empty(largest) for _ in range(max(min(ROOM // (4 * largest), MOST_UNDER_WAY), 2))]
 
     def conversation(self, worker: int) -> Generator[None, torch.Tensor, None]:
         """What is done with the messages of a worker; it is sent each of them, in a buffer that is longer."""
