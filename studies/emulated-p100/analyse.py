@@ -57,7 +57,7 @@ from harness.results.experiment import Answer, Finding
 HERE = Path(__file__).parent
 GOOD = 0.03  # a mean error up to which the law is right
 MATTERS = 1 + MARGIN  # a ratio of steps that is called a difference
-EVENLY = "2026-11-25T16:45"  # since when connections share a link of the cluster evenly (docs/emulation.md)
+EVENLY = "2026-11-25T16:45"  # since when the peers of a node share its link evenly, if it has several (docs/emulation.md)
 
 
 # --- the questions: each answer, what it rests on as a sentence, and the same figures for scripts ---
@@ -92,6 +92,18 @@ def law_is_right(points: Iterable[Point], what: str) -> Answered:
     return "yes" if mean < GOOD else "no", because, {"points": len(found), "mean_error": mean, "worst": most}
 
 
+def gains(found: dict[Point, Ratio], what: str) -> Answered:
+    """Whether what was changed is certainly faster on some points by a difference that matters, and slower on none."""
+    if not found:
+        return lacking(what)
+    best, worst = (end(found, key=lambda one: found[one].value) for end in (max, min))
+    said = [f"{shown(found[one])} as fast ({one.label})" for one in (best, worst)]
+    lost = [gain for gain in found.values() if gain.interval and gain.interval[1] < 1 / MATTERS]
+    yes = above(found[best], MATTERS) and not lost
+    figures = {"most": found[best].value, "least": found[worst].value, "points": len(found)}
+    return "yes" if yes else "no", f"Of {plural(len(found), 'pair')}, at most {said[0]}, at least {said[1]}.", figures
+
+
 def no_order_costs_all_pulls(points: list[Point]) -> Answered:
     """Do TensorFlow's servers as they are, without an order, take the time of compute and of all pulls, T1 + b / R?"""
     return law_is_right(chosen(points, backend=TENSORFLOW, order="none"), "parameter_server --order none")
@@ -101,14 +113,7 @@ def order_helps(points: list[Point]) -> Answered:
     """Are they faster if they are asked for parameters in the order of their use, and never slower?"""
     pairs = beside(points, {"backend": TENSORFLOW, "order": "forward"}, order="none")
     several = {one: one.times(other) for one, other in pairs if one.nodes > 1}
-    if not several:
-        return lacking("parameter_server with both orders")
-    best, worst = (end(several, key=lambda one: several[one].value) for end in (max, min))
-    said = [f"{shown(gain)} as fast ({one.label})" for one, gain in ((best, several[best]), (worst, several[worst]))]
-    lost = [gain for gain in several.values() if gain.interval and gain.interval[1] < 1 / MATTERS]
-    yes = above(several[best], MATTERS) and not lost
-    figures = {"most": several[best].value, "least": several[worst].value, "points": len(several)}
-    return "yes" if yes else "no", f"Of {plural(len(several), 'pair')}, at most {said[0]}, at least {said[1]}.", figures
+    return gains(several, "parameter_server with both orders")
 
 
 def order_restores_the_law(points: list[Point]) -> Answered:
@@ -257,12 +262,9 @@ def replicas_keep_up(points: list[Point]) -> Answered:
 
 
 def slices_help(points: list[Point]) -> Answered:
-    """Does cutting tensors into slices help?"""
-    pairs = [(one, one.times(other)) for one, other in beside(points, {"placement": "partitioned"}, placement="greedy")]
-    if not pairs:
-        return lacking("slices beside whole tensors")
-    said = "; ".join(f"{shown(gain)} as fast ({sliced.label})" for sliced, gain in pairs)
-    return "yes" if all(above(gain, MATTERS) for _, gain in pairs) else "no", f"{said}.", {"points": len(pairs)}
+    """Are servers faster somewhere if tensors are cut into slices, and slower nowhere?"""
+    pairs = {one: one.times(other) for one, other in beside(points, {"placement": "partitioned"}, placement="greedy")}
+    return gains(pairs, "slices beside whole tensors")
 
 
 def caffe2_keeps_up(points: list[Point]) -> Answered:
@@ -344,7 +346,7 @@ def page(every: list[Point], frame: Any, drawn: list[Figure]) -> str:
         shown=shown,
         runs=len(frame),
         served=int((frame["ps"] > 0).sum()),
-        uneven=int(((frame["ps"] > 0) & (frame["started"] < EVENLY)).sum()),
+        uneven=int(((frame["ps"] > 0) & (frame["nodes"] > 2) & (frame["started"] < EVENLY)).sum()),
         days=sorted({min(frame["started"])[:10], max(frame["ended"])[:10]}),
         software=sorted(set(frame["software"])),
     )
