@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from harness.core.emulation import Kept, emulation, kept_up, known, profile, sys
 from harness.core.plan import Allocation, Node, complete, launch_plan, with_options
 from harness.core.spec import RunSpec
 from harness.errors import InvalidInput
-from harness.worker.emulation import Stream, units
+from harness.worker.emulation import Stream, link_limit, units
 from harness.worker.job import Job
 
 QUIET = Kept(
@@ -121,6 +122,21 @@ def test_a_link_is_as_fast_as_what_it_carries_in_a_second_of_the_device() -> Non
     spec = RunSpec.validated(backend="pytorch", device="emulated:p100", dilation=20, bytes_scale=0.1)
     assert system(spec, "P100", 12.15e6) == "emulated P100 with 0.1 of the bytes and links of 2.43 GB/s"
     assert system(spec.model_copy(update={"bytes_scale": 1.0}), "P100", None) == "emulated P100"
+
+
+def test_the_limit_of_a_link_is_not_that_of_a_peers_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As ``tc`` has printed it for a node with 15 peers: the classes come in no order."""
+    (tmp_path / "tc").write_text(
+        """#!/bin/sh
+[ "$1" = qdisc ] && echo "qdisc htb 1: root refcnt 3 r2q 10 default 0x12 direct_packets_stat 0 direct_qlen 1000" && exit
+echo "class htb 1:11 parent 1:1 leaf 11: prio 0 rate 27777Kbit ceil 1Gbit burst 8Kb cburst 122Kb"
+echo "class htb 1:1 root rate 500Mbit ceil 500Mbit burst 122Kb cburst 122Kb"
+echo "class htb 1:10 parent 1:1 leaf 10: prio 0 rate 27777Kbit ceil 1Gbit burst 8Kb cburst 122Kb"
+"""
+    )
+    (tmp_path / "tc").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert link_limit("eth0") == 62.5e6
 
 
 def test_delays_of_a_stream_do_not_add_up_and_late_inputs_are_waited_for(tmp_path: Path) -> None:

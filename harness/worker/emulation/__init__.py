@@ -114,7 +114,7 @@ class Watch:
 
     def __init__(self, job: Job) -> None:
         self._slice_s = job.emulation["step_s"] * job.spec["dilation"] / SLICES
-        self._link_bytes_per_s = _limit(interface_of(job.process["address"]))
+        self._link_bytes_per_s = link_limit(interface_of(job.process["address"]))
         self._ended = threading.Event()
         self._busy: List[float] = []
 
@@ -157,14 +157,17 @@ def _cores() -> Tuple[int, int]:
     return times[3] + times[4], sum(times)
 
 
-def _limit(interface: str) -> Optional[float]:
-    """What ``tc`` says that an interface is limited to, by a token bucket or a class, in bytes/s; None without a limit."""
+def link_limit(interface: str) -> Optional[float]:
+    """What ``tc`` says that an interface is limited to, in bytes/s; None without a limit.
+
+    That is a token bucket, or the fastest class: others are within it, such as those that share a link out among peers.
+    """
     for kind in ("qdisc", "class"):
         with suppress(OSError, subprocess.SubprocessError):
             command = ["tc", kind, "show", "dev", interface]
             shown = subprocess.run(command, capture_output=True, check=True, timeout=10, text=True).stdout
-            if found := RATE.search(shown):
-                return float(found[1]) * UNITS[found[2]] / 8
+            if rates := [float(number) * UNITS[unit] / 8 for number, unit in RATE.findall(shown)]:
+                return max(rates)
     return None
 
 
