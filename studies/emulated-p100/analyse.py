@@ -57,7 +57,9 @@ from harness.results.experiment import Answer, Finding
 HERE = Path(__file__).parent
 GOOD = 0.03  # a mean error up to which the law is right
 MATTERS = 1 + MARGIN  # a ratio of steps that is called a difference
-EVENLY = "2026-11-25T16:45"  # since when the peers of a node share its link evenly, if it has several (docs/emulation.md)
+EVENLY = (
+    "2026-11-25T16:45"  # since when the peers of a node share its link evenly, if it has several (docs/emulation.md)
+)
 
 
 # --- the questions: each answer, what it rests on as a sentence, and the same figures for scripts ---
@@ -93,15 +95,19 @@ def law_is_right(points: Iterable[Point], what: str) -> Answered:
 
 
 def gains(found: dict[Point, Ratio], what: str) -> Answered:
-    """Whether what was changed is certainly faster on some points by a difference that matters, and slower on none."""
+    """Whether a change makes some points certainly faster by a difference that matters, and none slower by one."""
     if not found:
         return lacking(what)
     best, worst = (end(found, key=lambda one: found[one].value) for end in (max, min))
     said = [f"{shown(found[one])} as fast ({one.label})" for one in (best, worst)]
+    sure = [gain for gain in found.values() if above(gain, MATTERS)]
     lost = [gain for gain in found.values() if gain.interval and gain.interval[1] < 1 / MATTERS]
-    yes = above(found[best], MATTERS) and not lost
-    figures = {"most": found[best].value, "least": found[worst].value, "points": len(found)}
-    return "yes" if yes else "no", f"Of {plural(len(found), 'pair')}, at most {said[0]}, at least {said[1]}.", figures
+    because = (
+        f"Of {plural(len(found), 'pair')}, {len(sure)} certainly by more than {MARGIN:.0%} and {len(lost)} certainly "
+        f"slower; at most {said[0]}, at least {said[1]}."
+    )
+    figures = {"most": found[best].value, "least": found[worst].value, "sure": len(sure), "points": len(found)}
+    return "yes" if sure and not lost else "no", because, figures
 
 
 def no_order_costs_all_pulls(points: list[Point]) -> Answered:
