@@ -41,9 +41,7 @@ LOG_LINES = 12
 
 # "unfinished": whoever carried it out, without a batch system, was killed before there was a record.
 RunState = Literal["recorded", "not submitted", "queued", "running", "ended", "unfinished"]
-GOES_ON: frozenset[str] = frozenset(
-    {"queued", "running"}
-)  # by itself; the states of a study's points are called the same
+GOES_ON: frozenset[str] = frozenset({"queued", "running"})  # by itself; also of a study's points
 
 
 def find(paths: Sequence[Path]) -> list[Run]:
