@@ -1,4 +1,4 @@
-"""A process of a run: what it is told, the file of events that its controller reads, its end with its parent. Python 3.9."""
+"""A process of a run: what it is told, the file of events that its controller reads, its end with others. Python 3.9."""
 
 from __future__ import annotations
 

@@ -34,8 +34,9 @@ TIMEOUT_S, TENSORFLOW_S = "40", "60"
 def test_a_process_that_stops_in_the_window_is_named_after_the_time_limit(
     begin: Begin, backend: str, victim: str, message: str
 ) -> None:
-    """One of each kind: the launcher finds who is stopped, whatever the others wait with. TensorFlow's two ways with servers
-    wait alike.
+    """One of each kind: the launcher finds who is stopped, whatever the others wait with.
+
+    TensorFlow's two ways with servers wait alike.
     """
     timeout_s = TENSORFLOW_S if backend == "parameter_server" else TIMEOUT_S
     run = begin(backend, "--warmup", "1", "--steps", LONG, "--timeout", timeout_s)

@@ -32,8 +32,8 @@ from tests.parity.conftest import HOMES
 
 TOLERANCE = 1e-5
 LOSS_TOLERANCE = 1e-4
-# TensorFlow takes half a minute to build ResNet-50 three times. Whoever serves its parameters, `test_losses.py` trains that;
-# here a model of few and large tensors tells where servers' slices end.
+# TensorFlow takes half a minute to build ResNet-50 three times. With servers `test_losses.py` trains that; here they mostly
+# have a model of few and large tensors.
 MODEL, SMALL = "resnet50", "pointwise"
 BATCH, SIZES, STEPS, RATE = 4, {MODEL: 64, SMALL: 32}, 3, 0.001
 PROTOCOL = ["--batch-size", str(BATCH), "--threads", "1", "--repeats", "1", "--learning-rate", str(RATE)]

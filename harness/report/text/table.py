@@ -52,7 +52,7 @@ class Table:
 
 
 def dated(runs: Sequence[Any], configurations: Sequence[str], *names: str) -> list[str]:
-    """Configurations, with the time where rows that are equal in ``names`` could not be told apart: a run was done again."""
+    """Configurations, with the time where rows that are equal in ``names`` could not be told apart: of runs done again."""
     rows = [(each, *(getattr(run, name) for name in names)) for run, each in zip(runs, configurations, strict=True)]
     times = Counter(rows)
     return [
