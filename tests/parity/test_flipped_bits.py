@@ -1,8 +1,8 @@
 """Flipped bits in gradients of a real training: which a run or its fingerprint notices, and which are missed.
 
 The table in docs/regressions.md is what `-s` prints of 1,000; of 200 each bit flips as often. A run fails if ranks end with
-other parameters, or with a number that is not finite. Of one that counts, three repeats are looked at, of which one has the flip: its losses may show it however
-repeats of that software differ, or its bits where they do not.
+other parameters, or with a number that is not finite. Of one that counts, three repeats are looked at, of which one has the
+flip: its losses may show it however repeats of that software differ, or its bits where they do not.
 """
 
 from __future__ import annotations

@@ -33,8 +33,8 @@ from tests.parity.conftest import HOMES
 TOLERANCE = 1e-5
 LOSS_TOLERANCE = 1e-4
 # TensorFlow takes half a minute to build ResNet-50 three times. With servers `test_losses.py` trains that; here they mostly
-# have a model of few and large tensors.
-MODEL, SMALL = "resnet50", "pointwise"
+# have a model of few tensors.
+MODEL, SMALL = "resnet50", "hep_cnn"
 BATCH, SIZES, STEPS, RATE = 4, {MODEL: 64, SMALL: 32}, 3, 0.001
 PROTOCOL = ["--batch-size", str(BATCH), "--threads", "1", "--repeats", "1", "--learning-rate", str(RATE)]
 PROTOCOL += ["--warmup", "1", "--steps", str(STEPS - 1), "--save-parameters"]
