@@ -29,7 +29,6 @@ from harness.prediction.fitting import fit
 from harness.prediction.holdout import HeldOut, condition, hold_out
 from harness.prediction.observations import UNPUBLISHED, Observation, ObservationGroup, groups
 from harness.prediction.parameters import Parameters
-from harness.report.text.table import table
 
 SYSTEMS = ("Piz Daint XC50 P100", "EC2 p2.xlarge K80", "EC2 p2.8xlarge K80")
 SOFTWARE = "TensorFlow 1.1.0"
@@ -147,7 +146,7 @@ def real(system: str, software: str = SOFTWARE) -> list[list[str]]:
 
 
 def markdown(rows: list[list[str]]) -> str:
-    """A table for a page."""
+    """For docs/scaling-model.md."""
     return "\n".join(f"| {' | '.join(row)} |" for row in [rows[0], ["---"] * len(rows[0]), *rows[1:]])
 
 
@@ -155,9 +154,7 @@ def main() -> None:
     """Print both tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--tables", type=int, default=200, help="of each truth and system (default 200)")
-    parser.add_argument("--markdown", action="store_true", help="for docs/scaling-model.md")
     given = parser.parse_args()
-    shown = markdown if given.markdown else lambda rows: table(rows, {2, 3, 4, 6})
     rows = [["truth", "system", "tables", "in 90 %", "misfit noticed", "good", "below 400 effective draws"]]
     os.environ["OMP_NUM_THREADS"] = "1"
     with multiprocessing.get_context("spawn").Pool() as pool:
@@ -169,13 +166,13 @@ def main() -> None:
                 print(" · ".join(rows[-1]), file=sys.stderr, flush=True)
                 every += found
             rows.append(line(truth, "all", every))
-    print(shown(rows))
+    print(markdown(rows))
     cuts = [["system", "software", "fitted to", "errors of the others", "in 90 %", "misfit noticed"]]
     for system in SYSTEMS:
         cuts += real(system)
     cuts += real(SYSTEMS[0], "TensorFlow 1.7, Horovod 0.15.1")
     print()
-    print(shown(cuts))
+    print(markdown(cuts))
 
 
 if __name__ == "__main__":

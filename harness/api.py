@@ -29,7 +29,7 @@ from harness.results import kernels as kernel_results
 from harness.results import sources
 from harness.results.selection import at_time
 from harness.running.prepare import Place, chosen_site, said
-from harness.running.request import carry_out, failed
+from harness.running.request import carry_out
 from harness.sites import config
 from harness.sites import site as sites
 
@@ -59,21 +59,15 @@ def run(
     place, options = _place(site, output, fields)
     sizes = [nodes] if isinstance(nodes, int) else list(nodes)
     outcome = carry_out([_spec(backend, size, options) for size in sizes], place)
+    outcome.check()
     rows = []
     for planned, record in zip(outcome.runs, outcome.records, strict=True):
-        if record.problem:
-            raise failed(record, planned.folder)
         assert isinstance(record, Record) and record.derived
         columns = ("backend", "framework", "transport", "model", "nodes", "workers", "batch_size")
         common = {name: getattr(record.spec, name) for name in columns}
         for repeat, img_per_s in zip(record.repeats, record.derived.img_per_s.values, strict=True):
-            measured = {
-                "repeat": repeat.number,
-                "img_per_s": img_per_s,
-                "started": repeat.started,
-                "ended": repeat.ended,
-            }
-            rows.append(common | measured | {"record": planned.record_file})
+            own = {"repeat": repeat.number, "img_per_s": img_per_s, "started": repeat.started, "ended": repeat.ended}
+            rows.append(common | own | {"record": planned.record_file})
     return pandas.DataFrame(rows)
 
 
@@ -99,9 +93,7 @@ def kernel(
     counts = [nodes] if isinstance(nodes, int) else list(nodes)
     specs = [_spec(backend, count, options, **wanted.protocol, kernel=of_kernel) for count in counts]
     outcome = carry_out(specs, place)
-    for planned, record in zip(outcome.runs, outcome.records, strict=True):
-        if record.problem:
-            raise failed(record, planned.folder)
+    outcome.check()
     return load_kernels(*(planned.record_file for planned in outcome.runs))
 
 

@@ -13,13 +13,14 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from threadpoolctl import threadpool_limits
 
 from harness import cli, environments
 from harness.core.backend import backend
@@ -163,6 +164,13 @@ def group(nodeid: str) -> str:
     if folder == "faults" and name != "test_tampering.py":
         return nodeid
     return file
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> Iterator[None]:
+    """NumPy multiplies with one thread in this process: where several tests share the cores, more of them only wait."""
+    with threadpool_limits(1):
+        yield
 
 
 @pytest.fixture(scope="session")

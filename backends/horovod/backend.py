@@ -7,7 +7,7 @@ from pydantic import Field
 from harness.backends.horovod import build
 from harness.core.backend import Arrangement, Backend
 from harness.core.exchange import MIB, AllreduceExchange
-from harness.core.spec import OTHER_TRAINING, TRAINING_ONLY, Options, RunSpec
+from harness.core.spec import Options, RunSpec, of_training
 from harness.environments import EnvironmentSpec, Variant
 
 FOLDER = Path(__file__).parent
@@ -19,11 +19,7 @@ class HorovodOptions(Options):
 
     fusion_threshold_mb: float = Field(128.0, ge=0, le=65536, description="size of Horovod's fusion buffer, in MiB")
     cycle_time_ms: float = Field(1.0, gt=0, le=60_000, description="time between two looks for gradients to reduce")
-    fp16_allreduce: bool = Field(
-        False,
-        description="send gradients as 16 bit floats",
-        json_schema_extra={OTHER_TRAINING: [True], TRAINING_ONLY: True},
-    )
+    fp16_allreduce: bool = of_training(False, "send gradients as 16 bit floats", other=[True])
 
 
 def environment(framework: str, variant: Variant) -> EnvironmentSpec:

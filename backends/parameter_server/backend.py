@@ -10,7 +10,7 @@ from harness import models
 from harness.backends.tensorflow import environment
 from harness.core.backend import Arrangement, Backend, Seat, one_process_per_node
 from harness.core.exchange import Piece, Pulls, ServerExchange, bytes_per_server, place
-from harness.core.spec import MOST_WORKERS, OTHER_TRAINING, TRAINING_ONLY, Options, RunSpec, Underscored
+from harness.core.spec import MOST_WORKERS, Options, RunSpec, Underscored, of_training
 from harness.core.text import parse_size
 from harness.errors import InvalidInput
 
@@ -24,14 +24,8 @@ class ServerOptions(Options):
     ps_nodes: Annotated[Literal["shared", "dedicated"], Underscored] = Field(
         "shared", description="servers share the workers' nodes, one each, or get nodes of their own"
     )
-    placement: Placement = Field(
-        "greedy", description="how variables are spread over the servers", json_schema_extra={TRAINING_ONLY: True}
-    )
-    slice_size: str = Field(
-        "1MiB",
-        description="largest slice of a tensor with --placement partitioned",
-        json_schema_extra={TRAINING_ONLY: True},
-    )
+    placement: Placement = of_training("greedy", "how variables are spread over the servers")
+    slice_size: str = of_training("1MiB", "largest slice of a tensor with --placement partitioned")
 
     @field_validator("slice_size")
     @classmethod
@@ -44,24 +38,16 @@ class ServerOptions(Options):
 class ParameterServerOptions(ServerOptions):
     """Options of the ``parameter_server`` backend."""
 
-    sync: Literal["accumulate", "barrier", "none"] = Field(
+    sync: Literal["accumulate", "barrier", "none"] = of_training(
         "accumulate",
-        description="accumulate: the mean gradient of all workers is applied once per step; "
+        "accumulate: the mean gradient of all workers is applied once per step; "
         "barrier: each worker applies its own, as in 2017; none: asynchronous",
-        json_schema_extra={OTHER_TRAINING: ["none"], TRAINING_ONLY: True},
+        other=["none"],
     )
-    order: Literal["none", "forward"] = Field(
-        "forward",
-        description="in which order parameters come: as layers need them, or none, as in 2017",
-        json_schema_extra={TRAINING_ONLY: True},
+    order: Literal["none", "forward"] = of_training(
+        "forward", "in which order parameters come: as layers need them, or none, as in 2017"
     )
-    window: int = Field(
-        8,
-        ge=1,
-        le=10_000,
-        description="with --order forward: how many are asked of a server at once",
-        json_schema_extra={TRAINING_ONLY: True},
-    )
+    window: int = of_training(8, "with --order forward: how many are asked of a server at once", ge=1, le=10_000)
 
 
 def placed(spec: RunSpec) -> list[Piece]:

@@ -3,11 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import SerializerFunctionWrapHandler, model_serializer
 
 from harness.core.backend import Backend
 from harness.core.exchange import MIB, AllreduceExchange
-from harness.core.spec import TRAINING_ONLY, Options, RunSpec
+from harness.core.spec import Options, RunSpec, of_training
 from harness.environments import EnvironmentSpec
 from harness.errors import InvalidInput
 
@@ -17,18 +17,10 @@ FOLDER = Path(__file__).parent
 class PyTorchOptions(Options):
     """Options of the ``pytorch`` backend."""
 
-    bucket_mb: float = Field(
-        25.0, gt=0, le=1e6, description="size of a gradient bucket, in MiB", json_schema_extra={TRAINING_ONLY: True}
-    )
-    compile: bool = Field(
-        False,
-        description="compile the model with torch.compile (needs a C++ compiler)",
-        json_schema_extra={TRAINING_ONLY: True},
-    )
-    cuda_graphs: bool = Field(
-        False,
-        description="replay each step as one CUDA graph; 12 warm-up steps or more, on GPUs over NCCL",
-        json_schema_extra={TRAINING_ONLY: True},
+    bucket_mb: float = of_training(25.0, "size of a gradient bucket, in MiB", gt=0, le=1e6)
+    compile: bool = of_training(False, "compile the model with torch.compile (needs a C++ compiler)")
+    cuda_graphs: bool = of_training(
+        False, "replay each step as one CUDA graph; 12 warm-up steps or more, on GPUs over NCCL"
     )
 
     @model_serializer(mode="wrap")

@@ -4,13 +4,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
-
 from harness.backends.parameter_server.backend import BACKEND as PARAMETER_SERVER
 from harness.backends.parameter_server.backend import ServerOptions
 from harness.backends.pytorch.backend import BACKEND as PYTORCH
 from harness.core.backend import Arrangement
-from harness.core.spec import OTHER_TRAINING, TRAINING_ONLY, RunSpec
+from harness.core.spec import RunSpec, of_training
 from harness.environments import EnvironmentSpec, Variant
 from harness.errors import InvalidInput
 
@@ -24,15 +22,13 @@ ENVIRONS = {"gloo": {"TORCH_GLOO_LAZY_INIT": "1"}, "mpi": {"MPIR_CVAR_NOLOCAL": 
 class TorchServerOptions(ServerOptions):
     """Options of the ``torch_parameter_server`` backend."""
 
-    sync: Literal["accumulate", "none"] = Field(
+    sync: Literal["accumulate", "none"] = of_training(
         "accumulate",
-        description="accumulate: the mean gradient of all workers is applied once per step; none: asynchronous",
-        json_schema_extra={OTHER_TRAINING: ["none"], TRAINING_ONLY: True},
+        "accumulate: the mean gradient of all workers is applied once per step; none: asynchronous",
+        other=["none"],
     )
-    order: Literal["none", "forward"] = Field(
-        "forward",
-        description="in which order parameters come: none, drawn from --seed, or as layers need them",
-        json_schema_extra={TRAINING_ONLY: True},
+    order: Literal["none", "forward"] = of_training(
+        "forward", "in which order parameters come: none, drawn from --seed, or as layers need them"
     )
 
 

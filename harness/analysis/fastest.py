@@ -159,14 +159,17 @@ def races(frame: pandas.DataFrame, curves: Sequence[Curve] | None = None) -> lis
         points = tuple(point for point in curve.points if not math.isnan(point.img_per_s))
         if points and curve.scaling == "weak" and not curve.facets["training"]:
             groups[tuple(curve.facets[name] for name in TERMS)].append(replace(curve, points=points))
+    # Races are many and small, and looking rows up in a DataFrame takes long: each column that is wanted is a dictionary.
+    lengths = {name: frame[name].dropna().to_dict() for name in LENGTH}
+    energy = frame[frame["energy"] != ""]
+    joules = dict(zip(energy.index, zip(energy["energy"], energy["joules_values"], strict=True), strict=True))
     found = []
     for alike, its in groups.items():
-        tried = [one for curve in its for point in curve.points for one in point.tried]
-        rows = frame.loc[[row for one in tried for row in one.rows]]
-        values = {name: sorted(rows[name].unique().tolist()) for name in LENGTH}
+        rows = [row for curve in its for point in curve.points for one in point.tried for row in one.rows]
+        values = {name: sorted({column[row] for row in rows if row in column}) for name, column in lengths.items()}
         varying = {name: several for name, several in values.items() if len(several) > 1}
         race = _race(dict(zip(TERMS, alike, strict=True)), its, varying)
-        sizes = tuple(replace(each, cheapest=_cheapest(each.standings, frame)) for each in race.sizes)
+        sizes = tuple(replace(each, cheapest=_cheapest(each.standings, joules)) for each in race.sizes)
         found.append(replace(race, sizes=sizes))
     return sorted(found, key=_contested, reverse=True)
 
@@ -217,14 +220,18 @@ def _race(facets: Mapping[str, Any], curves: Sequence[Curve], varying: Mapping[s
     return Race(facets, tuple(sizes), scales, varying)
 
 
-def _cheapest(standings: Sequence[Standing], frame: pandas.DataFrame) -> Cheapest | None:
-    """Of what most of the ``standings`` have measured: the package of one cannot be compared with the node of another."""
+def _cheapest(standings: Sequence[Standing], joules: Mapping[int, tuple[str, Sequence[float]]]) -> Cheapest | None:
+    """Of what most of the ``standings`` have measured: the package of one cannot be compared with the node of another.
+
+    ``joules`` are, by a run's label, what was covered and the joules per image of its repeats.
+    """
     measured: dict[str, list[tuple[Standing, Sample]]] = defaultdict(list)
     for standing in standings:
-        runs = frame.loc[list(standing.point.best.rows), ["energy", "joules_values"]]
-        for covers, own in runs[runs["energy"] != ""].groupby("energy"):
-            values = tuple(float(value) for each in own["joules_values"] for value in each)
-            measured[str(covers)].append((standing, Sample(sum(values) / len(values), values)))
+        own: dict[str, list[float]] = defaultdict(list)
+        for covers, values in (joules[row] for row in standing.point.best.rows if row in joules):
+            own[covers] += map(float, values)
+        for covers, every in sorted(own.items()):
+            measured[covers].append((standing, Sample(sum(every) / len(every), tuple(every))))
     if not measured:
         return None
     covers, entered = max(measured.items(), key=lambda item: len(item[1]))

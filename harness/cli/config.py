@@ -18,17 +18,8 @@ from harness.sites.file import WITH_HOSTS, instead
 if TYPE_CHECKING:
     from harness.sites.site import Site
 
-ONCE = (
-    "dry_run",
-    "as_json",
-    "force",
-    "no_wait",
-    "no_submit",
-    "everything",
-    "a",
-    "b",
-    "of",
-)  # options that are for one command, never for all
+# Options that are for one command, never for all.
+ONCE = ("dry_run", "as_json", "force", "no_wait", "no_submit", "everything", "a", "b", "of")
 FOR_JOBS = ("account", "job_options", "time_limit")
 # Options of commands that measure, by their names in the config: what each command adds when its module is loaded.
 OPTIONS: dict[str, click.Option] = {}
@@ -104,11 +95,8 @@ def without_misplaced(given: Mapping[str, Any], site: Site | None) -> dict[str, 
     """``given`` less those options of the config that say nothing about ``site`` (None: this machine)."""
     misplaced = {"environ", "hosts", *FOR_JOBS}
     if site:
-        misplaced -= {
-            "environ",
-            *(FOR_JOBS if site.queued else ()),
-            *(["hosts"] if site.scheduler in WITH_HOSTS else ()),
-        }
+        jobs, hosts = FOR_JOBS if site.queued else (), ["hosts"] if site.scheduler in WITH_HOSTS else []
+        misplaced -= {"environ", *jobs, *hosts}
     nothing: dict[str, Any] = {"job_options": ()}
     return {
         name: nothing.get(name) if name in misplaced and of_config(name) else value for name, value in given.items()

@@ -21,7 +21,7 @@ from harness.cli.options import (
     spec_of,
     spec_options,
 )
-from harness.cli.runs import BACKENDS, IN_FULL, carried_out, check
+from harness.cli.runs import IN_FULL, backends_option, carried_out
 from harness.core import backend as backends
 from harness.core.spec import KernelSizes
 from harness.core.text import listed, sizes
@@ -84,7 +84,7 @@ def kernel(name: str, **given: Any) -> None:
     chosen = (in_bytes if wanted.in_bytes else in_numbers) or wanted.usual
     spec = spec_of(given, **wanted.protocol, kernel=checked(KernelSizes, {"name": name, "sizes": chosen}))
     outcome = carried_out([spec], place_of(given), given)
-    check(outcome)
+    outcome.check()
     for record, run in zip(outcome.records, outcome.runs, strict=False):
         assert isinstance(record, KernelRecord)
         click.echo(record.to_json() if given["as_json"] else texts.kernel(record, run.record_file))
@@ -94,13 +94,7 @@ def kernel(name: str, **given: Any) -> None:
     "network",
     cls=MeasuringCommand,
     params=[
-        option(
-            "--backends",
-            "backends, each with :FRAMEWORK and :TRANSPORT if wanted  [default: all of all that have kernels]",
-            "A,B:C,…",
-            BACKENDS,
-            shell_complete=completing(backends.names),
-        ),
+        backends_option("all of all that have kernels"),
         *grouped("What to measure", BYTES),
         *OF_KERNELS({*backends.unused_by_kernels(), "backend", "framework", "transport"}, FEW),
         *WHERE_TO_RUN,
@@ -139,7 +133,7 @@ def network(**given: Any) -> None:
         click.echo("[" + ",".join(record.to_json() for record in records) + "]")
     elif records:
         click.echo(f"{texts.network(records)}\n\nrecords: {place.folder}/*/kernel.json")
-    check(outcome)
+    outcome.check()
 
 
 def _comparing_nodes(chosen: Sequence[dict[str, str]]) -> list[dict[str, str]]:

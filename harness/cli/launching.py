@@ -18,7 +18,7 @@ from harness.cli.options import (
     place_of,
     spec_options,
 )
-from harness.cli.runs import IN_FULL, carried_out, check
+from harness.cli.runs import IN_FULL, carried_out
 from harness.core.program import NAME
 from harness.core.spec import OF_STEPS, OF_TRAINING, Program, RunSpec
 from harness.core.validation import checked
@@ -83,4 +83,4 @@ def launch(command: tuple[str, ...], **given: Any) -> None:
             click.echo(record.to_json())
         elif record.status == "completed":
             click.echo(launches.summary(record, run.record_file))
-    check(outcome)
+    outcome.check()

@@ -103,13 +103,6 @@ def print_refusals(refusals: Sequence[str]) -> None:
         click.echo(f"harness: without --dry-run this is refused: {refusals[0]}{several}", err=True)
 
 
-def check(outcome: Outcome) -> None:
-    """Raise RunFailed for the first run that has no number."""
-    for record, run in zip(outcome.records, outcome.runs, strict=False):
-        if record.problem:
-            raise failed(record, run.folder)
-
-
 def _plans(outcome: Outcome, as_json: bool, everything: bool) -> str:
     """What would be done; of a single run as JSON for scripts, if they ask for it."""
     if as_json and len(outcome.runs) == 1:
@@ -149,7 +142,7 @@ def run(**given: Any) -> None:
             )
         specs.append(specs[0].model_copy(update={"data": SYNTHETIC, "data_cache": "as_found"}))
     outcome = carried_out(specs, place_of(given), given)
-    check(outcome)
+    outcome.check()
     records = [record for record in outcome.records if isinstance(record, Record)]
     files = [str(run.record_file) for run in outcome.runs]
     if len(records) == 2:
@@ -165,17 +158,15 @@ def run(**given: Any) -> None:
 
 
 BACKENDS, SIZES = (Written(partial(parts, example=example)) for example in (",".join(backend.names()), "1,2"))
-COMPARED = grouped(
-    "What to compare",
-    option(
-        "--backends",
-        "backends, each with :FRAMEWORK and :TRANSPORT if wanted  [default: all of all]",
-        "A,B:C,…",
-        BACKENDS,
-        shell_complete=completing(backend.names),
-    ),
-    option("--nodes", "numbers of nodes", "N,M,…", SIZES, default="1,2"),
-)
+
+
+def backends_option(default: str) -> click.Option:
+    explained = f"backends, each with :FRAMEWORK and :TRANSPORT if wanted  [default: {default}]"
+    return option("--backends", explained, "A,B:C,…", BACKENDS, shell_complete=completing(backend.names))
+
+
+SEVERAL_NODES = option("--nodes", "numbers of nodes", "N,M,…", SIZES, default="1,2")
+COMPARED = grouped("What to compare", backends_option("all of all"), SEVERAL_NODES)
 
 
 @click.command(
@@ -199,7 +190,7 @@ def measure(backends: list[str] | None, nodes: list[str], **given: Any) -> None:
     elif records:
         click.echo(outcomes.comparison(records))
         click.echo(f"\n{outcomes.equal_terms(records[0].spec)}\nrecords: {place.folder}/*/record.json")
-    check(outcome)
+    outcome.check()
 
 
 def _accuracy(text: str) -> Accuracy:

@@ -1,6 +1,7 @@
 """RunSpec: what is measured. Every field is validated here, whether it comes from the command line, a file or Python."""
 
 import re
+from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Annotated, Any, Literal, Self
 
@@ -36,6 +37,12 @@ Underscored = BeforeValidator(lambda value: value.replace("-", "_") if isinstanc
 OTHER_TRAINING = "other_training"
 # One that means nothing to a kernel says ``json_schema_extra={TRAINING_ONLY: True}``: it is no option of kernels.
 TRAINING_ONLY = "training_only"
+
+
+def of_training(default: Any, description: str, other: Sequence[Any] = (), **more: Any) -> Any:
+    """The field of a backend's option that means nothing to a kernel; the values in ``other`` make it another training."""
+    extra: dict[str, Any] = {TRAINING_ONLY: True, **({OTHER_TRAINING: [*other]} if other else {})}
+    return Field(default, description=description, json_schema_extra=extra, **more)
 
 
 class Frozen(BaseModel):

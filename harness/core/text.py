@@ -105,18 +105,23 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"did you mean {close[0]}?" if close else ""
 
 
-def template(file: Path) -> jinja2.Template:
-    """A page in Markdown, which may use ``interval``, ``plural`` and the test ``known`` (no NaN)."""
+def templates(folder: Path, trimmed: bool = False) -> jinja2.Environment:
+    """The templates in a folder, of text that is no HTML. ``trimmed`` ones have their statements on lines of their own."""
     import jinja2
 
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(file.parent),
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(folder),
         undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
+        trim_blocks=trimmed,
+        lstrip_blocks=trimmed,
         keep_trailing_newline=True,
-        autoescape=False,  # noqa: S701 — Markdown
+        autoescape=False,  # noqa: S701 - values are quoted for what the text is
     )
+
+
+def template(file: Path) -> jinja2.Template:
+    """A page in Markdown, which may use ``interval``, ``plural`` and the test ``known`` (no NaN)."""
+    environment = templates(file.parent, trimmed=True)
     environment.globals.update(interval=interval, plural=plural)
     environment.tests["known"] = lambda value: not math.isnan(value)
     return environment.get_template(file.name)

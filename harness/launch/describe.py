@@ -7,9 +7,8 @@ import socket
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-import jinja2
-
 from harness.core.parts import part
+from harness.core.text import templates
 from harness.errors import HarnessError, InvalidInput
 from harness.launch import slurm
 
@@ -50,12 +49,7 @@ def profile(name: str) -> str:
     if not partitions:
         raise InvalidInput("Slurm has no partition that is up; see `sinfo`")
     plugins = _plugins()
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(part("jobs")),
-        undefined=jinja2.StrictUndefined,
-        keep_trailing_newline=True,
-        autoescape=False,  # noqa: S701 - the output is TOML; its values are quoted for that
-    )
+    environment = templates(part("jobs"))
     environment.filters["toml"] = json.dumps  # TOML's basic strings are written as JSON's
     return environment.get_template("site.toml.j2").render(
         name=name,

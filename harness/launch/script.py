@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from harness.core.parts import part
+from harness.core.text import templates
 from harness.errors import InvalidInput
 from harness.launch.watch import CLOSING_S
 
@@ -106,13 +107,6 @@ def slurm_time(seconds: float) -> str:
 
 @cache
 def _template() -> jinja2.Template:
-    import jinja2
-
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(part("jobs")),
-        undefined=jinja2.StrictUndefined,
-        keep_trailing_newline=True,
-        autoescape=False,  # noqa: S701 - the output is a shell script; its values are quoted for the shell
-    )
+    environment = templates(part("jobs"))
     environment.filters["quote"] = lambda value: shlex.quote(str(value))
     return environment.get_template("job.sh.j2")

@@ -104,16 +104,21 @@ class Queue:
         With ``ordered`` 0 every piece has to wait for, or keeps waiting, the whole pass. ``serial`` is the share of its
         bytes that comes back after all of them have been pushed, if that is more than what has to.
         """
-        pass_s, per_byte, per_message, ordered, serial = np.broadcast_arrays(
-            pass_s, per_byte, per_message, ordered, serial
-        )
-        work, bytes_, again, messages = self.lines
-        costs = np.stack([pass_s * ordered, per_byte, per_message])
-        ends = np.stack([work, bytes_ + again, messages], axis=-1) @ costs
-        if again.any():
+        ends, pushed = self._per_cost
+        costs = np.empty((3, *np.broadcast(pass_s, per_byte, per_message, ordered, serial).shape))
+        costs[0], costs[1], costs[2] = pass_s * ordered, per_byte, per_message
+        longest = ends @ costs
+        if pushed is not None:
             costs[1] *= 1 + serial
-            ends = np.maximum(ends, np.stack([work, bytes_, messages], axis=-1) @ costs)
-        return np.asarray(ends + pass_s * (1 - ordered))
+            longest = np.maximum(longest, pushed @ costs)
+        return np.asarray(longest + pass_s * (1 - ordered))
+
+    @cached_property
+    def _per_cost(self) -> tuple[Floats, Floats | None]:
+        """The lines [pieces, 3] until all has come back, and until all is pushed, if something comes back at all."""
+        work, bytes_, again, messages = self.lines
+        ends, pushed = (np.stack([work, each, messages], axis=-1) for each in (bytes_ + again, bytes_))
+        return ends, pushed if again.any() else None
 
 
 class Phase(NamedTuple):

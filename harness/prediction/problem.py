@@ -104,6 +104,8 @@ class FitProblem:
         from scipy.special import ndtr
 
         runs = [(one, law) for one in self.observations for law in one.beaten]
+        if not runs:
+            return np.zeros((*scores.shape[:-1], 0))
         won = np.log([one.step_s for one, _ in runs])
         left_out = np.asarray(scale)[..., None] ** 2 * np.log2([one.workers for one, _ in runs])
         slower = ndtr((self._log_steps(scores, runs) - won) / np.sqrt(2 * UNPUBLISHED**2 + left_out))

@@ -5,7 +5,6 @@ img/s. docs/kernels.md derives every figure.
 """
 
 from collections.abc import Sequence
-from functools import partial
 from statistics import fmean
 from typing import ClassVar, Literal
 
@@ -17,7 +16,7 @@ from harness.core.spec import Frozen, KernelSizes, RunSpec
 from harness.core.text import size
 from harness.kernels.kernel import Communication, Kernel
 from harness.records.measurement import RankTraffic
-from harness.records.record import AnyRank, AnyRecord, AnyRepeat, Check, judged_again
+from harness.records.record import AnyRank, AnyRecord, AnyRepeat, Check, verify_repeats
 
 FILE_NAME = "kernel.json"
 
@@ -102,11 +101,7 @@ class KernelRecord(AnyRecord):
         return outcome(kernel_of(self.spec), self.derived) if self.derived else ""
 
     def verify_figures(self) -> None:
-        if [repeat.number for repeat in self.repeats] != list(range(1, self.spec.repeats + 1)):
-            raise ValueError(f"a completed run has repeats 1 to {self.spec.repeats}")
-        for repeat in self.repeats:
-            again = partial(judge, self.spec, repeat.ranks, self.plan["world_size"])
-            judged_again(f"repeat {repeat.number}", repeat.checks, again)
+        verify_repeats(self.spec, self.repeats, lambda ranks: judge(self.spec, ranks, self.plan["world_size"]))
         servers = len(self.plan["processes"]) - self.plan["world_size"]
         if self.derived != derive(self.spec, self.repeats, servers):
             raise ValueError("the derived figures do not follow from the raw times")

@@ -6,7 +6,6 @@ The file has a name of its own: these img/s are measured by the program's own cl
 import math
 import re
 from collections.abc import Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -16,7 +15,7 @@ from harness.core import statistics
 from harness.core.program import program_of
 from harness.core.spec import Frozen, RunSpec
 from harness.core.text import listed
-from harness.records.record import AnyRank, AnyRecord, AnyRepeat, Check, judged_again
+from harness.records.record import AnyRank, AnyRecord, AnyRepeat, Check, verify_repeats
 
 FILE_NAME = "launch.json"
 
@@ -63,11 +62,7 @@ class LaunchRecord(AnyRecord):
         return f"{self.img_per_s.mean:.2f} img/s by its own clock" if self.img_per_s else "exit code 0"
 
     def verify_figures(self) -> None:
-        if [repeat.number for repeat in self.repeats] != list(range(1, self.spec.repeats + 1)):
-            raise ValueError(f"a completed run has repeats 1 to {self.spec.repeats}")
-        for repeat in self.repeats:
-            again = partial(judge, self.spec, repeat.ranks, len(self.plan["processes"]))
-            judged_again(f"repeat {repeat.number}", repeat.checks, again)
+        verify_repeats(self.spec, self.repeats, lambda ranks: judge(self.spec, ranks, len(self.plan["processes"])))
         if self.img_per_s != derive(self.spec, self.repeats):
             raise ValueError("img_per_s does not follow from what the workers have printed")
 

@@ -7,7 +7,6 @@ its evidence is judged again.
 
 import math
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any, ClassVar, Literal, Self
@@ -21,7 +20,7 @@ from harness.core.spec import SYNTHETIC, Frozen, RunSpec
 from harness.records.energy import EMULATED, Energy, RankEnergy, Read
 from harness.records.energy import derive as derive_energy
 from harness.records.pairs import Preflight
-from harness.records.record import AnyRank, AnyRecord, AnyRepeat, Check, judge_ranks, judged_again
+from harness.records.record import AnyRank, AnyRecord, AnyRepeat, Check, judge_ranks, verify_repeats
 
 FILE_NAME = "record.json"
 
@@ -128,15 +127,11 @@ class Record(AnyRecord):
     def verify_figures(self) -> None:
         if self.derived is None:
             raise ValueError("a completed run has derived figures")
-        if [repeat.number for repeat in self.repeats] != list(range(1, self.spec.repeats + 1)):
-            raise ValueError(f"a completed run has repeats 1 to {self.spec.repeats}")
         starts = {(repeat.job, repeat.restart) for repeat in self.repeats if repeat.job}
         if len(starts) != len({job for job, _ in starts}):
             raise ValueError("repeats from before and after the job was requeued are mixed")
-        for repeat in self.repeats:
-            # Not the verdicts that were written down, but what the evidence says.
-            again = partial(judge, self.spec, repeat.ranks, self.plan["world_size"], self.expected_updates)
-            judged_again(f"repeat {repeat.number}", repeat.checks, again)
+        world, updates = self.plan["world_size"], self.expected_updates
+        verify_repeats(self.spec, self.repeats, lambda ranks: judge(self.spec, ranks, world, updates))
         derived = derive(self.spec, self.repeats)
         older = [name for name in ("seen", "energy", "fingerprint") if getattr(self.derived, name) is None]
         derived = derived.model_copy(update=dict.fromkeys(older))

@@ -10,6 +10,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar
 
@@ -196,6 +197,14 @@ def judge_ranks(
         "steps": (steps_made == [steps], f"{steps_made} steps made, expected {steps}"),
     }
     return [Check(name=name, passed=passed, detail=detail) for name, (passed, detail) in checks.items()]
+
+
+def verify_repeats(spec: RunSpec, repeats: Sequence[AnyRepeat[OneRank]], judge: Callable[[Any], list[Check]]) -> None:
+    """Raises ValueError unless all repeats of a completed run are there, and ``judge`` finds their ranks' evidence good."""
+    if [repeat.number for repeat in repeats] != list(range(1, spec.repeats + 1)):
+        raise ValueError(f"a completed run has repeats 1 to {spec.repeats}")
+    for repeat in repeats:  # not the verdicts that were written down, but what the evidence says
+        judged_again(f"repeat {repeat.number}", repeat.checks, partial(judge, repeat.ranks))
 
 
 def judged_again(name: str, recorded: Sequence[Check], judge: Callable[[], list[Check]]) -> None:

@@ -33,7 +33,7 @@ from harness.running.run import Listener, Run, now
 from harness.worker.agent.seating import SUBMISSION, Hosts, seated
 
 LOOK_S = 1.0  # between looks at the run directory
-ASK_S = (2.0, 15.0)  # between questions to Slurm: at first, later
+ASK_S = (2.0, 15.0)  # between questions to Slurm: at first and when jobs are about to end, in between
 FILES_PER_LOOK = 100  # more processes are looked at less often
 SETTLE_S = 10.0
 MAY_SETTLE = ("COMPLETED", "FAILED", "UNKNOWN")  # of what ended the others, Slurm knows
@@ -41,9 +41,7 @@ LOG_LINES = 12
 
 # "unfinished": whoever carried it out, without a batch system, was killed before there was a record.
 RunState = Literal["recorded", "not submitted", "queued", "running", "ended", "unfinished"]
-GOES_ON: frozenset[str] = frozenset(
-    {"queued", "running"}
-)  # by itself; the states of a study's points are called the same
+GOES_ON: frozenset[str] = frozenset({"queued", "running"})  # by itself; also of a study's points
 
 
 def find(paths: Sequence[Path]) -> list[Run]:
@@ -295,6 +293,11 @@ def _hear_of_repeats(run: Run, pace: Pace, heard: set[tuple[Path, int]], listene
         listener.ended(judged, number, pace, error)
 
 
+def _is_over(run: Run, pace: Pace, heard: set[tuple[Path, int]]) -> bool:
+    """Whether no repeat of ``run`` is to come, so that its job is about to end."""
+    return run.folder in pace.given_up or all((run.folder, number + 1) in heard for number in range(run.spec.repeats))
+
+
 def _wait(runs: Sequence[Run], listener: Listener) -> list[AnyRecord]:
     records: dict[Path, AnyRecord] = {}
     jobs: dict[Path, list[JobState]] = {}
@@ -307,7 +310,9 @@ def _wait(runs: Sequence[Run], listener: Listener) -> list[AnyRecord]:
     while True:
         open_runs = [run for run in runs if run.folder not in records]
         current = time.monotonic()
-        pause_s = ASK_S[0] if current - began < 60 else ASK_S[1]
+        running = [run for run in open_runs if any(job.running for job in jobs.get(run.folder, []))]
+        ending = bool(running) and all(_is_over(run, pace, heard) for run in running)
+        pause_s = ASK_S[0] if ending or current - began < 60 else ASK_S[1]
         if current - asked > pause_s:
             try:
                 jobs = _jobs(open_runs)

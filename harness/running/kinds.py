@@ -102,12 +102,6 @@ class KernelRun(Repeated):
 
     RECORD = KernelRecord
 
-    def find_inputs(self) -> None:
-        return
-
-    def write_inputs(self) -> None:
-        return
-
     def judge_ranks(self, watch: Watch) -> tuple[list[KernelRank], list[Check]]:
         ranks = []
         for worker in watch.workers():
@@ -143,9 +137,6 @@ class LaunchRun(Repeated):
         command = self.plan.details["command"][0]
         if self.site_name is None and not shutil.which(command):
             raise InvalidInput(f"{command}: no such program here, or it is not executable")
-
-    def write_inputs(self) -> None:
-        return
 
     def judge_ranks(self, watch: Watch) -> tuple[list[ProgramRank], list[Check]]:
         ranks = self._ranks(watch)

@@ -47,6 +47,12 @@ class Outcome:
     refusals: list[str] = field(default_factory=list)
     jobs: list[tuple[Path, str]] = field(default_factory=list)
 
+    def check(self) -> None:
+        """Raise RunFailed for the first run that has no number."""
+        for record, run in zip(self.records, self.runs, strict=False):
+            if record.problem:
+                raise failed(record, run.folder)
+
 
 def carry_out(
     wanted: Sequence[RunSpec | Run],

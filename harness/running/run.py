@@ -66,14 +66,6 @@ class Run(ABC):
         """How many of them have ended, as the run directory tells."""
 
     @abstractmethod
-    def find_inputs(self) -> Any:
-        """What it needs besides the plan, looked for and checked. Raises InvalidInput; writes nothing."""
-
-    @abstractmethod
-    def write_inputs(self) -> None:
-        """Write that into the run directory, for the workers and for ``record``. Raises OSError."""
-
-    @abstractmethod
     def judge_ranks(self, watch: Watch) -> tuple[Sequence[Any], list[Check]]:
         """What the workers of a repeat have reported, and what there is to say against it.
 
@@ -83,6 +75,14 @@ class Run(ABC):
     @abstractmethod
     def record(self, complete: bool, facts: dict[str, Any]) -> AnyRecord:
         """The record of what was judged; with its figures if it is ``complete``. ``facts`` are fields of every record."""
+
+    def find_inputs(self) -> Any:
+        """What it needs besides the plan, if anything, looked for and checked. Raises InvalidInput; writes nothing."""
+        return None
+
+    def write_inputs(self) -> None:
+        """Write that into the run directory, for the workers and for ``record``. Raises OSError."""
+        return
 
     def found(self) -> str:
         """What the last repeat that was judged has found, in a few words; "" for a kind that tells it in another way."""

@@ -9,7 +9,6 @@ as ``Popen`` has it. What is forked must not have threads: if the framework star
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import gc
 import importlib
@@ -26,16 +25,13 @@ import bootstrap  # noqa: F401
 from harness.worker import main as worker
 from harness.worker.emulation import FORKED
 from harness.worker.job import Job
-from harness.worker.process import LAUNCHER, end_with_launcher
+from harness.worker.process import LAUNCHER, end_with_launcher, parser
 
 CLONE_NEW = {"net": 0x40000000, "uts": 0x04000000}  # linux/sched.h
 
 
 def _main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--run", type=Path, required=True)
-    parser.add_argument("--repeat", type=int, required=True)
-    arguments = parser.parse_args()
+    arguments = parser().parse_args()
     end_with_launcher()
     job = Job.load(arguments.run, arguments.repeat, 0)
     worker.load_trainer(job.plan["trainer"])

@@ -5,7 +5,6 @@ It runs in the backend's environment, where ``harness`` is not installed (see ``
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import os
 import socket
@@ -29,7 +28,7 @@ from harness.worker.gpus import GpuWatch
 from harness.worker.job import Job
 from harness.worker.loop import measure
 from harness.worker.network import listen
-from harness.worker.process import Events, end_with_launcher
+from harness.worker.process import Events, end_with_launcher, parser
 from harness.worker.training import train
 
 
@@ -126,11 +125,7 @@ def _leave(job: Job, events: Events, joined: Any) -> None:
 
 
 def _main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--run", type=Path, required=True)
-    parser.add_argument("--repeat", type=int, required=True)
-    parser.add_argument("--index", type=int, required=True)
-    arguments = parser.parse_args()
+    arguments = parser("--index").parse_args()
     end_with_launcher()
     code = run_process(arguments.run, arguments.repeat, arguments.index)
     with suppress(OSError):

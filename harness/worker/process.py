@@ -1,7 +1,8 @@
-"""A process of a run: the file of events that its controller reads, and its end with its parent. Python 3.9."""
+"""A process of a run: what it is told, the file of events that its controller reads, its end with others. Python 3.9."""
 
 from __future__ import annotations
 
+import argparse
 import ctypes
 import json
 import os
@@ -15,6 +16,15 @@ from typing import Any
 
 LAUNCHER = "HARNESS_LAUNCHER_PID"  # the variable that says who started a process of a run
 PR_SET_PDEATHSIG = 1
+
+
+def parser(*numbers: str) -> argparse.ArgumentParser:
+    """Of what every process of a run is told: the run directory, which repeat it is of, and these other ``numbers``."""
+    options = argparse.ArgumentParser()
+    options.add_argument("--run", type=Path, required=True)
+    for name in ("--repeat", *numbers):
+        options.add_argument(name, type=int, required=True)
+    return options
 
 
 def end_with_launcher(number: int = signal.SIGKILL) -> None:

@@ -7,7 +7,6 @@ What the program has started ends with it, also in sessions of its own. Python 3
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import json
 import os
@@ -27,7 +26,7 @@ import bootstrap  # noqa: F401
 from harness.worker import machine
 from harness.worker.agent.seating import Hosts, seated
 from harness.worker.place import HOLDING, arguments, variables
-from harness.worker.process import LAUNCHER, PR_SET_PDEATHSIG, Events, end_with_launcher
+from harness.worker.process import LAUNCHER, PR_SET_PDEATHSIG, Events, end_with_launcher, parser
 
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h: processes whose parent has died become this process's children
 GRACE_S = 2.0  # between asking processes to end and killing them; whoever started this one gives it 3 s
@@ -49,11 +48,7 @@ def interfaces() -> Bytes:
 
 
 def _main() -> int:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--run", type=Path, required=True)
-    parser.add_argument("--index", type=int, required=True)
-    parser.add_argument("--repeat", type=int, required=True)
-    given = parser.parse_args()
+    given = parser("--index").parse_args()
     repeat_dir = given.run / f"repeat-{given.repeat}"
     plan = seated(json.loads((given.run / "plan.json").read_text()), Hosts.read(repeat_dir))
     process = plan["processes"][given.index]

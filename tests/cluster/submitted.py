@@ -135,4 +135,4 @@ def wait_for(true: Callable[[], bool], what: str, timeout: float = PATIENCE_S) -
 def nothing_is_left(cluster: VirtualCluster) -> None:
     """No process of any job is left on any node, nor a job in the queue."""
     cluster.settle()
-    wait_for(lambda: not any(cluster.processes().values()), f"no process is left: {cluster.processes()}")
+    wait_for(lambda: not any(cluster.processes().values()), "no process is left")

@@ -25,6 +25,7 @@ batch-size = 2
 image-size = 32
 threads = 1
 warmup = 1
+repeats = 1
 END
 """
 

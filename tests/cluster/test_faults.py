@@ -44,10 +44,10 @@ def test_a_killed_rank_is_named_with_its_node(user: User) -> None:
 
 @pytest.mark.slow
 def test_a_stopped_rank_is_told_apart_from_those_that_wait_for_it(user: User) -> None:
-    run = user.begin("--timeout", "60")
+    run = user.begin("--timeout", "40")
     run.reaches("worker-1", "window")
     user.cluster.exec("node2", "kill", "-STOP", run.pid("worker-1")).succeeded()
-    no_number(user, run.end(), "failed", "worker rank 1 on node2 is stopped: no end after 60 s")
+    no_number(user, run.end(), "failed", "worker rank 1 on node2 is stopped: no end after 40 s")
 
 
 @pytest.mark.slow
@@ -97,7 +97,7 @@ def test_the_time_limit(user: User) -> None:
 
 @pytest.mark.slow
 def test_requeued_repeats_are_set_aside_and_measured_anew(user: User) -> None:
-    run = user.begin("-J", "requeue", steps=["--warmup", "1", "--steps", "100", "--repeats", "2"])
+    run = user.begin("-J", "requeue", steps=["--warmup", "1", "--steps", "40", "--repeats", "2"])
     run.reaches("worker-0", "window", repeat=2)
     user.cluster.run("scontrol", "requeue", run.job).succeeded()
     done = run.end()

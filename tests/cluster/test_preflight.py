@@ -48,15 +48,16 @@ def test_a_link_throttled_to_half_is_named_within_a_minute(
 
 
 def test_the_check_before_a_run_is_in_its_job_and_in_its_record(user: User, environment: Callable[..., Path]) -> None:
+    """On four nodes, the fewest among which a slow one can be told."""
     environment("pytorch")
-    user.cluster.rate("100mbit", "node5")
-    run = ("run", "--backend", "pytorch", "--nodes", NODES, "--threads", "1", *SMALLEST, *FEW_STEPS, "--repeats", "2")
+    user.cluster.rate("100mbit", "node3")
+    run = ("run", "--backend", "pytorch", "--nodes", "4", "--threads", "1", *SMALLEST, *FEW_STEPS, "--repeats", "2")
     done = user.harness(*run, "--preflight").succeeded()
-    assert "  preflight  warning: node5 sends at 0.013" in done.stdout
+    assert "  preflight  warning: node3 sends at 0.013" in done.stdout
     record = user.record()
     slow = [(each["what"], each["node"]) for each in record["preflight"]["pairs"]["slow"]]
-    assert slow == [("sends", "node5"), ("receives", "node5")]
-    assert record["preflight"]["pairs"]["nodes"] == [f"node{number}" for number in range(1, 9)]
+    assert slow == [("sends", "node3"), ("receives", "node3")]
+    assert record["preflight"]["pairs"]["nodes"] == [f"node{number}" for number in range(1, 5)]
     (checked,) = user.output.glob("*/preflight/kernel.json")
     check = json.loads(checked.read_text())["repeats"][0]
     assert {repeat["job"] for repeat in [check, *record["repeats"]]} == {check["job"]}

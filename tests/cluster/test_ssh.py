@@ -194,9 +194,9 @@ def test_a_killed_rank_is_named_with_its_machine(apart: Site) -> None:
 
 @pytest.mark.slow
 def test_a_stopped_rank_is_told_from_those_that_wait_for_it(apart: Site) -> None:
-    run = apart.in_the_window(*PYTORCH, "--timeout", "60")
+    run = apart.in_the_window(*PYTORCH, "--timeout", "40")
     apart.send("node2", signal.SIGSTOP)
-    run.end().failed_saying("worker rank 1 on public-2 is stopped: no end after 60 s (--timeout)")
+    run.end().failed_saying("worker rank 1 on public-2 is stopped: no end after 40 s (--timeout)")
 
 
 def test_a_machine_that_does_not_answer_is_named_in_sshs_words(site: Site) -> None:

@@ -72,7 +72,7 @@ def backends_in_turn(spans: list[tuple[str, str, Record]], nodes: int) -> list[s
 def test_every_allocation_measures_every_point(
     cluster: VirtualCluster, tmp_path: Path, allocation: str, jobs: int
 ) -> None:
-    tables = '[[matrix]]\nbackend = ["parameter_server", "pytorch"]\nnodes = [1, 2]\n'
+    tables = '[[matrix]]\nbackend = ["torch_parameter_server", "pytorch"]\nnodes = [1, 2]\n'
     trial = Studied(cluster, tmp_path, f'allocation = "{allocation}"\n', tables)
     done = trial("run", "--json")
     assert states(done) == ["completed"] * 4, done.stderr
@@ -84,7 +84,7 @@ def test_every_allocation_measures_every_point(
         for nodes in (1, 2):
             alike = [one for record in trial.records() if record.spec.nodes == nodes for one in record.repeats]
             assert len({tuple(one.nodes) for one in alike}) == 1
-            there_and_back = ["parameter_server", "pytorch", "pytorch", "parameter_server"]
+            there_and_back = ["torch_parameter_server", "pytorch", "pytorch", "torch_parameter_server"]
             assert backends_in_turn(trial.spans(), nodes) == there_and_back
     again = trial("run", "--json")
     assert (again.code, again.json) == (0, done.json)

@@ -11,25 +11,32 @@ from harness.datasets.make import make
 from tests.conftest import Finished, Harness
 
 TINY = ["--model", "pointwise", "--image-size", "32", "--threads", "1", "--data-threads", "1"]
-STEPS = ["--warmup", "3", "--steps", "8", "--repeats", "2"]
+STEPS = ["--warmup", "2", "--steps", "6", "--repeats", "2"]
 
 
 def compared(harness: Harness, *options: str) -> Finished:
     return harness("run", *TINY, *STEPS, "--compare-synthetic", *options).succeeded()
 
 
+@pytest.fixture(scope="module")
+def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of 13 megapixels each."""
+    folder = tmp_path_factory.mktemp("photographs")
+    make(folder, 8, 2, (4200, 3100), seed=1)
+    return folder
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["pytorch", "parameter_server"])
-def test_a_decoder_that_is_too_slow_is_found_and_blamed(harness: Harness, tmp_path: Path, backend: str) -> None:
-    """The throttle: one thread that decodes photographs of 13 megapixels for a network of a few milliseconds a step."""
-    make(tmp_path / "large", 24, 2, (4200, 3100), seed=1)
-    options = ["--backend", backend, "--batch-size", "8", "--data", "large", "--data-cache", "warm"]
+def test_a_decoder_that_is_too_slow_is_found_and_blamed(harness: Harness, photographs: Path, backend: str) -> None:
+    """The throttle: one thread that decodes photographs for a network of a few milliseconds a step."""
+    options = ["--backend", backend, "--batch-size", "4", "--data", str(photographs), "--data-cache", "warm"]
     told: dict[str, Any] = compared(harness, *options, "--json").json
     overhead = told["io_overhead"]
     assert overhead["overhead"] > 0.5
     assert overhead["wait"]["per_step_s"] > 0.7 * overhead["longer_s"]
     ranks = told["real"]["repeats"][0]["ranks"]
-    assert len(ranks[0]["input_wait_s"]) == 8
+    assert len(ranks[0]["input_wait_s"]) == 6
     assert ranks[0]["evidence"]["data_cache"]["left"] == 1
     assert told["synthetic"]["repeats"][0]["ranks"][0]["input_wait_s"] == []
 

@@ -32,9 +32,12 @@ from tests.parity.conftest import HOMES
 
 TOLERANCE = 1e-5
 LOSS_TOLERANCE = 1e-4
-MODEL, BATCH, SIZE, STEPS, RATE = "resnet50", 4, 64, 3, 0.001
-PROTOCOL = ["--model", MODEL, "--batch-size", str(BATCH), "--image-size", str(SIZE), "--threads", "1"]
-PROTOCOL += ["--warmup", "1", "--steps", str(STEPS - 1), "--repeats", "1", "--learning-rate", str(RATE)]
+# TensorFlow takes half a minute to build ResNet-50 three times. With servers `test_losses.py` trains that; here they mostly
+# have a model of few tensors.
+MODEL, SMALL = "resnet50", "hep_cnn"
+BATCH, SIZES, STEPS, RATE = 4, {MODEL: 64, SMALL: 32}, 3, 0.001
+PROTOCOL = ["--batch-size", str(BATCH), "--threads", "1", "--repeats", "1", "--learning-rate", str(RATE)]
+PROTOCOL += ["--warmup", "1", "--steps", str(STEPS - 1), "--save-parameters"]
 
 Parameters = dict[str, np.ndarray]
 
@@ -55,6 +58,7 @@ class Way:
     nodes: int
     arguments: str
     devices_per_node: int = 1
+    model: str = MODEL
 
     def __str__(self) -> str:
         return f"{self.nodes}x{self.devices_per_node} {self.arguments}"
@@ -68,6 +72,7 @@ def exhaustive(way: Way) -> Any:
     return pytest.param(way, marks=[pytest.mark.slow, pytest.mark.exhaustive])
 
 
+SLICED = "--placement partitioned --ps 2 --slice-size 256KiB"
 # Each backend, framework and transport, with each of its options that change who sums what. Where three or four workers do,
 # two are left out: `test_losses.py` has all ways with two.
 SYNCHRONOUS = [
@@ -80,18 +85,18 @@ SYNCHRONOUS = [
     Way("torch", 2, "torch_parameter_server --ps 2 --placement partitioned"),
     slow(Way("torch", 1, "torch_parameter_server --transport mpi")),
     slow(Way("torch", 2, "torch_parameter_server --transport mpi --order none")),
-    slow(Way("torch", 3, "torch_parameter_server --transport mpi --placement partitioned --ps 2 --slice-size 256KiB")),
+    slow(Way("torch", 3, f"torch_parameter_server --transport mpi {SLICED}")),
     slow(Way("torch", 3, "torch_parameter_server --placement round_robin --ps 3 --order none")),
     slow(Way("torch", 2, "torch_parameter_server --ps 3 --ps-nodes dedicated")),
-    slow(Way("tensorflow", 1, "parameter_server")),
+    slow(Way("tensorflow", 1, "parameter_server", model=SMALL)),
     Way("tensorflow", 2, "parameter_server --placement greedy"),
-    slow(Way("tensorflow", 2, "parameter_server --placement round_robin --ps 2")),
-    slow(Way("tensorflow", 3, "parameter_server --placement partitioned --ps 2 --slice-size 256KiB")),
-    slow(Way("tensorflow", 2, "parameter_server --ps 3 --ps-nodes dedicated")),
-    slow(Way("tensorflow", 2, "parameter_server", devices_per_node=2)),
-    slow(Way("tensorflow", 2, "distributed_replicated --placement round_robin")),
-    slow(Way("tensorflow", 3, "distributed_replicated --placement partitioned --ps 2 --slice-size 256KiB")),
-    slow(Way("tensorflow", 2, "distributed_replicated", devices_per_node=2)),
+    slow(Way("tensorflow", 2, "parameter_server --placement round_robin --ps 2", model=SMALL)),
+    slow(Way("tensorflow", 3, f"parameter_server {SLICED}", model=SMALL)),
+    slow(Way("tensorflow", 2, "parameter_server --ps 3 --ps-nodes dedicated", model=SMALL)),
+    slow(Way("tensorflow", 2, "parameter_server", devices_per_node=2, model=SMALL)),
+    slow(Way("tensorflow", 2, "distributed_replicated --placement round_robin", model=SMALL)),
+    slow(Way("tensorflow", 3, f"distributed_replicated {SLICED}", model=SMALL)),
+    slow(Way("tensorflow", 2, "distributed_replicated", devices_per_node=2, model=SMALL)),
     slow(Way("tensorflow", 2, "multi_worker_mirrored")),
     slow(Way("tensorflow", 3, "multi_worker_mirrored --pack-mb 1")),
     slow(Way("tensorflow", 1, "multi_worker_mirrored", devices_per_node=2)),
@@ -114,17 +119,17 @@ SYNCHRONOUS = [
 def expected(environment: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Reached]:
     """What one process reaches with the batches of N devices."""
 
-    def one_process(framework: str, workers: int) -> Reached:
-        return _one_process(framework, workers, environment(HOMES[framework]), tmp_path_factory.getbasetemp())
+    def one_process(framework: str, model: str, workers: int) -> Reached:
+        return _one_process(framework, model, workers, environment(HOMES[framework]), tmp_path_factory.getbasetemp())
 
     return one_process
 
 
 @cache
-def _one_process(framework: str, workers: int, python: Path, folder: Path) -> Reached:
-    out = folder / f"{framework}-{workers}.npz"
+def _one_process(framework: str, model: str, workers: int, python: Path, folder: Path) -> Reached:
+    out = folder / f"{framework}-{model}-{workers}.npz"
     script = Path(__file__).with_name("one_process.py")
-    arguments = [framework, MODEL, workers, BATCH, SIZE, STEPS, RATE, out]
+    arguments = [framework, model, workers, BATCH, SIZES[model], STEPS, RATE, out]
     done = subprocess.run(
         [python, script, *map(str, arguments)],
         env={**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""},
@@ -136,9 +141,10 @@ def _one_process(framework: str, workers: int, python: Path, folder: Path) -> Re
     return Reached(losses=parameters.pop("losses"), parameters=parameters)
 
 
-def trained(harness: Harness, folder: Path, nodes: int, *arguments: str) -> list[Reached]:
+def trained(harness: Harness, folder: Path, nodes: int, model: str, *arguments: str) -> list[Reached]:
     """What every rank has reached after a run."""
-    done = harness("run", "--backend", *arguments, "--nodes", str(nodes), *PROTOCOL, "--save-parameters")
+    which = ["--model", model, "--image-size", str(SIZES[model]), "--nodes", str(nodes)]
+    done = harness("run", *which, *PROTOCOL, "--backend", *arguments)
     assert done.code == 0, done.stderr
     (run,) = folder.glob("runs/*")
     (repeat,) = measurement.read(run).repeats
@@ -172,13 +178,12 @@ def test_n_workers_equal_one_process_that_averages_their_gradients(
     harness: Harness, environment: Callable[..., Path], tmp_path: Path, expected: Callable[..., Reached], way: Way
 ) -> None:
     environment(way.arguments.split()[0], way.framework)
-    ranks = trained(
-        harness, tmp_path, way.nodes, *way.arguments.split(), "--devices-per-node", str(way.devices_per_node)
-    )
-    one = expected(way.framework, way.nodes * way.devices_per_node)
+    arguments = [*way.arguments.split(), "--devices-per-node", str(way.devices_per_node)]
+    ranks = trained(harness, tmp_path, way.nodes, way.model, *arguments)
+    one = expected(way.framework, way.model, way.nodes * way.devices_per_node)
     every_device_trained_on_its_own_batch(ranks, one)
     reference = one.parameters
-    start = initial_values(models.specification(MODEL), seed=1)
+    start = initial_values(models.specification(way.model), seed=1)
     for other in ranks[1:]:
         assert all(np.array_equal(other.parameters[name], ranks[0].parameters[name]) for name in reference)
     ours = ranks[0].parameters
@@ -228,7 +233,7 @@ def test_modes_that_claim_less_still_train_and_leave_one_set_of_parameters(
 ) -> None:
     """2017's barrier and asynchronous SGD: every worker's update arrives, and all workers read the same servers."""
     environment(way.split()[0])
-    first, second = (rank.parameters for rank in trained(harness, tmp_path, 2, *way.split()))
+    first, second = (rank.parameters for rank in trained(harness, tmp_path, 2, SMALL, *way.split()))
     assert all(np.array_equal(first[name], second[name]) for name in first)
 
 
@@ -239,8 +244,8 @@ def test_the_frameworks_start_from_the_same_weights_and_take_the_same_first_step
     ends = []
     for backend in ("pytorch", "parameter_server"):
         environment(backend)
-        arguments = ["--backend", backend, *PROTOCOL, "--warmup", "0", "--steps", "1", "--save-parameters"]
-        done = harness("run", *arguments, "--output", backend)
+        of_model = ["--model", MODEL, "--image-size", str(SIZES[MODEL]), "--warmup", "0", "--steps", "1"]
+        done = harness("run", *PROTOCOL, *of_model, "--backend", backend, "--output", backend)
         assert done.code == 0, done.stderr
         (saved,) = (tmp_path / backend).glob("*/repeat-1/parameters-0.npz")
         ends.append(dict(np.load(saved)))

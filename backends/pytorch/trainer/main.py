@@ -23,7 +23,6 @@ class PyTorchTrainer(TorchTrainer):
     """One rank of a DDP job."""
 
     _hook: Any = None  # over MPI
-    _graphed: Any = None  # with --cuda-graphs
 
     def setup(self) -> None:
         job, options = self._job, self._job.spec["options"]
@@ -56,24 +55,10 @@ class PyTorchTrainer(TorchTrainer):
         if graphs:
             from harness.backends.pytorch.trainer.graph import GraphedStep
 
-            self._graphed = GraphedStep(self._train, aside)
+            self.train = GraphedStep(self.train, aside)  # type: ignore[method-assign]
         if self._hook:
             ddp.register_comm_hook(None, lambda _, bucket: self._hook.average(bucket.buffer()))
         self._model = torch.compile(ddp) if options["compile"] else ddp
-
-    def step(self) -> None:
-        if self._graphed:
-            self._losses.append(self._graphed(*next(self._batches)))
-        else:
-            super().step()
-
-    def _train(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """A step without the scaler of float16, which asks the GPU for infinities: a graph cannot."""
-        self._optimizer.zero_grad(set_to_none=True)
-        loss = self.loss_of(images, labels)
-        loss.backward()
-        self._optimizer.step()
-        return loss.detach()
 
     def barrier(self) -> None:
         (self._hook or dist).barrier()

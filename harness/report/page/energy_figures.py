@@ -7,20 +7,8 @@ from typing import Any
 import pandas
 
 from harness.core.text import plural
-from harness.report.page.figures import (
-    COLOURS,
-    Axis,
-    Facets,
-    Figure,
-    Series,
-    Spot,
-    Style,
-    panel_name,
-    slug,
-    throughput,
-)
-
-MARKERS = ("circle", "square", "diamond")
+from harness.report.page.figures import Axis, Facets, Figure, Series, Spot, panel_name, slug, throughput
+from harness.report.page.lines import look
 
 
 def rates_and_joules(completed: pandas.DataFrame) -> list[Figure]:
@@ -33,14 +21,14 @@ def rates_and_joules(completed: pandas.DataFrame) -> list[Figure]:
 def _figure(runs: Sequence[dict[Any, Any]]) -> Figure:
     """The figure of runs that are alike in system, model, data and what their joules cover."""
     system, model, data, covers = (str(runs[0][name]) for name in ("system", "model", "data", "energy"))
-    contenders: dict[str, list[dict[Any, Any]]] = defaultdict(list)
+    contenders: dict[tuple[str, str, str], list[dict[Any, Any]]] = defaultdict(list)
     for run in runs:
-        contenders[" ".join(filter(None, (run["backend"], run["framework"], run["transport"])))].append(run)
+        contenders[run["backend"], run["framework"], run["transport"]].append(run)
     series = []
-    for number, (name, own) in enumerate(sorted(contenders.items())):
+    for contender, own in sorted(contenders.items()):
+        name = " ".join(filter(None, contender))
         facets = Facets(*(tuple(sorted({str(run[field]) for run in own})) for field in Facets._fields))
-        style = Style(f"c{number % COLOURS}", MARKERS[number // COLOURS % len(MARKERS)])
-        series.append(Series(name, "accent", [_spot(name, run) for run in own], style, facets))
+        series.append(Series(name, "accent", [_spot(name, run) for run in own], look(*contender), facets))
     what = f"{system}, {panel_name(model, data)}, {covers}"
     return Figure(
         name=slug("energy", what),

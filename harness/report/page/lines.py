@@ -226,10 +226,8 @@ def _known() -> tuple[dict[tuple[str, str], int], dict[tuple[str, str, str], int
     publications may, counts as the first one.
     """
     colours: dict[tuple[str, str], int] = {}
-    contenders: dict[bool, list[tuple[str, str, str, str]]] = {
-        True: [],
-        False: [],
-    }  # the default of each backend, others
+    # The default of each backend, and the others.
+    contenders: dict[bool, list[tuple[str, str, str, str]]] = {True: [], False: []}
     for each in filter(lambda backend: backend.trains, registry.working()):
         transports = dict.fromkeys(one for device in each.devices for one in each.transports_on(device))
         for framework in each.frameworks:
@@ -248,7 +246,7 @@ def _known() -> tuple[dict[tuple[str, str], int], dict[tuple[str, str, str], int
     return colours, markers
 
 
-def look(backend: str, framework: str, transport: str, dash: str) -> Style:
+def look(backend: str, framework: str, transport: str, dash: str = "solid") -> Style:
     """How a backend on a framework over a transport looks where it is no curve of img/s: its colour and its marker.
 
     What trains nothing is as dark as text.

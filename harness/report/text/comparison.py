@@ -23,7 +23,7 @@ from harness.core.statistics import scaling_efficiency
 from harness.core.text import interval, percent, plural
 from harness.errors import InvalidInput
 from harness.report.text import fastest
-from harness.report.text.table import Column, Table, Value, table, text
+from harness.report.text.table import Column, Table, Value, dated, table, text
 
 STRAGGLER = 1.1  # a rank that takes so many times the median rank's time is worth a look
 _SHOWN = 20  # stragglers
@@ -160,7 +160,7 @@ def _runs(frame: pandas.DataFrame, bases: Mapping[int, _Base]) -> Table:
         lines.append((order, run, " ".join(filter(None, (*told, own, servers)))))
     lines.sort(key=itemgetter(0))
     runs = [run for _, run, _ in lines]
-    configurations = _with_dates(runs, [configuration for _, _, configuration in lines])
+    configurations = dated(runs, [configuration for _, _, configuration in lines], *who, "nodes", "workers")
     figures = [_figures(run, bases.get(run.Index)) for run in runs]
     nodes = [str(run.nodes) if run.nodes else f"({plural(run.workers, 'worker')})" for run in runs]  # all that some say
     columns = [
@@ -203,19 +203,6 @@ def _options(frame: pandas.DataFrame, who: list[str]) -> dict[tuple[str, ...], s
 
 def _option(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
-
-
-def _with_dates(runs: Sequence[Any], configurations: Sequence[str]) -> list[str]:
-    """Configurations, with the time of a run that was done again: else its rows could not be told apart."""
-    rows = [
-        (run.backend, run.framework, run.transport, run.nodes, run.workers, configuration)
-        for run, configuration in zip(runs, configurations, strict=True)
-    ]
-    times = Counter(rows)
-    return [
-        f"{configuration} {run.started[:19].replace('T', ' ')}".strip() if times[row] > 1 else configuration
-        for run, row, configuration in zip(runs, rows, configurations, strict=True)
-    ]
 
 
 _Figure = tuple[str, Value]  # as people read it, and as a number

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ from harness import kernels
 from harness.core.text import percent, plural
 from harness.errors import InvalidInput
 from harness.records.kernel import size_text
-from harness.report.text.table import Column, Table, Value
+from harness.report.text.table import Column, Table, Value, dated
 from harness.results.kernels import BYTES_PER_S, FLOP_PER_S, efficiencies
 
 if TYPE_CHECKING:
@@ -97,15 +96,7 @@ def _configurations(runs: Sequence[Any]) -> list[str]:
             f"{name}={value}" for name, value in json.loads(run.options).items() if (run.backend, name) in options
         ]
         configurations.append(" ".join(filter(None, words)))
-    keys = [
-        (run.kernel, run.backend, run.framework, run.transport, run.nodes, run.size, words)
-        for run, words in zip(runs, configurations, strict=True)
-    ]
-    times = Counter(keys)
-    return [
-        f"{words} {run.started[:19].replace('T', ' ')}".strip() if times[key] > 1 else words
-        for run, key, words in zip(runs, keys, configurations, strict=True)
-    ]
+    return dated(runs, configurations, "kernel", "backend", "framework", "transport", "nodes", "size")
 
 
 def _varied_options(runs: Sequence[Any]) -> set[tuple[str, str]]:

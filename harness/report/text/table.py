@@ -8,9 +8,10 @@ import re
 import shutil
 import sys
 import textwrap
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 FITTED_ROWS = 2000  # laying out a row for a terminal takes a hundred times as long as a plain one
 CLAMPED = 72  # characters of a reason where nothing else says how wide lines may be
@@ -48,6 +49,16 @@ class Table:
         """The title, and what all rows have in common."""
         common = ", ".join(words for words, _ in self.common.values())
         return "\n".join(filter(None, [self.title, common and f"All rows: {common}."]))
+
+
+def dated(runs: Sequence[Any], configurations: Sequence[str], *names: str) -> list[str]:
+    """Configurations, with the time where rows that are equal in ``names`` could not be told apart: of runs done again."""
+    rows = [(each, *(getattr(run, name) for name in names)) for run, each in zip(runs, configurations, strict=True)]
+    times = Counter(rows)
+    return [
+        f"{row[0]} {run.started[:19].replace('T', ' ')}".strip() if times[row] > 1 else row[0]
+        for run, row in zip(runs, rows, strict=True)
+    ]
 
 
 def text(shown: Table) -> str:

@@ -9,7 +9,6 @@ failed, or another job has measured it or is about it.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shutil
@@ -26,17 +25,16 @@ import bootstrap  # noqa: F401
 
 from harness.files import write_atomically
 from harness.worker.agent.seating import SUBMISSION, Hosts, host_file, seated
+from harness.worker.process import parser
 
 NOT_MEASURED = 3
 
 
 def _main() -> int:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--run", type=Path, required=True)
-    parser.add_argument("--repeat", type=int, required=True)
-    parser.add_argument("--address", default="{host}", help="the name by which nodes reach each other")
-    parser.add_argument("--ended", type=int)
-    arguments = parser.parse_args()
+    options = parser()
+    options.add_argument("--address", default="{host}", help="the name by which nodes reach each other")
+    options.add_argument("--ended", type=int)
+    arguments = options.parse_args()
     run_dir, repeat_dir = arguments.run, arguments.run / f"repeat-{arguments.repeat}"
     # The number of this job, and how often it was requeued.
     job = os.environ["SLURM_JOB_ID"], int(os.environ.get("SLURM_RESTART_COUNT", "0"))

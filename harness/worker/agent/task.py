@@ -12,7 +12,6 @@ controller (see ``channel.py``), and when that breaks the process ends.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import signal
@@ -28,7 +27,7 @@ import bootstrap  # noqa: F401
 
 from harness.worker.agent.channel import Channel, Ended
 from harness.worker.agent.seating import Hosts, seated
-from harness.worker.process import LAUNCHER, Events
+from harness.worker.process import LAUNCHER, Events, parser
 
 GRACE_S = 3.0  # between asking a process to end and killing it
 SAME_MOMENT_S = 0.5  # a batch system signals the task and its process; either may get it first
@@ -37,13 +36,11 @@ ASKING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM)  # the l
 
 
 def _main() -> int:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--run", type=Path, required=True)
-    parser.add_argument("--repeat", type=int, required=True)
+    options = parser()
     number = os.environ.get("SLURM_PROCID")
-    parser.add_argument("--index", type=int, default=number, required=number is None)
-    parser.add_argument("--channel", action="store_true", help="stdin and stdout lead to the controller")
-    arguments = parser.parse_args()
+    options.add_argument("--index", type=int, default=number, required=number is None)
+    options.add_argument("--channel", action="store_true", help="stdin and stdout lead to the controller")
+    arguments = options.parse_args()
     run_dir, repeat = arguments.run, arguments.repeat
     try:
         channel = Channel(run_dir, repeat) if arguments.channel else None

@@ -85,9 +85,8 @@ class Stream:
         self._done = 0
         self.computed_s = 0.0
         self.late_s: List[float] = []
-        self.stalls_s = [
-            0.0
-        ] * self._layers  # before each layer of the forward pass; in the backward pass nothing is awaited
+        # Before each layer of the forward pass; in the backward pass nothing is awaited.
+        self.stalls_s = [0.0] * self._layers
 
     def run(self, ready: float, seconds: float) -> None:
         """Return when work of ``seconds`` has ended that begins when its inputs are ``ready`` and the work before it has

@@ -127,10 +127,16 @@ class TorchTrainer(DeviceTrainer):
         self._optimizer: Any = torch.optim.SGD(groups, lr=sgd.rate, momentum=sgd.momentum, fused=True)
 
     def step(self) -> None:
+        self._losses.append(self.train(*next(self._batches)))
+
+    def train(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Train on a batch; returns its loss. The scaler does nothing but for float16."""
         self._optimizer.zero_grad(set_to_none=True)
-        self.loss().backward()
+        loss = self.loss_of(images, labels)
+        self._scaler.scale(loss).backward()
         self._scaler.step(self._optimizer)
         self._scaler.update()
+        return loss.detach()
 
     def loss(self) -> torch.Tensor:
         """The loss of the next batch, scaled for ``backward``."""
