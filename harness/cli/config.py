@@ -28,6 +28,7 @@ ONCE = (
     "a",
     "b",
     "of",
+    "mpi",  # which most runs have no use for, and refuse
 )  # options that are for one command, never for all
 FOR_JOBS = ("account", "job_options", "time_limit")
 # Options of commands that measure, by their names in the config: what each command adds when its module is loaded.

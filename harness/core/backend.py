@@ -196,6 +196,27 @@ def specs_for(chosen: Sequence[Mapping[str, Any]], given: Mapping[str, Any], **m
     ]
 
 
+def under_each(specs: Sequence[RunSpec], libraries: Sequence[str] | None, device: str) -> list[RunSpec]:
+    """``specs``, each that goes over MPI between ``device``s once with each of the ``libraries``, the others as they are.
+
+    Raises InvalidInput for libraries that are unknown, named twice, or of use to nobody.
+    """
+    if not libraries:
+        return list(specs)
+    if len(set(libraries)) < len(libraries):
+        raise InvalidInput(f"--mpi {','.join(libraries)}: a library is there twice")
+    every: list[RunSpec] = []
+    for spec in specs:
+        if (spec.transport or backend(spec.backend).transports_on(device)[0]) == "mpi":
+            fields = {name: getattr(spec, name) for name in spec.model_fields_set}
+            every += [RunSpec.validated(**fields | {"mpi": library}) for library in libraries]
+        else:
+            every.append(spec)
+    if not any(spec.mpi for spec in every):
+        raise InvalidInput(f"--mpi {','.join(libraries)}: nothing here goes over MPI; name a backend over mpi, or leave it out")
+    return every
+
+
 def contenders(
     names: list[str] | None, device: str, wanted: Callable[[Backend], object] = lambda backend: backend.trains
 ) -> list[dict[str, str]]:

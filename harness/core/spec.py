@@ -2,7 +2,7 @@
 
 import re
 from pathlib import PurePath
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import (
     AfterValidator,
@@ -27,6 +27,7 @@ DEVICES = ("auto", "cpu", "cuda", f"{EMULATED}NAME|FILE")
 Precision = Literal["fp32", "tf32", "amp"]
 DataCache = Literal["as_found", "cold", "warm"]
 MpiLibrary = Literal["mpich", "openmpi", "intel"]
+MPI_LIBRARIES: tuple[MpiLibrary, ...] = get_args(MpiLibrary)
 
 # Names are written with ``_``; command lines and files may have ``-``.
 Underscored = BeforeValidator(lambda value: value.replace("-", "_") if isinstance(value, str) else value)
@@ -278,6 +279,11 @@ class RunSpec(Frozen):
             scripts = (word for word in self.program.command if word.endswith(".py"))
             return re.sub(r"\W+", "_", PurePath(next(scripts, self.program.command[0])).stem)
         return self.kernel.name if self.kernel else self.model
+
+    @property
+    def carrier(self) -> str:
+        """What was chosen to carry the gradients: ``gloo``, ``mpi``, or ``mpi:intel``."""
+        return ":".join(filter(None, (self.transport, self.mpi)))
 
     @property
     def workers(self) -> int:

@@ -203,7 +203,7 @@ World = pmi.MpiWorld | pmix.PmixWorld
 
 def _world(plan: LaunchPlan, repeat_dir: Path) -> World | None:
     """The MPI world of the plan's processes, None for a plan without one. Raises RunFailed."""
-    return pmix.PmixWorld(Path(plan.pmix), len(plan.processes), repeat_dir / "pmix") if plan.pmix else pmi.world(plan)
+    return pmix.PmixWorld(Path(plan.pmix), len(plan.processes), repeat_dir) if plan.pmix else pmi.world(plan)
 
 
 def _start(

@@ -6,6 +6,7 @@ waits. The real process gets these variables from the launcher, and the server t
 """
 
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -28,17 +29,21 @@ NOT_FOR_THE_SERVER = ("SLURM", "PMI", "PRTE", "OMPI")
 
 
 class PmixWorld:
-    """The world of ``size`` ranks that ``server`` keeps, with its files in ``folder``. Raises RunFailed if it does not start."""
+    """The world of ``size`` ranks that ``server`` keeps. Raises RunFailed if it does not start.
 
-    def __init__(self, server: Path, size: int, folder: Path) -> None:
+    While there is a world, its files are in ``repeat_dir``.
+    """
+
+    def __init__(self, server: Path, size: int, repeat_dir: Path) -> None:
+        self._folder, self._log = repeat_dir / "pmix", repeat_dir / "logs" / "pmix.log"
+        folder = self._folder
         folder.mkdir()
         os.mkfifo(folder / "held")
-        self._folder = folder
         self._held: int | None = os.open(folder / "held", os.O_RDWR)  # does not wait for readers
         ranks = ["--np", str(size), "--map-by", "slot:OVERSUBSCRIBE", "--bind-to", "none"]
         env = {name: value for name, value in os.environ.items() if not name.startswith(NOT_FOR_THE_SERVER)}
         try:
-            with (folder / "server.log").open("wb") as log:
+            with self._log.open("wb") as log:
                 self._server = subprocess.Popen(
                     [*ENDED_WITH_LAUNCHER, str(server), "--allow-run-as-root", *ranks]
                     + ["/bin/sh", "-c", STAND_IN, str(folder)],
@@ -50,6 +55,7 @@ class PmixWorld:
                 )
         except OSError as error:
             os.close(self._held)
+            shutil.rmtree(folder)
             raise RunFailed(f"Open MPI's PMIx server cannot be started: {error.filename}: {error.strerror}") from None
         try:
             self._variables = self._noted(size)
@@ -62,7 +68,7 @@ class PmixWorld:
         return self._variables[rank], None
 
     def close(self) -> None:
-        """End the server and its shells."""
+        """End the server and its shells, and remove their files."""
         if self._held is None:
             return
         os.close(self._held)
@@ -75,6 +81,7 @@ class PmixWorld:
                     os.killpg(self._server.pid, number)
                 with suppress(subprocess.TimeoutExpired):
                     self._server.wait(ENDED_S)
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def _noted(self, size: int) -> list[Mapping[str, str]]:
         """The variables of every rank, once the server has named all. Raises RunFailed."""
@@ -82,7 +89,7 @@ class PmixWorld:
         deadline = time.monotonic() + STARTED_S
         while not all(file.exists() for file in files):
             if self._server.poll() is not None or time.monotonic() > deadline:
-                words = last_line((self._folder / "server.log").read_text(errors="replace"))
+                words = last_line(self._log.read_text(errors="replace"))
                 raise RunFailed(f"Open MPI's PMIx server names no ranks: {words}")
             time.sleep(POLL_S)
         return [_variables(file.read_bytes()) for file in files]

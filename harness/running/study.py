@@ -206,7 +206,7 @@ def ps_counts(workers: int) -> list[int]:
 
 def labels(specs: Sequence[Mapping[str, Any]]) -> list[str]:
     """Short names for specs (as dictionaries): backend and nodes, and whatever tells points of this list apart."""
-    in_front = ("backend", "framework", "transport")
+    in_front = ("backend", "framework", "transport", "mpi")
     of_kernels: dict[str, set[str]] = defaultdict(set)
     for spec in specs:
         if kernel := spec.get("kernel"):
