@@ -91,6 +91,10 @@ class Backend:
         """What can carry the gradients between ``cpu`` or ``cuda`` devices; the first is the default."""
         return self.cuda_transports if device == "cuda" and self.cuda_transports else self.transports
 
+    def carries_over_mpi(self, transport: str | None, device: str) -> bool:
+        """Whether the ``transport``, or the default one, carries the gradients between ``device``s through MPI."""
+        return (transport or self.transports_on(device)[0]) == "mpi"
+
     def environments(self, variant: Variant, framework: str | None = None) -> list[EnvironmentSpec]:
         if variant not in self.devices:
             raise InvalidInput(f"{self.name} has no environment for {variant}: it trains on {', '.join(self.devices)}")
@@ -207,7 +211,7 @@ def under_each(specs: Sequence[RunSpec], libraries: Sequence[str] | None, device
         raise InvalidInput(f"--mpi {','.join(libraries)}: a library is there twice")
     every: list[RunSpec] = []
     for spec in specs:
-        if (spec.transport or backend(spec.backend).transports_on(device)[0]) == "mpi":
+        if backend(spec.backend).carries_over_mpi(spec.transport, device):
             fields = {name: getattr(spec, name) for name in spec.model_fields_set}
             every += [RunSpec.validated(**fields | {"mpi": library}) for library in libraries]
         else:

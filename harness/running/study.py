@@ -161,8 +161,12 @@ class Study(Frozen):
             axes = {name: values for name, values in fields.items() if name in own}
             for values in itertools.product(*axes.values()):
                 point = dict(zip(axes, values, strict=True))
+                kind = device(str(point.get("device", "auto")))
                 with self.complaints(f"{where}.backend"):
-                    (contender,) = backends.contenders([text], device(str(point.get("device", "auto"))))
+                    (contender,) = backends.contenders([text], kind)
+                if not backend.carries_over_mpi((point | contender).get("transport"), kind):
+                    if point.pop("mpi", None) not in (None, fields.get("mpi", [None])[0]):
+                        continue  # without MPI it is one point, not one for each library
                 for spec in self._searched(where, point | contender, backend):
                     yield StudyPoint(spec, where)
 

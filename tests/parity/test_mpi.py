@@ -1,0 +1,119 @@
+"""The same run under each MPI library: the library that was asked for is loaded, and what it computes is the same."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from harness.environments import mpi
+from harness.environments.building import build
+from tests.conftest import FEW_STEPS, Harness
+from tests.faults.running import GONE_WITHIN_S, LONG, TINY, Run
+
+BEGINS = {"mpich": "MPICH 5.0.2 ", "intel": "Intel(R) MPI Library 2021.18.1 ", "openmpi": "Open MPI v5.0.11 "}
+LIBRARIES = [library if library == "mpich" else pytest.param(library, marks=pytest.mark.slow) for library in BEGINS]
+TRAINED = [
+    (backend, library)
+    for backend, libraries in {
+        "pytorch": ("mpich", "intel", "openmpi"),
+        "horovod --framework torch": ("mpich", "intel"),
+        "caffe2": ("mpich", "intel"),
+        "caffe2 --mpi-operators mpi4py": ("openmpi",),
+        "torch_parameter_server --ps 2": ("mpich", "intel", "openmpi"),
+    }.items()
+    for library in libraries
+]
+
+
+@pytest.fixture(scope="session")
+def library() -> Callable[[str], Path]:
+    """The folder of an MPI library's environment, built if need be."""
+    return lambda name: build(mpi.environment(name), lambda line: print(line, file=sys.stderr))
+
+
+def provided(name: str, library: Callable[[str], Path]) -> list[str]:
+    """The options that choose a library, which is there."""
+    if name in mpi.LIBRARIES:
+        library(name)
+    return ["--mpi", name]
+
+
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_a_kernel_is_right_under_each_library_and_its_record_proves_which_it_was(
+    harness: Harness, environment: Callable[..., Path], library: Callable[[str], Path], tmp_path: Path, name: str
+) -> None:
+    environment("mpi4py")
+    few = ["--nodes", "2", "--bytes", "4KiB,1MiB", *FEW_STEPS, "--repeats", "1", "--json"]
+    record = harness("kernel", "allreduce", "--backend", "mpi4py", *provided(name, library), *few).succeeded().json
+    assert record["spec"]["mpi"] == name and record["status"] == "completed"
+    for rank in record["repeats"][0]["ranks"]:
+        assert rank["evidence"]["transport"].startswith(BEGINS[name])
+        # Two "nodes" talk TCP under each: what a rank sends is counted.
+        moved = rank["sizes"][-1]["network"]
+        assert moved is None or moved["sent"] >= 3 * (1 << 20)
+    (repeat,) = tmp_path.glob("runs/*/repeat-1")
+    assert {path.name for path in repeat.iterdir()} == {"events", "logs"}
+
+
+@pytest.fixture(scope="session")
+def losses() -> dict[str, list[list[float]]]:
+    """Those of the libraries that have been tried, for each way of training."""
+    return {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("backend", "name"), TRAINED)
+def test_training_is_the_same_under_each_library(
+    harness: Harness,
+    environment: Callable[..., Path],
+    library: Callable[[str], Path],
+    losses: dict[str, list[list[float]]],
+    backend: str,
+    name: str,
+) -> None:
+    environment(backend.split()[0], "torch" if "horovod" in backend else None)
+    way = ["--backend", *backend.split(), "--transport", "mpi", *provided(name, library)]
+    record = harness("run", *way, "--nodes", "2", *TINY, *FEW_STEPS, "--json").succeeded().json
+    ranks = record["repeats"][0]["ranks"]
+    for rank in ranks:
+        assert rank["evidence"]["transport"].startswith(BEGINS[name])
+        assert rank["network"]["interfaces"] == ["lo"]
+    known = losses.setdefault(backend.split()[0], [])
+    known.append(ranks[0]["evidence"]["losses"])
+    assert known[-1] == pytest.approx(known[0], rel=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_nothing_of_open_mpi_outlives_its_launcher(
+    environment: Callable[..., Path], library: Callable[[str], Path], tmp_path: Path, how: signal.Signals
+) -> None:
+    environment("pytorch")
+    library("openmpi")
+    run = Run(
+        *(tmp_path, "--backend", "pytorch", "--transport", "mpi", "--mpi", "openmpi"),
+        *("--nodes", "2", "--warmup", "1", "--steps", LONG),
+    )
+    for rank in ("worker-0", "worker-1"):
+        run.reaches(rank, "window")
+    server = str(mpi.pmix_server())
+    assert any(server in command for command in commands(tmp_path))
+    os.kill(run.process.pid, how)
+    run.end()
+    deadline = time.monotonic() + GONE_WITHIN_S
+    while left := commands(tmp_path):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.1)
+
+
+def commands(folder: Path) -> list[str]:
+    """The command lines of processes that name a folder: of the server it is that of the repeat."""
+    lines = [" ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"])]
+    return [line for line in lines if str(folder) in line]
