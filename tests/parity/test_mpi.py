@@ -19,16 +19,13 @@ from tests.faults.running import GONE_WITHIN_S, LONG, TINY, Run
 
 BEGINS = {"mpich": "MPICH 5.0.2 ", "intel": "Intel(R) MPI Library 2021.18.1 ", "openmpi": "Open MPI v5.0.11 "}
 LIBRARIES = [library if library == "mpich" else pytest.param(library, marks=pytest.mark.slow) for library in BEGINS]
+ABI_OF_MPICH, EVERY = ["mpich", "intel"], [*BEGINS]
 TRAINED = [
-    (backend, library)
-    for backend, libraries in {
-        "pytorch": ("mpich", "intel", "openmpi"),
-        "horovod --framework torch": ("mpich", "intel"),
-        "caffe2": ("mpich", "intel"),
-        "caffe2 --mpi-operators mpi4py": ("openmpi",),
-        "torch_parameter_server --ps 2": ("mpich", "intel", "openmpi"),
-    }.items()
-    for library in libraries
+    ("pytorch:mpi", [], EVERY),
+    ("horovod:torch:mpi", [], ABI_OF_MPICH),
+    ("caffe2:mpi", [], ABI_OF_MPICH),
+    ("caffe2:mpi", ["--mpi-operators", "mpi4py"], EVERY),
+    ("torch_parameter_server:mpi", ["--ps", "2"], EVERY),
 ]
 
 
@@ -62,32 +59,29 @@ def test_a_kernel_is_right_under_each_library_and_its_record_proves_which_it_was
     assert {path.name for path in repeat.iterdir()} == {"events", "logs"}
 
 
-@pytest.fixture(scope="session")
-def losses() -> dict[str, list[list[float]]]:
-    """Those of the libraries that have been tried, for each way of training."""
-    return {}
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(("backend", "name"), TRAINED)
+@pytest.mark.parametrize(("way", "options", "names"), TRAINED)
 def test_training_is_the_same_under_each_library(
     harness: Harness,
     environment: Callable[..., Path],
     library: Callable[[str], Path],
-    losses: dict[str, list[list[float]]],
-    backend: str,
-    name: str,
+    way: str,
+    options: list[str],
+    names: list[str],
 ) -> None:
-    environment(backend.split()[0], "torch" if "horovod" in backend else None)
-    way = ["--backend", *backend.split(), "--transport", "mpi", *provided(name, library)]
-    record = harness("run", *way, "--nodes", "2", *TINY, *FEW_STEPS, "--json").succeeded().json
-    ranks = record["repeats"][0]["ranks"]
-    for rank in ranks:
+    backend, *qualifiers = way.split(":")
+    environment(backend, qualifiers[0] if len(qualifiers) > 1 else None)
+    for name in names:
+        provided(name, library)
+    which = ["--backends", way, *options, "--nodes", "2", "--mpi", ",".join(names)]
+    records = harness("measure", *which, *TINY, *FEW_STEPS, "--json").succeeded().json
+    assert [record["spec"]["mpi"] for record in records] == names
+    ranks = [rank for record in records for rank in record["repeats"][0]["ranks"]]
+    libraries = [name for name in names for _ in range(2)]
+    for rank, name in zip(ranks, libraries, strict=True):
         assert rank["evidence"]["transport"].startswith(BEGINS[name])
         assert rank["network"]["interfaces"] == ["lo"]
-    known = losses.setdefault(backend.split()[0], [])
-    known.append(ranks[0]["evidence"]["losses"])
-    assert known[-1] == pytest.approx(known[0], rel=1e-4)
+        assert rank["evidence"]["losses"] == pytest.approx(ranks[0]["evidence"]["losses"], rel=1e-4)
 
 
 @pytest.mark.slow
