@@ -49,6 +49,7 @@ MPI_ENV = {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp", "FI_TCP_IFACE": 
 # "node" either, unless there is only one.
 OPEN_MPI_ENV = {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl_tcp_if_include": "lo"}
 OPEN_MPI_NODES_ENV = {"OMPI_MCA_btl": "tcp,self"}
+World = pmi.MpiWorld | pmix.PmixWorld
 
 
 def allocation(nodes: int, processes: int, port: int | None) -> Allocation:
@@ -196,9 +197,6 @@ def run(
             is_stopped=lambda index: running[index].status() == psutil.STATUS_STOPPED,
         )
     return watch
-
-
-World = pmi.MpiWorld | pmix.PmixWorld
 
 
 def _world(plan: LaunchPlan, repeat_dir: Path) -> World | None:
