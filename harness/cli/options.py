@@ -79,7 +79,8 @@ COMPLETED: dict[str, Callable[[], list[str]]] = {
     "transport": _of_backends(lambda backend: (*backend.transports, *backend.cuda_transports)),
 }
 
-WRITTEN = {"device": "|".join(DEVICES), "mpi": "|".join(MPI_LIBRARIES)}  # how fields are written that have not only a choice of a few
+# How fields are written that have not only a choice of a few.
+WRITTEN = {"device": "|".join(DEVICES), "mpi": "|".join(MPI_LIBRARIES)}
 
 WHERE_TO_RUN = grouped(
     "Where to run",

@@ -217,7 +217,9 @@ def under_each(specs: Sequence[RunSpec], libraries: Sequence[str] | None, device
         else:
             every.append(spec)
     if not any(spec.mpi for spec in every):
-        raise InvalidInput(f"--mpi {','.join(libraries)}: nothing here goes over MPI; name a backend over mpi, or leave it out")
+        raise InvalidInput(
+            f"--mpi {','.join(libraries)}: nothing here goes over MPI; name a backend over mpi, or leave it out"
+        )
     return every
 
 

@@ -11,8 +11,15 @@ from tests.conftest import FEW_STEPS
 from tests.parity.test_mpi import BEGINS, library, provided
 
 from .submitted import User
+from .virtual import VirtualCluster
 
+pytestmark = pytest.mark.cluster
 __all__ = ["library"]  # a fixture
+
+
+@pytest.fixture
+def user(cluster: VirtualCluster, tmp_path: Path) -> User:
+    return User(cluster, tmp_path)
 
 
 @pytest.mark.slow
