@@ -1,8 +1,8 @@
 """MPI libraries from wheels, for ``--mpi``: each in an environment of its own, where processes find it by its path.
 
-MPICH is in every backend's own environment. Intel's library takes its place there, as the two have one binary interface (the
-MPICH ABI Compatibility Initiative). Open MPI has another one, which mpi4py knows as well; what was compiled against MPICH
-cannot use it.
+MPICH is in every backend's own environment. Intel's library takes its place there, as the two have one binary interface
+(the MPICH ABI Compatibility Initiative). Open MPI has another one, which mpi4py knows as well; what was compiled against
+MPICH cannot use it.
 """
 
 import os

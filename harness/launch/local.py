@@ -204,9 +204,7 @@ def _world(plan: LaunchPlan, repeat_dir: Path) -> World | None:
     return pmix.PmixWorld(Path(plan.pmix), len(plan.processes), repeat_dir) if plan.pmix else pmi.world(plan)
 
 
-def _start(
-    process: Process, repeat_dir: Path, world: World | None, site: Site | None, inherited: ExitStack
-) -> Start:
+def _start(process: Process, repeat_dir: Path, world: World | None, site: Site | None, inherited: ExitStack) -> Start:
     env = {**os.environ, **(dict(site.env_vars) if site else {}), **process.env, LAUNCHER: str(os.getpid())}
     fds: tuple[int, ...] = ()
     if world:

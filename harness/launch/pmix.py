@@ -1,8 +1,8 @@
 """An MPI world for processes that this launcher starts itself, where the library is Open MPI: it knows PMIx alone.
 
-PMIx has no line protocol that a launcher could speak, only libraries. So ``prterun`` of Open MPI's own PRRTE is the server. It wants
-to start the ranks itself, and starts a shell in the place of each, which notes the variables that it was given for its rank and
-waits. The real process gets these variables from the launcher, and the server takes it for the rank.
+PMIx has no line protocol that a launcher could speak, only libraries. So ``prterun`` of Open MPI's own PRRTE is the server. It
+wants to start the ranks itself, and starts a shell in the place of each, which notes the variables that it was given for its
+rank and waits. The real process gets these variables from the launcher, and the server takes it for the rank.
 """
 
 import os
@@ -41,12 +41,12 @@ class PmixWorld:
         os.mkfifo(folder / "held")
         self._held: int | None = os.open(folder / "held", os.O_RDWR)  # does not wait for readers
         ranks = ["--np", str(size), "--map-by", "slot:OVERSUBSCRIBE", "--bind-to", "none"]
+        command = [*ENDED_WITH_LAUNCHER, str(server), "--allow-run-as-root", *ranks]
         env = {name: value for name, value in os.environ.items() if not name.startswith(NOT_FOR_THE_SERVER)}
         try:
             with self._log.open("wb") as log:
                 self._server = subprocess.Popen(
-                    [*ENDED_WITH_LAUNCHER, str(server), "--allow-run-as-root", *ranks]
-                    + ["/bin/sh", "-c", STAND_IN, str(folder)],
+                    [*command, "/bin/sh", "-c", STAND_IN, str(folder)],
                     env=env,
                     stdin=subprocess.DEVNULL,
                     stdout=log,

@@ -96,7 +96,7 @@ def frame(rows: Sequence[Mapping[Any, Any]], columns: Mapping[str, type] = COLUM
 
 
 def with_libraries(frame: pandas.DataFrame) -> pandas.DataFrame:
-    """``frame`` with the column ``mpi`` as it is where it tells runs apart, else without its values: it need not be said."""
+    """``frame`` with the column ``mpi`` as it is where it tells runs apart, else without its values."""
     return frame if len(set(frame["mpi"]) - {""}) > 1 else frame.assign(mpi="").astype({"mpi": "str"})
 
 

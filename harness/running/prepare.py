@@ -267,7 +267,7 @@ class Place:
 
 
 def _with_library(library: str, allocation: Allocation, site: Site | None) -> Allocation:
-    """``allocation`` with what makes processes load an MPI ``library``. Raises InvalidInput if they could not be started."""
+    """``allocation`` with what makes processes load an MPI ``library``. Raises InvalidInput if they cannot be started."""
     variables = mpi.variables(library)
     server = None
     if library == "openmpi" and site is None:
@@ -275,8 +275,8 @@ def _with_library(library: str, allocation: Allocation, site: Site | None) -> Al
         variables |= local.OPEN_MPI_ENV | (local.OPEN_MPI_NODES_ENV if several else {})
         server = str(mpi.pmix_server())
     elif library == "openmpi" and site and not (site.queued and site.extras.mpi.startswith("pmix")):
-        with_srun = f", and its profile has extras.mpi = '{site.extras.mpi}'" if site.queued else ""
+        with_srun = f"; its profile has extras.mpi = '{site.extras.mpi}'" if site.queued else ""
         raise InvalidInput(
-            f"--mpi openmpi at {site.name}: Open MPI's ranks meet through PMIx, on this machine or by srun --mpi=pmix{with_srun}"
+            f"--mpi openmpi at {site.name}: its ranks meet through PMIx, on this machine or by srun --mpi=pmix{with_srun}"
         )
     return replace(allocation, mpi_env={**allocation.mpi_env, **variables}, pmix=server)

@@ -164,9 +164,9 @@ class Study(Frozen):
                 kind = device(str(point.get("device", "auto")))
                 with self.complaints(f"{where}.backend"):
                     (contender,) = backends.contenders([text], kind)
-                if not backend.carries_over_mpi((point | contender).get("transport"), kind):
-                    if point.pop("mpi", None) not in (None, fields.get("mpi", [None])[0]):
-                        continue  # without MPI it is one point, not one for each library
+                over_mpi = backend.carries_over_mpi((point | contender).get("transport"), kind)
+                if not over_mpi and point.pop("mpi", None) not in (None, fields.get("mpi", [None])[0]):
+                    continue  # without MPI it is one point, not one for each library
                 for spec in self._searched(where, point | contender, backend):
                     yield StudyPoint(spec, where)
 

@@ -71,9 +71,7 @@ def mpi_version() -> str:
     return " ".join(first.replace("Version:", "").replace(" for Linux* OS", "").split())
 
 
-def check_mpi_world(
-    rank: int, size: int, planned_rank: int, planned_size: int, library: Optional[str] = None
-) -> None:
+def check_mpi_world(rank: int, size: int, planned_rank: int, planned_size: int, library: Optional[str] = None) -> None:
     """Raise RuntimeError unless MPI's world is the planned one, and its library the one that --mpi has named, if any."""
     if library and not mpi_version().startswith(MPI_LIBRARIES[library]):
         raise RuntimeError(f"--mpi {library}: the library that was loaded calls itself {mpi_version()}")
