@@ -181,8 +181,8 @@ UNUSED_BY_KERNELS = (*OF_TRAINING, "precision", "dilation", "bytes_scale")  # op
 
 
 class RunSpec(Frozen):
-    """What to measure. ``None`` means "the usual"; ``plan.complete`` replaces it, so that a record holds no ``None``. Without
-    a choice of the MPI library there is no field of it: only a process that has loaded one knows which it is.
+    """What to measure. ``None`` means "the usual"; ``plan.complete`` replaces it, so that a record holds no ``None``.
+    Without a choice of the MPI library there is no field of it: only a process that has loaded one knows which it is.
 
     The defaults of steps, repeats, batch size and classes are the protocol of the 2017 reference results. The upper bounds
     are far beyond any sensible run: a slip of the keyboard is refused at once instead of filling a machine's memory.

@@ -1,8 +1,8 @@
 """An MPI world for processes that this launcher starts itself, where the library is Open MPI: it knows PMIx alone.
 
-PMIx has no line protocol that a launcher could speak, only libraries. So ``prterun`` of Open MPI's own PRRTE is the server. It
-wants to start the ranks itself, and starts a shell in the place of each, which notes the variables that it was given for its
-rank and waits. The real process gets these variables from the launcher, and the server takes it for the rank.
+PMIx has no line protocol that a launcher could speak, only libraries. So ``prterun`` of Open MPI's own PRRTE is the
+server. It wants to start the ranks itself, and starts a shell in the place of each, which notes the variables that it was
+given for its rank and waits. The real process gets these variables from the launcher, and the server takes it for the rank.
 """
 
 import os
