@@ -8,8 +8,9 @@ from pydantic import Field
 from harness.backends.caffe2 import build
 from harness.core.backend import Backend
 from harness.core.exchange import AllreduceExchange
-from harness.core.spec import Options
+from harness.core.spec import Options, RunSpec
 from harness.environments import EnvironmentSpec
+from harness.errors import InvalidInput
 
 FOLDER = Path(__file__).parent
 
@@ -26,6 +27,15 @@ class Caffe2Options(Options):
     )
 
 
+def _validate(spec: RunSpec) -> None:
+    """Raise InvalidInput for an MPI library that Caffe2's operators cannot load."""
+    if spec.mpi == "openmpi" and spec.options["mpi_operators"] != "mpi4py":
+        raise InvalidInput(
+            "--mpi openmpi: Caffe2's operators are compiled against MPICH, and Open MPI has another binary interface; "
+            "give --mpi-operators mpi4py too, or another library"
+        )
+
+
 BACKEND = Backend(
     name="caffe2",
     family="toolkit",
@@ -36,6 +46,7 @@ BACKEND = Backend(
     precisions=("fp32",),
     devices=("cpu",),
     options=Caffe2Options,
+    validate=_validate,
     environment=lambda framework, variant: EnvironmentSpec(
         "caffe2",
         variant,

@@ -16,7 +16,14 @@ NAME = "torch_parameter_server"
 
 # Over Gloo only processes that talk to each other connect. Over MPI a node's server and worker talk TCP too, as over Gloo
 # and gRPC: the kernel counts their bytes, and they can sleep until some arrive.
-ENVIRONS = {"gloo": {"TORCH_GLOO_LAZY_INIT": "1"}, "mpi": {"MPIR_CVAR_NOLOCAL": "1"}}
+MPICH = {"MPIR_CVAR_NOLOCAL": "1"}
+ENVIRONS = {
+    "gloo": {"TORCH_GLOO_LAZY_INIT": "1"},
+    "mpi": MPICH,
+    "mpich": MPICH,
+    "intel": {"I_MPI_FABRICS": "ofi"},
+    "openmpi": {"OMPI_MCA_btl": "tcp,self"},
+}
 
 
 class TorchServerOptions(ServerOptions):
@@ -45,7 +52,8 @@ def validate(spec: RunSpec) -> None:
 
 def arrange(spec: RunSpec) -> Arrangement:
     assert spec.transport
-    return replace(PARAMETER_SERVER.arrange(spec), mpi=spec.transport == "mpi", env=ENVIRONS[spec.transport])
+    env = ENVIRONS[spec.mpi or spec.transport]
+    return replace(PARAMETER_SERVER.arrange(spec), mpi=spec.transport == "mpi", env=env)
 
 
 BACKEND = replace(

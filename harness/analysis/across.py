@@ -23,7 +23,7 @@ MATCHED = (
     *("image_size", "data", "precision", "training", "options"),
 )
 # What else may explain a difference, beside the environment of records.
-_SAID = ("processor", "device", "software", "threads")
+_SAID = ("processor", "device", "software", "mpi", "threads")
 _UNKNOWN = ("", 0, "{}")
 _ALWAYS = ("backend", "nodes", "devices_per_node", "training")  # a published table knows them, too
 

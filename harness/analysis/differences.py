@@ -115,7 +115,8 @@ def spec_names(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
         nodes = plural(spec["nodes"], "node") + devices
         main = [backend, spec["framework"], spec["transport"], _subject(spec), nodes]
         telling = (own[backend] | of_all | {"ps"}) - {*_ALWAYS}
-        others = [f"{name}={_shown(spec[name])}" for name in by_backend[backend][0] if name in telling and name in spec]
+        known = dict.fromkeys(name for alike in by_backend[backend] for name in alike)
+        others = [f"{name}={_shown(spec[name])}" for name in known if name in telling and name in spec]
         names[text] = " ".join([*(str(part) for part in main if part), *others])
     return names
 

@@ -1,8 +1,8 @@
 """Which way of distributing is fastest at each size, by how much, how sure and at what cost; and which scales best.
 
 A *race* is what was measured like for like: system, model, data, device, precision, image size, per-device batch and
-devices per node are equal, and nothing is another training. Contenders are told apart by backend, framework, software and
-transport, each with its best configuration at each size.
+devices per node are equal, and nothing is another training. Contenders are told apart by backend, framework, software,
+transport and MPI library, each with its best configuration at each size.
 
 That the best one of several is better than all others is claimed if it differs significantly from each of them. As the
 claim is about the one that came out best, and needs every single test, the tests need no correction for their number

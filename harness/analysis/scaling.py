@@ -30,7 +30,7 @@ MOST_REPEATS = 1000  # that anybody would want to make
 # Equal within a curve. ``batch_size`` (per device, weak scaling) or the global batch (strong scaling) comes on top.
 EQUAL = (*("origin", "system", "model", "data", "device", "precision", "image_size", "training", "family"),)
 # What tells curves of one family apart, unless a family's best is asked for.
-CONTENDER = ("backend", "framework", "software", "transport")
+CONTENDER = ("backend", "framework", "software", "transport", "mpi")
 # Tuned at each size. Versions are never pooled, also where a family's best is asked for.
 TUNED = (*CONTENDER, "ps", "options", "threads")
 
@@ -75,6 +75,7 @@ class Configuration:
     framework: str = ""
     software: str = ""
     transport: str = ""
+    mpi: str = ""
     rows: tuple[int, ...] = ()
 
 

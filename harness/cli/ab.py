@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from harness.analysis.ab import Noise, judge
-from harness.cli.common import PATH, SHARE
+from harness.cli.common import PATH, SHARE, completing
 from harness.cli.config import of_config
 from harness.cli.launching import UNUSED, program_options, program_spec, without_config
 from harness.cli.options import (
@@ -29,7 +29,7 @@ from harness.cli.options import (
 )
 from harness.cli.runs import IN_FULL, carried_out
 from harness.core import backend as backends
-from harness.core.spec import Program, RunSpec
+from harness.core.spec import MPI_LIBRARIES, Program, RunSpec
 from harness.core.validation import option_name
 from harness.errors import HarnessError, InvalidInput
 from harness.records.record import AnyRecord
@@ -51,6 +51,16 @@ TWO_SIDES = grouped(
     option("--b", "what sets B apart; all else is given as for `harness run` or `launch`", EXAMPLE, click.STRING),
     option("--difference", "how much faster a side has to be to matter", "SHARE", SHARE, default="2%"),
     option("--of", "say again what came of a comparison, whose folder this is, and measure nothing", "DIR", PATH),
+)
+# Of a backend its library; of a program, which brings its own, that its processes are ranks of one MPI world.
+MPI = option(
+    "--mpi",
+    "the MPI library, where MPI carries something; without a name: all processes of COMMAND are ranks of one MPI world",
+    "|".join(MPI_LIBRARIES),
+    click.STRING,
+    is_flag=False,
+    flag_value="true",
+    shell_complete=completing(lambda: list(MPI_LIBRARIES)),
 )
 OF_PROGRAM = Program.model_fields.keys() - {"command", "folder"}
 
@@ -83,8 +93,9 @@ class Turns(RunLine):
     params=[
         click.Argument(["command"], nargs=-1, metavar="[-- COMMAND...]", type=click.UNPROCESSED),
         *TWO_SIDES,
-        *spec_options(),
-        *grouped("Of COMMAND", *program_options(*backends.option_owners())),
+        *spec_options(("mpi",)),
+        *grouped("What to measure", MPI),
+        *grouped("Of COMMAND", *program_options(*backends.option_owners(), "mpi")),
         *WHERE_TO_RUN,
         *HOW_TO_RUN,
         *IN_FULL,
@@ -148,7 +159,7 @@ def ab(
 def _refuse_strangers(command: Sequence[str], given: Mapping[str, Any]) -> None:
     """Raise InvalidInput for an option that is not for what is measured, a program or a backend."""
     owners = backends.option_owners().keys()
-    strange = {*UNUSED, *owners} - OF_PROGRAM if command else OF_PROGRAM - owners
+    strange = {*UNUSED, *owners} - OF_PROGRAM if command else OF_PROGRAM - owners - RunSpec.model_fields.keys()
     for name in given:
         if name in strange and given[name] is not None and not of_config(name):
             whose = "backends, not for a program" if command else "a program of your own, which comes after --"

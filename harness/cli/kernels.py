@@ -21,7 +21,7 @@ from harness.cli.options import (
     spec_of,
     spec_options,
 )
-from harness.cli.runs import IN_FULL, backends_option, carried_out
+from harness.cli.runs import IN_FULL, UNDER_EACH, backends_option, carried_out
 from harness.core import backend as backends
 from harness.core.spec import KernelSizes
 from harness.core.text import listed, sizes
@@ -96,7 +96,8 @@ def kernel(name: str, **given: Any) -> None:
     params=[
         backends_option("all of all that have kernels"),
         *grouped("What to measure", BYTES),
-        *OF_KERNELS({*backends.unused_by_kernels(), "backend", "framework", "transport"}, FEW),
+        *grouped("What to measure", UNDER_EACH),
+        *OF_KERNELS({*backends.unused_by_kernels(), "backend", "framework", "transport", "mpi"}, FEW),
         *WHERE_TO_RUN,
         *HOW_TO_RUN,
         *IN_FULL,
@@ -112,7 +113,8 @@ def network(**given: Any) -> None:
     `harness network --nodes 4 --site mycluster`
     """
     place, named, wanted = place_of(given), given.pop("backends"), given.pop("bytes") or OF_NETWORK
-    chosen = backends.contenders(named, place.device(given["device"] or "auto"), lambda backend: backend.kernels)
+    libraries, device = given.pop("mpi"), place.device(given["device"] or "auto")
+    chosen = backends.contenders(named, device, lambda backend: backend.kernels)
     having = {name: [one for one in chosen if name in backends.backend(one["backend"]).kernels] for name in SAID_BY_ALL}
     without = [one["backend"] for one in chosen if not any(one in those for those in having.values())]
     if named and without:
@@ -127,7 +129,7 @@ def network(**given: Any) -> None:
         for spec in backends.specs_for(those, fitting | {"ps": ps}, kernel=KernelSizes(name=name, sizes=wanted), **FEW)
     ]
     specs += backends.specs_for(_comparing_nodes(chosen), fitting, **FEW | dict(PAIRS.protocol), kernel=OF_PAIRS)
-    outcome = carried_out(specs, place, given)
+    outcome = carried_out(backends.under_each(specs, libraries, device), place, given)
     records = [record for record in outcome.records if isinstance(record, KernelRecord)]
     if records and given["as_json"]:
         click.echo("[" + ",".join(record.to_json() for record in records) + "]")

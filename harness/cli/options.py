@@ -16,7 +16,7 @@ from harness.cli.common import PATH, TEXT, completing
 from harness.core import backend as backends
 from harness.core import emulation
 from harness.core.plan import LAST_PORT
-from harness.core.spec import COMPOSED, DEVICES, EMULATED, RunSpec
+from harness.core.spec import COMPOSED, DEVICES, EMULATED, MPI_LIBRARIES, RunSpec
 from harness.core.validation import option_name
 from harness.errors import InvalidInput
 from harness.running.prepare import Place, chosen_site, said
@@ -75,10 +75,12 @@ COMPLETED: dict[str, Callable[[], list[str]]] = {
     "model": models.names,
     "device": lambda: [*DEVICES[:-1], *(EMULATED + name for name in emulation.known())],
     "framework": _of_backends(lambda backend: backend.frameworks),
+    "mpi": lambda: list(MPI_LIBRARIES),
     "transport": _of_backends(lambda backend: (*backend.transports, *backend.cuda_transports)),
 }
 
-WRITTEN = {"device": "|".join(DEVICES)}  # how fields are written that have not only a choice of a few
+# How fields are written that have not only a choice of a few.
+WRITTEN = {"device": "|".join(DEVICES), "mpi": "|".join(MPI_LIBRARIES)}
 
 WHERE_TO_RUN = grouped(
     "Where to run",

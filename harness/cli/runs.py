@@ -38,7 +38,7 @@ from harness.cli.options import (
     spec_options,
 )
 from harness.core import backend
-from harness.core.spec import SYNTHETIC, Accuracy, RunSpec, Training
+from harness.core.spec import MPI_LIBRARIES, SYNTHETIC, Accuracy, RunSpec, Training
 from harness.core.validation import checked
 from harness.errors import InvalidInput
 from harness.records.measurement import Record
@@ -166,24 +166,35 @@ def backends_option(default: str) -> click.Option:
 
 
 SEVERAL_NODES = option("--nodes", "numbers of nodes", "N,M,…", SIZES, default="1,2")
-COMPARED = grouped("What to compare", backends_option("all of all"), SEVERAL_NODES)
+UNDER_EACH = option(
+    "--mpi",
+    "MPI libraries: what goes over MPI is measured under each  [default: that of the environment]",
+    "A,B,…",
+    Written(partial(parts, example=",".join(MPI_LIBRARIES))),
+    shell_complete=completing(lambda: list(MPI_LIBRARIES)),
+)
+COMPARED = grouped("What to compare", backends_option("all of all"), SEVERAL_NODES, UNDER_EACH)
 
 
 @click.command(
     "measure",
     cls=MeasuringCommand,
-    params=[*COMPARED, *spec_options(leave_out=("backend", "nodes")), *WHERE_TO_RUN, *HOW_TO_RUN, *IN_FULL],
+    params=[*COMPARED, *spec_options(leave_out=("backend", "nodes", "mpi")), *WHERE_TO_RUN, *HOW_TO_RUN, *IN_FULL],
 )
-def measure(backends: list[str] | None, nodes: list[str], **given: Any) -> None:
+def measure(backends: list[str] | None, nodes: list[str], mpi: list[str] | None, **given: Any) -> None:
     """Measure several backends at several sizes, repeats interleaved, and print one table.
 
     `harness measure --backends parameter_server,horovod:torch:gloo,pytorch:mpi --nodes 1,2`
+
+    `harness measure --backends pytorch:mpi,horovod:torch:mpi --mpi mpich,intel --nodes 2`
     """
     place = place_of(given)
-    chosen = backend.contenders(backends, place.device(given["device"] or "auto"))
+    device = place.device(given["device"] or "auto")
+    chosen = backend.contenders(backends, device)
     sized = [contender | {"nodes": size} for contender in chosen for size in nodes]
     fitting = without_strangers(given, [contender["backend"] for contender in chosen])
-    outcome = carried_out(backend.specs_for(sized, fitting), place, given)
+    specs = backend.under_each(backend.specs_for(sized, fitting), mpi, device)
+    outcome = carried_out(specs, place, given)
     records = [record for record in outcome.records if isinstance(record, Record)]
     if records and given["as_json"]:
         click.echo("[" + ",".join(record.to_json() for record in records) + "]")

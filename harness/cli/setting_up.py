@@ -16,7 +16,7 @@ from harness.cli.common import ANY_PATH, AS_JSON, TEXT, completing
 from harness.core.backend import backend, names, working
 from harness.core.text import plural
 from harness.core.validation import option_name
-from harness.environments import building
+from harness.environments import building, mpi
 from harness.environments.pythons import at, given_python, lacking
 from harness.errors import InvalidInput
 from harness.files import write_atomically
@@ -116,16 +116,23 @@ def list_kernels(as_json: bool) -> None:
 
 @list_.command("environments")
 def list_environments() -> None:
-    """The backends' environments, for each kind of device that they train on, with their state and folder."""
-    for each in working():
-        for framework in each.frameworks:
-            for wanted in (each.environment(framework, variant) for variant in each.devices):
-                try:
-                    where = str(environments.path(wanted))
-                except environments.EnvironmentProblem as problem:
-                    where = str(problem)
-                state = environments.status(wanted)
-                click.echo(f"{each.name:22} {framework:10} {wanted.variant:5} {state:8} {where}")
+    """The backends' environments, for each kind of device that they train on, with their state and folder.
+
+    Then those of the MPI libraries for --mpi.
+    """
+    every = [
+        (each.name, framework, each.environment(framework, variant))
+        for each in working()
+        for framework in each.frameworks
+        for variant in each.devices
+    ]
+    for name, framework, wanted in [*every, *((library, "", mpi.environment(library)) for library in mpi.LIBRARIES)]:
+        try:
+            where = str(environments.path(wanted))
+        except environments.EnvironmentProblem as problem:
+            where = str(problem)
+        state = environments.status(wanted)
+        click.echo(f"{name:22} {framework:10} {wanted.variant:5} {state:8} {where}")
 
 
 @list_.command("sites")
@@ -273,13 +280,23 @@ def env() -> None:
     """Build, check and find the backends' environments."""
 
 
-BACKEND = click.argument("name", metavar="BACKEND", shell_complete=completing(names))
+def _built() -> list[str]:
+    """What has environments."""
+    return [*names(), *mpi.LIBRARIES]
+
+
+def _environments(name: str, variant: Variant, framework: str | None = None) -> list[environments.EnvironmentSpec]:
+    """Those of a backend, or that of an MPI library. Raises InvalidInput."""
+    return [mpi.environment(name)] if name in mpi.LIBRARIES else backend(name).environments(variant, framework)
+
+
+BACKEND = click.argument("name", metavar="BACKEND|MPI", shell_complete=completing(_built))
 VARIANT = click.option("--variant", type=click.Choice(["cpu", "cuda"]), default="cpu")
 FRAMEWORK = click.option("--framework", metavar="NAME", help="for one of the backend's frameworks")
 
 
 @env.command("build")
-@click.argument("names", nargs=-1, required=True, metavar="BACKEND...", shell_complete=completing(names))
+@click.argument("names", nargs=-1, required=True, metavar="BACKEND|MPI...", shell_complete=completing(_built))
 @VARIANT
 @FRAMEWORK
 @click.option(
@@ -290,8 +307,11 @@ FRAMEWORK = click.option("--framework", metavar="NAME", help="for one of the bac
     "found on this machine by default",
 )
 def env_build(names: tuple[str, ...], variant: Variant, framework: str | None, where: Path | None) -> None:
-    """Build the environments of each BACKEND, one for each of its frameworks, unless they are there already."""
-    wanted = [environment for name in names for environment in backend(name).environments(variant, framework)]
+    """Build the environments of each BACKEND, one for each of its frameworks, unless they are there already.
+
+    MPI is a library for --mpi that no backend's own environment has: intel or openmpi.
+    """
+    wanted = [environment for name in names for environment in _environments(name, variant, framework)]
     base = None if where is None else given_python(where, wanted)
     for environment in wanted:
         label = f"{environment.backend}{f' ({environment.framework})' if environment.framework else ''}"
@@ -310,7 +330,7 @@ def env_build(names: tuple[str, ...], variant: Variant, framework: str | None, w
 def env_check(name: str, where: Path | None, variant: Variant, framework: str | None) -> None:
     """Import what BACKEND needs in its environment, and compare its packages with the pinned ones."""
     # Of several frameworks a provided environment is for one: the first, unless it is named.
-    every = backend(name).environments(variant, framework)
+    every = _environments(name, variant, framework)
     for wanted in every if where is None else every[:1]:
         report = building.check(wanted, None if where is None else at(where, wanted))
         click.echo(f"{report.python}  Python {report.python_version}")
@@ -330,7 +350,7 @@ def env_check(name: str, where: Path | None, variant: Variant, framework: str | 
 @FRAMEWORK
 def env_path(name: str, variant: Variant, framework: str | None) -> None:
     """Print the folder of BACKEND's environment. Fails if it is not built."""
-    wanted = backend(name).environments(variant, framework)[0]
+    wanted = _environments(name, variant, framework)[0]
     environments.require(wanted)
     click.echo(environments.path(wanted))
 

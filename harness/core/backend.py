@@ -91,6 +91,10 @@ class Backend:
         """What can carry the gradients between ``cpu`` or ``cuda`` devices; the first is the default."""
         return self.cuda_transports if device == "cuda" and self.cuda_transports else self.transports
 
+    def carries_over_mpi(self, transport: str | None, device: str) -> bool:
+        """Whether the ``transport``, or the default one, carries the gradients between ``device``s through MPI."""
+        return (transport or self.transports_on(device)[0]) == "mpi"
+
     def environments(self, variant: Variant, framework: str | None = None) -> list[EnvironmentSpec]:
         if variant not in self.devices:
             raise InvalidInput(f"{self.name} has no environment for {variant}: it trains on {', '.join(self.devices)}")
@@ -194,6 +198,29 @@ def specs_for(chosen: Sequence[Mapping[str, Any]], given: Mapping[str, Any], **m
         RunSpec.validated(**more | common | {**fields, "options": options[fields["backend"].replace("-", "_")]})
         for fields in chosen
     ]
+
+
+def under_each(specs: Sequence[RunSpec], libraries: Sequence[str] | None, device: str) -> list[RunSpec]:
+    """``specs``, each that goes over MPI between ``device``s once with each of the ``libraries``, the others as they are.
+
+    Raises InvalidInput for libraries that are unknown, named twice, or of use to nobody.
+    """
+    if not libraries:
+        return list(specs)
+    if len(set(libraries)) < len(libraries):
+        raise InvalidInput(f"--mpi {','.join(libraries)}: a library is there twice")
+    every: list[RunSpec] = []
+    for spec in specs:
+        if backend(spec.backend).carries_over_mpi(spec.transport, device):
+            fields = {name: getattr(spec, name) for name in spec.model_fields_set}
+            every += [RunSpec.validated(**fields | {"mpi": library}) for library in libraries]
+        else:
+            every.append(spec)
+    if not any(spec.mpi for spec in every):
+        raise InvalidInput(
+            f"--mpi {','.join(libraries)}: nothing here goes over MPI; name a backend over mpi, or leave it out"
+        )
+    return every
 
 
 def contenders(

@@ -46,13 +46,15 @@ class Node:
 class Allocation:
     """The hosts a run gets, all alike, and the first of the ports it may listen on.
 
-    ``mpi_env`` tells MPI libraries how these hosts reach each other, where they need to be told.
+    ``mpi_env`` tells MPI libraries which of them is meant and how these hosts reach each other, where they need to be told.
+    ``pmix`` is the program that starts the ranks' PMIx server, where the launcher needs one.
     """
 
     nodes: tuple[Node, ...]
     cores_per_node: int
     base_port: int
     mpi_env: Mapping[str, str] = field(default_factory=dict)
+    pmix: str | None = None
 
     @property
     def gpus_per_node(self) -> int:
@@ -80,7 +82,7 @@ class LaunchPlan:
 
     ``world_size`` counts the worker processes. With ``mpi`` all processes are the ranks of one MPI world. ``model`` is the
     folder of a model that another package announces: workers do not see that package. ``emulation`` has the fields of an
-    ``Emulation``, if there is one.
+    ``Emulation``, if there is one. ``pmix`` is that of the ``Allocation``.
     """
 
     backend: str
@@ -92,9 +94,10 @@ class LaunchPlan:
     schema: str = SCHEMA
     model: str | None = None
     emulation: Mapping[str, Any] | None = None
+    pmix: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        absent = [name for name in ("model", "emulation") if getattr(self, name) is None]
+        absent = [name for name in ("model", "emulation", "pmix") if getattr(self, name) is None]
         return {name: value for name, value in asdict(self).items() if name not in absent}
 
     def to_json(self) -> str:
@@ -171,6 +174,9 @@ def complete(spec: RunSpec, backend: Backend, allocation: Allocation) -> RunSpec
         raise InvalidInput(f"--nodes {spec.nodes}: {spec.kernel.name} needs {least} workers or more")
     emulation(full)
     backend.validate(full)
+    if spec.mpi and not backend.arrange(full).mpi:
+        instead = "give --transport mpi" if "mpi" in transports else "leave it out"
+        raise InvalidInput(f"--mpi {spec.mpi}: {backend.name} over {full.transport} uses no MPI; {instead}")
     return full
 
 
@@ -226,4 +232,5 @@ def launch_plan(
         details=arrangement.details,
         model=models.announced_folder(spec.model),
         emulation=emulated.model_dump() if (emulated := emulation(spec)) else None,
+        pmix=allocation.pmix if arrangement.mpi else None,
     )

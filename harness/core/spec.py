@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from pathlib import PurePath
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import (
     AfterValidator,
@@ -27,6 +27,8 @@ EMULATED = "emulated:"  # begins the name of a device that waits instead of comp
 DEVICES = ("auto", "cpu", "cuda", f"{EMULATED}NAME|FILE")
 Precision = Literal["fp32", "tf32", "amp"]
 DataCache = Literal["as_found", "cold", "warm"]
+MpiLibrary = Literal["mpich", "openmpi", "intel"]
+MPI_LIBRARIES: tuple[MpiLibrary, ...] = get_args(MpiLibrary)
 
 # Names are written with ``_``; command lines and files may have ``-``.
 Underscored = BeforeValidator(lambda value: value.replace("-", "_") if isinstance(value, str) else value)
@@ -181,12 +183,13 @@ OF_TRAINING = (
     *("straggler_limit", "save_parameters"),
 )
 COMPOSED = {"options", "training", "kernel", "program"}  # of RunSpec: made of several options, and none themselves
-OF_STEPS = ("framework", "transport", "warmup_steps", "steps", "precision", "seed")  # nor can a program be told
+OF_STEPS = ("framework", "transport", "mpi", "warmup_steps", "steps", "precision", "seed")  # nor can a program be told
 UNUSED_BY_KERNELS = (*OF_TRAINING, "precision", "dilation", "bytes_scale")  # options that nobody gives for one
 
 
 class RunSpec(Frozen):
     """What to measure. ``None`` means "the usual"; ``plan.complete`` replaces it, so that a record holds no ``None``.
+    Without a choice of the MPI library there is no field of it: only a process that has loaded one knows which it is.
 
     The defaults of steps, repeats, batch size and classes are the protocol of the 2017 reference results. The upper bounds
     are far beyond any sensible run: a slip of the keyboard is refused at once instead of filling a machine's memory.
@@ -216,6 +219,9 @@ class RunSpec(Frozen):
     )
     transport: str | None = Field(
         None, min_length=1, description="what carries the gradients  [default: the backend's own]"
+    )
+    mpi: MpiLibrary | None = Field(
+        None, description="the MPI library, where MPI carries something  [default: that of the environment]"
     )
     device: Annotated[str, AfterValidator(_known_device)] = Field(
         "auto",
@@ -264,6 +270,7 @@ class RunSpec(Frozen):
         absent += OF_TRAINING if self.kernel or self.program else []
         absent += [] if self.kernel else ["kernel"]
         absent += OF_STEPS if self.program else ["program"]
+        absent += [] if self.mpi else ["mpi"]
         absent += [] if self.emulated else ["dilation", "bytes_scale"]
         return {name: value for name, value in fields.items() if name not in absent}
 
@@ -279,6 +286,11 @@ class RunSpec(Frozen):
             scripts = (word for word in self.program.command if word.endswith(".py"))
             return re.sub(r"\W+", "_", PurePath(next(scripts, self.program.command[0])).stem)
         return self.kernel.name if self.kernel else self.model
+
+    @property
+    def carrier(self) -> str:
+        """What was chosen to carry the gradients: ``gloo``, ``mpi``, or ``mpi:intel``."""
+        return ":".join(filter(None, (self.transport, self.mpi)))
 
     @property
     def workers(self) -> int:

@@ -36,11 +36,11 @@ class Run(Protocol):
 class EnvironmentSpec:
     """What a backend needs beside it.
 
-    ``requirements`` pins every package, also the indirect ones. ``imports`` must import; the first one names the
-    environment. ``python`` is a minor version such as "3.9", by default the controller's Python. ``post_build`` gets the
-    environment's folder and compiles what pip alone cannot; it may return a remark for people. The source of its module
-    is part of the environment's key, and so is the text of ``sources``, the files that it compiles. ``tools`` are the
-    programs that this takes and that no wheel brings, such as "g++". ``framework`` is named where a backend has an
+    ``requirements`` pins every package, also the indirect ones. ``imports`` must import; the first one, if there is any,
+    names the environment. ``python`` is a minor version such as "3.9", by default the controller's Python. ``post_build``
+    gets the environment's folder and compiles what pip alone cannot; it may return a remark for people. The source of its
+    module is part of the environment's key, and so is the text of ``sources``, the files that it compiles. ``tools`` are
+    the programs that this takes and that no wheel brings, such as "g++". ``framework`` is named where a backend has an
     environment for each of several.
     """
 
@@ -68,7 +68,8 @@ def cache_folder() -> Path:
 
 def path(spec: EnvironmentSpec) -> Path:
     """The folder where the environment is or will be. Raises EnvironmentProblem if a file that decides it is unreadable."""
-    return cache_folder() / "environments" / f"{spec.imports[0].replace('.', '-')}-{spec.variant}-{key(spec)[:12]}"
+    name = spec.imports[0].replace(".", "-") if spec.imports else spec.backend
+    return cache_folder() / "environments" / f"{name}-{spec.variant}-{key(spec)[:12]}"
 
 
 def python(spec: EnvironmentSpec) -> Path:

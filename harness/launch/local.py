@@ -23,7 +23,7 @@ from harness.core.plan import LAST_PORT, Allocation, LaunchPlan, Node, Process
 from harness.core.spec import RunSpec
 from harness.core.text import plural
 from harness.errors import InvalidInput, RunFailed
-from harness.launch import forked, pmi
+from harness.launch import forked, pmi, pmix
 from harness.launch.forked import Start
 from harness.launch.watch import Progress, Watch, begun, exit_failure, supervise
 from harness.sites.site import Site
@@ -45,6 +45,11 @@ PORTS = range(20000, 30000)  # below the ephemeral ports that the kernel hands o
 # MPI's ranks on different "nodes" talk TCP over the loopback interface, as every other transport does here. MPICH uses
 # libfabric for it: with UCX's TCP an allreduce of 16 MB between two ranks took 1.5 s here, with libfabric's 16 ms.
 MPI_ENV = {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp", "FI_TCP_IFACE": "lo"}
+# Open MPI tells nodes apart by the server that started their ranks, and here that is one: no memory is shared, within a
+# "node" either, unless there is only one.
+OPEN_MPI_ENV = {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl_tcp_if_include": "lo"}
+OPEN_MPI_NODES_ENV = {"OMPI_MCA_btl": "tcp,self"}
+World = pmi.MpiWorld | pmix.PmixWorld
 
 
 def allocation(nodes: int, processes: int, port: int | None) -> Allocation:
@@ -171,7 +176,7 @@ def run(
     watch = begun(plan, run_dir, repeat)
     running: dict[int, psutil.Popen | forked.Forked] = {}
     with ExitStack() as stack:
-        world = pmi.world(plan)
+        world = _world(plan, watch.repeat_dir)
         if world:
             stack.callback(world.close)
         with ExitStack() as inherited:  # sockets, which are closed here once those who need them have them
@@ -194,15 +199,18 @@ def run(
     return watch
 
 
-def _start(
-    process: Process, repeat_dir: Path, world: pmi.MpiWorld | None, site: Site | None, inherited: ExitStack
-) -> Start:
+def _world(plan: LaunchPlan, repeat_dir: Path) -> World | None:
+    """The MPI world of the plan's processes, None for a plan without one. Raises RunFailed."""
+    return pmix.PmixWorld(Path(plan.pmix), len(plan.processes), repeat_dir) if plan.pmix else pmi.world(plan)
+
+
+def _start(process: Process, repeat_dir: Path, world: World | None, site: Site | None, inherited: ExitStack) -> Start:
     env = {**os.environ, **(dict(site.env_vars) if site else {}), **process.env, LAUNCHER: str(os.getpid())}
     fds: tuple[int, ...] = ()
     if world:
         variables, end = world.member(process.index)
         env |= variables
-        fds = (inherited.enter_context(end).fileno(),)
+        fds = (inherited.enter_context(end).fileno(),) if end else ()
     return Start(
         process,
         env,

@@ -34,7 +34,7 @@ WORK = ("model", "batch_size", "image_size", "data", "precision", "threads", "tr
 
 # What runs have in common that are one configuration.
 SAME = (
-    *("status", "origin", "system", "software", "backend", "framework", "transport", "device", *WORK),
+    *("status", "origin", "system", "software", "backend", "framework", "transport", "mpi", "device", *WORK),
     *("nodes", "workers", "ps", "options", "published_efficiency", "published_base"),
 )
 
@@ -47,6 +47,7 @@ class Key(NamedTuple):
     mechanism: str  # "servers" or "allreduce"
     transport: str
     device: str
+    mpi: str = ""  # the library, where results have several
 
 
 @dataclass(frozen=True)
@@ -108,8 +109,8 @@ class ObservationGroup:
     @property
     def name(self) -> str:
         """``Piz Daint XC50 P100, TensorFlow 1.1.0, servers over grpc``."""
-        system, software, mechanism, transport, _ = self.key
-        return f"{system}, {software}, {mechanism}" + (f" over {transport}" if transport else "")
+        system, software, mechanism, transport, _, library = self.key
+        return f"{system}, {software}, {mechanism}" + (f" over {library or transport}" if transport else "")
 
     @cached_property
     def selected_on(self) -> bool:
@@ -204,7 +205,7 @@ def _key(row: dict[Any, Any]) -> Key:
     mechanism = "servers" if isinstance(exchange, ServerExchange) else "allreduce"
     # Of published results only those of Xeon Phi nodes were computed on a CPU.
     device = row["device"] or ("cpu" if "KNL" in row["system"] else "cuda")
-    return Key(row["system"], row["software"], mechanism, row["transport"], device)
+    return Key(row["system"], row["software"], mechanism, row["transport"], device, row["mpi"])
 
 
 def step_of(row: dict[Any, Any]) -> float:

@@ -24,7 +24,7 @@ COLUMNS: dict[str, type] = {
     **dict.fromkeys(("origin", "source", "id", "status", "reason"), str),  # these are as in rows.COLUMNS
     **dict.fromkeys(("system", "site", "tag", "processor"), str),
     "kernel": str,
-    **dict.fromkeys(("backend", "framework", "software", "transport"), str),
+    **dict.fromkeys(("backend", "framework", "software", "transport", "mpi"), str),
     **dict.fromkeys(("nodes", "devices_per_node", "workers", "ps"), int),
     "size": int,  # bytes of a message, or N of what is computed
     "device": str,
@@ -69,7 +69,7 @@ def load(
 
     results = pandas.concat(frames, ignore_index=True) if frames else rows.frame([], COLUMNS)
     results = results[~results.duplicated(["id", "size"])]  # in a folder, and in the baseline that was saved from it
-    return results.sort_values(["started", "id", "size"], kind="stable", ignore_index=True)
+    return rows.with_libraries(results.sort_values(["started", "id", "size"], kind="stable", ignore_index=True))
 
 
 def _rows(path: str) -> list[dict[str, Any]] | str:

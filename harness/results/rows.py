@@ -37,6 +37,7 @@ COLUMNS: dict[str, type] = {
     "framework": str,
     "software": str,  # the framework and the backend with their versions
     "transport": str,
+    "mpi": str,  # the MPI library, as it called itself, of runs over MPI whose results have several; else ""
     "model": str,
     "nodes": int,
     "devices_per_node": int,
@@ -92,6 +93,11 @@ def frame(rows: Sequence[Mapping[Any, Any]], columns: Mapping[str, type] = COLUM
         for name, kind in columns.items()
     }
     return pandas.DataFrame(values).astype({name: _DTYPES[kind] for name, kind in columns.items()})
+
+
+def with_libraries(frame: pandas.DataFrame) -> pandas.DataFrame:
+    """``frame`` with the column ``mpi`` as it is where it tells runs apart, else without its values."""
+    return frame if len(set(frame["mpi"]) - {""}) > 1 else frame.assign(mpi="").astype({"mpi": "str"})
 
 
 def as_backends_say(frame: pandas.DataFrame) -> pandas.DataFrame:
@@ -190,10 +196,19 @@ def of_any_record(
         "tag": record.tag,
         "processor": str(gpu["name"] if spec.device == "cuda" and gpu else machine.get("cpu") or ""),
         "software": _software(record),
+        "mpi": _mpi_library(record, transports),
         "ps": int(spec.options.get("ps", 0)),
         "options": sorted_json({key: value for key, value in spec.options.items() if key != "ps"}),
         "environment": sorted_json(_environment(record, gpu, hosts, transports)),
     }
+
+
+def _mpi_library(record: AnyRecord, transports: Iterable[str]) -> str:
+    """What carried the gradients called itself, or what was to carry them called itself on the command line."""
+    if record.spec.transport != "mpi":
+        return ""
+    seen = next(iter(transports), "")  # "MPICH 5.0.2 through mpi4py"
+    return re.split(r" (?:through|in) ", seen)[0] or record.spec.mpi or ""
 
 
 def _software(record: AnyRecord) -> str:

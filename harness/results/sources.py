@@ -38,7 +38,7 @@ from harness.files import whole_file
 from harness.records import kernel, measurement
 from harness.records.record import SYSTEM, RecordFile, search
 from harness.results import baselines, published
-from harness.results.rows import COLUMNS, as_backends_say, frame, row
+from harness.results.rows import COLUMNS, as_backends_say, frame, row, with_libraries
 from harness.results.selection import Selected, parted
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def load(
         results = results[results["status"] == status]
     # A run that is in two sources, such as a folder and the baseline saved from it, is one run.
     results = results[~((results["origin"] == "measured") & results["id"].duplicated())]
-    return results.sort_values(["started", "id"], kind="stable", ignore_index=True)
+    return with_libraries(results.sort_values(["started", "id"], kind="stable", ignore_index=True))
 
 
 def of_each(

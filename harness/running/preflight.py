@@ -30,8 +30,8 @@ def specs(spec: RunSpec, own: Backend, nodes: int) -> list[RunSpec]:
         raise InvalidInput(f"--preflight: --nodes {nodes} has nothing to compare with; give 2 or more")
     device = variant_of(spec.device)
     others = [each for each in working() if KERNEL in each.kernels and each is not own and device in each.devices]
-    ways = [(own.name, spec.transport)] if KERNEL in own.kernels else []
-    ways += [(each.name, None) for each in others]
+    ways = [(own.name, spec.transport, spec.mpi)] if KERNEL in own.kernels else []
+    ways += [(each.name, None, None) for each in others]
     kernel = kernels.specification(KERNEL)
     common = {
         "kernel": KernelSizes(name=KERNEL, sizes=kernel.usual),
@@ -42,7 +42,10 @@ def specs(spec: RunSpec, own: Backend, nodes: int) -> list[RunSpec]:
         "timeout_s": min(spec.timeout_s, TIMEOUT_S),
         **kernel.protocol,
     }
-    return [checked(RunSpec, {"backend": backend, "transport": transport, **common}) for backend, transport in ways]
+    return [
+        checked(RunSpec, {"backend": backend, "transport": transport, "mpi": library, **common})
+        for backend, transport, library in ways
+    ]
 
 
 def outcome(run_dir: Path) -> Preflight | None:

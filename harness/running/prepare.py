@@ -19,7 +19,7 @@ from harness.core.plan import Allocation, Node, complete, hosts_of, launch_plan,
 from harness.core.program import backend_of
 from harness.core.spec import RunSpec, variant_of
 from harness.core.text import plural
-from harness.environments import pythons
+from harness.environments import mpi, pythons
 from harness.errors import InvalidInput
 from harness.launch import local, slurm, ssh
 from harness.launch.script import JobOptions, scheduler_option
@@ -170,6 +170,8 @@ class Place:
         else:
             allocation = self._allocation(site, spec, hosts_of(seats), len(seats))
         full = complete(spec, chosen, allocation)
+        if full.mpi:
+            allocation = _with_library(full.mpi, allocation, site)
         assert full.framework
         wanted = chosen.environment(full.framework, variant_of(full.device))
         # A program brings its own Python, if it needs one; what starts it runs on any.
@@ -262,3 +264,19 @@ class Place:
             base_port=self.port or site.extras.port or local.random_ports(processes),
             mpi_env=ssh.mpi_env(site) if hosts else {},
         )
+
+
+def _with_library(library: str, allocation: Allocation, site: Site | None) -> Allocation:
+    """``allocation`` with what makes processes load an MPI ``library``. Raises InvalidInput if they cannot be started."""
+    variables = mpi.variables(library)
+    server = None
+    if library == "openmpi" and site is None:
+        several = len(allocation.nodes) > 1
+        variables |= local.OPEN_MPI_ENV | (local.OPEN_MPI_NODES_ENV if several else {})
+        server = str(mpi.pmix_server())
+    elif library == "openmpi" and site and not (site.queued and site.extras.mpi.startswith("pmix")):
+        with_srun = f"; its profile has extras.mpi = '{site.extras.mpi}'" if site.queued else ""
+        raise InvalidInput(
+            f"--mpi openmpi at {site.name}: its ranks meet through PMIx, on this machine or by srun --mpi=pmix{with_srun}"
+        )
+    return replace(allocation, mpi_env={**allocation.mpi_env, **variables}, pmix=server)

@@ -15,6 +15,7 @@ from harness import environments
 from harness.core.backend import Backend
 from harness.core.plan import LaunchPlan
 from harness.core.spec import RunSpec
+from harness.environments import mpi
 from harness.errors import HarnessError, InvalidInput, RunFailed
 from harness.files import write_atomically
 from harness.launch import local, ssh
@@ -106,11 +107,13 @@ class Run(ABC):
         return (self.folder / SUBMISSION).exists()
 
     def check(self) -> None:
-        """See that its environment and its data are there. Raises InvalidInput; writes nothing."""
+        """See that its environment, its MPI library and its data are there. Raises InvalidInput; writes nothing."""
         if self.environment:
             environments.require(self.environment)
         elif not Path(self.python).exists():
             raise InvalidInput(f"{self.python}: no such Python")
+        if self.spec.mpi in mpi.LIBRARIES:
+            environments.require(mpi.environment(self.spec.mpi))
         self.inputs = self.find_inputs()
 
     def begin(self) -> None:

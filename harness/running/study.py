@@ -161,8 +161,12 @@ class Study(Frozen):
             axes = {name: values for name, values in fields.items() if name in own}
             for values in itertools.product(*axes.values()):
                 point = dict(zip(axes, values, strict=True))
+                kind = device(str(point.get("device", "auto")))
                 with self.complaints(f"{where}.backend"):
-                    (contender,) = backends.contenders([text], device(str(point.get("device", "auto"))))
+                    (contender,) = backends.contenders([text], kind)
+                over_mpi = backend.carries_over_mpi((point | contender).get("transport"), kind)
+                if not over_mpi and point.pop("mpi", None) not in (None, fields.get("mpi", [None])[0]):
+                    continue  # without MPI it is one point, not one for each library
                 for spec in self._searched(where, point | contender, backend):
                     yield StudyPoint(spec, where)
 
@@ -206,7 +210,7 @@ def ps_counts(workers: int) -> list[int]:
 
 def labels(specs: Sequence[Mapping[str, Any]]) -> list[str]:
     """Short names for specs (as dictionaries): backend and nodes, and whatever tells points of this list apart."""
-    in_front = ("backend", "framework", "transport")
+    in_front = ("backend", "framework", "transport", "mpi")
     of_kernels: dict[str, set[str]] = defaultdict(set)
     for spec in specs:
         if kernel := spec.get("kernel"):

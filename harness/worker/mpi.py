@@ -19,7 +19,7 @@ class Mpi(Fabric):
 
         self._mpi, self._world = MPI, MPI.COMM_WORLD
         self.rank, self.size = self._world.Get_rank(), self._world.Get_size()
-        check_mpi_world(self.rank, self.size, job.rank, job.world_size)
+        check_mpi_world(self.rank, self.size, job.rank, job.world_size, job.spec.get("mpi"))
 
     def array(self, values: np.ndarray) -> Any:
         return values.copy()

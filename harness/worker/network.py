@@ -8,8 +8,11 @@ import socket
 import struct
 import time
 from pathlib import Path
+from typing import Optional
 
 SIOCGIFADDR = 0x8915
+# How each library that --mpi names begins to speak of itself.
+MPI_LIBRARIES = {"mpich": "MPICH", "openmpi": "Open MPI", "intel": "Intel(R) MPI"}
 LONGEST_VERSION = 8192  # MPI_MAX_LIBRARY_VERSION_STRING of MPICH; Open MPI's is 256
 
 
@@ -65,11 +68,13 @@ def mpi_version() -> str:
     text, length = ctypes.create_string_buffer(LONGEST_VERSION), ctypes.c_int(0)
     ctypes.CDLL(file).MPI_Get_library_version(text, ctypes.byref(length))
     first = text.value.decode(errors="replace").split("\n")[0].split(",")[0]
-    return " ".join(first.replace("Version:", "").split())
+    return " ".join(first.replace("Version:", "").replace(" for Linux* OS", "").split())
 
 
-def check_mpi_world(rank: int, size: int, planned_rank: int, planned_size: int) -> None:
-    """Raise RuntimeError unless MPI's world is the planned one."""
+def check_mpi_world(rank: int, size: int, planned_rank: int, planned_size: int, library: Optional[str] = None) -> None:
+    """Raise RuntimeError unless MPI's world is the planned one, and its library the one that --mpi has named, if any."""
+    if library and not mpi_version().startswith(MPI_LIBRARIES[library]):
+        raise RuntimeError(f"--mpi {library}: the library that was loaded calls itself {mpi_version()}")
     # A library that does not understand its launcher starts as a world of its own, of size 1, without any error.
     if (rank, size) != (planned_rank, planned_size):
         raise RuntimeError(

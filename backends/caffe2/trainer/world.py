@@ -133,7 +133,7 @@ class Mpi(RankWorld):
         from mpi4py import MPI  # starts MPI, for Caffe2's operators too
 
         self._mpi, self._world = MPI, MPI.COMM_WORLD
-        check_mpi_world(self._world.Get_rank(), self._world.Get_size(), job.rank, job.world_size)
+        check_mpi_world(self._world.Get_rank(), self._world.Get_size(), job.rank, job.world_size, job.spec.get("mpi"))
         options = job.spec["options"]
         if options["net_type"] != "simple" and MPI.Query_thread() < MPI.THREAD_SERIALIZED:
             raise RuntimeError(

@@ -20,7 +20,7 @@ def join(job: Job, hvd: Any) -> None:
         _rendezvous(job)
     hvd.init()
     if not gloo:
-        check_mpi_world(hvd.rank(), hvd.size(), job.rank, job.world_size)
+        check_mpi_world(hvd.rank(), hvd.size(), job.rank, job.world_size, job.spec.get("mpi"))
 
 
 def transport(job: Job, hvd: Any) -> str:

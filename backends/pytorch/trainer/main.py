@@ -36,7 +36,7 @@ class PyTorchTrainer(TorchTrainer):
             from harness.backends.pytorch.trainer.mpi_hook import MpiHook
 
             self._hook = MpiHook()
-            check_mpi_world(self._hook.rank, self._hook.size, job.rank, job.world_size)
+            check_mpi_world(self._hook.rank, self._hook.size, job.rank, job.world_size, job.spec.get("mpi"))
         self.build()
         if graphs and self._scaler.is_enabled():
             raise RuntimeError(

@@ -53,7 +53,8 @@ class MpiLink:
         from mpi4py import MPI
 
         self._mpi, self._world = MPI, MPI.COMM_WORLD
-        check_mpi_world(self._world.rank, self._world.size, job.process["index"], len(job.plan["processes"]))
+        processes, library = len(job.plan["processes"]), job.spec.get("mpi")
+        check_mpi_world(self._world.rank, self._world.size, job.process["index"], processes, library)
         if MPI.Query_thread() < MPI.THREAD_SERIALIZED:
             raise RuntimeError(f"{mpi_version()} allows no second thread to call it; use --transport gloo")
         self.name = f"{mpi_version()} through mpi4py"

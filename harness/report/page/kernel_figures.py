@@ -64,10 +64,10 @@ def _series(frame: pandas.DataFrame, over: Over) -> list[Series]:
     several = frame[other].nunique() > 1
     dashes = dict(zip(sorted(frame[other].unique()), itertools.cycle(DASHES), strict=False))
     curves = []
-    for key, its in frame.groupby([*CONTENDER, other]):
-        row: dict[str, Any] = dict(zip([*CONTENDER, other], key, strict=True))
+    for key, its in frame.groupby([*CONTENDER, "mpi", other]):
+        row: dict[str, Any] = dict(zip([*CONTENDER, "mpi", other], key, strict=True))
         backend, framework, transport = (str(row[name]) for name in CONTENDER[1:])
-        parts = [f"{backend} {framework} {transport}"]
+        parts = [" ".join(filter(None, (backend, framework, transport, row["mpi"])))]
         if several:
             parts.append(plural(row["nodes"], "node") if other == "nodes" else f"N = {row['size']:,}")
         spots = [_spot(parts, alike.to_dict("records"), over) for _, alike in its.groupby(over)]

@@ -180,6 +180,7 @@ def _names(faceted: _Faceted) -> list[tuple[str, ...]]:
         parts = ["parameter servers" if len(facets.backend) > 1 else facets.backend[0]]
         parts += facets.framework if frameworks[key] > 1 else ()
         parts += facets.transport if transports[key] > 1 else ()
+        parts += filter(None, [curve.facets.get("mpi")])
         own = {name: curve.facets.get(name) for name in DETAILS}
         common = usual[_equal(facets, *TERMS)] | {"software": software[_equal(facets, *SOFTWARE)]["software"]}
         # The batch per device of strong scaling follows from the global one.

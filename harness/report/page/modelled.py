@@ -117,7 +117,7 @@ def _explained(group: ObservationGroup, lines: Sequence[Line]) -> Explained:
 
 def _points(line: Line, group: ObservationGroup) -> list[tuple[CurvePoint, Observation]]:
     """The points of ``line`` that are in ``group``, each with the observation there."""
-    if line.facets.transport != (group.key.transport,):
+    if (line.facets.transport, line.curve.facets.get("mpi", "")) != ((group.key.transport,), group.key.mpi):
         return []
     known = {(run.backend, run.nodes, run.workers, run.ps, run.work): run for run in group.observations}
     pairs = []

@@ -102,7 +102,7 @@ _LABELS = {
     **{"ps": "PS", "batch_size": "batch per device", "img_per_s": "img/s", "ci95": "± 95 % CI"},
     **{"joules_per_image": "J/img", "energy": "energy of", "energy_note": "what it leaves out"},
 }
-_IDENTITY = ("framework", "transport", "system", "model", "data")
+_IDENTITY = ("framework", "transport", "mpi", "system", "model", "data")
 
 
 def without_number(frame: pandas.DataFrame) -> Table:
@@ -148,7 +148,7 @@ def kernels(frame: pandas.DataFrame) -> Table:
     rows: list[Row] = [(kernel_figures.facets(run), _of_kernel(run)) for run in shown.to_dict("records")]
     columns = (
         *("backend", "kernel", "nodes", "size", "rate", *CI, "unit", "bus GB/s", "p50, ms", "efficiency"),
-        *("status", "framework", "transport", "system", "started", "source"),
+        *("status", "framework", "transport", "mpi", "system", "started", "source"),
     )
     note = (
         "Sizes are bytes of a message, or N of what is computed. Its efficiency is that of strong scaling, relative to the "
@@ -164,7 +164,7 @@ def _of_kernel(run: Mapping[Any, Any]) -> tuple[Cell, ...]:
         ends = (None, None) if math.isnan(half) else (rate - half, rate + half)
         others = (run["bus_bytes_per_s"] / 1e9, run["p50_s"] * 1e3, run["efficiency"])
         figures = (run["size"], rate, *ends, UNITS[run["unit"]], *others)
-    where = (run[name] for name in ("status", "framework", "transport", "system", "started", "source"))
+    where = (run[name] for name in ("status", "framework", "transport", "mpi", "system", "started", "source"))
     return (run["backend"], run["kernel"], run["nodes"], *figures, *where)
 
 

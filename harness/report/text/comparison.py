@@ -29,7 +29,7 @@ STRAGGLER = 1.1  # a rank that takes so many times the median rank's time is wor
 _SHOWN = 20  # stragglers
 # What tells runs apart beside their backend and size, and how it is written: in rows where it differs, else above them.
 _PARTS: Mapping[str, Callable[[Any], str]] = {
-    **dict.fromkeys(("origin", "system", "model", "device", "data"), str),
+    **dict.fromkeys(("origin", "system", "model", "device", "data", "mpi"), str),
     "devices_per_node": lambda count: f"{plural(count, 'device')} per node",
     "image_size": "{} px".format,
     "batch_size": "batch {}".format,

@@ -21,6 +21,7 @@ UNITS = {BYTES_PER_S: "GB/s", FLOP_PER_S: "Gflop/s"}
 # What tells rows apart beside their columns, named in rows where it differs.
 _PARTS: dict[str, Callable[[Any], str]] = {
     "system": str,
+    "mpi": str,
     "device": str,
     "devices_per_node": lambda count: f"{plural(count, 'device')} per node",
     "ps": lambda count: f"ps={count}" if count else "",
@@ -111,7 +112,7 @@ def _varied_options(runs: Sequence[Any]) -> set[tuple[str, str]]:
 def points(frame: pandas.DataFrame, baseline: int | None = None) -> list[dict[str, Any]]:
     """The rows with a number, for scripts. A figure that is not known is None."""
     names = (
-        *("kernel", "backend", "framework", "transport", "system", "nodes", "workers", "size", "unit", "rate"),
+        *("kernel", "backend", "framework", "transport", "mpi", "system", "nodes", "workers", "size", "unit", "rate"),
         *("bus_bytes_per_s", "p50_s", "p99_s", "sent_bytes", "efficiency", "id", "source"),
     )
     shown = frame.assign(efficiency=efficiencies(frame, baseline))[frame["status"] == "completed"].astype(object)

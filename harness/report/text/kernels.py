@@ -45,13 +45,13 @@ def network(records: Sequence[KernelRecord]) -> str:
         rows = []
         for record in sorted(those, key=lambda record: -_ends(record)[1].rate.mean):
             spec, (p50, p99, *_), (*_, bus, interval, sent) = record.spec, *map(_cells, _ends(record))
-            rows.append((spec.backend, str(spec.framework), str(spec.transport), p50, p99, bus, interval, sent))
+            rows.append((spec.backend, str(spec.framework), spec.carrier, p50, p99, bus, interval, sent))
         least, most = (size(figures.size) for figures in _ends(those[0]))
         of_both = (f"p50 of {least}, µs", "p99, µs", f"bus GB/s with {most}")
         heading = ("backend", "framework", "transport", *of_both, *OF_MESSAGES[-2:])
         parts.append(f"{title}: {_said(those[0])}\n\n{table([heading, *rows], right=set(range(3, 8)))}")
     for record in compared:
-        title = f"nodes by pairs, over {record.spec.transport} of {record.spec.backend}: {_said(record)}"
+        title = f"nodes by pairs, over {record.spec.carrier} of {record.spec.backend}: {_said(record)}"
         parts.append("\n".join([title, "", *findings(pairs(record))]))
     return "\n\n".join(parts)
 

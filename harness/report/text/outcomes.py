@@ -40,10 +40,10 @@ def describe(spec: RunSpec) -> str:
     if spec.program:
         return f"{shlex.join(spec.program.command)} · {nodes} · {plural(spec.threads or 1, 'thread')}"
     if spec.kernel:
-        return f"{spec.subject} of {spec.backend} ({spec.framework}) · {nodes} · {spec.transport} · {rest}"
+        return f"{spec.subject} of {spec.backend} ({spec.framework}) · {nodes} · {spec.carrier} · {rest}"
     return (
         f"{spec.backend} ({spec.framework}) · {spec.model} · {nodes} · batch {spec.batch_size} per device · "
-        f"{spec.image_size} px · {_data(spec)} · {spec.transport} · {spec.precision} · {rest}"
+        f"{spec.image_size} px · {_data(spec)} · {spec.carrier} · {spec.precision} · {rest}"
     )
 
 
@@ -409,15 +409,16 @@ def comparison_of_kernels(records: Sequence[KernelRecord]) -> str:
     from harness.report.text import kernel_table  # here, as these need pandas
     from harness.report.text.table import text
     from harness.results.kernels import COLUMNS, of_record
-    from harness.results.rows import frame
+    from harness.results.rows import frame, with_libraries
 
     rows = [row for record in records for row in of_record(record, record.id)]
-    return text(kernel_table.table_of(frame(rows, COLUMNS)))
+    return text(kernel_table.table_of(with_libraries(frame(rows, COLUMNS))))
 
 
 def comparison(records: Sequence[Record]) -> str:
     """The table of several runs, as ``harness table`` prints it of their records."""
     from harness.report.text import comparison  # here, as these need pandas
-    from harness.results.rows import as_backends_say, frame, row
+    from harness.results.rows import as_backends_say, frame, row, with_libraries
 
-    return comparison.runs(as_backends_say(frame([row(record, record.id) for record in records])))
+    rows = frame([row(record, record.id) for record in records])
+    return comparison.runs(as_backends_say(with_libraries(rows)))

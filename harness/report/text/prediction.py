@@ -110,7 +110,7 @@ def fits(fitted: Sequence[Fitted], left_out: Sequence[str]) -> str:
         if misfit.contradiction:
             misfits.append(f"MISFIT: {group.name}: {misfit.contradiction}")
         lines += [group.name, *(f"  {line}" for line in parameters(fit)), ""]
-        over = f" over {group.key.transport}" if group.key.transport else ""
+        over = f" over {group.key.mpi or group.key.transport}" if group.key.transport else ""
         who = group.key.system, group.key.software, group.key.mechanism + over
         p = "–" if misfit.p_value is None else f"{misfit.p_value:.2g}"
         left_one_out = f"{mean_error(alone):.1%}" if alone else "–"

@@ -237,10 +237,10 @@ def _indication(one: ComparedContender) -> str:
 
 
 def contender(facets: Mapping[str, Any]) -> str:
-    """``Horovod 0.28.1 on TensorFlow 2.16.1 over MPI``."""
+    """``Horovod 0.28.1 on TensorFlow 2.16.1 over MPI``, or over one of several libraries."""
     software, backend, transport = str(facets["software"]), str(facets["backend"]), facets["transport"]
     framework, _, own = software.partition(", ")
-    over = f" over {_TRANSPORTS.get(transport, transport)}" if transport else ""
+    over = f" over {facets.get('mpi') or _TRANSPORTS.get(transport, transport)}" if transport else ""
     # PyTorch, Caffe2 and Horovod's own tables name the backend already.
     if not own and backend in framework.lower():
         return f"{framework}{over}"

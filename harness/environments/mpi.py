@@ -1,0 +1,37 @@
+"""MPI libraries from wheels, for ``--mpi``: each in an environment of its own, where processes find it by its path.
+
+MPICH is in every backend's own environment. Intel's library takes its place there, as the two have one binary interface
+(the MPICH ABI Compatibility Initiative). Open MPI has another one, which mpi4py knows as well; what was compiled against
+MPICH cannot use it.
+"""
+
+import os
+from pathlib import Path
+
+from harness.environments import EnvironmentSpec, path
+
+LIBRARIES = ("intel", "openmpi")  # those that have an environment
+FOLDER = Path(__file__).parent
+FILES = {"intel": "lib/libmpi.so.12", "openmpi": "lib/libmpi.so.40"}
+
+
+def environment(library: str) -> EnvironmentSpec:
+    return EnvironmentSpec(library, "cpu", FOLDER / f"mpi-{library}.txt", imports=())
+
+
+def variables(library: str) -> dict[str, str]:
+    """The environment variables of a process that is to load ``library``, in the environment of any backend."""
+    if library not in LIBRARIES:
+        return {}
+    file = path(environment(library)) / FILES[library]
+    own = {"MPI4PY_LIBMPI": str(file)}  # without it mpi4py takes what is in its own environment
+    if library == "intel":
+        # Compiled code, such as Horovod, follows the library path. Harness gives threads their number and pins nothing.
+        before = os.environ.get("LD_LIBRARY_PATH")
+        own |= {"LD_LIBRARY_PATH": f"{file.parent}:{before}" if before else str(file.parent), "I_MPI_PIN": "off"}
+    return own
+
+
+def pmix_server() -> Path:
+    """Open MPI's program that serves PMIx to the ranks on this machine."""
+    return path(environment("openmpi")) / "bin" / "prterun"

@@ -1,0 +1,113 @@
+"""The same run under each MPI library: the library that was asked for is loaded, and what it computes is the same."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from harness.environments import mpi
+from harness.environments.building import build
+from tests.conftest import FEW_STEPS, Harness
+from tests.faults.running import GONE_WITHIN_S, LONG, TINY, Run
+
+BEGINS = {"mpich": "MPICH 5.0.2 ", "intel": "Intel(R) MPI Library 2021.18.1 ", "openmpi": "Open MPI v5.0.11 "}
+LIBRARIES = [library if library == "mpich" else pytest.param(library, marks=pytest.mark.slow) for library in BEGINS]
+ABI_OF_MPICH, EVERY = ["mpich", "intel"], [*BEGINS]
+TRAINED = [
+    ("pytorch:mpi", [], EVERY),
+    ("horovod:torch:mpi", [], ABI_OF_MPICH),
+    ("caffe2:mpi", [], ABI_OF_MPICH),
+    ("caffe2:mpi", ["--mpi-operators", "mpi4py"], EVERY),
+    ("torch_parameter_server:mpi", ["--ps", "2"], EVERY),
+]
+
+
+@pytest.fixture(scope="session")
+def library() -> Callable[[str], Path]:
+    """The folder of an MPI library's environment, built if need be."""
+    return lambda name: build(mpi.environment(name), lambda line: print(line, file=sys.stderr))
+
+
+def provided(name: str, library: Callable[[str], Path]) -> list[str]:
+    """The options that choose a library, which is there."""
+    if name in mpi.LIBRARIES:
+        library(name)
+    return ["--mpi", name]
+
+
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_a_kernel_is_right_under_each_library_and_its_record_proves_which_it_was(
+    harness: Harness, environment: Callable[..., Path], library: Callable[[str], Path], tmp_path: Path, name: str
+) -> None:
+    environment("mpi4py")
+    few = ["--nodes", "2", "--bytes", "4KiB,1MiB", *FEW_STEPS, "--repeats", "1", "--json"]
+    record = harness("kernel", "allreduce", "--backend", "mpi4py", *provided(name, library), *few).succeeded().json
+    assert record["spec"]["mpi"] == name and record["status"] == "completed"
+    for rank in record["repeats"][0]["ranks"]:
+        assert rank["evidence"]["transport"].startswith(BEGINS[name])
+        # Two "nodes" talk TCP under each: what a rank sends is counted.
+        moved = rank["sizes"][-1]["network"]
+        assert moved is None or moved["sent"] >= 3 * (1 << 20)
+    (repeat,) = tmp_path.glob("runs/*/repeat-1")
+    assert {path.name for path in repeat.iterdir()} == {"events", "logs"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("way", "options", "names"), TRAINED)
+def test_training_is_the_same_under_each_library(
+    harness: Harness,
+    environment: Callable[..., Path],
+    library: Callable[[str], Path],
+    way: str,
+    options: list[str],
+    names: list[str],
+) -> None:
+    backend, *qualifiers = way.split(":")
+    environment(backend, qualifiers[0] if len(qualifiers) > 1 else None)
+    for name in names:
+        provided(name, library)
+    which = ["--backends", way, *options, "--nodes", "2", "--mpi", ",".join(names)]
+    records = harness("measure", *which, *TINY, *FEW_STEPS, "--json").succeeded().json
+    assert [record["spec"]["mpi"] for record in records] == names
+    ranks = [rank for record in records for rank in record["repeats"][0]["ranks"]]
+    libraries = [name for name in names for _ in range(2)]
+    for rank, name in zip(ranks, libraries, strict=True):
+        assert rank["evidence"]["transport"].startswith(BEGINS[name])
+        assert rank["network"]["interfaces"] == ["lo"]
+        assert rank["evidence"]["losses"] == pytest.approx(ranks[0]["evidence"]["losses"], rel=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_nothing_of_open_mpi_outlives_its_launcher(
+    environment: Callable[..., Path], library: Callable[[str], Path], tmp_path: Path, how: signal.Signals
+) -> None:
+    environment("pytorch")
+    library("openmpi")
+    run = Run(
+        *(tmp_path, "--backend", "pytorch", "--transport", "mpi", "--mpi", "openmpi"),
+        *("--nodes", "2", "--warmup", "1", "--steps", LONG),
+    )
+    for rank in ("worker-0", "worker-1"):
+        run.reaches(rank, "window")
+    server = str(mpi.pmix_server())
+    assert any(server in command for command in commands(tmp_path))
+    os.kill(run.process.pid, how)
+    run.end()
+    deadline = time.monotonic() + GONE_WITHIN_S
+    while left := commands(tmp_path):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.1)
+
+
+def commands(folder: Path) -> list[str]:
+    """The command lines of processes that name a folder: of the server it is that of the repeat."""
+    lines = [" ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"])]
+    return [line for line in lines if str(folder) in line]

@@ -1,0 +1,197 @@
+"""MPI as a factor: what --mpi stands for, what it is refused for, and how results of several libraries are told apart."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness import environments
+from harness.core.backend import specs_for, under_each
+from harness.core.spec import MPI_LIBRARIES, RunSpec
+from harness.environments import mpi
+from harness.errors import InvalidInput, RunFailed
+from harness.launch.pmix import PmixWorld
+from harness.report.text import comparison
+from harness.results.rows import with_libraries
+from harness.running.study import Study, labels
+from harness.worker import network
+from tests.conftest import Harness
+from tests.unit.made_rows import HOROVOD, frame, run
+
+INTEL, MPICH = "Intel(R) MPI Library 2021.18.1", "MPICH 5.0.2"
+OVER_MPI = ["--transport", "mpi", "--nodes", "2"]
+
+
+def planned(harness: Harness, *arguments: str) -> dict[str, Any]:
+    shown: dict[str, Any] = harness("run", *arguments, "--dry-run", "--json").succeeded().json
+    return shown
+
+
+# --- the spec ---
+
+
+def test_a_spec_without_a_library_is_what_it_was_before_there_was_a_choice() -> None:
+    usual, chosen = RunSpec.validated(backend="pytorch"), RunSpec.validated(backend="pytorch", mpi="intel")
+    assert "mpi" not in usual.model_dump() and RunSpec(**usual.model_dump()) == usual
+    assert chosen.model_dump() == usual.model_dump() | {"mpi": "intel"}
+
+
+def test_every_library_says_how_it_calls_itself() -> None:
+    assert set(network.MPI_LIBRARIES) == set(MPI_LIBRARIES)
+
+
+def test_another_library_than_the_one_that_was_named_is_an_error() -> None:
+    with pytest.raises(RuntimeError, match="--mpi intel: the library that was loaded calls itself no MPI library"):
+        network.check_mpi_world(0, 2, 0, 2, "intel")
+    network.check_mpi_world(0, 2, 0, 2)
+
+
+# --- the plan ---
+
+
+def test_intels_library_comes_first_on_the_library_path_and_is_named_to_mpi4py(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/opt/own")
+    folder = environments.path(mpi.environment("intel")) / "lib"
+    plan = planned(harness, "--backend", "horovod", *OVER_MPI, "--mpi", "intel")["plan"]
+    for process in plan["processes"]:
+        assert process["env"]["LD_LIBRARY_PATH"] == f"{folder}:/opt/own"
+        assert process["env"]["MPI4PY_LIBMPI"] == str(folder / "libmpi.so.12")
+    assert plan["mpi"] and "pmix" not in plan
+
+
+def test_mpich_is_found_where_it_always_was(harness: Harness) -> None:
+    usual, chosen = (planned(harness, "--backend", "pytorch", *OVER_MPI, *more) for more in ([], ["--mpi", "mpich"]))
+    assert chosen["spec"] == usual["spec"] | {"mpi": "mpich"}
+    both = [[process["env"] for process in shown["plan"]["processes"]] for shown in (usual, chosen)]
+    assert both[0] == both[1]
+
+
+@pytest.mark.parametrize(("nodes", "memory_is_shared"), [("1", True), ("2", False)])
+def test_open_mpi_gets_a_pmix_server_and_shares_memory_on_one_node_only(
+    harness: Harness, nodes: str, memory_is_shared: bool
+) -> None:
+    layout = ["--transport", "mpi", "--nodes", nodes, "--devices-per-node", "2"]
+    plan = planned(harness, "--backend", "pytorch", *layout, "--mpi", "openmpi")["plan"]
+    assert plan["pmix"] == str(mpi.pmix_server())
+    assert all(("OMPI_MCA_btl" not in process["env"]) is memory_is_shared for process in plan["processes"])
+
+
+def test_a_library_has_an_environment_of_its_own_by_its_content() -> None:
+    folders = [environments.path(mpi.environment(library)).name for library in mpi.LIBRARIES]
+    assert [name.rsplit("-", 1)[0] for name in folders] == ["intel-cpu", "openmpi-cpu"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ("--backend pytorch --mpi intel", "--mpi intel: pytorch over gloo uses no MPI; give --transport mpi"),
+        ("--backend parameter_server --ps 1 --mpi mpich", "--mpi mpich: parameter_server over grpc uses no MPI; leave"),
+        ("--backend pytorch --transport mpi --mpi cray", "--mpi cray: must be 'mpich', 'openmpi' or 'intel'"),
+        (
+            "--backend horovod --mpi openmpi",
+            "--mpi openmpi: Horovod is compiled against MPICH, and Open MPI has another",
+        ),
+        ("--backend caffe2 --transport mpi --mpi openmpi", "give --mpi-operators mpi4py too, or another library"),
+        ("--backend horovod --mpi openmpi --site daint", "Horovod is compiled against MPICH"),
+    ],
+)
+def test_what_cannot_be_had_is_refused_in_one_line(refused: Harness, arguments: str, complaint: str) -> None:
+    done = refused("run", *arguments.split())
+    assert (done.code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert complaint in done.stderr
+
+
+def test_a_library_that_is_not_built_is_refused_with_the_command_that_builds_it(
+    refused: Harness, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path))
+    done = refused("run", "--backend", "pytorch", *OVER_MPI, "--mpi", "intel", "--env", sys.executable)
+    assert (done.code, done.stdout) == (2, "")
+    assert done.stderr.startswith("harness: the environment of intel is not built: run `harness env build intel`")
+
+
+def test_open_mpi_at_a_site_takes_pmix(refused: Harness) -> None:
+    wanted = ["--backend", "pytorch", *OVER_MPI, "--mpi", "openmpi", "--device", "cpu", "--dry-run"]
+    done = refused("run", *wanted, "--site", "daint:gpu")
+    assert done.code == 2 and "its ranks meet through PMIx" in done.stderr
+    assert "its profile has extras.mpi = 'pmi2'" in done.stderr
+
+
+# --- several libraries ---
+
+
+def test_what_goes_over_mpi_is_measured_under_each_library_and_the_rest_once(harness: Harness) -> None:
+    backends = "pytorch:gloo,pytorch:mpi,horovod:torch"
+    done = harness("measure", "--backends", backends, "--nodes", "2", "--mpi", "mpich,intel", "--dry-run").succeeded()
+    described = [line for line in done.stdout.splitlines() if " · pointwise · " in line or " · resnet50 · " in line]
+    carriers = [line.split(" · ")[6] for line in described]
+    assert carriers == ["gloo", "mpi:mpich", "mpi:intel", "mpi:mpich", "mpi:intel"]
+
+
+@pytest.mark.parametrize(
+    ("libraries", "complaint"),
+    [
+        (["intel"], "--mpi intel: nothing here goes over MPI"),
+        (["intel", "intel"], "a library is there twice"),
+    ],
+)
+def test_libraries_that_are_of_no_use_are_refused(libraries: list[str], complaint: str) -> None:
+    specs = specs_for([{"backend": "pytorch", "transport": "gloo"}], {})
+    with pytest.raises(InvalidInput, match=complaint):
+        under_each(specs, libraries, "cpu")
+
+
+def test_a_library_of_a_study_multiplies_what_goes_over_mpi(tmp_path: Path) -> None:
+    file = tmp_path / "libraries.toml"
+    file.write_text('[[matrix]]\nbackend = ["pytorch:gloo", "pytorch:mpi", "horovod:torch"]\nmpi = ["mpich", "intel"]')
+    points = Study.read(file).points(lambda wanted: "cpu")
+    assert labels([point.spec.model_dump() for point in points]) == [
+        "pytorch:gloo nodes=1",
+        "pytorch:mpi:mpich nodes=1",
+        "pytorch:mpi:intel nodes=1",
+        "horovod:torch:mpich nodes=1",
+        "horovod:torch:intel nodes=1",
+    ]
+
+
+def test_a_program_is_started_as_an_mpi_world_and_a_backend_with_its_library(harness: Harness) -> None:
+    sides = ["--nodes", "2", "--b", "var:A=1", "--dry-run"]
+    program = harness("ab", *sides, "--pattern", "([0-9.]+)", "--mpi", "--", "true").succeeded()
+    assert program.stdout.count("PMI") == 0 and "true" in program.stdout
+    own = harness("ab", "--backend", "pytorch", "--transport", "mpi", "--mpi", "intel", *sides).succeeded()
+    assert "mpi:intel" in own.stdout
+    assert harness("launch", "--mpi", "--dry-run", "--json", "--", "true").succeeded().json["plan"]["mpi"]
+
+
+# --- results ---
+
+
+def test_a_table_says_which_library_a_row_had_where_there_are_several() -> None:
+    runs = [run(2, [180.0, 181.0], **HOROVOD, mpi=library) for library in (MPICH, INTEL)]
+    text = comparison.runs(with_libraries(frame(runs)))
+    assert [line.split("  ")[-1].strip() for line in text.splitlines() if line.startswith("horovod")] == [INTEL, MPICH]
+    alone = comparison.runs(with_libraries(frame([run(2, [180.0, 181.0], **HOROVOD, mpi=MPICH)])))
+    assert MPICH not in alone
+
+
+def test_the_answer_names_the_library_of_each_contender_where_there_are_several() -> None:
+    runs = [
+        run(2, [value, value + 0.1, value + 0.2], **HOROVOD, mpi=library)
+        for library, value in ((MPICH, 180.0), (INTEL, 200.0))
+    ]
+    assert "over Intel(R) MPI Library is fastest" in comparison.runs(with_libraries(frame(runs)))
+
+
+# --- PMIx's server ---
+
+
+def test_a_pmix_server_that_does_not_start_is_a_failure_and_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    with pytest.raises(RunFailed, match="Open MPI's PMIx server names no ranks: no reason given"):
+        PmixWorld(Path("/bin/false"), 2, tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"logs"}
