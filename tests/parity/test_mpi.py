@@ -78,10 +78,11 @@ def test_training_is_the_same_under_each_library(
     assert [record["spec"]["mpi"] for record in records] == names
     ranks = [rank for record in records for rank in record["repeats"][0]["ranks"]]
     libraries = [name for name in names for _ in range(2)]
-    for rank, name in zip(ranks, libraries, strict=True):
+    for number, (rank, name) in enumerate(zip(ranks, libraries, strict=True)):
         assert rank["evidence"]["transport"].startswith(BEGINS[name])
         assert rank["network"]["interfaces"] == ["lo"]
-        assert rank["evidence"]["losses"] == pytest.approx(ranks[0]["evidence"]["losses"], rel=1e-4)
+        alike = ranks[number % 2]["evidence"]["losses"]  # of the same rank, on the same images, under the first library
+        assert rank["evidence"]["losses"] == pytest.approx(alike, rel=1e-4)
 
 
 @pytest.mark.slow

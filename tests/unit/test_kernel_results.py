@@ -454,7 +454,7 @@ def test_a_page_of_kernels_alone_has_one_section(tmp_path: Path) -> None:
     (section,) = page.sections
     assert section.name == "kernels" and [figure.name for figure in section.figures] == ["kernel-allreduce"]
     assert page.title == "Kernels on daint:gpu" and page.facts["Kernels"] == "2 measured, 1 of them without a number"
-    assert [cells[-6] for _, cells in section.tables[0].rows] == ["completed", "failed"]
+    assert [cells[-7] for _, cells in section.tables[0].rows] == ["completed", "failed"]
     assert sum(count for count, _ in page.runs.values()) == 2
     json.dumps(document.data(page), allow_nan=False)
 
