@@ -18,8 +18,10 @@ from harness.cli.common import PATH, SHARE, completing
 from harness.cli.config import of_config
 from harness.cli.launching import UNUSED, program_options, program_spec, without_config
 from harness.cli.options import (
+    COMPLETED,
     HOW_TO_RUN,
     WHERE_TO_RUN,
+    WRITTEN,
     MeasuringCommand,
     grouped,
     option,
@@ -29,7 +31,7 @@ from harness.cli.options import (
 )
 from harness.cli.runs import IN_FULL, carried_out
 from harness.core import backend as backends
-from harness.core.spec import MPI_LIBRARIES, Program, RunSpec
+from harness.core.spec import Program, RunSpec
 from harness.core.validation import option_name
 from harness.errors import HarnessError, InvalidInput
 from harness.records.record import AnyRecord
@@ -56,11 +58,11 @@ TWO_SIDES = grouped(
 MPI = option(
     "--mpi",
     "the MPI library, where MPI carries something; without a name: all processes of COMMAND are ranks of one MPI world",
-    "|".join(MPI_LIBRARIES),
+    WRITTEN["mpi"],
     click.STRING,
     is_flag=False,
     flag_value="true",
-    shell_complete=completing(lambda: list(MPI_LIBRARIES)),
+    shell_complete=completing(COMPLETED["mpi"]),
 )
 OF_PROGRAM = Program.model_fields.keys() - {"command", "folder"}
 

@@ -26,6 +26,7 @@ from harness.cli.common import (
 )
 from harness.cli.config import without_strangers
 from harness.cli.options import (
+    COMPLETED,
     HOW_TO_RUN,
     WHERE_TO_RUN,
     MeasuringCommand,
@@ -171,7 +172,7 @@ UNDER_EACH = option(
     "MPI libraries: what goes over MPI is measured under each  [default: that of the environment]",
     "A,B,…",
     Written(partial(parts, example=",".join(MPI_LIBRARIES))),
-    shell_complete=completing(lambda: list(MPI_LIBRARIES)),
+    shell_complete=completing(COMPLETED["mpi"]),
 )
 COMPARED = grouped("What to compare", backends_option("all of all"), SEVERAL_NODES, UNDER_EACH)
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from harness.worker.fabric import Fabric
 from harness.worker.job import Job
-from harness.worker.network import check_mpi_world, mpi_version
+from harness.worker.network import MPI_LIBRARIES, mpi_version
 
 
 class Mpi(Fabric):
@@ -19,7 +19,7 @@ class Mpi(Fabric):
 
         self._mpi, self._world = MPI, MPI.COMM_WORLD
         self.rank, self.size = self._world.Get_rank(), self._world.Get_size()
-        check_mpi_world(self.rank, self.size, job.rank, job.world_size, job.spec.get("mpi"))
+        check_mpi_world(self.rank, self.size, job)
 
     def array(self, values: np.ndarray) -> Any:
         return values.copy()
@@ -56,3 +56,16 @@ class Mpi(Fabric):
 
     def close(self) -> None:
         self._mpi.Finalize()
+
+
+def check_mpi_world(rank: int, size: int, job: Job) -> None:
+    """Raise RuntimeError unless MPI's world is all processes of the plan, and its library the one that --mpi has named."""
+    library, planned_rank, planned_size = job.spec.get("mpi"), job.process["index"], len(job.plan["processes"])
+    if library and not mpi_version().startswith(MPI_LIBRARIES[library]):
+        raise RuntimeError(f"--mpi {library}: the library that was loaded calls itself {mpi_version()}")
+    # A library that does not understand its launcher starts as a world of its own, of size 1, without any error.
+    if (rank, size) != (planned_rank, planned_size):
+        raise RuntimeError(
+            f"{mpi_version()} sees rank {rank} of {size}, planned is rank {planned_rank} of {planned_size}: the MPI "
+            "library and the launcher do not speak the same language (local runs: MPICH's PMI; srun: see its --mpi)"
+        )

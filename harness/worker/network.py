@@ -8,7 +8,6 @@ import socket
 import struct
 import time
 from pathlib import Path
-from typing import Optional
 
 SIOCGIFADDR = 0x8915
 # How each library that --mpi names begins to speak of itself.
@@ -69,15 +68,3 @@ def mpi_version() -> str:
     ctypes.CDLL(file).MPI_Get_library_version(text, ctypes.byref(length))
     first = text.value.decode(errors="replace").split("\n")[0].split(",")[0]
     return " ".join(first.replace("Version:", "").replace(" for Linux* OS", "").split())
-
-
-def check_mpi_world(rank: int, size: int, planned_rank: int, planned_size: int, library: Optional[str] = None) -> None:
-    """Raise RuntimeError unless MPI's world is the planned one, and its library the one that --mpi has named, if any."""
-    if library and not mpi_version().startswith(MPI_LIBRARIES[library]):
-        raise RuntimeError(f"--mpi {library}: the library that was loaded calls itself {mpi_version()}")
-    # A library that does not understand its launcher starts as a world of its own, of size 1, without any error.
-    if (rank, size) != (planned_rank, planned_size):
-        raise RuntimeError(
-            f"{mpi_version()} sees rank {rank} of {size}, planned is rank {planned_rank} of {planned_size}: the MPI "
-            "library and the launcher do not speak the same language (local runs: MPICH's PMI; srun: see its --mpi)"
-        )

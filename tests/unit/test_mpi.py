@@ -18,6 +18,8 @@ from harness.report.text import comparison
 from harness.results.rows import with_libraries
 from harness.running.study import Study, labels
 from harness.worker import network
+from harness.worker.job import Job
+from harness.worker.mpi import check_mpi_world
 from tests.conftest import Harness
 from tests.unit.made_rows import HOROVOD, frame, run
 
@@ -44,9 +46,12 @@ def test_every_library_says_how_it_calls_itself() -> None:
 
 
 def test_another_library_than_the_one_that_was_named_is_an_error() -> None:
+    def job(spec: dict[str, Any]) -> Job:
+        return Job(Path(), 1, spec, {"processes": [{}, {}]}, {"index": 0})
+
     with pytest.raises(RuntimeError, match="--mpi intel: the library that was loaded calls itself no MPI library"):
-        network.check_mpi_world(0, 2, 0, 2, "intel")
-    network.check_mpi_world(0, 2, 0, 2)
+        check_mpi_world(0, 2, job({"mpi": "intel"}))
+    check_mpi_world(0, 2, job({}))
 
 
 # --- the plan ---

@@ -19,7 +19,8 @@ from harness.backends.caffe2.trainer.library import LIBRARY
 from harness.models.caffe2_layers import HOST
 from harness.worker.frameworks.caffe2 import plain_errors
 from harness.worker.job import Job
-from harness.worker.network import check_mpi_world, interface_of, mpi_version
+from harness.worker.mpi import check_mpi_world
+from harness.worker.network import interface_of, mpi_version
 
 with redirect_stdout(None):  # prints that a library of Gloo's operators is missing, which are built in
     from caffe2.python import data_parallel_model as data_parallel_model
@@ -133,7 +134,7 @@ class Mpi(RankWorld):
         from mpi4py import MPI  # starts MPI, for Caffe2's operators too
 
         self._mpi, self._world = MPI, MPI.COMM_WORLD
-        check_mpi_world(self._world.Get_rank(), self._world.Get_size(), job.rank, job.world_size, job.spec.get("mpi"))
+        check_mpi_world(self._world.Get_rank(), self._world.Get_size(), job)
         options = job.spec["options"]
         if options["net_type"] != "simple" and MPI.Query_thread() < MPI.THREAD_SERIALIZED:
             raise RuntimeError(

@@ -9,7 +9,8 @@ from typing import Any
 import horovod
 
 from harness.worker.job import Job
-from harness.worker.network import check_mpi_world, interface_of, mpi_version, wait_for_listener
+from harness.worker.mpi import check_mpi_world
+from harness.worker.network import interface_of, mpi_version, wait_for_listener
 
 
 def join(job: Job, hvd: Any) -> None:
@@ -20,7 +21,7 @@ def join(job: Job, hvd: Any) -> None:
         _rendezvous(job)
     hvd.init()
     if not gloo:
-        check_mpi_world(hvd.rank(), hvd.size(), job.rank, job.world_size, job.spec.get("mpi"))
+        check_mpi_world(hvd.rank(), hvd.size(), job)
 
 
 def transport(job: Job, hvd: Any) -> str:

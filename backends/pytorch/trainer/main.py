@@ -15,7 +15,8 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from harness.worker.frameworks.torch import TorchTrainer, carrier, join
-from harness.worker.network import check_mpi_world, mpi_version
+from harness.worker.mpi import check_mpi_world
+from harness.worker.network import mpi_version
 from harness.worker.trainer import State
 
 
@@ -36,7 +37,7 @@ class PyTorchTrainer(TorchTrainer):
             from harness.backends.pytorch.trainer.mpi_hook import MpiHook
 
             self._hook = MpiHook()
-            check_mpi_world(self._hook.rank, self._hook.size, job.rank, job.world_size, job.spec.get("mpi"))
+            check_mpi_world(self._hook.rank, self._hook.size, job)
         self.build()
         if graphs and self._scaler.is_enabled():
             raise RuntimeError(

@@ -22,7 +22,8 @@ import torch.distributed as dist
 
 from harness.worker.frameworks.torch import join
 from harness.worker.job import Job
-from harness.worker.network import check_mpi_world, mpi_version
+from harness.worker.mpi import check_mpi_world
+from harness.worker.network import mpi_version
 
 Wait = Callable[[], Any]
 ANYBODY: Optional[int] = None
@@ -53,8 +54,7 @@ class MpiLink:
         from mpi4py import MPI
 
         self._mpi, self._world = MPI, MPI.COMM_WORLD
-        processes, library = len(job.plan["processes"]), job.spec.get("mpi")
-        check_mpi_world(self._world.rank, self._world.size, job.process["index"], processes, library)
+        check_mpi_world(self._world.rank, self._world.size, job)
         if MPI.Query_thread() < MPI.THREAD_SERIALIZED:
             raise RuntimeError(f"{mpi_version()} allows no second thread to call it; use --transport gloo")
         self.name = f"{mpi_version()} through mpi4py"
