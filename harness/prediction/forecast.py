@@ -88,6 +88,7 @@ def described(spec: RunSpec) -> What:
         raise InvalidInput(
             f"--backend {backend.name} with {other}: the law is about synchronous steps of 32 bit gradients"
         )
+    backend.seats(spec.model_copy(update={"options": options}))  # refuses workers that cannot share a node's devices
     if spec.device not in ("auto", *backend.devices):
         raise InvalidInput(f"--device {spec.device}: {backend.name} supports {', '.join(backend.devices)}")
     if spec.transport not in (None, *backend.transports, *backend.cuda_transports):
