@@ -276,7 +276,7 @@ def one_process_per_device(spec: RunSpec) -> tuple[Seat, ...]:
 def workers_and_servers(
     spec: RunSpec, workers_per_node: int, ps: int, ps_per_node: int, dedicated: bool = False
 ) -> tuple[Seat, ...]:
-    """The seats of workers that share the devices of their node, and of parameter servers; both fill a node before the next.
+    """The seats of workers that share the devices of their node, and of parameter servers. Both fill node after node.
 
     ``dedicated`` servers have nodes of their own. Raises InvalidInput for servers without a place, and for devices that the
     workers cannot share.
