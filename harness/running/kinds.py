@@ -128,12 +128,7 @@ class LaunchRun(Repeated):
     RECORD = LaunchRecord
 
     def find_inputs(self) -> None:
-        """Raises InvalidInput for servers that would not end, and if this machine is to start it and does not have it."""
-        if self.site and self.site.scheduler == "ssh" and program_of(self.spec).ps:
-            raise InvalidInput(
-                f"--ps at {self.site_name}: servers end when they see in a folder that all machines share that the workers "
-                "have ended, and over ssh there need not be one"
-            )
+        """Raises InvalidInput if this machine is to start it and does not have it."""
         command = self.plan.details["command"][0]
         if self.site_name is None and not shutil.which(command):
             raise InvalidInput(f"{command}: no such program here, or it is not executable")

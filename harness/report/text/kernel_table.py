@@ -101,12 +101,14 @@ def _configurations(runs: Sequence[Any]) -> list[str]:
 
 
 def _varied_options(runs: Sequence[Any]) -> set[tuple[str, str]]:
-    """Options, each with its backend, that have several values."""
-    values: dict[tuple[str, str], set[str]] = {}
-    for run in runs:
-        for name, value in json.loads(run.options).items():
-            values.setdefault((run.backend, name), set()).add(json.dumps(value))
-    return {option for option, its in values.items() if len(its) > 1}
+    """Options, each with its backend, that have several values, or that not all of its runs have."""
+    options = [(backend, json.loads(text)) for backend, text in {(run.backend, run.options) for run in runs}]
+    return {
+        (backend, name)
+        for backend, own in options
+        for name, value in own.items()
+        if any(other.get(name) != value for its, other in options if its == backend)
+    }
 
 
 def points(frame: pandas.DataFrame, baseline: int | None = None) -> list[dict[str, Any]]:
