@@ -71,7 +71,7 @@ class SizeFigures(Frozen):
     algorithm, or floating point operations per second; that of the bus in bytes per second is for messages only.
     ``sent_bytes`` is what a rank has sent per step, on average, by its system's counters; None where they do not tell.
     ``collected_s`` is that part of ``time_s`` after which all data were where they are merged; None where nothing is.
-    ``energy`` has the joules of each repeat's window, ``work_per_joule`` the bytes or operations of a window over their mean.
+    ``energy`` has the joules of each repeat's window, ``work_per_joule`` a window's bytes or operations over their mean.
     """
 
     size: int
@@ -199,7 +199,8 @@ def derive(spec: RunSpec, repeats: Sequence[KernelRepeat], servers: int) -> list
         work = kernel.work(first.size)
         rates = [work / time_s for time_s in times_s]
         read = [
-            [(rank.host, energy) for rank in repeat.ranks if (energy := rank.sizes[number].energy)] for repeat in repeats
+            [(rank.host, energy) for rank in repeat.ranks if (energy := rank.sizes[number].energy)]
+            for repeat in repeats
         ]
         energy = used([Read(*each) for each in zip(windows_s, read, strict=True)])
         joules = energy and energy.joules

@@ -79,8 +79,8 @@ class Resumed(Frozen):
 class Figures(Frozen):
     """What follows from the epochs. The accuracies are the best of all epochs, ``img_per_s`` is that of this run alone.
 
-    So are the joules of ``energy``, of each epoch's steps. ``joules_to_accuracy`` are those of ``reached.train_s``; None for
-    a training that was resumed.
+    So is ``energy``, the joules of each epoch's steps. ``joules_to_accuracy`` are those of ``reached.train_s``; None for a
+    training that was resumed.
     """
 
     reached: Reached | None = None
@@ -191,9 +191,7 @@ def meets(until: Accuracy | None, epoch: Epoch) -> bool:
     return until is not None and accuracy is not None and bool(accuracy >= until.value)
 
 
-def derive(
-    spec: RunSpec, epochs: Sequence[Epoch], resumed: Resumed | None, ranks: Sequence[TrainedRank]
-) -> Figures:
+def derive(spec: RunSpec, epochs: Sequence[Epoch], resumed: Resumed | None, ranks: Sequence[TrainedRank]) -> Figures:
     """The figures of a completed training. img/s is images trained on over the time of training, in this run."""
     until = spec.training.until if spec.training else None
     own, before_s = own_epochs(epochs, resumed)

@@ -74,7 +74,19 @@ def test_joules_over_the_seconds_of_training_are_the_power(harness: Harness, sys
             (data / part / name).mkdir(parents=True)
             for number in range(count):
                 Image.new("RGB", (32, 32), (number, 0, 0)).save(data / part / name / f"{number}.JPEG")
-    run = ["train", "--backend", "pytorch", "--model", "mnist_cnn", "--nodes", "2", "--data", str(data), "--epochs", "2"]
+    run = [
+        "train",
+        "--backend",
+        "pytorch",
+        "--model",
+        "mnist_cnn",
+        "--nodes",
+        "2",
+        "--data",
+        str(data),
+        "--epochs",
+        "2",
+    ]
     where = ["--batch-size", "2", "--threads", "1", "--until", "top1=0.1", "--evaluate-every", "2", "--output", "runs"]
     shown = harness(*run, *where, HARNESS_SYS=str(sysfs)).succeeded().stdout
     assert "J/img while training" in shown and "J to top-1 0.1 of package (powercap)" in shown
