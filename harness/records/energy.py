@@ -230,8 +230,7 @@ def joules(counter: CounterReading, interval_s: float, window_s: float) -> float
         raise ValueError(counter.problem or "was not read")
     if window_s < UPDATES * counter.update_s:
         raise ValueError(
-            f"the window of {window_s:.3g} s is shorter than {UPDATES} updates of a counter that changes every "
-            f"{counter.update_s:g} s"
+            f"the window is shorter than {UPDATES * counter.update_s:g} s, in which a counter is updated {UPDATES} times"
         )
     if counter.freshness and (updates := counter.freshness[1] - counter.freshness[0]) < UPDATES:
         raise ValueError(f"was updated {updates} times within the window, less than {UPDATES} times")
