@@ -199,7 +199,7 @@ def derive(spec: RunSpec, repeats: Sequence[KernelRepeat], servers: int) -> list
         work = kernel.work(first.size)
         rates = [work / time_s for time_s in times_s]
         read = [
-            [(rank.host, energy) for rank in repeat.ranks if (energy := rank.sizes[number].energy)]
+            [(rank.host, reading) for rank in repeat.ranks if (reading := rank.sizes[number].energy)]
             for repeat in repeats
         ]
         energy = used([Read(*each) for each in zip(windows_s, read, strict=True)])

@@ -241,7 +241,7 @@ def _traffic(record: Record) -> list[str]:
 
 
 def _energy_of_run(record: Record) -> list[str]:
-    energy = record.derived and record.derived.energy
+    energy = record.derived.energy if record.derived else None
     used = energy and energy.joules_per_image
     return _energy("  energy     ", energy, f"{_with_interval(used, '.3g')} J/img" if used else "")
 

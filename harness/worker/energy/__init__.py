@@ -38,7 +38,7 @@ class Meter:
                 self.missing.append(str(error))
 
     def read(self) -> Reading:
-        """All counters, once more if a source was updated meanwhile: then all of its counters show the same update."""
+        """All counters; again if a source was updated meanwhile, so that all of its counters are of one update."""
         for _ in range(TRIES):
             stamps, now = self._stamps(), time.perf_counter()
             values = [_value(counter) for counter in self.counters]
