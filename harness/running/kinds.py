@@ -216,7 +216,8 @@ class TrainingRun(Run):
             started, trained, evidence, _ = reported(worker, "started", "trained", "evidence", "closed")
             evidence.pop("losses", None)
             rank, host, steps = worker.process.rank, started["host"], trained["steps"]
-            ranks.append(TrainedRank(rank=rank, host=host, steps=steps, evidence=evidence))
+            energy = trained.get("energy", [])
+            ranks.append(TrainedRank(rank=rank, host=host, steps=steps, evidence=evidence, energy=energy))
         steps = sum(epoch.steps for epoch in _epochs(watch))
         made = [rank.steps for rank in ranks]
         return ranks, judge_ranks(ranks, made, self.plan.world_size, steps, self._expected_updates(steps))
@@ -227,8 +228,8 @@ class TrainingRun(Run):
         own, before = self._own_epochs(), epochs_before(self.folder)
         checkpoint = training_of(self.spec).resume
         resumed = Resumed(checkpoint=checkpoint, epochs=len(before)) if checkpoint else None
-        figures = derive(self.spec, [*before, *own], resumed) if complete else Figures()
         ended = self.judged[0] if self.judged else {"ranks": [], "checks": []}
+        figures = derive(self.spec, [*before, *own], resumed, ended["ranks"]) if complete else Figures()
         return TrainingRecord(
             schema="harness.training/1",
             training_images=len(index.read(self.folder / "images.index")),

@@ -17,7 +17,7 @@ from harness.results.kernels import BYTES_PER_S, FLOP_PER_S, efficiencies
 if TYPE_CHECKING:
     import pandas
 
-UNITS = {BYTES_PER_S: "GB/s", FLOP_PER_S: "Gflop/s"}
+UNITS = {BYTES_PER_S: "GB/s", FLOP_PER_S: "Gflop/s", "bytes/J": "GB/J", "flop/J": "Gflop/J"}
 # What tells rows apart beside their columns, named in rows where it differs.
 _PARTS: dict[str, Callable[[Any], str]] = {
     "system": str,
@@ -56,13 +56,13 @@ def table_of(frame: pandas.DataFrame, baseline: int | None = None) -> Table:
     return Table([column for column in columns if column.heading in always or any(column.cells)])
 
 
-_HEADINGS = ("size", "p50, ms", "rate", "unit", "bus GB/s", "± 95 % CI", "efficiency")
+_HEADINGS = ("size", "p50, ms", "rate", "unit", "bus GB/s", "± 95 % CI", "efficiency", "G/J", "energy of")
 _Cell = tuple[str, Value]  # as people read it, and as CSV has it
 
 
 def _column(heading: str, cells: Sequence[_Cell]) -> Column:
     words, values = zip(*cells, strict=True)
-    return Column(heading, words, values, right=heading != "unit")
+    return Column(heading, words, values, right=heading not in ("unit", "energy of"))
 
 
 def _figures(run: Any) -> dict[str, _Cell]:
@@ -76,6 +76,8 @@ def _figures(run: Any) -> dict[str, _Cell]:
         "bus GB/s": _known(run.bus_bytes_per_s / 1e9, "{:.3g}"),
         "± 95 % CI": (percent(run.ci95 / run.rate, None, 1), _known(run.ci95 / run.rate, "")[1]),
         "efficiency": (percent(run.efficiency, None, 1), _known(run.efficiency, "")[1]),
+        "G/J": _known(run.work_per_joule / 1e9, "{:.3g}"),
+        "energy of": (run.energy, run.energy or None),
     }
 
 
@@ -115,7 +117,7 @@ def points(frame: pandas.DataFrame, baseline: int | None = None) -> list[dict[st
     """The rows with a number, for scripts. A figure that is not known is None."""
     names = (
         *("kernel", "backend", "framework", "transport", "mpi", "system", "nodes", "workers", "size", "unit", "rate"),
-        *("bus_bytes_per_s", "p50_s", "p99_s", "sent_bytes", "efficiency", "id", "source"),
+        *("bus_bytes_per_s", "p50_s", "p99_s", "sent_bytes", "work_per_joule", "energy", "efficiency", "id", "source"),
     )
     shown = frame.assign(efficiency=efficiencies(frame, baseline))[frame["status"] == "completed"].astype(object)
     document = []
