@@ -1,5 +1,6 @@
 """TensorFlow parameter servers as the controller sees them."""
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
@@ -56,7 +57,7 @@ def placed(spec: RunSpec) -> list[Piece]:
     return place(tensors, options["ps"], options["placement"], slice_bytes)
 
 
-def validate(spec: RunSpec) -> None:
+def validate(spec: RunSpec, placed: Callable[[RunSpec], list[Piece]] = placed) -> None:
     """Raise InvalidInput when the servers do not fit the nodes or the model, or the optimizer the way of the updates."""
     ps, sync, training = spec.options["ps"], _sync(spec), spec.training
     if spec.options["ps_nodes"] == "shared" and ps > spec.nodes:
@@ -80,7 +81,7 @@ def seats(spec: RunSpec) -> tuple[Seat, ...]:
     return one_process_per_node(spec) + servers
 
 
-def arrange(spec: RunSpec) -> Arrangement:
+def arrange(spec: RunSpec, placed: Callable[[RunSpec], list[Piece]] = placed) -> Arrangement:
     if spec.kernel:
         return Arrangement()
     pieces = placed(spec)
@@ -92,7 +93,9 @@ def arrange(spec: RunSpec) -> Arrangement:
     return Arrangement(details={"servers": servers, "pieces": held})
 
 
-def exchange(spec: RunSpec, pulls: Pulls = "before_forward") -> ServerExchange:
+def exchange(
+    spec: RunSpec, pulls: Pulls = "before_forward", placed: Callable[[RunSpec], list[Piece]] = placed
+) -> ServerExchange:
     return ServerExchange(
         pieces=tuple(placed(spec)),
         servers=spec.options["ps"],

@@ -76,6 +76,7 @@ def test_each_server_moves_what_the_plan_says_for_every_worker_and_step(
         pytest.param("torch_parameter_server", "round_robin", marks=slow),
         pytest.param("torch_parameter_server", "partitioned", marks=slow),
         pytest.param("torch_parameter_server", "greedy", marks=slow),
+        pytest.param("parameter_server_strategy", "partitioned", marks=slow),
         pytest.param("distributed_replicated", "greedy", marks=slow),
         pytest.param("distributed_replicated", "round_robin", marks=slow),
         pytest.param("distributed_replicated", "partitioned", marks=slow),
@@ -91,7 +92,12 @@ def test_each_server_moves_what_the_plan_says_whatever_the_placement(
 @slow
 @pytest.mark.parametrize(
     ("backend", "sync"),
-    [("parameter_server", "barrier"), ("parameter_server", "none"), ("torch_parameter_server", "none")],
+    [
+        ("parameter_server", "barrier"),
+        ("parameter_server", "none"),
+        ("parameter_server_strategy", "none"),
+        ("torch_parameter_server", "none"),
+    ],
 )
 def test_modes_that_claim_less_move_as_much(measure: Measure, backend: str, sync: str) -> None:
     each_server_moved_what_the_plan_says(
