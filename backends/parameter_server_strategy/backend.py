@@ -1,4 +1,4 @@
-"""TensorFlow's ParameterServerStrategy as the controller sees it: planned as ``parameter_server`` is, placed as TensorFlow does."""
+"""TensorFlow's ParameterServerStrategy as the controller sees it: planned as ``parameter_server``, but for the placement."""
 
 from dataclasses import replace
 from functools import partial
@@ -34,8 +34,10 @@ class StrategyOptions(ServerOptions):
 
 
 def placed(spec: RunSpec) -> list[Piece]:
-    """Where TensorFlow puts variables: dealt in turn. ``partitioned`` cuts them along their first axis alone, into as few parts
-    of at most ``slice_size`` as there can be (MaxSizePartitioner), the first ones larger by a row if it has to be.
+    """Where TensorFlow puts variables: they are dealt in turn.
+
+    ``partitioned`` cuts them along their first axis alone, into as few parts of at most ``slice_size`` as there can be
+    (MaxSizePartitioner). The first ones are larger by a row if they have to be.
     """
     options = spec.options
     whole = options["placement"] == "round_robin"
@@ -61,7 +63,7 @@ def arrange(spec: RunSpec) -> Arrangement:
 
 
 def validate(spec: RunSpec) -> None:
-    """Raise InvalidInput when servers do not fit, or nodes have several devices: on CPUs a worker of the strategy is one."""
+    """Raise InvalidInput when servers do not fit, or nodes have several devices: on CPUs a worker has one."""
     if spec.devices_per_node > 1:
         raise InvalidInput(f"--devices-per-node {spec.devices_per_node}: {NAME} trains on one device per node")
     validate_servers(spec, placed)

@@ -153,7 +153,10 @@ WRONG: list[tuple[list[str], list[str]]] = [
     (["measure", "--nodes", "1,two"], ["--nodes two", "whole number"]),
     (["measure", "--nodes", "0"], ["--nodes 0", "greater than or equal to 1"]),
     (["measure", "--nodes", ","], ["--nodes ','", "a list such as 1,2"]),
-    (["measure", "--backends", "pytorch,mpi"], ["unknown backend 'mpi'", "parameter_server, parameter_server_strategy, pytorch"]),
+    (
+        ["measure", "--backends", "pytorch,mpi"],
+        ["unknown backend 'mpi'", "parameter_server, parameter_server_strategy, pytorch"],
+    ),
     (["measure", "--backends", ""], ["--backends ''", "a list such as caffe2,"]),
     (["measure", "--backends", "pytorch", "--ps", "1"], ["--ps is an option of", "parameter_server"]),
     (["table"], ["Missing argument 'RESULTS...'"]),

@@ -44,7 +44,9 @@ class Coordinator:
         if (found := self._pieces()) != job.plan["details"]["pieces"]:
             raise RuntimeError(f"TensorFlow has placed the variables as {found}, which is not as planned")
         momentum, self._accumulates = self._sgd.momentum, job.spec["options"]["sync"] == "accumulate"
-        self._velocities = {name: _beside(held) if momentum else [None] * len(held) for name, held in self._held.items()}
+        self._velocities = {
+            name: _beside(held) if momentum else [None] * len(held) for name, held in self._held.items()
+        }
         self._sums = {name: _beside(held) for name, held in self._held.items()} if self._accumulates else {}
         with on_server(0):
             self._updates = tf.Variable(0, dtype=tf.int64)
@@ -52,8 +54,7 @@ class Coordinator:
         rate = tf.TensorSpec([], tf.float32)
         # Traced once: the numbers of the Python functions in them must be those of the other ranks.
         self._step, self._look = (
-            tf.function(function, autograph=False).get_concrete_function(rate)
-            for function in (self._train, self._show)
+            tf.function(function, autograph=False).get_concrete_function(rate) for function in (self._train, self._show)
         )
         self._meet = tf.function(self._let_all_go, autograph=False)
         self._apply = tf.function(self._apply_sums, autograph=False)
@@ -76,9 +77,7 @@ class Coordinator:
 
     def values(self) -> Dict[str, np.ndarray]:
         """Parameters and velocities, by name."""
-        return {
-            name: np.concatenate([part.numpy() for part in parts]) for name, parts in self._everything().items()
-        }
+        return {name: np.concatenate([part.numpy() for part in parts]) for name, parts in self._everything().items()}
 
     def assign(self, values: Mapping[str, np.ndarray]) -> None:
         """Set the parameters and velocities that are in ``values``."""

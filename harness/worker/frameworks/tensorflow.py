@@ -95,7 +95,7 @@ def reads(variables: Mapping[Key, Any]) -> Dict[Key, Any]:
 def call_python(function: Callable[..., Any], inputs: Sequence[Any], types: Sequence[Any]) -> Any:
     """What ``tf.numpy_function`` gives, but run by whichever process runs the graph, not by the one that has traced it.
 
-    TensorFlow knows Python functions by numbers (see ``python_numbers``). So all these processes have to make the same ones.
+    TensorFlow knows Python functions by numbers (``python_numbers``), so all these processes have to make the same ones.
     """
     with PYTHON_FUNCTIONS.as_default():
         (registered,) = tf.numpy_function(function, [], [tf.float32])
