@@ -63,9 +63,11 @@ def arrange(spec: RunSpec) -> Arrangement:
 
 
 def validate(spec: RunSpec) -> None:
-    """Raise InvalidInput when servers do not fit, or nodes have several devices: on CPUs a worker has one."""
+    """Raise InvalidInput when servers do not fit, nodes have several devices, or nobody could say when an epoch has ended."""
     if spec.devices_per_node > 1:
         raise InvalidInput(f"--devices-per-node {spec.devices_per_node}: {NAME} trains on one device per node")
+    if spec.training and spec.options["sync"] == "none":
+        raise InvalidInput("--sync none: fast workers take more steps, so epochs have no end; give --sync accumulate")
     validate_servers(spec, placed)
 
 

@@ -76,7 +76,6 @@ def test_each_server_moves_what_the_plan_says_for_every_worker_and_step(
         pytest.param("torch_parameter_server", "round_robin", marks=slow),
         pytest.param("torch_parameter_server", "partitioned", marks=slow),
         pytest.param("torch_parameter_server", "greedy", marks=slow),
-        pytest.param("parameter_server_strategy", "partitioned", marks=slow),
         pytest.param("distributed_replicated", "greedy", marks=slow),
         pytest.param("distributed_replicated", "round_robin", marks=slow),
         pytest.param("distributed_replicated", "partitioned", marks=slow),

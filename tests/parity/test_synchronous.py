@@ -97,7 +97,6 @@ SYNCHRONOUS = [
     slow(Way("tensorflow", 2, "distributed_replicated --placement round_robin", model=SMALL)),
     slow(Way("tensorflow", 3, f"distributed_replicated {SLICED}", model=SMALL)),
     slow(Way("tensorflow", 2, "distributed_replicated", devices_per_node=2, model=SMALL)),
-    slow(Way("tensorflow", 2, "parameter_server_strategy", model=SMALL)),
     slow(Way("tensorflow", 3, f"parameter_server_strategy {SLICED}", model=SMALL)),
     slow(Way("tensorflow", 2, "multi_worker_mirrored")),
     slow(Way("tensorflow", 3, "multi_worker_mirrored --pack-mb 1")),
