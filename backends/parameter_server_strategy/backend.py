@@ -1,4 +1,4 @@
-"""TensorFlow's ParameterServerStrategy as the controller sees it: planned as ``parameter_server``, but for the placement."""
+"""TensorFlow's ParameterServerStrategy as the controller sees it: planned as ``parameter_server``, placed otherwise."""
 
 from dataclasses import replace
 from functools import partial
@@ -63,7 +63,7 @@ def arrange(spec: RunSpec) -> Arrangement:
 
 
 def validate(spec: RunSpec) -> None:
-    """Raise InvalidInput when servers do not fit, nodes have several devices, or nobody could say when an epoch has ended."""
+    """Raise InvalidInput when servers do not fit, nodes have several devices, or an epoch would have no end."""
     if spec.devices_per_node > 1:
         raise InvalidInput(f"--devices-per-node {spec.devices_per_node}: {NAME} trains on one device per node")
     if spec.training and spec.options["sync"] == "none":
