@@ -2,8 +2,8 @@
 
 The strategy has one client, the coordinator, which lives in rank 0's process and uses no device. Every rank's process has
 the server of its worker, which runs what the coordinator schedules. What a function needs of its worker (a batch, moving
-averages) and what it leaves there (the loss, when it ended) are Python functions, which TensorFlow knows by a number and
-looks up in the process that runs it. So all ranks make the same ones in the same order, and ``setup`` compares the numbers.
+averages) and what it leaves there (the loss, when it ended) are Python functions (``harness.worker.calls``). So all ranks
+make the same ones in the same order, and ``setup`` compares their numbers.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ import tensorflow as tf
 from harness.backends.parameter_server.trainer import cluster
 from harness.backends.parameter_server_strategy.trainer.coordinator import Coordinator
 from harness.models.initial import initial_values
+from harness.worker import calls
 from harness.worker.frameworks import tensorflow as common
 from harness.worker.frameworks.base import DeviceTrainer
-from harness.worker.frameworks.tensorflow import Tensors, bad_images_named, call_python
+from harness.worker.frameworks.tensorflow import Tensors, bad_images_named
 from harness.worker.job import Job
 from harness.worker.trainer import Evaluation, Marks, State, evaluation
 
@@ -86,7 +87,7 @@ class StrategyTrainer(DeviceTrainer):
         else:  # as TensorFlow aligns arrays, so that no step copies them
             self._batches = itertools.repeat(tuple(tf.constant(array) for array in common.synthetic(job)))
         self._infer = tf.function(self._logits, autograph=False)
-        numbers = common.python_numbers()
+        numbers = calls.numbers()
         if self.total(numbers) != [job.world_size * number for number in numbers]:
             raise RuntimeError("the ranks' Python functions have other numbers, so that workers would call wrong ones")
 
@@ -187,7 +188,7 @@ class StrategyTrainer(DeviceTrainer):
                 raise
             return (images.numpy(), labels.numpy(), *self._moving.values())
 
-        images, labels, *held = call_python(begin, [], [tf.float32, tf.int64, *[tf.float32] * len(moving)])
+        images, labels, *held = calls.call(begin, [], [tf.float32, tf.int64, *[tf.float32] * len(moving)])
         images_each, size = (1, 1) if self._job.emulation else (spec["batch_size"], spec["image_size"])
         images.set_shape([images_each, size, size, 3])
         labels.set_shape([images_each])
@@ -203,14 +204,14 @@ class StrategyTrainer(DeviceTrainer):
             return ()
 
         with tf.control_dependencies([push(gradients)]):
-            call_python(end, [loss, *new.values()], [])
+            calls.call(end, [loss, *new.values()], [])
 
     def _see(self, updates: Any, parameters: Tensors) -> None:
         def see(updates: np.ndarray, *values: np.ndarray) -> Sequence[np.ndarray]:
             self._updates, self._seen = int(updates), dict(zip(parameters, values))
             return ()
 
-        call_python(see, [updates, *parameters.values()], [])
+        calls.call(see, [updates, *parameters.values()], [])
 
     def _logits(self, images: Any, held: Tensors) -> Any:
         return common.logits(self._job, images, held, held.__getitem__, training=False)[0]

@@ -11,8 +11,8 @@ from typing import Any, Callable, Dict, Tuple
 import numpy as np
 import tensorflow as tf
 
+from harness.worker import calls
 from harness.worker.emulation import Stream, Unit, units
-from harness.worker.frameworks.tensorflow import call_python
 from harness.worker.job import Job
 
 Lookup = Callable[[str], Any]
@@ -21,7 +21,7 @@ Lookup = Callable[[str], Any]
 def build(job: Job, images: Any, tensor: Lookup, statistics: Lookup, **_: Any) -> Tuple[Any, Dict[str, Any]]:
     """Logits [1, classes] of zeros, and no moving averages; see ``harness.models.tensorflow_layers.build``."""
     stream = Stream(job, time.time)  # the clock of tf.timestamp
-    (factor,) = call_python(lambda: np.float32(stream.gradient_factor), [], [tf.float32])
+    (factor,) = calls.call(lambda: np.float32(stream.gradient_factor), [], [tf.float32])
     factor.set_shape([])
     passed = tf.zeros([1, job.num_classes])
     for unit in units(job):
@@ -37,7 +37,7 @@ def _layer(stream: Stream, unit: Unit, factor: Any) -> Callable[..., Any]:
             stream.run(float(since), seconds)
             return value
 
-        (waited,) = call_python(run, [passed, ready], [tf.float32])
+        (waited,) = calls.call(run, [passed, ready], [tf.float32])
         waited.set_shape(passed.shape)
         return waited
 

@@ -23,7 +23,6 @@ from harness.worker.job import Job
 from harness.worker.trainer import Evaluation, State, evaluation
 
 BATCHES_AHEAD, IMAGES_AHEAD = 16, 4 * GROUP  # that the input pipeline may be ahead of the training
-PYTHON_FUNCTIONS = tf.Graph()  # that graphs call; without it they would be gone
 Tensors = Dict[str, Any]
 Lookup = Callable[[str], Any]
 Key = TypeVar("Key")
@@ -90,21 +89,6 @@ def image_files(job: Job, reading: Reading) -> Any:
 
 def reads(variables: Mapping[Key, Any]) -> Dict[Key, Any]:
     return {name: variable.read_value() for name, variable in variables.items()}
-
-
-def call_python(function: Callable[..., Any], inputs: Sequence[Any], types: Sequence[Any]) -> Any:
-    """What ``tf.numpy_function`` gives, but run by whichever process runs the graph, not by the one that has traced it.
-
-    TensorFlow knows Python functions by numbers (``python_numbers``), so all these processes have to make the same ones.
-    """
-    with PYTHON_FUNCTIONS.as_default():
-        (registered,) = tf.numpy_function(function, [], [tf.float32])
-    return tf.raw_ops.PyFunc(input=inputs, token=registered.op.get_attr("token").decode(), Tout=types)
-
-
-def python_numbers() -> List[int]:
-    """TensorFlow's numbers of the functions that ``call_python`` was given, in order."""
-    return [int(call.get_attr("token")[len("pyfunc_") :]) for call in PYTHON_FUNCTIONS.get_operations()]
 
 
 def addresses_seen(job: Job, role: str, devices: Iterable[str]) -> List[str]:
