@@ -79,7 +79,7 @@ def repeats_for(deviation: float, difference: float, together: int = 1) -> int |
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the repeats of both sides say. ``ratio`` is B's rate over A's (geometric means), ``interval`` where it lies.
+    """What the repeats of both sides say. ``ratio`` is B's rate over A's (geometric means), ``ci95`` its interval.
 
     So many ``repeats`` of each side would decide what is undecided if ratio and noise stay as they are; None for too many.
     """
@@ -89,7 +89,7 @@ class Verdict:
     b: Sample
     difference: float
     ratio: float
-    interval: Interval
+    ci95: Interval
     noise: Noise
     repeats: int | None = None
     together: int = 1
@@ -105,9 +105,14 @@ class Verdict:
         return self.answer == "A is faster" and self.matters
 
     @property
+    def repeats_for_difference(self) -> int | None:
+        """How many of each side show the difference in the noise that was seen; None for too many."""
+        return repeats_for(self.noise.deviation, self.difference, self.together)
+
+    @property
     def largest(self) -> float:
         """The largest difference that is not excluded, as a share, whichever side is faster."""
-        return _largest(self.interval)
+        return _largest(self.ci95)
 
 
 def judge(a: Sequence[float], b: Sequence[float], difference: float, together: int = 1) -> Verdict:
