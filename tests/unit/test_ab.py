@@ -211,7 +211,7 @@ KERNEL = ["--kernel", "alltoall", "--backend", "mpi4py", "--nodes", "2", "--byte
         ([*KERNEL, "--b", "batch-size=4"], "--b batch-size=4: unknown key 'batch-size'"),
         ([*KERNEL, "--b", "seed=2", "--batch-size", "4"], "--batch-size: is for trainings, not for a kernel"),
         ([*KERNEL, "--b", "seed=2", "--size", "4"], "--size is not for alltoall: its sizes are given with --bytes"),
-        ([*KERNEL, "--b", "devices-per-node=3"], "--a, --b: not the same sizes can be divided among 2 ranks of A and 6 of B"),
+        ([*KERNEL, "--b", "devices-per-node=3"], "not the same sizes can be divided among 2 ranks of A and 6 of B; give"),
         ([*PYTORCH, "--bytes", "1KiB", "--b", "seed=2"], "--bytes: is for kernels; give --kernel NAME"),
         ([*PYTORCH, "--kernel", "sum", "--b", "seed=2"], "kernel 'sum' is not known"),
         (["--kernel", "cg", "--b", "var:X=1", *PROGRAM], "--kernel cg: is for backends; leave it out, or the command"),

@@ -101,7 +101,7 @@ def _of_each(repeats: int | None) -> str:
 
 
 def as_json(found: Mapping[int, Verdict], spec: RunSpec, comparison: Comparison, runs: Sequence[Path]) -> str:
-    """For scripts. ``change`` is B / A − 1, and so are its limits; ``sizes`` are those of a kernel, with rates per second."""
+    """For scripts. ``change`` is B / A − 1, and so are its limits; the rates of a kernel's ``sizes`` are per second."""
     document: dict[str, Any] = {"schema": SCHEMA, "difference": comparison.difference, "clock": clock(spec).strip()}
     of_sides = {
         name: {"settings": text, "run": str(run)}
