@@ -192,9 +192,7 @@ def _refuse_strangers(command: Sequence[str], kernel: str | None, given: Mapping
             raise InvalidInput(f"{option_name(name)}: is for {whose[name]}")
 
 
-def _specs(
-    command: Sequence[str], kernel: str | None, given: dict[str, Any]
-) -> Callable[[Mapping[str, str]], RunSpec]:
+def _specs(command: Sequence[str], kernel: str | None, given: dict[str, Any]) -> Callable[[Mapping[str, str]], RunSpec]:
     """What makes the spec of a side from its own options. Raises InvalidInput."""
     if command:
         common = without_config(given)

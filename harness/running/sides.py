@@ -152,9 +152,8 @@ def options_of(program: bool = False, kernel: bool = False) -> dict[str, str]:
     """The fields of options that may set a side apart, by their names with ``_``: of a program, a kernel or a training."""
     known = backends.option_fields()
     if program:
-        return {name: own for name, own in known.items() if own in RunSpec.model_fields.keys() - UNUSED} | {
-            name: name for name in OF_PROGRAM
-        }
+        of_runs = RunSpec.model_fields.keys() - UNUSED
+        return {name: own for name, own in known.items() if own in of_runs} | {name: name for name in OF_PROGRAM}
     unused = backends.unused_by_kernels() if kernel else set()
     return {name: own for name, own in known.items() if own not in unused}
 
@@ -230,7 +229,9 @@ def check(a: Side, b: Side) -> None:
         raise InvalidInput("--pattern is required: it says what in the program's output is img/s (docs/launch.md)")
     if sizes(one) != sizes(other):
         ranks = f"{one.plan.world_size} ranks of A and {other.plan.world_size} of B"
-        raise InvalidInput(f"--a, --b: not the same sizes can be divided among {ranks}; give sizes that both can divide")
+        raise InvalidInput(
+            f"--a, --b: not the same sizes can be divided among {ranks}; give sizes that both can divide"
+        )
 
 
 def sizes(run: Run) -> tuple[int, ...]:

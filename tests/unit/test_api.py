@@ -70,18 +70,22 @@ def test_a_kernel_is_a_row_per_size_and_its_results_are_read_again(
     [
         ({"b": "transport=mpi"}, "backend is required"),
         ({"backend": "pytorch"}, "--a, --b: both sides are the same"),
-        ({"backend": "pytorch", "b": "transprt=mpi"}, "--b transprt=mpi: unknown key 'transprt'; did you mean transport?"),
+        (
+            {"backend": "pytorch", "b": "transprt=mpi"},
+            "--b transprt=mpi: unknown key 'transprt'; did you mean transport?",
+        ),
         ({"backend": "pytorch", "b": "transport=mpi", "stepz": 3}, "unknown field 'stepz'; `harness run --help`"),
-        ({"backend": "mpi4py", "kernel": "cg", "b": "seed=2", "batch_size": 2}, "'batch_size'; `harness kernel --help`"),
+        (
+            {"backend": "mpi4py", "kernel": "cg", "b": "seed=2", "batch_size": 2},
+            "'batch_size'; `harness kernel --help`",
+        ),
         ({"backend": "mpi4py", "kernel": "sum", "b": "seed=2"}, "kernel 'sum' is not known"),
         ({"command": ["true"], "b": "var:X=1", "steps": 2}, "unknown field 'steps'; `harness launch --help`"),
         ({"command": ["true"], "b": "var:X=1"}, "--pattern is required"),
         ({"command": ["true"], "backend": "pytorch", "b": "var:X=1"}, "leave out backend and kernel"),
     ],
 )
-def test_two_sides_that_make_no_comparison_are_refused(
-    tmp_path: Path, fields: dict[str, object], message: str
-) -> None:
+def test_two_sides_that_make_no_comparison_are_refused(tmp_path: Path, fields: dict[str, object], message: str) -> None:
     with pytest.raises(InvalidInput, match=re.escape(message)) as refused:
         harness.ab(output=tmp_path / "runs", **fields)
     assert "\n" not in str(refused.value) and not (tmp_path / "runs").exists()
