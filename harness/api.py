@@ -150,7 +150,14 @@ def ab(
     for size, found in sides.judged(comparison, runs, outcome.records).items():
         low, high = found.ci95
         row: dict[str, Any] = {"size": size, "answer": found.answer, "change": found.ratio - 1}
-        row |= {"low": low - 1, "high": high - 1, "matters": found.matters, "slower": found.slower, "a": found.a.mean, "b": found.b.mean}
+        row |= {
+            "low": low - 1,
+            "high": high - 1,
+            "matters": found.matters,
+            "slower": found.slower,
+            "a": found.a.mean,
+            "b": found.b.mean,
+        }
         row |= {"noise": found.noise.deviation, "repeats_to_decide": found.repeats}
         rows.append(row | {"repeats_for_difference": found.repeats_for_difference} | records)
     return pandas.DataFrame(rows)

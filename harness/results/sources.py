@@ -190,13 +190,15 @@ def rows(
     known = set(kept["source"])
     if new := [record for record in files if record.path not in known]:
         parts, reasons = list[dict[str, list[Any]]](), list[str]()
-        batches = [new[first : first + BATCH] for first in range(0, len(new), BATCH)]
+        alone = len(new) <= ALONE
+        size = 1 if alone else BATCH
+        batches = [new[first : first + size] for first in range(0, len(new), size)]
 
         def read(done: int, of: int) -> None:
-            progress(min(done * BATCH, len(new)), len(new))
+            progress(min(done * size, len(new)), len(new))
 
         try:
-            for part, unread in each(partial(_batch, kind), batches, read, ALONE // BATCH, together=1):
+            for part, unread in each(partial(_batch, kind), batches, read, alone, together=1):
                 parts.append(part)
                 reasons += unread
         finally:  # what was read before Ctrl-C is not read again
@@ -234,14 +236,14 @@ def each(
     make: Callable[[Of], Made],
     those: Sequence[Of],
     progress: Progress = silent,
-    alone: int | None = None,
+    alone: bool | None = None,
     together: int = TOGETHER,
 ) -> Iterator[Made]:
-    """``make`` of each of ``those``, in their order; more than ``alone`` are shared out among all the cores there are.
+    """``make`` of each of ``those``, in their order; unless ``alone``, they are shared out among all the cores there are.
 
-    ``make`` is a function that another process can import. By default they are paths of records.
+    By default they are paths of records, and a few are made ``alone``. Another process can import ``make``.
     """
-    if len(those) <= (ALONE if alone is None else alone):
+    if len(those) <= ALONE if alone is None else alone:
         for done, one in enumerate(those, start=1):
             yield make(one)
             progress(done, len(those))

@@ -237,7 +237,7 @@ def test_a_dry_run_shows_both_sides_and_leaves_nothing(refused: Harness, tmp_pat
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("measured", [["--b", "bucket-mb=1"], ["--b", "transport=mpi", "--kernel", "allreduce"]])
+@pytest.mark.parametrize("measured", [["--b", "bucket-mb=1"], ["--b", "threads=2", "--kernel", "allreduce"]])
 def test_both_sides_take_turns_there_and_back_in_one_job(refused: Harness, measured: list[str]) -> None:
     done = refused("ab", *PYTORCH, *measured, "--repeats", "4", "--site", "daint", "--dry-run").succeeded()
     assert done.stdout.count("#SBATCH --job-name") == 1

@@ -118,7 +118,7 @@ def damaged(folder: Path, *names: str) -> list[Path]:
 def test_a_record_that_cannot_be_believed_is_tried_again_by_every_command_and_the_others_are_kept(
     runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kept_rows, "BATCH", 1)
+    monkeypatch.setattr(kept_rows, "TOGETHER", 1)
     (bad,) = damaged(runs, "zz-last")
     for expected in (4, 1, 1):
         calls, reasons = [0], list[str]()
@@ -191,7 +191,7 @@ def test_where_no_record_can_be_read_there_is_nothing_to_answer_with(harness: Ha
 def test_a_changed_record_does_not_keep_its_old_row_when_reading_stops_before_it(
     runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kept_rows, "BATCH", 1)
+    monkeypatch.setattr(kept_rows, "TOGETHER", 1)
     frame, _ = rows(runs)
     files = [Path(file) for file in frame["source"]]
     good = files[2].read_text()
