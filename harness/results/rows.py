@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -154,12 +155,15 @@ _LABELS = {"tensorflow": "TensorFlow", "torch": "PyTorch", "caffe2": "Caffe2", "
 _BROUGHT_BY = {"caffe2": "torch"}  # a framework that is no package of its own, and the package that has it
 # Variables that differ from job to job, and say nothing about the machine.
 _PER_JOB = re.compile(r"SLURM_JOB_ID|PMIX?_\w+")
-_LINE_PER_JOB = re.compile(rf'\n  "(?:{_PER_JOB.pattern})": ".*'.encode())  # of a record's file
+# Lines of a record's file that no column of ``_common`` follows from; with a site that of the host is none either.
+_PER_RUN, _PER_RUN_AT_SITE = (
+    re.compile(rf'\n  "(?:{_PER_JOB.pattern}{host})": ".*'.encode()) for host in ("", "|host")
+)
 sorted_json = json.JSONEncoder(sort_keys=True).encode  # json.dumps would make a new encoder each time
 
 
 _commons: dict[tuple[object, ...], dict[str, Any]] = {}  # see ``of_file``
-_MOST_COMMONS = 1000  # a few kilobytes each
+_MOST_COMMONS = 4096  # a few kilobytes each
 
 
 def of_file(path: str) -> dict[str, Any]:
@@ -175,25 +179,35 @@ def of_file(path: str) -> dict[str, Any]:
         parts = None
     if parts is None:
         return row(Record.read_figures(Path(path)), path)
-    own, seen = parts.own, parts.own.seen
-    key = _LINE_PER_JOB.sub(b"", parts.common), own.site, seen.hosts, seen.transports
+    text, own = parts
+    over_mpi = own.seen.transports[:1] if b'"transport": "mpi"' in text else ()
+    key = (_PER_RUN_AT_SITE if own.site else _PER_RUN).sub(b"", text), own.site, over_mpi
     if key not in _commons:
         if len(_commons) == _MOST_COMMONS:
             _commons.clear()
         _commons[key] = _common(Record.read_figures(Path(path)))
-    return _commons[key] | _own(own, path)
+    return joined_row(_commons[key], _own(own, path))
 
 
 def row(record: Record, source: Path | str) -> dict[str, Any]:
     """A record as a row, without what depends on the backends that are installed (see ``as_backends_say``)."""
-    return _common(record) | _own(record, source)
+    return joined_row(_common(record), _own(record, source))
+
+
+def joined_row(common: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    """Both halves of a row, each of which has a part of what is in its environment."""
+    both = [each["environment"][1:-1] for each in (common, own)]
+    environment = sys.intern(
+        f"{{{', '.join(filter(None, both))}}}"
+    )  # one text of many rows goes to another process once
+    return common | own | {"environment": environment}
 
 
 def _common(record: Record) -> dict[str, Any]:
-    """The columns that follow from spec, site, machine, software and variables, and from what a real device has seen."""
+    """The columns that follow from spec, site, machine, software and variables, and from the MPI library."""
     spec, seen = record.spec, record.seen
     data = "real" if spec.data_cache == "as_found" else f"real, {spec.data_cache} cache"
-    common = of_any_record(record, seen.hosts, seen.transports)
+    common = of_any_record(record, seen.transports)
     common |= {name: getattr(spec, name) for name in _OF_TRAINING}
     common |= {
         "data": "synthetic" if spec.data == SYNTHETIC else data,
@@ -209,11 +223,12 @@ def _common(record: Record) -> dict[str, Any]:
 def _own(record: Record | OwnFacts, source: Path | str) -> dict[str, Any]:
     """The columns that a run has of its own: which one it is, and its figures."""
     derived, seen = record.derived, record.seen
+    common = of_any_run(record, source, seen.hosts, seen.transports)
     if derived is None:
-        return of_any_run(record, source)
+        return common
     throughput, steps, energy = derived.img_per_s, derived.step_times, derived.energy or Energy()
     used, computed = energy.joules_per_image, derived.fingerprint
-    return of_any_run(record, source) | {
+    return common | {
         "img_per_s": throughput.mean,
         "values": list(throughput.values),
         "step_p50_s": steps.p50_s,
@@ -230,13 +245,20 @@ def _own(record: Record | OwnFacts, source: Path | str) -> dict[str, Any]:
     }
 
 
-def of_any_run(record: AnyRecord | OwnFacts, source: Path | str) -> dict[str, Any]:
-    """The columns that say which run it is, whatever was measured."""
-    return {name: getattr(record, name) for name in _OF_RECORD} | {"origin": "measured", "source": str(source)}
+def of_any_run(
+    record: AnyRecord | OwnFacts, source: Path | str, hosts: Sequence[str], transports: Iterable[str]
+) -> dict[str, Any]:
+    """The columns that say which run it is, on ``hosts`` over ``transports``, whatever was measured."""
+    environment = _known({"nodes": ", ".join(hosts), "gradients": "; ".join(sorted(transports))})
+    return {name: getattr(record, name) for name in _OF_RECORD} | {
+        "origin": "measured",
+        "source": str(source),
+        "environment": sorted_json(environment),
+    }
 
 
-def of_any_record(record: AnyRecord, hosts: Sequence[str], transports: Iterable[str]) -> dict[str, Any]:
-    """The columns that say on what it was measured, whatever that is: on ``hosts`` over ``transports``."""
+def of_any_record(record: AnyRecord, transports: Iterable[str]) -> dict[str, Any]:
+    """The columns that say on what it was measured, whatever that is."""
     spec, machine = record.spec, record.machine
     gpu = (machine.get("gpus") or [{}])[0]
     return {
@@ -248,7 +270,7 @@ def of_any_record(record: AnyRecord, hosts: Sequence[str], transports: Iterable[
         "mpi": _mpi_library(record, transports),
         "ps": int(spec.options.get("ps", 0)),
         "options": sorted_json({key: value for key, value in spec.options.items() if key != "ps"}),
-        "environment": sorted_json(_environment(record, gpu, hosts, transports)),
+        "environment": sorted_json(_environment(record, gpu)),
     }
 
 
@@ -272,20 +294,20 @@ def _software(record: AnyRecord) -> str:
     return f"{text}, {backend.capitalize()} {packages[backend]}" if backend in packages else text
 
 
-def _environment(
-    record: AnyRecord, gpu: Mapping[str, Any], hosts: Sequence[str], transports: Iterable[str]
-) -> dict[str, str]:
+def _environment(record: AnyRecord, gpu: Mapping[str, Any]) -> dict[str, str]:
     """What may explain a difference between two runs, flat: ``package torch``, ``machine kernel``, ``variable OMP_…``."""
     facts = {
         "site": record.site,
-        "nodes": ", ".join(hosts),
         "python": record.software.get("python"),
         "harness": f"{record.harness.get('version')} {record.harness.get('commit') or ''}".strip(),
-        "gradients": "; ".join(sorted(transports)),
         **{LENGTH[column]: value for column, value in record.spec.model_dump(include=set(LENGTH)).items()},
         **{f"package {name}": version for name, version in record.software.get("packages", {}).items()},
         **{f"machine {name}": value for name, value in record.machine.items() if name not in ("host", "gpus")},
         **{f"machine gpu {name}": value for name, value in gpu.items()},
         **{f"variable {name}": value for name, value in record.variables.items() if not _PER_JOB.fullmatch(name)},
     }
+    return _known(facts)
+
+
+def _known(facts: Mapping[str, Any]) -> dict[str, str]:
     return {name: str(value) for name, value in facts.items() if value not in ("", None)}

@@ -185,8 +185,8 @@ def test_a_row_is_the_same_whether_one_like_it_was_read_before_or_not(
     for _ in range(2):
         for record, file in zip(records, files, strict=True):
             assert rows.of_file(str(file)) == rows.row(record, file)
-    # Neither what a run has of its own nor the number of its job makes another kind; an emulated one is none.
-    assert len(rows._commons) == 6
+    # What a run has of its own makes no other kind, nor do its job, and its nodes at a site; an emulated one is none.
+    assert len(rows._commons) == 5
 
 
 @pytest.mark.parametrize(
