@@ -68,11 +68,8 @@ def record(
     names = list(hosts) if hosts else [f"nid{node:05}" for node in range(nodes)]
     repeats = [_repeat(spec, number, value, names, kept) for number, value in enumerate(img_per_s, start=1)]
     for repeat, value in zip(repeats, joules or (), strict=False):
-        window_s, used = repeat.ranks[0].window_s, value * spec.global_batch * spec.steps
-        counter = CounterReading(source="powercap", covers="package", name="package-0", update_s=0.001)
-        counter = counter.model_copy(update={"before_j": 0.0, "after_j": used})
-        read = RankEnergy(machine="one", interval_s=window_s, counters=[counter])
-        repeat.ranks[0] = repeat.ranks[0].model_copy(update={"energy": read})
+        energy = read(value * spec.global_batch * spec.steps, repeat.ranks[0].window_s)
+        repeat.ranks[0] = repeat.ranks[0].model_copy(update={"energy": energy})
     for repeat, of_steps in zip(repeats, losses or (), strict=False):
         for rank in repeat.ranks:
             rank.evidence["losses"] = list(of_steps)
@@ -95,6 +92,14 @@ def record(
         started=started.isoformat(timespec="milliseconds"),
         ended=ended.isoformat(timespec="milliseconds"),
         site=site,
+    )
+
+
+def read(joules: float, window_s: float) -> RankEnergy:
+    """What a reader says of a package that used so many joules within its window."""
+    counter = {"source": "powercap", "covers": "package", "name": "package-0", "update_s": 0.001}
+    return RankEnergy(
+        machine="one", interval_s=window_s, counters=[CounterReading(**counter, before_j=0.0, after_j=joules)]
     )
 
 

@@ -1,14 +1,15 @@
 """TensorFlow parameter servers as the controller sees them."""
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer
 
 from harness import models
 from harness.backends.tensorflow import environment
-from harness.core.backend import Arrangement, Backend, Seat, one_process_per_node
+from harness.core.backend import Arrangement, Backend, Seat, workers_and_servers
 from harness.core.exchange import Piece, Pulls, ServerExchange, bytes_per_server, place
 from harness.core.spec import MOST_WORKERS, Options, RunSpec, Underscored, of_training
 from harness.core.text import parse_size
@@ -22,7 +23,13 @@ class ServerOptions(Options):
 
     ps: int = Field(1, ge=1, le=MOST_WORKERS, description="number of parameter servers")
     ps_nodes: Annotated[Literal["shared", "dedicated"], Underscored] = Field(
-        "shared", description="servers share the workers' nodes, one each, or get nodes of their own"
+        "shared", description="servers share the workers' nodes, or get nodes of their own"
+    )
+    ps_per_node: int = Field(
+        1, ge=1, le=1024, description="parameter servers on a node, at most; nodes are filled in order"
+    )
+    workers_per_node: int = Field(
+        1, ge=1, le=1024, description="workers on each node, which share its devices, and exchange gradients each"
     )
     placement: Placement = of_training("greedy", "how variables are spread over the servers")
     slice_size: str = of_training("1MiB", "largest slice of a tensor with --placement partitioned")
@@ -33,6 +40,11 @@ class ServerOptions(Options):
         if parse_size(value) < 1024:
             raise ValueError("must be at least 1KiB")
         return value
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """One on a node is left out: specs are keys, and must stay what they were before there could be more."""
+        return {name: value for name, value in handler(self).items() if value != 1 or not name.endswith("_per_node")}
 
 
 class ParameterServerOptions(ServerOptions):
@@ -50,6 +62,10 @@ class ParameterServerOptions(ServerOptions):
     window: int = of_training(8, "with --order forward: how many are asked of a server at once", ge=1, le=10_000)
 
 
+def _per_node(spec: RunSpec, role: Literal["ps", "workers"]) -> int:
+    return int(spec.options.get(f"{role}_per_node", 1))
+
+
 def placed(spec: RunSpec) -> list[Piece]:
     options, tensors = spec.options, models.specification(spec.model, spec.bytes_scale).tensors
     slice_bytes = int(parse_size(options["slice_size"]) * spec.bytes_scale)
@@ -59,11 +75,7 @@ def placed(spec: RunSpec) -> list[Piece]:
 def validate(spec: RunSpec) -> None:
     """Raise InvalidInput when the servers do not fit the nodes or the model, or the optimizer the way of the updates."""
     ps, sync, training = spec.options["ps"], _sync(spec), spec.training
-    if spec.options["ps_nodes"] == "shared" and ps > spec.nodes:
-        raise InvalidInput(
-            f"--ps {ps} with --nodes {spec.nodes}: a node holds at most one parameter server; "
-            f"use --ps 1..{spec.nodes}, or --ps-nodes dedicated"
-        )
+    seats(spec)
     if not spec.kernel and ps > (pieces := len(placed(spec))):
         raise InvalidInput(f"--ps {ps}: {spec.model} has only {pieces} pieces to place; use --ps 1..{pieces}")
     if training and sync != "accumulate" and (training.momentum or training.weight_decay):
@@ -74,10 +86,10 @@ def validate(spec: RunSpec) -> None:
 
 
 def seats(spec: RunSpec) -> tuple[Seat, ...]:
-    first = spec.nodes if spec.options["ps_nodes"] == "dedicated" else 0
-    no_gpu = {"CUDA_VISIBLE_DEVICES": ""}
-    servers = tuple(Seat("ps", ps, first + ps, env=no_gpu) for ps in range(spec.options["ps"]))
-    return one_process_per_node(spec) + servers
+    dedicated = spec.options["ps_nodes"] == "dedicated"
+    return workers_and_servers(
+        spec, _per_node(spec, "workers"), spec.options["ps"], _per_node(spec, "ps"), dedicated=dedicated
+    )
 
 
 def arrange(spec: RunSpec) -> Arrangement:
@@ -93,9 +105,12 @@ def arrange(spec: RunSpec) -> Arrangement:
 
 
 def exchange(spec: RunSpec, pulls: Pulls = "before_forward") -> ServerExchange:
+    per_node = _per_node(spec, "ps")
     return ServerExchange(
-        pieces=tuple(placed(spec)),
-        servers=spec.options["ps"],
+        pieces=tuple(replace(piece, ps=piece.ps // per_node) for piece in placed(spec)),
+        servers=-(-spec.options["ps"] // per_node),
+        ps_per_node=per_node,
+        workers_per_node=_per_node(spec, "workers"),
         shared_nodes=spec.options["ps_nodes"] == "shared",
         pulls=pulls,
         tokens="all_to_all" if _sync(spec) == "barrier" else "none",
@@ -121,7 +136,10 @@ BACKEND = Backend(
     arrange=arrange,
     environment=partial(environment, "parameter_server"),
     validate=validate,
-    expected_updates=lambda spec: (spec.warmup_steps + spec.steps) * (1 if _sync(spec) == "accumulate" else spec.nodes),
+    expected_updates=lambda spec: (
+        (spec.warmup_steps + spec.steps)
+        * (1 if _sync(spec) == "accumulate" else spec.nodes * _per_node(spec, "workers"))
+    ),
     exchange=exchange,
     kernels=("cg", "fft", "incast", "matmul", "outcast", "stream"),
 )

@@ -44,10 +44,12 @@ def environment(framework: str, variant: Variant) -> EnvironmentSpec:
 
 
 def validate(spec: RunSpec) -> None:
-    """Raise InvalidInput when servers do not fit, or nodes have several devices, whose gradients nobody would add up."""
-    if spec.devices_per_node > 1:
-        raise InvalidInput(f"--devices-per-node {spec.devices_per_node}: {NAME} trains on one device per node")
+    """Raise InvalidInput when servers do not fit, or workers have several devices, whose gradients nobody would add up."""
     PARAMETER_SERVER.validate(spec)
+    if (devices := spec.devices_per_node) > spec.options.get("workers_per_node", 1):
+        raise InvalidInput(
+            f"--devices-per-node {devices}: a worker of {NAME} has one device; give --workers-per-node {devices}, too"
+        )
 
 
 def arrange(spec: RunSpec) -> Arrangement:

@@ -273,6 +273,29 @@ def one_process_per_device(spec: RunSpec) -> tuple[Seat, ...]:
     )
 
 
-def one_process_per_node(spec: RunSpec) -> tuple[Seat, ...]:
-    """The seats of workers that drive all devices of their node."""
-    return tuple(Seat("worker", node, node, devices=spec.devices_per_node) for node in range(spec.nodes))
+def workers_and_servers(
+    spec: RunSpec, workers_per_node: int, ps: int, ps_per_node: int, dedicated: bool = False
+) -> tuple[Seat, ...]:
+    """The seats of workers that share the devices of their node, and of parameter servers. Both fill node after node.
+
+    ``dedicated`` servers have nodes of their own. Raises InvalidInput for servers without a place, and for devices that the
+    workers cannot share.
+    """
+    devices, left = divmod(spec.devices_per_node, workers_per_node)
+    if left:
+        raise InvalidInput(
+            f"--devices-per-node {spec.devices_per_node}: the {workers_per_node} workers of a node must have equally many; "
+            f"give a multiple of {workers_per_node}"
+        )
+    if ps > (most := spec.nodes * ps_per_node) and not dedicated:
+        elsewhere = "" if spec.program else ", or --ps-nodes dedicated"
+        raise InvalidInput(
+            f"--ps {ps} with --nodes {spec.nodes}: a node holds at most {ps_per_node} (--ps-per-node); "
+            f"use --ps 1..{most}{elsewhere}"
+        )
+    workers = [
+        Seat("worker", rank, rank // workers_per_node, rank % workers_per_node * devices, devices)
+        for rank in range(spec.nodes * workers_per_node)
+    ]
+    first, no_gpu = spec.nodes if dedicated else 0, {"CUDA_VISIBLE_DEVICES": ""}
+    return (*workers, *(Seat("ps", rank, first + rank // ps_per_node, env=no_gpu) for rank in range(ps)))

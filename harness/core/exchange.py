@@ -60,6 +60,8 @@ def bytes_per_server(pieces: Sequence[Piece], servers: int) -> list[int]:
 class ServerExchange:
     """Every worker exchanges every piece with the parameter server that holds it.
 
+    The servers of one node share its link. So ``servers`` and ``pieces`` count and number them as one, of at most
+    ``ps_per_node`` processes. The ``workers_per_node`` share one, too, and exchange every piece each.
     ``pulls`` says when a worker gets the parameters: before its forward pass, or piece by piece as soon as all workers have
     pushed that piece's gradient. ``ordered``: before the forward pass they come in the order of their use, or in none; None
     where nobody says. ``shared_nodes``: a server sits beside a worker, which reaches it without the network.
@@ -73,6 +75,12 @@ class ServerExchange:
     pulls: Pulls
     tokens: Tokens = "none"
     ordered: bool | None = None
+    ps_per_node: int = 1
+    workers_per_node: int = 1
+
+    def name(self, server: int) -> str:
+        """``PS 17``; ``PS node 17``, the 18th that has servers, where one has several."""
+        return f"PS node {server}" if self.ps_per_node > 1 else f"PS {server}"
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.core.backend import Arrangement, Backend, Seat, backend
+from harness.core.backend import Arrangement, Backend, Seat, backend, workers_and_servers
 from harness.core.spec import OF_STEPS, OF_TRAINING, Program, RunSpec
 from harness.core.validation import checked
 from harness.environments import EnvironmentSpec
@@ -43,29 +43,10 @@ def backend_of(spec: RunSpec) -> Backend:
 
 
 def _seats(spec: RunSpec) -> tuple[Seat, ...]:
-    """Workers fill a node before they move to the next one, and so do parameter servers. Raises InvalidInput."""
     program = program_of(spec)
     if spec.emulated:
         raise InvalidInput(f"--device {spec.device}: a program that is not ours computes; give auto, cpu or cuda")
-    per_node = program.workers_per_node
-    devices, left = divmod(spec.devices_per_node, per_node)
-    if left:
-        raise InvalidInput(
-            f"--devices-per-node {spec.devices_per_node}: the {per_node} workers of a node must have equally many; "
-            f"give a multiple of {per_node}"
-        )
-    most = spec.nodes * program.ps_per_node
-    if program.ps > most:
-        raise InvalidInput(
-            f"--ps {program.ps} with --nodes {spec.nodes}: a node holds at most {program.ps_per_node} (--ps-per-node); "
-            f"use --ps 0..{most}"
-        )
-    workers = [
-        Seat("worker", rank, rank // per_node, rank % per_node * devices, devices)
-        for rank in range(spec.nodes * per_node)
-    ]
-    no_gpu = {"CUDA_VISIBLE_DEVICES": ""}
-    return (*workers, *(Seat("ps", ps, ps // program.ps_per_node, env=no_gpu) for ps in range(program.ps)))
+    return workers_and_servers(spec, program.workers_per_node, program.ps, program.ps_per_node)
 
 
 def _arrange(spec: RunSpec) -> Arrangement:

@@ -31,8 +31,9 @@ from harness.launch import pmi
 from harness.launch.local import MPI_ENV
 from harness.launch.watch import Followed, Progress, Watch, begun, failure, from_exit_events, supervise
 from harness.sites.site import Site
-from harness.worker.agent.channel import CHUNK, FILES, nonce_file
+from harness.worker.agent.channel import CHUNK, nonce_file
 
+FILES = ("spec.json", "plan.json", "images.index", "validation.index")  # of a run directory, for tasks
 TASK = Path(__file__).parents[1] / "worker" / "agent" / "task.py"
 # A profile's own options come first, and ssh takes the first value that it is given of each.
 OPTIONS = (
@@ -146,6 +147,18 @@ def run(
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # each ssh takes several open files
     connections: list[Connection] = []
+
+    # Servers of a program, and nodes that are held for it, look for the ends of its workers on their own machine's disk.
+    awaited = list(watch.workers())[: 1 if plan.details["once"] else None] if "once" in plan.details else []
+
+    def pass_on(progress: Progress) -> None:
+        if awaited and all(connections[each.process.index].code == 0 for each in awaited):
+            ends = {str(each.path.relative_to(run_dir)): each.path.read_text("latin-1") for each in awaited}
+            for connection in connections:
+                connection.say(files=ends)
+            awaited.clear()
+        on_progress(progress)
+
     try:
         for followed in watch.followed:
             process = followed.process
@@ -156,7 +169,7 @@ def run(
             watch,
             lambda index: connections[index].code,
             lambda codes: _failure(watch, connections, timeout_s),
-            on_progress,
+            pass_on,
             timeout_s,
             LATE_S,
         )
@@ -201,7 +214,7 @@ class Connection:
             variables, self._pmi = world.member(process.index)
             start = {**variables, "shared_memory": world.shared_memory_names}
             threading.Thread(target=self._relay, args=[self._pmi], daemon=True).start()
-        self._outgoing.put(_message(start=start))
+        self.say(start=start)
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()
         threading.Thread(target=self._write, daemon=True).start()
@@ -224,6 +237,9 @@ class Connection:
     @property
     def words(self) -> str:
         return last_line(self._complaints.read_text(errors="replace"))
+
+    def say(self, **fields: Any) -> None:
+        self._outgoing.put(_message(**fields))
 
     def hang_up(self) -> None:
         """Tell the task that nobody is interested any more."""
@@ -284,7 +300,7 @@ class Connection:
         """What the server side of PMI says to this rank, until the world is closed."""
         with suppress(OSError), pmi_socket:
             while said := pmi_socket.recv(CHUNK):
-                self._outgoing.put(_message(pmi=said.decode("latin-1")))
+                self.say(pmi=said.decode("latin-1"))
 
 
 def _failure(watch: Watch, connections: list[Connection], timeout_s: float) -> RunFailed:

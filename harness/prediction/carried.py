@@ -30,10 +30,11 @@ def priors(
     """What is known of a step's exchange, by parameter, from a DataFrame of ``results.kernels.load``, in the device's time.
 
     Of several backends whose kernels went over ``transport`` the one that is asked for counts, else any. What a step costs
-    in addition is nothing: the messages of kernels begin and end where gradients are. Raises InvalidInput where a kernel
-    is missing.
+    in addition is nothing: the messages of kernels begin and end where gradients are. Runs with several servers or workers
+    on a node are left out. Raises InvalidInput where a kernel is missing.
     """
     done = frame[(frame["status"] == "completed") & (frame["transport"] == transport) & (frame["workers"] > 1)]
+    done = done[~done["options"].str.contains("_per_node")]
     measured = []
     for name in KERNELS[servers]:
         those = done[done["kernel"] == name]

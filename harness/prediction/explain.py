@@ -189,12 +189,12 @@ def _binding(one: Explanation) -> str:
         compute = one.basis.single_s * (float(p.forward_share) if forward else 1 - float(p.forward_share))
         what = f"gradients go {p.summed}: each node sends and receives"
         if exchange:
-            what = f"each worker's own endpoint binds: it {'receives' if forward else 'sends'}"
+            what = f"a worker node's own endpoint binds: it {'receives' if forward else 'sends'}"
         return (
             f"{what} {size(bytes_)} per step through {size(through)}/s = {seconds(bytes_ / through)}; "
             f"of that {bound.which} does not hide {seconds(bound.seconds - compute)} {step}"
         )
-    remote = prediction.nodes - exchange.shared_nodes
+    remote = (prediction.nodes - exchange.shared_nodes) * exchange.workers_per_node
     both = exchange.pulls == "before_forward" and all(each.server >= 0 for each in prediction.bounds)
     also = "" if one.held < 1.01 * bound.tensor_bytes else f" and others, {size(one.held)} in all"
     verb = "pull and push" if both else "pull" if forward else "push"
@@ -205,7 +205,7 @@ def _binding(one: Explanation) -> str:
     spent = sum(each.seconds for each in prediction.bounds if each.server >= 0)
     twice = f", {seconds(spent)} for both," if both else ""
     return (
-        f"PS {bound.server} holds {bound.tensor} ({size(bound.tensor_bytes)}){also}: {plural(remote, 'worker')} "
+        f"{bound.name} holds {bound.tensor} ({size(bound.tensor_bytes)}){also}: {plural(remote, 'worker')} "
         f"{verb} {size(remote * one.held)}{each_way} per step through {size(through)}/s{many} = "
         f"{seconds(served * one.held / through)}{twice} {step}"
     )

@@ -74,7 +74,8 @@ class What:
         """More servers would find no place, or nothing to hold."""
         exchange = self.servers(1)
         assert exchange
-        return min(nodes, len(exchange.pieces)) if exchange.shared_nodes else len(exchange.pieces)
+        pieces = len(exchange.pieces)
+        return min(nodes * exchange.ps_per_node, pieces) if exchange.shared_nodes else pieces
 
 
 def described(spec: RunSpec) -> What:
@@ -87,6 +88,7 @@ def described(spec: RunSpec) -> What:
         raise InvalidInput(
             f"--backend {backend.name} with {other}: the law is about synchronous steps of 32 bit gradients"
         )
+    backend.seats(spec.model_copy(update={"options": options}))  # refuses workers that cannot share a node's devices
     if spec.device not in ("auto", *backend.devices):
         raise InvalidInput(f"--device {spec.device}: {backend.name} supports {', '.join(backend.devices)}")
     if spec.transport not in (None, *backend.transports, *backend.cuda_transports):
@@ -99,22 +101,17 @@ def described(spec: RunSpec) -> What:
 class Bound:
     """What a pass waits for: its compute, a server, or the workers' own endpoints (``law.COMPUTE``, ``law.WORKER``).
 
-    ``bytes`` go through that endpoint during the pass, in ``seconds``; ``tensor`` is the largest piece among them.
+    ``name`` is ``compute``, ``network`` or that of the server (``ServerExchange.name``). ``bytes`` go through that endpoint
+    during the pass, in ``seconds``; ``tensor`` is the largest piece among them.
     """
 
     which: Pass
     server: int
+    name: str
     tensor: str
     tensor_bytes: float
     bytes: float
     seconds: float
-
-    @property
-    def name(self) -> str:
-        """``compute``, ``PS 17`` or ``network``."""
-        if self.server == COMPUTE:
-            return "compute"
-        return "network" if self.server == WORKER else f"PS {self.server}"
 
     def as_dict(self) -> dict[str, object]:
         return {
@@ -153,7 +150,9 @@ def steps(what: What, basis: Basis, nodes: Sequence[int], ps: int) -> Floats:
     sizes = np.asarray(nodes, float)
     seconds = what.law(ps).seconds(sizes, sizes * what.devices_per_node, basis.single_s, basis.parameters)
     exchange = what.servers(ps)
-    return np.where(sizes >= ps, seconds, math.inf) if exchange and exchange.shared_nodes else seconds
+    if exchange is None or not exchange.shared_nodes:
+        return seconds
+    return np.where(sizes * exchange.ps_per_node >= ps, seconds, math.inf)
 
 
 def sweep(
@@ -223,7 +222,7 @@ def bounds(what: What, basis: Basis, nodes: int, ps: int) -> Iterator[Bound]:
     for which, phase, pass_s, ordered, serial in passes:
         if phase is None:
             continue
-        bound = Bound(which, COMPUTE, "", 0.0, 0.0, pass_s)
+        bound = Bound(which, COMPUTE, "compute", "", 0.0, 0.0, pass_s)
         for queue, factor in zip(phase, factors, strict=True):
             if queue is None:
                 continue
@@ -241,11 +240,12 @@ def bounds(what: What, basis: Basis, nodes: int, ps: int) -> Iterator[Bound]:
                     queued = list(zip(model.names[:until], model.bytes.tolist(), strict=False))
                 tensor, size = max(queued, key=lambda piece: piece[1])
                 passed = float(queue.lines[1, line] * factor)
-                bound = Bound(which, server, tensor, float(size), passed, float(ends[line]))
+                name = exchange.name(server) if exchange and server != WORKER else "network"
+                bound = Bound(which, server, name, tensor, float(size), passed, float(ends[line]))
         yield bound
 
 
 def held(what: What, ps: int) -> list[int]:
-    """Bytes that each server holds, in server order; empty without servers."""
+    """Bytes that each server holds, or the servers of each node, in server order; empty without servers."""
     exchange = what.servers(ps)
     return bytes_per_server(exchange.pieces, exchange.servers) if exchange else []

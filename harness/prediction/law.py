@@ -189,7 +189,8 @@ class Law:
         tokens: Any = 0.0  # of a step's barrier, that the busiest server puts into its queues (see ``ServerExchange``)
         if isinstance(self.exchange, ServerExchange) and self.exchange.tokens != "none":
             each = 1.0 if self.exchange.tokens == "all_to_all" else len(self.exchange.pieces) / self.exchange.servers
-            tokens = nodes * (nodes - 1) * each
+            processes = nodes * self.exchange.workers_per_node
+            tokens = processes * (processes - 1) * each
         return Parts(
             end(self.forward, p.forward_share * step_s, self.ordered(p), 0.0),
             end(self.backward, (1 - p.forward_share) * step_s, 1.0, p.serial),
@@ -206,14 +207,15 @@ class Law:
         nodes = np.asarray(nodes, float)
         beyond: Floats = np.asarray(nodes > 1, float)
         if isinstance(self.exchange, ServerExchange):
-            served = nodes - float(self.exchange.shared_nodes)
+            each = self.exchange.workers_per_node
+            served = (nodes - float(self.exchange.shared_nodes)) * each
             if self.exchange.shared_nodes:
                 # With a server beside every worker, none exchanges the whole model, but at most what its other servers
                 # hold. Measured: two nodes with two servers take half as long as with all bytes (docs/experiments.md).
                 distant = 1 - self._held.min() / self._held.sum()
                 beyond = beyond * np.where(nodes <= self.exchange.servers, distant, 1.0)
             crowded = 1 + np.asarray(p.contention) * self._crowding(self.exchange, nodes)
-            return served * crowded, beyond * crowded
+            return served * crowded, beyond * each * crowded
         # Each node of a ring passes on (n − 1)/n of the sum twice: Patarasuk and Yuan 2009. A tree's sums go up to the root
         # and down again, one whole sum at every level that leaves a switch.
         levels = np.ceil(np.log2(np.maximum(nodes / p.switch_nodes, 1)) - 1e-9)

@@ -1,10 +1,10 @@
-"""Joules per image, from what counters of all nodes said at the barriers of the window; docs/energy.md has the formulas.
+"""Joules of a window, from what counters of all nodes said at its barriers; docs/energy.md has the formulas.
 
 A counter that cannot be trusted gives no number, and neither does what it is a part of: the reason is kept instead.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from pydantic import Field
@@ -23,7 +23,10 @@ EMULATED = "an emulated device: what this machine used says nothing about it"
 
 
 class CounterReading(Frozen):
-    """A counter at both ends, in joules. ``worker/energy/counter.py`` describes it; ``problem`` is why it has no joules."""
+    """A counter at both ends, in joules. ``worker/energy/counter.py`` describes it; ``problem`` is why it has no joules.
+
+    Where a source counts them, ``freshness`` has the number of its updates at both ends, ``generation`` that of its caps.
+    """
 
     source: str
     covers: str
@@ -34,6 +37,8 @@ class CounterReading(Frozen):
     before_j: float | None = None
     after_j: float | None = None
     problem: str = ""
+    freshness: tuple[int, int] | None = None
+    generation: tuple[int, int] | None = None
 
 
 class RankEnergy(Frozen):
@@ -66,8 +71,16 @@ class Energy(Frozen):
     notes: tuple[str, ...] = ()
 
 
+class Used(Frozen):
+    """``joules`` of each window, of what ``covers`` says: the sum of the parts that all nodes have; None without any."""
+
+    covers: str = ""
+    joules: Summary | None = None
+    notes: tuple[str, ...] = ()
+
+
 class Read(NamedTuple):
-    """One repeat: the window (seconds), and of each reader its host and what it read."""
+    """One window, of a repeat or an epoch: its length (seconds), and of each reader its host and what it read."""
 
     window_s: float
     readers: Sequence[tuple[str, RankEnergy]]
@@ -103,22 +116,45 @@ def derive(repeats: Sequence[Read], images: int) -> Energy | None:
     """Joules per image over the ``images`` of a window. None for a record of before energy was read."""
     if not any(repeat.readers for repeat in repeats):
         return None
-    notes = _Notes()
-    every = [_joules(repeat, notes) for repeat in repeats]
-    kinds = [kind for kind in every[0] if all(kind in joules for joules in every)]
-    values = {kind: [joules[kind] / images for joules in every] for kind in kinds}
-    chosen = _chosen(kinds)
-    total = [sum(each) for each in zip(*(values[kind] for kind in chosen), strict=True)]
+    joules, notes = _of_all(repeats)
+    values = {kind: [each / images for each in its] for kind, its in joules.items()}
+    covers, total = _sum(values)
     parts = (
-        EnergyPart(source=source, covers=covers, joules_per_image=summarise(values[source, covers]))
-        for source, covers in kinds
+        EnergyPart(source=source, covers=covers, joules_per_image=summarise(its))
+        for (source, covers), its in values.items()
     )
-    return Energy(
-        covers=" + ".join(f"{covers} ({source})" for source, covers in chosen),
-        joules_per_image=summarise(total) if total else None,
-        parts=tuple(parts),
-        notes=notes.texts(),
-    )
+    return Energy(covers=covers, joules_per_image=total, parts=tuple(parts), notes=notes)
+
+
+def used(windows: Sequence[Read]) -> Used | None:
+    """The joules of each of ``windows``. None for a record of before energy was read."""
+    if not any(window.readers for window in windows):
+        return None
+    values, notes = _of_all(windows)
+    covers, total = _sum(values)
+    return Used(covers=covers, joules=total, notes=notes)
+
+
+def _of_all(windows: Sequence[Read]) -> tuple[dict[_Kind, list[float]], tuple[str, ...]]:
+    """The joules of each window, of each kind that all of them have, and what there is to say of that."""
+    notes = _Notes()
+    every = [_joules(window, notes) for window in windows]
+    caps: dict[tuple[str, str], set[int]] = defaultdict(set)
+    for host, read in (reader for window in windows for reader in window.readers):
+        for counter in read.counters:
+            caps[host, counter.source].update(counter.generation or ())
+    for (host, source), generations in caps.items():
+        if len(generations) > 1:
+            notes.add("the power cap was changed meanwhile", host, source)
+    kinds = [kind for kind in every[0] if all(kind in joules for joules in every)]
+    return {kind: [joules[kind] for joules in every] for kind in kinds}, notes.texts()
+
+
+def _sum(values: Mapping[_Kind, Sequence[float]]) -> tuple[str, Summary | None]:
+    """What the figure covers, and the sum of that."""
+    chosen = _chosen([*values])
+    total = [sum(each) for each in zip(*(values[kind] for kind in chosen), strict=True)]
+    return " + ".join(f"{covers} ({source})" for source, covers in chosen), summarise(total) if total else None
 
 
 def _chosen(kinds: Sequence[_Kind]) -> list[_Kind]:
@@ -194,9 +230,10 @@ def joules(counter: CounterReading, interval_s: float, window_s: float) -> float
         raise ValueError(counter.problem or "was not read")
     if window_s < UPDATES * counter.update_s:
         raise ValueError(
-            f"the window of {window_s:.3g} s is shorter than {UPDATES} updates of a counter that changes every "
-            f"{counter.update_s:g} s"
+            f"the window is shorter than {UPDATES * counter.update_s:g} s, in which a counter is updated {UPDATES} times"
         )
+    if counter.freshness and (updates := counter.freshness[1] - counter.freshness[0]) < UPDATES:
+        raise ValueError(f"was updated {updates} times within the window, less than {UPDATES} times")
     if interval_s > (1 + SLACK) * window_s:
         raise ValueError(f"was read {interval_s:.3g} s apart, for a window of {window_s:.3g} s")
     if after == before:

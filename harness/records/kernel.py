@@ -15,6 +15,7 @@ from harness.core import statistics
 from harness.core.spec import Frozen, KernelSizes, RunSpec
 from harness.core.text import size
 from harness.kernels.kernel import Communication, Kernel
+from harness.records.energy import RankEnergy, Read, Used, used
 from harness.records.measurement import RankTraffic
 from harness.records.record import AnyRank, AnyRecord, AnyRepeat, Check, verify_repeats
 
@@ -37,7 +38,8 @@ class SizeTimes(Frozen):
 
     ``problem`` says what was wrong with the result, "" if nothing was. ``history`` has what falls with each iteration of a
     kernel that iterates: the same numbers on all ranks. ``own`` is there of a kernel whose ranks time something themselves.
-    ``collected_s`` has for each step when a server had collected what it then merges, of a kernel that tells.
+    ``collected_s`` has for each step when a server had collected what it then merges, of a kernel that tells. ``energy`` is
+    there on the rank that read a node's counters.
     """
 
     size: int
@@ -49,6 +51,7 @@ class SizeTimes(Frozen):
     history: list[float] = Field(default_factory=list)
     own: OwnTimes | None = None
     collected_s: list[float] = Field(default_factory=list)
+    energy: RankEnergy | None = None
 
 
 class KernelRank(AnyRank):
@@ -68,6 +71,7 @@ class SizeFigures(Frozen):
     algorithm, or floating point operations per second; that of the bus in bytes per second is for messages only.
     ``sent_bytes`` is what a rank has sent per step, on average, by its system's counters; None where they do not tell.
     ``collected_s`` is that part of ``time_s`` after which all data were where they are merged; None where nothing is.
+    ``energy`` has the joules of each repeat's window, ``work_per_joule`` a window's bytes or operations over their mean.
     """
 
     size: int
@@ -78,6 +82,8 @@ class SizeFigures(Frozen):
     bus_bytes_per_s: statistics.Summary | None
     sent_bytes: float | None
     collected_s: float | None = None
+    energy: Used | None = None
+    work_per_joule: float | None = None
 
 
 class KernelRecord(AnyRecord):
@@ -183,13 +189,21 @@ def derive(spec: RunSpec, repeats: Sequence[KernelRepeat], servers: int) -> list
     figures = []
     for number, first in enumerate(repeats[0].ranks[0].sizes):
         of_size = [[rank.sizes[number] for rank in repeat.ranks] for repeat in repeats]
-        times_s = [max(rank.window_s for rank in ranks) / spec.steps / kernel.messages for ranks in of_size]
+        windows_s = [max(rank.window_s for rank in ranks) for ranks in of_size]
+        times_s = [window_s / spec.steps / kernel.messages for window_s in windows_s]
         steps_s = np.diff(np.asarray([ranks[kernel.steps_of].marks_s for ranks in of_size])).ravel() / kernel.messages
         p50_s, p99_s = (float(each) for each in np.percentile(steps_s, [50, 99]))
         sent = [rank.network.sent / spec.steps for ranks in of_size for rank in ranks if rank.network]
         # Of each repeat the rank that waits longest, as with the window.
         collected_s = [max(fmean(rank.collected_s or [0.0]) for rank in ranks) for ranks in of_size]
-        rates = [kernel.work(first.size) / time_s for time_s in times_s]
+        work = kernel.work(first.size)
+        rates = [work / time_s for time_s in times_s]
+        read = [
+            [(rank.host, reading) for rank in repeat.ranks if (reading := rank.sizes[number].energy)]
+            for repeat in repeats
+        ]
+        energy = used([Read(*each) for each in zip(windows_s, read, strict=True)])
+        joules = energy and energy.joules
         figures.append(
             SizeFigures(
                 size=first.size,
@@ -200,6 +214,8 @@ def derive(spec: RunSpec, repeats: Sequence[KernelRepeat], servers: int) -> list
                 bus_bytes_per_s=None if bus is None else statistics.summarise([bus * rate for rate in rates]),
                 sent_bytes=sum(sent) / len(sent) if sent else None,
                 collected_s=fmean(collected_s) or None,
+                energy=energy,
+                work_per_joule=work * kernel.messages * spec.steps / joules.mean if joules else None,
             )
         )
     return figures

@@ -15,6 +15,7 @@ from pydantic import Field
 
 from harness.core.spec import Accuracy, Frozen, RunSpec
 from harness.core.text import duration, plural
+from harness.records.energy import RankEnergy, Read, Used, used
 from harness.records.record import AnyRank, AnyRecord, Check, judge_ranks, judged_again
 
 FILE_NAME = "training.json"
@@ -45,9 +46,13 @@ class Epoch(Frozen):
 
 
 class TrainedRank(AnyRank):
-    """What one worker says at the end of a training: how many steps it made in this run."""
+    """What one worker says at the end of a training: how many steps it made in this run.
+
+    ``energy`` is that of each epoch of this run, there on a rank that read a node's counters.
+    """
 
     steps: int
+    energy: list[RankEnergy] = Field(default_factory=list)
 
 
 class Reached(Frozen):
@@ -72,13 +77,19 @@ class Resumed(Frozen):
 
 
 class Figures(Frozen):
-    """What follows from the epochs. The accuracies are the best of all epochs, ``img_per_s`` is that of this run alone."""
+    """What follows from the epochs. The accuracies are the best of all epochs, ``img_per_s`` is that of this run alone.
+
+    So is ``energy``, the joules of each epoch's steps. ``joules_to_accuracy`` are those of ``reached.train_s``; None for a
+    training that was resumed.
+    """
 
     reached: Reached | None = None
     time_to_accuracy_s: float | None = None
     best_top1: float | None = None
     best_top5: float | None = None
     img_per_s: float | None = None
+    energy: Used | None = None
+    joules_to_accuracy: float | None = None
 
 
 class TrainingRecord(AnyRecord, Figures):
@@ -161,7 +172,7 @@ class TrainingRecord(AnyRecord, Figures):
         made, world_size = [rank.steps for rank in self.ranks], self.plan["world_size"]
         again = partial(judge_ranks, self.ranks, made, world_size, steps, self.expected_updates)
         judged_again("the training", self.checks, again)
-        if derive(self.spec, self.epochs, self.resumed) != Figures(
+        if derive(self.spec, self.epochs, self.resumed, self.ranks) != Figures(
             **{name: getattr(self, name) for name in self.FIGURES}
         ):
             raise ValueError("the figures do not follow from the epochs")
@@ -180,7 +191,7 @@ def meets(until: Accuracy | None, epoch: Epoch) -> bool:
     return until is not None and accuracy is not None and bool(accuracy >= until.value)
 
 
-def derive(spec: RunSpec, epochs: Sequence[Epoch], resumed: Resumed | None) -> Figures:
+def derive(spec: RunSpec, epochs: Sequence[Epoch], resumed: Resumed | None, ranks: Sequence[TrainedRank]) -> Figures:
     """The figures of a completed training. img/s is images trained on over the time of training, in this run."""
     until = spec.training.until if spec.training else None
     own, before_s = own_epochs(epochs, resumed)
@@ -195,10 +206,25 @@ def derive(spec: RunSpec, epochs: Sequence[Epoch], resumed: Resumed | None) -> F
             time_s=epochs[first].elapsed_s,
             train_s=epochs[first].train_s,
         )
+    ends_s = [before_s, *(epoch.train_s for epoch in own)]
+    energy = _used([end_s - start_s for start_s, end_s in pairwise(ends_s)], ranks)
+    to_accuracy = None
+    if reached and not resumed and energy and energy.joules:
+        to_accuracy = sum(energy.joules.values[: reached.epoch])
     return Figures(
         reached=reached,
         time_to_accuracy_s=reached.time_s if reached else None,
         best_top1=max((epoch.top1 for epoch in epochs if epoch.top1 is not None), default=None),
         best_top5=max((epoch.top5 for epoch in epochs if epoch.top5 is not None), default=None),
         img_per_s=sum(epoch.steps for epoch in own) * spec.global_batch / (epochs[-1].train_s - before_s),
+        energy=energy,
+        joules_to_accuracy=to_accuracy,
     )
+
+
+def _used(epochs_s: Sequence[float], ranks: Sequence[TrainedRank]) -> Used | None:
+    """The joules of epochs whose steps took so many seconds. Raises ValueError if a rank has read other epochs."""
+    readers = [[(rank.host, read) for read in rank.energy] for rank in ranks if rank.energy]
+    if not readers:
+        return None
+    return used([Read(*each) for each in zip(epochs_s, zip(*readers, strict=True), strict=True)])

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.errors import InvalidInput
+from harness.records.energy import Used
 from harness.records.kernel import FILE_NAME, KernelRecord, SizeFigures, kernel_of, sizes_of
 from harness.results import rows
 from harness.results.selection import Selected
@@ -40,6 +41,10 @@ COLUMNS: dict[str, type] = {
     "p50_s": float,  # of a message, or of a step
     "p99_s": float,
     "sent_bytes": float,  # per rank and step
+    "joules": float,  # of a repeat's window
+    "work_per_joule": float,  # bytes or floating point operations
+    "joules_values": list,  # joules per byte or operation of each repeat
+    **dict.fromkeys(("energy", "energy_note"), str),  # as in rows.COLUMNS
     "transport_seen": str,
     "started": str,  # ISO 8601, UTC
     "ended": str,
@@ -103,14 +108,19 @@ def of_record(record: KernelRecord, source: Path | str) -> list[dict[str, Any]]:
 
 
 def _figures(figures: SizeFigures) -> dict[str, Any]:
-    bus = figures.bus_bytes_per_s
+    bus, energy = figures.bus_bytes_per_s, figures.energy or Used()
+    joules, per_joule = energy.joules, figures.work_per_joule
     return {
         "rate": figures.rate.mean,
         "stdev": figures.rate.stdev,
         "ci95": figures.rate.ci95,
         "values": list(figures.rate.values),
         "bus_bytes_per_s": None if bus is None else bus.mean,
-        **{name: getattr(figures, name) for name in ("p50_s", "p99_s", "sent_bytes")},
+        **{name: getattr(figures, name) for name in ("p50_s", "p99_s", "sent_bytes", "work_per_joule")},
+        "joules": joules and joules.mean,
+        "joules_values": [each / joules.mean / per_joule for each in joules.values] if joules and per_joule else [],
+        "energy": energy.covers,
+        "energy_note": "; ".join(energy.notes),
     }
 
 

@@ -132,12 +132,7 @@ class LaunchRun(Repeated):
     RECORD = LaunchRecord
 
     def find_inputs(self) -> None:
-        """Raises InvalidInput for servers that would not end, and if this machine is to start it and does not have it."""
-        if self.site and self.site.scheduler == "ssh" and program_of(self.spec).ps:
-            raise InvalidInput(
-                f"--ps at {self.site_name}: servers end when they see in a folder that all machines share that the workers "
-                "have ended, and over ssh there need not be one"
-            )
+        """Raises InvalidInput if this machine is to start it and does not have it."""
         command = self.plan.details["command"][0]
         if self.site_name is None and not shutil.which(command):
             raise InvalidInput(f"{command}: no such program here, or it is not executable")
@@ -225,7 +220,8 @@ class TrainingRun(Run):
             started, trained, evidence, _ = reported(worker, "started", "trained", "evidence", "closed")
             evidence.pop("losses", None)
             rank, host, steps = worker.process.rank, started["host"], trained["steps"]
-            ranks.append(TrainedRank(rank=rank, host=host, steps=steps, evidence=evidence))
+            energy = trained.get("energy", [])
+            ranks.append(TrainedRank(rank=rank, host=host, steps=steps, evidence=evidence, energy=energy))
         steps = sum(epoch.steps for epoch in _epochs(watch))
         made = [rank.steps for rank in ranks]
         return ranks, judge_ranks(ranks, made, self.plan.world_size, steps, self._expected_updates(steps))
@@ -236,8 +232,8 @@ class TrainingRun(Run):
         own, before = self._own_epochs(), epochs_before(self.folder)
         checkpoint = training_of(self.spec).resume
         resumed = Resumed(checkpoint=checkpoint, epochs=len(before)) if checkpoint else None
-        figures = derive(self.spec, [*before, *own], resumed) if complete else Figures()
         ended = self.judged[0] if self.judged else {"ranks": [], "checks": []}
+        figures = derive(self.spec, [*before, *own], resumed, ended["ranks"]) if complete else Figures()
         return TrainingRecord(
             schema="harness.training/1",
             training_images=len(index.read(self.folder / "images.index")),

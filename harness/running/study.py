@@ -183,7 +183,7 @@ class Study(Frozen):
             return [self._spec(where, point, backend)]
         one = self._spec(where, point | {"ps": 1}, backend)
         allowed = []
-        for count in ps_counts(one.nodes):
+        for count in ps_counts(one.nodes * one.options.get("ps_per_node", 1)):
             with suppress(InvalidInput):
                 backend.validate(spec := self._spec(where, point | {"ps": count}, backend))
                 allowed.append(spec)
@@ -196,7 +196,7 @@ class Study(Frozen):
 
 
 def ps_counts(workers: int) -> list[int]:
-    """The numbers of parameter servers that ``ps = "search"`` tries with so many workers.
+    """The numbers of parameter servers that ``ps = "search"`` tries with so many workers, or places on their nodes.
 
     All powers of two: on a fast network a few servers may do. And three, five and six eighths, 29/32 and all of the
     workers: the best counts published in 2017 lie between a quarter of the workers and all of them (on Piz Daint 3 of 4,
@@ -226,6 +226,10 @@ def labels(specs: Sequence[Mapping[str, Any]]) -> list[str]:
         flat.append(fields | {f"{spec['backend']}.{name}": value for name, value in spec["options"].items()})
         for name, value in flat[-1].items():
             seen[name].add(json.dumps(value))
+    for spec, fields in zip(specs, flat, strict=True):  # that an option is left out may tell, too
+        for name in seen:
+            if name.startswith(f"{spec['backend']}.") and name not in fields:
+                seen[name].add(json.dumps(None))
     telling = {"nodes", *(name for name, values in seen.items() if len(values) > 1)}
     names = []
     for spec, fields in zip(specs, flat, strict=True):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from math import isfinite
-from typing import Any, List, Tuple, cast
+from typing import Any, List, Optional, Tuple, cast
 
 from harness import kernels
+from harness.worker.energy import Meter
 from harness.worker.fabric import Fabric
 from harness.worker.job import Job
 from harness.worker.loop import measure
@@ -25,7 +26,7 @@ class Stepping:
         return []
 
 
-def run(job: Job, events: Events, fabric: Fabric) -> None:
+def run(job: Job, events: Events, fabric: Fabric, meter: Optional[Meter] = None) -> None:
     """Measure every size and say what is wrong with its result. The message of a size may be shorter (``Kernel.size``)."""
     wanted = job.kernel
     kernel, body = kernels.specification(wanted["name"]), kernels.body(wanted["name"], fabric.servers)
@@ -36,9 +37,9 @@ def run(job: Job, events: Events, fabric: Fabric) -> None:
 
     for size in sorted({kernel.size(each, fabric.size) for each in wanted["sizes"]}):
         work = body(fabric, size, job.spec["seed"])
-        window = measure(cast(Trainer, Stepping(fabric, work)), warmup, steps, announce)
+        window = measure(cast(Trainer, Stepping(fabric, work)), warmup, steps, announce, meter)
         times = asdict(window)
-        del times["servers"], times["energy"]
+        del times["servers"]
         times["collected_s"] = getattr(work, "collected_s", [])[-steps:]  # without the warm-up
         # Of the measured steps: a check may take others. What is no number cannot be in a record; the problem says so.
         history = [float(each) for each in getattr(work, "history", list)() if isfinite(each)]

@@ -82,7 +82,7 @@ def _work(job: Job, events: Events, trainer_module: Any) -> None:
     trainer.barrier()
     seen: Dict[str, Any] = {}
     if job.training:
-        state = train(trainer, job, events)
+        state = train(trainer, job, events, meter(job.plan, job.process))
     else:
         warmup, steps = job.spec["warmup_steps"], job.spec["steps"]
         watch = Watch(job) if job.emulation else None
@@ -111,7 +111,7 @@ def _kernel(job: Job, events: Events, fabric_module: Any) -> None:
     _kept.append(fabric)
     events.emit("ready")
     fabric.barrier()
-    kernel.run(job, events, fabric)
+    kernel.run(job, events, fabric, meter(job.plan, job.process))
     _leave(job, events, fabric)
 
 

@@ -12,12 +12,13 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import replace
-from typing import Any, Dict, List, Mapping
+from typing import Any, Dict, List, Mapping, Optional
 
 import numpy as np
 
 from harness.worker import checkpoint
 from harness.worker.checkpoint import Epochs
+from harness.worker.energy import Meter
 from harness.worker.job import Job
 from harness.worker.process import Events
 from harness.worker.trainer import Learner, State, Trainer
@@ -40,13 +41,17 @@ def learning_rate(spec: Mapping[str, Any], global_batch: int, steps_per_epoch: i
     return rate
 
 
-def train(trainer: Trainer, job: Job, events: Events) -> State:
-    """Train until the last epoch, or until the accuracy that is wanted. Returns the state, with the last epoch's losses."""
+def train(trainer: Trainer, job: Job, events: Events, meter: Optional[Meter] = None) -> State:
+    """Train until the last epoch, or until the accuracy that is wanted. Returns the state, with the last epoch's losses.
+
+    The ``meter`` is read around the steps of each epoch.
+    """
     if not isinstance(trainer, Learner):
         raise TypeError(f"{job.spec['backend']} cannot train to an accuracy: its trainer is no Learner")
     training, steps = job.training, job.steps_per_epoch
     global_batch = job.world_size * job.devices * job.spec["batch_size"]
     epochs: Epochs = []
+    energy: List[Dict[str, Any]] = []
     if job.resumed:
         values, earlier = job.resumed
         trainer.restore(values)
@@ -62,11 +67,15 @@ def train(trainer: Trainer, job: Job, events: Events) -> State:
         first_step = (epoch - 1) * steps
         rates = [learning_rate(job.spec, global_batch, steps, step) for step in range(first_step, first_step + steps)]
         trainer.barrier()
+        reading = meter.read() if meter else None
+        trainer.barrier()  # nobody begins while counters are read
         opened = time.perf_counter()
         losses = _steps(trainer, rates, (epoch - 1 - before) * steps, f"on rank {job.rank} in epoch {epoch}")
         trainer.synchronize()
         trainer.barrier()
         epoch_s = time.perf_counter() - opened
+        if meter and reading:
+            energy.append(meter.between(reading, meter.read()))
         train_s += epoch_s
 
         last = epoch == training["epochs"]
@@ -102,7 +111,7 @@ def train(trainer: Trainer, job: Job, events: Events) -> State:
         if reached:
             break
     trainer.barrier()  # until rank 0 has read what it saves
-    events.emit("trained", steps=steps * (len(epochs) - before))
+    events.emit("trained", steps=steps * (len(epochs) - before), energy=energy)
     state = trainer.state()
     return replace(state, losses=state.losses[-steps:])
 

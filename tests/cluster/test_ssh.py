@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import FEW_STEPS, PATIENCE_S, Harness
+from harness.records.launch import LaunchRecord
+from tests.conftest import FEW_STEPS, PATIENCE_S, Finished, Harness
 from tests.faults.running import LONG, Run
 
 from .virtual import VirtualCluster
@@ -62,12 +63,21 @@ class Site:
     def profile(self, more: str = "") -> None:
         (self.folder / "site.toml").write_text(SITE.format(config=self.folder / "ssh_config", more=more))
 
+    @property
+    def where(self) -> list[str]:
+        return ["--site", str(self.folder / "site.toml"), "--hosts", str(self.folder / "hosts"), "--nodes", "2"]
+
     def begin(self, *arguments: str) -> Run:
         """``harness run`` on the head."""
-        where = ["--site", str(self.folder / "site.toml"), "--hosts", str(self.folder / "hosts"), "--nodes", "2"]
         wrapper = self.cluster.argv("run", "--")
-        self.runs.append(Run(self.folder, *where, *arguments, wrapper=wrapper, PYTHONPATH=str(ROOT)))
+        self.runs.append(Run(self.folder, *self.where, *arguments, wrapper=wrapper, PYTHONPATH=str(ROOT)))
         return self.runs[-1]
+
+    def launch(self, *arguments: str) -> Finished:
+        """``harness launch`` on the head, to its end."""
+        how = ["--threads", "1", "--timeout", "200", "--output", str(self.folder / "runs")]
+        argv = [sys.executable, "-m", "harness", "launch", *self.where, *how, *arguments]
+        return self.cluster.run(*argv, PYTHONPATH=str(ROOT))
 
     def in_the_window(self, *arguments: str) -> Run:
         run = self.begin(*arguments, *MANY)
@@ -173,6 +183,24 @@ def test_mpi_starts_through_ssh_and_talks_between_the_machines(apart: Site) -> N
     run = measured(apart, "--backend", "horovod", "--framework", "torch", "--transport", "mpi")
     assert run.record["variables"]["FI_TCP_IFACE"] == "eth0"
     assert run.record["variables"]["PMI_SIZE"] == "2"
+
+
+def test_servers_of_a_program_end_when_its_workers_have_ended_elsewhere(apart: Site) -> None:
+    program = [sys.executable, str(ROOT / "tests/programs/servers.py")]
+    servers = ["--ps", "3", "--ps-per-node", "2", "--pattern", "total images/sec: ([0-9.]+)"]
+    apart.launch(*servers, "--", *program).succeeded()
+    (path,) = apart.folder.glob("runs/*/launch.json")
+    ranks = LaunchRecord.read(path).repeats[0].ranks
+    assert [(rank.role, rank.host, rank.code, rank.stopped) for rank in ranks] == [
+        *(("worker", node, 0, False) for node in ("node1", "node2")),
+        *(("ps", node, -signal.SIGTERM, True) for node in ("node1", "node1", "node2")),
+    ]
+
+
+def test_a_node_is_held_until_the_first_one_s_program_has_ended(apart: Site) -> None:
+    apart.launch("--once", "--", "sh", "-c", "echo {hosts}").succeeded()
+    (log,) = apart.folder.glob("runs/*/repeat-1/logs/worker-0.log")
+    assert log.read_text() == "10.77.0.1,10.77.0.2\n"
 
 
 def test_a_machine_is_asked_for_its_cores(site: Site) -> None:

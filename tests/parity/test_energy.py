@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from tests.conftest import Harness
 
@@ -51,3 +52,45 @@ def test_joules_per_image_times_images_per_second_is_the_power(harness: Harness,
     assert len([rank for rank in record["repeats"][0]["ranks"] if rank["energy"]]) == 2
     assert "2 nodes of the run are one machine" in energy["notes"][0]
     assert record["variables"]["HARNESS_SYS"] == str(sysfs)
+
+
+@pytest.mark.alone
+def test_the_rate_of_a_kernel_over_its_work_per_joule_is_the_power(harness: Harness, sysfs: Path) -> None:
+    run = ["kernel", "matmul", "--backend", "mpi4py", "--nodes", "2", "--size", "16,512", "--steps", "100"]
+    shown = harness(*run, "--repeats", "2", "--output", "runs", HARNESS_SYS=str(sysfs)).succeeded().stdout
+    assert "Gflop/J" in shown and "J are of package (powercap): 2 nodes of the run are one machine" in shown
+    assert "no J of N = 16: " in shown and "powercap package-0: the window is shorter than 0.02 s" in shown
+    (file,) = sysfs.parent.glob("runs/*/kernel.json")
+    small, large = json.loads(file.read_text())["derived"]
+    assert small["work_per_joule"] is None
+    assert large["rate"]["mean"] / large["work_per_joule"] == pytest.approx(POWER_W, rel=0.1)
+
+
+@pytest.mark.alone
+def test_joules_over_the_seconds_of_training_are_the_power(harness: Harness, sysfs: Path) -> None:
+    data = sysfs.parent / "data"
+    for part, count in (("train", 200), ("val", 4)):
+        for name in "ab":
+            (data / part / name).mkdir(parents=True)
+            for number in range(count):
+                Image.new("RGB", (32, 32), (number, 0, 0)).save(data / part / name / f"{number}.JPEG")
+    run = [
+        "train",
+        "--backend",
+        "pytorch",
+        "--model",
+        "mnist_cnn",
+        "--nodes",
+        "2",
+        "--data",
+        str(data),
+        "--epochs",
+        "2",
+    ]
+    where = ["--batch-size", "2", "--threads", "1", "--until", "top1=0.1", "--evaluate-every", "2", "--output", "runs"]
+    shown = harness(*run, *where, HARNESS_SYS=str(sysfs)).succeeded().stdout
+    assert "J/img while training" in shown and "J to top-1 0.1 of package (powercap)" in shown
+    (file,) = sysfs.parent.glob("runs/*/training.json")
+    record = json.loads(file.read_text())
+    assert len(record["energy"]["joules"]["values"]) == 2
+    assert record["joules_to_accuracy"] / record["reached"]["train_s"] == pytest.approx(POWER_W, rel=0.1)

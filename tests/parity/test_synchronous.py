@@ -72,6 +72,7 @@ def exhaustive(way: Way) -> Any:
     return pytest.param(way, marks=[pytest.mark.slow, pytest.mark.exhaustive])
 
 
+SEVERAL = "--ps 2 --ps-per-node 2 --workers-per-node 2"
 SLICED = "--placement partitioned --ps 2 --slice-size 256KiB"
 # Each backend, framework and transport, with each of its options that change who sums what. Where three or four workers do,
 # two are left out: `test_losses.py` has all ways with two.
@@ -88,15 +89,18 @@ SYNCHRONOUS = [
     slow(Way("torch", 3, f"torch_parameter_server --transport mpi {SLICED}")),
     slow(Way("torch", 3, "torch_parameter_server --placement round_robin --ps 3 --order none")),
     slow(Way("torch", 2, "torch_parameter_server --ps 3 --ps-nodes dedicated")),
+    slow(Way("torch", 2, f"torch_parameter_server --transport mpi {SEVERAL}", devices_per_node=2)),
     slow(Way("tensorflow", 1, "parameter_server", model=SMALL)),
     Way("tensorflow", 2, "parameter_server --placement greedy"),
     slow(Way("tensorflow", 2, "parameter_server --placement round_robin --ps 2", model=SMALL)),
     slow(Way("tensorflow", 3, f"parameter_server {SLICED}", model=SMALL)),
     slow(Way("tensorflow", 2, "parameter_server --ps 3 --ps-nodes dedicated", model=SMALL)),
     slow(Way("tensorflow", 2, "parameter_server", devices_per_node=2, model=SMALL)),
+    slow(Way("tensorflow", 2, f"parameter_server {SEVERAL}", devices_per_node=2, model=SMALL)),
     slow(Way("tensorflow", 2, "distributed_replicated --placement round_robin", model=SMALL)),
     slow(Way("tensorflow", 3, f"distributed_replicated {SLICED}", model=SMALL)),
     slow(Way("tensorflow", 2, "distributed_replicated", devices_per_node=2, model=SMALL)),
+    slow(Way("tensorflow", 1, f"distributed_replicated {SEVERAL}", devices_per_node=2, model=SMALL)),
     slow(Way("tensorflow", 2, "multi_worker_mirrored")),
     slow(Way("tensorflow", 3, "multi_worker_mirrored --pack-mb 1")),
     slow(Way("tensorflow", 1, "multi_worker_mirrored", devices_per_node=2)),

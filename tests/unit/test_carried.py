@@ -54,6 +54,13 @@ def test_what_went_into_a_made_network_comes_out() -> None:
     )
 
 
+def test_several_servers_on_a_node_say_nothing_of_one_that_is_alone() -> None:
+    of_one = network()
+    of_two = of_one.assign(rate=2 * of_one["rate"], options='{"ps_per_node": 2}')
+    asked = ("parameter_server", "grpc", True, 1.0)
+    assert typical(pandas.concat([of_two, of_one]), *asked) == typical(of_one, *asked)
+
+
 def test_a_device_whose_time_is_dilated_sees_a_faster_network() -> None:
     found = typical(network(), "pytorch", "mpi", False, 16.0)
     assert found["throughput"] == pytest.approx(16 * RATE)

@@ -193,7 +193,7 @@ def test_harness_alone_prints_its_sections(capsys: pytest.CaptureFixture[str], m
         ("harness site show daint:m", ["daint:mc"]),
         (
             "harness run --device ",
-            ["auto", "cpu", "cuda", "emulated:a100", "emulated:h100", "emulated:k80", "emulated:p100"],
+            ["auto", "cpu", "cuda", "emulated:a100", "emulated:h100", "emulated:k80", "emulated:knl", "emulated:p100"],
         ),
         ("harness run --transport ", ["gloo", "grpc", "mpi", "nccl"]),
         ("harness measure --backends pytorch,hor", ["pytorch,horovod"]),

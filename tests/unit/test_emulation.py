@@ -57,7 +57,7 @@ def test_bytes_are_scaled_tensor_by_tensor_and_time_is_not() -> None:
 
 
 def test_every_known_device_says_where_its_figures_are_from() -> None:
-    assert {"a100", "h100", "k80", "p100"} <= set(known())
+    assert {"a100", "h100", "k80", "knl", "p100"} <= set(known())
     for name in known():
         assert all(len(step.source) > 20 for step in profile(name).steps.values())
 
@@ -65,7 +65,7 @@ def test_every_known_device_says_where_its_figures_are_from() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"device": "emulated:p200"}, "neither one of a100, h100, k80, p100"),
+        ({"device": "emulated:p200"}, "neither one of a100, h100, k80, knl, p100"),
         ({"device": "emulated:"}, "must be 'auto', 'cpu', 'cuda' or 'emulated:NAME|FILE'"),
         ({"device": "cpu"}, "--dilation is for emulated devices"),
         ({"dilation": 0.5}, "--dilation 0.5"),

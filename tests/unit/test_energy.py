@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import threading
@@ -23,7 +24,7 @@ from harness.records.energy import EMULATED, Energy, RankEnergy, Read, derive
 from harness.report.page import assemble
 from harness.report.text import fastest as words
 from harness.worker.energy import Meter, meter, nvml, pm_counters, powercap
-from harness.worker.energy.counter import Unreadable
+from harness.worker.energy.counter import Counter, Unreadable
 from harness.worker.loop import Window, measure
 from harness.worker.trainer import Marks, Trainer
 from tests import made
@@ -181,7 +182,7 @@ def test_a_mirrored_counter_is_counted_once(tmp_path: Path) -> None:
 
 def test_a_window_of_few_updates_has_no_number(tree: Path) -> None:
     found = energy(used(tree, 1, interval_s=0.019), window_s=0.019)
-    assert found.joules_per_image is None and "window of 0.019 s is shorter than 20 updates" in found.notes[0]
+    assert found.joules_per_image is None and "the window is shorter than 0.02 s" in found.notes[0]
     assert energy(used(tree, 1, interval_s=0.021), window_s=0.021).joules_per_image
 
 
@@ -224,12 +225,14 @@ def test_a_record_of_before_has_no_energy() -> None:
 
 @pytest.mark.parametrize("processors", [("cpu_energy",), ("cpu_energy", "cpu0_energy", "cpu1_energy")])
 def test_pm_counters_give_the_node_and_its_parts(tmp_path: Path, processors: Sequence[str]) -> None:
+    updates = itertools.count(7, 100)
+
     def say(joules: int) -> None:
         for name in ("energy", *processors, "memory_energy", "accel0_energy"):
             share = 1 if name == "energy" else 2 if name == "cpu_energy" else 4
             since = 5000 * (name == "cpu1_energy")  # or it would be taken for the other one's mirror
             (tmp_path / name).write_text(f"{joules // share + since} J 1700000000000000 us\n")
-        (tmp_path / "freshness").write_text("7\n")
+        (tmp_path / "freshness").write_text(f"{next(updates)}\n")
 
     say(1_000_000)
     of = Meter("one", [partial(pm_counters.find, tmp_path)])
@@ -241,6 +244,71 @@ def test_pm_counters_give_the_node_and_its_parts(tmp_path: Path, processors: Seq
         f"pm_counters {', '.join(counter.name for counter in of.counters)}: went back within the window: it was reset "
         "(on nid0)",
     )
+
+
+class Board:
+    """A tree of pm_counters, as a Cray EX has it."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self.says(1_000_000, freshness=500)
+
+    def says(self, joules: int, freshness: int, generation: int = 3) -> None:
+        for name in ("energy", "cpu_energy"):
+            (self._root / name).write_text(f"{joules} J 1700000000000000 us\n")
+        (self._root / "freshness").write_text(f"{freshness} 1700000000000000 us\n")
+        (self._root / "generation").write_text(f"{generation} 1700000000000000 us\n")
+
+    def window(self, *, updates: int, generations: tuple[int, int] = (3, 3)) -> RankEnergy:
+        self.says(1_000_000, 500, generations[0])
+        of = Meter("one", [partial(pm_counters.find, self._root)])
+        return read_between(of, lambda: self.says(1_004_000, 500 + updates, generations[1]))
+
+
+@pytest.fixture
+def board(tmp_path: Path) -> Board:
+    return Board(tmp_path)
+
+
+def test_pm_counters_that_are_updated_while_they_are_read_are_read_again(board: Board, tmp_path: Path) -> None:
+    updates = [lambda: board.says(2_000_000, freshness=501)]
+
+    def updating() -> float:
+        if updates:
+            updates.pop()()
+        return 0.0
+
+    other = Counter("nvml", "gpu", "0", 0.1, updating)
+    _, values, _ = Meter("one", [partial(pm_counters.find, tmp_path), lambda: [other]]).read()
+    assert values == [2_000_000, 2_000_000, 0]
+
+
+@pytest.mark.parametrize("updates", [0, 19, -500])
+def test_pm_counters_that_were_not_updated_often_enough_have_no_number(board: Board, updates: int) -> None:
+    found = energy(board.window(updates=updates))
+    assert found.joules_per_image is None
+    assert found.notes == (
+        f"pm_counters energy, cpu_energy: was updated {updates} times within the window, less than 20 times (on nid0)",
+    )
+    assert per_image(energy(board.window(updates=20))) == 40
+
+
+def test_a_power_cap_that_was_changed_is_noted_beside_the_number(board: Board) -> None:
+    noted = ("pm_counters: the power cap was changed meanwhile (on nid0)",)
+    assert energy(board.window(updates=100)).notes == ()
+    within = energy(board.window(updates=100, generations=(3, 4)))
+    assert within.notes == noted and per_image(within) == 40
+    repeats = [board.window(updates=100, generations=(cap, cap)) for cap in (3, 4)]
+    between = derive([Read(WINDOW_S, [("nid0", repeat)]) for repeat in repeats], IMAGES)
+    assert between and between.notes == noted and per_image(between) == 40
+
+
+def test_boards_that_do_not_count_updates_are_believed(board: Board, tmp_path: Path) -> None:
+    (tmp_path / "generation").unlink()
+    (tmp_path / "freshness").write_text("\n")
+    of = Meter("one", [partial(pm_counters.find, tmp_path)])
+    read = read_between(of, lambda: [(tmp_path / name).write_text("1004000 J\n") for name in ("energy", "cpu_energy")])
+    assert per_image(energy(read)) == 40 and read.counters[0].freshness is None
 
 
 NVML = r"""

@@ -23,7 +23,7 @@ DAINT = Place("daint", account="s123", time_limit="1h30m", output=Path("/scratch
 
 
 def prepared(backend: str, nodes: int, place: Place = DAINT, **fields: object) -> Run:
-    options = {name: fields.pop(name) for name in ("ps", "ps_nodes") if name in fields}
+    options = {name: fields.pop(name) for name in ("ps", "ps_nodes", "ps_per_node") if name in fields}
     return place.prepare(RunSpec.validated(backend=backend, nodes=nodes, options=options, **fields))
 
 
@@ -106,6 +106,12 @@ def test_512_nodes_hold_a_worker_each_and_64_of_them_a_server_that_sees_no_gpu()
     assert len({process.node for process in servers}) == len(servers) == 64
     assert {process.env["CUDA_VISIBLE_DEVICES"] for process in workers} == {"0"}
     assert {process.env["CUDA_VISIBLE_DEVICES"] for process in servers} == {""}
+
+
+def test_two_servers_of_a_node_are_two_tasks_on_it() -> None:
+    one = prepared("parameter_server", 2, ps=3, ps_per_node=2)
+    assert host_file(one.plan.as_dict()).split() == ["node0", "node1", "node0", "node0", "node1"]
+    assert " 2 5 none " in script(one)
 
 
 def test_work_and_size_grow_linearly_with_the_nodes() -> None:

@@ -24,7 +24,7 @@ from harness.running.prepare import Place
 from harness.running.study import Study, labels
 from tests import made
 from tests.conftest import Harness
-from tests.unit.test_kernels import STEPS, ranks
+from tests.unit.test_kernels import STEPS, ranks, reading
 
 _NUMBERS = itertools.count(1)
 
@@ -37,9 +37,13 @@ def measured(
     *,
     status: str = "completed",
     day: int = 1,
+    joules: Sequence[float] = (),
     **fields: Any,
 ) -> KernelRecord:
-    """A record of ``len(times_s)`` repeats, whose windows are a tenth longer than so many steps take."""
+    """A record of ``len(times_s)`` repeats, whose windows are a tenth longer than so many steps take.
+
+    In each all sizes use so many ``joules``.
+    """
     usual = {"backend": "pytorch", "framework": "torch", "transport": "gloo", "threads": 1, "device": "cpu"}
     spec = RunSpec.validated(
         **usual | fields, nodes=nodes, steps=STEPS, repeats=len(times_s), kernel={"name": kernel, "sizes": tuple(sizes)}
@@ -48,6 +52,7 @@ def measured(
     repeats = []
     for number, time_s in enumerate(times_s, start=1):
         those = ranks(dict.fromkeys(sizes, time_s), count=nodes)
+        those = reading(those, *[joules[number - 1]] * len(sizes)) if joules else those
         repeats.append(KernelRepeat(number=number, ranks=those, checks=judge(spec, those, nodes), **times))
     completed = status == "completed"
     facts: dict[str, Any] = {
@@ -323,6 +328,25 @@ def compared(folder: Path, old: Sequence[KernelRecord], new: Sequence[KernelReco
     sides = [saved(folder / name, *those) for name, those in (("old", old), ("new", new))]
     before, after = (results.beside(load([side], status=None), results.load([side])) for side in sides)
     return compare(before, after)
+
+
+def test_a_kernel_that_takes_more_energy_is_as_fast_and_fails(tmp_path: Path, harness: Harness) -> None:
+    times_s = tuple(1000 * time_s for time_s in FIVE)
+    joules = {"old": [20 * time_s for time_s in times_s], "new": [30 * time_s for time_s in times_s]}
+    for name, used in joules.items():
+        saved(tmp_path / name, measured("cg", 2, times_s, (1024,), joules=used))
+    shown = harness("table", "old").succeeded().stdout
+    assert "G/J" in shown and shown.rstrip().endswith("0.021  package (powercap)")
+    done = harness("regression", "old", "new")
+    assert done.code == 1 and "MORE ENERGY" in done.stdout and "0.021 Gflop/J" in done.stdout
+    pairs = harness("regression", "old", "new", "--json").json["pairs"]
+    assert {pair["unit"]: pair["verdict"] for pair in pairs} == {
+        "flop/J": "more energy",
+        "flop/s": "no significant change",
+    }
+    (row,) = harness("export", "old", "--kernels", "--format", "json").succeeded().json
+    assert row["joules"] == pytest.approx(20.0, rel=0.01) and row["energy"] == "package (powercap)"
+    assert row["joules_values"] == pytest.approx([used / (STEPS * 100 * 1024**2) for used in joules["old"]])
 
 
 def test_each_size_is_judged_by_its_repeats(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ from harness.worker.arithmetic import Arithmetic
 from harness.worker.fabric import Fabric
 from harness.worker.kernel import run
 from tests.conftest import PATIENCE_S, Harness
+from tests.made import read
 
 STEPS = 4
 MESSAGES = [name for name in kernels.names() if isinstance(kernels.specification(name), Communication)]
@@ -444,6 +445,39 @@ def test_data_are_collected_when_the_rank_that_waits_longest_says_so() -> None:
     ]
     (figures,) = record(of, told).derived or []
     assert figures.collected_s == pytest.approx(4e-4)
+
+
+def reading(of_ranks: list[KernelRank], *joules: float) -> list[KernelRank]:
+    """The same ranks, the first of which read that a package used so much in the window of each size."""
+    first, *others = of_ranks
+    sizes = [
+        times.model_copy(update={"energy": read(used, times.window_s * 1.1)})
+        for times, used in zip(first.sizes, joules, strict=True)
+    ]
+    return [first.model_copy(update={"sizes": sizes}), *others]
+
+
+def test_energy_is_that_of_the_window_and_of_all_the_work_within() -> None:
+    of = spec("pingpong", 1024, 4096, repeats=2)
+    those = record(of, reading(ranks({1024: 1e-3, 4096: 1.0}), 5.0, 40.0))
+    short, long = those.derived or []
+    assert long.energy and long.energy.joules and long.energy.joules.values == (40.0, 40.0)
+    assert long.work_per_joule == pytest.approx(2 * STEPS * 4096 / 40), "a message goes there and back in a step"
+    assert short.energy and short.energy.joules is None and short.work_per_joule is None
+    shown = texts.kernel(those, Path("kernel.json"))
+    assert "GB/J" in shown and "J are of package (powercap)\nno J of 1 KiB: powercap package-0: the window is" in shown
+    (computed,) = record(spec("cg", 1024, repeats=2), reading(ranks({1024: 1.0}), 40.0)).derived or []
+    assert computed.work_per_joule == pytest.approx(STEPS * 100 * 1024**2 / 40)
+
+
+def test_without_counters_a_kernel_says_so_once_for_all_sizes() -> None:
+    of_ranks = reading(ranks({1024: 1e-3, 4096: 1e-3}), 1.0, 1.0)
+    for times in of_ranks[0].sizes:
+        assert times.energy
+        times.energy.counters.clear()
+    shown = texts.kernel(record(spec(repeats=2), of_ranks), Path("kernel.json"))
+    assert "GB/J" not in shown and "no J of 1 KiB and 1 more size: no counter of energy" in shown
+    assert "no J" not in texts.kernel(record(spec(repeats=2), ranks({1024: 1e-3, 4096: 1e-3})), Path("kernel.json"))
 
 
 def test_a_stream_is_timed_where_it_is_sent() -> None:

@@ -45,6 +45,41 @@ def test_dedicated_parameter_servers_get_nodes_of_their_own() -> None:
     assert hosts(launch, "ps") == ["nid00004", "nid00005", "nid00006"]
 
 
+@pytest.mark.parametrize(
+    ("where", "its_hosts"),
+    [
+        ("shared", ["nid00000", "nid00000", "nid00001"]),
+        ("dedicated", ["nid00002", "nid00002", "nid00003"]),
+    ],
+)
+def test_servers_fill_a_node_before_the_next_one(where: str, its_hosts: list[str]) -> None:
+    launch = plan(cluster(4), "parameter_server", {"ps": 3, "ps_per_node": 2, "ps_nodes": where}, nodes=2)
+    assert hosts(launch, "ps") == its_hosts
+
+
+@pytest.mark.parametrize("name", ["parameter_server", "distributed_replicated"])
+def test_workers_of_a_node_share_its_gpus(name: str) -> None:
+    launch = plan(cluster(2, gpus=4), name, {"workers_per_node": 2}, nodes=2, devices_per_node=4)
+    workers = [process for process in launch.processes if process.role == "worker"]
+    seats = [(worker.host, worker.devices, worker.env["CUDA_VISIBLE_DEVICES"]) for worker in workers]
+    assert seats == [(f"nid0000{node}", 2, gpus) for node in range(2) for gpus in ("0,1", "2,3")]
+    assert launch.world_size == 4
+
+
+def test_every_worker_s_gradient_is_an_update_where_each_applies_its_own() -> None:
+    chosen = backend("torch_parameter_server")
+    options = {"workers_per_node": 2, "sync": "none"}
+    spec = RunSpec(backend=chosen.name, nodes=3, devices_per_node=2, warmup_steps=1, steps=9, options=options)
+    assert chosen.expected_updates(with_options(spec, chosen)) == 60
+
+
+def test_a_spec_does_not_say_that_nodes_have_one_server_and_one_worker() -> None:
+    chosen = backend("parameter_server")
+    said = with_options(RunSpec(backend=chosen.name, options={"ps_per_node": 1, "workers_per_node": 1}), chosen)
+    assert said == with_options(RunSpec(backend=chosen.name), chosen)
+    assert not {"ps_per_node", "workers_per_node"} & said.options.keys()
+
+
 def test_servers_on_pytorch_are_planned_as_those_on_tensorflow() -> None:
     options = {"ps": 3, "placement": "partitioned"}
     ours, theirs = (
@@ -192,6 +227,7 @@ def test_a_plan_is_its_golden_text() -> None:
     ("allocation", "name", "options", "fields", "message"),
     [
         (cluster(4), "parameter_server", {"ps": 5}, {"nodes": 4}, "--ps 5 with --nodes 4"),
+        (cluster(2), "parameter_server", {"ps": 5, "ps_per_node": 2}, {"nodes": 2}, "holds at most 2 (--ps-per-node)"),
         (cluster(1), "pytorch", {}, {"device": "cuda"}, "the nodes have 0 GPUs"),
         (cluster(1, gpus=2), "pytorch", {}, {"devices_per_node": 3}, "the nodes have 2 GPUs"),
         (cluster(1, gpus=1), "caffe2", {}, {"device": "cuda"}, "--device cuda: caffe2 supports cpu"),

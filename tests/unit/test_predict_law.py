@@ -163,6 +163,21 @@ def test_a_server_beside_a_worker_serves_that_one_without_the_network() -> None:
     assert forecast.steps(beside, BASIS, [4, 8], 8).tolist() == [math.inf, pytest.approx(rate_step(beside, 8, 8))]
 
 
+def test_servers_and_workers_of_one_node_share_its_link() -> None:
+    pairs = with_options(SERVERS, ps_per_node=2)
+    alone = forecast.held(SERVERS, 7)
+    assert forecast.held(pairs, 7) == [sum(alone[first : first + 2]) for first in (0, 2, 4, 6)]
+    workers = replace(with_options(SERVERS, ps_per_node=2, workers_per_node=2), devices_per_node=2)
+    network_bound = Basis(replace(DAINT_LIKE, throughput=1e7), STEP_S)
+    for each, remote in ((pairs, 15), (workers, 30)):
+        held = forecast.held(each, 7)
+        for bound in forecast.at(each, network_bound, 16, 7).bounds:
+            assert bound.bytes == pytest.approx(remote * max(held), rel=1e-3)
+            assert bound.name == f"PS node {held.index(max(held))}"
+    assert (pairs.most_servers(4), pairs.most_servers(200)) == (8, SERVERS.most_servers(1000))
+    assert forecast.steps(pairs, BASIS, [3, 4], 7).tolist() == [math.inf, pytest.approx(rate_step(pairs, 4, 7))]
+
+
 def rate_step(what: What, nodes: int, ps: int) -> float:
     return forecast.at(what, BASIS, nodes, ps).step_s
 

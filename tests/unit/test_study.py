@@ -85,6 +85,19 @@ def test_an_option_multiplies_only_the_backends_that_have_it(tmp_path: Path) -> 
     ]
 
 
+def test_several_servers_on_a_node_are_an_axis_and_one_is_no_other_point_than_before(tmp_path: Path) -> None:
+    text = '[[matrix]]\nbackend = ["parameter_server", "pytorch"]\nnodes = 2\nps = 2'
+    assert named(tmp_path, f"{text}\nps-per-node = [1, 2]") == [
+        "parameter_server nodes=2",
+        "parameter_server nodes=2 ps_per_node=2",
+        "pytorch nodes=2",
+    ]
+    before, one = (points(tmp_path, each)[0] for each in (text, f"{text}\nps-per-node = 1"))
+    assert one.id == before.id
+    found = points(tmp_path, text.replace("ps = 2", 'ps = "search"\nps-per-node = 2'))
+    assert [point.spec.options["ps"] for point in found[:-1]] == ps_counts(4)
+
+
 @pytest.mark.parametrize(("workers", "best"), PUBLISHED)
 def test_the_search_tries_every_count_that_was_published_as_the_best(workers: int, best: int) -> None:
     assert best in ps_counts(workers)
@@ -191,7 +204,7 @@ def test_the_allocation_says_how_many_jobs_there_are(
         ('[[matrix]]\nbackend = "parameter_server"\nps = "all"', "matrix[0]: --ps all: must be a whole number"),
         (
             '[[matrix]]\nbackend = "parameter_server"\nnodes = 2\nps = 3',
-            "matrix[0]: parameter_server nodes=2: --ps 3 with --nodes 2: a node holds at most one parameter server; "
+            "matrix[0]: parameter_server nodes=2: --ps 3 with --nodes 2: a node holds at most 1 (--ps-per-node); "
             "use --ps 1..2, or --ps-nodes dedicated",
         ),
         (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,13 @@ from harness.core.validation import checked
 from harness.errors import InvalidInput
 from harness.records.record import judge_ranks
 from harness.records.training import Epoch, Resumed, TrainedRank, TrainingRecord, derive
+from harness.report.text import outcomes
 from harness.running.kinds import earlier, find_checkpoint, validation_images
 from harness.running.study import StudyPoint
 from harness.worker import checkpoint
 from harness.worker.inputs import index
 from tests.conftest import Harness
+from tests.made import read
 
 IMAGES, VALIDATION, BATCH, WORKERS = 100, 40, 16, 2
 STEPS = 4  # ceil(100 / 32)
@@ -58,11 +60,14 @@ def epoch(number: int, top1: float, epochs: int = 3) -> Epoch:
     )
 
 
-def record(wanted: RunSpec, epochs: list[Epoch], resumed: Resumed | None = None) -> TrainingRecord:
-    """A completed training; its own epochs are those after the checkpoint."""
+def record(
+    wanted: RunSpec, epochs: list[Epoch], resumed: Resumed | None = None, joules: Sequence[float] = ()
+) -> TrainingRecord:
+    """A completed training; its own epochs are those after the checkpoint. The first rank reads their ``joules``."""
     steps = STEPS * (len(epochs) - (resumed.epochs if resumed else 0))
     evidence = {"digest": "d", "finite": True, "changed": True, "loss": 0.5, "updates": steps, "world_size": WORKERS}
     ranks = [TrainedRank(rank=rank, host=f"nid{rank}", steps=steps, evidence=evidence) for rank in range(WORKERS)]
+    ranks[0] = ranks[0].model_copy(update={"energy": [read(used, 2.0) for used in joules]})
     workers = [{"role": "worker", "devices": 1, "rank": rank} for rank in range(WORKERS)]
     return TrainingRecord(
         schema="harness.training/1",
@@ -85,7 +90,7 @@ def record(wanted: RunSpec, epochs: list[Epoch], resumed: Resumed | None = None)
         harness={},
         started="2026-01-01T00:00:00.000+00:00",
         ended="2026-01-01T00:01:00.000+00:00",
-        **derive(wanted, epochs, resumed).model_dump(),
+        **derive(wanted, epochs, resumed, ranks).model_dump(),
     )
 
 
@@ -225,6 +230,29 @@ def test_a_training_that_stays_below_says_how_far_it_came() -> None:
     assert made.problem == "top-1 reached 0.65 (epoch 2), not 0.7 in 3 epochs"
 
 
+def test_joules_to_the_accuracy_are_those_of_the_steps_until_then(tmp_path: Path) -> None:
+    trained = record(spec(until=UNTIL), [epoch(1, 0.5), epoch(2, 0.75)], joules=[100.0, 156.0])
+    assert trained.energy and trained.energy.joules and trained.energy.joules.values == (100.0, 156.0)
+    assert trained.joules_to_accuracy == 256.0
+    shown = outcomes.training(trained, tmp_path)
+    assert "1 J/img while training, 256 J to top-1 0.7 of package (powercap)" in shown
+    whole = record(spec(), [epoch(number, 0.6) for number in (1, 2, 3)], joules=[128.0] * 3)
+    assert "1 J/img while training, 384 J in 3 epochs of package" in outcomes.training(whole, tmp_path)
+    assert "energy" not in outcomes.training(record(spec(until=UNTIL), trained.epochs), tmp_path)
+
+
+def test_joules_of_a_resumed_training_are_its_own_and_reach_no_accuracy(tmp_path: Path) -> None:
+    resumed = Resumed(checkpoint="/elsewhere/epoch-0001.npz", epochs=1)
+    went_on = record(spec(until=UNTIL), [epoch(1, 0.5), epoch(2, 0.75)], resumed, joules=[128.0])
+    assert went_on.reached and went_on.joules_to_accuracy is None
+    assert "1 J/img while training, 128 J in 1 epoch of package" in outcomes.training(went_on, tmp_path)
+
+
+def test_a_rank_has_to_have_read_every_epoch() -> None:
+    with pytest.raises(ValueError, match="shorter"):
+        record(spec(until=UNTIL), [epoch(1, 0.5), epoch(2, 0.75)], joules=[128.0])
+
+
 def test_a_resumed_training_counts_from_the_first_step_of_all_and_its_own_img_per_s() -> None:
     resumed = Resumed(checkpoint="/elsewhere/epoch-0001.npz", epochs=1)
     slower = epoch(1, 0.5).model_copy(update={"train_s": 1.0, "img_per_s": 1.0, "steps": 99})  # on another machine
@@ -249,6 +277,7 @@ def _of(field: str, value: Any) -> Callable[[dict[str, Any]], None]:
         (_of("time_to_accuracy_s", 1.0), "do not follow from the epochs"),
         (_of("reached.time_s", 1.0), "do not follow from the epochs"),
         (_of("best_top1", 0.9), "do not follow from the epochs"),
+        (_of("joules_to_accuracy", 1.0), "do not follow from the epochs"),
         (_of("epochs.1.top1", 0.6), "without what it was to reach"),
         (_of("epochs.1.elapsed_s", 2.5), "ends before it begins"),
         (_of("epochs.1.train_s", 7.0), "training took longer than all"),

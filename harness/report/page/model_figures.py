@@ -125,29 +125,29 @@ def servers(group: Explained) -> Drawn:
     exchange = what.law(ps).exchange
     assert isinstance(exchange, ServerExchange)
     sizes = held(what, ps)
-    fullest, mean = int(np.argmax(sizes)), sum(sizes) / ps
+    fullest, mean = int(np.argmax(sizes)), sum(sizes) / len(sizes)
     columns = [
-        Spot(number, held_bytes * MB, hover=[f"PS {number}: {size(held_bytes)}"])
+        Spot(number, held_bytes * MB, hover=[f"{exchange.name(number)}: {size(held_bytes)}"])
         for number, held_bytes in enumerate(sizes)
     ]
 
     def level(name: str, bytes_: float, style: Style) -> Series:
-        ends = [Spot(x, bytes_ * MB) for x in (-0.5, ps - 0.5)]
+        ends = [Spot(x, bytes_ * MB) for x in (-0.5, len(sizes) - 0.5)]
         return Series(f"{name}: {size(bytes_)}", "line", ends, style, facets)
 
     top = max((piece for piece in exchange.pieces if piece.ps == fullest), key=lambda piece: piece.bytes)
-    name = f"PS {fullest} ({top.tensor}): {size(sizes[fullest])}"
+    name = f"{exchange.name(fullest)} ({top.tensor}): {size(sizes[fullest])}"
     series = [Series(name, "column", [columns.pop(fullest)], Style("c1"), facets)]
     series += [Series("the others", "column", columns, Style("c0"), facets)] if columns else []
     series.append(level("mean", mean, Style("grey", dash="dash")))
     if json.loads(what.options).get("placement") != "partitioned":
         series.append(level("fullest with slices of 1 MiB", max(held(partitioned(what), ps)), Style("c2")))
     note = (
-        f"PS {fullest} holds {sizes[fullest] / mean:.3g} times the mean; its largest tensor is {top.tensor} "
+        f"{exchange.name(fullest)} holds {sizes[fullest] / mean:.3g} times the mean; its largest tensor is {top.tensor} "
         f"({size(top.bytes)}). Every worker exchanges all that a server holds with it in every step, so the fullest "
         "one is done last."
     )
-    x, y = Axis("parameter server", "linear", count_ticks(range(ps))), Axis("MB", "linear", from_zero=True)
+    x, y = Axis("parameter server", "linear", count_ticks(range(len(sizes)))), Axis("MB", "linear", from_zero=True)
     return x, y, series, note
 
 
@@ -156,6 +156,11 @@ def step(group: Explained) -> Drawn:
     largest, facets = group.curves[0].largest, group.curves[0].line.facets
     prediction, what, basis = largest.prediction, largest.what, largest.basis
     law, model = what.law(prediction.ps), profile(what.model, what.image_size)
+    exchange = what.servers(prediction.ps)
+
+    def name(server: int) -> str:
+        return exchange.name(server) if exchange else "network"
+
     spans = timeline(law, model, prediction.nodes, prediction.workers, basis.single_s, basis.parameters)[0]
     sizes, roles = held(what, prediction.ps), ""
     shown = list(range(len(sizes)))
@@ -163,14 +168,15 @@ def step(group: Explained) -> Drawn:
         mean, fullest = sum(sizes) / len(sizes), int(np.argmax(sizes))
         shown.remove(fullest)
         shown = [fullest, min(shown, key=lambda number: abs(sizes[number] - mean))]
-        roles = f"PS {fullest} is the fullest, PS {shown[1]} nearest to the mean. "
+        roles = f"{name(fullest)} is the fullest, {name(shown[1])} nearest to the mean. "
     # From top to bottom compute, and these servers, or the network.
-    lanes = ["compute", *(f"PS {server} {verb}" for server in shown for verb in ("sends", "receives"))]
+    lanes = ["compute", *(f"{name(server)} {verb}" for server in shown for verb in ("sends", "receives"))]
     lanes += [] if shown else ["network"]
     heights = {lane: float(height) for height, lane in enumerate(reversed(lanes))}
     spots: dict[Kind, list[Spot]] = {kind: [] for kind in SPANS}
     for span in spans:
-        endpoint = {"pull": f"PS {span.server} sends", "push": f"PS {span.server} receives", "allreduce": "network"}
+        who = name(span.server)
+        endpoint = {"pull": f"{who} sends", "push": f"{who} receives", "allreduce": "network"}
         height = heights.get(endpoint.get(span.kind, "compute"))
         if height is not None:
             tensor = [f"{span.tensor} ({size(span.bytes)})"] if span.tensor else []

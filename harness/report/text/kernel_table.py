@@ -17,7 +17,7 @@ from harness.results.kernels import BYTES_PER_S, FLOP_PER_S, efficiencies
 if TYPE_CHECKING:
     import pandas
 
-UNITS = {BYTES_PER_S: "GB/s", FLOP_PER_S: "Gflop/s"}
+UNITS = {BYTES_PER_S: "GB/s", FLOP_PER_S: "Gflop/s", "bytes/J": "GB/J", "flop/J": "Gflop/J"}
 # What tells rows apart beside their columns, named in rows where it differs.
 _PARTS: dict[str, Callable[[Any], str]] = {
     "system": str,
@@ -57,13 +57,13 @@ def table_of(frame: pandas.DataFrame, baseline: int | None = None) -> Table:
     return Table([column for column in columns if column.heading in always or any(column.cells)])
 
 
-_HEADINGS = ("size", "p50, ms", "rate", "unit", "bus GB/s", "± 95 % CI", "efficiency")
+_HEADINGS = ("size", "p50, ms", "rate", "unit", "bus GB/s", "± 95 % CI", "efficiency", "G/J", "energy of")
 _Cell = tuple[str, Value]  # as people read it, and as CSV has it
 
 
 def _column(heading: str, cells: Sequence[_Cell]) -> Column:
     words, values = zip(*cells, strict=True)
-    return Column(heading, words, values, right=heading != "unit")
+    return Column(heading, words, values, right=heading not in ("unit", "energy of"))
 
 
 def _figures(run: Any) -> dict[str, _Cell]:
@@ -77,6 +77,8 @@ def _figures(run: Any) -> dict[str, _Cell]:
         "bus GB/s": _known(run.bus_bytes_per_s / 1e9, "{:.3g}"),
         "± 95 % CI": (percent(run.ci95 / run.rate, None, 1), _known(run.ci95 / run.rate, "")[1]),
         "efficiency": (percent(run.efficiency, None, 1), _known(run.efficiency, "")[1]),
+        "G/J": _known(run.work_per_joule / 1e9, "{:.3g}"),
+        "energy of": (run.energy, run.energy or None),
     }
 
 
@@ -102,19 +104,21 @@ def _configurations(runs: Sequence[Any]) -> list[str]:
 
 
 def _varied_options(runs: Sequence[Any]) -> set[tuple[str, str]]:
-    """Options, each with its backend, that have several values."""
-    values: dict[tuple[str, str], set[str]] = {}
-    for run in runs:
-        for name, value in json.loads(run.options).items():
-            values.setdefault((run.backend, name), set()).add(json.dumps(value))
-    return {option for option, its in values.items() if len(its) > 1}
+    """Options, each with its backend, that have several values, or that not all of its runs have."""
+    options = [(backend, json.loads(text)) for backend, text in {(run.backend, run.options) for run in runs}]
+    return {
+        (backend, name)
+        for backend, own in options
+        for name, value in own.items()
+        if any(other.get(name) != value for its, other in options if its == backend)
+    }
 
 
 def points(frame: pandas.DataFrame, baseline: int | None = None) -> list[dict[str, Any]]:
     """The rows with a number, for scripts. A figure that is not known is None."""
     names = (
         *("kernel", "backend", "framework", "transport", "mpi", "system", "nodes", "workers", "size", "unit", "rate"),
-        *("bus_bytes_per_s", "p50_s", "p99_s", "sent_bytes", "efficiency", "id", "source"),
+        *("bus_bytes_per_s", "p50_s", "p99_s", "sent_bytes", "work_per_joule", "energy", "efficiency", "id", "source"),
     )
     shown = frame.assign(efficiency=efficiencies(frame, baseline))[frame["status"] == "completed"].astype(object)
     document = []

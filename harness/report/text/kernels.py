@@ -8,6 +8,7 @@ from pathlib import Path
 from harness.analysis.slow import pairs
 from harness.core.statistics import Summary
 from harness.core.text import plural, size
+from harness.kernels.kernel import Kernel
 from harness.records.kernel import KernelRecord, SizeFigures, kernel_of, size_text
 from harness.report.text.outcomes import describe
 from harness.report.text.pairs import findings
@@ -21,13 +22,18 @@ def kernel(record: KernelRecord, path: Path) -> str:
     """Latencies and rates of a completed record, a line for each size."""
     of = kernel_of(record.spec)
     cells, heading = (_cells, OF_MESSAGES) if of.in_bytes else (_cells_of_computing, OF_COMPUTING)
-    rows = [(size_text(of, figures.size), *cells(figures)) for figures in record.derived or []]
+    derived = record.derived or []
+    rows = [(size_text(of, figures.size), *cells(figures)) for figures in derived]
+    if any(figures.work_per_joule for figures in derived):
+        heading = (*heading, "J", "GB/J" if of.in_bytes else "Gflop/J")
+        rows = [(*row, *_joules(figures)) for row, figures in zip(rows, derived, strict=True)]
     lines = [describe(record.spec), f"  {_said(record)}", f"  over {'; '.join(record.transports)}", ""]
-    found = findings(pairs(record)) if of.own_times and record.derived else []
-    for figures in record.derived or []:
+    found = findings(pairs(record)) if of.own_times and derived else []
+    for figures in derived:
         if figures.collected_s:
             times = f"{figures.collected_s * 1e3:,.2f} of {figures.time_s.mean * 1e3:,.2f} ms"
             found.append(f"{size_text(of, figures.size)}: data are collected after {times}; the rest is the merge")
+    found += _energy(of, derived)
     return "\n".join([*lines, table([heading, *rows], right=set(range(len(heading)))), *found, f"record: {path}"])
 
 
@@ -94,6 +100,24 @@ def _cells_of_computing(figures: SizeFigures) -> tuple[str, ...]:
         _interval(figures.rate),
         "" if figures.sent_bytes is None else f"{figures.sent_bytes / 1e6:,.2f}",
     )
+
+
+def _joules(figures: SizeFigures) -> tuple[str, ...]:
+    joules, per_joule = figures.energy and figures.energy.joules, figures.work_per_joule
+    return (f"{joules.mean:.3g}", f"{per_joule / 1e9:.3g}") if joules and per_joule else ("", "")
+
+
+def _energy(of: Kernel, derived: Sequence[SizeFigures]) -> list[str]:
+    """What joules cover, what they leave out, and why some sizes have none: of several sizes what is true of the first."""
+    lines = []
+    for some in (True, False):
+        those = [(each.size, each.energy) for each in derived if each.energy and bool(each.energy.joules) == some]
+        if those:
+            number, energy = those[0]
+            sizes = size_text(of, number) + (f" and {plural(len(those) - 1, 'more size')}" if len(those) > 1 else "")
+            what = f"J are of {energy.covers}" if some else f"no J of {sizes}"
+            lines.append(": ".join(filter(None, (what, "; ".join(energy.notes)))))
+    return lines
 
 
 def _rate(rate: Summary) -> str:

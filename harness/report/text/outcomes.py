@@ -16,6 +16,7 @@ from harness.core.spec import COMPOSED, SYNTHETIC, RunSpec
 from harness.core.statistics import Summary
 from harness.core.text import duration, plural
 from harness.core.validation import option_name
+from harness.records.energy import Energy, Used
 from harness.records.kernel import KernelRecord
 from harness.records.measurement import Record
 from harness.records.training import LABELS, TrainingRecord
@@ -193,7 +194,7 @@ def summary(record: Record, path: str) -> str:
         f"slowest rank {steps.slowest_rank} ({100 * (steps.slowest_over_median - 1):+.1f} % of the median rank)",
         f"  gradients  {'; '.join(sorted(record.seen.transports))}",
         *_traffic(record),
-        *_energy(record),
+        *_energy_of_run(record),
         *_work(record),
         *_clocks(record),
         *(f"  preflight  {line}" for line in (preflight(record.preflight) if record.preflight else [])),
@@ -239,16 +240,20 @@ def _traffic(record: Record) -> list[str]:
     return lines
 
 
-def _energy(record: Record) -> list[str]:
-    """Joules per image with what they cover, or why there are none."""
-    energy = record.derived and record.derived.energy
+def _energy_of_run(record: Record) -> list[str]:
+    energy = record.derived.energy if record.derived else None
+    used = energy and energy.joules_per_image
+    return _energy("  energy     ", energy, f"{_with_interval(used, '.3g')} J/img" if used else "")
+
+
+def _energy(label: str, energy: Energy | Used | None, figure: str) -> list[str]:
+    """A ``figure`` with what it covers and leaves out, or why there is none."""
     if not energy:
         return []
     notes = "; ".join(energy.notes)
-    if energy.joules_per_image is None:
-        return [f"  energy     none: {notes}"]
-    figure = f"  energy     {_with_interval(energy.joules_per_image, '.3g')} J/img of {energy.covers}"
-    return [figure, *([f"             {notes}"] if notes else [])]
+    if not figure:
+        return [f"{label}none: {notes}"]
+    return [f"{label}{figure} of {energy.covers}", *([" " * len(label) + notes] if notes else [])]
 
 
 def _work(record: Record) -> list[str]:
@@ -324,6 +329,7 @@ def training(record: TrainingRecord, path: Path) -> str:
         f"  accuracy    {accuracy}",
         f"  time        {took}",
         f"  img/s       {record.img_per_s:.2f} while training",
+        *_energy("  energy      ", record.energy, _joules_of_training(record)),
     ]
     if record.resumed:
         lines.append(f"  resumed     after {plural(record.resumed.epochs, 'epoch')} from {record.resumed.checkpoint}")
@@ -333,6 +339,18 @@ def training(record: TrainingRecord, path: Path) -> str:
         f"  record      {path}",
     ]
     return "\n".join(lines)
+
+
+def _joules_of_training(record: TrainingRecord) -> str:
+    """``0.12 J/img while training, 345 J to top-1 0.9``; "" if they are not known."""
+    joules, reached = record.energy and record.energy.joules, record.reached
+    if not joules:
+        return ""
+    per_image = joules.mean / (record.epochs[-1].steps * record.spec.global_batch)
+    total = f"{sum(joules.values):.4g} J in {plural(len(joules.values), 'epoch')}"
+    if reached and record.joules_to_accuracy:
+        total = f"{record.joules_to_accuracy:.4g} J to {LABELS[reached.metric]} {reached.target:.4g}"
+    return f"{per_image:.3g} J/img while training, {total}"
 
 
 def runs(runs: Sequence[RunStatus]) -> str:

@@ -98,7 +98,7 @@ def rule(comparison: ComparedResults) -> str:
     threshold = f"{100 * chosen.threshold:g} %"
     kinds = dict.fromkeys("rate" if pair.kernel else _unit(pair) for pair in comparison.pairs)
     rates = " or ".join(sorted(kinds))
-    energy = "; more (less) energy: the same of img/J" if any(pair.energy for pair in comparison.pairs) else ""
+    energy = "; more (less) energy: the same per joule" if any(pair.energy for pair in comparison.pairs) else ""
     return (
         f"slower (faster): one-sided p < {chosen.alpha:g} by {_TESTS[chosen.test]} on log({rates}) of the repeats, "
         f"adjusted for the number of measurements (Benjamini–Hochberg), and the 99 % CI of the change reaches "
@@ -143,7 +143,8 @@ def as_json(comparison: ComparedResults, old: Sequence[str], new: Sequence[str])
 
 
 def _unit(pair: Pair) -> str:
-    return "img/J" if pair.energy else _unit_of(pair.kernel)
+    unit = _unit_of(pair.kernel)
+    return unit.replace("/s", "/J") if pair.energy else unit
 
 
 def _unit_of(kernel: str) -> str:
@@ -261,7 +262,7 @@ def _side(name: str, total: SideTotal) -> str:
 def _tables(pairs: Sequence[Pair]) -> list[list[tuple[str, ...]]]:
     """The rows of pairs in img/s, and apart from them those of kernels and of energy, each below its headings."""
     trained = [pair for pair in pairs if _unit(pair) == "img/s"]
-    of_kernels = [pair for pair in pairs if pair.kernel]
+    of_kernels = [pair for pair in pairs if pair.kernel and not pair.energy]
     of_energy = [pair for pair in pairs if pair.energy]
     return [
         [headings, *(_row(pair) for pair in those)]

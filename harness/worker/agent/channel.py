@@ -1,9 +1,9 @@
 """A task's line to a controller that may share no files with it: JSON objects, one per line, on stdin and stdout.
 
 From the controller: ``files`` for the run directory with the ``nonce`` of its own one, ``start`` with the process's MPI
-variables, ``pmi``, and empty lines, by which a task knows that its controller is there. To the controller: ``here``, what
-was appended to the ``log``, the ``events`` and the ``parameters``, ``pmi``, and at the end ``exit``; or a ``problem`` that
-keeps the process from being started. Bytes travel as text in Latin-1, in which any byte is a character.
+variables, ``pmi``, more ``files``, and empty lines, by which a task knows that its controller is there. To the controller:
+``here``, what was appended to the ``log``, the ``events`` and the ``parameters``, ``pmi``, and at the end ``exit``; or a
+``problem`` that keeps the process from being started. Bytes travel as text in Latin-1, in which any byte is a character.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from typing import Any, Dict, List, Optional
 from harness.files import whole_file
 from harness.worker.network import interface_of
 
-FILES = ("spec.json", "plan.json", "images.index", "validation.index")
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where Linux keeps POSIX shared memory
 CHUNK = 1 << 16
 LOOK_S = 0.5  # each look costs the machine that is being measured a little
@@ -47,18 +46,9 @@ class Channel:
         self._pmi_of_process: Optional[socket.socket] = None
         self._say(here=socket.gethostname())
         run_files, self._start = self._next(), self._next()["start"]
+        self._run_dir = run_dir
         self._shared = (run_dir / f"repeat-{repeat}" / nonce_file(run_files["nonce"])).exists()
-        if self._shared:
-            return
-        try:
-            run_dir.mkdir(parents=True, exist_ok=True)
-            for name in FILES:
-                if name in run_files["files"]:
-                    with whole_file(run_dir / name) as file:  # other tasks of this host write the same ones
-                        file.write(run_files["files"][name].encode("latin-1"))
-        except OSError as error:
-            self._say(problem=f"cannot write {error.filename or run_dir}: {error.strerror}")
-            raise Ended("nowhere to write") from None
+        self._keep(run_files["files"])
 
     def follow(self, **files: Path) -> None:
         """Report what processes append to these files from now on; nothing where the controller sees them itself."""
@@ -132,6 +122,19 @@ class Channel:
                             self._reported[name] += len(new)
                             self._say(**{name: new.decode("latin-1")})
 
+    def _keep(self, files: Dict[str, str]) -> None:
+        """Write the controller's files, by their names in the run directory. Raises Ended when that fails."""
+        if self._shared:
+            return
+        try:
+            for name, content in files.items():
+                (self._run_dir / name).parent.mkdir(parents=True, exist_ok=True)
+                with whole_file(self._run_dir / name) as file:  # other tasks of this host write the same ones
+                    file.write(content.encode("latin-1"))
+        except OSError as error:
+            self._say(problem=f"cannot write {error.filename or self._run_dir}: {error.strerror}")
+            raise Ended("nowhere to write") from None
+
     def _relay(self) -> bool:
         """Pass on what the process says to its MPI's process manager, in whatever pieces; False when it has ended."""
         assert self._pmi
@@ -145,6 +148,7 @@ class Channel:
     def _hear(self) -> None:
         self._receive()
         for message in self._messages:
+            self._keep(message.get("files", {}))
             if self._pmi and "pmi" in message:
                 with suppress(OSError):  # it has ended; the next look finds that out
                     self._pmi.sendall(message["pmi"].encode("latin-1"))

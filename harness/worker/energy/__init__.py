@@ -12,13 +12,15 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 from harness.worker.energy import nvml, pm_counters, powercap
-from harness.worker.energy.counter import Counter, Unreadable
+from harness.worker.energy.counter import Counter, Stamp, Unreadable
 
 SYS = "HARNESS_SYS"  # says where sysfs is: a container may have that of its host in another place than /sys
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")  # the same for all that calls itself a node on one machine
 
 Find = Callable[[], Sequence[Counter]]
-Reading = Tuple[float, List[Union[float, str]]]  # when (seconds), and joules of each counter or why there are none
+# When (seconds), the joules of each counter or why there are none, and each source's stamp.
+Reading = Tuple[float, List[Union[float, str]], Dict[Callable[[], Stamp], Stamp]]
+TRIES = 3  # an update takes place every 100 ms, and reading takes less than 1
 
 
 class Meter:
@@ -36,7 +38,16 @@ class Meter:
                 self.missing.append(str(error))
 
     def read(self) -> Reading:
-        return time.perf_counter(), [_value(counter) for counter in self.counters]
+        """All counters; again if a source was updated meanwhile, so that all of its counters are of one update."""
+        for _ in range(TRIES):
+            stamps, now = self._stamps(), time.perf_counter()
+            values = [_value(counter) for counter in self.counters]
+            if self._stamps() == stamps:
+                break
+        return now, values, stamps
+
+    def _stamps(self) -> Dict[Callable[[], Stamp], Stamp]:
+        return {stamp: stamp() for stamp in {counter.stamp for counter in self.counters}}
 
     def between(self, before: Reading, after: Reading) -> Dict[str, Any]:
         """What there is to say of the time between two readings, as JSON (see ``RankEnergy`` of the record)."""
@@ -44,7 +55,10 @@ class Meter:
         for counter, first, last in zip(self.counters, before[1], after[1]):
             values = {"before_j": first, "after_j": last}
             texts = [value for value in values.values() if isinstance(value, str)]
-            fields = {name: value for name, value in vars(counter).items() if name != "read"}
+            fields = {name: value for name, value in vars(counter).items() if name not in ("read", "stamp")}
+            stamps = [stamp for stamp in (before[2][counter.stamp], after[2][counter.stamp]) if stamp]
+            if len(stamps) == 2:
+                fields.update(zip(("freshness", "generation"), zip(*stamps)))
             if texts:
                 values = {"before_j": None, "after_j": None}  # type: ignore[dict-item]
             readings.append({**fields, **values, "problem": texts[0] if texts else ""})

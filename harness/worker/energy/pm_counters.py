@@ -1,15 +1,17 @@
 """Cray's pm_counters: the node, and what of it the board measures apart (Cray XC and EX, "Monitoring and Managing Power").
 
 Files say ``123456 J 1700000000000000 us``. The node's counter is that of the board: it covers all that the node has.
+``freshness`` goes up with each update of all files, ``generation`` with each change of a power cap.
 """
 
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
 from typing import Callable, List
 
-from harness.worker.energy.counter import Counter
+from harness.worker.energy.counter import Counter, Stamp
 
 UPDATE_S = 0.1  # ``raw_scan_hz`` is 10
 # A GPU's counter is on some boards that of a whole module, with a processor and its memory.
@@ -26,8 +28,9 @@ def find(root: Path) -> List[Counter]:
     names = sorted(path.name for path in root.glob("*energy"))
     # Where processors have counters of their own, that of all of them counts them again.
     again = {f"{part}_energy" for part in ("cpu", "memory") if f"{part}0_energy" in names}
+    stamp = partial(_stamp, root)
     return [
-        Counter("pm_counters", covers, name, UPDATE_S, _reader(root / name))
+        Counter("pm_counters", covers, name, UPDATE_S, _reader(root / name), stamp=stamp)
         for pattern, covers in COVERS.items()
         for name in names
         if re.fullmatch(pattern, name) and name not in again
@@ -42,3 +45,11 @@ def _reader(file: Path) -> Callable[[], float]:
         return float(joules)
 
     return read
+
+
+def _stamp(root: Path) -> Stamp:
+    try:
+        freshness, generation = (int((root / name).read_text().split()[0]) for name in ("freshness", "generation"))
+    except (OSError, ValueError, IndexError):
+        return None
+    return freshness, generation
