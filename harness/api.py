@@ -123,7 +123,7 @@ def ab(
     ``repeats_for_difference`` (of each side; NaN for more than 1000), and the paths ``a_record`` and ``b_record``.
     """
     place, options = _place(site, output, fields)
-    comparison = sides.Comparison(schema="harness.ab/1", a=a, b=b, difference=difference)
+    comparison = checked(sides.Comparison, {"schema": "harness.ab/1", "a": a, "b": b, "difference": difference})
     if command and (backend or kernel):
         raise InvalidInput(f"command={command}: is a program of your own; leave out backend and kernel")
     more: dict[str, Any] = {}

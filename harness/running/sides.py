@@ -250,7 +250,7 @@ class Comparison(Notes):
     schema_: Literal["harness.ab/1"] = Field(alias="schema")
     a: str
     b: str
-    difference: float
+    difference: float = Field(gt=0)
 
 
 @contextmanager

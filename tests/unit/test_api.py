@@ -70,6 +70,8 @@ def test_a_kernel_is_a_row_per_size_and_its_results_are_read_again(
     [
         ({"b": "transport=mpi"}, "backend is required"),
         ({"backend": "pytorch"}, "--a, --b: both sides are the same"),
+        ({"backend": "pytorch", "b": "transport=mpi", "difference": 0}, "--difference 0: must be greater than 0"),
+        ({"backend": "pytorch", "b": {"transport": "mpi"}}, "must be a valid string"),
         (
             {"backend": "pytorch", "b": "transprt=mpi"},
             "--b transprt=mpi: unknown key 'transprt'; did you mean transport?",
