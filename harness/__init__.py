@@ -8,7 +8,7 @@ import importlib
 from typing import Any
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "compare", "kernel", "load", "load_kernels", "plan", "predict", "run", "verdict"]
+__all__ = ["__version__", "ab", "compare", "kernel", "load", "load_kernels", "plan", "predict", "run", "verdict"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,3 +1,4 @@
+from harness.api import ab as ab
 from harness.api import compare as compare
 from harness.api import kernel as kernel
 from harness.api import load as load

@@ -5,7 +5,7 @@ All raise ``harness.errors.InvalidInput`` with one line for a request that canno
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -18,6 +18,7 @@ from harness.analysis import verdict as verdicts
 from harness.analysis.verdict import Verdict
 from harness.core import backend as backends
 from harness.core.plan import LaunchPlan
+from harness.core.program import OF_PROGRAM, UNUSED, program_spec
 from harness.core.spec import COMPOSED, KernelSizes, RunSpec
 from harness.core.validation import checked
 from harness.errors import InvalidInput
@@ -28,6 +29,7 @@ from harness.records.record import Status
 from harness.results import kernels as kernel_results
 from harness.results import sources
 from harness.results.selection import at_time
+from harness.running import sides
 from harness.running.prepare import Place, chosen_site, said
 from harness.running.request import carry_out
 from harness.sites import config
@@ -87,14 +89,78 @@ def kernel(
     ``sizes`` are bytes of a message or, of a kernel that computes, numbers or rows; by default the kernel's own. All
     else is as in ``run``. Returns one row per size and number of nodes, as ``load_kernels`` does.
     """
-    wanted = kernels.specification(name)
-    of_kernel = checked(KernelSizes, {"name": name, "sizes": wanted.usual if sizes is None else tuple(sizes)})
+    wanted, of_kernel = kernels.specification(name), _kernel(name, sizes)
     place, options = _place(site, output, fields)
     counts = [nodes] if isinstance(nodes, int) else list(nodes)
     specs = [_spec(backend, count, options, **wanted.protocol, kernel=of_kernel) for count in counts]
     outcome = carry_out(specs, place)
     outcome.check()
     return load_kernels(*(planned.record_file for planned in outcome.runs))
+
+
+def ab(
+    backend: str | None = None,
+    *,
+    a: str = "",
+    b: str = "",
+    kernel: str | None = None,
+    sizes: Sequence[int] | None = None,
+    command: Sequence[str] = (),
+    nodes: int = 1,
+    difference: float = sides.DIFFERENCE,
+    site: str | None = None,
+    output: str | Path | None = None,
+    **fields: Any,
+) -> pandas.DataFrame:
+    """Which of two sides is faster, repeats in turn: ``harness ab``. ``a`` and ``b`` are what ``--a`` and ``--b`` say.
+
+    It measures img/s of a ``backend``, a ``kernel`` over it with ``sizes`` as in ``kernel``, or what a ``command`` of your
+    own prints (``pattern="img/s: ([0-9.]+)"``). All else is as in ``run``.
+
+    Returns one row or, of a kernel, one per size: ``size`` (0 for img/s), ``answer`` (such as "A is faster"), ``change``
+    (B / A − 1) with its interval ``low`` and ``high``, ``matters`` and ``slower``, as ``docs/ab.md`` defines them, the mean
+    rates ``a`` and ``b`` (img/s, bytes/s or flop/s), the ``noise``, ``repeats_to_decide`` what is undecided and
+    ``repeats_for_difference`` (of each side; NaN for more than 1000), and the paths ``a_record`` and ``b_record``.
+    """
+    place, options = _place(site, output, fields)
+    comparison = checked(sides.Comparison, {"schema": "harness.ab/1", "a": a, "b": b, "difference": difference})
+    if command and (backend or kernel):
+        raise InvalidInput(f"command={command}: is a program of your own; leave out backend and kernel")
+    more: dict[str, Any] = {}
+    if kernel:
+        more = {**kernels.specification(kernel).protocol, "kernel": _kernel(kernel, sizes)}
+        more.pop("repeats", None)  # one has no spread to judge by
+
+    def spec(own: Mapping[str, str]) -> RunSpec:
+        chosen: dict[str, Any] = {"backend": backend, "nodes": nodes, **options, **own}
+        if command:
+            _known(options, (RunSpec.model_fields.keys() - COMPOSED - {*UNUSED}) | OF_PROGRAM, "launch")
+            return program_spec(command, Path.cwd(), chosen)
+        if (name := chosen.pop("backend")) is None:
+            raise InvalidInput("backend is required; see `harness list backends`")
+        return _spec(name, chosen.pop("nodes"), chosen, **more)
+
+    folder, known = sides.new_folder(place.folder), sides.options_of(bool(command), bool(kernel))
+    both = sides.both(comparison, known, spec, place, folder)
+    runs = [side.run for side in both.values()]
+    with sides.laid_out(folder, comparison, both):
+        outcome = carry_out(runs, place)
+    records = {f"{side}_record": run.record_file for side, run in zip("ab", runs, strict=True)}
+    rows = []
+    for size, found in sides.judged(comparison, runs, outcome.records).items():
+        low, high = found.ci95
+        row: dict[str, Any] = {"size": size, "answer": found.answer, "change": found.ratio - 1}
+        row |= {
+            "low": low - 1,
+            "high": high - 1,
+            "matters": found.matters,
+            "slower": found.slower,
+            "a": found.a.mean,
+            "b": found.b.mean,
+        }
+        row |= {"noise": found.noise.deviation, "repeats_to_decide": found.repeats}
+        rows.append(row | {"repeats_for_difference": found.repeats_for_difference} | records)
+    return pandas.DataFrame(rows)
 
 
 def plan(backend: str, *, nodes: int = 1, site: str | None = None, **fields: Any) -> LaunchPlan:
@@ -202,10 +268,21 @@ def _spec(backend: str, nodes: int, fields: dict[str, Any], **more: Any) -> RunS
     command = "run"
     if "kernel" in more:
         known, command = known - backends.unused_by_kernels(), "kernel"
-    if unknown := [name for name in fields if name not in known]:
-        raise InvalidInput(f"unknown field '{unknown[0]}'; `harness {command} --help` lists the options")
+    _known(fields, known, command)
     (spec,) = backends.specs_for([{"backend": backend, "nodes": nodes}], fields, **more)
     return spec
+
+
+def _known(fields: Iterable[str], known: Collection[str], command: str) -> None:
+    """Raise InvalidInput for one of ``fields`` that is not ``known``; the ``command`` lists those that are."""
+    if unknown := [name for name in fields if name not in known]:
+        raise InvalidInput(f"unknown field '{unknown[0]}'; `harness {command} --help` lists the options")
+
+
+def _kernel(name: str, sizes: Sequence[int] | None) -> KernelSizes:
+    """A kernel with ``sizes``, by default its own. Raises InvalidInput."""
+    usual = kernels.specification(name).usual
+    return checked(KernelSizes, {"name": name, "sizes": usual if sizes is None else tuple(sizes)})
 
 
 def _place(

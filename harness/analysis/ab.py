@@ -1,11 +1,12 @@
 """Two sides of a comparison, A and B: how many repeats show a difference, and what the repeats that were made say. Pure.
 
-**The test** is Welch's, two-sided, on logarithms of img/s (``scaling.ratio``). A side is faster if the 95 % confidence
+**The test** is Welch's, two-sided, on logarithms of the rates of the repeats. A side is faster if the 95 % confidence
 interval of the ratio leaves out 1. If it does not, but lies within the difference that matters, up and down, there is none
-that does. Anything else is undecided.
+that does. Anything else is undecided. Where m sizes of a kernel are judged ``together``, each has an interval of
+1 − 5 % / m (Bonferroni): with 95 % confidence all of them hold, whatever the sizes have in common.
 
 **Power** is the probability that the interval leaves out 1 where the true ratio is as large as the difference. With n
-repeats each, noise s (the standard deviation of log(img/s)) and sample variances s²u and s²v, the estimated logarithm of
+repeats each, noise s (the standard deviation of log(rate)) and sample variances s²u and s²v, the estimated logarithm of
 the ratio, in units of its true error s·√(2/n), is normally distributed around δ = log(1 + difference) / (s·√(2/n)),
 whatever u and v are. Welch's test finds it beyond c = t·√((u + v)/2), with Student's quantile t for the degrees of freedom
 that it takes from the data, (n − 1)(u + v)²/(u² + v²). So the power is the mean of Φ(δ − c) + Φ(−δ − c) over u and v, which
@@ -22,8 +23,8 @@ from typing import Literal
 
 import numpy as np
 
-from harness.analysis import scaling
-from harness.analysis.scaling import MOST_REPEATS, Interval, Sample
+from harness.analysis.scaling import LEVEL, MOST_REPEATS, Interval, Sample
+from harness.analysis.two_samples import welch
 
 POWER = 0.9
 _CELLS = 64  # of equal probability, for each of u and v
@@ -33,7 +34,7 @@ Answer = Literal["A is faster", "B is faster", "no difference", "undecided"]
 
 @dataclass(frozen=True)
 class Noise:
-    """The standard deviation of log(img/s) among the repeats of a run, from so many ``repeats`` of ``runs``."""
+    """The standard deviation of log(rate) among the repeats of a run, from so many ``repeats`` of ``runs``."""
 
     deviation: float
     repeats: int
@@ -41,7 +42,7 @@ class Noise:
 
     @classmethod
     def of(cls, samples: Sequence[Sequence[float]]) -> "Noise | None":
-        """From the img/s of the repeats of each run; None where no run has two."""
+        """From the rates of the repeats of each run; None where no run has two."""
         logs = [[math.log(value) for value in sample] for sample in samples if len(sample) > 1]
         if not logs:
             return None
@@ -51,7 +52,7 @@ class Noise:
 
 
 @cache
-def power(deviation: float, difference: float, repeats: int) -> float:
+def power(deviation: float, difference: float, repeats: int, together: int = 1) -> float:
     """The probability that so many repeats of each side show a ``difference`` (0.02 for 2 %) in this noise."""
     from scipy.special import chdtri, ndtr, stdtrit  # scipy.stats takes ten times as long to import
 
@@ -60,25 +61,25 @@ def power(deviation: float, difference: float, repeats: int) -> float:
     freedom = repeats - 1
     variances = chdtri(freedom, (np.arange(_CELLS) + 0.5) / _CELLS) / freedom
     u, v = np.meshgrid(variances, variances)
-    quantile = stdtrit(freedom * (u + v) ** 2 / (u**2 + v**2), (1 + scaling.LEVEL) / 2)
+    quantile = stdtrit(freedom * (u + v) ** 2 / (u**2 + v**2), (1 + _level(together)) / 2)
     limit = quantile * np.sqrt((u + v) / 2)
     shift = math.log1p(difference) / (deviation * math.sqrt(2 / repeats))
     return float(np.mean(ndtr(shift - limit) + ndtr(-shift - limit)))
 
 
-def repeats_for(deviation: float, difference: float) -> int | None:
+def repeats_for(deviation: float, difference: float, together: int = 1) -> int | None:
     """How many repeats of each side show a ``difference`` in this noise with ``POWER``; None for too many."""
     most = 2
-    while power(deviation, difference, most) < POWER:
+    while power(deviation, difference, most, together) < POWER:
         if most == MOST_REPEATS:
             return None
         most = min(2 * most, MOST_REPEATS)
-    return bisect_left(range(most), POWER, lo=2, key=lambda repeats: power(deviation, difference, repeats))
+    return bisect_left(range(most), POWER, lo=2, key=lambda repeats: power(deviation, difference, repeats, together))
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the repeats of both sides say. ``ratio`` is B's img/s over A's, ``ci95`` its interval.
+    """What the repeats of both sides say. ``ratio`` is B's rate over A's (geometric means), ``ci95`` its interval.
 
     So many ``repeats`` of each side would decide what is undecided if ratio and noise stay as they are; None for too many.
     """
@@ -91,6 +92,7 @@ class Verdict:
     ci95: Interval
     noise: Noise
     repeats: int | None = None
+    together: int = 1
 
     @property
     def matters(self) -> bool:
@@ -103,28 +105,53 @@ class Verdict:
         return self.answer == "A is faster" and self.matters
 
     @property
+    def repeats_for_difference(self) -> int | None:
+        """How many of each side show the difference in the noise that was seen; None for too many."""
+        return repeats_for(self.noise.deviation, self.difference, self.together)
+
+    @property
     def largest(self) -> float:
         """The largest difference that is not excluded, as a share, whichever side is faster."""
         return _largest(self.ci95)
 
 
-def judge(a: Sequence[float], b: Sequence[float], difference: float) -> Verdict:
-    """What two or more repeats of each side say, all in img/s, about a ``difference`` (0.02 for 2 %)."""
-    one, other = (Sample(fmean(values), tuple(values)) for values in (a, b))
-    found, noise = scaling.ratio([[other]], [[one]]), Noise.of([a, b])
-    assert found.interval and noise
-    low, high = found.interval
-    answer: Answer = "no difference" if _largest(found.interval) <= difference else "undecided"
+def judge(a: Sequence[float], b: Sequence[float], difference: float, together: int = 1) -> Verdict:
+    """What two or more repeats of each side say, all in one unit, about a ``difference`` (0.02 for 2 %).
+
+    It is one of so many verdicts that are to hold ``together``.
+    """
+    found, noise = welch([np.log(a)], [np.log(b)]), Noise.of([a, b])
+    assert noise
+    low, high = (math.exp(limit[0]) for limit in found.interval(_level(together)))
+    answer: Answer = "no difference" if _largest((low, high)) <= difference else "undecided"
     if not low <= 1 <= high:
         answer = "A is faster" if high < 1 else "B is faster"
     repeats = None
     if answer == "undecided":
-        distance = abs(math.log(found.value))
-        width = max(distance, math.log1p(difference) - distance)
-        repeats = scaling.repeats_for([[one], [other]], width)
-    return Verdict(answer, one, other, difference, found.value, found.interval, noise, repeats)
+        distance = abs(float(found.shift[0]))
+        repeats = _narrowing(a, b, max(distance, math.log1p(difference) - distance), together)
+    one, other = (Sample(fmean(values), tuple(values)) for values in (a, b))
+    return Verdict(
+        answer, one, other, difference, math.exp(found.shift[0]), (low, high), noise, repeats, together=together
+    )
 
 
-def _largest(ci95: Interval) -> float:
-    low, high = ci95
+def _narrowing(a: Sequence[float], b: Sequence[float], width: float, together: int) -> int | None:
+    """How many repeats of each side make an interval of × or ÷ exp(``width``), at the spread seen; None for too many."""
+    from scipy.special import stdtrit
+
+    u, v = (float(np.var(np.log(values), ddof=1)) for values in (a, b))
+    repeats = np.arange(2, MOST_REPEATS + 1)
+    quantile = stdtrit((repeats - 1) * (u + v) ** 2 / (u**2 + v**2), (1 + _level(together)) / 2)
+    enough = repeats[quantile * np.sqrt((u + v) / repeats) <= width]
+    return int(enough[0]) if len(enough) else None
+
+
+def _level(together: int) -> float:
+    """Of the interval of each of so many verdicts, all of which hold with ``LEVEL``."""
+    return 1 - (1 - LEVEL) / together
+
+
+def _largest(limits: Interval) -> float:
+    low, high = limits
     return max(1 / low, high) - 1

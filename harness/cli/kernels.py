@@ -10,7 +10,7 @@ import click
 
 from harness import kernels
 from harness.cli.common import Written, completing
-from harness.cli.config import without_strangers
+from harness.cli.config import of_config, without_strangers
 from harness.cli.options import (
     HOW_TO_RUN,
     WHERE_TO_RUN,
@@ -53,6 +53,16 @@ OF_SERVERS = ("incast", "outcast")
 SAID_BY_ALL = ("pingpong", "allreduce", *OF_SERVERS)  # what `harness network` measures, where a transport has it
 
 
+def kernel_of(name: str, given: dict[str, Any]) -> KernelSizes:
+    """The kernel with its sizes, which are taken from what is ``given``, or with its usual ones. Raises InvalidInput."""
+    wanted = kernels.specification(name)
+    in_bytes, in_numbers = given.pop("bytes"), given.pop("size")
+    chosen, other, wrong = (in_bytes, in_numbers, "size") if wanted.in_bytes else (in_numbers, in_bytes, "bytes")
+    if other and not of_config(wrong):
+        raise InvalidInput(f"--{wrong} is not for {name}: its sizes are given with {wanted.option}")
+    return checked(KernelSizes, {"name": name, "sizes": chosen or wanted.usual})
+
+
 @click.command(
     "kernel",
     cls=MeasuringCommand,
@@ -75,14 +85,7 @@ def kernel(name: str, **given: Any) -> None:
 
     `harness kernel cg --backend mpi4py --nodes 2 --size 1024..4096`
     """
-    wanted = kernels.specification(name)
-    in_bytes, in_numbers = given.pop("bytes"), given.pop("size")
-    of_other = in_numbers if wanted.in_bytes else in_bytes
-    if of_other:
-        wrong = "--size" if wanted.in_bytes else "--bytes"
-        raise InvalidInput(f"{wrong} is not for {name}: its sizes are given with {wanted.option}")
-    chosen = (in_bytes if wanted.in_bytes else in_numbers) or wanted.usual
-    spec = spec_of(given, **wanted.protocol, kernel=checked(KernelSizes, {"name": name, "sizes": chosen}))
+    spec = spec_of(given, **kernels.specification(name).protocol, kernel=kernel_of(name, given))
     outcome = carried_out([spec], place_of(given), given)
     outcome.check()
     for record, run in zip(outcome.records, outcome.runs, strict=False):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,8 @@ from harness.cli.options import (
     spec_options,
 )
 from harness.cli.runs import IN_FULL, carried_out
-from harness.core.program import NAME
-from harness.core.spec import OF_STEPS, OF_TRAINING, Program, RunSpec
-from harness.core.validation import checked
+from harness.core.program import OF_PROGRAM, UNUSED, program_spec
+from harness.core.spec import Program
 from harness.records.launch import LaunchRecord
 from harness.report.text import launches
 
@@ -29,29 +28,15 @@ from harness.report.text import launches
 def program_options(*left_out: str) -> list[click.Option]:
     """An option for each field of a program that is not given as a command."""
     every = field_options(Program, {"pattern": ("REGEX", click.STRING)})
-    return [option for option in every if option.name not in ("command", "folder", *left_out)]
+    return [option for option in every if option.name in OF_PROGRAM - {*left_out}]
 
 
-UNUSED = (*OF_TRAINING, *OF_STEPS, "backend", "dilation", "bytes_scale")
 DEFAULTS = {"repeats": 1}
 
 
 def without_config(given: Mapping[str, Any]) -> dict[str, Any]:
     """``given`` less what the config has for backends' options of the same names as a program's."""
     return {name: None if name in Program.model_fields and of_config(name) else value for name, value in given.items()}
-
-
-def program_spec(command: Sequence[str], given: Mapping[str, Any], **more: Any) -> RunSpec:
-    """The spec of a program that is started in this folder. What is None is left out, and then there may be ``more``.
-
-    Raises InvalidInput.
-    """
-    known = {name: value for name, value in given.items() if value is not None}
-    fields = {name: known[name] for name in Program.model_fields if name in known}
-    program = checked(Program, fields | {"command": command, "folder": str(Path.cwd())})
-    own = {name: known[name] for name in RunSpec.model_fields if name in known and name not in UNUSED}
-    devices = {"devices_per_node": program.workers_per_node}
-    return RunSpec.validated(**more | devices | own, backend=NAME, program=program)
 
 
 @click.command(
@@ -75,7 +60,7 @@ def launch(command: tuple[str, ...], **given: Any) -> None:
 
     `harness launch --nodes 2 --pattern 'total images/sec: ([0-9.]+)' -- python train.py --lr 0.1`
     """
-    spec = program_spec(command, without_config(given), **DEFAULTS)
+    spec = program_spec(command, Path.cwd(), without_config(given), **DEFAULTS)
     outcome = carried_out([spec], place_of(given), given)
     for record, run in zip(outcome.records, outcome.runs, strict=False):
         assert isinstance(record, LaunchRecord)

@@ -9,9 +9,9 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean, median
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
-from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer
+from pydantic import Field, SerializerFunctionWrapHandler, ValidationError, field_validator, model_serializer
 
 from harness.core import fingerprint, statistics
 from harness.core.emulation import Kept, kept_up
@@ -20,7 +20,16 @@ from harness.core.spec import SYNTHETIC, Frozen, RunSpec
 from harness.records.energy import EMULATED, Energy, RankEnergy, Read
 from harness.records.energy import derive as derive_energy
 from harness.records.pairs import Preflight
-from harness.records.record import AnyRank, AnyRecord, AnyRepeat, Check, judge_ranks, verify_repeats
+from harness.records.record import (
+    AnyRank,
+    AnyRecord,
+    AnyRepeat,
+    Check,
+    Status,
+    judge_ranks,
+    verify_repeats,
+    vouched_for,
+)
 
 FILE_NAME = "record.json"
 
@@ -146,6 +155,70 @@ def _without_repeats(content: bytes) -> bytes:
     """A record's JSON without its raw times, if its figures say what these show (see ``Seen``)."""
     head, repeats, _ = content.partition(b',\n "repeats": ')
     return head + repeats + b"[]" if repeats and b'\n  "seen": {' in head else content
+
+
+class OwnFigures(Derived):
+    """The figures of a record that says in them what its raw times show."""
+
+    seen: Seen
+
+
+class OwnFacts(Frozen):
+    """What a record with a number does not have in common with others of the same spec on the same machine."""
+
+    schema_: Literal["harness.record/1"] = Field(alias="schema")
+    id: str
+    status: Status
+    reason: str | None
+    started: str
+    ended: str
+    site: str | None = None
+    tag: str = ""
+    derived: OwnFigures
+    preflight: Preflight | None = None
+
+    @property
+    def seen(self) -> Seen:
+        return self.derived.seen
+
+
+class Halves(NamedTuple):
+    """A record, in which much is what it is in others: ``common`` is the JSON of that, spec, machine and software."""
+
+    common: bytes
+    own: OwnFacts
+
+
+def halves(data: bytes) -> Halves | None:
+    """The two halves of a record's file, without its plan and its raw times.
+
+    None unless a seal vouches for all of it, its fields are in the order in which ``write`` leaves them, and what there is
+    to know is in these halves: it has a number, of a device that is real. Lines that begin with one space are those fields,
+    for no string in JSON has a line's end. Whoever has not met what is ``common`` has to read the record.
+    """
+    head, *found = _parted(
+        vouched_for(data) or b"", "spec", "plan", "expected_updates", "machine", "started", "repeats"
+    )
+    if len(found) < 6:
+        return None
+    spec, plan, updates, machine, rest, _ = found
+    if b'\n "' in plan or not updates.isdigit() or b'"device": "emulated:' in spec:
+        return None
+    try:
+        own = OwnFacts.model_validate_json(head + b',\n "started": ' + rest + b"\n}")
+    except ValidationError:
+        return None
+    return Halves(spec + machine, own)
+
+
+def _parted(content: bytes, *names: str) -> list[bytes]:
+    """A record's JSON, cut before each of these fields and without their names, as far as they come in this order."""
+    parts = [content]
+    for name in names:
+        before, found, after = parts[-1].partition(f',\n "{name}": '.encode())
+        if found:
+            parts[-1:] = [before, after]
+    return parts
 
 
 def _alike(one: Any, other: Any) -> bool:

@@ -116,9 +116,8 @@ class AnyRecord(Frozen):
         file = path / cls.file_name if path.is_dir() else path
         try:
             data = file.read_bytes()
-            content = data[:-_SEAL_BYTES]
-            seal_fits = data == sealed(content)
-            if believing_seals and seal_fits:
+            content = vouched_for(data)
+            if believing_seals and content is not None:
                 return cls.model_validate_json(part(content) + b"\n}", context=SEALED)
             record = cls.model_validate_json(data)
         except OSError as error:
@@ -126,7 +125,7 @@ class AnyRecord(Frozen):
         except ValidationError as error:
             reason = ": ".join(filter(None, mistake(error)))
         else:
-            if believing_seals or seal_fits or not record.seal:
+            if believing_seals or content is not None or not record.seal:
                 return record
             reason = "it has changed since it was written: its seal does not fit"
         raise InvalidInput(f"{file}: not a valid record: {reason}")
@@ -162,6 +161,12 @@ class AnyRecord(Frozen):
 def sealed(content: bytes) -> bytes:
     """A record's JSON, given without its last brace, with the seal as its last field."""
     return content + _SEAL % hashlib.sha256(content).hexdigest().encode()
+
+
+def vouched_for(data: bytes) -> bytes | None:
+    """A record's JSON without its last brace, as it was sealed; None unless a seal fits."""
+    content = data[:-_SEAL_BYTES]
+    return content if data == sealed(content) else None
 
 
 def judge_ranks(

@@ -92,7 +92,8 @@ def of_record(record: KernelRecord, source: Path | str) -> list[dict[str, Any]]:
     """A row for each size, also of a run that has no number."""
     spec, kernel = record.spec, kernel_of(record.spec)
     hosts = sorted({rank.host for repeat in record.repeats for rank in repeat.ranks})
-    common = rows.of_any_record(record, source, hosts, record.transports)
+    own = rows.of_any_run(record, source, hosts, record.transports)
+    common = rows.joined_row(rows.of_any_record(record, record.transports), own)
     common |= {"kernel": spec.subject, "unit": BYTES_PER_S if kernel.in_bytes else FLOP_PER_S}
     dumped = spec.model_dump(exclude=rows.IRRELEVANT) | {"kernel": spec.subject}
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +16,7 @@ from harness.core import emulation
 from harness.core.spec import OTHER_TRAINING, SYNTHETIC
 from harness.errors import InvalidInput
 from harness.records.energy import Energy
-from harness.records.measurement import Record
+from harness.records.measurement import OwnFacts, Record, halves
 from harness.records.record import AnyRecord
 from harness.results.selection import LOCAL
 
@@ -86,12 +88,22 @@ _DTYPES = {str: "str", int: "int64", float: "float64", list: "object"}
 
 def frame(rows: Sequence[Mapping[Any, Any]], columns: Mapping[str, type] = COLUMNS) -> pandas.DataFrame:
     """Rows as a DataFrame with all ``columns``. What a row lacks, or has as None, is "", 0, NaN or empty."""
-    import pandas
+    return joined([listed(rows, columns)], columns)
 
-    values = {
+
+def listed(rows: Sequence[Mapping[Any, Any]], columns: Mapping[str, type]) -> dict[str, list[Any]]:
+    """Rows as a list for each column."""
+    return {
         name: [_EMPTY[kind] if (value := row.get(name)) is None else value for row in rows]
         for name, kind in columns.items()
     }
+
+
+def joined(parts: Sequence[Mapping[str, list[Any]]], columns: Mapping[str, type]) -> pandas.DataFrame:
+    """Rows that were ``listed`` part by part, as a DataFrame."""
+    import pandas
+
+    values = {name: [*chain.from_iterable(part[name] for part in parts)] for name in columns}
     return pandas.DataFrame(values).astype({name: _DTYPES[kind] for name, kind in columns.items()})
 
 
@@ -105,16 +117,17 @@ def as_backends_say(frame: pandas.DataFrame) -> pandas.DataFrame:
 
     They are not kept with the rows: a backend may be installed, or change its mind, after a row was made.
     """
-    keys = list(zip(frame["backend"], frame["ps"], frame["options"], strict=True))
-    known = {}
-    for name, ps, options in set(keys):
+    keys = frame[["backend", "ps", "options"]]
+    known: list[tuple[str, str]] = []
+    for name, ps, options in keys.drop_duplicates().itertuples(index=False):
         try:
             backend = backends.backend(name)
         except InvalidInput:  # it is not installed here
-            known[name, ps, options] = "parameter_servers" if ps else "toolkit", ""
+            known.append(("parameter_servers" if ps else "toolkit", ""))
         else:
-            known[name, ps, options] = backend.family, other_training(backend, json.loads(options))
-    families, trainings = ([known[key][column] for key in keys] for column in (0, 1))
+            known.append((backend.family, other_training(backend, json.loads(options))))
+    numbers = keys.groupby(list(keys), sort=False).ngroup()  # in the order of ``known``
+    families, trainings = ([known[number][column] for number in numbers] for column in (0, 1))
     return frame.assign(family=families, training=trainings).astype({"family": "str", "training": "str"})
 
 
@@ -130,7 +143,7 @@ def other_training(backend: backends.Backend, options: Mapping[str, Any]) -> str
 
 # --- records -------------------------------------------------------------------------------------
 
-_OF_RECORD = ("id", "status", "reason", "started", "ended")
+_OF_RECORD = ("id", "status", "reason", "tag", "started", "ended")
 _OF_SPEC = (
     *("backend", "framework", "transport", "nodes", "devices_per_node", "workers"),
     *("device", "precision", "threads", "warmup_steps", "steps"),
@@ -142,14 +155,59 @@ _LABELS = {"tensorflow": "TensorFlow", "torch": "PyTorch", "caffe2": "Caffe2", "
 _BROUGHT_BY = {"caffe2": "torch"}  # a framework that is no package of its own, and the package that has it
 # Variables that differ from job to job, and say nothing about the machine.
 _PER_JOB = re.compile(r"SLURM_JOB_ID|PMIX?_\w+")
+# Lines of a record's file that no column of ``_common`` follows from; with a site that of the host is none either.
+_PER_RUN, _PER_RUN_AT_SITE = (
+    re.compile(rf'\n  "(?:{_PER_JOB.pattern}{host})": ".*'.encode()) for host in ("", "|host")
+)
 sorted_json = json.JSONEncoder(sort_keys=True).encode  # json.dumps would make a new encoder each time
+
+
+_commons: dict[tuple[object, ...], dict[str, Any]] = {}  # see ``of_file``
+_MOST_COMMONS = 4096  # a few kilobytes each
+
+
+def of_file(path: str) -> dict[str, Any]:
+    """The row of a record's file, as of ``row``. Raises InvalidInput.
+
+    A row whose spec, machine and software are those of a record that was read before takes a third of the time: what
+    follows from them, and has been verified, is there already.
+    """
+    try:
+        with open(path, "rb", buffering=0) as stream:  # noqa: PTH123 (a Path costs more than the call)
+            parts = halves(stream.read())
+    except OSError:  # which is said below
+        parts = None
+    if parts is None:
+        return row(Record.read_figures(Path(path)), path)
+    text, own = parts
+    over_mpi = own.seen.transports[:1] if b'"transport": "mpi"' in text else ()
+    key = (_PER_RUN_AT_SITE if own.site else _PER_RUN).sub(b"", text), own.site, over_mpi
+    if key not in _commons:
+        if len(_commons) == _MOST_COMMONS:
+            _commons.clear()
+        _commons[key] = _common(Record.read_figures(Path(path)))
+    return joined_row(_commons[key], _own(own, path))
 
 
 def row(record: Record, source: Path | str) -> dict[str, Any]:
     """A record as a row, without what depends on the backends that are installed (see ``as_backends_say``)."""
+    return joined_row(_common(record), _own(record, source))
+
+
+def joined_row(common: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    """Both halves of a row, each of which has a part of what is in its environment."""
+    both = [each["environment"][1:-1] for each in (common, own)]
+    environment = sys.intern(
+        f"{{{', '.join(filter(None, both))}}}"
+    )  # one text of many rows goes to another process once
+    return common | own | {"environment": environment}
+
+
+def _common(record: Record) -> dict[str, Any]:
+    """The columns that follow from spec, site, machine, software and variables, and from the MPI library."""
     spec, seen = record.spec, record.seen
     data = "real" if spec.data_cache == "as_found" else f"real, {spec.data_cache} cache"
-    common = of_any_record(record, source, seen.hosts, seen.transports)
+    common = of_any_record(record, seen.transports)
     common |= {name: getattr(spec, name) for name in _OF_TRAINING}
     common |= {
         "data": "synthetic" if spec.data == SYNTHETIC else data,
@@ -159,10 +217,17 @@ def row(record: Record, source: Path | str) -> dict[str, Any]:
         device = record.plan["emulation"]["device"]
         common |= {"system": f"{common['system']}, {emulation.system(spec, device, seen.link_bytes_per_s)}"}
         common |= {"processor": f"emulated {device}"}
-    if record.derived is None:
+    return common
+
+
+def _own(record: Record | OwnFacts, source: Path | str) -> dict[str, Any]:
+    """The columns that a run has of its own: which one it is, and its figures."""
+    derived, seen = record.derived, record.seen
+    common = of_any_run(record, source, seen.hosts, seen.transports)
+    if derived is None:
         return common
-    throughput, steps, energy = record.derived.img_per_s, record.derived.step_times, record.derived.energy or Energy()
-    used, computed = energy.joules_per_image, record.derived.fingerprint
+    throughput, steps, energy = derived.img_per_s, derived.step_times, derived.energy or Energy()
+    used, computed = energy.joules_per_image, derived.fingerprint
     return common | {
         "img_per_s": throughput.mean,
         "values": list(throughput.values),
@@ -180,26 +245,32 @@ def row(record: Record, source: Path | str) -> dict[str, Any]:
     }
 
 
-def of_any_record(
-    record: AnyRecord, source: Path | str, hosts: Sequence[str], transports: Iterable[str]
+def of_any_run(
+    record: AnyRecord | OwnFacts, source: Path | str, hosts: Sequence[str], transports: Iterable[str]
 ) -> dict[str, Any]:
-    """The columns that a row has whatever was measured, on ``hosts`` over ``transports``."""
+    """The columns that say which run it is, on ``hosts`` over ``transports``, whatever was measured."""
+    environment = _known({"nodes": ", ".join(hosts), "gradients": "; ".join(sorted(transports))})
+    return {name: getattr(record, name) for name in _OF_RECORD} | {
+        "origin": "measured",
+        "source": str(source),
+        "environment": sorted_json(environment),
+    }
+
+
+def of_any_record(record: AnyRecord, transports: Iterable[str]) -> dict[str, Any]:
+    """The columns that say on what it was measured, whatever that is."""
     spec, machine = record.spec, record.machine
     gpu = (machine.get("gpus") or [{}])[0]
     return {
         **{name: getattr(spec, name) for name in _OF_SPEC},
-        **{name: getattr(record, name) for name in _OF_RECORD},
-        "origin": "measured",
-        "source": str(source),
         "system": record.site or machine.get("host") or "",
         "site": record.site or LOCAL,
-        "tag": record.tag,
         "processor": str(gpu["name"] if spec.device == "cuda" and gpu else machine.get("cpu") or ""),
         "software": _software(record),
         "mpi": _mpi_library(record, transports),
         "ps": int(spec.options.get("ps", 0)),
         "options": sorted_json({key: value for key, value in spec.options.items() if key != "ps"}),
-        "environment": sorted_json(_environment(record, gpu, hosts, transports)),
+        "environment": sorted_json(_environment(record, gpu)),
     }
 
 
@@ -223,20 +294,20 @@ def _software(record: AnyRecord) -> str:
     return f"{text}, {backend.capitalize()} {packages[backend]}" if backend in packages else text
 
 
-def _environment(
-    record: AnyRecord, gpu: Mapping[str, Any], hosts: Sequence[str], transports: Iterable[str]
-) -> dict[str, str]:
+def _environment(record: AnyRecord, gpu: Mapping[str, Any]) -> dict[str, str]:
     """What may explain a difference between two runs, flat: ``package torch``, ``machine kernel``, ``variable OMP_…``."""
     facts = {
         "site": record.site,
-        "nodes": ", ".join(hosts),
         "python": record.software.get("python"),
         "harness": f"{record.harness.get('version')} {record.harness.get('commit') or ''}".strip(),
-        "gradients": "; ".join(sorted(transports)),
         **{LENGTH[column]: value for column, value in record.spec.model_dump(include=set(LENGTH)).items()},
         **{f"package {name}": version for name, version in record.software.get("packages", {}).items()},
         **{f"machine {name}": value for name, value in record.machine.items() if name not in ("host", "gpus")},
         **{f"machine gpu {name}": value for name, value in gpu.items()},
         **{f"variable {name}": value for name, value in record.variables.items() if not _PER_JOB.fullmatch(name)},
     }
+    return _known(facts)
+
+
+def _known(facts: Mapping[str, Any]) -> dict[str, str]:
     return {name: str(value) for name, value in facts.items() if value not in ("", None)}

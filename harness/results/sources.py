@@ -21,6 +21,7 @@ writes records whole and anew. A record that cannot be read has no row, and is t
 
 from __future__ import annotations
 
+import gc
 import glob
 import hashlib
 import os
@@ -28,7 +29,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -38,7 +39,7 @@ from harness.files import whole_file
 from harness.records import kernel, measurement
 from harness.records.record import SYSTEM, RecordFile, search
 from harness.results import baselines, published
-from harness.results.rows import COLUMNS, as_backends_say, frame, row, with_libraries
+from harness.results.rows import COLUMNS, as_backends_say, frame, joined, listed, of_file, with_libraries
 from harness.results.selection import Selected, parted
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 
     from harness.records.record import Status
 
+Of = TypeVar("Of")
 Made = TypeVar("Made")
 Progress = Callable[[int, int], None]  # is called with how many are done, and of how many
 Unreadable = Callable[[str], None]  # is called with "FILE: reason" for a record that cannot be read, or believed
@@ -53,7 +55,9 @@ Unreadable = Callable[[str], None]  # is called with "FILE: reason" for a record
 PACKAGE = Path(__file__).parents[1]
 ALONE = 1000  # so many records are read faster than processes are started
 TOGETHER = 25  # records that a process gets at a time
-STATE = ["source", "file_bytes", "mtime_ns"]  # what a row is known by
+BATCH = 250  # of those that it only makes rows of
+STATES: dict[str, type] = {"source": str, "file_bytes": int, "mtime_ns": int}  # what a row is known by
+STATE = list(STATES)
 
 
 def silent(done: int, of: int) -> None:
@@ -157,6 +161,11 @@ class Kind:
     make: Callable[[str], list[dict[str, Any]] | str]
     columns: Mapping[str, type]
 
+    @property
+    def kept(self) -> dict[str, type]:
+        """The columns of rows that are kept."""
+        return {**self.columns, **STATES}
+
 
 def rows(
     root: Path, found: Sequence[RecordFile], kind: Kind, progress: Progress, unreadable: Unreadable
@@ -179,19 +188,26 @@ def rows(
     except (OSError, ValueError):  # there is none, or it is damaged: it can be made again
         kept = frame([], kind.columns).merge(state.head(0), on="source")
     known = set(kept["source"])
-    if len(known) < len(state):
-        made, reasons = list[dict[str, Any]](), list[str]()
+    if new := [record for record in files if record.path not in known]:
+        parts, reasons = list[dict[str, list[Any]]](), list[str]()
+        alone = len(new) <= ALONE
+        size = 1 if alone else BATCH
+        batches = [new[first : first + size] for first in range(0, len(new), size)]
+
+        def read(done: int, of: int) -> None:
+            progress(min(done * size, len(new)), len(new))
+
         try:
-            for new in each(kind.make, [record.path for record in files if record.path not in known], progress):
-                if isinstance(new, str):
-                    reasons.append(new)
-                else:
-                    made += new
+            for part, unread in each(partial(_batch, kind), batches, read, alone, together=1):
+                parts.append(part)
+                reasons += unread
         finally:  # what was read before Ctrl-C is not read again
-            if made:
-                fresh = frame(made, kind.columns).merge(state, on="source", validate="many_to_one")
-                together = pandas.concat([kept, fresh], ignore_index=True)
-                kept = state.merge(together, on=STATE, validate="one_to_many")  # in the order of the files
+            fresh = joined(parts, kind.kept)
+            if len(fresh):
+                if len(kept):  # else they are in the order of the files
+                    together = pandas.concat([kept, fresh], ignore_index=True)
+                    fresh = state.merge(together, on=STATE, validate="one_to_many")
+                kept = fresh
                 with suppress(OSError):  # a cache that cannot be written costs time, nothing else
                     file.parent.mkdir(parents=True, exist_ok=True)
                     with whole_file(file) as stream:
@@ -216,30 +232,50 @@ def _code() -> str:
     return hashlib.sha256(b"".join(Path(file).read_bytes() for file in files)).hexdigest()
 
 
-def each(make: Callable[[str], Made], paths: Sequence[str], progress: Progress = silent) -> Iterator[Made]:
-    """``make`` of each of ``paths``, in their order; many are shared out among all the cores there are.
+def each(
+    make: Callable[[Of], Made],
+    those: Sequence[Of],
+    progress: Progress = silent,
+    alone: bool | None = None,
+    together: int = TOGETHER,
+) -> Iterator[Made]:
+    """``make`` of each of ``those``, in their order; unless ``alone``, they are shared out among all the cores there are.
 
-    ``make`` is a function that another process can import.
+    By default they are paths of records, and a few are made ``alone``. Another process can import ``make``.
     """
-    if len(paths) <= ALONE:
-        for done, path in enumerate(paths, start=1):
-            yield make(path)
-            progress(done, len(paths))
+    if len(those) <= ALONE if alone is None else alone:
+        for done, one in enumerate(those, start=1):
+            yield make(one)
+            progress(done, len(those))
         return
-    with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+    # What is there already is not looked through for garbage again and again.
+    with ProcessPoolExecutor(len(os.sched_getaffinity(0)), initializer=gc.freeze) as pool:
         try:
-            for done, result in enumerate(pool.map(make, paths, chunksize=TOGETHER), start=1):
+            for done, result in enumerate(pool.map(make, those, chunksize=together), start=1):
                 yield result
-                progress(done, len(paths))
+                progress(done, len(those))
         except BaseException:
             pool.shutdown(wait=True, cancel_futures=True)
             raise
 
 
+def _batch(kind: Kind, files: Sequence[RecordFile]) -> tuple[dict[str, list[Any]], list[str]]:
+    """The rows of records, a list for each column, and why others of them cannot be read."""
+    made, unread = list[dict[str, Any]](), list[str]()
+    for file in files:
+        rows_of_file = kind.make(file.path)
+        if isinstance(rows_of_file, str):
+            unread.append(rows_of_file)
+        else:
+            state = dict(zip(STATE, file, strict=True))
+            made += [each_row | state for each_row in rows_of_file]
+    return listed(made, kind.kept), unread
+
+
 def _row(path: str) -> list[dict[str, Any]] | str:
     """The row of a record, or why it cannot be read."""
     try:
-        return [row(measurement.Record.read_figures(Path(path)), path)]
+        return [of_file(path)]
     except InvalidInput as error:
         return str(error)
 

@@ -110,8 +110,12 @@ class KernelRun(Repeated):
             ranks.append(KernelRank(rank=worker.process.rank, host=started["host"], sizes=sizes, evidence=evidence))
         return ranks, kernel.judge(self.spec, ranks, self.plan.world_size)
 
+    def last_figures(self) -> list[SizeFigures]:
+        """Of the last repeat that was judged."""
+        return self._derive([KernelRepeat(**self.judged[-1])])
+
     def found(self) -> str:
-        return kernel.outcome(kernel.kernel_of(self.spec), self._derive([KernelRepeat(**self.judged[-1])]))
+        return kernel.outcome(kernel.kernel_of(self.spec), self.last_figures())
 
     def record(self, complete: bool, facts: dict[str, Any]) -> KernelRecord:
         repeats = [KernelRepeat(**judged) for judged in self.judged]

@@ -7,36 +7,45 @@ commit of the user's program. What a spec does not say (an environment, variable
 
 import json
 import re
+import secrets
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, Self
 
 from pydantic import Field
 
-from harness.core.program import LAUNCHED, program_of
+from harness.analysis.ab import Noise, Verdict, judge
+from harness.core import backend as backends
+from harness.core.program import LAUNCHED, OF_PROGRAM, UNUSED, program_of
 from harness.core.spec import RunSpec
 from harness.core.text import did_you_mean, last_line
 from harness.core.validation import option_name
 from harness.environments import pythons
 from harness.errors import InvalidInput
 from harness.files import write_atomically
+from harness.records.kernel import KernelRecord, kernel_of, sizes_of
 from harness.records.launch import LaunchRecord
 from harness.records.measurement import Record
 from harness.records.record import SYSTEM, AnyRecord, search
 from harness.running import collect
+from harness.running.kinds import KernelRun, LaunchRun, Measurement
 from harness.running.notes import SPEC, Notes
 from harness.running.prepare import Place
+from harness.running.request import failed
 from harness.running.run import Run
 
+DIFFERENCE = 0.02  # that matters, if nothing else is said
 COMMON = ("nodes", "device", "repeats")  # the sides take turns on the same nodes
 VARIABLE = re.compile(r"var:([A-Za-z_]\w*)")
 KEYS = ("env", "commit")  # besides options and variables
-NO_NOISE = ("repeats", "timeout_s", "straggler_limit", "save_parameters")  # fields that say nothing of a repeat's img/s
+NO_NOISE = ("repeats", "timeout_s", "straggler_limit", "save_parameters")  # fields that say nothing of a repeat's rate
 
 
 @dataclass(frozen=True)
@@ -139,6 +148,43 @@ class Side:
     checkout: Checkout | None = None
 
 
+def options_of(program: bool = False, kernel: bool = False) -> dict[str, str]:
+    """The fields of options that may set a side apart, by their names with ``_``: of a program, a kernel or a training."""
+    known = backends.option_fields()
+    if program:
+        of_runs = RunSpec.model_fields.keys() - UNUSED
+        return {name: own for name, own in known.items() if own in of_runs} | {name: name for name in OF_PROGRAM}
+    unused = backends.unused_by_kernels() if kernel else set()
+    return {name: own for name, own in known.items() if own not in unused}
+
+
+def new_folder(output: Path) -> Path:
+    """Where a comparison is to be, below the folder of run directories."""
+    return (output / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-ab-{secrets.token_hex(4)}").absolute()
+
+
+def both(
+    comparison: "Comparison",
+    known: Mapping[str, str],
+    spec: Callable[[Mapping[str, str]], RunSpec],
+    place: Place,
+    folder: Path,
+) -> dict[str, Side]:
+    """Both sides, planned; ``known`` are those of ``options_of``, and ``spec`` makes a side's from its options.
+
+    Raises InvalidInput that names the side, or if there is nothing to compare.
+    """
+    found = {}
+    for name, text in (("a", comparison.a), ("b", comparison.b)):
+        try:
+            settings = Settings.read(text, known)
+            found[name] = planned(text, settings, spec(settings.options), place, folder, name)
+        except InvalidInput as error:
+            raise InvalidInput(f"--{name} {text}: {error}" if text else str(error)) from None
+    check(found["a"], found["b"])
+    return found
+
+
 def planned(text: str, settings: Settings, spec: RunSpec, place: Place, folder: Path, name: str) -> Side:
     """The side ``name`` of the comparison in ``folder``, planned. Writes nothing. Raises InvalidInput."""
     checkout, environment = None, settings.environment or place.environment
@@ -181,6 +227,19 @@ def check(a: Side, b: Side) -> None:
         raise InvalidInput("--repeats 1: one repeat has no spread to judge by; give 2 or more")
     if any(each.spec.program and not each.spec.program.pattern for each in (one, other)):
         raise InvalidInput("--pattern is required: it says what in the program's output is img/s (docs/launch.md)")
+    if sizes(one) != sizes(other):
+        ranks = f"{one.plan.world_size} ranks of A and {other.plan.world_size} of B"
+        raise InvalidInput(
+            f"--a, --b: not the same sizes can be divided among {ranks}; give sizes that both can divide"
+        )
+
+
+def sizes(run: Run) -> tuple[int, ...]:
+    """What there is a verdict of: the sizes of a kernel; of anything else img/s alone, as 0."""
+    if not run.spec.kernel:
+        return (0,)
+    kernel, ranks = kernel_of(run.spec), run.plan.world_size
+    return tuple(sorted({kernel.size(wanted, ranks) for wanted in sizes_of(run.spec).sizes}))
 
 
 class Comparison(Notes):
@@ -191,7 +250,7 @@ class Comparison(Notes):
     schema_: Literal["harness.ab/1"] = Field(alias="schema")
     a: str
     b: str
-    difference: float
+    difference: float = Field(gt=0)
 
 
 @contextmanager
@@ -243,17 +302,37 @@ def reopen(folder: Path) -> tuple[Comparison, list[Run], list[AnyRecord]]:
     return comparison, runs, [run.RECORD.read(run.record_file) for run in runs]
 
 
-def img_per_s(record: AnyRecord) -> tuple[float, ...]:
-    """Those of the repeats of a run or of a program, none if it has no number."""
+def rates(record: AnyRecord) -> dict[int, tuple[float, ...]]:
+    """Those of all repeats by size, as in ``sizes``: bytes or operations, or images, per second. None without a number."""
+    if isinstance(record, KernelRecord):
+        return {figures.size: figures.rate.values for figures in record.derived or ()}
     if isinstance(record, LaunchRecord):
-        return record.img_per_s.values if record.img_per_s else ()
-    return record.derived.img_per_s.values if isinstance(record, Record) and record.derived else ()
+        return {0: record.img_per_s.values} if record.img_per_s else {}
+    return {0: record.derived.img_per_s.values} if isinstance(record, Record) and record.derived else {}
 
 
-def earlier(runs: Sequence[Run], folder: Path) -> list[tuple[float, ...]]:
-    """img/s of the runs at or below ``folder`` that have measured what one of ``runs`` is to measure, on this system."""
+def last_rates(run: Run) -> dict[int, float]:
+    """Those of the last repeat that was judged, as ``rates``."""
+    if isinstance(run, KernelRun):
+        return {figures.size: figures.rate.mean for figures in run.last_figures()}
+    assert isinstance(run, Measurement | LaunchRun)
+    return {} if (img_per_s := run.img_per_s()) is None else {0: img_per_s}
+
+
+def noises(samples: Sequence[Mapping[int, Sequence[float]]], of: Sequence[int]) -> dict[int, Noise]:
+    """The noise of these sizes from the rates of several runs; none where that of one of them is not known."""
+    by_size = defaultdict(list)
+    for sample in samples:
+        for size, values in sample.items():
+            by_size[size].append(values)
+    found = {size: noise for size in of if (noise := Noise.of(by_size[size]))}
+    return found if len(found) == len(of) else {}
+
+
+def earlier(runs: Sequence[Run], folder: Path) -> list[dict[int, tuple[float, ...]]]:
+    """Rates of the runs at or below ``folder`` that have measured what one of ``runs`` is to measure, on this system."""
     first, wanted = runs[0], [_measured(run.spec.model_dump_json()) for run in runs]
-    found: list[tuple[float, ...]] = []
+    found: list[dict[int, tuple[float, ...]]] = []
     if not folder.is_dir():
         return found
     for file in search(folder, [first.RECORD.file_name]):
@@ -264,12 +343,22 @@ def earlier(runs: Sequence[Run], folder: Path) -> list[tuple[float, ...]]:
                 if record.site == first.site_name and (
                     record.site or record.machine.get("host") == socket.gethostname()
                 ):
-                    found.append(img_per_s(record))
+                    found.append(rates(record))
     return found
 
 
 def _measured(spec: str) -> dict[str, Any]:
-    """The fields of a spec, in JSON, that decide on img/s and their noise. A program's folder may be a commit's."""
+    """The fields of a spec, in JSON, that decide on rates and their noise. A program's folder may be a commit's."""
     fields = {name: value for name, value in json.loads(spec).items() if name not in NO_NOISE}
     fields.get("program", {}).pop("folder", None)
+    fields.get("kernel", {}).pop("sizes", None)
     return fields
+
+
+def judged(comparison: Comparison, runs: Sequence[Run], records: Sequence[AnyRecord]) -> dict[int, Verdict]:
+    """What the records of A and B say, by size. Raises RunFailed for a side that has no number."""
+    for record, run in zip(records, runs, strict=True):
+        if record.problem:
+            raise failed(record, run.folder)
+    a, b = map(rates, records)
+    return {size: judge(a[size], b[size], comparison.difference, len(a)) for size in a}

@@ -13,11 +13,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
+import harness as from_python
 from harness.analysis.ab import POWER, Noise, judge, power, repeats_for
 from harness.core import backend as backends
+from harness.core.spec import RunSpec
+from harness.records.kernel import KernelRecord
 from harness.records.launch import LaunchRecord
 from harness.report.text import ab as texts
-from harness.running.sides import Settings
+from harness.running.sides import Comparison, Settings
 from tests.conftest import FEW_STEPS, SMALLEST, Finished, Harness, run_harness, run_in_process
 from tests.unit.simulated import draws, least, most
 
@@ -26,20 +29,25 @@ IMG_PER_S = "img/s: ([0-9.]+)"
 # --- how many repeats it takes --------------------------------------------------------------------
 
 
-def simulated(count: int, noise: float, change: float, repeats: int, difference: float = 0.02) -> list[str]:
+def simulated(count: int, noise: float, change: float, repeats: int, together: int = 1) -> list[str]:
     """What ``count`` comparisons say whose true ratio is 1 + ``change``."""
     normal = np.random.default_rng(20260101).standard_normal((count, 2, repeats))
     a, b = np.exp(noise * normal[:, 0]), (1 + change) * np.exp(noise * normal[:, 1])
-    return [judge(*sides, difference).answer for sides in zip(100 * a, 100 * b, strict=True)]
+    return [judge(*sides, 0.02, together).answer for sides in zip(100 * a, 100 * b, strict=True)]
 
 
 @draws(10_000, few=1000)
-@pytest.mark.parametrize(("noise", "repeats"), [(0.003, 2), (0.005, 3), (0.01, 5), (0.02, 5), (0.02, 23)])
-def test_the_power_is_the_share_of_comparisons_that_find_the_difference(noise: float, repeats: int, count: int) -> None:
-    said = simulated(count, noise, 0.02, repeats)
+@pytest.mark.parametrize(
+    ("noise", "repeats", "together"),
+    [(0.003, 2, 1), (0.005, 3, 1), (0.01, 5, 1), (0.02, 5, 1), (0.02, 23, 1), (0.01, 9, 17)],
+)
+def test_the_power_is_the_share_of_comparisons_that_find_the_difference(
+    noise: float, repeats: int, together: int, count: int
+) -> None:
+    said = simulated(count, noise, 0.02, repeats, together)
     # Either side: with so few repeats the wrong one may be called faster.
     found = len(said) - said.count("undecided") - said.count("no difference")
-    promised = power(noise, 0.02, repeats)
+    promised = power(noise, 0.02, repeats, together)
     assert least(promised, count) <= found <= most(promised, count)
 
 
@@ -48,6 +56,17 @@ def test_of_equal_sides_hardly_one_in_twenty_is_called_faster(count: int) -> Non
     """Welch's test keeps below its level where repeats are few: 4.3 % of five."""
     said = simulated(count, 0.02, 0.0, 5)
     assert least(0.04, count) <= said.count("A is faster") + said.count("B is faster") <= most(0.05, count)
+
+
+@draws(5000, few=400)
+def test_of_equal_kernels_hardly_one_in_twenty_is_called_faster_at_any_size(count: int) -> None:
+    """Sizes of one repeat have much in common; that of half of the noise is."""
+    normal = np.random.default_rng(20260102).standard_normal((count, 2, 5, 1 + 4))
+    rates = np.exp(0.02 * (normal[..., :1] + normal[..., 1:]))
+    faster = [
+        any(judge(a[:, size], b[:, size], 0.02, 4).answer.endswith("faster") for size in range(4)) for a, b in rates
+    ]
+    assert sum(faster) <= most(0.05, count)
 
 
 @pytest.mark.parametrize(("effect", "published"), [(0.5, 86), (0.8, 34), (1.0, 23)])
@@ -109,6 +128,37 @@ def test_what_is_undecided_would_be_decided_by_the_repeats_that_are_asked_for() 
     assert judge((100 * many).tolist(), (99.5 * many).tolist(), 0.01).answer != "undecided"
 
 
+OF_KERNEL = RunSpec.validated(
+    backend="mpi4py", nodes=2, repeats=5, kernel={"name": "allreduce", "sizes": (1024, 1 << 20)}
+)
+
+
+def test_each_size_of_a_kernel_has_a_line_and_all_of_them_hold_together() -> None:
+    rates = {1024: (1e8, 0.9), 1 << 20: (2e9, 1.001)}
+    found = {
+        size: judge((rate * AROUND).tolist(), (b * rate * AROUND).tolist(), 0.02, 2)
+        for size, (rate, b) in rates.items()
+    }
+    slower, equal, end = texts.verdicts(found, OF_KERNEL).splitlines()
+    assert re.fullmatch(r"1 KiB  A is faster by 11\.1 % \[9\.\d, 12\.\d\] \(A 0\.1 and B 0\.09 GB/s\)", slower), slower
+    assert equal.startswith("1 MiB  no difference larger than 1.5 %: B differs from A by +0.1 % ["), equal
+    assert end == "95 % CI of all 2 sizes together, 5 repeats each"
+    comparison = Comparison(schema="harness.ab/1", a="", b="transport=mpi", difference=0.02)
+    document = json.loads(texts.as_json(found, OF_KERNEL, comparison, [Path("a"), Path("b")]))
+    assert (document["kernel"], document["slower"], document["b"]["run"]) == ("allreduce", True, "b")
+    assert [(each["size"], each["slower"]) for each in document["sizes"]] == [(1024, True), (1 << 20, False)]
+
+
+def test_the_repeats_of_a_kernel_are_said_of_the_size_that_varies_least_and_of_that_which_varies_most() -> None:
+    noises = {size: Noise(deviation, 15, 3) for size, deviation in ((1024, 0.03), (4096, 0.02), (1 << 20, 0.005))}
+    least_noisy, most_noisy = texts.power(noises, OF_KERNEL, 0.02, 5).splitlines()
+    needed = repeats_for(0.005, 0.02, 3)
+    assert least_noisy.startswith(
+        f"repeats: at 1 MiB a difference of 2 % is shown with 90 % power by {needed} of each "
+    )
+    assert most_noisy.startswith("repeats: at 1 KiB a difference of 2 % is shown with 90 % power by ")
+
+
 # --- what sets the sides apart --------------------------------------------------------------------
 
 
@@ -129,6 +179,7 @@ def test_settings_are_options_variables_an_environment_and_a_commit() -> None:
 
 PYTORCH = ["--backend", "pytorch", "--nodes", "2"]
 PROGRAM = ["--pattern", IMG_PER_S, "--", "sh", "speed.sh"]
+KERNEL = ["--kernel", "alltoall", "--backend", "mpi4py", "--nodes", "2", "--bytes", "4KiB"]
 
 
 @pytest.mark.parametrize(
@@ -158,8 +209,15 @@ PROGRAM = ["--pattern", IMG_PER_S, "--", "sh", "speed.sh"]
         (["--b", "transport=mpi", *PROGRAM], "--b transport=mpi: unknown key 'transport'"),
         (["--steps", "5", "--b", "var:X=1", *PROGRAM], "--steps: is for backends, not for a program"),
         (["--b", "commit=main", *PROGRAM], "--b commit=main: commit: not a git repository"),
+        ([*KERNEL, "--b", "batch-size=4"], "--b batch-size=4: unknown key 'batch-size'"),
+        ([*KERNEL, "--b", "seed=2", "--batch-size", "4"], "--batch-size: is for trainings, not for a kernel"),
+        ([*KERNEL, "--b", "seed=2", "--size", "4"], "--size is not for alltoall: its sizes are given with --bytes"),
+        ([*KERNEL, "--b", "devices-per-node=3"], "not the same sizes can be divided among 2 ranks of A and 6 of B; give"),
+        ([*PYTORCH, "--bytes", "1KiB", "--b", "seed=2"], "--bytes: is for kernels; give --kernel NAME"),
+        ([*PYTORCH, "--kernel", "sum", "--b", "seed=2"], "kernel 'sum' is not known"),
+        (["--kernel", "cg", "--b", "var:X=1", *PROGRAM], "--kernel cg: is for backends; leave it out, or the command"),
         (["--of", "nowhere"], "--of nowhere: is no folder of an A/B comparison: there is no ab.json in it"),
-        (["--of", ".", "--b", "seed=2"], "--of .: measures nothing; leave out --a, --b and the command"),
+        (["--of", ".", "--b", "seed=2"], "--of .: measures nothing; leave out --a, --b, --kernel and the command"),
     ],
 )  # fmt: skip
 def test_what_makes_no_comparison_is_refused_in_one_line(
@@ -179,8 +237,9 @@ def test_a_dry_run_shows_both_sides_and_leaves_nothing(refused: Harness, tmp_pat
     assert list(tmp_path.iterdir()) == []
 
 
-def test_both_sides_take_turns_there_and_back_in_one_job(refused: Harness) -> None:
-    done = refused("ab", *PYTORCH, "--b", "bucket-mb=1", "--repeats", "4", "--site", "daint", "--dry-run").succeeded()
+@pytest.mark.parametrize("measured", [["--b", "bucket-mb=1"], ["--b", "threads=2", "--kernel", "allreduce"]])
+def test_both_sides_take_turns_there_and_back_in_one_job(refused: Harness, measured: list[str]) -> None:
+    done = refused("ab", *PYTORCH, *measured, "--repeats", "4", "--site", "daint", "--dry-run").succeeded()
     assert done.stdout.count("#SBATCH --job-name") == 1
     turns = re.findall(r"^measure \S*/(\w)/\S+ (\d) ", done.stdout, re.MULTILINE)
     assert turns == [(side, repeat) for repeat, sides in zip("1234", ("ab", "ba") * 2, strict=True) for side in sides]
@@ -284,6 +343,53 @@ def test_a_side_without_a_number_is_named_and_there_is_no_verdict(harness: Harne
     done = harness("ab", "--a", "var:UNIT=img/s", *common, "--", "sh", "-c", 'echo "$UNIT: 5"')
     assert done.code == 1 and "0 workers printed a number above 0" in done.stderr
     assert "/b/" in done.stderr.splitlines()[-1] and "95 % CI" not in done.stdout
+
+
+def updated(python: Path, folder: Path) -> Path:
+    """An environment with the packages of that of ``python``, and one that it does not have: made in no time."""
+    subprocess.run([python, "-m", "venv", "--without-pip", folder], check=True)
+    first = python.parents[1]
+    (packages,), (own,) = (list(each.glob("lib/python3*/site-packages")) for each in (first, folder))
+    (own / "first.pth").write_text(f"{packages}\n")
+    (own / "only_here-1.0.dist-info").mkdir()
+    (own / "only_here-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: only-here\nVersion: 1.0\n")
+    for library in first.glob("lib/*mpi*"):  # which mpi4py looks for in its own environment
+        (folder / "lib" / library.name).symlink_to(library)
+    return folder
+
+
+def test_two_environments_are_compared_by_a_kernel_size_by_size_and_from_python_too(
+    harness: Harness, environment: Callable[..., Path], tmp_path: Path
+) -> None:
+    first = environment("mpi4py").parents[1]
+    second = updated(first / "bin" / "python", tmp_path / "second")
+    sides = {"a": f"env={first}", "b": f"env={second}"}
+    common = {"nodes": 2, "warmup_steps": 1, "steps": 5, "repeats": 2, "threads": 1}
+    of_kernel = {"kernel": "allreduce", "sizes": [1024, 65536]}
+    frame = from_python.ab("mpi4py", **sides, **of_kernel, output=tmp_path / "runs", **common)
+    (folder,) = (tmp_path / "runs").iterdir()
+    a, b = (KernelRecord.read(Path(frame[f"{side}_record"][0])) for side in "ab")
+    turns = [*((each.started, "a") for each in a.repeats), *((each.started, "b") for each in b.repeats)]
+    assert "".join(side for _, side in sorted(turns)) == "abba"
+    assert b.software["packages"]["only-here"] == "1.0" and "only-here" not in a.software["packages"]
+    assert a.plan["processes"][0]["argv"][0] == str(first / "bin" / "python")
+
+    again = harness("ab", "--of", str(folder), "--json").json
+    assert [each["size"] for each in again["sizes"]] == frame["size"].tolist() == [1024, 65536]
+    assert [each["change"] for each in again["sizes"]] == frame["change"].tolist()
+    assert [each["a"]["rate"] for each in again["sizes"]] == frame["a"].tolist()
+    assert again["slower"] == frame["slower"].any()
+    # What Python has measured says beforehand how many repeats a command takes.
+    options = ["--bytes", "1KiB,64KiB", "--warmup", "1", "--steps", "5", "--repeats", "2", "--threads", "1", "--quiet"]
+    done = harness("ab", *KERNEL[:-2], "--kernel", "allreduce", *options, "--a", sides["a"], "--b", sides["b"])
+    said = done.stdout.splitlines()
+    assert said[:2] == [f"A  {sides['a']}", f"B  {sides['b']}"], done.stderr
+    assert re.match(r"repeats: at (1|64) KiB .*, from 4 repeats of 2 earlier runs\)", said[2]), said
+    assert [line[:6] for line in said[4:6]] == [" 1 KiB", "64 KiB"] and said[6].endswith("2 repeats each")
+    assert done.code == int(any("A is faster" in line and "less than" not in line for line in said))
+    # Tables take the sides for two systems, and the comparison of results names the package.
+    assert "env=" in harness("table", str(folder)).succeeded().stdout
+    assert "only-here" in harness("regression", str(folder / "a"), str(folder / "b")).stdout
 
 
 @pytest.mark.slow

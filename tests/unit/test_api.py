@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,7 +15,7 @@ import pytest
 import harness
 from harness import api
 from harness.errors import HarnessError, InvalidInput, RunFailed
-from harness.records import measurement
+from harness.records import launch, measurement
 from tests import made
 
 ROOT = Path(__file__).parents[2]
@@ -22,7 +23,7 @@ TINY = {"model": "mnist_cnn", "batch_size": 2, "warmup_steps": 1, "steps": 2, "r
 
 
 def test_the_face_has_every_function_and_loads_nothing_before_it_is_used() -> None:
-    functions = ("compare", "kernel", "load", "load_kernels", "plan", "predict", "run", "verdict")
+    functions = ("ab", "compare", "kernel", "load", "load_kernels", "plan", "predict", "run", "verdict")
     assert [getattr(harness, name) for name in functions] == [getattr(api, name) for name in functions]
     program = "import harness, sys; print('pandas' in sys.modules, 'harness.api' in sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -62,6 +63,46 @@ def test_a_kernel_is_a_row_per_size_and_its_results_are_read_again(
         harness.kernel("allreduce", "mpi4py", batch_size=2)
     with pytest.raises(InvalidInput, match="kernel 'sum' is not known"):
         harness.kernel("sum", "mpi4py")
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"b": "transport=mpi"}, "backend is required"),
+        ({"backend": "pytorch"}, "--a, --b: both sides are the same"),
+        ({"backend": "pytorch", "b": "transport=mpi", "difference": 0}, "--difference 0: must be greater than 0"),
+        ({"backend": "pytorch", "b": {"transport": "mpi"}}, "must be a valid string"),
+        (
+            {"backend": "pytorch", "b": "transprt=mpi"},
+            "--b transprt=mpi: unknown key 'transprt'; did you mean transport?",
+        ),
+        ({"backend": "pytorch", "b": "transport=mpi", "stepz": 3}, "unknown field 'stepz'; `harness run --help`"),
+        (
+            {"backend": "mpi4py", "kernel": "cg", "b": "seed=2", "batch_size": 2},
+            "'batch_size'; `harness kernel --help`",
+        ),
+        ({"backend": "mpi4py", "kernel": "sum", "b": "seed=2"}, "kernel 'sum' is not known"),
+        ({"command": ["true"], "b": "var:X=1", "steps": 2}, "unknown field 'steps'; `harness launch --help`"),
+        ({"command": ["true"], "b": "var:X=1"}, "--pattern is required"),
+        ({"command": ["true"], "backend": "pytorch", "b": "var:X=1"}, "leave out backend and kernel"),
+    ],
+)
+def test_two_sides_that_make_no_comparison_are_refused(tmp_path: Path, fields: dict[str, object], message: str) -> None:
+    with pytest.raises(InvalidInput, match=re.escape(message)) as refused:
+        harness.ab(output=tmp_path / "runs", **fields)
+    assert "\n" not in str(refused.value) and not (tmp_path / "runs").exists()
+
+
+def test_two_sides_of_a_program_are_a_row(tmp_path: Path) -> None:
+    """Those of a backend and of kernels are compared in tests/unit/test_ab.py."""
+    command = ["sh", "-c", "echo img/s: $(( $SPEED + 0x$(od -An -N1 -tx1 /dev/urandom | tr -d ' ') % 4 ))"]
+    sides = {"a": "var:SPEED=100", "b": "var:SPEED=200"}
+    frame = harness.ab(command=command, pattern="img/s: ([0-9.]+)", output=tmp_path, repeats=3, **sides)
+    (row,) = frame.to_dict("records")
+    assert (row["size"], row["answer"], row["slower"]) == (0, "B is faster", False)
+    assert 0.5 < row["low"] < row["change"] < row["high"]
+    measured = launch.LaunchRecord.read(row["b_record"]).img_per_s
+    assert measured and row["b"] == measured.mean >= 200
 
 
 def test_a_run_without_a_number_raises_and_keeps_its_record(tmp_path: Path, environment: Callable[..., Path]) -> None:

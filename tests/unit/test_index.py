@@ -298,12 +298,12 @@ def test_many_records_are_read_by_several_processes_in_the_order_of_their_files(
 ) -> None:
     folder = made.save(tmp_path / "many", [made.record(img_per_s=(float(n),)) for n in range(1, 41)])
     monkeypatch.setattr(kept_rows, "ALONE", 10)
-    monkeypatch.setattr(kept_rows, "TOGETHER", 5)
+    monkeypatch.setattr(kept_rows, "BATCH", 5)
     calls: list[tuple[int, int]] = []
     frame = kept(folder, lambda done, of: calls.append((done, of)))
     assert frame["source"].tolist() == sorted(frame["source"])
     assert frame["img_per_s"].tolist() == pytest.approx([float(n) for n in range(1, 41)])
-    assert calls == [(done, 40) for done in range(1, 41)]
+    assert calls == [(done, 40) for done in range(5, 41, 5)]
 
 
 def test_commands_at_the_same_time_give_the_same_answer_and_leave_a_cache_that_holds(

@@ -17,6 +17,7 @@ from harness.core.spec import RunSpec
 from harness.errors import InvalidInput
 from harness.records.kernel import KernelRecord, KernelRepeat, derive, judge
 from harness.report.page import assemble, document, kernel_figures
+from harness.report.text import kernel_table
 from harness.report.text import regression as texts
 from harness.results import kernels as results
 from harness.results import load
@@ -77,6 +78,15 @@ def rows(folder: Path, *records: KernelRecord) -> pandas.DataFrame:
 
 
 # --- rows ---
+
+
+def test_a_run_has_its_tag_in_a_column_as_soon_as_one_has_a_tag(tmp_path: Path) -> None:
+    def headings(*records: KernelRecord) -> list[str]:
+        frame = results.load([saved(tmp_path / f"{len(records)}", *records)])
+        return [column.heading for column in kernel_table.table_of(frame).columns]
+
+    assert "tag" not in headings(measured())
+    assert "tag" in headings(measured(), measured("cg").model_copy(update={"tag": "nightly"}))
 
 
 def test_a_size_is_a_row_with_its_figures(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from harness.results import rows
 from tests import made
 from tests.conftest import Harness
 from tests.unit import many, test_training
+from tests.unit.test_emulation import QUIET
 
 
 def edited(file: Path, old: str, new: str) -> Path:
@@ -153,6 +154,72 @@ def test_figures_are_read_many_times_faster_than_a_record_is_verified(
     )
     ratios = [verifying_s / other for other in (reading_s, figures_s, loading_s / 5)]
     assert ratios[0] > 3 and ratios[1] > 6 and ratios[2] > 10, ratios
+    every_s, known_s = cpu_s(
+        lambda: [rows.row(measurement.Record.read_figures(file), file) for file in files],
+        lambda: [rows.of_file(str(file)) for file in files],
+    )
+    assert every_s / known_s > 1.5
+
+
+def test_a_row_is_the_same_whether_one_like_it_was_read_before_or_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows, "_commons", {})
+    jobs = [{"OMP_NUM_THREADS": "12", "SLURM_JOB_ID": number, "PMI_RANK": number} for number in ("7", "8")]
+    records = [
+        *(made.record(nodes=2, img_per_s=(speed,) * 3, day=speed) for speed in (100.0, 90.0)),
+        *(made.record(nodes=2, variables=variables) for variables in jobs),
+        made.record(nodes=2).model_copy(update={"tag": "nightly"}),
+        made.record("parameter_server", nodes=2, ps=2),
+        made.record(nodes=2, site=None),
+        made.record(nodes=2, machine={"host": "nid00000", "cpu": "EPYC", "gpus": []}),
+        made.record(nodes=2, hosts=("nid00007", "nid00008")),
+        made.record(nodes=2, joules=(2.0, 2.1, 2.0), losses=[[7.0] * 5] * 3),
+        made.record(nodes=2, device="emulated:p100", dilation=20.0, kept=[QUIET] * 2),
+        made.record(nodes=2, status="failed"),
+    ]
+    files = []
+    for record in records:
+        (tmp_path / record.id).mkdir()
+        files.append(record.write(tmp_path / record.id))
+    for _ in range(2):
+        for record, file in zip(records, files, strict=True):
+            assert rows.of_file(str(file)) == rows.row(record, file)
+    # What a run has of its own makes no other kind, nor do its job, and its nodes at a site; an emulated one is none.
+    assert len(rows._commons) == 5
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        (',\n "plan": ', ',\n "fun": 1,\n "plan": ', "fun: unknown field"),
+        (',\n "expected_updates": ', ',\n "fun": {},\n "expected_updates": ', "fun: unknown field"),
+        (',\n "machine": ', ',\n "fun": 1,\n "machine": ', "fun: unknown field"),
+        (',\n "started": ', ',\n "fun": 1,\n "started": ', "fun: unknown field"),
+        (',\n "derived": ', ',\n "fun": 1,\n "derived": ', "fun: unknown field"),
+        ('"status": "completed"', '"status": "done"', "status: "),
+        ('"formula": "img_per_s/1', '"formula": "img_per_s/0', "must be 'img_per_s/1"),
+        ('"kernel": "5.3.18"', '"kernel": 5,3', "Invalid JSON"),
+    ],
+)
+def test_what_is_no_record_is_none_beside_others_of_its_kind_and_whatever_its_seal(
+    tmp_path: Path, old: str, new: str, complaint: str
+) -> None:
+    for name in ("good", "bad"):
+        (tmp_path / name).mkdir()
+        made.record().write(tmp_path / name)
+    assert rows.of_file(str(tmp_path / "good" / "record.json"))["status"] == "completed"
+    bad = forged(edited(tmp_path / "bad" / "record.json", old, new))
+    with pytest.raises(InvalidInput, match=complaint):
+        rows.of_file(str(bad))
+
+
+def test_a_row_of_a_record_that_was_edited_is_refused(tmp_path: Path) -> None:
+    file = edited(made.record().write(tmp_path), '"mean": 100.0', '"mean": 900.0')
+    with pytest.raises(InvalidInput, match="the derived figures do not follow from the raw times"):
+        rows.of_file(str(file))
+    with pytest.raises(InvalidInput, match="No such file"):
+        rows.of_file(str(tmp_path / "nowhere.json"))
 
 
 def test_figures_are_those_of_the_record_and_need_a_seal_that_fits(tmp_path: Path) -> None:

@@ -58,6 +58,16 @@ def test_each_run_has_a_line_with_its_result_first_and_the_baseline_is_marked() 
     ]
 
 
+def test_a_run_has_its_tag_in_a_column_as_soon_as_one_has_a_tag() -> None:
+    rows = [run(1, [100.0], **HOROVOD), run(2, [180.0], **HOROVOD)]
+    assert "tag" not in cells(comparison.runs(frame(rows)))[0]
+    tagged = frame([rows[0], {**rows[1], "tag": "nightly"}])
+    assert column(comparison.runs(tagged), "tag") == ["", "nightly"]
+    assert [row["tag"] for row in csv.DictReader(io.StringIO(tables.as_csv([comparison.table_of_runs(tagged)])))] == [
+        *("", "nightly")
+    ]
+
+
 def test_what_all_rows_have_in_common_is_said_once_above_the_table() -> None:
     text = comparison.runs(frame([run(size, [100.0 * size], **HOROVOD) for size in (1, 2)]))
     (common,) = (line for line in text.splitlines() if line.startswith("All rows: "))

@@ -2,14 +2,16 @@
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from harness.analysis import ab
 from harness.analysis.ab import POWER, Noise, Verdict
 from harness.analysis.scaling import MOST_REPEATS
+from harness.core.spec import RunSpec
 from harness.core.text import interval, plural
+from harness.records.kernel import kernel_of, size_text
 from harness.running.sides import Comparison
 
 SCHEMA = "harness.ab.verdict/1"
@@ -20,18 +22,27 @@ def sides(a: str, b: str) -> str:
     return "\n".join(f"{name}  {text or 'as given'}" for name, text in (("A", a), ("B", b)))
 
 
-def power(noise: Noise, difference: float, repeats: int, of_runs: str) -> str:
-    """How many repeats of each side show the ``difference``, and how likely ``repeats`` do. The noise is ``of_runs``."""
-    needed, there = ab.repeats_for(noise.deviation, difference), ab.power(noise.deviation, difference, repeats)
-    takes = TOO_MANY if needed is None else f"{needed:,} of each side"
-    return (
-        f"repeats: a difference of {_share(difference)} is shown with {_share(POWER)} power by {takes}; "
-        f"--repeats {repeats} shows it with {_share(there)} "
-        f"(noise {_share(noise.deviation)}, from {plural(noise.repeats, 'repeat')} of {of_runs})"
-    )
+def power(noises: Mapping[int, Noise], spec: RunSpec, difference: float, repeats: int, runs: str = "") -> str:
+    """How many repeats of each side show the ``difference``, and how likely ``repeats`` do; by default from earlier runs.
+
+    Of several sizes of a kernel: of the one that varies least from repeat to repeat, and of the one that varies most.
+    """
+    ends = [choose(noises, key=lambda size: noises[size].deviation) for choose in (min, max)]
+    lines = []
+    for size in dict.fromkeys(ends):
+        noise, together = noises[size], len(noises)
+        needed = ab.repeats_for(noise.deviation, difference, together)
+        there = ab.power(noise.deviation, difference, repeats, together)
+        lines.append(
+            f"repeats: {f'at {size_text(kernel_of(spec), size)} ' if spec.kernel else ''}"
+            f"a difference of {_share(difference)} is shown with {_share(POWER)} power by {_of_each(needed)}; "
+            f"--repeats {repeats} shows it with {_share(there)} "
+            f"(noise {_share(noise.deviation)}, from {plural(noise.repeats, 'repeat')} of {runs or _earlier(noise)})"
+        )
+    return "\n".join(lines)
 
 
-def earlier(noise: Noise) -> str:
+def _earlier(noise: Noise) -> str:
     """What the noise of earlier runs is from."""
     return f"{noise.runs} earlier runs" if noise.runs > 1 else "an earlier run"
 
@@ -40,44 +51,85 @@ def unknown(folder: Path, pilot: int) -> str:
     return f"repeats: {folder} has no earlier run of this, so the first {pilot} of each side say how many it takes"
 
 
+def verdicts(found: Mapping[int, Verdict], spec: RunSpec) -> str:
+    """A line for each verdict, and what holds for all sizes of a kernel."""
+    if not spec.kernel:
+        return verdict(found[0], clock(spec))
+    names = [size_text(kernel_of(spec), size) for size in found]
+    width = max(map(len, names))
+    lines = [f"{name:>{width}}  {_kernels(each, spec)}" for name, each in zip(names, found.values(), strict=True)]
+    every = f" of all {len(found)} sizes together" if len(found) > 1 else ""
+    repeats = len(next(iter(found.values())).a.values)
+    return "\n".join([*lines, f"95 % CI{every}, {plural(repeats, 'repeat')} each"])
+
+
+def clock(spec: RunSpec) -> str:
+    return " by the program's own clock" if spec.program else ""
+
+
 def verdict(found: Verdict, clock: str = "") -> str:
     """One line: which side is faster and by how much, that there is no difference, or what would decide it."""
+    means = f"A {found.a.mean:.2f} and B {found.b.mean:.2f} img/s{clock}"
+    return f"{_answer(found)} (95 % CI; {means}, {plural(len(found.a.values), 'repeat')} each)"
+
+
+def _kernels(found: Verdict, spec: RunSpec) -> str:
+    return f"{_answer(found)} (A {found.a.mean / 1e9:.4g} and B {found.b.mean / 1e9:.4g} {_unit(spec)})"
+
+
+def _unit(spec: RunSpec) -> str:
+    if not spec.kernel:
+        return "img/s"
+    return "GB/s" if kernel_of(spec).in_bytes else "Gflop/s"
+
+
+def _answer(found: Verdict) -> str:
     change = f"{100 * (found.ratio - 1):+.1f} % {interval(_changes(found), 1, 100)}".replace("-", "−")
     if found.answer == "undecided":
-        more = TOO_MANY if found.repeats is None else f"{found.repeats:,} of each side"
-        answer = f"undecided: B differs from A by {change}; repeats to decide it, if this and the noise stay: {more}"
-    elif found.answer == "no difference":
-        answer = f"no difference larger than {math.ceil(1000 * found.largest) / 10:g} %: B differs from A by {change}"
-    else:
-        limits = _changes(found) if found.ratio > 1 else _changes(found, inverse=True)
-        by = max(found.ratio, 1 / found.ratio) - 1
-        less = "" if found.matters else f", less than the {_share(found.difference)} that matter"
-        answer = f"{found.answer} by {100 * by:.1f} % {interval(limits, 1, 100)}{less}".replace("-", "−")
-    means = f"A {found.a.mean:.2f} and B {found.b.mean:.2f} img/s{clock}"
-    return f"{answer} (95 % CI; {means}, {plural(len(found.a.values), 'repeat')} each)"
+        needed = _of_each(found.repeats)
+        return f"undecided: B differs from A by {change}; repeats to decide it, if this and the noise stay: {needed}"
+    if found.answer == "no difference":
+        return f"no difference larger than {math.ceil(1000 * found.largest) / 10:g} %: B differs from A by {change}"
+    limits = _changes(found) if found.ratio > 1 else _changes(found, inverse=True)
+    by = max(found.ratio, 1 / found.ratio) - 1
+    less = "" if found.matters else f", less than the {_share(found.difference)} that matter"
+    return f"{found.answer} by {100 * by:.1f} % {interval(limits, 1, 100)}{less}".replace("-", "−")
 
 
-def as_json(found: Verdict, comparison: Comparison, runs: Sequence[Path], clock: str = "") -> str:
-    """For scripts. ``change`` is B / A − 1, and so are its limits."""
-    of_sides: dict[str, Any] = {
-        name: {"settings": text, "run": str(run), "img_per_s": side.mean, "values": side.values}
-        for name, text, side, run in zip("ab", (comparison.a, comparison.b), (found.a, found.b), runs, strict=True)
+def _of_each(repeats: int | None) -> str:
+    return TOO_MANY if repeats is None else f"{repeats:,} of each side"
+
+
+def as_json(found: Mapping[int, Verdict], spec: RunSpec, comparison: Comparison, runs: Sequence[Path]) -> str:
+    """For scripts. ``change`` is B / A − 1, and so are its limits; the rates of a kernel's ``sizes`` are per second."""
+    document: dict[str, Any] = {"schema": SCHEMA, "difference": comparison.difference, "clock": clock(spec).strip()}
+    of_sides = {
+        name: {"settings": text, "run": str(run)}
+        for name, text, run in zip("ab", (comparison.a, comparison.b), runs, strict=True)
     }
-    document = {
-        "schema": SCHEMA,
+    if spec.kernel:
+        every = [{"size": size} | _figures(each, "rate") for size, each in found.items()]
+        slower = any(each.slower for each in found.values())
+        document |= {"kernel": spec.subject, "slower": slower, **of_sides, "sizes": every}
+    else:
+        figures = _figures(found[0], "img_per_s")
+        document |= figures | {name: side | figures[name] for name, side in of_sides.items()}
+    return json.dumps(document, indent=1, allow_nan=False)
+
+
+def _figures(found: Verdict, rate: str) -> dict[str, Any]:
+    return {
         "answer": found.answer,
         "change": found.ratio - 1,
         "ci95": _changes(found),
-        "difference": found.difference,
         "matters": found.matters,
         "slower": found.slower,
         "noise": found.noise.deviation,
         "repeats_to_decide": found.repeats,
-        "repeats_for_difference": ab.repeats_for(found.noise.deviation, found.difference),
-        "clock": clock.strip(),
-        **of_sides,
+        "repeats_for_difference": found.repeats_for_difference,
+        "a": {rate: found.a.mean, "values": found.a.values},
+        "b": {rate: found.b.mean, "values": found.b.values},
     }
-    return json.dumps(document, indent=1, allow_nan=False)
 
 
 def _changes(found: Verdict, inverse: bool = False) -> tuple[float, float]:

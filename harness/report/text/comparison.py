@@ -167,7 +167,7 @@ def _runs(frame: pandas.DataFrame, bases: Mapping[int, _Base]) -> Table:
         Column("backend", [run.backend for run in runs]),
         Column("nodes", nodes, right=True),
         *(_column(heading, cells) for heading, cells in zip(_FIGURES, zip(*figures, strict=True), strict=True)),
-        *(Column(name, [getattr(run, name) for run in runs], optional=True) for name in ways),
+        *(Column(name, [getattr(run, name) for run in runs], optional=True) for name in (*ways, "tag")),
         Column("configuration", configurations),
         Column("reason", *_reasons(runs), clamped=True, optional=True),
     ]

@@ -49,6 +49,7 @@ def table_of(frame: pandas.DataFrame, baseline: int | None = None) -> Table:
         ),
         Column("nodes", [str(run.nodes) for run in runs], right=True),
         *(_column(heading, [cells[heading] for cells in figures]) for heading in _HEADINGS),
+        Column("tag", [run.tag for run in runs], optional=True),
         Column("configuration", _configurations(runs)),
         Column("reason", [run.reason.split("\n")[0] for run in runs], clamped=True, optional=True),
     ]
