@@ -1,5 +1,6 @@
 """TensorFlow parameter servers as the controller sees them."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -72,7 +73,16 @@ def placed(spec: RunSpec) -> list[Piece]:
     return place(tensors, options["ps"], options["placement"], slice_bytes)
 
 
-def validate(spec: RunSpec) -> None:
+def one_device_each(spec: RunSpec) -> None:
+    """Raise InvalidInput when workers have several devices, whose gradients nobody would add up."""
+    if (devices := spec.devices_per_node) > _per_node(spec, "workers"):
+        raise InvalidInput(
+            f"--devices-per-node {devices}: a worker of {spec.backend} has one device; "
+            f"give --workers-per-node {devices}, too"
+        )
+
+
+def validate(spec: RunSpec, placed: Callable[[RunSpec], list[Piece]] = placed) -> None:
     """Raise InvalidInput when the servers do not fit the nodes or the model, or the optimizer the way of the updates."""
     ps, sync, training = spec.options["ps"], _sync(spec), spec.training
     seats(spec)
@@ -92,7 +102,7 @@ def seats(spec: RunSpec) -> tuple[Seat, ...]:
     )
 
 
-def arrange(spec: RunSpec) -> Arrangement:
+def arrange(spec: RunSpec, placed: Callable[[RunSpec], list[Piece]] = placed) -> Arrangement:
     if spec.kernel:
         return Arrangement()
     pieces = placed(spec)
@@ -104,7 +114,9 @@ def arrange(spec: RunSpec) -> Arrangement:
     return Arrangement(details={"servers": servers, "pieces": held})
 
 
-def exchange(spec: RunSpec, pulls: Pulls = "before_forward") -> ServerExchange:
+def exchange(
+    spec: RunSpec, pulls: Pulls = "before_forward", placed: Callable[[RunSpec], list[Piece]] = placed
+) -> ServerExchange:
     per_node = _per_node(spec, "ps")
     return ServerExchange(
         pieces=tuple(replace(piece, ps=piece.ps // per_node) for piece in placed(spec)),

@@ -5,12 +5,11 @@ from pathlib import Path
 from typing import Literal
 
 from harness.backends.parameter_server.backend import BACKEND as PARAMETER_SERVER
-from harness.backends.parameter_server.backend import ServerOptions
+from harness.backends.parameter_server.backend import ServerOptions, one_device_each
 from harness.backends.pytorch.backend import BACKEND as PYTORCH
 from harness.core.backend import Arrangement
 from harness.core.spec import RunSpec, of_training
 from harness.environments import EnvironmentSpec, Variant
-from harness.errors import InvalidInput
 
 NAME = "torch_parameter_server"
 
@@ -46,10 +45,7 @@ def environment(framework: str, variant: Variant) -> EnvironmentSpec:
 def validate(spec: RunSpec) -> None:
     """Raise InvalidInput when servers do not fit, or workers have several devices, whose gradients nobody would add up."""
     PARAMETER_SERVER.validate(spec)
-    if (devices := spec.devices_per_node) > spec.options.get("workers_per_node", 1):
-        raise InvalidInput(
-            f"--devices-per-node {devices}: a worker of {NAME} has one device; give --workers-per-node {devices}, too"
-        )
+    one_device_each(spec)
 
 
 def arrange(spec: RunSpec) -> Arrangement:

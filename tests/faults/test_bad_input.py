@@ -20,6 +20,7 @@ MIRRORED = [*RUN, "multi_worker_mirrored"]
 CAFFE2 = [*RUN, "caffe2"]
 JAX = [*RUN, "jax"]
 TORCH_PS = [*RUN, "torch_parameter_server"]
+STRATEGY = [*RUN, "parameter_server_strategy"]
 
 # Arguments, and what the line must say.
 WRONG: list[tuple[list[str], list[str]]] = [
@@ -65,10 +66,10 @@ WRONG: list[tuple[list[str], list[str]]] = [
     ([*PYTORCH, "--bucket-mb", "inf"], ["--bucket-mb inf", "finite number"]),
     # names
     (["run"], ["--backend is required", "harness list backends"]),
-    ([*RUN, "mpi"], ["unknown backend 'mpi'", "parameter_server, pytorch"]),
-    ([*RUN, ""], ["unknown backend ''", "parameter_server, pytorch"]),
-    ([*RUN, "../pytorch"], ["unknown backend '../pytorch'", "parameter_server, pytorch"]),
-    ([*RUN, "one\ntwo"], ["unknown backend 'one two'", "parameter_server, pytorch"]),
+    ([*RUN, "mpi"], ["unknown backend 'mpi'", "parameter_server, parameter_server_strategy, pytorch"]),
+    ([*RUN, ""], ["unknown backend ''", "parameter_server, parameter_server_strategy, pytorch"]),
+    ([*RUN, "../pytorch"], ["unknown backend '../pytorch'", "parameter_server, parameter_server_strategy, pytorch"]),
+    ([*RUN, "one\ntwo"], ["unknown backend 'one two'", "parameter_server, parameter_server_strategy, pytorch"]),
     ([*PYTORCH, "--model", "vgg16"], ["--model vgg16", "known: hep_cnn, inception3", "resnet50"]),
     ([*PYTORCH, "--model", ""], ["--model ''"]),
     ([*PYTORCH, "--gpus", "2"], ["No such option '--gpus'"]),
@@ -104,7 +105,7 @@ WRONG: list[tuple[list[str], list[str]]] = [
     ([*REPLICATED, "--ps", "3", "--nodes", "2"], ["--ps 3", "--nodes 2", "--ps 1..2", "--ps-nodes dedicated"]),
     (
         [*REPLICATED, "--sync", "none"],
-        ["--sync is an option of parameter_server, torch_parameter_server, not of distributed"],
+        ["--sync is an option of parameter_server, parameter_server_strategy, torch_parameter_server, not of distr"],
     ),
     (
         [*TORCH_PS, "--transport", "grpc"],
@@ -112,6 +113,10 @@ WRONG: list[tuple[list[str], list[str]]] = [
     ),
     ([*TORCH_PS, "--device", "cuda"], ["--device cuda", "torch_parameter_server supports cpu"]),
     ([*TORCH_PS, "--devices-per-node", "2"], ["--devices-per-node 2", "has one device", "--workers-per-node 2"]),
+    ([*STRATEGY, "--devices-per-node", "2"], ["--devices-per-node 2", "has one device", "--workers-per-node 2"]),
+    ([*STRATEGY, "--placement", "greedy"], ["--placement greedy", "'round_robin' or 'partitioned'"]),
+    ([*STRATEGY, "--sync", "barrier"], ["--sync barrier", "'accumulate' or 'none'"]),
+    ([*STRATEGY, "--precision", "amp"], ["--precision amp: parameter_server_strategy supports fp32"]),
     ([*TORCH_PS, "--sync", "barrier"], ["--sync barrier", "'accumulate' or 'none'"]),
     ([*TORCH_PS, "--order", "backward"], ["--order backward", "'none' or 'forward'"]),
     ([*TORCH_PS, "--ps", "3", "--nodes", "2"], ["--ps 3", "--nodes 2", "--ps 1..2", "--ps-nodes dedicated"]),
@@ -152,7 +157,10 @@ WRONG: list[tuple[list[str], list[str]]] = [
     (["measure", "--nodes", "1,two"], ["--nodes two", "whole number"]),
     (["measure", "--nodes", "0"], ["--nodes 0", "greater than or equal to 1"]),
     (["measure", "--nodes", ","], ["--nodes ','", "a list such as 1,2"]),
-    (["measure", "--backends", "pytorch,mpi"], ["unknown backend 'mpi'", "parameter_server, pytorch"]),
+    (
+        ["measure", "--backends", "pytorch,mpi"],
+        ["unknown backend 'mpi'", "parameter_server, parameter_server_strategy, pytorch"],
+    ),
     (["measure", "--backends", ""], ["--backends ''", "a list such as caffe2,"]),
     (["measure", "--backends", "pytorch", "--ps", "1"], ["--ps is an option of", "parameter_server"]),
     (["table"], ["Missing argument 'RESULTS...'"]),
@@ -160,8 +168,8 @@ WRONG: list[tuple[list[str], list[str]]] = [
     (["table", "/" + "a" * 5000], ["/aaa", "File name too long"]),
     (["table", "empty"], ["no record.json at or below empty"]),
     (["table", "file"], ["file: not a valid record"]),
-    (["env", "path", "mpi"], ["mpi", "parameter_server, pytorch"]),
-    (["env", "build", "mpi"], ["mpi", "parameter_server, pytorch"]),
+    (["env", "path", "mpi"], ["mpi", "parameter_server, parameter_server_strategy, pytorch"]),
+    (["env", "build", "mpi"], ["mpi", "parameter_server, parameter_server_strategy, pytorch"]),
     (["env", "check", "pytorch", "--env", "/nowhere"], ["no Python that runs for pytorch at /nowhere"]),
     (["data", "make", "imageless"], ["imageless is there already and no empty folder", "name a new one"]),
     (["data", "make", "file"], ["file is there already and no empty folder", "name a new one"]),
@@ -232,6 +240,7 @@ def test_a_busy_port_is_refused_by_its_number(harness: Harness) -> None:
         ("caffe2", "caffe2", "caffe2"),
         ("jax", "jax", "jax"),
         ("torch_parameter_server", "torch_parameter_server", "torch_parameter_server"),
+        ("parameter_server_strategy", "parameter_server_strategy", "parameter_server_strategy"),
     ],
 )
 def test_a_missing_environment_is_refused_with_the_command_that_builds_it(

@@ -122,14 +122,14 @@ def gradients(go_on: Train, before: Trained) -> Callable[[str], dict[str, np.nda
 
 
 def ways() -> list[Any]:
-    """All of them with two workers, and those with TensorFlow's servers with one that has two devices. One is usual."""
+    """All of them with two workers, and those whose workers may have two devices with one that has. One is usual."""
     found = []
     for way in WAYS:
         arguments = " ".join(way.arguments[1:])
         servers = ["--ps", "2", "--placement", "partitioned"] if way.has_servers else []
         marks = () if str(way) == "pytorch:torch:gloo" else pytest.mark.slow
         found.append(pytest.param(" ".join([arguments, "--nodes 2", *servers]), marks=marks))
-        if way.has_servers and way.framework == "tensorflow":
+        if way.backend in ("parameter_server", "distributed_replicated"):
             found.append(pytest.param(f"{arguments} --devices-per-node 2", marks=marks))
     return found
 

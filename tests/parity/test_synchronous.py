@@ -101,6 +101,7 @@ SYNCHRONOUS = [
     slow(Way("tensorflow", 3, f"distributed_replicated {SLICED}", model=SMALL)),
     slow(Way("tensorflow", 2, "distributed_replicated", devices_per_node=2, model=SMALL)),
     slow(Way("tensorflow", 1, f"distributed_replicated {SEVERAL}", devices_per_node=2, model=SMALL)),
+    slow(Way("tensorflow", 3, f"parameter_server_strategy {SLICED}", model=SMALL)),
     slow(Way("tensorflow", 2, "multi_worker_mirrored")),
     slow(Way("tensorflow", 3, "multi_worker_mirrored --pack-mb 1")),
     slow(Way("tensorflow", 1, "multi_worker_mirrored", devices_per_node=2)),
@@ -228,6 +229,7 @@ def every_device_trained_on_its_own_batch(ranks: list[Reached], one: Reached) ->
     [
         "parameter_server --sync barrier",
         "parameter_server --sync none",
+        "parameter_server_strategy --sync none",
         "torch_parameter_server --sync none --transport gloo",
         "torch_parameter_server --sync none --transport mpi",
     ],

@@ -99,7 +99,7 @@ def test_its_words_about_a_wrong_request_are_one_line(harness: Harness, installe
         "--precision=amp": "--precision amp: tiny",
         "--framework=torch": "--framework torch: tiny supports numpy",
         "--device=cuda": "--device cuda: tiny supports cpu",
-        "--ps=1": "--ps is an option of distributed_replicated, parameter_server, torch_parameter_server, not of tiny",
+        "--ps=1": "--ps is an option of distributed_replicated, parameter_server, parameter_server_strategy, torch_",
     }.items():
         done = harness(*RUN, wrong, **installed)
         assert (done.code, done.stdout, done.stderr.count("\n")) == (2, "", 1)

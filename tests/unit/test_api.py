@@ -121,7 +121,7 @@ def test_a_run_without_a_number_raises_and_keeps_its_record(tmp_path: Path, envi
         ({"steps": 0}, "--steps 0: must be"),
         (
             {"ps": 2},
-            "--ps is an option of distributed_replicated, parameter_server, torch_parameter_server, not of pytorch",
+            "--ps is an option of distributed_replicated, parameter_server, parameter_server_strategy, torch_",
         ),
         ({"site": "nowhere"}, "unknown site 'nowhere'"),
         ({"account": "s123"}, "there is no batch system"),

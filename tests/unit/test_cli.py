@@ -107,7 +107,7 @@ def test_the_module_of_every_command_loads_by_itself() -> None:
 def test_list_shows_what_there_is(harness: Harness) -> None:
     backends = harness("list", "backends").stdout
     builtin = {"caffe2", "distributed_replicated", "horovod", "multi_worker_mirrored", "parameter_server", "pytorch"}
-    builtin |= {"jax", "torch_parameter_server"}
+    builtin |= {"jax", "parameter_server_strategy", "torch_parameter_server"}
     assert builtin <= {line.partition(":")[0] for line in backends.splitlines()}
     models = harness("list", "models").stdout
     assert "23.82 M" in models and "25.56 M" in models
@@ -118,7 +118,7 @@ def test_list_shows_what_there_is(harness: Harness) -> None:
 
 def test_options_of_another_backend_are_refused_by_name(harness: Harness) -> None:
     done = harness("run", "--backend", "pytorch", "--ps", "2", "--dry-run")
-    owners = "distributed_replicated, parameter_server, torch_parameter_server"
+    owners = "distributed_replicated, parameter_server, parameter_server_strategy, torch_parameter_server"
     said = f"harness: --ps is an option of {owners}, not of pytorch\n"
     assert (done.code, done.stderr) == (2, said)
 
@@ -185,7 +185,7 @@ def test_harness_alone_prints_its_sections(capsys: pytest.CaptureFixture[str], m
     [
         ("harness re", ["report", "regression"]),
         ("harness study sta", ["status"]),
-        ("harness run --backend p", ["parameter_server", "pytorch"]),
+        ("harness run --backend p", ["parameter_server", "parameter_server_strategy", "pytorch"]),
         ("harness run --backend multi-w", ["multi_worker_mirrored"]),
         ("harness predict --backend hor", ["horovod"]),
         ("harness run --model resnet", ["resnet50"]),
@@ -197,7 +197,7 @@ def test_harness_alone_prints_its_sections(capsys: pytest.CaptureFixture[str], m
         ),
         ("harness run --transport ", ["gloo", "grpc", "mpi", "nccl"]),
         ("harness measure --backends pytorch,hor", ["pytorch,horovod"]),
-        ("harness env build pa", ["parameter_server"]),
+        ("harness env build pa", ["parameter_server", "parameter_server_strategy"]),
         ("harness compare-backends --no-w", ["--no-wait"]),
     ],
 )

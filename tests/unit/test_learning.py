@@ -96,3 +96,10 @@ def test_servers_that_never_see_the_mean_gradient_train_without_momentum_and_wei
                 servers.validate(with_options(spec, servers))
         else:
             servers.validate(with_options(spec, servers))
+
+
+def test_workers_that_take_steps_as_they_are_free_have_no_epochs() -> None:
+    servers, training = backend("parameter_server_strategy"), Training(validation="/data", momentum=0, weight_decay=0)
+    spec = RunSpec(backend=servers.name, data="/data", nodes=2, training=training, options={"sync": "none"})
+    with pytest.raises(InvalidInput, match="--sync none: fast workers take more steps, so epochs have no end"):
+        servers.validate(with_options(spec, servers))

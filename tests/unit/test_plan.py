@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from harness import models
 from harness.core import parts
 from harness.core.backend import backend
 from harness.core.plan import Allocation, LaunchPlan, Node, complete, launch_plan, with_options
@@ -87,6 +88,22 @@ def test_servers_on_pytorch_are_planned_as_those_on_tensorflow() -> None:
         for name in ("torch_parameter_server", "parameter_server")
     )
     assert (ours.details, hosts(ours, "ps")) == (theirs.details, hosts(theirs, "ps"))
+
+
+def test_tensorflows_own_servers_cut_tensors_along_their_first_axis_and_deal_the_parts_in_turn() -> None:
+    options = {"ps": 2, "placement": "partitioned"}
+    details = plan(cluster(2), "parameter_server_strategy", options, nodes=2, model="inception3").details
+    pieces, slice_elements = details["pieces"], 2**20 // 4
+    assert details["slice_bytes"] == 2**20
+    assert [ps for _, ps, _, _ in pieces] == [number % 2 for number in range(len(pieces))]
+    for tensor in models.specification("inception3").tensors:
+        row = tensor.elements // tensor.shape[0]
+        bounds = [(begin, end) for name, _, begin, end in pieces if name == tensor.name]
+        rows = [(end - begin) / row for begin, end in bounds]
+        assert [begin for begin, _ in bounds] == [0, *(end for _, end in bounds[:-1])]
+        assert sum(rows) == tensor.shape[0]
+        assert rows == sorted(map(int, rows), reverse=True) and rows[0] - rows[-1] <= 1
+        assert rows[0] == 1 or rows[0] * row <= slice_elements
 
 
 def test_the_plan_says_which_bytes_each_server_will_hold() -> None:

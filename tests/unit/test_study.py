@@ -199,7 +199,7 @@ def test_the_allocation_says_how_many_jobs_there_are(
         ),
         (
             '[[matrix]]\nbackend = "pytorch"\nps = 2',
-            "matrix[0].ps: an option of distributed_replicated, parameter_server, torch_parameter_server, not of pytorch",
+            "matrix[0].ps: an option of distributed_replicated, parameter_server, parameter_server_strategy, torch_",
         ),
         ('[[matrix]]\nbackend = "parameter_server"\nps = "all"', "matrix[0]: --ps all: must be a whole number"),
         (

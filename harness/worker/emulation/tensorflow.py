@@ -1,4 +1,7 @@
-"""An emulated model in TensorFlow: operations that wait, in a graph or a traced function."""
+"""An emulated model in TensorFlow: operations that wait, in a graph or a traced function.
+
+Whose device it is, only the process that runs it knows: another one may have traced it.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import Any, Callable, Dict, Tuple
 import numpy as np
 import tensorflow as tf
 
+from harness.worker import calls
 from harness.worker.emulation import Stream, Unit, units
 from harness.worker.job import Job
 
@@ -17,13 +21,15 @@ Lookup = Callable[[str], Any]
 def build(job: Job, images: Any, tensor: Lookup, statistics: Lookup, **_: Any) -> Tuple[Any, Dict[str, Any]]:
     """Logits [1, classes] of zeros, and no moving averages; see ``harness.models.tensorflow_layers.build``."""
     stream = Stream(job, time.time)  # the clock of tf.timestamp
+    (factor,) = calls.call(lambda: np.float32(stream.gradient_factor), [], [tf.float32])
+    factor.set_shape([])
     passed = tf.zeros([1, job.num_classes])
     for unit in units(job):
-        passed = _layer(stream, unit)(passed, *[tensor(name) for name in unit.tensors])
+        passed = _layer(stream, unit, factor)(passed, *[tensor(name) for name in unit.tensors])
     return passed, {}
 
 
-def _layer(stream: Stream, unit: Unit) -> Callable[..., Any]:
+def _layer(stream: Stream, unit: Unit, factor: Any) -> Callable[..., Any]:
     """Waits for its parameters, then for its time. Its gradients exist when its time in the backward pass has passed."""
 
     def wait(passed: Any, ready: Any, seconds: float) -> Any:
@@ -31,7 +37,7 @@ def _layer(stream: Stream, unit: Unit) -> Callable[..., Any]:
             stream.run(float(since), seconds)
             return value
 
-        waited = tf.numpy_function(run, [passed, ready], tf.float32)
+        (waited,) = calls.call(run, [passed, ready], [tf.float32])
         waited.set_shape(passed.shape)
         return waited
 
@@ -42,7 +48,6 @@ def _layer(stream: Stream, unit: Unit) -> Callable[..., Any]:
         def gradient(upstream: Any) -> Any:
             waited = wait(upstream, tf.zeros([], tf.float64), unit.backward_s)
             with tf.control_dependencies([waited]):
-                factor = stream.gradient_factor
                 return (waited, *[weight * factor + factor for weight in weights])
 
         return wait(passed, ready, unit.forward_s), gradient

@@ -246,5 +246,9 @@ def find_bad_image(reading: Reading, count: int) -> Optional[BadImage]:
             return BadImage(place, getattr(error, "strerror", None) or str(error))
         return None
 
+    positions = islice(reading.positions(), count)
     with session, ThreadPoolExecutor() as pool:
-        return next(filter(None, pool.map(attempt, islice(reading.positions(), count))), None)
+        while some := list(islice(positions, GROUP)):  # as the pool takes all that it is given before it gives anything
+            if bad := next(filter(None, pool.map(attempt, some)), None):
+                return bad
+    return None

@@ -1,0 +1,1 @@
+"""TensorFlow's own parameter servers: the control that separates its servers from ours."""

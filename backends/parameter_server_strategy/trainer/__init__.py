@@ -1,0 +1,1 @@
+"""Beside TensorFlow: ParameterServerStrategy, its one coordinator, and the workers whose functions it schedules."""

@@ -1,0 +1,25 @@
+"""Python functions that TensorFlow's graphs call, run by whichever process runs the graph. Python 3.9.
+
+``tf.numpy_function`` has them run by the process that traced the graph. TensorFlow knows a function by a number, which a
+process looks up for itself; so all processes that run a graph have to make the same ones in the same order.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, List, Sequence
+
+import tensorflow as tf
+
+FUNCTIONS = tf.Graph()  # without it they would be gone
+
+
+def call(function: Callable[..., Any], inputs: Sequence[Any], types: Sequence[Any]) -> Any:
+    """What ``tf.numpy_function`` adds to the current graph and returns."""
+    with FUNCTIONS.as_default():
+        (registered,) = tf.numpy_function(function, [], [tf.float32])
+    return tf.raw_ops.PyFunc(input=inputs, token=registered.op.get_attr("token").decode(), Tout=types)
+
+
+def numbers() -> List[int]:
+    """TensorFlow's numbers of all functions so far, in order."""
+    return [int(operation.get_attr("token")[len("pyfunc_") :]) for operation in FUNCTIONS.get_operations()]
