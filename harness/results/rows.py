@@ -197,10 +197,8 @@ def row(record: Record, source: Path | str) -> dict[str, Any]:
 def joined_row(common: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
     """Both halves of a row, each of which has a part of what is in its environment."""
     both = [each["environment"][1:-1] for each in (common, own)]
-    environment = sys.intern(
-        f"{{{', '.join(filter(None, both))}}}"
-    )  # one text of many rows goes to another process once
-    return common | own | {"environment": environment}
+    environment = f"{{{', '.join(filter(None, both))}}}"
+    return common | own | {"environment": sys.intern(environment)}  # what is one object goes to another process once
 
 
 def _common(record: Record) -> dict[str, Any]:
