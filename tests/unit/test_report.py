@@ -607,7 +607,7 @@ def test_curves_and_texts_stand_out_from_the_background(theme: dict[str, str]) -
     contrasts = {
         name: contrast(colour, theme["paper"]) for name, colour in theme.items() if name not in ("grid", "paper")
     }
-    assert len(contrasts) == 17 + len(("grey", "ink", "muted")) and min(contrasts.values()) >= 3
+    assert len(contrasts) == 18 + len(("grey", "ink", "muted")) and min(contrasts.values()) >= 3
     assert min(contrasts["ink"], contrasts["muted"]) >= 4.5
 
 
