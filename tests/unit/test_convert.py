@@ -616,7 +616,7 @@ def test_the_command_says_what_is_wrong_and_exits_with_1(harness: Harness, tmp_p
 
 def test_a_terminal_sees_how_far_it_is_when_it_takes_longer_than_half_a_second(tmp_path: Path) -> None:
     source = tmp_path / "set"
-    files(source, {f"train/a/{number}.JPEG": PHOTOGRAPH for number in range(4000)})
+    files(source, {f"train/a/{number}.JPEG": PHOTOGRAPH for number in range(12_000)})
 
     def seen(*options: str) -> str:
         terminal, its_end = os.openpty()
@@ -630,7 +630,7 @@ def test_a_terminal_sees_how_far_it_is_when_it_takes_longer_than_half_a_second(t
         finally:
             os.close(terminal)
 
-    assert " of 4,000 images" in seen()
+    assert " of 12,000 images" in seen()
     assert " of " not in seen("--quiet")
 
 
