@@ -128,8 +128,7 @@ def ab(
         raise InvalidInput(f"command={command}: is a program of your own; leave out backend and kernel")
     more: dict[str, Any] = {}
     if kernel:
-        more = {**kernels.specification(kernel).protocol, "kernel": _kernel(kernel, sizes)}
-        more.pop("repeats", None)  # one has no spread to judge by
+        more = {**sides.protocol_of(kernel), "kernel": _kernel(kernel, sizes)}
 
     def spec(own: Mapping[str, str]) -> RunSpec:
         chosen: dict[str, Any] = {"backend": backend, "nodes": nodes, **options, **own}
@@ -149,17 +148,21 @@ def ab(
     rows = []
     for size, found in sides.judged(comparison, runs, outcome.records).items():
         low, high = found.ci95
-        row: dict[str, Any] = {"size": size, "answer": found.answer, "change": found.ratio - 1}
-        row |= {
+        row = {
+            "size": size,
+            "answer": found.answer,
+            "change": found.ratio - 1,
             "low": low - 1,
             "high": high - 1,
             "matters": found.matters,
             "slower": found.slower,
             "a": found.a.mean,
             "b": found.b.mean,
+            "noise": found.noise.deviation,
+            "repeats_to_decide": found.repeats,
+            "repeats_for_difference": found.repeats_for_difference,
         }
-        row |= {"noise": found.noise.deviation, "repeats_to_decide": found.repeats}
-        rows.append(row | {"repeats_for_difference": found.repeats_for_difference} | records)
+        rows.append(row | records)
     return pandas.DataFrame(rows)
 
 

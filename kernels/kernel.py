@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Callable, Mapping, Tuple
+from typing import Callable, Iterable, Mapping, Tuple
 
 NUMBER = 4  # bytes: float32
 
@@ -36,6 +36,10 @@ class Kernel:
     def size(self, wanted: int, ranks: int) -> int:
         """The largest size up to ``wanted`` that can be divided among so many ranks, or the smallest there is."""
         raise NotImplementedError
+
+    def sizes(self, wanted: Iterable[int], ranks: int) -> Tuple[int, ...]:
+        """The sizes that are measured where these are wanted, in rising order: each once, as several may become one."""
+        return tuple(sorted({self.size(each, ranks) for each in wanted}))
 
     def work(self, size: int) -> float:
         """What counts of a size: the rate is this / t."""

@@ -199,8 +199,7 @@ def _specs(command: Sequence[str], kernel: str | None, given: dict[str, Any]) ->
         return lambda own: program_spec(command, Path.cwd(), common | dict(own))
     if not kernel:
         return lambda own: spec_of(given, own)
-    of_kernel, protocol = kernel_of(kernel, given), dict(kernels.specification(kernel).protocol)
-    protocol.pop("repeats", None)  # one has no spread to judge by
+    of_kernel, protocol = kernel_of(kernel, given), sides.protocol_of(kernel)
     fitting = given | dict.fromkeys(backends.unused_by_kernels() & given.keys())  # of the config
     return lambda own: spec_of(fitting, own, **protocol, kernel=of_kernel)
 

@@ -101,8 +101,7 @@ def of_record(record: KernelRecord, source: Path | str) -> list[dict[str, Any]]:
         return common | {"size": size, "spec": rows.sorted_json(dumped | {"size": size})} | figures
 
     if record.derived is None:
-        sizes = {kernel.size(wanted, record.plan["world_size"]) for wanted in sizes_of(spec).sizes}
-        return [row(size, {}) for size in sorted(sizes)]
+        return [row(size, {}) for size in kernel.sizes(sizes_of(spec).sizes, record.plan["world_size"])]
     seen = {"transport_seen": record.transports[0]}
     return [row(figures.size, seen | _figures(figures)) for figures in record.derived]
 

@@ -21,6 +21,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field
 
+from harness import kernels
 from harness.analysis.ab import Noise, Verdict, judge
 from harness.core import backend as backends
 from harness.core.program import LAUNCHED, OF_PROGRAM, UNUSED, program_of
@@ -158,6 +159,11 @@ def options_of(program: bool = False, kernel: bool = False) -> dict[str, str]:
     return {name: own for name, own in known.items() if own not in unused}
 
 
+def protocol_of(kernel: str) -> dict[str, int]:
+    """What is usual for a kernel, but its repeats: one has no spread to judge by."""
+    return {name: value for name, value in kernels.specification(kernel).protocol.items() if name != "repeats"}
+
+
 def new_folder(output: Path) -> Path:
     """Where a comparison is to be, below the folder of run directories."""
     return (output / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-ab-{secrets.token_hex(4)}").absolute()
@@ -238,8 +244,7 @@ def sizes(run: Run) -> tuple[int, ...]:
     """What there is a verdict of: the sizes of a kernel; of anything else img/s alone, as 0."""
     if not run.spec.kernel:
         return (0,)
-    kernel, ranks = kernel_of(run.spec), run.plan.world_size
-    return tuple(sorted({kernel.size(wanted, ranks) for wanted in sizes_of(run.spec).sizes}))
+    return kernel_of(run.spec).sizes(sizes_of(run.spec).sizes, run.plan.world_size)
 
 
 class Comparison(Notes):

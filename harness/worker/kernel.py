@@ -35,7 +35,7 @@ def run(job: Job, events: Events, fabric: Fabric, meter: Optional[Meter] = None)
     def announce(phase: str, step_s: float) -> None:
         events.emit(phase, step_s=step_s)
 
-    for size in sorted({kernel.size(each, fabric.size) for each in wanted["sizes"]}):
+    for size in kernel.sizes(wanted["sizes"], fabric.size):
         work = body(fabric, size, job.spec["seed"])
         window = measure(cast(Trainer, Stepping(fabric, work)), warmup, steps, announce, meter)
         times = asdict(window)

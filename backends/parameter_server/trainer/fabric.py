@@ -92,7 +92,7 @@ def serve(job: Job, ready: Callable[[], None]) -> None:
     server, wanted, loops = start_server(job), job.kernel, []
     if reducer := kernels.reducer(wanted["name"]):
         programs, kernel = Programs(job, server.target), kernels.specification(wanted["name"])
-        for size in sorted({kernel.size(each, job.world_size) for each in wanted["sizes"]}):
+        for size in kernel.sizes(wanted["sizes"], job.world_size):
             loops += reducer(programs, size, job.spec["seed"]).loops()
     pool = ThreadPoolExecutor(1 + len(loops))
     serving = [pool.submit(cluster.serve, job, ready, server), *(pool.submit(_repeat, loop) for loop in loops)]

@@ -80,7 +80,7 @@ class Holder:
     def buffers(self) -> List[torch.Tensor]:
         """Room for the longest part, in an even number of elements, which are those of half as many numbers of 8 bytes."""
         kernel, workers = kernels.specification(self._job.kernel["name"]), self._job.world_size
-        numbers = max(kernel.size(each, workers) for each in self._job.kernel["sizes"]) // NUMBER
+        numbers = kernel.sizes(self._job.kernel["sizes"], workers)[-1] // NUMBER
         part = -(-numbers // len(self._job.processes("ps")))
         return [torch.empty(max(part + part % 2, 4)) for _ in range(max(2, min(workers, MOST_UNDER_WAY)))]
 
