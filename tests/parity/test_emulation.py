@@ -7,6 +7,7 @@ ends elsewhere.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -45,6 +46,8 @@ def test_parameters_of_emulated_devices_go_where_the_mean_of_known_gradients_tak
     )
     assert done.code in (0, 1), done.stderr  # whether this machine kept up is another question
     (run,) = (tmp_path / "runs").iterdir()
+    ranks = json.loads((run / "record.json").read_text())["repeats"][0]["ranks"]
+    assert all(rank["kept"]["forked"] for rank in ranks), "a framework starts threads as it is imported"
     specification = models.specification(MODEL, scale)
     first = initial_values(specification, seed=1)
     for rank in range(2):
