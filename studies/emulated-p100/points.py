@@ -26,6 +26,7 @@ from harness.errors import InvalidInput
 TENSORFLOW, TORCH, REPLICATED = "parameter_server", "torch_parameter_server", "distributed_replicated"
 CONFIGURATION = 9  # so many fields of a point are what was asked for
 TRANSPORTS = ("grpc", "gloo", "mpi")
+PIECES = "forward, 8 pieces at once"  # an order with a window that has no bytes
 # Strategy × transport, as far as frameworks are the same: servers and allreduce over each.
 SERVERS = {"grpc": TENSORFLOW, "gloo": TORCH, "mpi": TORCH}
 ALLREDUCE = {"grpc": "multi_worker_mirrored", "gloo": "pytorch", "mpi": "pytorch"}
@@ -65,7 +66,8 @@ class Point(NamedTuple):
     def way(self) -> str:
         """What distributes the training."""
         name = f"{self.backend}:{self.framework}" if self.backend == "horovod" else self.backend
-        return f"{name} over {self.transport}" + (", in no order" if self.order == "none" else "")
+        how = {"none": ", in no order", PIECES: ", 8 pieces at once"}.get(self.order, "")
+        return f"{name} over {self.transport}{how}"
 
     @property
     def emulated(self) -> tuple[object, ...]:
@@ -111,7 +113,7 @@ def _point(spec: RunSpec, links: float, ps: int, img_per_s: Sample) -> Point:
     queues_s, contention_s = predicted(spec, links)
     return Point(
         *(spec.model, links, spec.nodes, spec.backend, str(spec.framework), str(spec.transport), ps),
-        order=str(spec.options.get("order", "")),
+        order=_order(spec),
         placement=str(spec.options.get("placement", "")),
         repeats=len(img_per_s.values),
         step_s=spec.workers * spec.batch_size / img_per_s.mean,
@@ -121,6 +123,11 @@ def _point(spec: RunSpec, links: float, ps: int, img_per_s: Sample) -> Point:
         dilation=spec.dilation,
         bytes_scale=spec.bytes_scale,
     )
+
+
+def _order(spec: RunSpec) -> str:
+    order = str(spec.options.get("order", ""))
+    return PIECES if order == "forward" and spec.options.get("window") == 8 else order
 
 
 def once(points: Iterable[Point]) -> list[Point]:
@@ -199,9 +206,8 @@ class Strategies(NamedTuple):
 
 def strategies(points: list[Point]) -> Iterator[Strategies]:
     for model, links, nodes in sorted({point[:3] for point in points if point.nodes > 1}):
-        here = [
-            point for point in as_2017(chosen(points, model=model, links=links, nodes=nodes)) if point.order != "none"
-        ]
+        every = as_2017(chosen(points, model=model, links=links, nodes=nodes))
+        here = [point for point in every if point.order not in ("none", PIECES)]
         sides = [
             {name: found for name in TRANSPORTS if (found := fastest(chosen(here, backend=of[name], transport=name)))}
             for of in (SERVERS, ALLREDUCE)
