@@ -99,15 +99,6 @@ def asked_after(pieces: Sequence[Piece], window: int | str, bytes_scale: float =
     return after
 
 
-def _arrange(spec: RunSpec) -> Arrangement:
-    """Which piece is asked for after which one is planned here, and what the trainer does."""
-    arranged = arrange(spec)
-    if spec.kernel or spec.options["order"] == "none":
-        return arranged
-    after = asked_after(placed(spec), spec.options["window"], spec.bytes_scale)
-    return replace(arranged, details=arranged.details | {"asked_after": after})
-
-
 def _per_node(spec: RunSpec, role: Literal["ps", "workers"]) -> int:
     return int(spec.options.get(f"{role}_per_node", 1))
 
@@ -156,7 +147,10 @@ def arrange(spec: RunSpec, placed: Callable[[RunSpec], list[Piece]] = placed) ->
         for ps, bytes_ in enumerate(bytes_per_server(pieces, spec.options["ps"]))
     ]
     held = [[piece.tensor, piece.ps, piece.begin, piece.end] for piece in pieces]
-    return Arrangement(details={"servers": servers, "pieces": held})
+    details: dict[str, Any] = {"servers": servers, "pieces": held}
+    if "window" in spec.options and spec.options["order"] == "forward":
+        details["asked_after"] = asked_after(pieces, spec.options["window"], spec.bytes_scale)
+    return Arrangement(details=details)
 
 
 def exchange(
@@ -190,7 +184,7 @@ BACKEND = Backend(
     precisions=("fp32", "tf32", "amp"),
     options=ParameterServerOptions,
     seats=seats,
-    arrange=_arrange,
+    arrange=arrange,
     environment=partial(environment, "parameter_server"),
     validate=validate,
     expected_updates=lambda spec: (
