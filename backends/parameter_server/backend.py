@@ -62,7 +62,7 @@ class ParameterServerOptions(ServerOptions):
         "forward", "in which order parameters come: as layers need them, or none, as in 2017"
     )
     window: int | str = of_training(
-        "1MiB", "with --order forward: how much is asked of a server at once, a size or a number of pieces"
+        "2MiB", "with --order forward: how much is asked of a server at once, a size or a number of pieces"
     )
 
     @field_validator("window", mode="before")
@@ -71,7 +71,7 @@ class ParameterServerOptions(ServerOptions):
         if not (text := str(value)).isdecimal():
             return cls._is_size(text)
         if not int(text):
-            raise ValueError("must be at least 1 piece, or a size such as 1MiB")
+            raise ValueError("must be at least 1 piece, or a size such as 2MiB")
         return int(text)
 
     @model_serializer(mode="wrap")

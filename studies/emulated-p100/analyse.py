@@ -124,7 +124,7 @@ def order_helps(points: list[Point]) -> Answered:
 
 
 def bytes_are_the_window(points: list[Point]) -> Answered:
-    """Is a window of 1 MiB as fast as one of 8 pieces, and faster where 8 are much of what a server holds?"""
+    """Is a window of 2 MiB as fast as one of 8 pieces, and faster where 8 are much of what a server holds?"""
     pairs = beside(points, {"backend": TENSORFLOW, "order": "forward"}, order=PIECES)
     return gains({one: one.times(other) for one, other in pairs}, "parameter_server with both windows")
 
