@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import csv
 import io
+import json
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -342,6 +343,11 @@ def findings(every: list[Point]) -> list[Finding]:
     return [Finding(question.__name__, str(question.__doc__), *answered) for question, answered in asked]
 
 
+def in_pieces(spec: str) -> bool:
+    options = json.loads(spec)["options"]
+    return bool(options.get("order") == "forward" and options.get("window") == 8)
+
+
 def page(every: list[Point], frame: Any, drawn: list[Figure]) -> str:
     """The page as Markdown."""
     points = once(every)
@@ -361,6 +367,8 @@ def page(every: list[Point], frame: Any, drawn: list[Figure]) -> str:
         runs=len(frame),
         served=int((frame["ps"] > 0).sum()),
         uneven=int(((frame["ps"] > 0) & (frame["nodes"] > 2) & (frame["started"] < EVENLY)).sum()),
+        in_order=len(chosen(every, backend=TENSORFLOW, order="forward")),
+        in_pieces=sum(map(in_pieces, frame["spec"])) - len(chosen(every, order=PIECES)),
         days=sorted({min(frame["started"])[:10], max(frame["ended"])[:10]}),
         software=sorted(set(frame["software"])),
     )

@@ -94,7 +94,8 @@ def measured(frame: Any) -> list[Point]:
             raise InvalidInput(f"{row.source}: its links have no rate")
         points.append(_point(spec, float(links[1]), row.ps, Sample(row.img_per_s, tuple(row.values))))
     return sorted(
-        points, key=lambda point: (point.model, point.links, point.nodes, point.way, point.ps, point.placement)
+        _with_order(points),
+        key=lambda point: (point.model, point.links, point.nodes, point.way, point.ps, point.placement),
     )
 
 
@@ -106,7 +107,14 @@ def without_number(points: Iterable[Point]) -> list[Point]:
         for each in study_points(part.name, part.tables)
     ]
     there = {point.emulated for point in points}
-    return [point for point in asked if point.emulated not in there]
+    return [point for point in _with_order(asked) if point.emulated not in there]
+
+
+def _with_order(points: list[Point]) -> list[Point]:
+    """A window of pieces stands for one of bytes where that has not been measured yet."""
+    there = {point[:CONFIGURATION] for point in points}
+    ordered = [point._replace(order="forward") if point.order == PIECES else point for point in points]
+    return [other if other[:CONFIGURATION] not in there else one for one, other in zip(points, ordered, strict=True)]
 
 
 def _point(spec: RunSpec, links: float, ps: int, img_per_s: Sample) -> Point:
