@@ -202,10 +202,7 @@ def _race(facets: Mapping[str, Any], curves: Sequence[Curve], varying: Mapping[s
             entered[point.workers].append((curve, point, None))
     sizes, scales = [_ranking(entered[workers]) for workers in sorted(entered)], None
     contested = [number for number, ranking in enumerate(sizes) if len(ranking.standings) > 1]
-    others = len(contested) - 1
-    weights = [1.0] * others + [max(1.0, others)] * bool(contested)
-    significances = scaling.holm([sizes[number].p for number in contested], weights)
-    for number, significant in zip(contested, significances, strict=True):
+    for number, significant in zip(contested, scaling.significant([sizes[n].p for n in contested]), strict=True):
         sizes[number] = replace(sizes[number], decided=significant)
     # Efficiencies are relative to the smallest size that several of those at the largest contested one have.
     last = sizes[contested[-1]].workers if contested else 0
@@ -216,7 +213,7 @@ def _race(facets: Mapping[str, Any], curves: Sequence[Curve], varying: Mapping[s
     ]
     if several := next((entries for entries in scaled if len(entries) > 1), None):
         scales = _ranking(several)
-        scales = replace(scales, decided=scaling.holm([scales.p])[0])
+        scales = replace(scales, decided=scaling.significant([scales.p])[0])
     return Race(facets, tuple(sizes), scales, varying)
 
 

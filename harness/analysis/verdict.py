@@ -196,9 +196,7 @@ def _compared(
             )
         )
     judged = [number for number, size in enumerate(sizes) if size.efficiency_ratio.p is not None]
-    others = len(judged) - 1
-    weights = [1.0] * others + [max(1.0, others)] * bool(judged)
-    significances = scaling.holm([sizes[number].efficiency_ratio.p for number in judged], weights)
+    significances = scaling.significant([sizes[number].efficiency_ratio.p for number in judged])
     for number, significant in zip(judged, significances, strict=True):
         sizes[number] = replace(sizes[number], significant=significant)
     # The runs of the best configurations at these sizes.
