@@ -24,7 +24,7 @@ from harness.report.page import (
     tables,
 )
 from harness.report.page.document import Answer, Link, Page, Section
-from harness.report.page.figures import Facets, Figure
+from harness.report.page.figures import Facets, Figure, Series
 from harness.report.text import fastest as texts
 from harness.report.text import verdict as report
 from harness.report.text.prediction import parameters
@@ -281,21 +281,13 @@ def _numbers(race: fastest.Race) -> list[tuple[str, str]]:
 def _beside(race: fastest.Race, facets: Facets, figures: Sequence[Figure]) -> list[str]:
     """The efficiency figure, and what a step is spent on or the bytes on each server; else step times or throughput."""
 
+    def is_of_race(series: Series) -> bool:
+        pairs = ((getattr(series.facets, name, ()), getattr(facets, name)) for name in ("system", "model", "data"))
+        return all(set(its) & set(wanted) for its, wanted in pairs)
+
     def first(kind: str, axis: str = "") -> list[str]:
-        return [
-            figure.name
-            for figure in figures
-            if figure.name.startswith(kind)
-            and figure.y.name.endswith(axis)
-            and any(
-                series.facets
-                and all(
-                    set(getattr(series.facets, name)) & set(getattr(facets, name))
-                    for name in ("system", "model", "data")
-                )
-                for series in figure.series
-            )
-        ][:1]
+        named = (each for each in figures if each.name.startswith(kind) and each.y.name.endswith(axis))
+        return [each.name for each in named if any(map(is_of_race, each.series))][:1]
 
     model = first("model-spent") or first("model-servers") or first("steps")
     efficiency = first("efficiency", curve_figures.relative(race.base))

@@ -5,7 +5,7 @@ Pure data. Colours have names, because light and dark pages need different ones.
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -56,6 +56,10 @@ class Facets(NamedTuple):
     backend: tuple[str, ...]
     framework: tuple[str, ...]
     transport: tuple[str, ...]
+
+    @classmethod
+    def of(cls, row: Mapping[Any, Any]) -> "Facets":
+        return cls(*((str(row[name]),) for name in cls._fields))
 
 
 @dataclass(frozen=True)

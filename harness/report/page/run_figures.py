@@ -136,7 +136,7 @@ def _history(number: int, every: pandas.DataFrame) -> Figure:
     parts = [contender, f"{first['workers']:,} workers", f"{first['ps']} ps" if first["ps"] else ""]
     parts += [f"batch {first['batch_size']} per device", first["system"], panel_name(first["model"], first["data"])]
     what = ", ".join(filter(None, parts))
-    facets = Facets(*((str(first[name]),) for name in Facets._fields))
+    facets = Facets.of(first)
     (series_,) = changes.series(every)
     shown = [change for change in series_.changes if change.after.started >= first["started"]]
     crowded = len(runs) > CROWDED
