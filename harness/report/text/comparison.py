@@ -91,13 +91,16 @@ def _curves(frame: pandas.DataFrame, baseline: int | None) -> list[Curve]:
 def with_number(frame: pandas.DataFrame, baseline: int | None) -> pandas.DataFrame:
     """The runs that have a number. Raises InvalidInput if none of them is on ``baseline`` workers."""
     completed = frame[frame["status"] == "completed"]
-    sizes = set(completed.loc[completed["img_per_s"].notna(), "workers"])
-    if baseline is not None and baseline not in sizes:
-        measured = ", ".join(map(str, sorted(sizes))) or "none"
-        raise InvalidInput(
-            f"--baseline {baseline}: no run on {plural(baseline, 'worker')} has a number; runs are on {measured}"
-        )
+    check_baseline(completed[completed["img_per_s"].notna()], baseline, "run")
     return completed
+
+
+def check_baseline(having: pandas.DataFrame, baseline: int | None, kind: str) -> None:
+    """Raises InvalidInput unless one of the rows, which are ``having`` a number, is on ``baseline`` workers."""
+    sizes = sorted(set(having["workers"]))
+    if baseline is not None and baseline not in sizes:
+        there = f"no {kind} on {plural(baseline, 'worker')} has a number; {kind}s are on"
+        raise InvalidInput(f"--baseline {baseline}: {there} {', '.join(map(str, sizes)) or 'none'}")
 
 
 _Base = tuple[CurvePoint, bool]

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from harness import kernels
 from harness.core.text import plural
-from harness.errors import InvalidInput
 from harness.records.kernel import size_text
 from harness.report.text.table import NOTHING, Cell, Column, Table, dated, number_cell, share_cell
 from harness.results.kernels import BYTES_PER_S, FLOP_PER_S, efficiencies
@@ -122,13 +121,3 @@ def points(frame: pandas.DataFrame, baseline: int | None = None) -> list[dict[st
         known = {name: None if run[name] != run[name] else run[name] for name in names}
         document.append(known | {"rate_ci95": ci95, "values": list(run["values"])})
     return document
-
-
-def check_baseline(frame: pandas.DataFrame, baseline: int | None) -> None:
-    """Raises InvalidInput if nothing was measured on ``baseline`` workers."""
-    sizes = sorted(set(frame.loc[frame["status"] == "completed", "workers"]))
-    if baseline and baseline not in sizes:
-        measured = ", ".join(map(str, sizes)) or "none"
-        raise InvalidInput(
-            f"--baseline {baseline}: no kernel on {plural(baseline, 'worker')} has a number; kernels are on {measured}"
-        )
