@@ -4,11 +4,9 @@ A *race* is what was measured like for like: system, model, data, device, precis
 devices per node are equal, and nothing is another training. Contenders are told apart by backend, framework, software,
 transport and MPI library, each with its best configuration at each size.
 
-That the best one of several is better than all others is claimed if it differs significantly from each of them. As the
-claim is about the one that came out best, and needs every single test, the tests need no correction for their number
-(Gutmann and Maymin 1987, "Is the selected population the best?"; Hung and Fithian 2019, "Rank verification for exponential
-families"). The sizes of a race are corrected for with Holm's procedure, with half of the error for the largest one, as in
-``verdict``.
+That the best one of several is better than all others is claimed if it differs significantly from each of them
+(docs/verdict.md): that needs no correction for the number of contenders (Gutmann and Maymin 1987, "Is the selected
+population the best?"; Hung and Fithian 2019, "Rank verification for exponential families").
 
 The cheapest in energy is looked for among the same configurations: what each contender is fastest with at that size.
 """

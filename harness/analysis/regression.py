@@ -1,28 +1,15 @@
-"""Did it get slower? Two sets of results, compared measurement by measurement.
+"""Did it get slower? Two sets of results, compared measurement by measurement; docs/regressions.md has the rule.
 
-**Pairs.** Results of equal specs (the column ``spec``) form a pair, on each system of its own where both sides have it.
-Numbers of warm-up and measured steps are no part of a spec: they may differ, and are named among the differences. Each
-size of a kernel is a result of its own, with its rate in place of img/s. The unit of the test is the repeat in a fresh
-process; the repeats of several records of one spec on one side are pooled.
+Results of equal specs (the column ``spec``) form a pair, on each system of its own where both sides have it. Each size of a
+kernel is a result of its own, with its rate in place of img/s.
 
 **Energy** of the same repeats is compared apart, as images per joule, where both sides have it of the same parts.
 ``more energy`` and ``less energy`` are then what ``slower`` and ``faster`` are of img/s, with an adjustment of their own.
 
 **The work** of both sides is compared by its losses (``work.py``), and judged by itself: it makes nothing slower.
 
-**The test** is Welch's t-test on log(img/s) or log(rate), one-sided, or Mann and Whitney's. Its p-values are adjusted for
-the number of pairs in the comparison (Benjamini and Hochberg).
-
-**The rule.** A pair is ``slower`` if and only if
-
-(a) the adjusted p-value is below alpha, and
-(b) the data do not exclude a slowdown as large as the threshold: the 99 % confidence interval of the change reaches it.
-
-So the threshold excuses a slowdown only where the data show that it is smaller. ``faster`` is the same the other way round.
-With (a) but not (b) the change is significant, below the threshold. Without (a) there is no significant change; but where
-the 95 % confidence interval, which people see, reaches a slowdown as large as the threshold, the pair is ``too noisy``: the
-data exclude no slowdown that is smaller than the interval's lower end. With fewer than two repeats on a side there is no
-spread to judge by, and nothing is guessed. A measurement that had a number and whose run now fails is a regression too.
+A pair is ``slower`` if (a) the adjusted p-value is below alpha, and (b) the 99 % confidence interval of the change reaches
+the threshold.
 
 Why alpha is 0.04 and the interval of (b) 99 %: with 5 repeats on either side, 3.6 % of unchanged pairs then pass (a) and at
 most as many are called slower, whatever the noise; and a slowdown of 5 % in 2 % of noise is found in 96 % of all cases.
