@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-import re
 import tomllib
 from collections.abc import Iterable, Iterator
 from functools import cache
@@ -13,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from measure import FILES, parts
-from predictions import complete, predicted
+from predictions import complete, of_row, predicted
 from predictions import points as study_points
 
 from harness import results
@@ -21,7 +19,6 @@ from harness.analysis.scaling import Ratio, Sample, ratio
 from harness.core.emulation import profile
 from harness.core.spec import RunSpec
 from harness.core.text import plural
-from harness.errors import InvalidInput
 
 TENSORFLOW, TORCH, REPLICATED = "parameter_server", "torch_parameter_server", "distributed_replicated"
 CONFIGURATION = 9  # so many fields of a point are what was asked for
@@ -84,13 +81,7 @@ class Point(NamedTuple):
 
 def measured(frame: Any) -> list[Point]:
     """The points of a DataFrame of ``results.load``."""
-    points = []
-    for row in frame.itertuples():
-        spec = RunSpec.model_validate({**json.loads(row.spec), "dilation": row.dilation, "device": row.device})
-        links = re.search(r"links of ([\d.]+) GB/s", row.system)
-        if not links:
-            raise InvalidInput(f"{row.source}: its links have no rate")
-        points.append(_point(spec, float(links[1]), row.ps, Sample(row.img_per_s, tuple(row.values))))
+    points = [_point(*of_row(row), row.ps, Sample(row.img_per_s, tuple(row.values))) for row in frame.itertuples()]
     return sorted(
         points, key=lambda point: (point.model, point.links, point.nodes, point.way, point.ps, point.placement)
     )
