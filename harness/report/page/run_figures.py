@@ -140,13 +140,10 @@ def _history(number: int, every: pandas.DataFrame) -> Figure:
     (series_,) = changes.series(every)
     shown = [change for change in series_.changes if change.after.started >= first["started"]]
     crowded = len(runs) > CROWDED
-    drawn = [
-        Series(
-            "mean of a run", "accent", [spot._replace(low=math.nan, high=math.nan) for spot in spots], POINTS, facets
-        )
-        if crowded
-        else Series("mean of a run, 95 % CI of its repeats", "curve", spots, POINTS, facets)
-    ]
+    drawn = [Series("mean of a run, 95 % CI of its repeats", "curve", spots, POINTS, facets)]
+    if crowded:
+        bare = [spot._replace(low=math.nan, high=math.nan) for spot in spots]
+        drawn = [Series("mean of a run", "accent", bare, POINTS, facets)]
     if shown or crowded:
         drawn.append(Series("level", "line", _levels(series_, runs), Style("c1"), facets))
     notes = [f"The latest {len(runs):,} of {len(every):,} runs." if len(runs) < len(every) else ""]
