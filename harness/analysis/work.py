@@ -127,7 +127,6 @@ def software(environment: str) -> str:
 
 
 def _compared(old: Run, new: Run) -> Work:
-    """Two runs on the same software that have a fingerprint each."""
     apart = parting(fingerprint(old), fingerprint(new), TOLERANCES[new["precision"]])
     if apart is None:
         return Work("same work")

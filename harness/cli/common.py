@@ -141,7 +141,6 @@ def positive(value: str) -> float:
 
 
 def parts(value: str, example: str) -> list[str]:
-    """The parts of a comma-separated list."""
     if listed := [part.strip() for part in value.split(",") if part.strip()]:
         return listed
     raise ValueError(f"must be a list such as {example}")

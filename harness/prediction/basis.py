@@ -68,10 +68,8 @@ class Start:
     @property
     def networks(self) -> dict[str, object]:
         """What it says of the network, by option."""
-        given = {
-            "--throughput": self.throughput,
-            "--network": self.kernels if self.line_rate is None else self.line_rate,
-        }
+        network = self.kernels if self.line_rate is None else self.line_rate
+        given = {"--throughput": self.throughput, "--network": network}
         return {option: value for option, value in given.items() if value is not None}
 
 

@@ -17,8 +17,6 @@ from harness.core.spec import Frozen, RunSpec
 from harness.core.text import listed
 from harness.records.record import AnyRank, AnyRecord, AnyRepeat, Check, checks_of, verify_repeats
 
-FILE_NAME = "launch.json"
-
 
 class Moved(Frozen):
     """Bytes that a network interface carried while a process was there, whoever they belonged to."""
@@ -49,7 +47,7 @@ class LaunchRepeat(AnyRepeat[ProgramRank]):
 class LaunchRecord(AnyRecord):
     """A program that was launched. ``img_per_s`` is None if no pattern was given."""
 
-    file_name: ClassVar[str] = FILE_NAME
+    file_name: ClassVar[str] = "launch.json"
     FIGURES = ("img_per_s",)
 
     schema_: Literal["harness.launch/1"] = Field(alias="schema")

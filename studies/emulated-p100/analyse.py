@@ -315,7 +315,6 @@ def findings(every: list[Point]) -> list[Finding]:
 
 
 def page(every: list[Point], frame: Any, drawn: list[Figure]) -> str:
-    """The page as Markdown."""
     points = once(every)
     return template(HERE / "index.md.j2").render(
         findings=findings(every),

@@ -78,7 +78,6 @@ def completed(**table: object) -> RunSpec:
 
 
 def main() -> None:
-    """Print the table."""
     rows = csv.writer(sys.stdout, lineterminator="\n")
     rows.writerow(["links_gb_per_s", "model", "point", "id", "queues_s", "contention_s"])
     for part in (part for file in FILES for part in parts(file)):

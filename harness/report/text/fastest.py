@@ -117,7 +117,6 @@ def as_json(races: Sequence[Race], verdict: Verdict) -> dict[str, Any]:
 
 
 def _faster(ranking: Ranking) -> str:
-    """Who is fastest at a size, by how much and at what cost."""
     best, second = ranking.standings[:2]
     rates = f"{rate(best)} against {rate(second)} img/s"
     hours = "" if math.isnan(best.node_hours) else f"; {_hours(best)} against {_cost(second)}"
@@ -126,7 +125,6 @@ def _faster(ranking: Ranking) -> str:
 
 
 def _cheapest(found: Cheapest) -> str:
-    """Who uses the least energy."""
     first, second = found.spent[:2]
     names = [_VERSION.sub("", who(each.standing)) for each in (first, second)]
     least = f"{first.joules.mean:.3g} against {second.joules.mean:.3g} J/img of {found.covers}"
@@ -137,7 +135,6 @@ def _cheapest(found: Cheapest) -> str:
 
 
 def _kept(ranking: Ranking) -> str:
-    """Who scales best."""
     best, second = ranking.standings[:2]
     kept = " against ".join(percent(one.point.efficiency, None, 1) for one in (best, second))
     lead = f"keeps {ratio(second.ratio)} the efficiency of {_short(ranking)[1]} ({kept})"

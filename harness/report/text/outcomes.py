@@ -100,13 +100,13 @@ def plan(run: Run, everything: bool = False) -> str:
             lines.append(f"{process.index:>5}  {where} {listens:21} {own}".rstrip())
         lines += _more(len(processes), role, everything)
     if servers := launch.details.get("servers"):
-        fullest = sorted(servers, key=lambda server: server["bytes"], reverse=True)
-        which = "each parameter server" if everything or len(servers) <= SHOWN else "the fullest parameter servers"
+        which, shown = "each parameter server", servers
+        if len(servers) > SHOWN and not everything:
+            which = "the fullest parameter servers"
+            shown = sorted(servers, key=lambda server: server["bytes"], reverse=True)[:SHOWN]
         lines += ["", f"parameters on {which}:"]
-        lines += [
-            f"{'ps':>9} {server['ps']:>4}  {server['bytes'] / 1e6:10.3f} MB in {server['pieces']} pieces"
-            for server in (servers if everything or len(servers) <= SHOWN else fullest[:SHOWN])
-        ]
+        for each in shown:
+            lines.append(f"{'ps':>9} {each['ps']:>4}  {each['bytes'] / 1e6:10.3f} MB in {each['pieces']} pieces")
         lines += _more(len(servers), "ps", everything)
     return "\n".join(lines)
 

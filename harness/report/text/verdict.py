@@ -264,8 +264,6 @@ def ratio(found: Ratio) -> str:
 
 
 def _table(one: ComparedContender) -> Table:
-    """Both sides at each common size."""
-
     def column(heading: str, cells: Iterable[str], optional: bool = False) -> Column:
         return Column(heading, list(cells), right=True, optional=optional)
 
