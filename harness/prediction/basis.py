@@ -217,17 +217,13 @@ def basis(
     """
     transport, single = start.transport, start.single
     found, _ = groups(frame, forward_share=start.forward_share)
-    if single is not None:  # where nobody measured it, in the runs that are alike
-        found = [
-            replace(
-                group,
-                observations=tuple(
-                    replace(one, single_s=one.batch / single) if one.single_s is None and _alike(one, what) else one
-                    for one in group.observations
-                ),
-            )
-            for group in found
-        ]
+    if single is not None:
+
+        def told(one: Observation) -> Observation:
+            nobody_measured = one.single_s is None and _alike(one, what)
+            return replace(one, single_s=one.batch / single) if nobody_measured else one
+
+        found = [replace(group, observations=tuple(map(told, group.observations))) for group in found]
     mechanism = "servers" if what.has_servers else "allreduce"
     suitable = [
         group

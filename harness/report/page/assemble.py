@@ -248,9 +248,8 @@ def _answer(
     for race in races[:SHOWN_ANSWERS]:
         contenders = [one.facets for ranking in race.sizes for one in ranking.standings]
         facets = Facets(*(tuple(sorted({str(each[name]) for each in contenders})) for name in Facets._fields))
-        alike = [
-            completed[name].astype(str).isin(getattr(facets, name)) for name in ("origin", "system", "model", "data")
-        ]
+        shared = ("origin", "system", "model", "data")
+        alike = [completed[name].astype(str).isin(getattr(facets, name)) for name in shared]
         those = functools.reduce(operator.and_, alike)
         verdict = of_all if those.all() else verdicts.verdict(completed[those])
         answers.append(Answer(texts.answer([race], verdict), _numbers(race), _beside(race, facets, figures), facets))
@@ -264,11 +263,9 @@ def _numbers(race: fastest.Race) -> list[tuple[str, str]]:
     at = texts.size(ranking)
     found = [(f"{texts.rate(best)} img/s", f"{texts.who(best)} on {at}")]
     if others:
-        limits = interval(others[0].ratio.interval)
+        times = f"{others[0].ratio.value:.2f} × {interval(others[0].ratio.interval)}".strip()
         said = "" if ranking.decided else ", undecided"
-        found.append(
-            (f"{others[0].ratio.value:.2f} × {limits}".strip(), f"the img/s of {texts.who(others[0])} on {at}{said}")
-        )
+        found.append((times, f"the img/s of {texts.who(others[0])} on {at}{said}"))
     if race.scales:
         top = race.scales.best
         share = f"of ideal from {race.scales.base} to {texts.size(race.scales)}: {texts.who(top)}"
