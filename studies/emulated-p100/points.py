@@ -164,14 +164,19 @@ class Cell(NamedTuple):
     in_order: Ratio | None
 
 
+def places(points: list[Point]) -> Iterator[tuple[tuple[str, float, int], list[Point]]]:
+    """Each model, links and several nodes, with the points there that have as many servers as in 2017."""
+    for model, links, nodes in sorted({point[:3] for point in points if point.nodes > 1}):
+        yield (model, links, nodes), as_2017(chosen(points, model=model, links=links, nodes=nodes))
+
+
 def the_map(points: list[Point]) -> Iterator[Cell]:
     """Who wins by how much, over links and nodes."""
-    for model, links, nodes in sorted({point[:3] for point in points if point.nodes > 1}):
-        here = as_2017(chosen(points, model=model, links=links, nodes=nodes))
+    for place, here in places(points):
         toolkit = fastest(point for point in here if not point.ps and point.backend != "multi_worker_mirrored")
         if toolkit:
             orders = [fastest(chosen(here, backend=TENSORFLOW, order=order)) for order in ("none", "forward")]
-            yield Cell(model, links, nodes, toolkit, *(toolkit.times(one) if one else None for one in orders))
+            yield Cell(*place, toolkit, *(toolkit.times(one) if one else None for one in orders))
 
 
 class Strategies(NamedTuple):
@@ -189,16 +194,14 @@ class Strategies(NamedTuple):
 
 
 def strategies(points: list[Point]) -> Iterator[Strategies]:
-    for model, links, nodes in sorted({point[:3] for point in points if point.nodes > 1}):
-        here = [
-            point for point in as_2017(chosen(points, model=model, links=links, nodes=nodes)) if point.order != "none"
-        ]
+    for place, here in places(points):
+        best = [point for point in here if point.order != "none"]
         sides = [
-            {name: found for name in TRANSPORTS if (found := fastest(chosen(here, backend=of[name], transport=name)))}
+            {name: found for name in TRANSPORTS if (found := fastest(chosen(best, backend=of[name], transport=name)))}
             for of in (SERVERS, ALLREDUCE)
         ]
         if all(sides):
-            yield Strategies(model, links, nodes, *sides)
+            yield Strategies(*place, *sides)
 
 
 class Beside(NamedTuple):
