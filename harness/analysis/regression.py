@@ -244,8 +244,8 @@ def compare(old: pandas.DataFrame, new: pandas.DataFrame, rule: Rule = _DEFAULT)
     matches = [*matched, *lost]
     if not matches:
         raise InvalidInput(_nothing_in_common(before, after))
-    old_values = [np.concatenate([run["values"] for run in runs]) for _, runs, _ in matched]
-    new_values = [np.concatenate([run["values"] for run in runs]) for _, _, runs in matched]
+    old_values = [_values(runs) for _, runs, _ in matched]
+    new_values = [_values(runs) for _, _, runs in matched]
     judgements = judge(old_values, new_values, rule)
     if two_systems:
         judgements = [_as_it_is(*each) for each in zip(judgements, old_values, new_values, strict=True)]
@@ -356,7 +356,9 @@ def _energy(matched: Sequence[Match], of_img_per_s: Sequence[Pair], rule: Rule, 
             found.append((pair, covers, of[0], of[1]))
     if unlike:
         notes.append(f"energy of the same parts is not on both sides in {plural(unlike, 'measurement')}")
-    before, after = ([_per_joule(each[side]) for each in found] for side in (2, 3))
+    before = [1 / _values(runs, "joules_values") for _, _, runs, _ in found]
+    after = [1 / _values(runs, "joules_values") for _, _, _, runs in found]
+    judgements = judge(before, after, rule)
     words: dict[Verdict, Verdict] = {"slower": "more energy", "faster": "less energy"}
     return [
         replace(
@@ -369,18 +371,16 @@ def _energy(matched: Sequence[Match], of_img_per_s: Sequence[Pair], rule: Rule, 
             energy=covers,
             work=None,
         )
-        for (pair, covers, old, new), here, there, judgement in zip(
-            found, before, after, judge(before, after, rule), strict=True
-        )
+        for (pair, covers, old, new), here, there, judgement in zip(found, before, after, judgements, strict=True)
     ]
 
 
-def _per_joule(runs: Any) -> Vector:
-    return 1 / np.concatenate([run["joules_values"] for run in runs])
+def _values(runs: Runs, column: str = "values") -> Vector:
+    return np.concatenate([run[column] for run in runs])
 
 
 def _side(runs: Runs, rates: Vector | None = None) -> Side:
-    values = np.concatenate([run["values"] for run in runs]) if rates is None else rates
+    values = _values(runs) if rates is None else rates
     mean = float(np.exp(np.log(values).mean())) if len(values) else None
     return Side(len(runs), len(values), mean, _systems(runs))
 

@@ -173,9 +173,8 @@ def _from_little(what: What, start: Start, single: float, device: str) -> Basis:
     possible = structures(what.has_servers, transport, what.has_servers and what.law(1).order_is_known)
     given = {"throughput": start.throughput, "overhead": start.overhead, "replica_overhead": start.overhead}
     fixed = {name: value for name, value in given.items() if value is not None}
-    known = quantities(
-        Network(line_rate_gb_s=start.line_rate and start.line_rate / 1e9).throughput(transport), what.has_servers
-    )
+    line = Network(line_rate_gb_s=start.line_rate and start.line_rate / 1e9)
+    known = quantities(line.throughput(transport), what.has_servers)
     if start.kernels is None:
         network = f"line rate {start.line_rate / 1e9:g} GB/s" if start.line_rate else ""
         network += f"a node sends {start.throughput / 1e9:g} GB/s" if start.throughput else ""

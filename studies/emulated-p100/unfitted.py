@@ -97,9 +97,8 @@ def predicted(part: Part, spec: RunSpec) -> tuple[forecast.Prediction, float]:
     start = basis.Start(
         spec.transport, spec.device, single, kernels=carried(links / dilation * 1000), dilation=dilation
     )
-    return forecast.at(
-        what, basis.chosen(what, start, None), spec.nodes, spec.options.get("ps", 0)
-    ), spec.batch_size / single
+    found = basis.chosen(what, start, None)
+    return forecast.at(what, found, spec.nodes, spec.options.get("ps", 0)), spec.batch_size / single
 
 
 def predict(where: Path) -> int:
