@@ -218,11 +218,11 @@ def basis(
     found, _ = groups(frame, forward_share=start.forward_share)
     if single is not None:
 
-        def told(one: Observation) -> Observation:
+        def completed(one: Observation) -> Observation:
             nobody_measured = one.single_s is None and _alike(one, what)
             return replace(one, single_s=one.batch / single) if nobody_measured else one
 
-        found = [replace(group, observations=tuple(map(told, group.observations))) for group in found]
+        found = [replace(group, observations=tuple(map(completed, group.observations))) for group in found]
     mechanism = "servers" if what.has_servers else "allreduce"
     suitable = [
         group

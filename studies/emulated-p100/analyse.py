@@ -213,18 +213,16 @@ def strategy_and_transport(points: list[Point]) -> Answered:
     """Is it the strategy rather than the transport?"""
     for table in reversed(list(strategies(points))):
         by_strategy = [table.servers[name].step_s / table.allreduce[name].step_s for name in table.both]
-        spreads = [
-            max(point.step_s for point in side.values()) / min(point.step_s for point in side.values())
-            for side in (table.servers, table.allreduce)
-        ]
+        steps = [[point.step_s for point in side.values()] for side in (table.servers, table.allreduce)]
+        servers, allreduce = (max(those) / min(those) for those in steps)
         if len(table.both) > 1:
             because = (
                 f"On {table.nodes} nodes, {table.links:g} GB/s, servers in order take {min(by_strategy):.2f} to "
                 f"{max(by_strategy):.2f} times as long as an allreduce over the same transport. Over the slowest transport "
-                f"servers take {spreads[0]:.2f}, an allreduce {spreads[1]:.2f} times as long as over the fastest."
+                f"servers take {servers:.2f}, an allreduce {allreduce:.2f} times as long as over the fastest."
             )
-            figures = {"strategy": fmean(by_strategy), "transport_servers": spreads[0], "transport_allreduce": spreads[1]}
-            return "yes" if min(by_strategy) > max(spreads) else "no", because, figures
+            figures = {"strategy": fmean(by_strategy), "transport_servers": servers, "transport_allreduce": allreduce}
+            return "yes" if min(by_strategy) > max(servers, allreduce) else "no", because, figures
     return lacking("servers and allreduce over the same transports")
 
 
