@@ -88,7 +88,7 @@ class Reducer:
         arithmetic, ranks, count = self._fabric.arithmetic, self._fabric.size, self._size // self._fabric.size
         gathered = tiles(self._fabric, self._size).gather(ranks)
         number = arithmetic.permuted(arithmetic.real(gathered[:1]), (-1,), (0,))[0]
-        told = [queue.put(number) for queue in self._there]
+        sent = [queue.put(number) for queue in self._there]
         by_number = arithmetic.permuted(gathered, (ranks, count), (1, 0))
         columns = arithmetic.fft(by_number * self._twiddles)
-        return [*told, held.set(arithmetic.permuted(arithmetic.permuted(columns, (count, ranks), (1, 0)), (-1,), (0,)))]
+        return [*sent, held.set(arithmetic.permuted(arithmetic.permuted(columns, (count, ranks), (1, 0)), (-1,), (0,)))]

@@ -139,9 +139,8 @@ def study_plan(
     rows = []
     for point in points:
         run = runs.get(point.entry.id)
-        rows.append(
-            (point.label, point.state, *((str(run.plan.nodes), str(len(run.plan.processes))) if run else ("", "")))
-        )
+        sizes = (str(run.plan.nodes), str(len(run.plan.processes))) if run else ("", "")
+        rows.append((point.label, point.state, *sizes))
     parts = [table([("point", "state", "nodes", "processes"), *rows], right={2, 3}), counts(points) + queue]
     if runs:
         largest = max(runs, key=lambda point: len(runs[point].plan.processes))
