@@ -1,6 +1,7 @@
 """TensorFlow parameter servers as the controller sees them."""
 
-from collections.abc import Callable
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -60,7 +61,42 @@ class ParameterServerOptions(ServerOptions):
     order: Literal["none", "forward"] = of_training(
         "forward", "in which order parameters come: as layers need them, or none, as in 2017"
     )
-    window: int = of_training(8, "with --order forward: how many are asked of a server at once", ge=1, le=10_000)
+    window: int | str = of_training(
+        "1MiB", "with --order forward: how much is asked of a server at once, a size or a number of pieces"
+    )
+
+    @field_validator("window", mode="before")
+    @classmethod
+    def _is_number_or_size(cls, value: Any) -> int | str:
+        if not (text := str(value)).isdecimal():
+            return cls._is_size(text)
+        if not int(text):
+            raise ValueError("must be at least 1 piece, or a size such as 1MiB")
+        return int(text)
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without an order there is no window; specs are keys, and had one of 8 pieces there before it could be a size."""
+        return super()._as_before(handler) | ({"window": 8} if self.order == "none" else {})
+
+
+def asked_after(pieces: Sequence[Piece], window: int | str, bytes_scale: float = 1.0) -> list[int | None]:
+    """For each piece, the number of the one that must have come before it is asked for; None: it is asked for at once.
+
+    Of each server as much is under way as the ``window`` has room for, or one piece: so many pieces, or so many bytes. In
+    bytes an early layer's little does not share the link with much of a late one.
+    """
+    room = window if isinstance(window, int) else int(parse_size(window) * bytes_scale)
+    under_way: dict[int, deque[tuple[int, int]]] = defaultdict(deque)
+    come: dict[int, int] = {}
+    after = []
+    for number, piece in enumerate(pieces):
+        size, others = 1 if isinstance(window, int) else piece.bytes, under_way[piece.ps]
+        while others and sum(other for _, other in others) + size > room:
+            come[piece.ps], _ = others.popleft()
+        others.append((number, size))
+        after.append(come.get(piece.ps))
+    return after
 
 
 def _per_node(spec: RunSpec, role: Literal["ps", "workers"]) -> int:
@@ -111,7 +147,10 @@ def arrange(spec: RunSpec, placed: Callable[[RunSpec], list[Piece]] = placed) ->
         for ps, bytes_ in enumerate(bytes_per_server(pieces, spec.options["ps"]))
     ]
     held = [[piece.tensor, piece.ps, piece.begin, piece.end] for piece in pieces]
-    return Arrangement(details={"servers": servers, "pieces": held})
+    details: dict[str, Any] = {"servers": servers, "pieces": held}
+    if "window" in spec.options and spec.options["order"] == "forward":
+        details["asked_after"] = asked_after(pieces, spec.options["window"], spec.bytes_scale)
+    return Arrangement(details=details)
 
 
 def exchange(

@@ -21,6 +21,7 @@ from typing import Any
 from figures import figures, waits
 from points import (
     CONFIGURATION,
+    PIECES,
     REPLICATED,
     TENSORFLOW,
     TORCH,
@@ -118,6 +119,12 @@ def order_helps(points: list[Point]) -> Answered:
     pairs = beside(points, {"backend": TENSORFLOW, "order": "forward"}, order="none")
     several = {one: one.times(other) for one, other in pairs if one.nodes > 1}
     return gains(several, "parameter_server with both orders")
+
+
+def bytes_are_the_window(points: list[Point]) -> Answered:
+    """Is a window of 1 MiB as fast as one of 8 pieces, and faster where 8 are much of what a server holds?"""
+    pairs = beside(points, {"backend": TENSORFLOW, "order": "forward"}, order=PIECES)
+    return gains({one: one.times(other) for one, other in pairs}, "parameter_server with both windows")
 
 
 def order_restores_the_law(points: list[Point]) -> Answered:
@@ -276,8 +283,8 @@ def caffe2_keeps_up(points: list[Point]) -> Answered:
 
 
 QUESTIONS: tuple[Callable[[list[Point]], Answered], ...] = (
-    *(toolkits_beat_servers, strategy_and_transport, no_order_costs_all_pulls, order_helps, order_restores_the_law),
-    *(replicas_keep_up, the_number_of_servers, slices_help, everybody_with_everybody),
+    *(toolkits_beat_servers, strategy_and_transport, no_order_costs_all_pulls, order_helps, bytes_are_the_window),
+    *(order_restores_the_law, replicas_keep_up, the_number_of_servers, slices_help, everybody_with_everybody),
     *(the_drop, drop_is_of_one_rate, caffe2_keeps_up),
 )
 

@@ -23,6 +23,7 @@ from harness.core.text import plural
 TENSORFLOW, TORCH, REPLICATED = "parameter_server", "torch_parameter_server", "distributed_replicated"
 CONFIGURATION = 9  # so many fields of a point are what was asked for
 TRANSPORTS = ("grpc", "gloo", "mpi")
+PIECES = "forward, 8 pieces at once"  # an order with a window that has no bytes
 # Strategy × transport, as far as frameworks are the same: servers and allreduce over each.
 SERVERS = {"grpc": TENSORFLOW, "gloo": TORCH, "mpi": TORCH}
 ALLREDUCE = {"grpc": "multi_worker_mirrored", "gloo": "pytorch", "mpi": "pytorch"}
@@ -62,7 +63,8 @@ class Point(NamedTuple):
     def way(self) -> str:
         """What distributes the training."""
         name = f"{self.backend}:{self.framework}" if self.backend == "horovod" else self.backend
-        return f"{name} over {self.transport}" + (", in no order" if self.order == "none" else "")
+        how = {"none": ", in no order", PIECES: ", 8 pieces at once"}.get(self.order, "")
+        return f"{name} over {self.transport}{how}"
 
     @property
     def emulated(self) -> tuple[object, ...]:
@@ -102,7 +104,7 @@ def _point(spec: RunSpec, links: float, ps: int, img_per_s: Sample) -> Point:
     queues_s, contention_s = predicted(spec, links)
     return Point(
         *(spec.model, links, spec.nodes, spec.backend, str(spec.framework), str(spec.transport), ps),
-        order=str(spec.options.get("order", "")),
+        order=_order(spec),
         placement=str(spec.options.get("placement", "")),
         repeats=len(img_per_s.values),
         step_s=spec.workers * spec.batch_size / img_per_s.mean,
@@ -112,6 +114,11 @@ def _point(spec: RunSpec, links: float, ps: int, img_per_s: Sample) -> Point:
         dilation=spec.dilation,
         bytes_scale=spec.bytes_scale,
     )
+
+
+def _order(spec: RunSpec) -> str:
+    order = str(spec.options.get("order", ""))
+    return PIECES if order == "forward" and spec.options.get("window") == 8 else order
 
 
 def once(points: Iterable[Point]) -> list[Point]:
@@ -195,7 +202,7 @@ class Strategies(NamedTuple):
 
 def strategies(points: list[Point]) -> Iterator[Strategies]:
     for place, here in places(points):
-        best = [point for point in here if point.order != "none"]
+        best = [point for point in here if point.order not in ("none", PIECES)]
         sides = [
             {name: found for name in TRANSPORTS if (found := fastest(chosen(best, backend=of[name], transport=name)))}
             for of in (SERVERS, ALLREDUCE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness import models
+from harness.backends.parameter_server.backend import asked_after
 from harness.core import exchange
 from harness.models.layers import Tensor
 
@@ -64,3 +65,14 @@ def test_round_robin_over_an_even_number_of_servers_puts_all_kernels_of_inceptio
     three = exchange.bytes_per_server(exchange.place(INCEPTION3.tensors, 3, "round_robin", MIB), 3)
     assert max(two) > 0.99 * INCEPTION3.bytes
     assert max(three) < 0.4 * INCEPTION3.bytes
+
+
+def test_of_each_server_only_so_many_bytes_are_asked_for_at_once_or_one_piece() -> None:
+    pieces = exchange.place(tensors(100, 100, 300, 100, 900, 100, 100), 1, "greedy", MIB)
+    assert asked_after(pieces, "2000B") == [None, None, None, 0, 3, 4, 4]
+    assert asked_after(pieces, "2000B", bytes_scale=0.25) == [None, 0, 1, 2, 3, 4, 5]
+
+
+def test_a_window_of_pieces_counts_them_for_each_server() -> None:
+    pieces = exchange.place(tensors(*[1] * 8), 2, "round_robin", MIB)
+    assert asked_after(pieces, 2) == [None, None, None, None, 0, 1, 2, 3]

@@ -7,8 +7,7 @@ gradients comes after all their reads.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from typing import Any, DefaultDict, Dict, List
+from typing import Any, Dict, List
 
 import tensorflow as tf
 
@@ -30,18 +29,16 @@ class PullAndPush(ServerTrainer):
         """Each piece, read once and to the host: it moves to this worker once per step, whatever the number of its devices.
 
         By itself TensorFlow asks for all pieces at once, and they come in no order. With ``--order forward`` a piece is
-        asked for when that has come which stands ``window`` places before it among its server's, in the layers' order.
+        asked for when the one has come that the plan says.
         """
-        options, pieces = self._job.spec["options"], self._pieces
-        window = options["window"] if options["order"] == "forward" else len(pieces.variables)
-        pulled: Dict[Piece, Any] = {}
-        come: DefaultDict[int, List[Any]] = defaultdict(list)
-        for key, variable in pieces.variables.items():
-            of_server = come[pieces.servers[key]]
-            with tf.device(host(self._job)), tf.control_dependencies(of_server[-window : len(of_server) - window + 1]):
-                pulled[key] = tf.identity(variable.read_value())
-            of_server.append(pulled[key])
-        return pulled
+        pieces = self._pieces
+        after = self._job.plan["details"].get("asked_after", [None] * len(pieces.variables))
+        pulled: List[Any] = []
+        for variable, number in zip(pieces.variables.values(), after):
+            come = [] if number is None else [pulled[number]]
+            with tf.device(host(self._job)), tf.control_dependencies(come):
+                pulled.append(tf.identity(variable.read_value()))
+        return dict(zip(pieces.variables, pulled))
 
     def exchange(self, gradients: Tensors) -> Any:
         job, pieces, mode = self._job, self._pieces, self._job.spec["options"]["sync"]
