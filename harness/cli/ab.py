@@ -17,19 +17,8 @@ from harness.cli.common import PATH, SHARE, completing
 from harness.cli.config import of_config
 from harness.cli.kernels import BYTES, SIZE, kernel_of
 from harness.cli.launching import program_options, without_config
-from harness.cli.options import (
-    COMPLETED,
-    HOW_TO_RUN,
-    WHERE_TO_RUN,
-    WRITTEN,
-    MeasuringCommand,
-    grouped,
-    option,
-    place_of,
-    spec_of,
-    spec_options,
-)
-from harness.cli.runs import IN_FULL, carried_out
+from harness.cli.options import COMPLETED, WRITTEN, MeasuringCommand, grouped, option, place_of, spec_of, spec_options
+from harness.cli.runs import RUNNING, carried_out
 from harness.core import backend as backends
 from harness.core.program import OF_PROGRAM, UNUSED, program_spec
 from harness.core.spec import RunSpec
@@ -105,9 +94,7 @@ class Turns(RunLine):
         *spec_options(("mpi",)),
         *grouped("What to measure", MPI, KERNEL, BYTES, SIZE),
         *grouped("Of COMMAND", *program_options(*backends.option_owners(), "mpi")),
-        *WHERE_TO_RUN,
-        *HOW_TO_RUN,
-        *IN_FULL,
+        *RUNNING,
     ],
 )
 def ab(

@@ -23,7 +23,7 @@ from harness.core.statistics import scaling_efficiency
 from harness.core.text import interval, percent, plural
 from harness.errors import InvalidInput
 from harness.report.text import fastest
-from harness.report.text.table import Column, Table, Value, dated, table, text
+from harness.report.text.table import NOTHING, Cell, Column, Table, Value, dated, number_cell, share_cell, table, text
 
 STRAGGLER = 1.1  # a rank that takes so many times the median rank's time is worth a look
 _SHOWN = 20  # stragglers
@@ -91,13 +91,16 @@ def _curves(frame: pandas.DataFrame, baseline: int | None) -> list[Curve]:
 def with_number(frame: pandas.DataFrame, baseline: int | None) -> pandas.DataFrame:
     """The runs that have a number. Raises InvalidInput if none of them is on ``baseline`` workers."""
     completed = frame[frame["status"] == "completed"]
-    sizes = set(completed.loc[completed["img_per_s"].notna(), "workers"])
-    if baseline is not None and baseline not in sizes:
-        measured = ", ".join(map(str, sorted(sizes))) or "none"
-        raise InvalidInput(
-            f"--baseline {baseline}: no run on {plural(baseline, 'worker')} has a number; runs are on {measured}"
-        )
+    check_baseline(completed[completed["img_per_s"].notna()], baseline, "run")
     return completed
+
+
+def check_baseline(having: pandas.DataFrame, baseline: int | None, kind: str) -> None:
+    """Raises InvalidInput unless one of the rows, which are ``having`` a number, is on ``baseline`` workers."""
+    sizes = sorted(set(having["workers"]))
+    if baseline is not None and baseline not in sizes:
+        there = f"no {kind} on {plural(baseline, 'worker')} has a number; {kind}s are on"
+        raise InvalidInput(f"--baseline {baseline}: {there} {', '.join(map(str, sizes)) or 'none'}")
 
 
 _Base = tuple[CurvePoint, bool]
@@ -205,34 +208,29 @@ def _option(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-_Figure = tuple[str, Value]  # as people read it, and as a number
 _FIGURES = ("img/s", "± 95 % CI", "scaling efficiency", "MB sent/step", "J/img", "energy of")
 _LEFT_OUT_FIRST = _FIGURES[3:]
 
 
-def _column(heading: str, cells: Iterable[_Figure], right: bool = True) -> Column:
+def _column(heading: str, cells: Iterable[Cell], right: bool = True) -> Column:
     words, values = zip(*cells, strict=True)
     return Column(heading, words, values, right and heading != _FIGURES[-1], optional=heading in _LEFT_OUT_FIRST)
 
 
-def _figures(run: Any, base: _Base | None) -> tuple[_Figure, ...]:
-    nothing = "", None
+def _figures(run: Any, base: _Base | None) -> tuple[Cell, ...]:
     if run.status != "completed":
-        return (run.status, None), *[nothing] * 5
+        return (run.status, None), *[NOTHING] * 5
     if math.isnan(run.img_per_s):
         published = f"{percent(run.published_efficiency, None, 1)} (published)", run.published_efficiency
-        return nothing, nothing, published, *[nothing] * 3
-    efficiency: _Figure = nothing
+        return NOTHING, NOTHING, published, *[NOTHING] * 3
+    efficiency = NOTHING
     if base is not None:
         point, is_base = base
         share = scaling_efficiency(run.img_per_s, run.workers, point.img_per_s, point.workers)
         efficiency = percent(share, None, 1) + (" (baseline)" if is_base else ""), share
-    spread = nothing if math.isnan(run.ci95) else (f"{run.ci95:.2f}", run.ci95)
-    megabytes = run.sent_bytes_per_step / 1e6
-    sent = nothing if math.isnan(megabytes) else (f"{megabytes:.1f}", megabytes)
-    energy = run.joules_per_image
-    used = nothing if math.isnan(energy) else (f"{energy:.3g}", energy)
-    return (f"{run.img_per_s:.2f}", run.img_per_s), spread, efficiency, sent, used, (run.energy, run.energy)
+    throughput, spread = (number_cell(value, "{:.2f}") for value in (run.img_per_s, run.ci95))
+    sent, used = number_cell(run.sent_bytes_per_step / 1e6, "{:.1f}"), number_cell(run.joules_per_image, "{:.3g}")
+    return throughput, spread, efficiency, sent, used, (run.energy, run.energy)
 
 
 def _reasons(runs: Sequence[Any]) -> tuple[list[str], list[Value]]:
@@ -283,7 +281,7 @@ def tables_of_2017(frame: pandas.DataFrame, baseline: int | None = None) -> list
 
 def _table_of_2017(pair: Mapping[str, Curve], overheads: Mapping[int, Overhead]) -> Table:
     synthetic, real = ({each.workers: each for each in pair[data].points} if data in pair else {} for data in _DATA)
-    rows: list[tuple[_Figure, ...]] = []
+    rows: list[tuple[Cell, ...]] = []
     for workers in sorted({*synthetic, *real}):
         both = synthetic.get(workers), real.get(workers)
         points = [point for point in both if point]
@@ -294,15 +292,14 @@ def _table_of_2017(pair: Mapping[str, Curve], overheads: Mapping[int, Overhead])
             _both(str(point.best.ps or "") for point in points),
             "" if published else _both(str(len(point.tried)) for point in points),
         )
-        speedup = points[0].speedup
         rows.append(
             (
                 (str(workers), workers),
                 *((word, word) for word in words),
                 *(_throughput(each) for each in both),
-                ("" if math.isnan(speedup) else f"{speedup:.2f}", None if math.isnan(speedup) else speedup),
-                *(("", None) if each is None else _share(each.efficiency, each.efficiency_interval) for each in both),
-                _share(cost.overhead, cost.interval) if cost else ("", None),
+                number_cell(points[0].speedup, "{:.2f}"),
+                *(share_cell(each.efficiency, each.efficiency_interval, 2) if each else NOTHING for each in both),
+                share_cell(cost.overhead, cost.interval, 2) if cost else NOTHING,
             )
         )
     columns = [
@@ -312,14 +309,10 @@ def _table_of_2017(pair: Mapping[str, Curve], overheads: Mapping[int, Overhead])
     return Table([column for column in columns if any(column.cells)], _title(pair))
 
 
-def _throughput(point: CurvePoint | None) -> _Figure:
+def _throughput(point: CurvePoint | None) -> Cell:
     if point is None or math.isnan(point.img_per_s):
-        return "", None
+        return NOTHING
     return f"{point.img_per_s:.2f} {interval(point.interval)}".rstrip(), point.img_per_s
-
-
-def _share(share: float, limits: scaling.Interval | None) -> _Figure:
-    return percent(share, limits, 2), None if math.isnan(share) else share
 
 
 def _title(pair: Mapping[str, Curve]) -> str:

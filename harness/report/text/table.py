@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import re
 import shutil
 import sys
@@ -13,12 +14,16 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from harness.core.text import percent
+
 FITTED_ROWS = 2000  # laying out a row for a terminal takes a hundred times as long as a plain one
 CLAMPED = 72  # characters of a reason where nothing else says how wide lines may be
 NARROW = 24  # characters of a column whose words are not broken
 LEAST_WIDE = 20  # characters of another column on a terminal that is too narrow for all
 
 Value = str | int | float | None
+Cell = tuple[str, Value]  # as people read it, and as CSV has it
+NOTHING: Cell = ("", None)
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,15 @@ class Table:
         """The title, and what all rows have in common."""
         common = ", ".join(words for words, _ in self.common.values())
         return "\n".join(filter(None, [self.title, common and f"All rows: {common}."]))
+
+
+def number_cell(value: float, form: str) -> Cell:
+    """A figure in this form; nothing for NaN."""
+    return NOTHING if math.isnan(value) else (form.format(value), value)
+
+
+def share_cell(share: float, limits: tuple[float, float] | None = None, digits: int = 1) -> Cell:
+    return percent(share, limits, digits), None if math.isnan(share) else share
 
 
 def dated(runs: Sequence[Any], configurations: Sequence[str], *names: str) -> list[str]:
