@@ -255,7 +255,8 @@ def test_the_nodes_are_checked_once_before_both_sides_in_the_environment_of_a(re
     sides = ["--a", f"env={sys.executable}", "--b", "bucket-mb=1", "--repeats", "2", "--preflight"]
     done = refused("ab", *PYTORCH, *sides, "--site", "daint", "--dry-run").succeeded()
     steps = re.findall(r"^measure \S*/(\w)/[^/ ]+(/preflight)? (\d) ", done.stdout, re.MULTILINE)
-    assert steps == [("a", "/preflight", "1"), *((side, "", number) for side, number in zip("abba", "1122", strict=True))]
+    turns = [(side, "", number) for side, number in zip("abba", "1122", strict=True)]
+    assert steps == [("a", "/preflight", "1"), *turns]
     (check,) = re.findall(r"^measure \S*/preflight .*", done.stdout, re.MULTILINE)
     assert sys.executable in check
     assert done.stdout.count("\nchecked before: pairs of pytorch (torch) · 2 nodes") == 1
