@@ -168,7 +168,7 @@ def ab(
         pilot,
         lambda noises: say(texts.power(noises, runs[0].spec, difference, repeats, "both sides so far")),
     )
-    # What checks the nodes runs in the environment of A, before whose first repeat it comes.
+    # The check of the nodes comes before A's first repeat, and takes A's environment.
     as_a = replace(place, environment=both["a"].settings.environment or place.environment)
     with nullcontext() if place.dry_run else sides.laid_out(folder, comparison, both):
         outcome = carried_out(runs, as_a, given, line)
@@ -180,7 +180,8 @@ def ab(
 
 def _refuse_strangers(command: Sequence[str], kernel: str | None, given: Mapping[str, Any]) -> None:
     """Raise InvalidInput for an option that is not for what is measured: a program, a kernel or a training."""
-    if command and (unfit := f"--kernel {kernel}" if kernel else "--preflight" if given["preflight"] else ""):
+    unfit = f"--kernel {kernel}" if kernel else "--preflight" if given["preflight"] else ""
+    if command and unfit:
         raise InvalidInput(f"{unfit}: is for backends; leave it out, or the command")
     owners = backends.option_owners().keys()
     if command:
