@@ -45,7 +45,7 @@ _OF_A_RUN = [
 ]
 _OF_BACKEND = ("software", "threads")  # differ between backends anyway; named where they do between rows of one
 _USUAL = {"origin": "measured", "devices_per_node": 1}  # is not said of all rows
-_Known = tuple[Sequence[Curve], Sequence[Race]]  # curves, and the races between them
+_Known = tuple[list[Curve], list[Race]]  # curves, and the races between them
 
 
 def runs(frame: pandas.DataFrame, baseline: int | None = None) -> str:
@@ -66,8 +66,8 @@ def table_of_runs(frame: pandas.DataFrame, baseline: int | None = None, known: _
     """One row for each run, those without a number included, in which baselines of efficiencies are marked.
 
     Efficiency is relative to the best configuration at the size that the answer names, or at ``baseline`` workers. Raises
-    InvalidInput if no curve has that size. ``known`` are the curves of runs that have a number, and their races, if they are
-    known already.
+    InvalidInput if no curve has that size. ``known`` are the curves of runs that have a number, and their races, if both
+    are known already.
     """
     return _runs(frame, _baselines(frame, _curves(frame, baseline, known)))
 
