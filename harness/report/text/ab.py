@@ -12,6 +12,7 @@ from harness.analysis.scaling import MOST_REPEATS
 from harness.core.spec import RunSpec
 from harness.core.text import interval, plural
 from harness.records.kernel import kernel_of, size_text
+from harness.records.pairs import Preflight
 from harness.running.sides import Comparison
 
 SCHEMA = "harness.ab.verdict/1"
@@ -90,8 +91,17 @@ def _of_each(repeats: int | None) -> str:
     return TOO_MANY if repeats is None else f"{repeats:,} of each side"
 
 
-def as_json(found: Mapping[int, Verdict], spec: RunSpec, comparison: Comparison, runs: Sequence[Path]) -> str:
-    """For scripts. ``change`` is B / A − 1, and so are its limits; the rates of a kernel's ``sizes`` are per second."""
+def as_json(
+    found: Mapping[int, Verdict],
+    spec: RunSpec,
+    comparison: Comparison,
+    runs: Sequence[Path],
+    checked: Preflight | None,
+) -> str:
+    """For scripts. ``change`` is B / A − 1, and so are its limits; the rates of a kernel's ``sizes`` are per second.
+
+    What the check before the first repeat found is there if nodes were ``checked``, as in the record of a measurement.
+    """
     document: dict[str, Any] = {"schema": SCHEMA, "difference": comparison.difference, "clock": clock(spec).strip()}
     of_sides = {
         name: {"settings": text, "run": str(run)}
@@ -104,6 +114,8 @@ def as_json(found: Mapping[int, Verdict], spec: RunSpec, comparison: Comparison,
     else:
         figures = _figures(found[0], "img_per_s")
         document |= figures | {name: side | figures[name] for name, side in of_sides.items()}
+    if checked:
+        document["preflight"] = checked.model_dump()
     return json.dumps(document, indent=1, allow_nan=False)
 
 

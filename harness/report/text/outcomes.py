@@ -195,7 +195,7 @@ def summary(record: Record, path: str) -> str:
         *_energy_of_run(record),
         *_work(record),
         *_clocks(record),
-        *(f"  preflight  {line}" for line in (preflight(record.preflight) if record.preflight else [])),
+        *(f"  preflight  {line}" for line in preflight(record.preflight)),
     ]
     if wait := input_wait(record.repeats):
         caches = [rank.evidence.get("data_cache", {}) for repeat in record.repeats for rank in repeat.ranks]

@@ -18,8 +18,10 @@ def findings(pairs: Pairs) -> list[str]:
     return [f"no node and no link is slow against the others: {rates}"]
 
 
-def preflight(found: Preflight) -> list[str]:
-    """What the check before a run found, or why it found nothing."""
+def preflight(found: Preflight | None) -> list[str]:
+    """What the check before a run found, or why it found nothing; no line where nothing was to be checked."""
+    if found is None:
+        return []
     return findings(found.pairs) if found.pairs else [f"warning: the nodes were not checked: {found.problem}"]
 
 

@@ -12,6 +12,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, Literal
 
 from harness.core.text import percent
@@ -67,7 +68,8 @@ def share_cell(share: float, limits: tuple[float, float] | None = None, digits: 
 
 def dated(runs: Sequence[Any], configurations: Sequence[str], *names: str) -> list[str]:
     """Configurations, with the time where rows that are equal in ``names`` could not be told apart: of runs done again."""
-    rows = [(each, *(getattr(run, name) for name in names)) for run, each in zip(runs, configurations, strict=True)]
+    named = attrgetter(*names)
+    rows = [(each, *named(run)) for run, each in zip(runs, configurations, strict=True)]
     times = Counter(rows)
     return [
         f"{row[0]} {run.started[:19].replace('T', ' ')}".strip() if times[row] > 1 else row[0]
@@ -84,10 +86,9 @@ def text(shown: Table) -> str:
             if column.optional and sum(_least([each.heading, *each.cells]) + 2 for each in columns) > width:
                 columns.remove(column)
                 missing.append(column.heading)
-    rows = list(zip(*([column.heading, *column.cells] for column in columns), strict=True))
     right = {number for number, column in enumerate(columns) if column.right}
     clamped = {number for number, column in enumerate(columns) if column.clamped}
-    laid_out = table(rows, right, clamped)
+    laid_out = _laid_out([[column.heading, *column.cells] for column in columns], right, clamped)
     if missing:
         laid_out += f"\n\nThis terminal has no room for: {', '.join(missing)}."
     return f"{prose(shown.above)}\n{'' if shown.title else chr(10)}{laid_out}" if shown.above else laid_out
@@ -119,19 +120,24 @@ def table(rows: Sequence[Sequence[str]], right: Collection[int] = (), clamped: C
     On a terminal long cells are broken so that the table fits, those of ``clamped`` columns are cut; anywhere else, lines
     are as long as they are, and clamped cells have ``CLAMPED`` characters at most.
     """
-    if sys.stdout.isatty() and len(rows) <= FITTED_ROWS:
-        return _fitted(rows, right, clamped)
-    columns = []
-    for number, cells in enumerate(zip(*rows, strict=True)):
+    return _laid_out(list(zip(*rows, strict=True)), right, clamped)
+
+
+def _laid_out(columns: Sequence[Sequence[str]], right: Collection[int], clamped: Collection[int]) -> str:
+    """``table`` of columns, each of which begins with its heading."""
+    if sys.stdout.isatty() and len(columns[0]) <= FITTED_ROWS:
+        return _fitted(columns, right, clamped)
+    aligned = []
+    for number, cells in enumerate(columns):
         if number in clamped:
-            cells = tuple(cell if len(cell) <= CLAMPED else f"{cell[: CLAMPED - 1]}…" for cell in cells)
+            cells = [cell if len(cell) <= CLAMPED else f"{cell[: CLAMPED - 1]}…" for cell in cells]
         width = max(map(len, cells))
-        aligned = [cell.rjust(width) if number in right else cell.ljust(width) for cell in cells]
-        columns.append([aligned[0], "─" * width, *aligned[1:]])
-    return "\n".join("  ".join(line).rstrip() for line in zip(*columns, strict=True))
+        heading, *others = [cell.rjust(width) if number in right else cell.ljust(width) for cell in cells]
+        aligned.append([heading, "─" * width, *others])
+    return "\n".join("  ".join(line).rstrip() for line in zip(*aligned, strict=True))
 
 
-def _fitted(rows: Sequence[Sequence[str]], right: Collection[int], clamped: Collection[int]) -> str:
+def _fitted(columns: Sequence[Sequence[str]], right: Collection[int], clamped: Collection[int]) -> str:
     """A table for the terminal that is standard output, with its width, and with styles unless NO_COLOR is set."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
@@ -140,13 +146,13 @@ def _fitted(rows: Sequence[Sequence[str]], right: Collection[int], clamped: Coll
 
     console = Console()
     fitted = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold cyan")
-    by_column = list(zip(*rows, strict=True))
-    widths = _widths(by_column, console.width - 2 * (len(by_column) - 1), clamped)
-    for number, (heading, width) in enumerate(zip(rows[0], widths, strict=True)):
+    widths = _widths(columns, console.width - 2 * (len(columns) - 1), clamped)
+    headings, *rows = zip(*columns, strict=True)
+    for number, (heading, width) in enumerate(zip(headings, widths, strict=True)):
         side: Literal["right", "left"] = "right" if number in right else "left"
         overflow: Literal["ellipsis", "fold"] = "ellipsis" if number in clamped else "fold"
         fitted.add_column(Text(heading), width=width, justify=side, overflow=overflow, no_wrap=number in clamped)
-    for row in rows[1:]:
+    for row in rows:
         fitted.add_row(*map(Text, row))
     with console.capture() as capture:
         console.print(fitted)
