@@ -36,6 +36,7 @@ from points import (
     fastest,
     measured,
     once,
+    order_of,
     published_2017,
     strategies,
     systems,
@@ -320,13 +321,9 @@ def findings(every: list[Point]) -> list[Finding]:
     return [Finding(question.__name__, str(question.__doc__), *answered) for question, answered in asked]
 
 
-def in_pieces(spec: str) -> bool:
-    options = json.loads(spec)["options"]
-    return bool(options.get("order") == "forward" and options.get("window") == 8)
-
-
 def page(every: list[Point], frame: Any, drawn: list[Figure]) -> str:
     points = once(every)
+    orders = [order_of(json.loads(spec)["options"]) for spec in frame["spec"]]
     return template(HERE / "index.md.j2").render(
         findings=findings(every),
         every=every,
@@ -344,7 +341,7 @@ def page(every: list[Point], frame: Any, drawn: list[Figure]) -> str:
         served=int((frame["ps"] > 0).sum()),
         uneven=int(((frame["ps"] > 0) & (frame["nodes"] > 2) & (frame["started"] < EVENLY)).sum()),
         in_order=len(chosen(every, backend=TENSORFLOW, order="forward")),
-        in_pieces=sum(map(in_pieces, frame["spec"])) - len(chosen(every, order=PIECES)),
+        in_pieces=orders.count(PIECES) - len(chosen(every, order=PIECES)),
         days=sorted({min(frame["started"])[:10], max(frame["ended"])[:10]}),
         software=sorted(set(frame["software"])),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -112,7 +112,7 @@ def _point(spec: RunSpec, links: float, ps: int, img_per_s: Sample) -> Point:
     queues_s, contention_s = predicted(spec, links)
     return Point(
         *(spec.model, links, spec.nodes, spec.backend, str(spec.framework), str(spec.transport), ps),
-        order=_order(spec),
+        order=order_of(spec.options),
         placement=str(spec.options.get("placement", "")),
         repeats=len(img_per_s.values),
         step_s=spec.workers * spec.batch_size / img_per_s.mean,
@@ -124,9 +124,10 @@ def _point(spec: RunSpec, links: float, ps: int, img_per_s: Sample) -> Point:
     )
 
 
-def _order(spec: RunSpec) -> str:
-    order = str(spec.options.get("order", ""))
-    return PIECES if order == "forward" and spec.options.get("window") == 8 else order
+def order_of(options: Mapping[str, Any]) -> str:
+    """The order of a backend's options, which with a window of pieces is one of its own."""
+    order = str(options.get("order", ""))
+    return PIECES if order == "forward" and options.get("window") == 8 else order
 
 
 def once(points: Iterable[Point]) -> list[Point]:
