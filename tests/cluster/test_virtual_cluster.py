@@ -218,6 +218,7 @@ def test_a_connection_that_begins_late_gets_as_much_of_a_link_as_others(
     cluster.rate("1gbit")
 
 
+@pytest.mark.alone
 def test_a_sender_whose_way_back_is_busy_gets_as_much_of_a_link_as_others(cluster: VirtualCluster) -> None:
     """In one queue its acknowledgements would wait behind what another sends it."""
     cluster.rate("100mbit")
