@@ -23,12 +23,13 @@ from harness.core.spec import COMPOSED, KernelSizes, RunSpec
 from harness.core.validation import checked
 from harness.errors import InvalidInput
 from harness.prediction import forecast
-from harness.prediction.basis import Start, as_measured, chosen, measured
+from harness.prediction.basis import Start, asked, measured
 from harness.records.measurement import Record
 from harness.records.record import Status
+from harness.report.text.regression import unit_of
 from harness.results import kernels as kernel_results
 from harness.results import sources
-from harness.results.selection import at_time
+from harness.results.selection import Selected, at_time
 from harness.running import sides
 from harness.running.prepare import Place, chosen_site, said
 from harness.running.request import carry_out
@@ -196,14 +197,18 @@ def compare(
 ) -> pandas.DataFrame:
     """Did it get slower? ``harness regression``. ``old`` and ``new`` are results, or what ``load(..., status=None)`` gave.
 
-    Returns one row per pair of equal measurements, the worst first: ``measurement``, ``verdict`` (such as "slower"),
-    ``change`` (NEW / OLD − 1 of img/s) with its 95 % interval ``low`` and ``high``, the adjusted ``p``, ``old_img_per_s``,
-    ``new_img_per_s``, ``old_repeats``, ``new_repeats``, ``reason`` where nothing could be judged, and ``work``: whether the
-    losses of both are of the "same work".
+    Returns one row per pair of equal measurements, of training, its energy and each size of a kernel, the worst first:
+    ``measurement``, ``verdict`` (such as "slower"), ``change`` (NEW / OLD − 1 of the rate) with its 95 % interval ``low``
+    and ``high``, the adjusted ``p``, ``unit`` of the rates ``old`` and ``new`` (img/s, img/J, bytes/s, flop/s, …),
+    ``old_repeats``, ``new_repeats``, ``reason`` where nothing could be judged, and ``work``: whether the losses of both
+    are of the "same work".
     """
     now = datetime.now(UTC)  # of both, so that windows that meet leave no gap
+    selected = Selected()  # both may be of one folder, which is read once
     before, after = (
-        side if isinstance(side, pandas.DataFrame) else load(at_time(str(side), now), status=None)
+        side
+        if isinstance(side, pandas.DataFrame)
+        else kernel_results.beside(*kernel_results.with_runs([at_time(str(side), now)], selected=selected))
         for side in (old, new)
     )
     found = regression.compare(before, after, regression.Rule(threshold=threshold))
@@ -212,7 +217,7 @@ def compare(
         low, high = pair.judgement.ci95 or (None, None)
         row = {"measurement": pair.label, "verdict": pair.verdict, "change": pair.judgement.change}
         row |= {"low": low, "high": high, "p": pair.judgement.p}
-        row |= {"old_img_per_s": pair.old.rate, "new_img_per_s": pair.new.rate}
+        row |= {"unit": unit_of(pair), "old": pair.old.rate, "new": pair.new.rate}
         row |= {"old_repeats": pair.old.repeats, "new_repeats": pair.new.repeats, "reason": pair.judgement.reason}
         row["work"] = pair.work.answer if pair.work else ""
         rows.append(row)
@@ -235,28 +240,32 @@ def predict(
     ps: int | Literal["best"] | None = None,
     site: str | None = None,
     results: Sequence[str | Path] | None = None,
-    single: float | None = None,
-    network: float | None = None,
+    single: float | str | Path | None = None,
+    network: float | str | Path | None = None,
     throughput: float | None = None,
     **fields: Any,
 ) -> pandas.DataFrame:
     """Predict throughput on so many ``nodes``: ``harness predict``.
 
-    Start from what was published about a ``site``, from ``results``, or from ``single`` (img/s of one worker) with the
-    ``network``'s line rate or the ``throughput`` of a node (bytes/s). ``ps`` is the number of parameter servers, by default
-    the best one. ``fields`` are ``model``, ``batch_size``, ``image_size``, ``devices_per_node``, ``transport``, ``device``
-    and the backend's own options; the first three, ``devices_per_node`` and ``device`` are by default those of the results.
+    Start from what was published about a ``site``, from ``results``, or from ``single`` (img/s of one worker, or its
+    record) with the ``network`` (its line rate in bytes/s, or what ``harness network`` has measured) or the ``throughput``
+    of a node (bytes/s). ``ps`` is the number of parameter servers, by default the best one. ``fields`` are ``model``,
+    ``batch_size``, ``image_size``, ``devices_per_node``, ``transport``, ``device`` and the backend's own options; the first
+    four and ``device`` are by default those of the results.
 
     Returns one row per size, without those on which ``ps`` servers have no place: ``nodes``, ``workers``, ``ps``,
     ``step_s``, ``img_per_s`` with its 90 % interval ``low`` and ``high`` (NaN where nothing is known of the spread), and
     ``efficiency``, relative to one worker.
     """
     sizes = [nodes] if isinstance(nodes, int) else list(nodes)
+    one_worker = of_kernels = None
+    if isinstance(single, str | Path):
+        one_worker, single = load(single), None
+    if isinstance(network, str | Path):
+        of_kernels, network = load_kernels(network), None
+    start = Start(fields.get("transport"), single=single, throughput=throughput, line_rate=network, kernels=of_kernels)
     frame = measured(site, (lambda: load(*results)) if results else None)
-    taken = {} if frame is None else as_measured(frame, _spec(backend, 1, fields).backend, fields)
-    spec = _spec(backend, 1, taken | fields)
-    what = forecast.described(spec)
-    basis = chosen(what, Start(spec.transport, spec.device, single, throughput=throughput, line_rate=network), frame)
+    what, basis = asked(lambda taken: _spec(backend, 1, taken | fields), fields, start, frame, one_worker)
     if what.has_servers and isinstance(ps, int):
         predictions = [forecast.at(what, basis, size, ps) for size in sizes if ps <= what.most_servers(size)]
     else:

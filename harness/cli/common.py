@@ -197,7 +197,8 @@ def follow(
     from rich.text import Text
 
     from harness.launch.slurm import SlurmSilent
-    from harness.running.collect import ASK_S, GOES_ON
+    from harness.running.collect import ASK_S
+    from harness.running.status import GOES_ON
 
     if as_json:
         raise InvalidInput("--watch: is for people; without it, --json says how far it is now")
@@ -271,24 +272,11 @@ def _tell_left_out(different: list[str]) -> None:
         click.echo(f"{plural(len(different), 'record')} {verb} left out: {named}", err=True)
 
 
-def _with_kernels(
-    sources: tuple[str, ...], selected: Selected | None = None
-) -> tuple[pandas.DataFrame, pandas.DataFrame]:
-    """The rows of ``sources``, and apart from them those of kernels, of any status. Each source has some of either."""
-    from harness import results
-    from harness.results import kernels
-    from harness.results.selection import Selected
-
-    selected = selected or Selected()
-    of_kernels = kernels.load(sources, reading(), leave_out(), selected)
-    runs = results.load(sources, None, reading(), leave_out(), others=not of_kernels.empty, selected=selected)
-    selected.check()
-    return runs, of_kernels
-
-
 def both_of(sources: tuple[str, ...]) -> tuple[pandas.DataFrame, pandas.DataFrame]:
     """The rows of ``sources``, and apart from them those of kernels. Raises InvalidInput if there are none of either."""
-    runs, of_kernels = _with_kernels(sources)
+    from harness.results import kernels
+
+    runs, of_kernels = kernels.with_runs(sources, reading(), leave_out())
     if runs.empty and of_kernels.empty:
         raise InvalidInput(f"no record.json at or below {', '.join(sources)}, and no kernel.json")
     return runs, of_kernels
@@ -301,7 +289,7 @@ def of_any_kind(*sources: str, selected: Selected | None = None) -> pandas.DataF
     """
     from harness.results import kernels
 
-    return kernels.beside(*_with_kernels(sources, selected))
+    return kernels.beside(*kernels.with_runs(sources, reading(), leave_out(), selected))
 
 
 def tables(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -128,25 +127,14 @@ PS = option("--ps", "numbers of parameter servers", "best|all|SIZES", Written(_s
 def _asked(given: dict[str, Any]) -> tuple[What, Basis]:
     """What is to be predicted, and from what. Raises InvalidInput."""
     from harness import results
-    from harness.prediction import basis, forecast
+    from harness.prediction import basis
 
     sources = given["sources"]
     load = (lambda: results.load(sources, progress=reading(), unreadable=leave_out())) if sources else None
     spec_of(given)  # what is wrong is said before many records are read
     frame = basis.measured(given["site"], load)
     alone = results.load([given["single"]]) if isinstance(given["single"], str) else None
-    said = frame if alone is None else alone
-    taken = {} if said is None else basis.as_measured(said, spec_of(given).backend, given)
-    what = forecast.described(spec_of(given, **taken))
-    start = _start(given | taken)
-    if alone is not None:
-        single, device, dilation, told = basis.alone(alone, what)
-        start = replace(start, single=single, said=told, dilation=dilation, device=given["device"] or device)
-    found = basis.chosen(what, start, frame)
-    if not taken:
-        return what, found
-    described = " ".join(f"{option_name(name)} {value}" for name, value in taken.items())
-    return what, replace(found, told=(f"as it was measured: {described}", *found.told))
+    return basis.asked(lambda taken: spec_of(given, **taken), given, _start(given), frame, alone)
 
 
 def _start(given: dict[str, Any]) -> Start:

@@ -23,6 +23,7 @@ from harness.cli.common import (
 )
 from harness.core.text import minute, plural
 from harness.errors import HarnessError, InvalidInput
+from harness.report.text import history as history_text
 from harness.report.text import regression as text
 from harness.report.text.table import table
 from harness.results import baselines
@@ -123,7 +124,7 @@ def history(sources: tuple[str, ...], as_json: bool) -> None:
     from harness.results import kernels
 
     found = histories.find(kernels.beside(*both_of(sources)))
-    click.echo(text.history_as_json(found, sources) if as_json else text.history(found))
+    click.echo(history_text.as_json(found, sources) if as_json else history_text.terminal(found))
 
 
 @click.group("baseline")

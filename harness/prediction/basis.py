@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from harness.core import backend as backends
-from harness.core.spec import EMULATED
+from harness.core.spec import EMULATED, RunSpec
 from harness.core.text import listed
+from harness.core.validation import option_name
 from harness.errors import InvalidInput
 from harness.prediction import carried, fitting, parameters
-from harness.prediction.forecast import Basis, What
+from harness.prediction.forecast import Basis, What, described
 from harness.prediction.observations import Observation, ObservationGroup, groups
 from harness.prediction.parameters import Network, Parameters
 from harness.prediction.problem import RING, quantities, structures
@@ -138,6 +139,32 @@ def measured(site: str | None, load: Callable[[], pandas.DataFrame] | None) -> p
     if site and load:
         raise InvalidInput("--site: instead of --from; for both give --from reference, too")
     return load() if load else of_site(site) if site else None
+
+
+def asked(
+    spec: Callable[[dict[str, Any]], RunSpec],
+    given: Mapping[str, Any],
+    start: Start,
+    frame: pandas.DataFrame | None,
+    one_worker: pandas.DataFrame | None = None,
+) -> tuple[What, Basis]:
+    """What is to be predicted, and from what: as it was measured where nobody has ``given`` a field of its spec.
+
+    ``spec`` makes the spec with fields that are added. ``frame`` is that of ``measured``; results of ``one_worker`` say
+    what one trains alone, in place of a number in ``start``. Raises InvalidInput.
+    """
+    said = frame if one_worker is None else one_worker
+    taken = {} if said is None else as_measured(said, spec({}).backend, given)
+    what = described(spec(taken))
+    device = given.get("device") or taken.get("device")
+    if one_worker is not None:
+        single, measured_on, dilation, told = alone(one_worker, what)
+        start, device = replace(start, single=single, said=told, dilation=dilation), given.get("device") or measured_on
+    found = chosen(what, replace(start, device=device or "auto"), frame)
+    if taken:
+        as_it_was = " ".join(f"{option_name(name)} {value}" for name, value in taken.items())
+        found = replace(found, told=(f"as it was measured: {as_it_was}", *found.told))
+    return what, found
 
 
 def chosen(what: What, start: Start, frame: pandas.DataFrame | None) -> Basis:

@@ -16,6 +16,7 @@ from harness.records.kernel import FILE_NAME, KernelRecord, SizeFigures, kernel_
 from harness.results import rows
 from harness.results.selection import Selected
 from harness.results.sources import Kind, Progress, Unreadable, of_each, refuse, silent
+from harness.results.sources import load as load_runs
 
 if TYPE_CHECKING:
     import pandas
@@ -139,6 +140,23 @@ def efficiencies(frame: pandas.DataFrame, baseline: int | None = None) -> pandas
         if alike["workers"].nunique() > 1:
             shares[alike.index] = alike["rate"] / (alike["workers"] / base * rate)
     return shares
+
+
+def with_runs(
+    sources: Sequence[str | Path],
+    progress: Progress = silent,
+    unreadable: Unreadable = refuse,
+    selected: Selected | None = None,
+) -> tuple[pandas.DataFrame, pandas.DataFrame]:
+    """The rows of ``results.load``, and apart from them those of ``load``, of any status. Each source has some of either.
+
+    What is read of several times with the same ``selected`` is read once. Raises InvalidInput as both do.
+    """
+    of_all = selected or Selected()
+    of_kernels = load(sources, progress, unreadable, of_all)
+    runs = load_runs(sources, None, progress, unreadable, others=not of_kernels.empty, selected=of_all)
+    of_all.check()
+    return runs, of_kernels
 
 
 def beside(runs: pandas.DataFrame, of_kernels: pandas.DataFrame) -> pandas.DataFrame:

@@ -11,7 +11,7 @@ from typing import Any
 import pandas
 import pytest
 
-from harness import kernels
+from harness import api, kernels
 from harness.analysis.regression import ComparedResults, compare
 from harness.core.spec import RunSpec
 from harness.errors import InvalidInput
@@ -336,8 +336,24 @@ SLOWER = tuple(1.2 * time_s for time_s in FIVE)
 
 def compared(folder: Path, old: Sequence[KernelRecord], new: Sequence[KernelRecord]) -> ComparedResults:
     sides = [saved(folder / name, *those) for name, those in (("old", old), ("new", new))]
-    before, after = (results.beside(load([side], status=None), results.load([side])) for side in sides)
-    return compare(before, after)
+    return compare(*(results.beside(*results.with_runs([side])) for side in sides))
+
+
+def test_python_compares_trainings_their_energy_and_kernels(tmp_path: Path) -> None:
+    for name, times_s, img_per_s in (("old", FIVE, 100.0), ("new", SLOWER, 80.0)):
+        made.save(tmp_path / name, [made.record(img_per_s=[img_per_s, 1.01 * img_per_s, 0.99 * img_per_s])])
+        joules = [1000 * each for each in (20.0, 20.2, 19.8, 20.1, 19.9)]
+        computed = measured("matmul", sizes=[64], times_s=[1000 * time_s for time_s in times_s], joules=joules)
+        saved(tmp_path / name, measured(times_s=times_s), computed)
+    found = api.compare(tmp_path / "old", tmp_path / "new").set_index("unit")
+    assert dict(found["verdict"]) == {
+        "img/s": "slower",
+        "bytes/s": "slower",
+        "flop/s": "slower",
+        "flop/J": "no significant change",
+    }
+    assert found.loc["img/s", "old"] == pytest.approx(100, rel=1e-3)
+    assert list(found["new"] / found["old"] - 1) == pytest.approx(list(found["change"]))
 
 
 def test_a_kernel_that_takes_more_energy_is_as_fast_and_fails(tmp_path: Path, harness: Harness) -> None:

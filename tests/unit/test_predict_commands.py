@@ -430,6 +430,15 @@ def test_a_run_that_was_measured_on_good_nodes_is_inside_and_what_it_starts_from
     assert ", allreduce over gloo, its time dilated by 8\n" in fitted.stdout
 
 
+def test_python_predicts_from_a_record_and_what_kernels_measured_as_the_command_does(harness: Harness) -> None:
+    said = harness("predict", "--backend", "pytorch", "--nodes", "4", *BEGUN, "--json").succeeded().json
+    (of_command,) = said["predictions"]
+    (row,) = harness_api.predict("pytorch", nodes=4, single=ALONE, network=str(NETWORK)).to_dict("records")
+    assert {name: row[name] for name in ("nodes", "step_s", "img_per_s")} == {
+        name: of_command[name] for name in ("nodes", "step_s", "img_per_s")
+    }
+
+
 @pytest.mark.parametrize(
     ("slow", "why"),
     [

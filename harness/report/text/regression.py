@@ -1,6 +1,5 @@
-"""Comparisons of two sets of results, and histories, as text: for a terminal, for scripts, for CI systems. Pure."""
+"""Comparisons of two sets of results as text: for a terminal, for scripts, for CI systems. Pure."""
 
-import dataclasses
 import json
 import math
 import re
@@ -12,7 +11,6 @@ from xml.etree import ElementTree
 from harness import kernels
 from harness.analysis import work
 from harness.analysis.differences import NOTHING, Difference
-from harness.analysis.history import FEWEST, LEVEL, History, RunSeries
 from harness.analysis.regression import (
     CHANGED,
     FAILING,
@@ -24,13 +22,12 @@ from harness.analysis.regression import (
     Side,
     SideTotal,
 )
-from harness.core.text import minute, plural
+from harness.core.text import plural
 from harness.report.text.kernel_table import UNITS
 from harness.report.text.table import prose, table
 from harness.results.kernels import BYTES_PER_S, FLOP_PER_S
 
 SCHEMA = "harness.comparison/1"
-HISTORY_SCHEMA = "harness.history/1"
 _LISTED = 40  # pairs without a significant change that a terminal shows; the others are counted
 _DIFFERENCES = 12
 _TESTS = {"welch": "Welch's t-test", "mann-whitney": "the Mann–Whitney test"}
@@ -96,7 +93,7 @@ def failure(comparison: ComparedResults) -> str:
 def rule(comparison: ComparedResults) -> str:
     chosen = comparison.rule
     threshold = f"{100 * chosen.threshold:g} %"
-    kinds = dict.fromkeys("rate" if pair.kernel else _unit(pair) for pair in comparison.pairs)
+    kinds = dict.fromkeys("rate" if pair.kernel else unit_of(pair) for pair in comparison.pairs)
     rates = " or ".join(sorted(kinds))
     energy = "; more (less) energy: the same per joule" if any(pair.energy for pair in comparison.pairs) else ""
     return (
@@ -126,7 +123,7 @@ def as_json(comparison: ComparedResults, old: Sequence[str], new: Sequence[str])
                     for name, value in vars(pair).items()
                     if name not in ("old", "new", "judgement", "steps")
                 },
-                "unit": _unit(pair),
+                "unit": unit_of(pair),
                 "old": _side_of(pair, pair.old),
                 "new": _side_of(pair, pair.new),
                 **vars(pair.judgement),
@@ -142,12 +139,13 @@ def as_json(comparison: ComparedResults, old: Sequence[str], new: Sequence[str])
     return json.dumps(document, indent=1, allow_nan=False, default=vars)
 
 
-def _unit(pair: Pair) -> str:
-    unit = _unit_of(pair.kernel)
+def unit_of(pair: Pair) -> str:
+    """Of its sides' rates: "img/s", "bytes/s", "flop/s", or the same per joule."""
+    unit = unit_of_kernel(pair.kernel)
     return unit.replace("/s", "/J") if pair.energy else unit
 
 
-def _unit_of(kernel: str) -> str:
+def unit_of_kernel(kernel: str) -> str:
     """Of the rate of a kernel, or of a training."""
     if not kernel:
         return "img/s"
@@ -156,7 +154,7 @@ def _unit_of(kernel: str) -> str:
 
 def _side_of(pair: Pair, side: Side) -> dict[str, Any]:
     """A side for scripts. Only what is img/s is called so."""
-    name = "img_per_s" if _unit(pair) == "img/s" else "rate"
+    name = "img_per_s" if unit_of(pair) == "img/s" else "rate"
     return {name: side.rate, **{field: value for field, value in vars(side).items() if field != "rate"}}
 
 
@@ -261,7 +259,7 @@ def _side(name: str, total: SideTotal) -> str:
 
 def _tables(pairs: Sequence[Pair]) -> list[list[tuple[str, ...]]]:
     """The rows of pairs in img/s, and apart from them those of kernels and of energy, each below its headings."""
-    trained = [pair for pair in pairs if _unit(pair) == "img/s"]
+    trained = [pair for pair in pairs if unit_of(pair) == "img/s"]
     of_kernels = [pair for pair in pairs if pair.kernel and not pair.energy]
     of_energy = [pair for pair in pairs if pair.energy]
     return [
@@ -271,7 +269,7 @@ def _tables(pairs: Sequence[Pair]) -> list[list[tuple[str, ...]]]:
     ]
 
 
-def _rate(unit: str, rate: float | None) -> str:
+def rate_text(unit: str, rate: float | None) -> str:
     """``123.45 img/s``, ``1.23 GB/s``."""
     if rate is None:
         return ""
@@ -282,7 +280,7 @@ def _rate(unit: str, rate: float | None) -> str:
 
 def _row(pair: Pair) -> tuple[str, ...]:
     judgement = pair.judgement
-    rates = (_rate(_unit(pair), side.rate).removesuffix(" img/s") for side in (pair.old, pair.new))
+    rates = (rate_text(unit_of(pair), side.rate).removesuffix(" img/s") for side in (pair.old, pair.new))
     change = "" if judgement.change is None else percent(judgement.change)
     limits = " … ".join(map(percent, judgement.ci95 or ()))
     p = "" if judgement.p is None else "< 0.0001" if judgement.p < 1e-4 else f"{judgement.p:.4f}"
@@ -292,7 +290,7 @@ def _row(pair: Pair) -> tuple[str, ...]:
 def _outcome(pair: Pair) -> str:
     """What became of a pair, in words; "no significant change" comes before any percentage."""
     change, ci95, p = _row(pair)[-3:]
-    old, new = (_rate(_unit(pair), side.rate) for side in (pair.old, pair.new))
+    old, new = (rate_text(unit_of(pair), side.rate) for side in (pair.old, pair.new))
     if pair.verdict == "no number":
         return f"had {old}, now has no number: {first_line(pair.judgement.reason)}"
     if not (change and p):
@@ -311,7 +309,7 @@ def _details(pair: Pair, common: Sequence[Difference]) -> list[str]:
     differing = [*pair.differences, *common]
     lines = [f"systems: {_systems(pair)}"] if pair.old.systems != pair.new.systems else []
     lines += [pair.work.text] if pair.work and pair.work.answer in work.CHANGED else []
-    return [*lines, *(_some(differing) or [NOTHING]), *_steps(pair)]
+    return [*lines, *(listed_differences(differing) or [NOTHING]), *_steps(pair)]
 
 
 def _systems(pair: Pair) -> str:
@@ -341,14 +339,17 @@ def _remarks(comparison: ComparedResults) -> tuple[list[str], ...]:
         lines.append(f"OLD and NEW are from different systems: {'; '.join(sorted(moved))}")
     changed = [pair for pair in comparison.pairs if pair.verdict in CHANGED]
     if common:
-        lines += ["what differs between OLD and NEW in every measurement:", *(f"  {line}" for line in _some(common))]
+        lines += [
+            "what differs between OLD and NEW in every measurement:",
+            *(f"  {line}" for line in listed_differences(common)),
+        ]
     elif changed:
         lines.append("between OLD and NEW nothing differs in every measurement alike")
     else:
         lines.append(f"between OLD and NEW {NOTHING} in every measurement")
     for pair in changed:
         own = [_outcome(pair)] if pair.verdict == "no number" else []
-        own += _some(pair.differences) or ([] if common else [NOTHING])
+        own += listed_differences(pair.differences) or ([] if common else [NOTHING])
         own += _steps(pair)
         lines += [f"{pair.label}:", *(f"  {line}" for line in own)] if own else []
     # One line for all that are alike: an upgrade that changes the core count concerns every measurement.
@@ -377,7 +378,7 @@ def _work(comparison: ComparedResults) -> list[str]:
     return lines
 
 
-def _some(differences: Sequence[Difference]) -> list[str]:
+def listed_differences(differences: Sequence[Difference]) -> list[str]:
     more = len(differences) - _DIFFERENCES
     return [*map(str, differences[:_DIFFERENCES]), *([f"and {more} more (--json has all)"] if more > 0 else [])]
 
@@ -391,67 +392,3 @@ def first_line(text: str) -> str:
 def percent(change: float) -> str:
     """``−7.4 %``, with a typographic minus; ``+∞`` where there is no bound."""
     return "+∞" if change == math.inf else f"{100 * change:+.1f} %".replace("-", "−")
-
-
-def history(found: History) -> str:
-    """For people: the changes of each series, then what did not change, then what was too short to say."""
-    changes, measurements = 0, plural(len(found.series), "measurement")
-    changed, still = [], [("no change point", "system", "runs", "first", "last", "level")]
-    for series in found.series:
-        count, first, last = len(series.runs), series.runs[0].started[:10], series.runs[-1].started[:10]
-        unit = _unit_of(series.kernel)
-        if not series.changes:
-            still.append((series.label, series.system, str(count), first, last, _rate(unit, series.level)))
-            continue
-        lines = [f"{series.label} on {series.system or 'a machine without a name'}"]
-        lines.append(f"  {count} runs, {first} to {last}; now {_rate(unit, series.level)}")
-        for change in series.changes:
-            low, high = map(percent, change.ci95)
-            lines += [
-                f"  between {minute(change.before.started)} and {minute(change.after.started)}: "
-                f"{_rate(unit, change.old_rate).removesuffix(' img/s')} → "
-                f"{_rate(unit, change.new_rate)}, "
-                f"{percent(change.change)} (95 % CI {low} … {high})",
-                f"    {change.before.id}  →  {change.after.id}",
-                *(f"    {line}" for line in _some(change.differences) or [NOTHING]),
-            ]
-        changes += len(series.changes)
-        changed.append("\n".join(lines))
-    notes = []
-    if found.short:
-        notes.append(f"{plural(found.short, 'measurement')} with fewer than {FEWEST} runs, too few for a history")
-    if found.without_number:
-        notes.append(f"{plural(found.without_number, 'run')} without a number, left out")
-    notes.append(f"of measurements that do not change {100 * LEVEL:g} % are said to have a change point")
-    summary = f"{plural(changes, 'change point')} in {len(changed)} of {measurements}"
-    parts = [summary if changed else f"no change point in any of {measurements}", *changed]
-    parts += [table(still, right={2, 5})] if len(still) > 1 else []
-    parts += [_work_of(series) for series in found.series if series.work]
-    return "\n\n".join([*parts, "\n".join(notes)])
-
-
-def _work_of(series: RunSeries) -> str:
-    """Where the losses of a series became others, or its software did."""
-    lines = [f"the work of {series.label} on {series.system or 'a machine without a name'}"]
-    for change in series.work:
-        lines.append(f"  {minute(change.started)}: {change.work.text}")
-        lines.append(f"    {change.before}  →  {change.after}" if change.before else f"    {change.after}")
-    return "\n".join(lines)
-
-
-def history_as_json(found: History, sources: Sequence[str]) -> str:
-    every = [
-        {
-            **dataclasses.asdict(series, dict_factory=dict if series.kernel else _of_training),
-            "kernel": series.kernel or None,
-            "unit": _unit_of(series.kernel),
-        }
-        for series in found.series
-    ]
-    document = {"schema": HISTORY_SCHEMA, "sources": list(sources), "level": LEVEL, **vars(found), "series": every}
-    return json.dumps(document, indent=1, allow_nan=False)
-
-
-def _of_training(fields: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Only what is img/s is called so."""
-    return {f"{name.removesuffix('rate')}img_per_s" if name.endswith("rate") else name: it for name, it in fields}

@@ -1,0 +1,78 @@
+"""Histories of measurements as text: for a terminal, for scripts. Pure."""
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from harness.analysis.differences import NOTHING
+from harness.analysis.history import FEWEST, LEVEL, History, RunSeries
+from harness.core.text import minute, plural
+from harness.report.text.regression import listed_differences, percent, rate_text, unit_of_kernel
+from harness.report.text.table import table
+
+SCHEMA = "harness.history/1"
+
+
+def terminal(found: History) -> str:
+    """For people: the changes of each series, then what did not change, then what was too short to say."""
+    changes, measurements = 0, plural(len(found.series), "measurement")
+    changed, still = [], [("no change point", "system", "runs", "first", "last", "level")]
+    for series in found.series:
+        count, first, last = len(series.runs), series.runs[0].started[:10], series.runs[-1].started[:10]
+        unit = unit_of_kernel(series.kernel)
+        if not series.changes:
+            still.append((series.label, series.system, str(count), first, last, rate_text(unit, series.level)))
+            continue
+        lines = [f"{series.label} on {series.system or 'a machine without a name'}"]
+        lines.append(f"  {count} runs, {first} to {last}; now {rate_text(unit, series.level)}")
+        for change in series.changes:
+            low, high = map(percent, change.ci95)
+            lines += [
+                f"  between {minute(change.before.started)} and {minute(change.after.started)}: "
+                f"{rate_text(unit, change.old_rate).removesuffix(' img/s')} → "
+                f"{rate_text(unit, change.new_rate)}, "
+                f"{percent(change.change)} (95 % CI {low} … {high})",
+                f"    {change.before.id}  →  {change.after.id}",
+                *(f"    {line}" for line in listed_differences(change.differences) or [NOTHING]),
+            ]
+        changes += len(series.changes)
+        changed.append("\n".join(lines))
+    notes = []
+    if found.short:
+        notes.append(f"{plural(found.short, 'measurement')} with fewer than {FEWEST} runs, too few for a history")
+    if found.without_number:
+        notes.append(f"{plural(found.without_number, 'run')} without a number, left out")
+    notes.append(f"of measurements that do not change {100 * LEVEL:g} % are said to have a change point")
+    summary = f"{plural(changes, 'change point')} in {len(changed)} of {measurements}"
+    parts = [summary if changed else f"no change point in any of {measurements}", *changed]
+    parts += [table(still, right={2, 5})] if len(still) > 1 else []
+    parts += [_work(series) for series in found.series if series.work]
+    return "\n\n".join([*parts, "\n".join(notes)])
+
+
+def _work(series: RunSeries) -> str:
+    """Where the losses of a series became others, or its software did."""
+    lines = [f"the work of {series.label} on {series.system or 'a machine without a name'}"]
+    for change in series.work:
+        lines.append(f"  {minute(change.started)}: {change.work.text}")
+        lines.append(f"    {change.before}  →  {change.after}" if change.before else f"    {change.after}")
+    return "\n".join(lines)
+
+
+def as_json(found: History, sources: Sequence[str]) -> str:
+    every = [
+        {
+            **dataclasses.asdict(series, dict_factory=dict if series.kernel else _of_training),
+            "kernel": series.kernel or None,
+            "unit": unit_of_kernel(series.kernel),
+        }
+        for series in found.series
+    ]
+    document = {"schema": SCHEMA, "sources": list(sources), "level": LEVEL, **vars(found), "series": every}
+    return json.dumps(document, indent=1, allow_nan=False)
+
+
+def _of_training(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Only what is img/s is called so."""
+    return {f"{name.removesuffix('rate')}img_per_s" if name.endswith("rate") else name: it for name, it in fields}
