@@ -22,7 +22,7 @@ from typing import Literal
 
 import numpy as np
 
-from harness.analysis.scaling import LEVEL, MOST_REPEATS, Interval, Sample
+from harness.analysis.ratios import LEVEL, MOST_REPEATS, Interval, Sample
 from harness.analysis.two_samples import welch
 
 POWER = 0.9

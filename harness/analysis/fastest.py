@@ -20,9 +20,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from harness.analysis import scaling
+from harness.analysis import ratios, scaling
 from harness.analysis.differences import LENGTH
-from harness.analysis.scaling import Curve, CurvePoint, Ratio, Sample
+from harness.analysis.ratios import Ratio, Sample
+from harness.analysis.scaling import Curve, CurvePoint
 
 if TYPE_CHECKING:
     import pandas
@@ -99,7 +100,7 @@ class Ranking:
         """Those that may be as good as the first: none if it is decided, else at least the one hardest to tell from it."""
         if self.decided or len(self.standings) < 2:
             return ()
-        limit = min(1 - scaling.LEVEL, 1.0 if self.p is None else self.p)
+        limit = min(1 - ratios.LEVEL, 1.0 if self.p is None else self.p)
         return tuple(one for one in self.standings[1:] if one.ratio.p is None or one.ratio.p >= limit)
 
     @cached_property
@@ -111,7 +112,7 @@ class Ranking:
         points = [self.best.point, hardest.point]
         points += [point.base for point in points if self.base and point.base]
         distance = math.log(hardest.ratio.value)
-        return scaling.repeats_for([point.samples for point in points], max(distance, math.log1p(MARGIN) - distance))
+        return ratios.repeats_for([point.samples for point in points], max(distance, math.log1p(MARGIN) - distance))
 
     @property
     def equal(self) -> bool:
@@ -200,7 +201,7 @@ def _race(facets: Mapping[str, Any], curves: Sequence[Curve], varying: Mapping[s
             entered[point.workers].append((curve, point, None))
     sizes, scales = [_ranking(entered[workers]) for workers in sorted(entered)], None
     contested = [number for number, ranking in enumerate(sizes) if len(ranking.standings) > 1]
-    for number, significant in zip(contested, scaling.significant([sizes[n].p for n in contested]), strict=True):
+    for number, significant in zip(contested, ratios.significant([sizes[n].p for n in contested]), strict=True):
         sizes[number] = replace(sizes[number], decided=significant)
     # Efficiencies are relative to the smallest size that several of those at the largest contested one have.
     last = sizes[contested[-1]].workers if contested else 0
@@ -211,7 +212,7 @@ def _race(facets: Mapping[str, Any], curves: Sequence[Curve], varying: Mapping[s
     ]
     if several := next((entries for entries in scaled if len(entries) > 1), None):
         scales = _ranking(several)
-        scales = replace(scales, decided=scaling.significant([scales.p])[0])
+        scales = replace(scales, decided=ratios.significant([scales.p])[0])
     return Race(facets, tuple(sizes), scales, varying)
 
 
@@ -232,8 +233,8 @@ def _cheapest(standings: Sequence[Standing], joules: Mapping[int, tuple[str, Seq
     covers, entered = max(measured.items(), key=lambda item: len(item[1]))
     first, *others = sorted(entered, key=lambda entry: entry[1].mean)
     spent = [Spent(*first, Ratio(1.0))]
-    spent += [Spent(standing, joules, scaling.ratio([[joules]], [[first[1]]])) for standing, joules in others]
-    decided = bool(others) and all(each.ratio.p is not None and each.ratio.p < 1 - scaling.LEVEL for each in spent[1:])
+    spent += [Spent(standing, joules, ratios.ratio([[joules]], [[first[1]]])) for standing, joules in others]
+    decided = bool(others) and all(each.ratio.p is not None and each.ratio.p < 1 - ratios.LEVEL for each in spent[1:])
     return Cheapest(covers, tuple(spent), decided)
 
 
@@ -251,6 +252,6 @@ def _ranking(entered: Sequence[_Entry]) -> Ranking:
         over, under = [first.samples], [point.samples]
         if base and first_base:
             over, under = [*over, base.samples], [*under, first_base.samples]
-        ratio = Ratio(1.0) if point is first else scaling.ratio(over, under)
+        ratio = Ratio(1.0) if point is first else ratios.ratio(over, under)
         standings.append(Standing(curve.facets, scaling.relative_to(point, base), ratio))
     return Ranking(first.workers, tuple(standings), first_base.workers if first_base else 0)

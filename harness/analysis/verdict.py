@@ -16,8 +16,9 @@ from typing import Any, Literal
 
 import pandas
 
-from harness.analysis import scaling
-from harness.analysis.scaling import Curve, CurvePoint, Ratio, common
+from harness.analysis import ratios, scaling
+from harness.analysis.ratios import Ratio
+from harness.analysis.scaling import Curve, CurvePoint, common
 
 MARGIN = 0.05
 FAR_APART_DAYS = 30
@@ -179,18 +180,18 @@ def _compared(
     sizes = []
     for ours, theirs in both:
         base, base_servers = both[0]
-        ratio = scaling.ratio([ours.samples, base_servers.samples], [base.samples, theirs.samples])
+        ratio = ratios.ratio([ours.samples, base_servers.samples], [base.samples, theirs.samples])
         sizes.append(
             AtSize(
                 workers=ours.workers,
                 toolkit=scaling.relative_to(ours, base),
                 servers=scaling.relative_to(theirs, base_servers),
                 efficiency_ratio=Ratio(1.0) if ours is base else ratio,
-                throughput_ratio=scaling.ratio([ours.samples], [theirs.samples]),
+                throughput_ratio=ratios.ratio([ours.samples], [theirs.samples]),
             )
         )
     judged = [number for number, size in enumerate(sizes) if size.efficiency_ratio.p is not None]
-    significances = scaling.significant([sizes[number].efficiency_ratio.p for number in judged])
+    significances = ratios.significant([sizes[number].efficiency_ratio.p for number in judged])
     for number, significant in zip(judged, significances, strict=True):
         sizes[number] = replace(sizes[number], significant=significant)
     # The runs of the best configurations at these sizes.
@@ -228,7 +229,7 @@ def _judged(
 def _repeats(both: Sequence[tuple[CurvePoint, CurvePoint]], widths: Sequence[float]) -> int | None:
     """The most repeats that any size needs for an interval as wide as its width, on logarithms."""
     needed = [
-        scaling.repeats_for([point.samples for point in (*pair, *both[0])], width)
+        ratios.repeats_for([point.samples for point in (*pair, *both[0])], width)
         for pair, width in zip(both[1:], widths, strict=True)
     ]
     known = [repeats for repeats in needed if repeats is not None]

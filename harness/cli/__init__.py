@@ -114,7 +114,7 @@ COMMANDS = {
         "split": ("predictions.split", "Measure how a step divides into forward and backward"),
     },
     "Set up": {
-        "list": ("setting_up.list_", "List backends, models, kernels, environments, sites, references"),
+        "list": ("listing.list_", "List backends, models, kernels, environments, sites, references"),
         "env": ("setting_up.env", "Build and check the backends' Python environments"),
         "site": ("setting_up.site", "Make, show and check site profiles"),
         "config": ("setting_up.config_", "Show and check your own defaults, and where runs take place"),

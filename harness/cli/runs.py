@@ -44,9 +44,10 @@ from harness.core.validation import checked
 from harness.errors import InvalidInput
 from harness.records.measurement import Record
 from harness.records.training import TrainingRecord
-from harness.report.text import launches, outcomes
+from harness.report.text import launches, outcomes, plans
 from harness.report.text.progress import RunLine
 from harness.running import collect as collecting
+from harness.running import status as statuses
 from harness.running.kinds import find_checkpoint
 from harness.running.notes import known_jobs
 from harness.running.prepare import DEFAULT_OUTPUT, Place, chosen_site
@@ -90,7 +91,7 @@ def carried_out(
         click.echo(_plans(outcome, given["as_json"], given["everything"]))
     elif not outcome.records:
         jobs = [{"run": str(run.folder), "jobs": known_jobs(run.folder)} for run in outcome.runs]
-        click.echo(json.dumps(jobs) if given["as_json"] else outcomes.submitted(outcome.jobs, given["no_submit"]))
+        click.echo(json.dumps(jobs) if given["as_json"] else plans.submitted(outcome.jobs, given["no_submit"]))
     return outcome
 
 
@@ -108,7 +109,7 @@ def _plans(outcome: Outcome, as_json: bool, everything: bool) -> str:
         script = {"script": outcome.scripts[0]} if outcome.scripts else {}
         started = {"processes": launches.processes(run)} if run.spec.program else {}
         return json.dumps({"spec": run.spec.model_dump(), "plan": run.plan.as_dict()} | started | script, indent=1)
-    return "\n\n".join([*outcome.scripts, *(outcomes.plan(run, everything) for run in outcome.runs)])
+    return "\n\n".join([*outcome.scripts, *(plans.plan(run, everything) for run in outcome.runs)])
 
 
 CHECKED_BEFORE = grouped(
@@ -194,7 +195,7 @@ def measure(backends: list[str] | None, nodes: list[str], mpi: list[str] | None,
         click.echo("[" + ",".join(record.to_json() for record in records) + "]")
     elif records:
         click.echo(outcomes.comparison(records))
-        click.echo(f"\n{outcomes.equal_terms(records[0].spec)}\nrecords: {place.folder}/*/record.json")
+        click.echo(f"\n{plans.equal_terms(records[0].spec)}\nrecords: {place.folder}/*/record.json")
     outcome.check()
 
 
@@ -277,13 +278,13 @@ def status(paths: tuple[Path, ...], watch: bool, as_json: bool) -> None:
 
     RUN_DIR is a run directory or a folder with some, such as that of a study.  [default: all in the usual --output]
     """
-    runs, problems = collecting.find_any(_folders(paths))
+    runs, problems = statuses.find_any(_folders(paths))
     for problem in problems:
         click.echo(f"harness: left out: {problem}", err=True)
     if watch:
-        follow(lambda: collecting.status(runs), outcomes.runs, outcomes.run_lines, as_json)
+        follow(lambda: statuses.status(runs), outcomes.runs, outcomes.run_lines, as_json)
     else:
-        _print_status(collecting.status(runs), as_json)
+        _print_status(statuses.status(runs), as_json)
 
 
 @click.command("collect")
@@ -296,7 +297,7 @@ def collect(paths: tuple[Path, ...], wait: bool, quiet: bool, as_json: bool) -> 
 
     Exits with 1 if a run has failed; one that is still queued or running is left alone.
     """
-    runs = collecting.find(_folders(paths))
+    runs = statuses.find(_folders(paths))
     if wait:
         with followed(quiet) as line:
             collecting.wait([run for run in runs if not run.record_file.exists()], line)
@@ -307,7 +308,7 @@ def collect(paths: tuple[Path, ...], wait: bool, quiet: bool, as_json: bool) -> 
             raise failed(each.record, each.run.folder)
 
 
-def _print_status(runs: Sequence[collecting.RunStatus], as_json: bool) -> None:
+def _print_status(runs: Sequence[statuses.RunStatus], as_json: bool) -> None:
     click.echo(json.dumps([each.as_dict() for each in runs]) if as_json else outcomes.runs(runs))
 
 
@@ -315,7 +316,7 @@ def _print_status(runs: Sequence[collecting.RunStatus], as_json: bool) -> None:
 @click.argument("paths", nargs=-1, required=True, metavar="RUN_DIR...", type=ANY_PATH)
 def cancel(paths: tuple[Path, ...]) -> None:
     """Cancel the jobs of runs on a cluster. What they have measured so far is kept, without a number."""
-    print_cancelled(collecting.cancel(run.folder for run in collecting.find(paths)))
+    print_cancelled(statuses.cancel(run.folder for run in statuses.find(paths)))
 
 
 def print_cancelled(jobs: Sequence[str]) -> None:

@@ -1,27 +1,24 @@
-"""What there is, the profiles of sites, and the backends' environments."""
+"""The profiles of sites, the backends' environments, and your own defaults."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Sequence
-from itertools import groupby, product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from harness import environments, kernels, models
+from harness import environments
 from harness.cli.common import ANY_PATH, AS_JSON, TEXT, completing
-from harness.core.backend import backend, names, working
+from harness.core.backend import backend, names
 from harness.core.text import plural
 from harness.core.validation import option_name
 from harness.environments import building, mpi
-from harness.environments.pythons import at, given_python, lacking
+from harness.environments.pythons import at, given_python
 from harness.errors import InvalidInput
 from harness.files import write_atomically
-from harness.launch.local import local_gpus
-from harness.report.text.table import table
 from harness.sites import config as own
 from harness.sites import site as sites
 from harness.sites.file import NAME
@@ -35,157 +32,6 @@ account = "s123"
 output = "$SCRATCH/runs"      # the folder for run directories
 batch-size = 32               # and any other option of `harness run`, measure, train and study run
 """
-
-
-@click.group("list")
-def list_() -> None:
-    """Show what there is."""
-
-
-@list_.command("backends")
-@AS_JSON
-def list_backends(as_json: bool) -> None:
-    """The backends, which of them can run here, and what the others lack."""
-    rows = survey()
-    if as_json:
-        click.echo(json.dumps(rows, indent=1))
-        return
-    for (name, strategy), group in groupby(rows, key=lambda row: (row["backend"], row["strategy"])):
-        click.echo(f"{name}: {strategy}")
-        for row in group:
-            state = f"lacks {', '.join(row['lacks'])}" if row["lacks"] else "can run"
-            click.echo(f"    {row['framework']:11} {row['device']:5} {', '.join(row['transports']):16} {state}")
-
-
-def survey() -> list[dict[str, Any]]:
-    """Every backend on each of its frameworks and kinds of device, also those of other packages that do not load.
-
-    One runs on this machine when nothing is in ``lacks``.
-    """
-    columns = ("backend", "strategy", "framework", "device", "transports", "lacks")
-    rows: list[tuple[Any, ...]] = []
-    for name in names():
-        try:
-            each = backend(name)
-        except InvalidInput as problem:
-            rows.append((name, "announced by another package", "", "", (), (str(problem),)))
-            continue
-        for framework, device in product(each.frameworks, each.devices):
-            gpu = ["an NVIDIA GPU"] if device == "cuda" and not local_gpus() else []
-            lacks = (*gpu, *lacking(each.environment(framework, device)))
-            rows.append((name, each.strategy, framework, device, each.transports_on(device), lacks))
-    return [dict(zip(columns, row, strict=True)) for row in rows]
-
-
-@list_.command("models")
-def list_models() -> None:
-    """The models, with their parameters and sizes."""
-    for name in models.names():
-        try:
-            model = models.specification(name)
-        except models.UnknownModel as error:  # another package announces it and is broken
-            click.echo(f"{name:12} {error}")
-            continue
-        largest = max(model.tensors, key=lambda tensor: tensor.elements)
-        click.echo(
-            f"{name:12} {model.parameters / 1e6:6.2f} M parameters  "
-            f"{model.bytes / 1e6:6.1f} MB in {len(model.tensors)} tensors, largest {largest.bytes / 1e6:.2f} MB  "
-            f"{model.image_size} px  {model.description}"
-        )
-
-
-@list_.command("kernels")
-@AS_JSON
-def list_kernels(as_json: bool) -> None:
-    """The kernels of `harness kernel`, how their sizes are given, and the backends that have them."""
-    rows = [
-        {
-            "kernel": name,
-            "what": kernels.specification(name).what,
-            "sizes": kernels.specification(name).option,
-            "backends": [each.name for each in working() if name in each.kernels],
-        }
-        for name in kernels.names()
-    ]
-    if as_json:
-        click.echo(json.dumps(rows, indent=1))
-        return
-    for row in rows:
-        click.echo(f"{row['kernel']}: {row['what']}\n    {row['sizes']:7} {', '.join(row['backends'])}")
-
-
-@list_.command("environments")
-def list_environments() -> None:
-    """The backends' environments, for each kind of device that they train on, with their state and folder.
-
-    Then those of the MPI libraries for --mpi.
-    """
-    every = [
-        (each.name, framework, each.environment(framework, variant))
-        for each in working()
-        for framework in each.frameworks
-        for variant in each.devices
-    ]
-    for name, framework, wanted in [*every, *((library, "", mpi.environment(library)) for library in mpi.LIBRARIES)]:
-        try:
-            where = str(environments.path(wanted))
-        except environments.EnvironmentProblem as problem:
-            where = str(problem)
-        state = environments.status(wanted)
-        click.echo(f"{name:22} {framework:10} {wanted.variant:5} {state:8} {where}")
-
-
-@list_.command("sites")
-@AS_JSON
-def list_sites(as_json: bool) -> None:
-    """The site profiles, built in and yours: their partitions, schedulers and nodes."""
-    rows, broken = sites.survey()
-    if as_json:
-        click.echo(json.dumps(rows, indent=1))
-    else:
-        width = max((len(row["name"]) for row in rows), default=0)
-        for row in rows:
-            line = "{name:{width}}  {scheduler:7}{origin:10}{node:24}  {descr}"
-            click.echo(line.format(width=width, **row).rstrip())
-    for file in broken:
-        click.echo(f"harness: {file.path} is broken; see `harness site check`", err=True)
-
-
-@list_.command("csv-template")
-def list_csv_template() -> None:
-    """A table (CSV) for numbers that harness did not measure: with every column, and rows to replace.
-
-    A table needs the columns system, backend, nodes and img_per_s; the others may be left out or empty, and then are not
-    known. Commands that read results read tables as well: `harness table mine.csv`.
-    """
-    from harness.results import published
-
-    click.echo(published.TEMPLATE, nl=False)
-
-
-@list_.command("references")
-@AS_JSON
-def list_references(as_json: bool) -> None:
-    """The published measurements that come with harness, by system, software and source."""
-    from harness.results import published
-
-    groups = published.groups(published.select())
-    if as_json:
-        click.echo(json.dumps(groups, indent=1))
-        return
-    lines = [("system", "software", "backends", "model", "figure", "data", "devices", "rows", "source")]
-    for group in groups:
-        sizes = group["workers"]
-        devices = ", ".join(map(str, sizes)) if len(sizes) <= 3 else f"{sizes[0]}–{sizes[-1]}"
-        toolkits, data = ", ".join(group["backends"]), ", ".join(group["data"])
-        what = group["system"], group["software"], toolkits, group["model"], group["what"], data
-        lines.append((*what, devices, str(group["rows"]), group["source"]))
-    click.echo(
-        f"{table(lines, right={7})}\n\n"
-        "`reference` stands for all of them where a command takes results, `reference:TEXT` for those that name TEXT:\n"
-        "    harness report reference:daint\n"
-        "    harness export reference --format csv"
-    )
 
 
 @click.group()

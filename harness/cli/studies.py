@@ -11,7 +11,7 @@ from harness.cli.common import ANY_PATH, WATCH, follow
 from harness.cli.options import HOW_TO_RUN, WHERE_TO_RUN, MeasuringCommand, flag, grouped, option, place_of
 from harness.cli.runs import followed, print_cancelled, print_refusals
 from harness.core.text import plural
-from harness.report.text import outcomes
+from harness.report.text import outcomes, plans
 from harness.running.campaign import Campaign, PointStatus, problem
 from harness.running.prepare import Place
 from harness.running.study import Study
@@ -76,7 +76,7 @@ def _study_plan(campaign: Campaign, given: dict[str, Any]) -> str:
         return json.dumps({"points": [point.as_dict() for point in points], "jobs": listed, "script": script})
     at_once = f", {lanes} at once" if len(jobs) > lanes else ""
     queue = f"; {plural(len(jobs), 'job')}{at_once} (--json lists them)" if jobs else ""
-    return outcomes.study_plan(points, runs, queue, _options(given))
+    return plans.study_plan(points, runs, queue, _options(given))
 
 
 def _described(given: dict[str, Any]) -> tuple[Study, Place]:

@@ -21,6 +21,7 @@ from harness.launch.slurm import JobState
 from harness.records.kernel import KernelRecord
 from harness.records.measurement import Record
 from harness.running import collect, request
+from harness.running import status as statuses
 from harness.running.notes import LOCK, Entry, StudyNotes, is_locked, known_jobs, locked, submitted_repeats
 from harness.running.prepare import Place
 from harness.running.run import Listener, Run
@@ -67,7 +68,7 @@ class PointStatus:
         """What was found, in a few words, or why nothing was."""
         return self.record.outcome if self.record and self.record.derived else self.reason
 
-    def submitted(self, status: collect.RunStatus) -> None:
+    def submitted(self, status: statuses.RunStatus) -> None:
         """Say how far the point is, whose run was submitted."""
         self.run, self.repeats = status.run, status.done
         self.jobs = status.jobs or tuple(JobState(job, "") for job in known_jobs(status.run.folder))
@@ -133,8 +134,8 @@ class Campaign:
         # The last run directory counts, but one that was noted and never made does not.
         made = {entry.id: [path for name in entry.runs if (path := self.folder / name).is_dir()] for entry in entries}
         folders = {key: paths[-1] for key, paths in made.items() if paths}
-        runs = {key: collect.reopen(path) for key, path in folders.items() if (path / SUBMISSION).exists()}
-        submitted = dict(zip(runs, collect.status(list(runs.values())), strict=True))
+        runs = {key: statuses.reopen(path) for key, path in folders.items() if (path / SUBMISSION).exists()}
+        submitted = dict(zip(runs, statuses.status(list(runs.values())), strict=True))
         at_work = not self.mine and is_locked(self.folder / LOCK)
         points = []
         for entry, label in zip(entries, labels([entry.spec for entry in entries]), strict=True):
@@ -166,7 +167,7 @@ class Campaign:
         collect.collect_all([point.run for point in self.status() if point.run])
 
     def cancel(self) -> list[str]:
-        return collect.cancel(self.folder / run for entry in self.notes.points for run in entry.runs)
+        return statuses.cancel(self.folder / run for entry in self.notes.points for run in entry.runs)
 
     def prepare(self) -> None:
         """Plan every point of the file. Raises InvalidInput for one that cannot run or is there twice."""

@@ -35,12 +35,12 @@ from harness.records.kernel import KernelRecord, kernel_of, sizes_of
 from harness.records.launch import LaunchRecord
 from harness.records.measurement import Record
 from harness.records.record import SYSTEM, AnyRecord, search
-from harness.running import collect
 from harness.running.kinds import KernelRun, LaunchRun, Measurement
 from harness.running.notes import SPEC, Notes
 from harness.running.prepare import Place
 from harness.running.request import failed
 from harness.running.run import Run
+from harness.running.status import find_any
 
 DIFFERENCE = 0.02  # that matters, if nothing else is said
 COMMON = ("nodes", "device", "repeats")  # the sides take turns on the same nodes
@@ -300,7 +300,7 @@ def reopen(folder: Path) -> tuple[Comparison, list[Run], list[AnyRecord]]:
         raise InvalidInput(
             f"--of {folder}: is no folder of an A/B comparison: there is no {Comparison.file_name} in it"
         )
-    runs = [run for name in ("a", "b") for run in collect.find_any([folder / name])[0]]
+    runs = [run for name in ("a", "b") for run in find_any([folder / name])[0]]
     if missing := [run for run in runs if not run.record_file.exists()]:
         raise InvalidInput(f"--of {folder}: {missing[0].folder} has no record yet; see `harness collect {folder}`")
     _remove_worktrees(folder)

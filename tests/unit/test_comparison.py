@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.cli.setting_up import survey
+from harness.cli.listing import survey
 from harness.core import backend as backends
 from harness.core.backend import contenders
 from harness.errors import InvalidInput

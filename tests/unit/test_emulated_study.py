@@ -178,12 +178,6 @@ def test_a_window_of_bytes_is_better_if_one_of_pieces_is_slower() -> None:
     )
 
 
-def test_a_window_of_pieces_stands_for_one_of_bytes_that_was_not_measured() -> None:
-    pieces = [spec("parameter_server", nodes, ps=2, window=8) for nodes in (4, 8)]
-    points = analyse.measured(frame(by_law, [*pieces, spec("parameter_server", 8, ps=2)]))
-    assert [(point.nodes, point.order) for point in points] == [(4, "forward"), (8, "forward"), (8, analyse.PIECES)]
-
-
 def test_the_readme_says_what_the_study_found() -> None:
     found = {
         one["name"]: one["figures"] for one in json.loads((measure.MEASURED / "analysis.json").read_text())["findings"]

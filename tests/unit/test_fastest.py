@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from harness.analysis.fastest import Race, races
-from harness.analysis.scaling import Ratio
+from harness.analysis.ratios import Ratio
 from harness.analysis.verdict import verdict
 from harness.report.text import fastest as words
 from harness.report.text import verdict as verdict_words

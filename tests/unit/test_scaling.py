@@ -11,8 +11,9 @@ import pytest
 import scipy.stats
 
 from harness import results
-from harness.analysis import scaling
-from harness.analysis.scaling import Curve, Sample
+from harness.analysis import ratios, scaling
+from harness.analysis.ratios import Sample
+from harness.analysis.scaling import Curve
 from tests.unit.made_rows import HOROVOD, frame, run
 from tests.unit.simulated import draws, least
 
@@ -42,7 +43,7 @@ def test_the_interval_of_the_best_of_equal_configurations_covers_the_true_throug
     chance = random.Random(configurations)
     covered = 0
     for _ in range(count):
-        found = scaling.best_interval([repeats(chance, 100.0) for _ in range(configurations)])
+        found = ratios.best_interval([repeats(chance, 100.0) for _ in range(configurations)])
         assert found
         covered += found[0] <= 100.0 <= found[1]
     assert covered >= least(0.95, count)
@@ -53,7 +54,7 @@ def test_the_interval_of_the_best_covers_also_when_one_is_truly_better(count: in
     chance = random.Random(7)
     covered = 0
     for _ in range(count):
-        found = scaling.best_interval([repeats(chance, mean) for mean in (100.0, 99.0, 98.0, 90.0)])
+        found = ratios.best_interval([repeats(chance, mean) for mean in (100.0, 99.0, 98.0, 90.0)])
         assert found
         covered += found[0] <= 100.0 <= found[1]
     assert covered >= least(0.95, count)
@@ -62,17 +63,17 @@ def test_the_interval_of_the_best_covers_also_when_one_is_truly_better(count: in
 def test_of_one_configuration_it_is_students_interval_of_the_logarithm() -> None:
     values = [10.0, 12.0, 11.0, 13.0, 9.0]
     factor = math.exp(scipy.stats.t.ppf(0.975, 4) * scipy.stats.sem(values) / 11.0)
-    assert scaling.best_interval([sample(values)]) == pytest.approx((11.0 / factor, 11.0 * factor))
+    assert ratios.best_interval([sample(values)]) == pytest.approx((11.0 / factor, 11.0 * factor))
 
 
 def test_no_interval_of_a_throughput_reaches_below_zero() -> None:
-    low, high = scaling.best_interval([sample([16.0, 52.8])]) or (0.0, 0.0)
+    low, high = ratios.best_interval([sample([16.0, 52.8])]) or (0.0, 0.0)
     assert 0 < low < 34.4 < high
 
 
 def test_the_lower_limit_allows_for_the_choice_and_the_upper_one_needs_not() -> None:
     one = sample([98.0, 99.0, 100.0, 101.0, 102.0])
-    alone, chosen = scaling.best_interval([one]), scaling.best_interval([one] * 6)
+    alone, chosen = ratios.best_interval([one]), ratios.best_interval([one] * 6)
     assert alone and chosen
     error = statistics.stdev(one.values) / math.sqrt(5) / 100
     assert chosen[0] == pytest.approx(100 * math.exp(-scipy.stats.t.ppf(0.975 ** (1 / 6), 24) * error))
@@ -89,7 +90,7 @@ def test_the_interval_of_a_ratio_covers_the_true_ratio(configurations: int, nois
     for _ in range(count):
         over = [[repeats(chance, 900.0, noise)], [repeats(chance, 100.0, noise)]]
         under = [[repeats(chance, 120.0, noise)], [repeats(chance, 700.0, noise) for _ in range(configurations)]]
-        found = scaling.ratio(over, under).interval
+        found = ratios.ratio(over, under).interval
         assert found
         covered += found[0] <= 900 * 100 / (120 * 700) <= found[1]
     assert covered >= least(0.95, count)
@@ -100,14 +101,14 @@ def test_without_a_choice_the_interval_of_a_ratio_is_welchs_on_logarithms() -> N
     squares = [statistics.variance(each.values) / each.mean**2 / len(each.values) for each in (one, other)]
     freedom = sum(squares) ** 2 / (squares[0] ** 2 / 2 + squares[1] ** 2 / 4)
     width = scipy.stats.t.ppf(0.975, freedom) * math.sqrt(sum(squares))
-    assert scaling.ratio([[one]], [[other]]).interval == pytest.approx((2 * math.exp(-width), 2 * math.exp(width)))
+    assert ratios.ratio([[one]], [[other]]).interval == pytest.approx((2 * math.exp(-width), 2 * math.exp(width)))
 
 
 def test_a_ratio_is_significant_when_its_interval_leaves_out_1() -> None:
     chance = random.Random(3)
     for _ in range(200):
         over, under = [[repeats(chance, 100.0)]], [[repeats(chance, 101.0) for _ in range(3)]]
-        found = scaling.ratio(over, under)
+        found = ratios.ratio(over, under)
         limits = found.interval
         assert limits and found.p is not None
         assert (found.p < 0.05) == (not limits[0] <= 1 <= limits[1])
@@ -115,17 +116,17 @@ def test_a_ratio_is_significant_when_its_interval_leaves_out_1() -> None:
 
 def test_a_throughput_without_repeats_has_no_interval() -> None:
     once, often = Sample(100.0, (100.0,)), sample([99.0, 100.0, 101.0])
-    assert scaling.best_interval([once]) is None
-    assert scaling.best_interval([once, often]) is None, "who knows how lucky the one was that ran once"
-    assert scaling.ratio([[often]], [[once]]).interval is None
-    assert scaling.ratio([[often]], [[once]]).p is None
+    assert ratios.best_interval([once]) is None
+    assert ratios.best_interval([once, often]) is None, "who knows how lucky the one was that ran once"
+    assert ratios.ratio([[often]], [[once]]).interval is None
+    assert ratios.ratio([[often]], [[once]]).p is None
     assert (once.stdev, Sample(100.0).stdev) == (None, None)
 
 
 def test_the_repeats_that_an_interval_takes_are_enough_and_no_fewer_would_be() -> None:
     chance = random.Random(5)
     choices = [[repeats(chance, 100.0, 0.05)] for _ in range(4)]
-    needed = scaling.repeats_for(choices, math.log(1.05))
+    needed = ratios.repeats_for(choices, math.log(1.05))
     assert needed
     relative = [((choice[0].stdev or 0.0) / choice[0].mean) ** 2 for choice in choices]
 
@@ -135,20 +136,20 @@ def test_the_repeats_that_an_interval_takes_are_enough_and_no_fewer_would_be() -
         return float(scipy.stats.t.ppf(0.975, freedom)) * math.sqrt(sum(terms))
 
     assert width(needed) <= math.log(1.05) < width(needed - 1)
-    assert scaling.repeats_for([[Sample(100.0)]], 1.0) is None
+    assert ratios.repeats_for([[Sample(100.0)]], 1.0) is None
 
 
 def test_holm_stops_at_the_first_that_is_not_significant() -> None:
-    assert scaling.holm([0.04, 0.001, 0.02]) == [True, True, True]  # 0.001 < 0.05/3, 0.02 < 0.05/2, 0.04 < 0.05
-    assert scaling.holm([0.04, 0.001, 0.03]) == [False, True, False]
-    assert scaling.holm([0.02, None]) == [True, False]
-    assert scaling.holm([]) == []
+    assert ratios.holm([0.04, 0.001, 0.02]) == [True, True, True]  # 0.001 < 0.05/3, 0.02 < 0.05/2, 0.04 < 0.05
+    assert ratios.holm([0.04, 0.001, 0.03]) == [False, True, False]
+    assert ratios.holm([0.02, None]) == [True, False]
+    assert ratios.holm([]) == []
 
 
 def test_a_test_with_more_weight_gets_more_of_the_error() -> None:
-    assert scaling.holm([0.03, 0.024], [1, 1]) == [True, True]  # 0.024 < 0.05/2, then 0.03 < 0.05
-    assert scaling.holm([0.9, 0.9, 0.024], [1, 1, 2]) == [False, False, True]  # 0.024 < 0.05 · 2/4
-    assert scaling.holm([0.9, 0.9, 0.024], [1, 1, 1]) == [False, False, False]  # 0.024 > 0.05/3
+    assert ratios.holm([0.03, 0.024], [1, 1]) == [True, True]  # 0.024 < 0.05/2, then 0.03 < 0.05
+    assert ratios.holm([0.9, 0.9, 0.024], [1, 1, 2]) == [False, False, True]  # 0.024 < 0.05 · 2/4
+    assert ratios.holm([0.9, 0.9, 0.024], [1, 1, 1]) == [False, False, False]  # 0.024 > 0.05/3
 
 
 # --- curves ---------------------------------------------------------------------------------------
@@ -281,7 +282,7 @@ def test_io_overhead_is_what_real_images_cost_of_the_synthetic_throughput() -> N
     ((curve, (found,)),) = scaling.io_overheads(scaling.curves(frame(rows)))
     assert curve.facets["data"] == "real"
     assert found.overhead == pytest.approx(0.1)
-    limits = scaling.ratio([[found.real.best.sample]], [[found.synthetic.best.sample]]).interval
+    limits = ratios.ratio([[found.real.best.sample]], [[found.synthetic.best.sample]]).interval
     assert limits and found.interval == pytest.approx((1 - limits[1], 1 - limits[0]))
     assert found.interval[0] < 0.1 < found.interval[1]
 

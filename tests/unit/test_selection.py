@@ -19,9 +19,9 @@ from harness.core.spec import RunSpec
 from harness.errors import InvalidInput, RunFailed
 from harness.results import baselines, kernels
 from harness.results.selection import Selection, at_time, parted
-from harness.running.collect import reopen
 from harness.running.notes import Submission
 from harness.running.prepare import Place
+from harness.running.status import reopen
 from tests import made
 from tests.conftest import Finished, Harness
 from tests.unit.test_kernel_results import measured, saved

@@ -184,7 +184,7 @@ def test_who_waits_hears_of_what_ends_from_then_on(begun: Callable[..., Run], mo
     monkeypatch.setattr(collect, "_watch", lambda run, number, ended: (watch, hosts))
     monkeypatch.setattr(Measurement, "judge", lambda *more: None)
     monkeypatch.setattr(collect.slurm, "cancel", lambda jobs: None)
-    monkeypatch.setattr(collect, "_jobs", lambda runs: {run.folder: end(2)})
+    monkeypatch.setattr(collect, "jobs_of", lambda runs: {run.folder: end(2)})
     monkeypatch.setattr(collect, "collect", lambda run, jobs: "its record")
     end(1)
     assert collect.wait([run], Ears()) == ["its record"] and heard == [2]

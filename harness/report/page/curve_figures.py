@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Literal
 
-from harness.analysis import scaling
+from harness.analysis import ratios, scaling
 from harness.analysis.fastest import Race
 from harness.analysis.scaling import Configuration, CurvePoint, Overhead
 from harness.core.text import plural
@@ -210,7 +210,7 @@ def ps_sweeps(lines: Iterable[Line]) -> list[Figure]:
                         best[each.ps] = each
                 spots = []
                 for ps, each in best.items():
-                    mean, ends, starred = each.sample.mean, scaling.best_interval([each.sample]), each is point.best
+                    mean, ends, starred = each.sample.mean, ratios.best_interval([each.sample]), each is point.best
                     hover = (
                         f"{line.name}, {point.workers:,} workers, {line.system}",
                         f"{throughput(mean)} img/s{interval(ends)}",

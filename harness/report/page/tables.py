@@ -10,7 +10,8 @@ from typing import Any
 
 import pandas
 
-from harness.analysis.scaling import Interval, Overhead
+from harness.analysis.ratios import Interval
+from harness.analysis.scaling import Overhead
 from harness.analysis.verdict import Verdict
 from harness.core.text import plural
 from harness.prediction.fitting import mean_error

@@ -8,7 +8,7 @@ from typing import Any
 
 from harness.analysis import ab
 from harness.analysis.ab import POWER, Noise, Verdict
-from harness.analysis.scaling import MOST_REPEATS
+from harness.analysis.ratios import MOST_REPEATS
 from harness.core.spec import RunSpec
 from harness.core.text import interval, plural
 from harness.records.kernel import kernel_of, size_text

@@ -10,8 +10,8 @@ from harness.core.statistics import Summary
 from harness.core.text import plural, size
 from harness.kernels.kernel import Kernel
 from harness.records.kernel import KernelRecord, SizeFigures, kernel_of, size_text
-from harness.report.text.outcomes import describe
 from harness.report.text.pairs import findings
+from harness.report.text.plans import describe
 from harness.report.text.table import table
 
 OF_MESSAGES = ("size", "p50, µs", "p99, µs", "GB/s", "bus GB/s", "95 % CI", "sent / size")

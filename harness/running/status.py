@@ -1,0 +1,143 @@
+"""How far runs are, of batch jobs and on this machine: what their run directories and the batch system say."""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from harness.core.plan import LaunchPlan
+from harness.core.program import backend_of
+from harness.core.spec import RunSpec
+from harness.core.validation import checked
+from harness.errors import InvalidInput
+from harness.launch import slurm
+from harness.launch.slurm import JobState
+from harness.records.kernel import KernelRecord
+from harness.records.launch import LaunchRecord
+from harness.records.measurement import Record
+from harness.records.record import AnyRecord, search
+from harness.running.kinds import kind_of
+from harness.running.notes import PREFLIGHT, SPEC, Submission, is_at_work, known_jobs
+from harness.running.run import Run
+from harness.worker.agent.seating import SUBMISSION
+
+# "unfinished": whoever carried it out, without a batch system, was killed before there was a record.
+RunState = Literal["recorded", "not submitted", "queued", "running", "ended", "unfinished"]
+GOES_ON: frozenset[str] = frozenset({"queued", "running"})  # by itself; also of a study's points
+
+
+def find(paths: Sequence[Path]) -> list[Run]:
+    """The runs of batch jobs at or below ``paths``. Raises InvalidInput for a path where there is none."""
+    runs: list[Run] = []
+    for path in paths:
+        below = sorted(file for file in path.rglob(SUBMISSION) if file.parent.name != PREFLIGHT)
+        if not below:
+            raise InvalidInput(f"{path}: no run of a batch job at or below it")
+        runs += [reopen(file.parent) for file in below]
+    return runs
+
+
+def find_any(paths: Sequence[Path]) -> tuple[list[Run], list[str]]:
+    """All runs at or below ``paths``, on this machine and of batch jobs, and what is wrong with those that make no sense.
+
+    Raises InvalidInput for a path where there is neither.
+    """
+    runs: list[Run] = []
+    problems: list[str] = []
+    for path in paths:
+        found = sorted(Path(file.path).parent for file in search(path, [SPEC])) if path.is_dir() else []
+        if not found:
+            raise InvalidInput(f"{path}: no run at or below it")
+        for folder in found:
+            try:
+                runs.append(reopen(folder))
+            except InvalidInput as error:
+                problems.append(f"{folder}: {str(error).removeprefix(f'{folder}: ')}")
+    return runs, problems
+
+
+def reopen(folder: Path) -> Run:
+    """The run of a run directory, as it was submitted or begun. Raises InvalidInput for what makes no sense."""
+    submission = Submission.read(folder)
+    try:
+        spec = checked(RunSpec, json.loads((folder / SPEC).read_text()))
+        plan = LaunchPlan.from_dict(json.loads((folder / "plan.json").read_text()))
+    except (OSError, ValueError, TypeError) as error:
+        raise InvalidInput(f"{folder}: not a run directory: {error}") from None
+    run = kind_of(spec)(spec, backend_of(spec), plan, folder.absolute())
+    if submission:
+        run.site_name, run.started, run.tag = submission.site, submission.started, submission.tag
+    return run
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    """How far a run is. ``jobs`` are the states of its jobs, ``done`` counts the kind's units that have ended."""
+
+    run: Run
+    state: RunState
+    done: int
+    jobs: tuple[JobState, ...]
+    record: AnyRecord | None = None
+
+    @property
+    def reason(self) -> str:
+        """Why a job waits, or why there is no number."""
+        if self.record:
+            return (self.record.reason or "").partition("\n")[0]
+        return "; ".join(dict.fromkeys(job.reason for job in self.jobs if job.reason and not job.ended))
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "run": str(self.run.folder),
+            "state": self.state,
+            "status": self.record.status if self.record else None,
+            self.run.UNIT: self.done,
+            "of": self.run.planned(),
+            "jobs": {job.id: job.state for job in self.jobs} or known_jobs(self.run.folder),
+            "reason": self.reason,
+        }
+
+
+def status(runs: Sequence[Run]) -> list[RunStatus]:
+    """How far the runs are, with one question to Slurm for all of them. Raises SlurmSilent when it does not answer."""
+    jobs = jobs_of([run for run in runs if run.submitted and not run.record_file.exists()])
+    statuses = []
+    for run in runs:
+        if not run.submitted:
+            statuses.append(_of_this_machine(run))
+            continue
+        if run.folder not in jobs:
+            statuses.append(RunStatus(run, "recorded", run.done(), (), run.RECORD.read(run.folder)))
+            continue
+        own = tuple(jobs[run.folder])
+        running, queued = any(job.running for job in own), any(job.queued for job in own)
+        state: RunState = "running" if running else "queued" if queued else "ended" if own else "not submitted"
+        statuses.append(RunStatus(run, state, run.done(), own))
+    return statuses
+
+
+def _of_this_machine(run: Run) -> RunStatus:
+    if not run.record_file.exists():
+        return RunStatus(run, "running" if is_at_work(run.folder) else "unfinished", run.done(), ())
+    record = Record.read_figures(run.record_file) if run.RECORD is Record else run.RECORD.read(run.folder)
+    if not isinstance(record, Record | KernelRecord | LaunchRecord):
+        return RunStatus(run, "recorded", run.done(), (), record)
+    done = run.planned() if record.status == "completed" else len(record.repeats)
+    return RunStatus(run, "recorded", done, (), record)
+
+
+def jobs_of(runs: Sequence[Run]) -> dict[Path, list[JobState]]:
+    """What Slurm says of the jobs of run directories. Raises SlurmSilent when it does not answer."""
+    ids = {run.folder: known_jobs(run.folder) for run in runs}
+    states = slurm.states({job for own in ids.values() for job in own})
+    return {folder: [states[job] for job in own if job in states] for folder, own in ids.items()}
+
+
+def cancel(folders: Iterable[Path]) -> list[str]:
+    """Cancel the jobs of run directories that have not ended; returns their ids. Raises SlurmSilent."""
+    states = slurm.states({job for folder in folders for job in known_jobs(folder)})
+    ids = [job for job, state in states.items() if not state.ended]
+    slurm.cancel(ids)
+    return sorted(ids, key=lambda job: (len(job), job))
