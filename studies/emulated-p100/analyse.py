@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import csv
 import io
-import json
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -36,7 +35,6 @@ from points import (
     fastest,
     measured,
     once,
-    order_of,
     published_2017,
     strategies,
     systems,
@@ -47,7 +45,7 @@ from points import (
 from predictions import completed, predicted
 
 from harness import results
-from harness.analysis.scaling import Ratio
+from harness.analysis.ratios import Ratio
 from harness.analysis.verdict import MARGIN
 from harness.core.text import plural, template
 from harness.errors import HarnessError, InvalidInput
@@ -60,7 +58,6 @@ from harness.results.experiment import Answer, Finding
 HERE = Path(__file__).parent
 GOOD = 0.03  # a mean error up to which the law is right
 MATTERS = 1 + MARGIN  # a ratio of steps that is called a difference
-EVENLY = "2026-11-25T16:45"  # since when peers of a node share its link evenly, if it has several (docs/emulation.md)
 
 
 # --- the questions: each answer, what it rests on as a sentence, and the same figures for scripts ---
@@ -323,7 +320,6 @@ def findings(every: list[Point]) -> list[Finding]:
 
 def page(every: list[Point], frame: Any, drawn: list[Figure]) -> str:
     points = once(every)
-    orders = [order_of(json.loads(spec)["options"]) for spec in frame["spec"]]
     return template(HERE / "index.md.j2").render(
         findings=findings(every),
         every=every,
@@ -338,10 +334,6 @@ def page(every: list[Point], frame: Any, drawn: list[Figure]) -> str:
         figures=drawn,
         shown=shown,
         runs=len(frame),
-        served=int((frame["ps"] > 0).sum()),
-        uneven=int(((frame["ps"] > 0) & (frame["nodes"] > 2) & (frame["started"] < EVENLY)).sum()),
-        in_order=len(chosen(every, backend=TENSORFLOW, order="forward")),
-        in_pieces=orders.count(PIECES) - len(chosen(every, order=PIECES)),
         days=sorted({min(frame["started"])[:10], max(frame["ended"])[:10]}),
         software=sorted(set(frame["software"])),
     )

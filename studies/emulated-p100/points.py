@@ -15,7 +15,7 @@ from predictions import complete, of_row, predicted
 from predictions import points as study_points
 
 from harness import results
-from harness.analysis.scaling import Ratio, Sample, ratio
+from harness.analysis.ratios import Ratio, Sample, ratio
 from harness.core.emulation import profile
 from harness.core.spec import RunSpec
 from harness.core.text import plural
@@ -85,8 +85,7 @@ def measured(frame: Any) -> list[Point]:
     """The points of a DataFrame of ``results.load``."""
     points = [_point(*of_row(row), row.ps, Sample(row.img_per_s, tuple(row.values))) for row in frame.itertuples()]
     return sorted(
-        _with_order(points),
-        key=lambda point: (point.model, point.links, point.nodes, point.way, point.ps, point.placement),
+        points, key=lambda point: (point.model, point.links, point.nodes, point.way, point.ps, point.placement)
     )
 
 
@@ -98,21 +97,14 @@ def without_number(points: Iterable[Point]) -> list[Point]:
         for each in study_points(part.name, part.tables)
     ]
     there = {point.emulated for point in points}
-    return [point for point in _with_order(asked) if point.emulated not in there]
-
-
-def _with_order(points: list[Point]) -> list[Point]:
-    """A window of pieces stands for one of bytes where that has not been measured yet."""
-    there = {point[:CONFIGURATION] for point in points}
-    ordered = [point._replace(order="forward") if point.order == PIECES else point for point in points]
-    return [other if other[:CONFIGURATION] not in there else one for one, other in zip(points, ordered, strict=True)]
+    return [point for point in asked if point.emulated not in there]
 
 
 def _point(spec: RunSpec, links: float, ps: int, img_per_s: Sample) -> Point:
     queues_s, contention_s = predicted(spec, links)
     return Point(
         *(spec.model, links, spec.nodes, spec.backend, str(spec.framework), str(spec.transport), ps),
-        order=order_of(spec.options),
+        order=_order(spec.options),
         placement=str(spec.options.get("placement", "")),
         repeats=len(img_per_s.values),
         step_s=spec.workers * spec.batch_size / img_per_s.mean,
@@ -124,7 +116,7 @@ def _point(spec: RunSpec, links: float, ps: int, img_per_s: Sample) -> Point:
     )
 
 
-def order_of(options: Mapping[str, Any]) -> str:
+def _order(options: Mapping[str, Any]) -> str:
     """The order of a backend's options, which with a window of pieces is one of its own."""
     order = str(options.get("order", ""))
     return PIECES if order == "forward" and options.get("window") == 8 else order
