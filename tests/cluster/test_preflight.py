@@ -1,4 +1,4 @@
-"""Nodes and links are checked before a run: what is throttled among eight virtual nodes is named, and nothing else is."""
+"""Nodes and links are checked before a run: what is throttled among virtual nodes is named, and nothing else is."""
 
 from __future__ import annotations
 
@@ -47,12 +47,19 @@ def test_a_link_throttled_to_half_is_named_within_a_minute(
     nothing_is_left(user.cluster)
 
 
-def test_the_check_before_a_run_is_in_its_job_and_in_its_record(user: User, environment: Callable[..., Path]) -> None:
+def test_the_check_before_a_run_is_in_its_job_and_in_its_record(
+    cluster: VirtualCluster, tmp_path: Path, environment: Callable[..., Path]
+) -> None:
     """On four nodes, the fewest among which a slow one can be told."""
     environment("pytorch")
-    user.cluster.rate("100mbit", "node3")
+    user = User(cluster, tmp_path)
     run = ("run", "--backend", "pytorch", "--nodes", "4", "--threads", "1", *SMALLEST, *FEW_STEPS, "--repeats", "2")
-    done = user.harness(*run, "--preflight").succeeded()
+    cluster.rate("200mbit")
+    cluster.rate("100mbit", "node3")
+    try:
+        done = user.harness(*run, "--preflight").succeeded()
+    finally:
+        cluster.rate("1gbit")
     assert "  preflight  warning: node3 sends at 0.013" in done.stdout
     record = user.record()
     slow = [(each["what"], each["node"]) for each in record["preflight"]["pairs"]["slow"]]
@@ -64,4 +71,4 @@ def test_the_check_before_a_run_is_in_its_job_and_in_its_record(user: User, envi
     assert check["ended"] <= min(repeat["started"] for repeat in record["repeats"])
     collected = user.harness("collect", str(user.output), "--json").succeeded()
     assert [each["run"] for each in collected.json] == [str(checked.parents[1])], "the check is no run of its own"
-    nothing_is_left(user.cluster)
+    nothing_is_left(cluster)
