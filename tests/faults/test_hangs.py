@@ -14,7 +14,7 @@ from tests.faults.running import LONG, named
 # Enough to start, with other tests beside it: TensorFlow's processes, which take the longest, need a third of it.
 TIMEOUT_S = "30"
 MANY_STEPS = ["--warmup", "1", "--steps", LONG]
-# One of each kind: the launcher finds who is stopped, whatever the others wait with. TensorFlow's ways with servers wait alike.
+# One of each kind: the launcher finds who is stopped, whatever others wait with. TensorFlow's ways with servers wait alike.
 STOPPED = [
     ("parameter_server", "worker-0"),
     ("parameter_server", "ps-0"),
