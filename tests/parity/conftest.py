@@ -70,7 +70,7 @@ def inside(python: Path, script: str, *arguments: object, stdin: str | None = No
     """Run a script of this folder in a framework's environment, on CPUs. Returns what it prints."""
     done = subprocess.run(
         [python, Path(__file__).with_name(script), *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", **variables},
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": "", **variables, "PYTHONPATH": str(ROOT)},
         input=stdin,
         capture_output=True,
         text=True,
