@@ -1,11 +1,12 @@
-"""Files that are there whole or not at all. Workers use this too: standard library only; Python 3.9."""
+"""Files that are there whole or not at all, and locks. Workers use this too: standard library only; Python 3.9."""
 
+import fcntl
 import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 
 @contextmanager
@@ -37,3 +38,14 @@ def write_atomically(target: Path, text: str) -> Path:
     with whole_file(target) as stream:
         stream.write(text.encode())
     return target
+
+
+def lock(file: IO[Any], kind: int = fcntl.LOCK_EX) -> bool:
+    """Lock an open file until it is closed; False if another process has. A file system without locks lets everybody."""
+    try:
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return True

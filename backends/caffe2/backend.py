@@ -6,11 +6,10 @@ from typing import Literal
 from pydantic import Field
 
 from harness.backends.caffe2 import build
-from harness.core.backend import Backend
+from harness.core.backend import Backend, refuse_open_mpi
 from harness.core.exchange import AllreduceExchange
 from harness.core.spec import Options, RunSpec
 from harness.environments import EnvironmentSpec
-from harness.errors import InvalidInput
 
 FOLDER = Path(__file__).parent
 
@@ -28,12 +27,8 @@ class Caffe2Options(Options):
 
 
 def _validate(spec: RunSpec) -> None:
-    """Raise InvalidInput for an MPI library that Caffe2's operators cannot load."""
-    if spec.mpi == "openmpi" and spec.options["mpi_operators"] != "mpi4py":
-        raise InvalidInput(
-            "--mpi openmpi: Caffe2's operators are compiled against MPICH, and Open MPI has another binary interface; "
-            "give --mpi-operators mpi4py too, or another library"
-        )
+    if spec.options["mpi_operators"] != "mpi4py":
+        refuse_open_mpi(spec, "Caffe2's operators are", "--mpi-operators mpi4py too, or another library")
 
 
 BACKEND = Backend(

@@ -5,11 +5,10 @@ from pathlib import Path
 from pydantic import Field
 
 from harness.backends.horovod import build
-from harness.core.backend import Arrangement, Backend
+from harness.core.backend import Arrangement, Backend, refuse_open_mpi
 from harness.core.exchange import MIB, AllreduceExchange
 from harness.core.spec import Options, RunSpec, of_training
 from harness.environments import EnvironmentSpec, Variant
-from harness.errors import InvalidInput
 
 FOLDER = Path(__file__).parent
 IMPORTS = {"tensorflow": ("horovod.tensorflow", "tensorflow"), "torch": ("horovod.torch", "torch", "PIL")}
@@ -35,15 +34,6 @@ def environment(framework: str, variant: Variant) -> EnvironmentSpec:
     )
 
 
-def _validate(spec: RunSpec) -> None:
-    """Raise InvalidInput for an MPI library that this Horovod cannot load."""
-    if spec.mpi == "openmpi":
-        raise InvalidInput(
-            "--mpi openmpi: Horovod is compiled against MPICH, and Open MPI has another binary interface; "
-            "give mpich or intel"
-        )
-
-
 def _fused_bytes(spec: RunSpec) -> int:
     return int(spec.options["fusion_threshold_mb"] * spec.bytes_scale * MIB)
 
@@ -67,7 +57,7 @@ BACKEND = Backend(
     cuda_transports=("nccl", "mpi", "gloo"),
     precisions=("fp32", "tf32", "amp"),
     options=HorovodOptions,
-    validate=_validate,
+    validate=lambda spec: refuse_open_mpi(spec, "Horovod is", "mpich or intel"),
     arrange=_arrange,
     environment=environment,
     kernels=("allgather", "allreduce", "alltoall", "cg", "fft", "matmul"),

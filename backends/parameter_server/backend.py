@@ -1,6 +1,6 @@
 """TensorFlow parameter servers as the controller sees them."""
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -88,12 +88,15 @@ def asked_after(pieces: Sequence[Piece], window: int | str, bytes_scale: float =
     """
     room = window if isinstance(window, int) else int(parse_size(window) * bytes_scale)
     under_way: dict[int, deque[tuple[int, int]]] = defaultdict(deque)
+    taken: Counter[int] = Counter()
     come: dict[int, int] = {}
     after = []
     for number, piece in enumerate(pieces):
         size, others = 1 if isinstance(window, int) else piece.bytes, under_way[piece.ps]
-        while others and sum(other for _, other in others) + size > room:
-            come[piece.ps], _ = others.popleft()
+        taken[piece.ps] += size
+        while others and taken[piece.ps] > room:
+            come[piece.ps], freed = others.popleft()
+            taken[piece.ps] -= freed
         others.append((number, size))
         after.append(come.get(piece.ps))
     return after

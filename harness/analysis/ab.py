@@ -1,9 +1,8 @@
 """Two sides of a comparison, A and B: how many repeats show a difference, and what the repeats that were made say. Pure.
 
-**The test** is Welch's, two-sided, on logarithms of the rates of the repeats. A side is faster if the 95 % confidence
-interval of the ratio leaves out 1. If it does not, but lies within the difference that matters, up and down, there is none
-that does. Anything else is undecided. Where m sizes of a kernel are judged ``together``, each has an interval of
-1 − 5 % / m (Bonferroni): with 95 % confidence all of them hold, whatever the sizes have in common.
+**The test** is Welch's, two-sided, on logarithms of the rates of the repeats (docs/ab.md). Where m sizes of a kernel are
+judged ``together``, each has an interval of 1 − 5 % / m (Bonferroni): with 95 % confidence all of them hold, whatever the
+sizes have in common.
 
 **Power** is the probability that the interval leaves out 1 where the true ratio is as large as the difference. With n
 repeats each, noise s (the standard deviation of log(rate)) and sample variances s²u and s²v, the estimated logarithm of

@@ -47,12 +47,10 @@ def matched(old: pandas.DataFrame, new: pandas.DataFrame) -> tuple[pandas.DataFr
     open_ = [
         name for name in MATCHED if name not in names and any(set(side[name]) - {*_UNKNOWN} for side in sides.values())
     ]
-    notes = (
-        [f"not known on both sides, so not matched: {', '.join(name.replace('_', ' ') for name in open_)}"]
-        if open_
-        else []
-    )
-    reduced = []
+    notes, reduced = [], []
+    if open_:
+        unknown = ", ".join(name.replace("_", " ") for name in open_)
+        notes.append(f"not known on both sides, so not matched: {unknown}")
     for name, side in sides.items():
         side["spec"] = [_spec(row, names) for row in side.to_dict("records")]
         side["environment"] = [_environment(row, open_) for row in side.to_dict("records")]

@@ -122,7 +122,6 @@ def spec_names(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
 
 
 def _subject(spec: Mapping[str, Any]) -> str:
-    """The model, or the kernel with its size."""
     if "kernel" not in spec:
         return str(spec["model"])
     return f"{spec['kernel']} of {size_text(kernels.specification(spec['kernel']), spec['size'])}"

@@ -4,11 +4,9 @@ A *race* is what was measured like for like: system, model, data, device, precis
 devices per node are equal, and nothing is another training. Contenders are told apart by backend, framework, software,
 transport and MPI library, each with its best configuration at each size.
 
-That the best one of several is better than all others is claimed if it differs significantly from each of them. As the
-claim is about the one that came out best, and needs every single test, the tests need no correction for their number
-(Gutmann and Maymin 1987, "Is the selected population the best?"; Hung and Fithian 2019, "Rank verification for exponential
-families"). The sizes of a race are corrected for with Holm's procedure, with half of the error for the largest one, as in
-``verdict``.
+That the best one of several is better than all others is claimed if it differs significantly from each of them
+(docs/verdict.md): that needs no correction for the number of contenders (Gutmann and Maymin 1987, "Is the selected
+population the best?"; Hung and Fithian 2019, "Rank verification for exponential families").
 
 The cheapest in energy is looked for among the same configurations: what each contender is fastest with at that size.
 """
@@ -202,10 +200,7 @@ def _race(facets: Mapping[str, Any], curves: Sequence[Curve], varying: Mapping[s
             entered[point.workers].append((curve, point, None))
     sizes, scales = [_ranking(entered[workers]) for workers in sorted(entered)], None
     contested = [number for number, ranking in enumerate(sizes) if len(ranking.standings) > 1]
-    others = len(contested) - 1
-    weights = [1.0] * others + [max(1.0, others)] * bool(contested)
-    significances = scaling.holm([sizes[number].p for number in contested], weights)
-    for number, significant in zip(contested, significances, strict=True):
+    for number, significant in zip(contested, scaling.significant([sizes[n].p for n in contested]), strict=True):
         sizes[number] = replace(sizes[number], decided=significant)
     # Efficiencies are relative to the smallest size that several of those at the largest contested one have.
     last = sizes[contested[-1]].workers if contested else 0
@@ -216,7 +211,7 @@ def _race(facets: Mapping[str, Any], curves: Sequence[Curve], varying: Mapping[s
     ]
     if several := next((entries for entries in scaled if len(entries) > 1), None):
         scales = _ranking(several)
-        scales = replace(scales, decided=scaling.holm([scales.p])[0])
+        scales = replace(scales, decided=scaling.significant([scales.p])[0])
     return Race(facets, tuple(sizes), scales, varying)
 
 

@@ -40,7 +40,7 @@ from harness.errors import InvalidInput
 if TYPE_CHECKING:
     import pandas
 
-LEVEL = 0.03
+LEVEL = 0.03  # the probability of finding any change in a series without one
 SHORTEST = 3  # runs between two changes
 FEWEST = 2 * SHORTEST  # runs of a series that can have a change
 CLIPPED = 2.5  # robust standard deviations from the median
@@ -101,13 +101,13 @@ class History:
     without_number: int
 
 
-def change_points(img_per_s: Sequence[float] | Vector, level: float = LEVEL) -> list[int]:
+def change_points(img_per_s: Sequence[float] | Vector) -> list[int]:
     """Where the level of a series changed: the positions of the first runs after each change, in order.
 
-    ``level`` is the probability of finding any change in a series without one. The same values give the same answer.
+    The same values give the same answer.
     """
     values = np.log(np.asarray(img_per_s, dtype=float))
-    found = sorted(_split(values, 0, len(values), level))
+    found = sorted(_split(values, 0, len(values), LEVEL))
     # A split was placed before the later ones were known; now each is placed best between its neighbours.
     bounds = [0, *found, len(values)]
     for number in range(1, len(bounds) - 1):

@@ -1,28 +1,15 @@
-"""Did it get slower? Two sets of results, compared measurement by measurement.
+"""Did it get slower? Two sets of results, compared measurement by measurement; docs/regressions.md has the rule.
 
-**Pairs.** Results of equal specs (the column ``spec``) form a pair, on each system of its own where both sides have it.
-Numbers of warm-up and measured steps are no part of a spec: they may differ, and are named among the differences. Each
-size of a kernel is a result of its own, with its rate in place of img/s. The unit of the test is the repeat in a fresh
-process; the repeats of several records of one spec on one side are pooled.
+Results of equal specs (the column ``spec``) form a pair, on each system of its own where both sides have it. Each size of a
+kernel is a result of its own, with its rate in place of img/s.
 
 **Energy** of the same repeats is compared apart, as images per joule, where both sides have it of the same parts.
 ``more energy`` and ``less energy`` are then what ``slower`` and ``faster`` are of img/s, with an adjustment of their own.
 
 **The work** of both sides is compared by its losses (``work.py``), and judged by itself: it makes nothing slower.
 
-**The test** is Welch's t-test on log(img/s) or log(rate), one-sided, or Mann and Whitney's. Its p-values are adjusted for
-the number of pairs in the comparison (Benjamini and Hochberg).
-
-**The rule.** A pair is ``slower`` if and only if
-
-(a) the adjusted p-value is below alpha, and
-(b) the data do not exclude a slowdown as large as the threshold: the 99 % confidence interval of the change reaches it.
-
-So the threshold excuses a slowdown only where the data show that it is smaller. ``faster`` is the same the other way round.
-With (a) but not (b) the change is significant, below the threshold. Without (a) there is no significant change; but where
-the 95 % confidence interval, which people see, reaches a slowdown as large as the threshold, the pair is ``too noisy``: the
-data exclude no slowdown that is smaller than the interval's lower end. With fewer than two repeats on a side there is no
-spread to judge by, and nothing is guessed. A measurement that had a number and whose run now fails is a regression too.
+A pair is ``slower`` if (a) the adjusted p-value is below alpha, and (b) the 99 % confidence interval of the change reaches
+the threshold.
 
 Why alpha is 0.04 and the interval of (b) 99 %: with 5 repeats on either side, 3.6 % of unchanged pairs then pass (a) and at
 most as many are called slower, whatever the noise; and a slowdown of 5 % in 2 % of noise is found in 96 % of all cases.
@@ -257,8 +244,8 @@ def compare(old: pandas.DataFrame, new: pandas.DataFrame, rule: Rule = _DEFAULT)
     matches = [*matched, *lost]
     if not matches:
         raise InvalidInput(_nothing_in_common(before, after))
-    old_values = [np.concatenate([run["values"] for run in runs]) for _, runs, _ in matched]
-    new_values = [np.concatenate([run["values"] for run in runs]) for _, _, runs in matched]
+    old_values = [_values(runs) for _, runs, _ in matched]
+    new_values = [_values(runs) for _, _, runs in matched]
     judgements = judge(old_values, new_values, rule)
     if two_systems:
         judgements = [_as_it_is(*each) for each in zip(judgements, old_values, new_values, strict=True)]
@@ -369,7 +356,9 @@ def _energy(matched: Sequence[Match], of_img_per_s: Sequence[Pair], rule: Rule, 
             found.append((pair, covers, of[0], of[1]))
     if unlike:
         notes.append(f"energy of the same parts is not on both sides in {plural(unlike, 'measurement')}")
-    before, after = ([_per_joule(each[side]) for each in found] for side in (2, 3))
+    before = [1 / _values(runs, "joules_values") for _, _, runs, _ in found]
+    after = [1 / _values(runs, "joules_values") for _, _, _, runs in found]
+    judgements = judge(before, after, rule)
     words: dict[Verdict, Verdict] = {"slower": "more energy", "faster": "less energy"}
     return [
         replace(
@@ -382,18 +371,16 @@ def _energy(matched: Sequence[Match], of_img_per_s: Sequence[Pair], rule: Rule, 
             energy=covers,
             work=None,
         )
-        for (pair, covers, old, new), here, there, judgement in zip(
-            found, before, after, judge(before, after, rule), strict=True
-        )
+        for (pair, covers, old, new), here, there, judgement in zip(found, before, after, judgements, strict=True)
     ]
 
 
-def _per_joule(runs: Any) -> Vector:
-    return 1 / np.concatenate([run["joules_values"] for run in runs])
+def _values(runs: Runs, column: str = "values") -> Vector:
+    return np.concatenate([run[column] for run in runs])
 
 
 def _side(runs: Runs, rates: Vector | None = None) -> Side:
-    values = np.concatenate([run["values"] for run in runs]) if rates is None else rates
+    values = _values(runs) if rates is None else rates
     mean = float(np.exp(np.log(values).mean())) if len(values) else None
     return Side(len(runs), len(values), mean, _systems(runs))
 

@@ -34,14 +34,23 @@ CONTENDER = ("backend", "framework", "software", "transport", "mpi")
 # Tuned at each size. Versions are never pooled, also where a family's best is asked for.
 TUNED = (*CONTENDER, "ps", "options", "threads")
 
-_COLUMNS = (
-    *(*EQUAL, *TUNED, "workers", "nodes", "devices_per_node", "batch_size", "global_batch"),
-    *("values", "img_per_s", "published_efficiency", "source", "row"),
-)
-_Row = dict[str, Any]
+# What many runs have in common: all that decides which curve, point and configuration they belong to.
+_ALIKE = (*EQUAL, *TUNED, "workers", "nodes", "devices_per_node", "batch_size", "global_batch")
+_Row = dict[str, Any]  # these columns, and the "runs"
 
 Scaling = Literal["weak", "strong"]
 Interval = tuple[float, float]
+
+
+class _Run(NamedTuple):
+    """What a run has of its own; ``place`` is that among the rows, ``row`` its label."""
+
+    place: int
+    row: int
+    source: str
+    img_per_s: float
+    published_efficiency: float
+    values: Sequence[float]
 
 
 @dataclass(frozen=True)
@@ -137,10 +146,15 @@ def curves(frame: pandas.DataFrame, by: Literal["contender", "family"] = "conten
     default each curve's smallest. A curve that lacks it has no efficiencies.
     """
     facets = [*EQUAL, *(CONTENDER if by == "contender" else ())]
-    wide = frame.assign(row=frame.index, global_batch=frame["batch_size"] * frame["workers"])
-    tuples = zip(*(wide[name].tolist() for name in _COLUMNS), strict=True)  # to_dict takes three times as long
+    wide = frame.assign(place=range(len(frame)), row=frame.index, global_batch=frame["batch_size"] * frame["workers"])
+    # to_dict takes three times as long
+    keys, runs = (zip(*(wide[name].tolist() for name in names), strict=True) for names in (_ALIKE, _Run._fields))
+    together: dict[tuple[Any, ...], list[_Run]] = defaultdict(list)
+    for key, run in zip(keys, map(_Run._make, runs), strict=True):
+        together[key].append(run)
+    rows = [dict(zip(_ALIKE, key, strict=True)) | {"runs": its} for key, its in together.items()]
     found: list[Curve] = []
-    for values, alike in _by(facets, (dict(zip(_COLUMNS, each, strict=True)) for each in tuples)):
+    for values, alike in _by(facets, rows):
         equal = dict(zip(facets, values, strict=True))
         several = {row["devices_per_node"] for row in alike if row["nodes"] > 1}
         for per_node in sorted(several) or [max(row["devices_per_node"] for row in alike)]:
@@ -181,7 +195,7 @@ def _curve(scaling: Scaling, facets: dict[str, Any], rows: list[_Row], baseline:
 def _point(rows: list[_Row]) -> CurvePoint:
     configurations = [_configuration(same) for _, same in _by(TUNED, rows)]
     best = max(configurations, key=lambda one: (not math.isnan(one.sample.mean), one.sample.mean))
-    published = [row["published_efficiency"] for row in rows]
+    published = [run.published_efficiency for row in rows for run in row["runs"]]
     return CurvePoint(
         workers=rows[0]["workers"],
         nodes=max(row["nodes"] for row in rows),
@@ -194,14 +208,15 @@ def _point(rows: list[_Row]) -> CurvePoint:
 
 def _configuration(rows: list[_Row]) -> Configuration:
     tuned = {name: rows[0][name] for name in TUNED}
-    values = tuple(float(value) for row in rows for value in row["values"])
+    runs = sorted(run for row in rows for run in row["runs"])
+    values = tuple(float(value) for run in runs for value in run.values)
     # A mean without its values, as publications have it, counts as it is.
-    means = values or [row["img_per_s"] for row in rows]
+    means = values or [run.img_per_s for run in runs]
     return Configuration(
         **tuned | {"options": json.loads(tuned["options"] or "{}")},
         sample=Sample(sum(means) / len(means), values),
-        sources=tuple(row["source"] for row in rows),
-        rows=tuple(row["row"] for row in rows),
+        sources=tuple(run.source for run in runs),
+        rows=tuple(run.row for run in runs),
     )
 
 
@@ -365,6 +380,12 @@ def holm(probabilities: Sequence[float | None], weights: Sequence[float] | None 
             break
         significant[number] = True
     return significant
+
+
+def significant(probabilities: Sequence[float | None]) -> list[bool]:
+    """``holm`` for tests at rising sizes: half of the error is the last one's, as that is where scaling is decided."""
+    others = len(probabilities) - 1
+    return holm(probabilities, [1.0] * others + [max(1.0, others)] * bool(probabilities))
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,8 @@
 """Do MPI-based toolkits scale better than parameter servers here? The answer, from a DataFrame of ``results.load``.
 
-Each toolkit contender (backend, framework, software, transport) is compared with the best that the parameter servers offer
-at each size (both strategies, all numbers and placements), like for like: system, model, data, device, precision, image
-size, per-device batch and devices per node are equal, nothing is another training, and the scaling is weak.
-
-What is judged is the ratio of scaling efficiencies, both relative to the smallest common size B: the speed of the
-frameworks on B workers cancels. Its interval allows for the parameter servers' best having been picked
-(``scaling.ratio``). Sizes at which the ratio is not 1 are told with Holm's correction: all sizes of a contender together
-err with 5 % probability. Half of that is the largest size's, as that is where scaling is decided. ``docs/verdict.md`` says
-what this can and cannot tell.
+Each toolkit contender is compared, like for like, with the best that the parameter servers offer at each size. What is
+judged is the ratio of scaling efficiencies, both relative to the smallest common size. docs/verdict.md says what is
+compared, what decides, and what this can and cannot tell.
 """
 
 import json
@@ -196,9 +190,7 @@ def _compared(
             )
         )
     judged = [number for number, size in enumerate(sizes) if size.efficiency_ratio.p is not None]
-    others = len(judged) - 1
-    weights = [1.0] * others + [max(1.0, others)] * bool(judged)
-    significances = scaling.holm([sizes[number].efficiency_ratio.p for number in judged], weights)
+    significances = scaling.significant([sizes[number].efficiency_ratio.p for number in judged])
     for number, significant in zip(judged, significances, strict=True):
         sizes[number] = replace(sizes[number], significant=significant)
     # The runs of the best configurations at these sizes.

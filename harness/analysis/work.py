@@ -63,7 +63,7 @@ def between(old: Sequence[Run], new: Sequence[Run]) -> Work:
     for run in new:
         answers += [Work("other work", f"{run['id']}: {text}") for text in _own(run)]
         if not fingerprint(run).outcomes or not latest:
-            answers.append(Work("cannot say", _lacking([run, *old])))
+            answers.append(Work("cannot say", next(filter(None, (fingerprint(each).note for each in (run, *old))))))
         elif before := latest.get(software(run["environment"])):
             answers.append(_compared(before, run))
         else:
@@ -127,7 +127,6 @@ def software(environment: str) -> str:
 
 
 def _compared(old: Run, new: Run) -> Work:
-    """Two runs on the same software that have a fingerprint each."""
     apart = parting(fingerprint(old), fingerprint(new), TOLERANCES[new["precision"]])
     if apart is None:
         return Work("same work")
@@ -163,10 +162,6 @@ def _described(apart: Parting) -> str:
         if one != other:
             break
     return f"from step {apart.step} on, {one} against {other}"
-
-
-def _lacking(runs: Sequence[Run]) -> str:
-    return next(note for run in runs if (note := fingerprint(run).note))
 
 
 def _other_software(old: Run, new: Run) -> str:

@@ -17,19 +17,8 @@ from harness.cli.common import PATH, SHARE, completing
 from harness.cli.config import of_config
 from harness.cli.kernels import BYTES, SIZE, kernel_of
 from harness.cli.launching import program_options, without_config
-from harness.cli.options import (
-    COMPLETED,
-    HOW_TO_RUN,
-    WHERE_TO_RUN,
-    WRITTEN,
-    MeasuringCommand,
-    grouped,
-    option,
-    place_of,
-    spec_of,
-    spec_options,
-)
-from harness.cli.runs import IN_FULL, carried_out
+from harness.cli.options import COMPLETED, WRITTEN, MeasuringCommand, grouped, option, place_of, spec_of, spec_options
+from harness.cli.runs import CHECKED_BEFORE, RUNNING, carried_out
 from harness.core import backend as backends
 from harness.core.program import OF_PROGRAM, UNUSED, program_spec
 from harness.core.spec import RunSpec
@@ -37,9 +26,11 @@ from harness.core.validation import option_name
 from harness.errors import HarnessError, InvalidInput
 from harness.records.record import AnyRecord
 from harness.report.text import ab as texts
+from harness.report.text.pairs import preflight
 from harness.report.text.progress import RunLine
 from harness.running import sides
 from harness.running.pace import Pace
+from harness.running.preflight import outcome as checked_before
 from harness.running.run import Run
 from harness.running.sides import DIFFERENCE, Comparison
 
@@ -105,9 +96,8 @@ class Turns(RunLine):
         *spec_options(("mpi",)),
         *grouped("What to measure", MPI, KERNEL, BYTES, SIZE),
         *grouped("Of COMMAND", *program_options(*backends.option_owners(), "mpi")),
-        *WHERE_TO_RUN,
-        *HOW_TO_RUN,
-        *IN_FULL,
+        *RUNNING,
+        *CHECKED_BEFORE,
     ],
 )
 def ab(
@@ -165,8 +155,10 @@ def ab(
         pilot,
         lambda noises: say(texts.power(noises, runs[0].spec, difference, repeats, "both sides so far")),
     )
+    # The check of the nodes comes before A's first repeat, and takes A's environment.
+    as_a = replace(place, environment=both["a"].settings.environment or place.environment)
     with nullcontext() if place.dry_run else sides.laid_out(folder, comparison, both):
-        outcome = carried_out(runs, place, given, line)
+        outcome = carried_out(runs, as_a, given, line)
     if outcome.records:
         _tell(comparison, runs, outcome.records, as_json)
     elif not place.dry_run and not as_json:
@@ -175,8 +167,9 @@ def ab(
 
 def _refuse_strangers(command: Sequence[str], kernel: str | None, given: Mapping[str, Any]) -> None:
     """Raise InvalidInput for an option that is not for what is measured: a program, a kernel or a training."""
-    if command and kernel:
-        raise InvalidInput(f"--kernel {kernel}: is for backends; leave it out, or the command")
+    unfit = f"--kernel {kernel}" if kernel else "--preflight" if given["preflight"] else ""
+    if command and unfit:
+        raise InvalidInput(f"{unfit}: is for backends; leave it out, or the command")
     owners = backends.option_owners().keys()
     if command:
         whose = dict.fromkeys({*UNUSED, *owners} - OF_PROGRAM, "backends, not for a program")
@@ -207,10 +200,11 @@ def _specs(command: Sequence[str], kernel: str | None, given: dict[str, Any]) ->
 def _tell(comparison: Comparison, runs: Sequence[Run], records: Sequence[AnyRecord], as_json: bool) -> None:
     """Print the verdicts, and exit with 1 if B is slower. Raises RunFailed for a side that has no number."""
     found, spec = sides.judged(comparison, runs, records), runs[0].spec
-    files = [run.record_file for run in runs]
+    files, checked = [run.record_file for run in runs], checked_before(runs[0].folder)
     if as_json:
-        click.echo(texts.as_json(found, spec, comparison, files))
+        click.echo(texts.as_json(found, spec, comparison, files, checked))
     else:
-        click.echo("\n".join([texts.verdicts(found, spec), *(f"record  {file}" for file in files)]))
+        lines = [f"preflight  {line}" for line in preflight(checked)] + [f"record  {file}" for file in files]
+        click.echo("\n".join([texts.verdicts(found, spec), *lines]))
     if any(each.slower for each in found.values()):
         click.get_current_context().exit(1)

@@ -72,26 +72,16 @@ def table(
     # First, so that a source that does not exist is refused before pandas is loaded.
     frame, of_kernels = both_of(sources)
     from harness.report.text import comparison, kernel_table
-    from harness.report.text.table import FORMATS, Table
 
     if frame.empty:
-        kernel_table.check_baseline(of_kernels, baseline)
+        comparison.check_baseline(of_kernels[of_kernels["status"] == "completed"], baseline, "kernel")
     if as_json:
         runs = [] if frame.empty else comparison.points(frame, baseline)
         click.echo(json.dumps(runs + kernel_table.points(of_kernels, baseline)))
         return
-    of_2017 = style == "report2017"
-    if written == "text":
-        click.echo(tables(frame, of_kernels, baseline, of_2017))
-        if stragglers:
-            click.echo(f"\n{comparison.stragglers(frame)}")
-        return
-    shown: list[Table] = []
-    if not frame.empty:
-        shown = comparison.tables_of_2017(frame, baseline) if of_2017 else [comparison.table_of_runs(frame, baseline)]
-    if not of_kernels.empty:
-        shown.append(kernel_table.table_of(of_kernels, baseline))
-    click.echo(FORMATS[written](shown))
+    click.echo(tables(frame, of_kernels, baseline, style == "report2017", written))
+    if stragglers and written == "text":
+        click.echo(f"\n{comparison.stragglers(frame)}")
 
 
 @click.command("best")

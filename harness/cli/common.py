@@ -141,7 +141,6 @@ def positive(value: str) -> float:
 
 
 def parts(value: str, example: str) -> list[str]:
-    """The parts of a comma-separated list."""
     if listed := [part.strip() for part in value.split(",") if part.strip()]:
         return listed
     raise ValueError(f"must be a list such as {example}")
@@ -306,15 +305,25 @@ def of_any_kind(*sources: str, selected: Selected | None = None) -> pandas.DataF
 
 
 def tables(
-    runs: pandas.DataFrame, of_kernels: pandas.DataFrame, baseline: int | None = None, of_2017: bool = False
+    runs: pandas.DataFrame,
+    of_kernels: pandas.DataFrame,
+    baseline: int | None = None,
+    of_2017: bool = False,
+    written: str = "text",
 ) -> str:
     """The table of runs, or those of 2017, then that of kernels. Runs or kernels may be empty."""
-    from harness.report.text import comparison, kernel_table, table
+    from harness.report.text import comparison, kernel_table
+    from harness.report.text.table import FORMATS, text
 
-    shown = [] if runs.empty else [(comparison.as_of_2017 if of_2017 else comparison.runs)(runs, baseline)]
-    if not of_kernels.empty:
-        shown.append(table.text(kernel_table.table_of(of_kernels, baseline)))
-    return "\n\n".join(shown)
+    shown = [] if of_kernels.empty else [kernel_table.table_of(of_kernels, baseline)]
+    if written == "text":
+        of_runs = [] if runs.empty else [(comparison.as_of_2017 if of_2017 else comparison.runs)(runs, baseline)]
+        return "\n\n".join([*of_runs, *map(text, shown)])
+    if not runs.empty and of_2017:
+        shown = [*comparison.tables_of_2017(runs, baseline), *shown]
+    elif not runs.empty:
+        shown = [comparison.table_of_runs(runs, baseline), *shown]
+    return FORMATS[written](shown)
 
 
 def some_of(sources: tuple[str, ...]) -> pandas.DataFrame:

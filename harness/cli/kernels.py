@@ -11,17 +11,8 @@ import click
 from harness import kernels
 from harness.cli.common import Written, completing
 from harness.cli.config import of_config, without_strangers
-from harness.cli.options import (
-    HOW_TO_RUN,
-    WHERE_TO_RUN,
-    MeasuringCommand,
-    grouped,
-    option,
-    place_of,
-    spec_of,
-    spec_options,
-)
-from harness.cli.runs import IN_FULL, UNDER_EACH, backends_option, carried_out
+from harness.cli.options import MeasuringCommand, grouped, option, place_of, spec_of, spec_options
+from harness.cli.runs import RUNNING, UNDER_EACH, backends_option, carried_out
 from harness.core import backend as backends
 from harness.core.spec import KernelSizes
 from harness.core.text import listed, sizes
@@ -70,9 +61,7 @@ def kernel_of(name: str, given: dict[str, Any]) -> KernelSizes:
         click.Argument(["name"], metavar="KERNEL", shell_complete=completing(kernels.names)),
         *grouped("What to measure", BYTES, SIZE),
         *OF_KERNELS(backends.unused_by_kernels()),
-        *WHERE_TO_RUN,
-        *HOW_TO_RUN,
-        *IN_FULL,
+        *RUNNING,
     ],
 )
 def kernel(name: str, **given: Any) -> None:
@@ -101,9 +90,7 @@ def kernel(name: str, **given: Any) -> None:
         *grouped("What to measure", BYTES),
         *grouped("What to measure", UNDER_EACH),
         *OF_KERNELS({*backends.unused_by_kernels(), "backend", "framework", "transport", "mpi"}, FEW),
-        *WHERE_TO_RUN,
-        *HOW_TO_RUN,
-        *IN_FULL,
+        *RUNNING,
     ],
 )
 def network(**given: Any) -> None:

@@ -9,16 +9,8 @@ from typing import Any
 import click
 
 from harness.cli.config import of_config
-from harness.cli.options import (
-    HOW_TO_RUN,
-    WHERE_TO_RUN,
-    MeasuringCommand,
-    field_options,
-    grouped,
-    place_of,
-    spec_options,
-)
-from harness.cli.runs import IN_FULL, carried_out
+from harness.cli.options import MeasuringCommand, field_options, grouped, place_of, spec_options
+from harness.cli.runs import RUNNING, carried_out
 from harness.core.program import OF_PROGRAM, UNUSED, program_spec
 from harness.core.spec import Program
 from harness.records.launch import LaunchRecord
@@ -46,9 +38,7 @@ def without_config(given: Mapping[str, Any]) -> dict[str, Any]:
     params=[
         click.Argument(["command"], nargs=-1, required=True, metavar="-- COMMAND...", type=click.UNPROCESSED),
         *grouped("What to start", *program_options(), *spec_options(UNUSED, DEFAULTS, wanted=lambda backend: False)),
-        *WHERE_TO_RUN,
-        *(option for option in HOW_TO_RUN if option.name != "environment"),
-        *IN_FULL,
+        *(option for option in RUNNING if option.name != "environment"),
     ],
 )
 def launch(command: tuple[str, ...], **given: Any) -> None:

@@ -80,7 +80,7 @@ COMPLETED: dict[str, Callable[[], list[str]]] = {
 }
 
 # How fields are written that have not only a choice of a few.
-WRITTEN = {"device": "|".join(DEVICES), "mpi": "|".join(MPI_LIBRARIES)}
+WRITTEN = {"device": "|".join(DEVICES), "mpi": "|".join(MPI_LIBRARIES), "window": "SIZE|NUMBER"}
 
 WHERE_TO_RUN = grouped(
     "Where to run",

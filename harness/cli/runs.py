@@ -62,6 +62,7 @@ TRAINING_DEFAULTS = {"learning_rate": 0.1, "timeout_s": 7 * 86400.0}
 IN_FULL = grouped(
     "How to run", flag("--all everything", "with --dry-run: every process, not five of each role and how many more")
 )
+RUNNING = (*WHERE_TO_RUN, *HOW_TO_RUN, *IN_FULL)
 
 
 @contextmanager
@@ -82,12 +83,8 @@ def carried_out(
     if given["everything"] and not place.dry_run:
         raise InvalidInput("--all: is for --dry-run, which is missing")
     with followed(given["quiet"], line=line) as line:
-        how = {
-            "wait": not given["no_wait"],
-            "submitting": not given["no_submit"],
-            "preflight": bool(given.get("preflight")),
-        }
-        outcome = carry_out(wanted, place, line, **how)
+        wait, submitting, preflight = not given["no_wait"], not given["no_submit"], bool(given.get("preflight"))
+        outcome = carry_out(wanted, place, line, wait, submitting, preflight)
     if place.dry_run:
         print_refusals(outcome.refusals)
         click.echo(_plans(outcome, given["as_json"], given["everything"]))
@@ -117,12 +114,8 @@ def _plans(outcome: Outcome, as_json: bool, everything: bool) -> str:
 CHECKED_BEFORE = grouped(
     "How to run", flag("--preflight", "before, in the same job, check each node and each pair, and name what is slow")
 )
-COMPARE_SYNTHETIC = grouped(
-    "What to measure",
-    flag(
-        "--compare-synthetic", "measure on synthetic images too, repeats interleaved, and say what those of --data cost"
-    ),
-)
+BOTH = "measure on synthetic images too, repeats interleaved, and say what those of --data cost"
+COMPARE_SYNTHETIC = grouped("What to measure", flag("--compare-synthetic", BOTH))
 
 
 @click.command(
@@ -180,7 +173,7 @@ COMPARED = grouped("What to compare", backends_option("all of all"), SEVERAL_NOD
 @click.command(
     "measure",
     cls=MeasuringCommand,
-    params=[*COMPARED, *spec_options(leave_out=("backend", "nodes", "mpi")), *WHERE_TO_RUN, *HOW_TO_RUN, *IN_FULL],
+    params=[*COMPARED, *spec_options(leave_out=("backend", "nodes", "mpi")), *RUNNING],
 )
 def measure(backends: list[str] | None, nodes: list[str], mpi: list[str] | None, **given: Any) -> None:
     """Measure several backends at several sizes, repeats interleaved, and print one table.
@@ -236,7 +229,7 @@ HOW_TO_TRAIN = grouped(
 @click.command(
     "train",
     cls=MeasuringCommand,
-    params=[*HOW_TO_TRAIN, *spec_options(MEASURING, TRAINING_DEFAULTS), *WHERE_TO_RUN, *HOW_TO_RUN, *IN_FULL],
+    params=[*HOW_TO_TRAIN, *spec_options(MEASURING, TRAINING_DEFAULTS), *RUNNING],
 )
 def train(**given: Any) -> None:
     """Train until the validation images are classified well enough, and print the time that took.

@@ -273,6 +273,14 @@ def one_process_per_device(spec: RunSpec) -> tuple[Seat, ...]:
     )
 
 
+def refuse_open_mpi(spec: RunSpec, whose: str, instead: str) -> None:
+    """Raise InvalidInput for Open MPI, which ``whose`` compiled code cannot load; ``instead`` is what would do."""
+    if spec.mpi == "openmpi":
+        raise InvalidInput(
+            f"--mpi openmpi: {whose} compiled against MPICH, and Open MPI has another binary interface; give {instead}"
+        )
+
+
 def workers_and_servers(
     spec: RunSpec, workers_per_node: int, ps: int, ps_per_node: int, dedicated: bool = False
 ) -> tuple[Seat, ...]:

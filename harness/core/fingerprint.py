@@ -3,10 +3,8 @@
 On synthetic images and with one seed every run of a spec does the same arithmetic, and its losses and parameters are what
 is left of it. Workers report both when the window has closed, so that a fingerprint costs the measurement nothing.
 
-Two runs on the same software are compared over the first ``FIRST`` steps since the start, warm-up included, before rounding
-has grown into something else. Where the repeats of either are the same bit for bit, everything has to be: all losses of all
-ranks, and the parameters after the last step. Elsewhere losses may differ by what rounding makes of them: by one of
-``TOLERANCES`` (docs/regressions.md says where they are from), or by as much as the repeats of one run do.
+Two runs on the same software are compared over the first ``FIRST`` steps since the start, before rounding has grown into
+something else. docs/regressions.md says how, and where ``TOLERANCES`` are from.
 """
 
 import math

@@ -5,7 +5,6 @@ by itself: by any process, in any order, again after an interruption, and always
 in a journal, one line per shard; the manifest at the end is made from it.
 """
 
-import fcntl
 import hashlib
 import io
 import json
@@ -32,7 +31,7 @@ from harness.datasets import manifest, pool, sources
 from harness.datasets.manifest import Class, Manifest, Shard, ShardedSplit, Skipped
 from harness.datasets.sources import Source, shown
 from harness.errors import InvalidInput, RunFailed
-from harness.files import whole_file, write_atomically
+from harness.files import lock, whole_file, write_atomically
 from harness.worker.inputs import tfrecord
 from harness.worker.inputs.augmentation import FORMATS
 from harness.worker.inputs.errors import DataError
@@ -171,12 +170,8 @@ def _journal(plan: Plan, folder: Path) -> Iterator[tuple[IO[str], dict[str, Writ
     except (FileExistsError, NotADirectoryError):
         raise InvalidInput(f"{folder} is not a folder; name a new one") from None
     with journal:
-        try:
-            fcntl.flock(journal, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InvalidInput(f"another `harness data convert` is at work in {folder}") from None
-        except OSError:
-            pass  # a parallel file system without locks
+        if not lock(journal):
+            raise InvalidInput(f"another `harness data convert` is at work in {folder}")
         journal.seek(0)
         # A line that was cut off by a crash is none: its shard will be written again.
         lines = [line for line in journal if line.endswith("\n")]

@@ -211,13 +211,8 @@ def _start(process: Process, repeat_dir: Path, world: World | None, site: Site |
         variables, end = world.member(process.index)
         env |= variables
         fds = (inherited.enter_context(end).fileno(),) if end else ()
-    return Start(
-        process,
-        env,
-        repeat_dir / "logs" / f"{process.name}.log",
-        fds,
-        site.namespaces_of(process.host) if site else None,
-    )
+    namespaces = site.namespaces_of(process.host) if site else None
+    return Start(process, env, repeat_dir / "logs" / f"{process.name}.log", fds, namespaces)
 
 
 def _started(start: Start, repeat: int) -> psutil.Popen:

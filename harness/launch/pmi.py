@@ -10,11 +10,9 @@ import socket
 import threading
 from collections import Counter
 from contextlib import suppress
-from pathlib import Path
 
 from harness.core.plan import LaunchPlan
-
-SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where Linux keeps POSIX shared memory
+from harness.worker.agent.channel import remove_shared_memory
 
 
 class MpiWorld:
@@ -50,9 +48,7 @@ class MpiWorld:
             with suppress(OSError):  # it has ended already
                 ours.shutdown(socket.SHUT_RDWR)
             thread.join()
-        for pattern in self.shared_memory_names:
-            for left in SHARED_MEMORY.glob(pattern):
-                left.unlink(missing_ok=True)
+        remove_shared_memory(self.shared_memory_names)
 
     @property
     def shared_memory_names(self) -> list[str]:

@@ -68,10 +68,8 @@ class Start:
     @property
     def networks(self) -> dict[str, object]:
         """What it says of the network, by option."""
-        given = {
-            "--throughput": self.throughput,
-            "--network": self.kernels if self.line_rate is None else self.line_rate,
-        }
+        network = self.kernels if self.line_rate is None else self.line_rate
+        given = {"--throughput": self.throughput, "--network": network}
         return {option: value for option, value in given.items() if value is not None}
 
 
@@ -175,9 +173,8 @@ def _from_little(what: What, start: Start, single: float, device: str) -> Basis:
     possible = structures(what.has_servers, transport, what.has_servers and what.law(1).order_is_known)
     given = {"throughput": start.throughput, "overhead": start.overhead, "replica_overhead": start.overhead}
     fixed = {name: value for name, value in given.items() if value is not None}
-    known = quantities(
-        Network(line_rate_gb_s=start.line_rate and start.line_rate / 1e9).throughput(transport), what.has_servers
-    )
+    line = Network(line_rate_gb_s=start.line_rate and start.line_rate / 1e9)
+    known = quantities(line.throughput(transport), what.has_servers)
     if start.kernels is None:
         network = f"line rate {start.line_rate / 1e9:g} GB/s" if start.line_rate else ""
         network += f"a node sends {start.throughput / 1e9:g} GB/s" if start.throughput else ""
@@ -219,17 +216,13 @@ def basis(
     """
     transport, single = start.transport, start.single
     found, _ = groups(frame, forward_share=start.forward_share)
-    if single is not None:  # where nobody measured it, in the runs that are alike
-        found = [
-            replace(
-                group,
-                observations=tuple(
-                    replace(one, single_s=one.batch / single) if one.single_s is None and _alike(one, what) else one
-                    for one in group.observations
-                ),
-            )
-            for group in found
-        ]
+    if single is not None:
+
+        def completed(one: Observation) -> Observation:
+            nobody_measured = one.single_s is None and _alike(one, what)
+            return replace(one, single_s=one.batch / single) if nobody_measured else one
+
+        found = [replace(group, observations=tuple(map(completed, group.observations))) for group in found]
     mechanism = "servers" if what.has_servers else "allreduce"
     suitable = [
         group

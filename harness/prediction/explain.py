@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pandas
 
 HELPS = 1.02  # an alternative is worth a word if it gives 2 % more
-SLICE = "1MiB"
+SLICE, PARTITIONING = "1MiB", "partitioning tensors to 1 MiB slices"
 
 
 @dataclass(frozen=True)
@@ -100,8 +100,8 @@ def explain(what: What, basis: Basis, nodes: int, ps: int | None = None) -> Expl
     alternatives = []
     if what.has_servers:
         alternatives.append(("the best number of parameter servers", fastest))
-        if json.loads(what.options).get("placement") != "partitioned":
-            alternatives.append(("partitioning tensors to 1 MiB slices", best(partitioned(what), basis, [nodes])[0]))
+        if not what.is_partitioned:
+            alternatives.append((PARTITIONING, best(partitioned(what), basis, [nodes])[0]))
     return Explanation(what, basis, prediction, tuple(alternatives))
 
 

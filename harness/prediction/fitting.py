@@ -297,9 +297,8 @@ def beforehand(
 ) -> Draws:
     """Draws of what is known beforehand, with ``fixed`` values; each structure is as possible as the others."""
     random = np.random.default_rng(SEED)
-    values: dict[str, Any] = {q.name: q.prior.at(random.standard_normal(DRAWN)) for q in quantities} | {
-        name: np.full(DRAWN, value) for name, value in fixed.items()
-    }
+    values: dict[str, Any] = {q.name: q.prior.at(random.standard_normal(DRAWN)) for q in quantities}
+    values |= {name: np.full(DRAWN, value) for name, value in fixed.items()}
     values["forward_share"] = Share(share, known.FORWARD_SHARE_DEVIATION).at(random.standard_normal(DRAWN))
     values[possible[0][0]] = random.permutation(np.resize([value for _, value in possible], DRAWN))
     nothing, scale = Discrepancy((), (), ()), scale_at(random.standard_normal(DRAWN))

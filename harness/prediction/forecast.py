@@ -70,6 +70,10 @@ class What:
     def has_servers(self) -> bool:
         return self.servers(1) is not None
 
+    @property
+    def is_partitioned(self) -> bool:
+        return bool(json.loads(self.options).get("placement") == "partitioned")
+
     def most_servers(self, nodes: int) -> int:
         """More servers would find no place, or nothing to hold."""
         exchange = self.servers(1)
@@ -114,14 +118,8 @@ class Bound:
     seconds: float
 
     def as_dict(self) -> dict[str, object]:
-        return {
-            "pass": self.which,
-            "by": self.name,
-            "tensor": self.tensor,
-            "tensor_bytes": self.tensor_bytes,
-            "bytes": self.bytes,
-            "seconds": self.seconds,
-        }
+        figures = {name: getattr(self, name) for name in ("tensor", "tensor_bytes", "bytes", "seconds")}
+        return {"pass": self.which, "by": self.name} | figures
 
 
 @dataclass(frozen=True)
@@ -240,9 +238,14 @@ def bounds(what: What, basis: Basis, nodes: int, ps: int) -> Iterator[Bound]:
                     queued = list(zip(model.names[:until], model.bytes.tolist(), strict=False))
                 tensor, size = max(queued, key=lambda piece: piece[1])
                 passed = float(queue.lines[1, line] * factor)
-                name = exchange.name(server) if exchange and server != WORKER else "network"
+                name = endpoint(exchange, server)
                 bound = Bound(which, server, name, tensor, float(size), passed, float(ends[line]))
         yield bound
+
+
+def endpoint(exchange: ServerExchange | None, server: int) -> str:
+    """What a server is called; ``network`` where gradients are summed without servers, or workers themselves bind."""
+    return exchange.name(server) if exchange and server != WORKER else "network"
 
 
 def held(what: What, ps: int) -> list[int]:

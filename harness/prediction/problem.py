@@ -153,9 +153,8 @@ class FitProblem:
     def _around(self, scores: Floats) -> tuple[Floats, Floats]:
         """What is squared, and its slopes by differences."""
         steps = 1e-5 * np.eye(len(scores))
-        here, above, below = np.split(
-            self._squares(np.concatenate([scores[None], scores + steps, scores - steps])), [1, 1 + len(scores)]
-        )
+        around = np.concatenate([scores[None], scores + steps, scores - steps])
+        here, above, below = np.split(self._squares(around), [1, 1 + len(scores)])
         return here[0], np.asarray((above - below).T / 2e-5)
 
     def surprise(self, scores: Floats) -> float:

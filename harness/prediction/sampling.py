@@ -51,34 +51,32 @@ def _systematic(weights: Floats, count: int, random: np.random.Generator) -> NDA
     return np.searchsorted(np.cumsum(weights), places).clip(0, len(weights) - 1)
 
 
-def sample(
-    log_likelihood: Callable[[Floats], Floats], dimensions: int, points: int = POINTS, seed: int = SEED
-) -> Population:
+def sample(log_likelihood: Callable[[Floats], Floats], dimensions: int) -> Population:
     """Draw from the distribution with that likelihood and standard normal coordinates beforehand.
 
     ``log_likelihood`` takes points [points, dimensions]. The same arguments give the same draws.
     """
     from scipy.special import logsumexp
 
-    random = np.random.default_rng(seed)
-    found = random.standard_normal((points, dimensions))
+    random = np.random.default_rng(SEED)
+    found = random.standard_normal((POINTS, dimensions))
     likely, before = log_likelihood(found), _log_normal(found)
     first = found[np.argsort(-(likely + before))]
     proposed = before
-    power, least = 0.0, LEAST * points
+    power, least = 0.0, LEAST * POINTS
     kept: list[tuple[Floats, Floats]] = []
     for _ in range(ROUNDS):
         base = before - proposed
         if power < 1:
             reached = _next_power(base, likely, power, least)
             # Where kernels fit badly, too few points count even without another step: it goes on with fewer.
-            least = LEAST * points if reached > power else 0.7 * least
+            least = LEAST * POINTS if reached > power else 0.7 * least
             power = reached
         if power == 1.0:
             kept.append((found, base + likely))
             if sum(_effective(_normalised(each)) for _, each in kept) >= WANTED:
                 break
-        found, proposed = _around(found, _normalised(base + power * likely), points, random)
+        found, proposed = _around(found, _normalised(base + power * likely), POINTS, random)
         likely, before = log_likelihood(found), _log_normal(found)
     if not kept:  # the power never reached 1: what there is, with the few points that count
         kept.append((found, before - proposed + likely))
@@ -86,7 +84,7 @@ def sample(
     worth = np.array([_effective(_normalised(each)) for _, each in kept])
     shares = worth / worth.sum()
     weights = np.concatenate([share * _normalised(each) for share, (_, each) in zip(shares, kept, strict=True)])
-    evidence = float(logsumexp([logsumexp(each) - math.log(points) for _, each in kept], b=shares))
+    evidence = float(logsumexp([logsumexp(each) - math.log(POINTS) for _, each in kept], b=shares))
     return Population(np.concatenate([each for each, _ in kept]), weights, _effective(weights), evidence, first)
 
 

@@ -17,7 +17,7 @@ from harness.core.text import size
 from harness.kernels.kernel import Communication, Kernel
 from harness.records.energy import RankEnergy, Read, Used, used
 from harness.records.measurement import RankTraffic
-from harness.records.record import AnyRank, AnyRecord, AnyRepeat, Check, verify_repeats
+from harness.records.record import AnyRank, AnyRecord, AnyRepeat, Check, all_there, checks_of, verify_repeats
 
 FILE_NAME = "kernel.json"
 
@@ -138,7 +138,6 @@ def kernel_of(spec: RunSpec) -> Kernel:
 
 def judge(spec: RunSpec, ranks: Sequence[KernelRank], world_size: int) -> list[Check]:
     """What must hold for a repeat of a kernel to count: all ranks were there, made all steps, and had the right results."""
-    worlds = sorted({rank.evidence["world_size"] for rank in ranks})
     made = sorted({len(times.marks_s) - 1 for rank in ranks for times in rank.sizes})
     sizes = {tuple(times.size for times in rank.sizes) for rank in ranks}
     histories = {tuple(tuple(times.history) for times in rank.sizes) for rank in ranks}
@@ -150,12 +149,7 @@ def judge(spec: RunSpec, ranks: Sequence[KernelRank], world_size: int) -> list[C
         if times.problem
     ]
     wanted = kernel.sizes(sizes_of(spec).sizes, world_size)
-    checks = {
-        "all_ranks": (
-            sorted(rank.rank for rank in ranks) == list(range(world_size)),
-            f"{len(ranks)} of {world_size} reported",
-        ),
-        "world_size": (worlds == [world_size], f"ranks saw {worlds}, planned {world_size}"),
+    checks = all_there(ranks, world_size) | {
         "right": (not wrong, wrong[0] if wrong else "every rank had the right result of every size"),
         "sizes": (sizes == {wanted}, f"{len(wanted)} sizes on every rank" if sizes == {wanted} else f"{sizes}"),
         "alike": (len(histories) == 1, f"{len(histories)} different histories on {len(ranks)} ranks"),
@@ -165,11 +159,9 @@ def judge(spec: RunSpec, ranks: Sequence[KernelRank], world_size: int) -> list[C
         untimed = [
             rank.rank for rank in ranks if not all(_has_own_times(each, spec.steps, world_size) for each in rank.sizes)
         ]
-        checks["timed"] = (
-            not untimed,
-            f"times are missing of ranks {untimed}" if untimed else "every rank has its times",
-        )
-    return [Check(name=name, passed=passed, detail=detail) for name, (passed, detail) in checks.items()]
+        lacking = f"times are missing of ranks {untimed}"
+        checks["timed"] = (not untimed, lacking if untimed else "every rank has its times")
+    return checks_of(checks)
 
 
 def _has_own_times(times: SizeTimes, steps: int, world_size: int) -> bool:

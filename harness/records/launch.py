@@ -15,9 +15,7 @@ from harness.core import statistics
 from harness.core.program import program_of
 from harness.core.spec import Frozen, RunSpec
 from harness.core.text import listed
-from harness.records.record import AnyRank, AnyRecord, AnyRepeat, Check, verify_repeats
-
-FILE_NAME = "launch.json"
+from harness.records.record import AnyRank, AnyRecord, AnyRepeat, Check, checks_of, verify_repeats
 
 
 class Moved(Frozen):
@@ -49,7 +47,7 @@ class LaunchRepeat(AnyRepeat[ProgramRank]):
 class LaunchRecord(AnyRecord):
     """A program that was launched. ``img_per_s`` is None if no pattern was given."""
 
-    file_name: ClassVar[str] = FILE_NAME
+    file_name: ClassVar[str] = "launch.json"
     FIGURES = ("img_per_s",)
 
     schema_: Literal["harness.launch/1"] = Field(alias="schema")
@@ -90,7 +88,7 @@ def judge(spec: RunSpec, ranks: Sequence[ProgramRank], processes: int) -> list[C
         there = sum(rank.printed is not None for rank in ranks if rank.role == "worker")
         detail = f"{there} workers printed a number above 0 that matches {pattern!r}"
         checks["pattern"] = (_printed(spec, ranks) is not None, detail)
-    return [Check(name=name, passed=passed, detail=detail) for name, (passed, detail) in checks.items()]
+    return checks_of(checks)
 
 
 def derive(spec: RunSpec, repeats: Sequence[LaunchRepeat]) -> statistics.Summary | None:

@@ -26,6 +26,7 @@ from harness.records.record import (
     AnyRepeat,
     Check,
     Status,
+    checks_of,
     judge_ranks,
     verify_repeats,
     vouched_for,
@@ -244,8 +245,7 @@ def judge(spec: RunSpec, ranks: Sequence[Rank], world_size: int, expected_update
         kept, windows_s = [rank.kept for rank in ranks if rank.kept], [rank.window_s for rank in ranks]
         if len(kept) != len(ranks):
             raise ValueError("a rank does not say how its emulated device kept up")
-        found = kept_up(kept, windows_s, spec.dilation)
-        checks += [Check(name=name, passed=passed, detail=detail) for name, (passed, detail) in found.items()]
+        checks += checks_of(kept_up(kept, windows_s, spec.dilation))
     return checks
 
 
@@ -296,14 +296,9 @@ def fingerprint_of(spec: RunSpec, repeats: Sequence[Repeat]) -> Fingerprint:
 def energy_of(spec: RunSpec, repeats: Sequence[Repeat]) -> Energy | None:
     if spec.emulated:
         return Energy(notes=(EMULATED,))
-    read = [
-        Read(
-            max(rank.window_s for rank in repeat.ranks),
-            [(rank.host, rank.energy) for rank in repeat.ranks if rank.energy],
-        )
-        for repeat in repeats
-    ]
-    return derive_energy(read, spec.workers * spec.batch_size * spec.steps)
+    windows_s = [max(rank.window_s for rank in repeat.ranks) for repeat in repeats]
+    readers = [[(rank.host, rank.energy) for rank in repeat.ranks if rank.energy] for repeat in repeats]
+    return derive_energy(list(map(Read, windows_s, readers)), spec.workers * spec.batch_size * spec.steps)
 
 
 def seen_by(spec: RunSpec, repeats: Sequence[Repeat]) -> Seen:

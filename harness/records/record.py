@@ -8,7 +8,7 @@ because somebody has edited it, or that has none, because it is older than seals
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -178,7 +178,6 @@ def judge_ranks(
     hear of first comes first.
     """
     evidence = [rank.evidence for rank in ranks]
-    worlds = sorted({facts["world_size"] for facts in evidence})
     infinite = [rank.rank for rank in ranks if not rank.evidence["finite"]]
     parameters = len({facts["digest"] for facts in evidence})
     updates = sorted({facts["updates"] for facts in evidence})
@@ -186,22 +185,30 @@ def judge_ranks(
     steps_made = sorted(set(made))
     not_finite = f"; not finite on ranks {infinite}" if infinite else ""
     changed = f"unchanged on ranks {unchanged}" if unchanged else "changed on every rank"
-    checks = {
-        "all_ranks": (
-            sorted(rank.rank for rank in ranks) == list(range(world_size)),
-            f"{len(ranks)} of {world_size} reported",
-        ),
-        "world_size": (worlds == [world_size], f"ranks saw {worlds}, planned {world_size}"),
+    updated = f"parameters were updated {updates} times, expected {expected_updates}"
+    checks = all_there(ranks, world_size) | {
         "finite": (not infinite, f"loss {evidence[0]['loss']}{not_finite}"),
         "replicas_equal": (parameters == 1, f"{parameters} different sets of parameters on {len(ranks)} ranks"),
-        "updates": (
-            updates == [expected_updates],
-            f"parameters were updated {updates} times, expected {expected_updates}",
-        ),
+        "updates": (updates == [expected_updates], updated),
         "trained": (not unchanged, f"parameters {changed}"),
         "steps": (steps_made == [steps], f"{steps_made} steps made, expected {steps}"),
     }
-    return [Check(name=name, passed=passed, detail=detail) for name, (passed, detail) in checks.items()]
+    return checks_of(checks)
+
+
+def all_there(ranks: Sequence[AnyRank], world_size: int) -> dict[str, tuple[bool, str]]:
+    """The checks that come first: that all ranks have reported, and saw each other."""
+    reported = sorted(rank.rank for rank in ranks) == list(range(world_size))
+    worlds = sorted({rank.evidence["world_size"] for rank in ranks})
+    return {
+        "all_ranks": (reported, f"{len(ranks)} of {world_size} reported"),
+        "world_size": (worlds == [world_size], f"ranks saw {worlds}, planned {world_size}"),
+    }
+
+
+def checks_of(found: Mapping[str, tuple[bool, str]]) -> list[Check]:
+    """Of what was found by the name of the check: whether it has passed, and the figures."""
+    return [Check(name=name, passed=passed, detail=detail) for name, (passed, detail) in found.items()]
 
 
 def verify_repeats(spec: RunSpec, repeats: Sequence[AnyRepeat[OneRank]], judge: Callable[[Any], list[Check]]) -> None:

@@ -109,7 +109,7 @@ def joined(parts: Sequence[Mapping[str, list[Any]]], columns: Mapping[str, type]
 
 def with_libraries(frame: pandas.DataFrame) -> pandas.DataFrame:
     """``frame`` with the column ``mpi`` as it is where it tells runs apart, else without its values."""
-    return frame if len(set(frame["mpi"]) - {""}) > 1 else frame.assign(mpi="").astype({"mpi": "str"})
+    return frame if len(set(frame["mpi"].unique()) - {""}) > 1 else frame.assign(mpi="").astype({"mpi": "str"})
 
 
 def as_backends_say(frame: pandas.DataFrame) -> pandas.DataFrame:

@@ -163,9 +163,8 @@ def collect(run: Run, jobs: Collection[JobState]) -> AnyRecord | None:
     """Write the record of a run; None while a job that it needs has not ended. Raises RunFailed if it cannot be written."""
     known = {job.id: job for job in jobs}
     submitted = submitted_repeats(run.folder)
-    if (run.folder / PREFLIGHT / SPEC).exists() and not (
-        checking := reopen(run.folder / PREFLIGHT)
-    ).record_file.exists():
+    preflight = run.folder / PREFLIGHT
+    if (preflight / SPEC).exists() and not (checking := reopen(preflight)).record_file.exists():
         collect(checking, jobs)
     run = replace(run, judged=[], last=None)
     for number in range(1, run.spec.repeats + 1):

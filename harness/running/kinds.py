@@ -74,9 +74,8 @@ class Measurement(Repeated):
             }
             facts = fields | {"input_wait_s": waits_s, "evidence": evidence, "energy": measured.get("energy")}
             ranks.append(Rank(rank=worker.process.rank, host=started["host"], **facts))
-        return ranks, measurement.judge(
-            self.spec, ranks, self.plan.world_size, self.backend.expected_updates(self.spec)
-        )
+        updates = self.backend.expected_updates(self.spec)
+        return ranks, measurement.judge(self.spec, ranks, self.plan.world_size, updates)
 
     def img_per_s(self) -> float:
         """Of the last repeat that was judged."""

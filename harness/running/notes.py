@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import BaseModel, Field, ValidationError
 
 from harness.errors import InvalidInput, RunFailed
-from harness.files import write_atomically
+from harness.files import lock, write_atomically
 from harness.records import measurement
 from harness.worker.agent.seating import SUBMISSION, Hosts
 
@@ -105,15 +105,9 @@ def locked(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise InvalidInput(f"--output {folder.parent}: cannot write {error.filename}: {error.strerror}") from None
     with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not lock(file):
             file.seek(0)
-            raise InvalidInput(
-                f"{folder}: another `harness study run` is at work on it: {file.read().strip()}"
-            ) from None
-        except OSError:
-            pass  # a parallel file system without locks
+            raise InvalidInput(f"{folder}: another `harness study run` is at work on it: {file.read().strip()}")
         file.truncate(0)
         file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
         file.flush()
@@ -125,8 +119,8 @@ def at_work(folder: Path) -> Iterator[None]:
     """Let others see that this process carries out the run of a run directory. In a study, its own lock says so."""
     with ExitStack() as stack:
         if not is_locked(folder.parent / LOCK):
-            with suppress(OSError):  # a file system without locks
-                fcntl.flock(stack.enter_context((folder / SPEC).open("r+")), fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with suppress(OSError):
+                lock(stack.enter_context((folder / SPEC).open("r+")))
         yield
 
 
@@ -135,10 +129,7 @@ def is_at_work(folder: Path) -> bool:
     return is_locked(folder / SPEC) or is_locked(folder.parent / LOCK)
 
 
-def is_locked(lock: Path) -> bool:
-    with suppress(OSError), lock.open() as file:  # there may be no lock, or a file system without locks
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
+def is_locked(path: Path) -> bool:
+    with suppress(OSError), path.open() as file:  # which may not be there
+        return not lock(file, fcntl.LOCK_SH)
     return False

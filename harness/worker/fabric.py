@@ -51,11 +51,9 @@ class Fabric:
         raise NotImplementedError
 
     def send(self, array: Any, rank: int) -> None:
-        """Send to a rank."""
         raise NotImplementedError
 
     def recv(self, array: Any, rank: int) -> Any:
-        """What a rank sends."""
         raise NotImplementedError
 
     def pushing(self, parts: Sequence[np.ndarray]) -> Transfer:

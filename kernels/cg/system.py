@@ -29,9 +29,8 @@ class System:
 
         It is the true residual: the recursive one goes on falling whatever the solution is.
         """
-        return difference(self.a @ x, self.b, WITHIN * np.abs(self.b).max()) or difference(
-            x, self._exact, WITHIN * np.abs(self._exact).max()
-        )
+        residual = difference(self.a @ x, self.b, WITHIN * np.abs(self.b).max())
+        return residual or difference(x, self._exact, WITHIN * np.abs(self._exact).max())
 
     def problem_of_restart(self, again: np.ndarray, x: np.ndarray) -> str:
         """Whether what a checkpoint has led to is this rank's part of ``x``, too."""

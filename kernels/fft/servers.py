@@ -18,14 +18,9 @@ def tiles(fabric: Any, size: int) -> Any:
     return fabric.queue(f"tiles_{size}", (size // fabric.size,), np.complex128)
 
 
-def collected(fabric: Any, size: int, rank: int) -> Any:
-    """The queue that tells a rank that the merger has the tiles of all: it gets a number of them."""
-    return fabric.queue(f"collected_{size}_{rank}", ())
-
-
-def merged(fabric: Any, size: int, rank: int) -> Any:
-    """The queue that tells a rank that the transform is complete."""
-    return fabric.queue(f"merged_{size}_{rank}", ())
+def told(fabric: Any, what: str, size: int, rank: int) -> Any:
+    """The queue that tells a rank that the tiles are ``collected``, by a number of them, or ``merged``."""
+    return fabric.queue(f"{what}_{size}_{rank}", ())
 
 
 def transform(fabric: Any, size: int) -> Any:
@@ -54,8 +49,8 @@ class Body:
         """What transforms these numbers, each worker its tile."""
         fabric, rank = self._fabric, self._fabric.rank
         tile = fabric.array(every[rank :: fabric.size])
-        to_server, there = tiles(fabric, self._size), collected(fabric, self._size, rank)
-        complete = merged(fabric, self._size, rank)
+        to_server = tiles(fabric, self._size)
+        there, complete = (told(fabric, what, self._size, rank) for what in ("collected", "merged"))
         collect = fabric.program(lambda: there.get(after=[to_server.put(fabric.arithmetic.fft(tile), rank)])[0])
         wait = fabric.program(lambda: complete.get()[0])
 
@@ -77,9 +72,9 @@ class Reducer:
             ranks, held = range(fabric.size), transform(fabric, size)
             angles = np.outer(np.arange(size // fabric.size), ranks) * (-2 * np.pi / size)
             self._twiddles = fabric.array(np.exp(1j * angles))
-            self._there = [collected(fabric, size, rank) for rank in ranks]
+            self._there = [told(fabric, "collected", size, rank) for rank in ranks]
             self._merge = fabric.program(lambda: self._merged(held))
-            complete = [merged(fabric, size, rank) for rank in ranks]
+            complete = [told(fabric, "merged", size, rank) for rank in ranks]
             self._tell = fabric.program(lambda: [queue.put(np.float64(0)) for queue in complete])
 
     def loops(self) -> List[Callable[[], None]]:
@@ -93,7 +88,7 @@ class Reducer:
         arithmetic, ranks, count = self._fabric.arithmetic, self._fabric.size, self._size // self._fabric.size
         gathered = tiles(self._fabric, self._size).gather(ranks)
         number = arithmetic.permuted(arithmetic.real(gathered[:1]), (-1,), (0,))[0]
-        told = [queue.put(number) for queue in self._there]
+        sent = [queue.put(number) for queue in self._there]
         by_number = arithmetic.permuted(gathered, (ranks, count), (1, 0))
         columns = arithmetic.fft(by_number * self._twiddles)
-        return [*told, held.set(arithmetic.permuted(arithmetic.permuted(columns, (count, ranks), (1, 0)), (-1,), (0,)))]
+        return [*sent, held.set(arithmetic.permuted(arithmetic.permuted(columns, (count, ranks), (1, 0)), (-1,), (0,)))]

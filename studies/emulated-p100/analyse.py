@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import csv
 import io
+import json
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -35,6 +36,7 @@ from points import (
     fastest,
     measured,
     once,
+    order_of,
     published_2017,
     strategies,
     systems,
@@ -58,9 +60,7 @@ from harness.results.experiment import Answer, Finding
 HERE = Path(__file__).parent
 GOOD = 0.03  # a mean error up to which the law is right
 MATTERS = 1 + MARGIN  # a ratio of steps that is called a difference
-EVENLY = (
-    "2026-11-25T16:45"  # since when the peers of a node share its link evenly, if it has several (docs/emulation.md)
-)
+EVENLY = "2026-11-25T16:45"  # since when peers of a node share its link evenly, if it has several (docs/emulation.md)
 
 
 # --- the questions: each answer, what it rests on as a sentence, and the same figures for scripts ---
@@ -166,10 +166,8 @@ def drop_is_of_one_rate(points: list[Point]) -> Answered:
 
 def the_drop(points: list[Point]) -> Answered:
     """Do whole tensors on servers make a step much longer from 64 to 128 nodes, and an allreduce not?"""
-    ways = {
-        "with the servers of 2017": {"backend": TORCH, "order": "forward", "placement": "greedy"},
-        "without servers": {"backend": "pytorch"},
-    }
+    servers = {"backend": TORCH, "order": "forward", "placement": "greedy"}
+    ways = {"with the servers of 2017": servers, "without servers": {"backend": "pytorch"}}
     counts = {row.nodes: row.ps for row in published_2017()}
     longer, said, scales = {}, [], set()
     for way, wanted in ways.items():
@@ -187,8 +185,8 @@ def the_drop(points: list[Point]) -> Answered:
         )
     few = f" On 128 nodes tensors had {min(scales):g} of their bytes." if min(scales) < 1 else ""
     because = f"With PyTorch over Gloo a step becomes {', '.join(said)}.{few}"
-    servers, allreduce = longer.values()
-    return "yes" if servers > 1 + 2 * MARGIN and allreduce < MATTERS else "no", because, longer
+    with_servers, without = longer.values()
+    return "yes" if with_servers > 1 + 2 * MARGIN and without < MATTERS else "no", because, longer
 
 
 def everybody_with_everybody(points: list[Point]) -> Answered:
@@ -224,22 +222,16 @@ def strategy_and_transport(points: list[Point]) -> Answered:
     """Is it the strategy rather than the transport?"""
     for table in reversed(list(strategies(points))):
         by_strategy = [table.servers[name].step_s / table.allreduce[name].step_s for name in table.both]
-        spreads = [
-            max(point.step_s for point in side.values()) / min(point.step_s for point in side.values())
-            for side in (table.servers, table.allreduce)
-        ]
+        steps = [[point.step_s for point in side.values()] for side in (table.servers, table.allreduce)]
+        servers, allreduce = (max(those) / min(those) for those in steps)
         if len(table.both) > 1:
             because = (
                 f"On {table.nodes} nodes, {table.links:g} GB/s, servers in order take {min(by_strategy):.2f} to "
                 f"{max(by_strategy):.2f} times as long as an allreduce over the same transport. Over the slowest transport "
-                f"servers take {spreads[0]:.2f}, an allreduce {spreads[1]:.2f} times as long as over the fastest."
+                f"servers take {servers:.2f}, an allreduce {allreduce:.2f} times as long as over the fastest."
             )
-            figures = {
-                "strategy": fmean(by_strategy),
-                "transport_servers": spreads[0],
-                "transport_allreduce": spreads[1],
-            }
-            return "yes" if min(by_strategy) > max(spreads) else "no", because, figures
+            figures = {"strategy": fmean(by_strategy), "transport_servers": servers, "transport_allreduce": allreduce}
+            return "yes" if min(by_strategy) > max(servers, allreduce) else "no", because, figures
     return lacking("servers and allreduce over the same transports")
 
 
@@ -263,9 +255,8 @@ def the_number_of_servers(points: list[Point]) -> Answered:
 def replicas_keep_up(points: list[Point]) -> Answered:
     """Do replicas that are updated while the backward pass goes on (distributed_replicated) keep up with the toolkits?"""
     toolkits = {(cell.model, cell.links, cell.nodes): cell.toolkit for cell in the_map(points) if cell.nodes >= 8}
-    pairs = [
-        (one, toolkits[one[:3]].times(one)) for one in whole(chosen(points, backend=REPLICATED)) if one[:3] in toolkits
-    ]
+    replicas = whole(chosen(points, backend=REPLICATED))
+    pairs = [(one, toolkits[one[:3]].times(one)) for one in replicas if one[:3] in toolkits]
     if not pairs:
         return lacking("distributed_replicated beside toolkits on 8 nodes or more")
     worst, longer = max(pairs, key=lambda pair: pair[1].value)
@@ -282,14 +273,10 @@ def slices_help(points: list[Point]) -> Answered:
 
 def caffe2_keeps_up(points: list[Point]) -> Answered:
     """Does Caffe2 keep up with the toolkits of today?"""
-    others = {
-        one: fastest(
-            point for point in whole(points) if not point.ps and point[:3] == one[:3] and point.backend != "caffe2"
-        )
-        for one in chosen(points, backend="caffe2")
-        if one.nodes > 1
-    }
-    pairs = [(one, other.times(one)) for one, other in others.items() if other]
+    toolkits = [point for point in whole(points) if not point.ps and point.backend != "caffe2"]
+    several = [one for one in chosen(points, backend="caffe2") if one.nodes > 1]
+    others = [(one, fastest(point for point in toolkits if point[:3] == one[:3])) for one in several]
+    pairs = [(one, other.times(one)) for one, other in others if other]
     if not pairs:
         return lacking("Caffe2 beside others")
     worst, ratio_ = max(pairs, key=lambda pair: pair[1].value)
@@ -299,16 +286,8 @@ def caffe2_keeps_up(points: list[Point]) -> Answered:
 
 QUESTIONS: tuple[Callable[[list[Point]], Answered], ...] = (
     *(toolkits_beat_servers, strategy_and_transport, no_order_costs_all_pulls, order_helps, bytes_are_the_window),
-    *(
-        order_restores_the_law,
-        replicas_keep_up,
-        the_number_of_servers,
-        slices_help,
-        everybody_with_everybody,
-        the_drop,
-        drop_is_of_one_rate,
-        caffe2_keeps_up,
-    ),
+    *(order_restores_the_law, replicas_keep_up, the_number_of_servers, slices_help, everybody_with_everybody),
+    *(the_drop, drop_is_of_one_rate, caffe2_keeps_up),
 )
 
 
@@ -343,8 +322,8 @@ def findings(every: list[Point]) -> list[Finding]:
 
 
 def page(every: list[Point], frame: Any, drawn: list[Figure]) -> str:
-    """The page as Markdown."""
     points = once(every)
+    orders = [order_of(json.loads(spec)["options"]) for spec in frame["spec"]]
     return template(HERE / "index.md.j2").render(
         findings=findings(every),
         every=every,
@@ -361,6 +340,8 @@ def page(every: list[Point], frame: Any, drawn: list[Figure]) -> str:
         runs=len(frame),
         served=int((frame["ps"] > 0).sum()),
         uneven=int(((frame["ps"] > 0) & (frame["nodes"] > 2) & (frame["started"] < EVENLY)).sum()),
+        in_order=len(chosen(every, backend=TENSORFLOW, order="forward")),
+        in_pieces=orders.count(PIECES) - len(chosen(every, order=PIECES)),
         days=sorted({min(frame["started"])[:10], max(frame["ended"])[:10]}),
         software=sorted(set(frame["software"])),
     )

@@ -26,9 +26,8 @@ def waits(frame: Any) -> dict[str, list[float]]:
         record = Record.read(Path(row.source).parent)
         ranks = [rank.kept.stalls_s for repeat in record.repeats for rank in repeat.ranks if rank.kept]
         options = record.spec.options
-        plain = (
-            record.spec.dilation == 16 and record.spec.bytes_scale == 1 and options.get("placement") != "partitioned"
-        )
+        whole = options.get("placement") != "partitioned"
+        plain = whole and (record.spec.dilation, record.spec.bytes_scale) == (16, 1)
         if plain and " 2.5 GB/s" in row.system and all(ranks):
             way = f"{row.backend} over {row.transport}" + (", in no order" if options.get("order") == "none" else "")
             counted = np.full(len(ranks[0]), record.spec.steps)
@@ -42,13 +41,10 @@ def waits_figure(found: dict[str, list[float]]) -> Figure:
         Series(way, "line", [Spot(*spot) for spot in enumerate(waited, start=1)], Style(f"c{number}"))
         for number, (way, waited) in enumerate(found.items())
     ]
-    x, y = (
-        Axis("layer", "linear"),
-        Axis("waited for parameters before it and earlier ones [s]", "linear", from_zero=True),
-    )
-    return Figure(
-        "waits", "When parameters come", "waits", x, y, series, "Inception3 on 8 nodes with 2 servers, a step."
-    )
+    x = Axis("layer", "linear")
+    y = Axis("waited for parameters before it and earlier ones [s]", "linear", from_zero=True)
+    note = "Inception3 on 8 nodes with 2 servers, a step."
+    return Figure("waits", "When parameters come", "waits", x, y, series, note)
 
 
 def figures(points: list[Point], waited: dict[str, list[float]]) -> list[Figure]:
@@ -62,27 +58,17 @@ def figures(points: list[Point], waited: dict[str, list[float]]) -> list[Figure]
         for colour, (way, found) in enumerate(ways.items()):
             sizes = {point.nodes for point in found}
             own = alone[way] or alone.get(way.removesuffix(", in no order"), 0.0)
-            spots = [
-                Spot(nodes, own / best.step_s)
-                for nodes in sorted(sizes)
-                if (best := fastest(chosen(found, nodes=nodes)))
-            ]
+            bests = ((nodes, fastest(chosen(found, nodes=nodes))) for nodes in sorted(sizes))
+            spots = [Spot(nodes, own / best.step_s) for nodes, best in bests if best]
             if own and len(spots) > 1:
-                series.append(
-                    Series(
-                        way,
-                        "curve",
-                        spots,
-                        Style(f"c{colour % 8}", ("circle", "square")[colour // 8 % 2], hollow="no order" in way),
-                    )
-                )
+                style = Style(f"c{colour % 8}", ("circle", "square")[colour // 8 % 2], hollow="no order" in way)
+                series.append(Series(way, "curve", spots, style))
         x = Axis("nodes", "log", ticks=measured_ticks(point.nodes for point in here))
         y = Axis("efficiency", "linear", percent=True, from_zero=True)
         title = f"{model} on links of 2.5 GB/s: scaling efficiency"
         few = sorted({(point.nodes, point.bytes_scale) for point in here if point.bytes_scale < 1})
-        note = " ".join(
-            ["Relative to one node.", *(f"{nodes} nodes carry {scale:g} of the bytes." for nodes, scale in few)]
-        )
+        carried = (f"{nodes} nodes carry {scale:g} of the bytes." for nodes, scale in few)
+        note = " ".join(["Relative to one node.", *carried])
         drawn.append(Figure(f"efficiency-{model}", title, f"efficiency-{model}", x, y, series, note))
     drawn += [*map_figures(points), waits_figure(waited)]
     times = [(point.queues_s, point.step_s) for point in points if point.nodes > 1]
@@ -105,29 +91,16 @@ def map_figures(points: list[Point]) -> Iterator[Figure]:
         sizes = sorted({cell.nodes for cell in cells if cell.model == model})
         for (number, nodes), (name, hollow) in product(enumerate(sizes), (("as in 2017", False), ("in order", True))):
             here = [cell for cell in cells if (cell.model, cell.nodes) == (model, nodes)]
-            spots = [
-                Spot(cell.links, found.value, *(found.interval or ()))
-                for cell in here
-                if (found := cell.in_order if hollow else cell.as_2017)
-            ]
-            series.append(
-                Series(
-                    f"{plural(nodes, 'node')}, servers {name}",
-                    "curve",
-                    spots,
-                    Style(f"c{number}", "circle", hollow=hollow),
-                )
-            )
-        series = [one for one in series if one.spots]
+            times = ((cell.links, cell.in_order if hollow else cell.as_2017) for cell in here)
+            if spots := [Spot(links, found.value, *(found.interval or ())) for links, found in times if found]:
+                style = Style(f"c{number}", "circle", hollow=hollow)
+                series.append(Series(f"{plural(nodes, 'node')}, servers {name}", "curve", spots, style))
         heights = [spot.y for one in series for spot in one.spots] + [1.0]
         for number, system in enumerate(systems()):
             ends = [Spot(rate, max(heights), min(heights), max(heights)) for rate in system.links]
             series.append(Series(system.name, "band", ends, Style(f"c{7 - number}")))
-        x = Axis(
-            "links [GB/s in the time of a P100]",
-            "log",
-            ticks=((0.5, "0.5"), (1, "1"), (2.5, "2.5"), (5, "5"), (10, "10")),
-        )
+        ticks = tuple((rate, f"{rate:g}") for rate in (0.5, 1, 2.5, 5, 10))
+        x = Axis("links [GB/s in the time of a P100]", "log", ticks=ticks)
         y = Axis("step with servers / with the fastest toolkit", "linear")
         note = "Above 1 toolkits are faster. Bands are where real systems are, by independent measurements."
         yield Figure(f"map-{model}", f"{model}: servers against toolkits", f"map-{model}", x, y, series, note)

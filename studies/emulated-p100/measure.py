@@ -101,16 +101,10 @@ def call(*command: str) -> int:
 def measure(part: Part, state: str, output: Path, again: bool) -> int:
     """Set the links, measure them, the part, and them again: the exit code of the study, or 2 if the links are wrong."""
     at, links = ["--state", state], part.links
-    limits = [
-        f"{links.megabits:.3f}mbit",
-        "--dilation",
-        f"{links.dilation:g}",
-        "--bytes-scale",
-        f"{links.bytes_scale:g}",
-    ]
+    scales = ["--dilation", f"{links.dilation:g}", "--bytes-scale", f"{links.bytes_scale:g}"]
     file = output / f"{part.name}.toml"
     file.write_text(part.toml())
-    if call(*CLUSTER, "rate", *at, *limits) or call(*CLUSTER, "check-links", *at):
+    if call(*CLUSTER, "rate", *at, f"{links.megabits:.3f}mbit", *scales) or call(*CLUSTER, "check-links", *at):
         return 2
     where = ["--site", f"{state}/site.toml", "--output", str(output)]
     code = call(*HARNESS, "study", "run", str(file), *where, *["--retry-failed"] * again)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import math
-import re
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from measure import FILES, parts
-from predictions import complete, predicted
+from predictions import complete, of_row, predicted
 from predictions import points as study_points
 
 from harness import results
@@ -21,7 +19,6 @@ from harness.analysis.scaling import Ratio, Sample, ratio
 from harness.core.emulation import profile
 from harness.core.spec import RunSpec
 from harness.core.text import plural
-from harness.errors import InvalidInput
 
 TENSORFLOW, TORCH, REPLICATED = "parameter_server", "torch_parameter_server", "distributed_replicated"
 CONFIGURATION = 9  # so many fields of a point are what was asked for
@@ -86,15 +83,10 @@ class Point(NamedTuple):
 
 def measured(frame: Any) -> list[Point]:
     """The points of a DataFrame of ``results.load``."""
-    points = []
-    for row in frame.itertuples():
-        spec = RunSpec.model_validate({**json.loads(row.spec), "dilation": row.dilation, "device": row.device})
-        links = re.search(r"links of ([\d.]+) GB/s", row.system)
-        if not links:
-            raise InvalidInput(f"{row.source}: its links have no rate")
-        points.append(_point(spec, float(links[1]), row.ps, Sample(row.img_per_s, tuple(row.values))))
+    points = [_point(*of_row(row), row.ps, Sample(row.img_per_s, tuple(row.values))) for row in frame.itertuples()]
     return sorted(
-        points, key=lambda point: (point.model, point.links, point.nodes, point.way, point.ps, point.placement)
+        _with_order(points),
+        key=lambda point: (point.model, point.links, point.nodes, point.way, point.ps, point.placement),
     )
 
 
@@ -106,14 +98,21 @@ def without_number(points: Iterable[Point]) -> list[Point]:
         for each in study_points(part.name, part.tables)
     ]
     there = {point.emulated for point in points}
-    return [point for point in asked if point.emulated not in there]
+    return [point for point in _with_order(asked) if point.emulated not in there]
+
+
+def _with_order(points: list[Point]) -> list[Point]:
+    """A window of pieces stands for one of bytes where that has not been measured yet."""
+    there = {point[:CONFIGURATION] for point in points}
+    ordered = [point._replace(order="forward") if point.order == PIECES else point for point in points]
+    return [other if other[:CONFIGURATION] not in there else one for one, other in zip(points, ordered, strict=True)]
 
 
 def _point(spec: RunSpec, links: float, ps: int, img_per_s: Sample) -> Point:
     queues_s, contention_s = predicted(spec, links)
     return Point(
         *(spec.model, links, spec.nodes, spec.backend, str(spec.framework), str(spec.transport), ps),
-        order=_order(spec),
+        order=order_of(spec.options),
         placement=str(spec.options.get("placement", "")),
         repeats=len(img_per_s.values),
         step_s=spec.workers * spec.batch_size / img_per_s.mean,
@@ -125,9 +124,10 @@ def _point(spec: RunSpec, links: float, ps: int, img_per_s: Sample) -> Point:
     )
 
 
-def _order(spec: RunSpec) -> str:
-    order = str(spec.options.get("order", ""))
-    return PIECES if order == "forward" and spec.options.get("window") == 8 else order
+def order_of(options: Mapping[str, Any]) -> str:
+    """The order of a backend's options, which with a window of pieces is one of its own."""
+    order = str(options.get("order", ""))
+    return PIECES if order == "forward" and options.get("window") == 8 else order
 
 
 def once(points: Iterable[Point]) -> list[Point]:
@@ -180,14 +180,19 @@ class Cell(NamedTuple):
     in_order: Ratio | None
 
 
+def places(points: list[Point]) -> Iterator[tuple[tuple[str, float, int], list[Point]]]:
+    """Each model, links and several nodes, with the points there that have as many servers as in 2017."""
+    for model, links, nodes in sorted({point[:3] for point in points if point.nodes > 1}):
+        yield (model, links, nodes), as_2017(chosen(points, model=model, links=links, nodes=nodes))
+
+
 def the_map(points: list[Point]) -> Iterator[Cell]:
     """Who wins by how much, over links and nodes."""
-    for model, links, nodes in sorted({point[:3] for point in points if point.nodes > 1}):
-        here = as_2017(chosen(points, model=model, links=links, nodes=nodes))
+    for place, here in places(points):
         toolkit = fastest(point for point in here if not point.ps and point.backend != "multi_worker_mirrored")
         if toolkit:
             orders = [fastest(chosen(here, backend=TENSORFLOW, order=order)) for order in ("none", "forward")]
-            yield Cell(model, links, nodes, toolkit, *(toolkit.times(one) if one else None for one in orders))
+            yield Cell(*place, toolkit, *(toolkit.times(one) if one else None for one in orders))
 
 
 class Strategies(NamedTuple):
@@ -205,15 +210,14 @@ class Strategies(NamedTuple):
 
 
 def strategies(points: list[Point]) -> Iterator[Strategies]:
-    for model, links, nodes in sorted({point[:3] for point in points if point.nodes > 1}):
-        every = as_2017(chosen(points, model=model, links=links, nodes=nodes))
-        here = [point for point in every if point.order not in ("none", PIECES)]
+    for place, here in places(points):
+        best = [point for point in here if point.order not in ("none", PIECES)]
         sides = [
-            {name: found for name in TRANSPORTS if (found := fastest(chosen(here, backend=of[name], transport=name)))}
+            {name: found for name in TRANSPORTS if (found := fastest(chosen(best, backend=of[name], transport=name)))}
             for of in (SERVERS, ALLREDUCE)
         ]
         if all(sides):
-            yield Strategies(model, links, nodes, *sides)
+            yield Strategies(*place, *sides)
 
 
 class Beside(NamedTuple):

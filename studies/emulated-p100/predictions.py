@@ -10,9 +10,12 @@ was then taken to be typical of many-to-many traffic. Parameters come in order w
 from __future__ import annotations
 
 import csv
+import json
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from measure import FILES, Table, parts
 
@@ -20,6 +23,7 @@ from harness import models
 from harness.core import backend as backends
 from harness.core.emulation import emulation
 from harness.core.spec import RunSpec
+from harness.errors import InvalidInput
 from harness.prediction.law import law, profile
 from harness.prediction.parameters import Parameters
 from harness.running.study import Study, StudyPoint, labels
@@ -48,6 +52,14 @@ def points(name: str, tables: Sequence[Table]) -> list[StudyPoint]:
     return Study.model_validate({"name": name, "matrix": tables}).points(lambda _: "cpu")
 
 
+def of_row(row: Any) -> tuple[RunSpec, float]:
+    """The spec of a run in a row of ``results.load``, and the rate of its links in GB/s. Raises InvalidInput."""
+    if not (links := re.search(r"links of ([\d.]+) GB/s", row.system)):
+        raise InvalidInput(f"{row.source}: its links have no rate")
+    spec = json.loads(row.spec) | {"dilation": row.dilation, "device": row.device}
+    return RunSpec.model_validate(spec), float(links[1])
+
+
 def complete(spec: RunSpec) -> RunSpec:
     """``spec`` with the defaults of its model and its backend."""
     backend = backends.backend(spec.backend)
@@ -66,7 +78,6 @@ def completed(**table: object) -> RunSpec:
 
 
 def main() -> None:
-    """Print the table."""
     rows = csv.writer(sys.stdout, lineterminator="\n")
     rows.writerow(["links_gb_per_s", "model", "point", "id", "queues_s", "contention_s"])
     for part in (part for file in FILES for part in parts(file)):

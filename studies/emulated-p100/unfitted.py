@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import json
-import re
 import subprocess
 import sys
 from collections import defaultdict
@@ -26,7 +24,7 @@ from typing import Any
 
 import numpy as np
 from measure import CLUSTER, HARNESS, MEASURED, ROOT, Part, parts, without_names
-from predictions import complete, points
+from predictions import complete, of_row, points
 
 from harness import results
 from harness.core.spec import RunSpec
@@ -99,9 +97,8 @@ def predicted(part: Part, spec: RunSpec) -> tuple[forecast.Prediction, float]:
     start = basis.Start(
         spec.transport, spec.device, single, kernels=carried(links / dilation * 1000), dilation=dilation
     )
-    return forecast.at(
-        what, basis.chosen(what, start, None), spec.nodes, spec.options.get("ps", 0)
-    ), spec.batch_size / single
+    found = basis.chosen(what, start, None)
+    return forecast.at(what, found, spec.nodes, spec.options.get("ps", 0)), spec.batch_size / single
 
 
 def predict(where: Path) -> int:
@@ -168,12 +165,11 @@ def analyse(records: Path) -> int:
 def measured(records: Path) -> list[dict[str, Any]]:
     """Every prediction with the step that was measured, None where there is none."""
     steps = {}
-    for row in results.load([records]).to_dict("records"):
-        spec = RunSpec.model_validate(json.loads(row["spec"]) | {name: row[name] for name in ("dilation", "device")})
-        links = re.search(r"links of ([\d.]+) GB/s", row["system"])
-        if row["status"] == "completed" and links:
-            at = (float(links[1]), f"{row['dilation']:g}", spec.model, spec.nodes, named(spec))
-            steps[at] = spec.workers * spec.batch_size / row["img_per_s"]
+    run: Any
+    for run in results.load([records]).itertuples():
+        spec, rate = of_row(run)
+        at = (rate, f"{spec.dilation:g}", spec.model, spec.nodes, named(spec))
+        steps[at] = spec.workers * spec.batch_size / run.img_per_s
     found = []
     for said, first in zip(*(csv.DictReader(file.open()) for file in (PREDICTIONS, FIRST)), strict=True):
         each: dict[str, Any] = {**said, "nodes": int(said["nodes"])}

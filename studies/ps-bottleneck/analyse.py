@@ -255,9 +255,8 @@ def toolkits_are_flat(points: pandas.DataFrame, rates: Rates) -> Answered:
 
     def growth(points: pandas.DataFrame, most: int) -> Times | None:
         by_nodes = by("nodes", points)
-        return (
-            Times.of(by_nodes[most], by_nodes[most // 2]) if most >= 4 and {most, most // 2} <= set(by_nodes) else None
-        )
+        known = most >= 4 and {most, most // 2} <= set(by_nodes)
+        return Times.of(by_nodes[most], by_nodes[most // 2]) if known else None
 
     grown, most = {}, 0
     for contender, alike in by_contender(points[points["ps"] == 0]).items():

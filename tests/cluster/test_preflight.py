@@ -1,10 +1,11 @@
-"""Nodes and links are checked before a run: what is throttled among virtual nodes is named, and nothing else is."""
+"""Nodes and links are checked before a run: what is throttled among eight virtual nodes is named, and nothing else is."""
 
 from __future__ import annotations
 
 import json
 import time
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -47,19 +48,12 @@ def test_a_link_throttled_to_half_is_named_within_a_minute(
     nothing_is_left(user.cluster)
 
 
-def test_the_check_before_a_run_is_in_its_job_and_in_its_record(
-    cluster: VirtualCluster, tmp_path: Path, environment: Callable[..., Path]
-) -> None:
+def test_the_check_before_a_run_is_in_its_job_and_in_its_record(user: User, environment: Callable[..., Path]) -> None:
     """On four nodes, the fewest among which a slow one can be told."""
     environment("pytorch")
-    user = User(cluster, tmp_path)
+    user.cluster.rate("100mbit", "node3")
     run = ("run", "--backend", "pytorch", "--nodes", "4", "--threads", "1", *SMALLEST, *FEW_STEPS, "--repeats", "2")
-    cluster.rate("200mbit")
-    cluster.rate("100mbit", "node3")
-    try:
-        done = user.harness(*run, "--preflight").succeeded()
-    finally:
-        cluster.rate("1gbit")
+    done = user.harness(*run, "--preflight").succeeded()
     assert "  preflight  warning: node3 sends at 0.013" in done.stdout
     record = user.record()
     slow = [(each["what"], each["node"]) for each in record["preflight"]["pairs"]["slow"]]
@@ -71,4 +65,30 @@ def test_the_check_before_a_run_is_in_its_job_and_in_its_record(
     assert check["ended"] <= min(repeat["started"] for repeat in record["repeats"])
     collected = user.harness("collect", str(user.output), "--json").succeeded()
     assert [each["run"] for each in collected.json] == [str(checked.parents[1])], "the check is no run of its own"
-    nothing_is_left(cluster)
+    nothing_is_left(user.cluster)
+
+
+def test_both_sides_of_a_kernel_and_the_check_before_them_are_one_job(
+    user: User, environment: Callable[..., Path]
+) -> None:
+    environment("mpi4py")
+    user.cluster.rate("100mbit", "node3")
+    kernel = ("--kernel", "allreduce", "--bytes", "1KiB,64KiB", "--backend", "mpi4py", "--nodes", "4", "--threads", "1")
+    few = ("--warmup", "1", "--steps", "5", "--repeats", "2")
+    done = user.harness("ab", *kernel, *few, "--b", "var:OMP_PROC_BIND=close", "--preflight", "--json")
+    assert done.code == int(done.json["slower"]), done.stderr
+    assert [each["size"] for each in done.json["sizes"]] == [1024, 65536]
+    slow = [(each["what"], each["node"]) for each in done.json["preflight"]["pairs"]["slow"]]
+    assert slow == [("sends", "node3"), ("receives", "node3")]
+    (folder,) = user.output.iterdir()
+    check, a, b = (
+        json.loads(next(folder.glob(file)).read_text())
+        for file in ("a/*/preflight/kernel.json", "a/*/kernel.json", "b/*/kernel.json")
+    )
+    assert "OMP_PROC_BIND" not in a["variables"] and b["variables"]["OMP_PROC_BIND"] == "close"
+    turns = [check["repeats"][0], a["repeats"][0], *b["repeats"], a["repeats"][1]]
+    assert len({(repeat["job"], *repeat["nodes"]) for repeat in turns}) == 1
+    assert all(one["ended"] <= other["started"] for one, other in pairwise(turns))
+    again = user.harness("ab", "--of", str(folder), "--json")
+    assert (again.code, again.json) == (done.code, done.json)
+    nothing_is_left(user.cluster)

@@ -201,6 +201,7 @@ def test_connections_have_as_much_less_under_way_as_bytes_are_scaled(cluster: Vi
     assert most() == whole
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("rate", ["300mbit", "900mbit"])
 @pytest.mark.parametrize("receiver", ["node1", "node3"])
 def test_a_connection_that_begins_late_gets_as_much_of_a_link_as_others(

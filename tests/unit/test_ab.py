@@ -23,6 +23,7 @@ from harness.report.text import ab as texts
 from harness.running.sides import Comparison, Settings
 from tests.conftest import FEW_STEPS, SMALLEST, Finished, Harness, run_harness, run_in_process
 from tests.unit.simulated import draws, least, most
+from tests.unit.test_preflight import CHECKED
 
 IMG_PER_S = "img/s: ([0-9.]+)"
 
@@ -144,7 +145,11 @@ def test_each_size_of_a_kernel_has_a_line_and_all_of_them_hold_together() -> Non
     assert equal.startswith("1 MiB  no difference larger than 1.5 %: B differs from A by +0.1 % ["), equal
     assert end == "95 % CI of all 2 sizes together, 5 repeats each"
     comparison = Comparison(schema="harness.ab/1", a="", b="transport=mpi", difference=0.02)
-    document = json.loads(texts.as_json(found, OF_KERNEL, comparison, [Path("a"), Path("b")]))
+    document, checked = (
+        json.loads(texts.as_json(found, OF_KERNEL, comparison, [Path("a"), Path("b")], preflight))
+        for preflight in (None, CHECKED)
+    )
+    assert "preflight" not in document and checked["preflight"]["pairs"]["slow"][0]["node"] == "n1"
     assert (document["kernel"], document["slower"], document["b"]["run"]) == ("allreduce", True, "b")
     assert [(each["size"], each["slower"]) for each in document["sizes"]] == [(1024, True), (1 << 20, False)]
 
@@ -216,6 +221,7 @@ KERNEL = ["--kernel", "alltoall", "--backend", "mpi4py", "--nodes", "2", "--byte
         ([*PYTORCH, "--bytes", "1KiB", "--b", "seed=2"], "--bytes: is for kernels; give --kernel NAME"),
         ([*PYTORCH, "--kernel", "sum", "--b", "seed=2"], "kernel 'sum' is not known"),
         (["--kernel", "cg", "--b", "var:X=1", *PROGRAM], "--kernel cg: is for backends; leave it out, or the command"),
+        (["--preflight", "--b", "var:X=1", *PROGRAM], "--preflight: is for backends; leave it out, or the command"),
         (["--of", "nowhere"], "--of nowhere: is no folder of an A/B comparison: there is no ab.json in it"),
         (["--of", ".", "--b", "seed=2"], "--of .: measures nothing; leave out --a, --b, --kernel and the command"),
     ],
@@ -243,6 +249,17 @@ def test_both_sides_take_turns_there_and_back_in_one_job(refused: Harness, measu
     assert done.stdout.count("#SBATCH --job-name") == 1
     turns = re.findall(r"^measure \S*/(\w)/\S+ (\d) ", done.stdout, re.MULTILINE)
     assert turns == [(side, repeat) for repeat, sides in zip("1234", ("ab", "ba") * 2, strict=True) for side in sides]
+
+
+def test_the_nodes_are_checked_once_before_both_sides_in_the_environment_of_a(refused: Harness, tmp_path: Path) -> None:
+    sides = ["--a", f"env={sys.executable}", "--b", "bucket-mb=1", "--repeats", "2", "--preflight"]
+    done = refused("ab", *PYTORCH, *sides, "--site", "daint", "--dry-run").succeeded()
+    steps = re.findall(r"^measure \S*/(\w)/[^/ ]+(/preflight)? (\d) ", done.stdout, re.MULTILINE)
+    turns = [(side, "", number) for side, number in zip("abba", "1122", strict=True)]
+    assert steps == [("a", "/preflight", "1"), *turns]
+    (check,) = re.findall(r"^measure \S*/preflight .*", done.stdout, re.MULTILINE)
+    assert sys.executable in check
+    assert done.stdout.count("\nchecked before: pairs of pytorch (torch) · 2 nodes") == 1
 
 
 def test_a_program_of_an_environment_is_that_of_the_side(refused: Harness, tmp_path: Path) -> None:
@@ -381,11 +398,13 @@ def test_two_environments_are_compared_by_a_kernel_size_by_size_and_from_python_
     assert again["slower"] == frame["slower"].any()
     # What Python has measured says beforehand how many repeats a command takes.
     options = ["--bytes", "1KiB,64KiB", "--warmup", "1", "--steps", "5", "--repeats", "2", "--threads", "1", "--quiet"]
-    done = harness("ab", *KERNEL[:-2], "--kernel", "allreduce", *options, "--a", sides["a"], "--b", sides["b"])
+    options += ["--preflight", "--a", sides["a"], "--b", sides["b"]]
+    done = harness("ab", *KERNEL[:-2], "--kernel", "allreduce", *options)
     said = done.stdout.splitlines()
     assert said[:2] == [f"A  {sides['a']}", f"B  {sides['b']}"], done.stderr
     assert re.match(r"repeats: at (1|64) KiB .*, from 4 repeats of 2 earlier runs\)", said[2]), said
     assert [line[:6] for line in said[4:6]] == [" 1 KiB", "64 KiB"] and said[6].endswith("2 repeats each")
+    assert said[7].startswith("preflight  nothing was compared: ") and said[8].startswith("record  ")
     assert done.code == int(any("A is faster" in line and "less than" not in line for line in said))
     # Tables take the sides for two systems, and the comparison of results names the package.
     assert "env=" in harness("table", str(folder)).succeeded().stdout

@@ -87,6 +87,7 @@ SPECS = [
     *[spec("multi_worker_mirrored", nodes) for nodes in (1, 2, 8)],
     *[spec("parameter_server", nodes, ps=ps, order=o) for nodes, ps in ((2, 1), (8, 2)) for o in ("forward", "none")],
     *[spec("parameter_server", 8, ps=ps) for ps in (1, 3, 4, 8)],
+    spec("parameter_server", 8, ps=2, window=8),
     *[spec("parameter_server", 8, ps=ps, placement="partitioned") for ps in (2, 8)],
     *[spec("distributed_replicated", 8, ps=ps) for ps in (2, 3)],
     *[spec(f"torch_parameter_server:{name}", 8, ps=2) for name in ("gloo", "mpi")],
@@ -124,6 +125,7 @@ def test_a_world_as_the_law_says_is_recognised() -> None:
         "strategy_and_transport": "no",  # in order, servers are faster than PyTorch's buckets on 8 nodes
         "no_order_costs_all_pulls": "yes",
         "order_helps": "yes",
+        "bytes_are_the_window": "no",
         "order_restores_the_law": "yes",
         "replicas_keep_up": "yes",
         "the_number_of_servers": "yes",
@@ -167,6 +169,19 @@ def test_the_page_has_every_point_and_its_figures(tmp_path: Path, monkeypatch: p
     assert all(f"| {point.label} |" in text for point in points)
     assert all((tmp_path / f"{figure.name}.png").exists() for figure in analyse.figures(points, waited))
     assert len((tmp_path / "points.csv").read_text().splitlines()) == len(points) + 1
+
+
+def test_a_window_of_bytes_is_better_if_one_of_pieces_is_slower() -> None:
+    assert (
+        answers(lambda one: by_law(one) * (1.1 if one.options.get("window") == 8 else 1))["bytes_are_the_window"]
+        == "yes"
+    )
+
+
+def test_a_window_of_pieces_stands_for_one_of_bytes_that_was_not_measured() -> None:
+    pieces = [spec("parameter_server", nodes, ps=2, window=8) for nodes in (4, 8)]
+    points = analyse.measured(frame(by_law, [*pieces, spec("parameter_server", 8, ps=2)]))
+    assert [(point.nodes, point.order) for point in points] == [(4, "forward"), (8, "forward"), (8, analyse.PIECES)]
 
 
 def test_the_readme_says_what_the_study_found() -> None:

@@ -17,7 +17,8 @@ from harness.core.backend import backend
 from harness.core.plan import Allocation, LaunchPlan, Node, complete, launch_plan, with_options
 from harness.core.spec import RunSpec
 from harness.launch.local import MPI_ENV
-from harness.launch.pmi import SHARED_MEMORY, MpiWorld, process_mapping, world
+from harness.launch.pmi import MpiWorld, process_mapping, world
+from harness.worker.agent.channel import SHARED_MEMORY
 
 ANSWERS_WITHIN_S = 10.0
 SILENCE_S = 0.3  # long enough for an answer that must not come

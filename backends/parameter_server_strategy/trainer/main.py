@@ -155,7 +155,6 @@ class StrategyTrainer(DeviceTrainer):
         self._gate.leave(self._session)
 
     def _look(self) -> None:
-        """Have every rank see what the servers hold."""
         with self._failures():
             if self._coordinator:
                 self._coordinator.look()

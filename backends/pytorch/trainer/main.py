@@ -15,8 +15,6 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from harness.worker.frameworks.torch import TorchTrainer, carrier, join
-from harness.worker.mpi import check_mpi_world
-from harness.worker.network import mpi_version
 from harness.worker.trainer import State
 
 
@@ -24,6 +22,7 @@ class PyTorchTrainer(TorchTrainer):
     """One rank of a DDP job."""
 
     _hook: Any = None  # over MPI
+    _train: Any = None  # with a graph
 
     def setup(self) -> None:
         job, options = self._job, self._job.spec["options"]
@@ -36,8 +35,7 @@ class PyTorchTrainer(TorchTrainer):
         if transport == "mpi":
             from harness.backends.pytorch.trainer.mpi_hook import MpiHook
 
-            self._hook = MpiHook()
-            check_mpi_world(self._hook.rank, self._hook.size, job)
+            self._hook = MpiHook(job)
         self.build()
         if graphs and self._scaler.is_enabled():
             raise RuntimeError(
@@ -56,22 +54,25 @@ class PyTorchTrainer(TorchTrainer):
         if graphs:
             from harness.backends.pytorch.trainer.graph import GraphedStep
 
-            self.train = GraphedStep(self.train, aside)  # type: ignore[method-assign]
+            self._train = GraphedStep(self.train, aside)
         if self._hook:
             ddp.register_comm_hook(None, lambda _, bucket: self._hook.average(bucket.buffer()))
         self._model = torch.compile(ddp) if options["compile"] else ddp
+
+    def step(self) -> None:
+        self._losses.append((self._train or self.train)(*next(self._batches)))
 
     def barrier(self) -> None:
         (self._hook or dist).barrier()
 
     def total(self, numbers: Sequence[float]) -> List[float]:
         summed = torch.tensor(numbers, dtype=torch.float64, device=self._device)
-        (self._hook or dist).all_reduce(summed)
+        self._hook.allreduce(summed) if self._hook else dist.all_reduce(summed)
         return list(summed.tolist())
 
     def state(self) -> State:
         if self._hook:
-            return self._state(self._hook.size, f"{mpi_version()} through mpi4py", mpi={"overlap": self._hook.overlaps})
+            return self._state(self._hook.size, self._hook.transport(), mpi={"overlap": self._hook.overlaps})
         return self._state(dist.get_world_size(), carrier(self._interface))
 
     def close(self) -> None:

@@ -10,41 +10,35 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 import torch
-from mpi4py import MPI
+
+from harness.backends.pytorch.trainer.fabric import TorchMpi
+from harness.worker.job import Job
 
 
-class MpiHook:
+class MpiHook(TorchMpi):
     """The hook of one rank. Call it from one thread only, as DDP does."""
 
-    def __init__(self) -> None:
-        self._world = MPI.COMM_WORLD
-        self.rank, self.size = self._world.Get_rank(), self._world.Get_size()
-        self.overlaps = MPI.Query_thread() >= MPI.THREAD_SERIALIZED
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        self.overlaps = self._mpi.Query_thread() >= self._mpi.THREAD_SERIALIZED
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="allreduce")
 
     def average(self, gradients: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
         """Start to average a bucket's gradients (float32, flat) over all ranks, in place."""
         future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
         if self.overlaps:
-            self._thread.submit(self._allreduce, gradients, future)
+            self._thread.submit(self._average, gradients, future)
         else:
-            self._allreduce(gradients, future)
+            self._average(gradients, future)
         return future
-
-    def barrier(self) -> None:
-        self._world.Barrier()
-
-    def all_reduce(self, summands: torch.Tensor) -> None:
-        """Put the sums over all ranks in place of as many numbers from each."""
-        self._world.Allreduce(MPI.IN_PLACE, summands.numpy(), op=MPI.SUM)
 
     def close(self) -> None:
         self._thread.shutdown()
-        MPI.Finalize()
+        super().close()
 
-    def _allreduce(self, gradients: torch.Tensor, future: torch.futures.Future[torch.Tensor]) -> None:
+    def _average(self, gradients: torch.Tensor, future: torch.futures.Future[torch.Tensor]) -> None:
         try:
-            self.all_reduce(gradients)
+            self.allreduce(gradients)
             future.set_result(gradients.div_(self.size))
         except BaseException as error:  # backward is waiting, and has to hear of it
             future.set_exception(error)

@@ -11,7 +11,7 @@ import torch
 
 from harness import kernels
 from harness.backends.torch_parameter_server.trainer.links import Link, Wait, finish, open_link
-from harness.backends.torch_parameter_server.trainer.server import ANSWER, MOST_UNDER_WAY, hold
+from harness.backends.torch_parameter_server.trainer.server import ANSWER, buffers, hold
 from harness.kernels.kernel import NUMBER
 from harness.worker.fabric import Fabric, Transfer
 from harness.worker.job import Job
@@ -78,11 +78,10 @@ class Holder:
         self._sending: DefaultDict[int, List[Wait]] = defaultdict(list)
 
     def buffers(self) -> List[torch.Tensor]:
-        """Room for the longest part, in an even number of elements, which are those of half as many numbers of 8 bytes."""
+        """One for the longest part of each worker's message."""
         kernel, workers = kernels.specification(self._job.kernel["name"]), self._job.world_size
         numbers = kernel.sizes(self._job.kernel["sizes"], workers)[-1] // NUMBER
-        part = -(-numbers // len(self._job.processes("ps")))
-        return [torch.empty(max(part + part % 2, 4)) for _ in range(max(2, min(workers, MOST_UNDER_WAY)))]
+        return buffers(max(-(-numbers // len(self._job.processes("ps"))), 4), workers)
 
     def conversation(self, worker: int) -> Generator[None, torch.Tensor, None]:
         """What is done with the messages of a worker; it is sent each of them, in a buffer that is longer."""

@@ -161,7 +161,6 @@ class PullAndPush(TorchTrainer):
         return sums
 
     def _hear(self, ps: int, count: int) -> List[float]:
-        """As many numbers from a server."""
         numbers = torch.empty(count + 1, dtype=torch.float64)
         self._link.receive(numbers, ps, server.ANSWER)()
         return list(numbers[:count].tolist())

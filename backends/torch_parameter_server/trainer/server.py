@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict, deque
+from functools import partial
 from typing import Any, Callable, DefaultDict, Dict, Generator, Iterator, List, NamedTuple, Sequence, Set, Tuple
 
 import numpy as np
 import torch
 
-from harness.backends.torch_parameter_server.trainer.links import ANYBODY, Link, Wait, open_link
+from harness.backends.torch_parameter_server.trainer.links import ANYBODY, Link, Wait, finish, open_link
 from harness.worker import traffic
 from harness.worker.frameworks.base import Sgd
 from harness.worker.job import Job
@@ -49,11 +50,6 @@ def pull_order(job: Job) -> List[Piece]:
     return order
 
 
-def serve(job: Job, ready: Callable[[], None]) -> None:
-    """Be a parameter server until all workers have left."""
-    hold(Server, job, ready)
-
-
 def hold(make: Callable[[Job, Link], Any], job: Job, ready: Callable[[], None]) -> None:
     """Be the server that ``make`` makes, until it is done: it holds a conversation with each worker."""
     torch.set_num_threads(job.spec["threads"])
@@ -68,6 +64,15 @@ def hold(make: Callable[[Job, Link], Any], job: Job, ready: Callable[[], None]) 
         if server.is_done:
             break
     link.close()
+
+
+def buffers(elements: int, most: int) -> List[torch.Tensor]:
+    """Room for messages of so many elements: for ``most`` of them up to ``MOST_UNDER_WAY``, for two in any case.
+
+    Two are not enough: senders share their links among all servers, so a server that listens to few has an idle link.
+    """
+    elements += elements % 2  # they may hold numbers of 8 bytes
+    return [torch.empty(elements) for _ in range(max(min(most, MOST_UNDER_WAY), 2))]
 
 
 def messages(link: Link, buffers: List[torch.Tensor]) -> Iterator[Tuple[int, torch.Tensor]]:
@@ -103,13 +108,9 @@ class Server:
         self.is_done = False
 
     def buffers(self) -> List[torch.Tensor]:
-        """Room for as many messages as are received at once, within ``ROOM``, and for two of the largest in any case.
-
-        Two are not enough: senders share their links among all servers, so a server that listens to few has an idle link.
-        """
+        """As many as have ``ROOM``."""
         largest = max(*(piece.end - piece.begin for piece in self._pulled), 2 * (MOST_NUMBERS + 2))
-        largest += largest % 2  # they may hold numbers of 8 bytes
-        return [torch.empty(largest) for _ in range(max(min(ROOM // (4 * largest), MOST_UNDER_WAY), 2))]
+        return buffers(largest, ROOM // (4 * largest))
 
     def conversation(self, worker: int) -> Generator[None, torch.Tensor, None]:
         """What is done with the messages of a worker; it is sent each of them, in a buffer that is longer."""
@@ -124,7 +125,8 @@ class Server:
                     self._serve([worker])
                 for piece in self._pushed:
                     self._add(piece, (yield)[: piece.end - piece.begin], rate=arguments[0])
-                self._finish(worker)  # it had all values before it could push: nothing is waited for
+                # It had all values before it could push: nothing is waited for.
+                finish(self._sending.pop(worker, []))
                 self._pushers.add(worker)
                 if len(self._pushers) == self._awaited:
                     self._pushers.clear()
@@ -146,7 +148,7 @@ class Server:
                     self._answer(ranks, np.sum([self._numbers.pop(rank) for rank in ranks], axis=0).tolist())
                     if what == LEAVE:
                         for rank in ranks:
-                            self._finish(rank)
+                            finish(self._sending.pop(rank, []))
                         self.is_done = True
 
     def _zeros(self) -> Dict[Piece, torch.Tensor]:
@@ -184,6 +186,5 @@ class Server:
     def _send(self, worker: int, tensor: torch.Tensor, tag: int) -> None:
         self._sending[worker].append(self._link.send(tensor, worker, tag))
 
-    def _finish(self, worker: int) -> None:
-        for wait in self._sending.pop(worker, []):
-            wait()
+
+serve = partial(hold, Server)

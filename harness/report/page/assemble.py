@@ -24,7 +24,7 @@ from harness.report.page import (
     tables,
 )
 from harness.report.page.document import Answer, Link, Page, Section
-from harness.report.page.figures import Facets, Figure
+from harness.report.page.figures import Facets, Figure, Series
 from harness.report.text import fastest as texts
 from harness.report.text import verdict as report
 from harness.report.text.prediction import parameters
@@ -248,9 +248,8 @@ def _answer(
     for race in races[:SHOWN_ANSWERS]:
         contenders = [one.facets for ranking in race.sizes for one in ranking.standings]
         facets = Facets(*(tuple(sorted({str(each[name]) for each in contenders})) for name in Facets._fields))
-        alike = [
-            completed[name].astype(str).isin(getattr(facets, name)) for name in ("origin", "system", "model", "data")
-        ]
+        shared = ("origin", "system", "model", "data")
+        alike = [completed[name].astype(str).isin(getattr(facets, name)) for name in shared]
         those = functools.reduce(operator.and_, alike)
         verdict = of_all if those.all() else verdicts.verdict(completed[those])
         answers.append(Answer(texts.answer([race], verdict), _numbers(race), _beside(race, facets, figures), facets))
@@ -264,11 +263,9 @@ def _numbers(race: fastest.Race) -> list[tuple[str, str]]:
     at = texts.size(ranking)
     found = [(f"{texts.rate(best)} img/s", f"{texts.who(best)} on {at}")]
     if others:
-        limits = interval(others[0].ratio.interval)
+        times = f"{others[0].ratio.value:.2f} × {interval(others[0].ratio.interval)}".strip()
         said = "" if ranking.decided else ", undecided"
-        found.append(
-            (f"{others[0].ratio.value:.2f} × {limits}".strip(), f"the img/s of {texts.who(others[0])} on {at}{said}")
-        )
+        found.append((times, f"the img/s of {texts.who(others[0])} on {at}{said}"))
     if race.scales:
         top = race.scales.best
         share = f"of ideal from {race.scales.base} to {texts.size(race.scales)}: {texts.who(top)}"
@@ -281,21 +278,13 @@ def _numbers(race: fastest.Race) -> list[tuple[str, str]]:
 def _beside(race: fastest.Race, facets: Facets, figures: Sequence[Figure]) -> list[str]:
     """The efficiency figure, and what a step is spent on or the bytes on each server; else step times or throughput."""
 
+    def is_of_race(series: Series) -> bool:
+        pairs = ((getattr(series.facets, name, ()), getattr(facets, name)) for name in ("system", "model", "data"))
+        return all(set(its) & set(wanted) for its, wanted in pairs)
+
     def first(kind: str, axis: str = "") -> list[str]:
-        return [
-            figure.name
-            for figure in figures
-            if figure.name.startswith(kind)
-            and figure.y.name.endswith(axis)
-            and any(
-                series.facets
-                and all(
-                    set(getattr(series.facets, name)) & set(getattr(facets, name))
-                    for name in ("system", "model", "data")
-                )
-                for series in figure.series
-            )
-        ][:1]
+        named = (each for each in figures if each.name.startswith(kind) and each.y.name.endswith(axis))
+        return [each.name for each in named if any(map(is_of_race, each.series))][:1]
 
     model = first("model-spent") or first("model-servers") or first("steps")
     efficiency = first("efficiency", curve_figures.relative(race.base))

@@ -84,16 +84,7 @@ def both_data(lines: Sequence[Line]) -> list[Figure]:
     for real, its in overheads(lines):
         for data, dash in (("synthetic", "solid"), ("real", "dash")):
             points = [each.synthetic if data == "synthetic" else each.real for each in its]
-            spots = [
-                Spot(
-                    each.workers,
-                    each.img_per_s,
-                    *each.interval or NO_ENDS,
-                    (DATA[data], *real.hover(each)),
-                    source=each.best.sources[-1],
-                )
-                for each in points
-            ]
+            spots = [_spot(real, p, p.img_per_s, p.interval, (DATA[data], *real.hover(p))) for p in points]
             style = replace(real.style, dash=dash)
             facets = real.facets._replace(data=(data,)) if data == "synthetic" else real.facets
             name = f"{real.name}, {DATA[data]}"
@@ -172,16 +163,7 @@ def io_overhead(lines: Sequence[Line]) -> list[Figure]:
     """What reading image files costs, in shares of the throughput with synthetic data, a figure for each model."""
     by_model = defaultdict(list)
     for line, its in overheads(lines):
-        spots = [
-            Spot(
-                each.workers,
-                each.overhead,
-                *each.interval or NO_ENDS,
-                _of_overhead(line, each),
-                source=each.real.best.sources[-1],
-            )
-            for each in its
-        ]
+        spots = [_spot(line, each.real, each.overhead, each.interval, _of_overhead(line, each)) for each in its]
         by_model[line.facets.model].append(_curve(line, spots))
     y = Axis("I/O overhead", "linear", percent=True, from_zero=True)
     note = "(synthetic − real) / synthetic img/s, as in the 2017 report. Below zero, files were faster."
@@ -264,12 +246,15 @@ def _placement(configuration: Configuration) -> str:
     return str(configuration.options.get("placement") or "")
 
 
-def _spot(line: Line, point: CurvePoint, y: float, interval: tuple[float, float] | None) -> Spot:
-    return Spot(point.workers, y, *interval or NO_ENDS, line.hover(point), source=point.best.sources[-1])
+def _spot(
+    line: Line, point: CurvePoint, y: float, interval: tuple[float, float] | None, hover: Sequence[str] = ()
+) -> Spot:
+    """A point of ``line``; by default it says all that the line says of it."""
+    return Spot(point.workers, y, *interval or NO_ENDS, hover or line.hover(point), source=point.best.sources[-1])
 
 
-def _curve(line: Line, spots: Sequence[Spot], relative: str = "") -> Series:
-    return Series(line.name + relative, "curve", spots, line.style, line.facets, line.system)
+def _curve(line: Line, spots: Sequence[Spot]) -> Series:
+    return Series(line.name, "curve", spots, line.style, line.facets, line.system)
 
 
 def _panels(lines: Iterable[Line]) -> list[tuple[tuple[str, str], list[Line]]]:

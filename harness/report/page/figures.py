@@ -5,7 +5,7 @@ Pure data. Colours have names, because light and dark pages need different ones.
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -56,6 +56,10 @@ class Facets(NamedTuple):
     backend: tuple[str, ...]
     framework: tuple[str, ...]
     transport: tuple[str, ...]
+
+    @classmethod
+    def of(cls, row: Mapping[Any, Any]) -> "Facets":
+        return cls(*((str(row[name]),) for name in cls._fields))
 
 
 @dataclass(frozen=True)
@@ -177,12 +181,12 @@ def window(series: Iterable[Series], axis: Axis) -> tuple[float, float]:
     return (10.0**low, 10.0**high) if log else (float(low), float(high))
 
 
-def count_ticks(values: Iterable[float], most: int = 8) -> tuple[tuple[float, str], ...]:
-    """Ticks of a linear axis of counts: whole numbers, some ``most`` of them."""
+def count_ticks(values: Iterable[float]) -> tuple[tuple[float, str], ...]:
+    """Ticks of a linear axis of counts: whole numbers, some 8 of them."""
     first, last = 0, 0
     for number, value in enumerate(values):
         first, last = (min(first, int(value)), max(last, int(value))) if number else (int(value), int(value))
-    step = next(s * 10**e for e in range(10) for s in (1, 2, 5) if (last - first) / (s * 10**e) <= most)
+    step = next(s * 10**e for e in range(10) for s in (1, 2, 5) if (last - first) / (s * 10**e) <= 8)
     return tuple((float(number), f"{number:,}") for number in range(-(-first // step) * step, last + 1, step))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import pandas
@@ -13,6 +14,7 @@ from harness import kernels
 from harness.core.statistics import summarise
 from harness.core.text import plural
 from harness.records.kernel import size_text
+from harness.report.page.curve_figures import throughput_axis
 from harness.report.page.figures import Axis, Facets, Figure, Series, Spot, Style, decade_ticks, measured_ticks, slug
 from harness.report.page.lines import DASHES, look
 from harness.report.text.kernel_table import UNITS
@@ -36,8 +38,7 @@ def of(frame: pandas.DataFrame) -> list[Figure]:
 
 def facets(row: Mapping[Any, Any]) -> Facets:
     """A kernel states no model and no data."""
-    values = {name: (str(row[name]),) for name in CONTENDER}
-    return Facets(origin=("measured",), model=("",), data=("",), **values)
+    return Facets.of({**row, "origin": "measured", "model": "", "data": ""})
 
 
 def _figure(name: str, frame: pandas.DataFrame) -> Figure:
@@ -47,15 +48,12 @@ def _figure(name: str, frame: pandas.DataFrame) -> Figure:
     series = _series(frame, over)
     if over == "nodes":
         series += [_ideal(curve) for curve in series if len(curve.spots) > 1]
-    values = [value for each in series for spot in each.spots for value in (spot.y, spot.low, spot.high)]
-    rate = "bus GB/s" if unit == BYTES_PER_S else UNITS[unit]
-    sizes = frame[over]
-    x = Axis("message, bytes", "log", decade_ticks(sizes)) if unit == BYTES_PER_S else _counted(over, sizes)
-    return Figure(slug("kernel", name), f"{name}, {rate}", name, x, Axis(rate, "log", decade_ticks(values)), series)
-
-
-def _counted(over: Over, values: pandas.Series) -> Axis:
-    return Axis("nodes" if over == "nodes" else "N", "log", measured_ticks(values))
+    if unit == BYTES_PER_S:
+        rate, x = "bus GB/s", Axis("message, bytes", "log", decade_ticks(frame["size"]))
+    else:
+        rate, x = UNITS[unit], Axis("nodes" if over == "nodes" else "N", "log", measured_ticks(frame[over]))
+    y = replace(throughput_axis(series), name=rate)
+    return Figure(slug("kernel", name), f"{name}, {rate}", name, x, y, series)
 
 
 def _series(frame: pandas.DataFrame, over: Over) -> list[Series]:

@@ -1,8 +1,8 @@
 """Figures of the scaling model: predicted beside measured, what servers hold, a step's timeline, what it is spent on."""
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pandas
@@ -10,7 +10,7 @@ import pandas
 from harness.core.exchange import ServerExchange
 from harness.core.text import plural
 from harness.prediction.explain import partitioned, seconds, size
-from harness.prediction.forecast import held
+from harness.prediction.forecast import endpoint, held
 from harness.prediction.law import COMPUTE, WORKER, profile
 from harness.prediction.timeline import Kind, timeline
 from harness.report.page.curve_figures import throughput_axis, workers_axis
@@ -140,7 +140,7 @@ def servers(group: Explained) -> Drawn:
     series = [Series(name, "column", [columns.pop(fullest)], Style("c1"), facets)]
     series += [Series("the others", "column", columns, Style("c0"), facets)] if columns else []
     series.append(level("mean", mean, Style("grey", dash="dash")))
-    if json.loads(what.options).get("placement") != "partitioned":
+    if not what.is_partitioned:
         series.append(level("fullest with slices of 1 MiB", max(held(partitioned(what), ps)), Style("c2")))
     note = (
         f"{exchange.name(fullest)} holds {sizes[fullest] / mean:.3g} times the mean; its largest tensor is {top.tensor} "
@@ -156,11 +156,7 @@ def step(group: Explained) -> Drawn:
     largest, facets = group.curves[0].largest, group.curves[0].line.facets
     prediction, what, basis = largest.prediction, largest.what, largest.basis
     law, model = what.law(prediction.ps), profile(what.model, what.image_size)
-    exchange = what.servers(prediction.ps)
-
-    def name(server: int) -> str:
-        return exchange.name(server) if exchange else "network"
-
+    name = partial(endpoint, what.servers(prediction.ps))
     spans = timeline(law, model, prediction.nodes, prediction.workers, basis.single_s, basis.parameters)[0]
     sizes, roles = held(what, prediction.ps), ""
     shown = list(range(len(sizes)))
@@ -176,8 +172,8 @@ def step(group: Explained) -> Drawn:
     spots: dict[Kind, list[Spot]] = {kind: [] for kind in SPANS}
     for span in spans:
         who = name(span.server)
-        endpoint = {"pull": f"{who} sends", "push": f"{who} receives", "allreduce": "network"}
-        height = heights.get(endpoint.get(span.kind, "compute"))
+        lane = {"pull": f"{who} sends", "push": f"{who} receives", "allreduce": "network"}.get(span.kind, "compute")
+        height = heights.get(lane)
         if height is not None:
             tensor = [f"{span.tensor} ({size(span.bytes)})"] if span.tensor else []
             time = f"{seconds(span.start)} to {seconds(span.end)}: {seconds(span.end - span.start)}"
@@ -220,16 +216,11 @@ def spent(group: Explained) -> Drawn:
             share = f"{name}: {seconds(part)} of {seconds(each.prediction.step_s)}"
             columns.append(Spot(len(columns), top, low, hover=(share, *_size(each))))
         series.append(Series(name, "column", columns, Style(SPENT[name]), line.facets))
-    measured = [
-        Spot(
-            number,
-            each.workers * each.what.batch_size / each.point.img_per_s,
-            hover=_size(each),
-            source=each.point.best.sources[-1],
-        )
-        for number, each in enumerate(sizes)
-        if each.point
-    ]
+    measured = []
+    for number, each in enumerate(sizes):
+        if each.point:
+            step_s = each.workers * each.what.batch_size / each.point.img_per_s
+            measured.append(Spot(number, step_s, hover=_size(each), source=each.point.best.sources[-1]))
     whose = "published" if line.published else "measured"
     style = Style("c7", line.style.marker, hollow=line.published)
     series.append(Series(f"{whose} step", "accent", measured, style, line.facets))

@@ -11,7 +11,7 @@ import pandas
 from harness.analysis.scaling import CurvePoint
 from harness.core.text import plural
 from harness.prediction import fitting, forecast
-from harness.prediction.explain import Explanation, partitioned, sentences
+from harness.prediction.explain import PARTITIONING, Explanation, partitioned, sentences
 from harness.prediction.fitting import Fit
 from harness.prediction.forecast import Basis, Prediction, What
 from harness.prediction.observations import Observation, ObservationGroup, groups, work_of
@@ -79,9 +79,9 @@ class Explained:
         size = self.curves[0].largest
         what, basis, prediction = size.what, size.basis, size.prediction
         alternatives = []
-        if what.has_servers and json.loads(what.options).get("placement") != "partitioned":
+        if what.has_servers and not what.is_partitioned:
             other = forecast.at(partitioned(what), basis, prediction.nodes, prediction.ps)
-            alternatives.append(("partitioning tensors to 1 MiB slices", other))
+            alternatives.append((PARTITIONING, other))
         explanation = "; ".join(sentences(Explanation(what, basis, prediction, tuple(alternatives))))
         return f"{plural(size.workers, 'worker')}, {what.model}: {explanation}."
 

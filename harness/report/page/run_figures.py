@@ -136,17 +136,14 @@ def _history(number: int, every: pandas.DataFrame) -> Figure:
     parts = [contender, f"{first['workers']:,} workers", f"{first['ps']} ps" if first["ps"] else ""]
     parts += [f"batch {first['batch_size']} per device", first["system"], panel_name(first["model"], first["data"])]
     what = ", ".join(filter(None, parts))
-    facets = Facets(*((str(first[name]),) for name in Facets._fields))
+    facets = Facets.of(first)
     (series_,) = changes.series(every)
     shown = [change for change in series_.changes if change.after.started >= first["started"]]
     crowded = len(runs) > CROWDED
-    drawn = [
-        Series(
-            "mean of a run", "accent", [spot._replace(low=math.nan, high=math.nan) for spot in spots], POINTS, facets
-        )
-        if crowded
-        else Series("mean of a run, 95 % CI of its repeats", "curve", spots, POINTS, facets)
-    ]
+    drawn = [Series("mean of a run, 95 % CI of its repeats", "curve", spots, POINTS, facets)]
+    if crowded:
+        bare = [spot._replace(low=math.nan, high=math.nan) for spot in spots]
+        drawn = [Series("mean of a run", "accent", bare, POINTS, facets)]
     if shown or crowded:
         drawn.append(Series("level", "line", _levels(series_, runs), Style("c1"), facets))
     notes = [f"The latest {len(runs):,} of {len(every):,} runs." if len(runs) < len(every) else ""]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas
 
-from harness.analysis.scaling import Configuration, Interval, Overhead
+from harness.analysis.scaling import Interval, Overhead
 from harness.analysis.verdict import Verdict
 from harness.core.text import plural
 from harness.prediction.fitting import mean_error
@@ -193,11 +193,6 @@ def fits(groups: Sequence[Explained]) -> Table:
     return Table("model-fits", "How well the model fits", (*columns, "transport", "software", "system"), rows, note)
 
 
-def _facets(curve: Mapping[str, Any], best: Configuration) -> Facets:
-    every = {**curve, **{name: getattr(best, name) for name in ("backend", "framework", "transport")}}
-    return Facets(*((str(every[name]),) for name in Facets._fields))
-
-
 def comparison(verdict: Verdict) -> Table:
     """Each toolkit beside the best of the parameter servers, at every size that both have."""
     rows: list[Row] = []
@@ -205,7 +200,7 @@ def comparison(verdict: Verdict) -> Table:
         facets = compared.facets
         for size in compared.sizes:
             servers = size.servers
-            sides = [_facets(facets, side.best) for side in (size.toolkit, servers)]
+            sides = [Facets.of({**facets, **vars(side.best)}) for side in (size.toolkit, servers)]
             cells = (
                 *(contender(facets), size.workers, *_numbers(*size.throughput_ratio[:2])),
                 *(*_numbers(*size.efficiency_ratio[:2]), mark(size, size is compared.sizes[0])),

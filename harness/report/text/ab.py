@@ -12,6 +12,7 @@ from harness.analysis.scaling import MOST_REPEATS
 from harness.core.spec import RunSpec
 from harness.core.text import interval, plural
 from harness.records.kernel import kernel_of, size_text
+from harness.records.pairs import Preflight
 from harness.running.sides import Comparison
 
 SCHEMA = "harness.ab.verdict/1"
@@ -33,18 +34,14 @@ def power(noises: Mapping[int, Noise], spec: RunSpec, difference: float, repeats
         noise, together = noises[size], len(noises)
         needed = ab.repeats_for(noise.deviation, difference, together)
         there = ab.power(noise.deviation, difference, repeats, together)
+        earlier = f"{noise.runs} earlier runs" if noise.runs > 1 else "an earlier run"
         lines.append(
             f"repeats: {f'at {size_text(kernel_of(spec), size)} ' if spec.kernel else ''}"
             f"a difference of {_share(difference)} is shown with {_share(POWER)} power by {_of_each(needed)}; "
             f"--repeats {repeats} shows it with {_share(there)} "
-            f"(noise {_share(noise.deviation)}, from {plural(noise.repeats, 'repeat')} of {runs or _earlier(noise)})"
+            f"(noise {_share(noise.deviation)}, from {plural(noise.repeats, 'repeat')} of {runs or earlier})"
         )
     return "\n".join(lines)
-
-
-def _earlier(noise: Noise) -> str:
-    """What the noise of earlier runs is from."""
-    return f"{noise.runs} earlier runs" if noise.runs > 1 else "an earlier run"
 
 
 def unknown(folder: Path, pilot: int) -> str:
@@ -57,7 +54,11 @@ def verdicts(found: Mapping[int, Verdict], spec: RunSpec) -> str:
         return verdict(found[0], clock(spec))
     names = [size_text(kernel_of(spec), size) for size in found]
     width = max(map(len, names))
-    lines = [f"{name:>{width}}  {_kernels(each, spec)}" for name, each in zip(names, found.values(), strict=True)]
+    unit = "GB/s" if kernel_of(spec).in_bytes else "Gflop/s"
+    lines = [
+        f"{name:>{width}}  {_answer(each)} (A {each.a.mean / 1e9:.4g} and B {each.b.mean / 1e9:.4g} {unit})"
+        for name, each in zip(names, found.values(), strict=True)
+    ]
     every = f" of all {len(found)} sizes together" if len(found) > 1 else ""
     repeats = len(next(iter(found.values())).a.values)
     return "\n".join([*lines, f"95 % CI{every}, {plural(repeats, 'repeat')} each"])
@@ -71,16 +72,6 @@ def verdict(found: Verdict, clock: str = "") -> str:
     """One line: which side is faster and by how much, that there is no difference, or what would decide it."""
     means = f"A {found.a.mean:.2f} and B {found.b.mean:.2f} img/s{clock}"
     return f"{_answer(found)} (95 % CI; {means}, {plural(len(found.a.values), 'repeat')} each)"
-
-
-def _kernels(found: Verdict, spec: RunSpec) -> str:
-    return f"{_answer(found)} (A {found.a.mean / 1e9:.4g} and B {found.b.mean / 1e9:.4g} {_unit(spec)})"
-
-
-def _unit(spec: RunSpec) -> str:
-    if not spec.kernel:
-        return "img/s"
-    return "GB/s" if kernel_of(spec).in_bytes else "Gflop/s"
 
 
 def _answer(found: Verdict) -> str:
@@ -100,8 +91,17 @@ def _of_each(repeats: int | None) -> str:
     return TOO_MANY if repeats is None else f"{repeats:,} of each side"
 
 
-def as_json(found: Mapping[int, Verdict], spec: RunSpec, comparison: Comparison, runs: Sequence[Path]) -> str:
-    """For scripts. ``change`` is B / A − 1, and so are its limits; the rates of a kernel's ``sizes`` are per second."""
+def as_json(
+    found: Mapping[int, Verdict],
+    spec: RunSpec,
+    comparison: Comparison,
+    runs: Sequence[Path],
+    checked: Preflight | None,
+) -> str:
+    """For scripts. ``change`` is B / A − 1, and so are its limits; the rates of a kernel's ``sizes`` are per second.
+
+    What the check before the first repeat found is there if nodes were ``checked``, as in the record of a measurement.
+    """
     document: dict[str, Any] = {"schema": SCHEMA, "difference": comparison.difference, "clock": clock(spec).strip()}
     of_sides = {
         name: {"settings": text, "run": str(run)}
@@ -114,6 +114,8 @@ def as_json(found: Mapping[int, Verdict], spec: RunSpec, comparison: Comparison,
     else:
         figures = _figures(found[0], "img_per_s")
         document |= figures | {name: side | figures[name] for name, side in of_sides.items()}
+    if checked:
+        document["preflight"] = checked.model_dump()
     return json.dumps(document, indent=1, allow_nan=False)
 
 

@@ -9,21 +9,20 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import pandas
 
 from harness.analysis import scaling
-from harness.analysis.fastest import on_common_bases, races
+from harness.analysis.fastest import Race, on_common_bases, races
 from harness.analysis.scaling import Configuration, Curve, CurvePoint, Overhead
 from harness.analysis.verdict import verdict
 from harness.core.statistics import scaling_efficiency
 from harness.core.text import interval, percent, plural
 from harness.errors import InvalidInput
 from harness.report.text import fastest
-from harness.report.text.table import Column, Table, Value, dated, table, text
+from harness.report.text.table import NOTHING, Cell, Column, Table, Value, dated, number_cell, share_cell, table, text
 
 STRAGGLER = 1.1  # a rank that takes so many times the median rank's time is worth a look
 _SHOWN = 20  # stragglers
@@ -39,13 +38,23 @@ _PARTS: Mapping[str, Callable[[Any], str]] = {
     "software": str,
     "threads": "threads={}".format,
 }
+# What a line has of its own, beside what orders it.
+_OF_A_RUN = [
+    *("backend", "framework", "transport", "nodes", "workers", "tag", "status", "reason", "started", "row"),
+    *("img_per_s", "ci95", "published_efficiency", "sent_bytes_per_step", "joules_per_image", "energy"),
+]
 _OF_BACKEND = ("software", "threads")  # differ between backends anyway; named where they do between rows of one
 _USUAL = {"origin": "measured", "devices_per_node": 1}  # is not said of all rows
+_Known = tuple[list[Curve], list[Race]]  # curves, and the races between them
 
 
 def runs(frame: pandas.DataFrame, baseline: int | None = None) -> str:
     """The answer, the table of runs, and a word on slow ranks. Raises InvalidInput as ``table_of_runs`` does."""
-    parts = [fastest.headline(races(frame), verdict(frame)), text(table_of_runs(frame, baseline))]
+    frame = frame.drop(columns=["spec", "environment", "fingerprint"])  # long texts, of which there would be copies
+    curves = scaling.curves(frame[frame["status"] == "completed"])
+    entered = races(frame, curves)
+    shown = table_of_runs(frame, baseline, (curves, entered))
+    parts = [fastest.headline(entered, verdict(frame)), text(shown)]
     if slow := int((frame["slowest_over_median"] > STRAGGLER).sum()):
         parts.append(
             f"{plural(slow, 'run')} with a rank slower than {STRAGGLER} × the median rank: see `harness table --stragglers`"
@@ -53,16 +62,17 @@ def runs(frame: pandas.DataFrame, baseline: int | None = None) -> str:
     return "\n\n".join(parts)
 
 
-def table_of_runs(frame: pandas.DataFrame, baseline: int | None = None) -> Table:
+def table_of_runs(frame: pandas.DataFrame, baseline: int | None = None, known: _Known | None = None) -> Table:
     """One row for each run, those without a number included, in which baselines of efficiencies are marked.
 
     Efficiency is relative to the best configuration at the size that the answer names, or at ``baseline`` workers. Raises
-    InvalidInput if no curve has that size.
+    InvalidInput if no curve has that size. ``known`` are the curves of runs that have a number, and their races, if both
+    are known already.
     """
-    return _runs(frame, _baselines(frame, _curves(frame, baseline)))
+    return _runs(frame, _baselines(frame, _curves(frame, baseline, known)))
 
 
-def _curves(frame: pandas.DataFrame, baseline: int | None) -> list[Curve]:
+def _curves(frame: pandas.DataFrame, baseline: int | None, known: _Known | None = None) -> list[Curve]:
     """The curves of runs that have a number, with efficiencies relative to ``baseline`` workers.
 
     By default those of measured runs are relative to the base of their race, as the answer says, and those of publications
@@ -71,7 +81,10 @@ def _curves(frame: pandas.DataFrame, baseline: int | None) -> list[Curve]:
     is relative to what they have in common, as in ``tables_of_2017``.
     """
     numbers = with_number(frame, baseline)
-    found = scaling.curves(numbers, baseline=baseline or 0)
+    if known is None or baseline is not None:
+        found = scaling.curves(numbers, baseline=baseline or 0)
+        known = found, [] if baseline is not None else races(numbers, found)
+    found, entered = known
     curves = [*found]
     servers = numbers[(numbers["origin"] == "published") & (numbers["family"] == "parameter_servers")]
     for joined in scaling.curves(servers, by="family", baseline=baseline or 0):
@@ -82,7 +95,6 @@ def _curves(frame: pandas.DataFrame, baseline: int | None) -> list[Curve]:
                 curves[number] = replace(curve, points=points)
     if baseline is not None:
         return curves
-    entered = races(numbers, found)
     return [
         curve if curve.facets["origin"] == "published" else on_common_bases([curve], entered)[0] for curve in curves
     ]
@@ -91,13 +103,16 @@ def _curves(frame: pandas.DataFrame, baseline: int | None) -> list[Curve]:
 def with_number(frame: pandas.DataFrame, baseline: int | None) -> pandas.DataFrame:
     """The runs that have a number. Raises InvalidInput if none of them is on ``baseline`` workers."""
     completed = frame[frame["status"] == "completed"]
-    sizes = set(completed.loc[completed["img_per_s"].notna(), "workers"])
-    if baseline is not None and baseline not in sizes:
-        measured = ", ".join(map(str, sorted(sizes))) or "none"
-        raise InvalidInput(
-            f"--baseline {baseline}: no run on {plural(baseline, 'worker')} has a number; runs are on {measured}"
-        )
+    check_baseline(completed[completed["img_per_s"].notna()], baseline, "run")
     return completed
+
+
+def check_baseline(having: pandas.DataFrame, baseline: int | None, kind: str) -> None:
+    """Raises InvalidInput unless one of the rows, which are ``having`` a number, is on ``baseline`` workers."""
+    sizes = sorted(set(having["workers"]))
+    if baseline is not None and baseline not in sizes:
+        there = f"no {kind} on {plural(baseline, 'worker')} has a number; {kind}s are on"
+        raise InvalidInput(f"--baseline {baseline}: {there} {', '.join(map(str, sizes)) or 'none'}")
 
 
 _Base = tuple[CurvePoint, bool]
@@ -129,13 +144,13 @@ def _base(curve: Curve) -> CurvePoint | None:
 
 
 def _runs(frame: pandas.DataFrame, bases: Mapping[int, _Base]) -> Table:
-    shown = frame.assign(data=_data(frame)).astype(object)  # texts of Arrow are slow to get one by one
+    shown = frame.assign(data=_data(frame), row=frame.index)
     who = ["backend", "framework", "transport"]
     varied = {name for name in _PARTS if frame[name].nunique() > 1}
     several = frame[frame["status"] == "completed"].groupby(who, dropna=False)[list(_OF_BACKEND)].nunique().max()
     parts = [name for name in _PARTS if name in varied and (name not in _OF_BACKEND or several[name] > 1)]
     ways = [name for name in ("framework", "transport") if frame[name].nunique() > 1]
-    first = shown.iloc[0]
+    first = shown.head(1).astype(object).iloc[0]
     common: dict[str, tuple[str, Value]] = {
         name: (first[name], first[name]) for name in who[1:] if name not in ways and first[name]
     }
@@ -146,9 +161,12 @@ def _runs(frame: pandas.DataFrame, bases: Mapping[int, _Base]) -> Table:
     }
     searched = set(frame.loc[frame["ps"] > 1, "backend"])
     options = _options(frame, who)
-    lines = []
+    # Of the runs that are alike in these columns one says what orders them, and their configuration.
+    alike = [*dict.fromkeys([*who, *parts, "options", "training", "nodes", "workers", "ps", "threads"])]
+    numbers = shown.groupby(alike, sort=False, dropna=False).ngroup()
+    orders, configurations = [], []
     run: Any
-    for run in shown.itertuples():
+    for run in shown.loc[~numbers.duplicated(), alike].astype(object).itertuples():  # in the order of their numbers
         key = run.backend, run.framework, run.transport
         values = {name: getattr(run, name) for name in parts}
         told = [_PARTS[name](value) for name, value in values.items() if value not in ("", 0)]
@@ -156,19 +174,21 @@ def _runs(frame: pandas.DataFrame, bases: Mapping[int, _Base]) -> Table:
         servers = f"ps={run.ps}" if run.backend in searched and run.ps else ""
         # On one machine the usual number of threads changes with that of workers, which does not make it another curve.
         kind = *key, *(value for name, value in values.items() if name != "threads"), own
-        order = *kind, run.nodes, run.workers, run.ps, run.threads, run.started, run.Index
-        lines.append((order, run, " ".join(filter(None, (*told, own, servers)))))
-    lines.sort(key=itemgetter(0))
-    runs = [run for _, run, _ in lines]
-    configurations = dated(runs, [configuration for _, _, configuration in lines], *who, "nodes", "workers")
-    figures = [_figures(run, bases.get(run.Index)) for run in runs]
+        orders.append((*kind, run.nodes, run.workers, run.ps, run.threads))
+        configurations.append(" ".join(filter(None, (*told, own, servers))))
+    places = {order: place for place, order in enumerate(sorted(set(orders)))}
+    shown = shown[_OF_A_RUN].assign(alike=numbers, place=numbers.map(dict(enumerate(map(places.__getitem__, orders)))))
+    shown = shown.sort_values(["place", "started", "row"])
+    runs: list[Any] = [*shown.astype(object).itertuples(index=False)]  # texts of Arrow are slow to get one by one
+    dates = dated(runs, [configurations[run.alike] for run in runs], *who, "nodes", "workers")
+    figures = [_figures(run, bases.get(run.row)) for run in runs]
     nodes = [str(run.nodes) if run.nodes else f"({plural(run.workers, 'worker')})" for run in runs]  # all that some say
     columns = [
         Column("backend", [run.backend for run in runs]),
         Column("nodes", nodes, right=True),
-        *(_column(heading, cells) for heading, cells in zip(_FIGURES, zip(*figures, strict=True), strict=True)),
+        *(_column(heading, [each[number] for each in figures]) for number, heading in enumerate(_FIGURES)),
         *(Column(name, [getattr(run, name) for run in runs], optional=True) for name in (*ways, "tag")),
-        Column("configuration", configurations),
+        Column("configuration", dates),
         Column("reason", *_reasons(runs), clamped=True, optional=True),
     ]
     always = {"backend", "nodes", "img/s", "scaling efficiency"}
@@ -177,7 +197,7 @@ def _runs(frame: pandas.DataFrame, bases: Mapping[int, _Base]) -> Table:
 
 def _data(frame: pandas.DataFrame) -> pandas.Series:
     """How data are named: nothing for synthetic ones beside others, the kind of image files where there are several."""
-    kinds = set(frame["data"])
+    kinds = set(frame["data"].unique())
     if kinds == {"synthetic"}:
         return frame["data"] + " data"
     one_kind = len(kinds - {"synthetic"}) == 1
@@ -205,34 +225,29 @@ def _option(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-_Figure = tuple[str, Value]  # as people read it, and as a number
 _FIGURES = ("img/s", "± 95 % CI", "scaling efficiency", "MB sent/step", "J/img", "energy of")
 _LEFT_OUT_FIRST = _FIGURES[3:]
 
 
-def _column(heading: str, cells: Iterable[_Figure], right: bool = True) -> Column:
-    words, values = zip(*cells, strict=True)
+def _column(heading: str, cells: Sequence[Cell], right: bool = True) -> Column:
+    words, values = [word for word, _ in cells], [value for _, value in cells]
     return Column(heading, words, values, right and heading != _FIGURES[-1], optional=heading in _LEFT_OUT_FIRST)
 
 
-def _figures(run: Any, base: _Base | None) -> tuple[_Figure, ...]:
-    nothing = "", None
+def _figures(run: Any, base: _Base | None) -> tuple[Cell, ...]:
     if run.status != "completed":
-        return (run.status, None), *[nothing] * 5
+        return (run.status, None), *[NOTHING] * 5
     if math.isnan(run.img_per_s):
         published = f"{percent(run.published_efficiency, None, 1)} (published)", run.published_efficiency
-        return nothing, nothing, published, *[nothing] * 3
-    efficiency: _Figure = nothing
+        return NOTHING, NOTHING, published, *[NOTHING] * 3
+    efficiency = NOTHING
     if base is not None:
         point, is_base = base
         share = scaling_efficiency(run.img_per_s, run.workers, point.img_per_s, point.workers)
         efficiency = percent(share, None, 1) + (" (baseline)" if is_base else ""), share
-    spread = nothing if math.isnan(run.ci95) else (f"{run.ci95:.2f}", run.ci95)
-    megabytes = run.sent_bytes_per_step / 1e6
-    sent = nothing if math.isnan(megabytes) else (f"{megabytes:.1f}", megabytes)
-    energy = run.joules_per_image
-    used = nothing if math.isnan(energy) else (f"{energy:.3g}", energy)
-    return (f"{run.img_per_s:.2f}", run.img_per_s), spread, efficiency, sent, used, (run.energy, run.energy)
+    throughput, spread = (number_cell(value, "{:.2f}") for value in (run.img_per_s, run.ci95))
+    sent, used = number_cell(run.sent_bytes_per_step / 1e6, "{:.1f}"), number_cell(run.joules_per_image, "{:.3g}")
+    return throughput, spread, efficiency, sent, used, (run.energy, run.energy)
 
 
 def _reasons(runs: Sequence[Any]) -> tuple[list[str], list[Value]]:
@@ -283,7 +298,7 @@ def tables_of_2017(frame: pandas.DataFrame, baseline: int | None = None) -> list
 
 def _table_of_2017(pair: Mapping[str, Curve], overheads: Mapping[int, Overhead]) -> Table:
     synthetic, real = ({each.workers: each for each in pair[data].points} if data in pair else {} for data in _DATA)
-    rows: list[tuple[_Figure, ...]] = []
+    rows: list[tuple[Cell, ...]] = []
     for workers in sorted({*synthetic, *real}):
         both = synthetic.get(workers), real.get(workers)
         points = [point for point in both if point]
@@ -294,15 +309,14 @@ def _table_of_2017(pair: Mapping[str, Curve], overheads: Mapping[int, Overhead])
             _both(str(point.best.ps or "") for point in points),
             "" if published else _both(str(len(point.tried)) for point in points),
         )
-        speedup = points[0].speedup
         rows.append(
             (
                 (str(workers), workers),
                 *((word, word) for word in words),
                 *(_throughput(each) for each in both),
-                ("" if math.isnan(speedup) else f"{speedup:.2f}", None if math.isnan(speedup) else speedup),
-                *(("", None) if each is None else _share(each.efficiency, each.efficiency_interval) for each in both),
-                _share(cost.overhead, cost.interval) if cost else ("", None),
+                number_cell(points[0].speedup, "{:.2f}"),
+                *(share_cell(each.efficiency, each.efficiency_interval, 2) if each else NOTHING for each in both),
+                share_cell(cost.overhead, cost.interval, 2) if cost else NOTHING,
             )
         )
     columns = [
@@ -312,14 +326,10 @@ def _table_of_2017(pair: Mapping[str, Curve], overheads: Mapping[int, Overhead])
     return Table([column for column in columns if any(column.cells)], _title(pair))
 
 
-def _throughput(point: CurvePoint | None) -> _Figure:
+def _throughput(point: CurvePoint | None) -> Cell:
     if point is None or math.isnan(point.img_per_s):
-        return "", None
+        return NOTHING
     return f"{point.img_per_s:.2f} {interval(point.interval)}".rstrip(), point.img_per_s
-
-
-def _share(share: float, limits: scaling.Interval | None) -> _Figure:
-    return percent(share, limits, 2), None if math.isnan(share) else share
 
 
 def _title(pair: Mapping[str, Curve]) -> str:

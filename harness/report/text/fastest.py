@@ -40,7 +40,9 @@ def answer(races: Sequence[Race], verdict: Verdict) -> list[str]:
     race = races[0]
     if not race.contested:
         only = race.sizes[-1]
-        figures = [f"{rate(only.best)} img/s", _cost(only.best), _joules(only.cheapest)]
+        least = only.cheapest
+        joules = f"{least.spent[0].joules.mean:.3g} J/img of {least.covers}" if least else ""
+        figures = [f"{rate(only.best)} img/s", _cost(only.best), joules]
         found = ", ".join(filter(None, figures))
         return [f"{where(race)} there is nothing to compare {who(only.best)} with: {found} on {size(only)}."]
     *smaller, fastest = race.contested
@@ -83,7 +85,8 @@ def text(races: Sequence[Race], verdict: Verdict) -> str:
         parts.append(prose(f"{where(race)}:" + (f" runs differ in {varying}" if varying else "")))
         rows = [_SPEEDS, *_speeds(race)]
         if measured := [ranking.cheapest for ranking in race.sizes if ranking.cheapest]:
-            rows = [(*row, *own) for row, own in zip(rows, [_ENERGY, *_energies(race)], strict=True)]
+            spent = [_spent(ranking.cheapest, one) for ranking in race.sizes for one in ranking.standings]
+            rows = [(*row, *own) for row, own in zip(rows, [_ENERGY, *spent], strict=True)]
         parts += [table(rows, right={2, 3, 4, 5, 6, 7})]
         if measured:
             parts.append(f"J/img of {listed(sorted({each.covers for each in measured}))}")
@@ -114,7 +117,6 @@ def as_json(races: Sequence[Race], verdict: Verdict) -> dict[str, Any]:
 
 
 def _faster(ranking: Ranking) -> str:
-    """Who is fastest at a size, by how much and at what cost."""
     best, second = ranking.standings[:2]
     rates = f"{rate(best)} against {rate(second)} img/s"
     hours = "" if math.isnan(best.node_hours) else f"; {_hours(best)} against {_cost(second)}"
@@ -123,7 +125,6 @@ def _faster(ranking: Ranking) -> str:
 
 
 def _cheapest(found: Cheapest) -> str:
-    """Who uses the least energy."""
     first, second = found.spent[:2]
     names = [_VERSION.sub("", who(each.standing)) for each in (first, second)]
     least = f"{first.joules.mean:.3g} against {second.joules.mean:.3g} J/img of {found.covers}"
@@ -134,7 +135,6 @@ def _cheapest(found: Cheapest) -> str:
 
 
 def _kept(ranking: Ranking) -> str:
-    """Who scales best."""
     best, second = ranking.standings[:2]
     kept = " against ".join(percent(one.point.efficiency, None, 1) for one in (best, second))
     lead = f"keeps {ratio(second.ratio)} the efficiency of {_short(ranking)[1]} ({kept})"
@@ -223,10 +223,6 @@ def _cost(one: Standing) -> str:
     return "" if math.isnan(one.node_hours) else f"{_hours(one)} node-hours per million images"
 
 
-def _joules(found: Cheapest | None) -> str:
-    return f"{found.spent[0].joules.mean:.3g} J/img of {found.covers}" if found else ""
-
-
 # --- the tables and JSON ---------------------------------------------------------------------------
 
 
@@ -245,12 +241,8 @@ def _speeds(race: Race) -> list[tuple[str, ...]]:
     ]
 
 
-def _energies(race: Race) -> list[tuple[str, str]]:
-    """J/img of each contender, and how much that is of the cheapest one's."""
-    return [_spent(ranking.cheapest, one) for ranking in race.sizes for one in ranking.standings]
-
-
 def _spent(found: Cheapest | None, standing: Standing) -> tuple[str, str]:
+    """J/img of a contender, and how much that is of the cheapest one's."""
     own = found and found.of(standing)
     if not (found and own):
         return "", ""

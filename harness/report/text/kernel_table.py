@@ -8,10 +8,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from harness import kernels
-from harness.core.text import percent, plural
-from harness.errors import InvalidInput
+from harness.core.text import plural
 from harness.records.kernel import size_text
-from harness.report.text.table import Column, Table, Value, dated
+from harness.report.text.table import NOTHING, Cell, Column, Table, dated, number_cell, share_cell
 from harness.results.kernels import BYTES_PER_S, FLOP_PER_S, efficiencies
 
 if TYPE_CHECKING:
@@ -58,32 +57,27 @@ def table_of(frame: pandas.DataFrame, baseline: int | None = None) -> Table:
 
 
 _HEADINGS = ("size", "p50, ms", "rate", "unit", "bus GB/s", "± 95 % CI", "efficiency", "G/J", "energy of")
-_Cell = tuple[str, Value]  # as people read it, and as CSV has it
 
 
-def _column(heading: str, cells: Sequence[_Cell]) -> Column:
+def _column(heading: str, cells: Sequence[Cell]) -> Column:
     words, values = zip(*cells, strict=True)
     return Column(heading, words, values, right=heading not in ("unit", "energy of"))
 
 
-def _figures(run: Any) -> dict[str, _Cell]:
+def _figures(run: Any) -> dict[str, Cell]:
     if run.status != "completed":
-        return dict.fromkeys(_HEADINGS, ("", None)) | {"rate": (run.status, None)}
+        return dict.fromkeys(_HEADINGS, NOTHING) | {"rate": (run.status, None)}
     return {
         "size": (size_text(kernels.specification(run.kernel), run.size), run.size),
-        "p50, ms": (f"{run.p50_s * 1e3:,.4g}", run.p50_s * 1e3),
-        "rate": (f"{run.rate / 1e9:.3g}", run.rate / 1e9),
+        "p50, ms": number_cell(run.p50_s * 1e3, "{:,.4g}"),
+        "rate": number_cell(run.rate / 1e9, "{:.3g}"),
         "unit": (UNITS[run.unit], UNITS[run.unit]),
-        "bus GB/s": _known(run.bus_bytes_per_s / 1e9, "{:.3g}"),
-        "± 95 % CI": (percent(run.ci95 / run.rate, None, 1), _known(run.ci95 / run.rate, "")[1]),
-        "efficiency": (percent(run.efficiency, None, 1), _known(run.efficiency, "")[1]),
-        "G/J": _known(run.work_per_joule / 1e9, "{:.3g}"),
+        "bus GB/s": number_cell(run.bus_bytes_per_s / 1e9, "{:.3g}"),
+        "± 95 % CI": share_cell(run.ci95 / run.rate),
+        "efficiency": share_cell(run.efficiency),
+        "G/J": number_cell(run.work_per_joule / 1e9, "{:.3g}"),
         "energy of": (run.energy, run.energy or None),
     }
-
-
-def _known(value: float, form: str) -> _Cell:
-    return ("", None) if math.isnan(value) else (form.format(value), value)
 
 
 def _configurations(runs: Sequence[Any]) -> list[str]:
@@ -127,13 +121,3 @@ def points(frame: pandas.DataFrame, baseline: int | None = None) -> list[dict[st
         known = {name: None if run[name] != run[name] else run[name] for name in names}
         document.append(known | {"rate_ci95": ci95, "values": list(run["values"])})
     return document
-
-
-def check_baseline(frame: pandas.DataFrame, baseline: int | None) -> None:
-    """Raises InvalidInput if nothing was measured on ``baseline`` workers."""
-    sizes = sorted(set(frame.loc[frame["status"] == "completed", "workers"]))
-    if baseline and baseline not in sizes:
-        measured = ", ".join(map(str, sizes)) or "none"
-        raise InvalidInput(
-            f"--baseline {baseline}: no kernel on {plural(baseline, 'worker')} has a number; kernels are on {measured}"
-        )

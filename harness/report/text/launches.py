@@ -2,6 +2,7 @@
 
 import shlex
 from collections import Counter
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from harness.core.text import duration, listed
@@ -23,25 +24,29 @@ def processes(run: Run) -> list[dict[str, Any]]:
     ]
 
 
+def common_environment(environments: Sequence[Mapping[str, str]]) -> tuple[Mapping[str, str], str]:
+    """The variables that all have in common, and the line that says so."""
+    first, *others = environments
+    common = {name: value for name, value in first.items() if all(each.get(name) == value for each in others)}
+    return common, f"environment of every process: {assignments(common)}"
+
+
+def assignments(environment: Mapping[str, str], left_out: Container[str] = ()) -> str:
+    return shlex.join(f"{name}={value}" for name, value in environment.items() if name not in left_out)
+
+
 def plan(run: Run, most: int | None) -> str:
     """The processes for people, ``most`` of each role or all; what all have in their environment is said once."""
     started = processes(run)
-    common = [pair for pair in started[0]["env"].items() if all(pair in each["env"].items() for each in started)]
-    lines = [
-        f"run directory: {run.folder}",
-        f"folder of every process: {run.plan.details['folder']}",
-        "environment of every process: " + shlex.join(f"{name}={value}" for name, value in common),
-    ]
+    common, in_common = common_environment([each["env"] for each in started])
+    folders = [f"run directory: {run.folder}", f"folder of every process: {run.plan.details['folder']}"]
+    lines = [*folders, in_common]
     shown: Counter[str] = Counter()
     for process in started:
         shown[process["role"]] += 1
         if most is None or shown[process["role"]] <= most:
-            own = [f"{name}={value}" for pair in process["env"].items() if pair not in common for name, value in [pair]]
-            lines += [
-                "",
-                f"{process['role']} {process['rank']} on {process['host']}: {shlex.join(process['argv'])}",
-                f"    {shlex.join(own)}",
-            ]
+            what = f"{process['role']} {process['rank']} on {process['host']}: {shlex.join(process['argv'])}"
+            lines += ["", what, f"    {assignments(process['env'], common)}"]
     more = [f"{count - most:,} more of {role}" for role, count in shown.items() if most is not None and count > most]
     return "\n".join([*lines, *(["", f"{listed(more)}, shown with --all"] if more else [])])
 

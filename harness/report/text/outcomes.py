@@ -75,8 +75,7 @@ def plan(run: Run, everything: bool = False) -> str:
     if run.spec.program:
         return launches.plan(run, None if everything else SHOWN)
     launch = run.plan
-    first = launch.processes[0].env
-    common = {k: v for k, v in first.items() if all(process.env.get(k) == v for process in launch.processes)}
+    common, in_common = launches.common_environment([process.env for process in launch.processes])
     by_role: dict[str, list[Process]] = defaultdict(list)
     for process in launch.processes:
         by_role[process.role].append(process)
@@ -88,26 +87,26 @@ def plan(run: Run, everything: bool = False) -> str:
         describe(run.spec),
         f"run directory: {run.folder}",
         *([f"checked before: {describe(run.preflight.spec)}"] if run.preflight else []),
-        "environment of every process: " + shlex.join(f"{name}={value}" for name, value in common.items()),
+        in_common,
     ]
     lines += [f"command of every {' and every '.join(roles)}: {command}" for command, roles in commands.items()]
     heading = f"{'index':>5}  {'role':6} {'rank':>4}  {'node':>4}  {'host':12} {'listens on':21}"
     lines += ["", f"{heading} environment of its own"]
     for role, processes in by_role.items():
         for process in processes if everything else processes[:SHOWN]:
-            own = [f"{name}={value}" for name, value in process.env.items() if name not in common]
+            own = launches.assignments(process.env, common)
             where = f"{process.role:6} {process.rank:>4}  {process.node:>4}  {process.host:12}"
             listens = f"{process.address}:{process.port}"
-            lines.append(f"{process.index:>5}  {where} {listens:21} {shlex.join(own)}".rstrip())
+            lines.append(f"{process.index:>5}  {where} {listens:21} {own}".rstrip())
         lines += _more(len(processes), role, everything)
     if servers := launch.details.get("servers"):
-        fullest = sorted(servers, key=lambda server: server["bytes"], reverse=True)
-        which = "each parameter server" if everything or len(servers) <= SHOWN else "the fullest parameter servers"
+        which, shown = "each parameter server", servers
+        if len(servers) > SHOWN and not everything:
+            which = "the fullest parameter servers"
+            shown = sorted(servers, key=lambda server: server["bytes"], reverse=True)[:SHOWN]
         lines += ["", f"parameters on {which}:"]
-        lines += [
-            f"{'ps':>9} {server['ps']:>4}  {server['bytes'] / 1e6:10.3f} MB in {server['pieces']} pieces"
-            for server in (servers if everything or len(servers) <= SHOWN else fullest[:SHOWN])
-        ]
+        for each in shown:
+            lines.append(f"{'ps':>9} {each['ps']:>4}  {each['bytes'] / 1e6:10.3f} MB in {each['pieces']} pieces")
         lines += _more(len(servers), "ps", everything)
     return "\n".join(lines)
 
@@ -140,9 +139,8 @@ def study_plan(
     rows = []
     for point in points:
         run = runs.get(point.entry.id)
-        rows.append(
-            (point.label, point.state, *((str(run.plan.nodes), str(len(run.plan.processes))) if run else ("", "")))
-        )
+        sizes = (str(run.plan.nodes), str(len(run.plan.processes))) if run else ("", "")
+        rows.append((point.label, point.state, *sizes))
     parts = [table([("point", "state", "nodes", "processes"), *rows], right={2, 3}), counts(points) + queue]
     if runs:
         largest = max(runs, key=lambda point: len(runs[point].plan.processes))
@@ -197,7 +195,7 @@ def summary(record: Record, path: str) -> str:
         *_energy_of_run(record),
         *_work(record),
         *_clocks(record),
-        *(f"  preflight  {line}" for line in (preflight(record.preflight) if record.preflight else [])),
+        *(f"  preflight  {line}" for line in preflight(record.preflight)),
     ]
     if wait := input_wait(record.repeats):
         caches = [rank.evidence.get("data_cache", {}) for repeat in record.repeats for rank in repeat.ranks]
@@ -359,13 +357,9 @@ def runs(runs: Sequence[RunStatus]) -> str:
     in_jobs = any(each.run.submitted for each in runs)
     rows: list[tuple[str, ...]] = [("run", "state", "/".join(units), *(["jobs"] if in_jobs else []), "")]
     for each in runs:
-        record = each.record
         jobs = ", ".join(f"{job.id} {job.state}" for job in each.jobs)
-        result = record.outcome if record and not record.problem else each.reason
-        state = record.status if record else each.state
-        rows.append(
-            (each.run.folder.name, state, f"{each.done}/{each.run.planned()}", *([jobs] if in_jobs else []), result)
-        )
+        name, state, far, result = _far(each)
+        rows.append((name, state, far, *([jobs] if in_jobs else []), result))
     return table(rows, right={2})
 
 
@@ -373,11 +367,16 @@ def run_lines(runs: Sequence[RunStatus]) -> list[str]:
     """How far each run is, in a line of its own."""
     lines = []
     for each in runs:
-        result = each.record.outcome if each.record and not each.record.problem else each.reason
-        state = each.record.status if each.record else each.state
-        far = f"{each.done}/{each.run.planned()} {each.run.UNIT}"
-        lines.append("  ".join(filter(None, (each.run.folder.name, state, far, result))))
+        name, state, far, result = _far(each)
+        lines.append("  ".join(filter(None, (name, state, f"{far} {each.run.UNIT}", result))))
     return lines
+
+
+def _far(each: RunStatus) -> tuple[str, str, str, str]:
+    """A run's name, its state, how much of it is done, and what was found, or why nothing was."""
+    record, far = each.record, f"{each.done}/{each.run.planned()}"
+    result = record.outcome if record and not record.problem else each.reason
+    return each.run.folder.name, record.status if record else each.state, far, result
 
 
 def point_lines(points: Sequence[campaign.PointStatus]) -> list[str]:

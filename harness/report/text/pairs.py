@@ -9,7 +9,8 @@ from harness.records.pairs import Pairs, Preflight
 
 def findings(pairs: Pairs) -> list[str]:
     """A line for each thing that is slow; else one that says between which limits all rates are."""
-    rates = f"messages {_range(_rates(pairs), 'GB/s')}, arithmetic {_range(pairs.flop_per_s, 'Gflop/s')}"
+    messages = [rate for row in pairs.bytes_per_s for rate in row if rate is not None]
+    rates = f"messages {_range(messages, 'GB/s')}, arithmetic {_range(pairs.flop_per_s, 'Gflop/s')}"
     if pairs.slow:
         return [f"warning: {each.node} {each.sentence}" for each in pairs.slow]
     if pairs.unjudged:
@@ -17,13 +18,11 @@ def findings(pairs: Pairs) -> list[str]:
     return [f"no node and no link is slow against the others: {rates}"]
 
 
-def preflight(found: Preflight) -> list[str]:
-    """What the check before a run found, or why it found nothing."""
+def preflight(found: Preflight | None) -> list[str]:
+    """What the check before a run found, or why it found nothing; no line where nothing was to be checked."""
+    if found is None:
+        return []
     return findings(found.pairs) if found.pairs else [f"warning: the nodes were not checked: {found.problem}"]
-
-
-def _rates(pairs: Pairs) -> list[float]:
-    return [rate for row in pairs.bytes_per_s for rate in row if rate is not None]
 
 
 def _range(rates: Sequence[float], unit: str) -> str:

@@ -40,14 +40,13 @@ class RunLine(ProgressLine, Listener):
         if not self.due():
             return
         spec, since_s = run.spec, time.monotonic() - self._phase_since[1]
+        which = f"repeat {repeat}/{spec.repeats}  " if spec.repeats > 1 else ""
         if spec.program:
             ended = progress.phases[PHASES[-1]]
-            which = f"repeat {repeat}/{spec.repeats}  " if spec.repeats > 1 else ""
             text = f"{which}{ended}/{progress.processes} workers have ended, {since_s:.0f} s"
         elif progress.phase == "training":
             text = _epoch(run, progress, since_s)
         else:
-            which = f"repeat {repeat}/{spec.repeats}  " if spec.repeats > 1 else ""
             if spec.kernel and progress.sizes < len(spec.kernel.sizes):
                 which += f"{progress.sizes + 1} of {len(spec.kernel.sizes)} sizes  "
             text = f"{which}{_phase(spec, progress, since_s)}"
@@ -57,7 +56,6 @@ class RunLine(ProgressLine, Listener):
         self.show(f"{spec.backend} × {spec.nodes}  {text}")
 
     def checked(self, run: Run, found: Preflight) -> None:
-        """Keep a line for each thing that the check before a run found."""
         for line in preflight(found):
             self.keep(line)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import re
 import shutil
 import sys
@@ -11,7 +12,10 @@ import textwrap
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, Literal
+
+from harness.core.text import percent
 
 FITTED_ROWS = 2000  # laying out a row for a terminal takes a hundred times as long as a plain one
 CLAMPED = 72  # characters of a reason where nothing else says how wide lines may be
@@ -19,6 +23,8 @@ NARROW = 24  # characters of a column whose words are not broken
 LEAST_WIDE = 20  # characters of another column on a terminal that is too narrow for all
 
 Value = str | int | float | None
+Cell = tuple[str, Value]  # as people read it, and as CSV has it
+NOTHING: Cell = ("", None)
 
 
 @dataclass(frozen=True)
@@ -51,9 +57,19 @@ class Table:
         return "\n".join(filter(None, [self.title, common and f"All rows: {common}."]))
 
 
+def number_cell(value: float, form: str) -> Cell:
+    """A figure in this form; nothing for NaN."""
+    return NOTHING if math.isnan(value) else (form.format(value), value)
+
+
+def share_cell(share: float, limits: tuple[float, float] | None = None, digits: int = 1) -> Cell:
+    return percent(share, limits, digits), None if math.isnan(share) else share
+
+
 def dated(runs: Sequence[Any], configurations: Sequence[str], *names: str) -> list[str]:
     """Configurations, with the time where rows that are equal in ``names`` could not be told apart: of runs done again."""
-    rows = [(each, *(getattr(run, name) for name in names)) for run, each in zip(runs, configurations, strict=True)]
+    named = attrgetter(*names)
+    rows = [(each, *named(run)) for run, each in zip(runs, configurations, strict=True)]
     times = Counter(rows)
     return [
         f"{row[0]} {run.started[:19].replace('T', ' ')}".strip() if times[row] > 1 else row[0]
@@ -70,10 +86,9 @@ def text(shown: Table) -> str:
             if column.optional and sum(_least([each.heading, *each.cells]) + 2 for each in columns) > width:
                 columns.remove(column)
                 missing.append(column.heading)
-    rows = list(zip(*([column.heading, *column.cells] for column in columns), strict=True))
     right = {number for number, column in enumerate(columns) if column.right}
     clamped = {number for number, column in enumerate(columns) if column.clamped}
-    laid_out = table(rows, right, clamped)
+    laid_out = _laid_out([[column.heading, *column.cells] for column in columns], right, clamped)
     if missing:
         laid_out += f"\n\nThis terminal has no room for: {', '.join(missing)}."
     return f"{prose(shown.above)}\n{'' if shown.title else chr(10)}{laid_out}" if shown.above else laid_out
@@ -105,19 +120,24 @@ def table(rows: Sequence[Sequence[str]], right: Collection[int] = (), clamped: C
     On a terminal long cells are broken so that the table fits, those of ``clamped`` columns are cut; anywhere else, lines
     are as long as they are, and clamped cells have ``CLAMPED`` characters at most.
     """
-    if sys.stdout.isatty() and len(rows) <= FITTED_ROWS:
-        return _fitted(rows, right, clamped)
-    columns = []
-    for number, cells in enumerate(zip(*rows, strict=True)):
+    return _laid_out(list(zip(*rows, strict=True)), right, clamped)
+
+
+def _laid_out(columns: Sequence[Sequence[str]], right: Collection[int], clamped: Collection[int]) -> str:
+    """``table`` of columns, each of which begins with its heading."""
+    if sys.stdout.isatty() and len(columns[0]) <= FITTED_ROWS:
+        return _fitted(columns, right, clamped)
+    aligned = []
+    for number, cells in enumerate(columns):
         if number in clamped:
-            cells = tuple(cell if len(cell) <= CLAMPED else f"{cell[: CLAMPED - 1]}…" for cell in cells)
+            cells = [cell if len(cell) <= CLAMPED else f"{cell[: CLAMPED - 1]}…" for cell in cells]
         width = max(map(len, cells))
-        aligned = [cell.rjust(width) if number in right else cell.ljust(width) for cell in cells]
-        columns.append([aligned[0], "─" * width, *aligned[1:]])
-    return "\n".join("  ".join(line).rstrip() for line in zip(*columns, strict=True))
+        heading, *others = [cell.rjust(width) if number in right else cell.ljust(width) for cell in cells]
+        aligned.append([heading, "─" * width, *others])
+    return "\n".join("  ".join(line).rstrip() for line in zip(*aligned, strict=True))
 
 
-def _fitted(rows: Sequence[Sequence[str]], right: Collection[int], clamped: Collection[int]) -> str:
+def _fitted(columns: Sequence[Sequence[str]], right: Collection[int], clamped: Collection[int]) -> str:
     """A table for the terminal that is standard output, with its width, and with styles unless NO_COLOR is set."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
@@ -126,13 +146,13 @@ def _fitted(rows: Sequence[Sequence[str]], right: Collection[int], clamped: Coll
 
     console = Console()
     fitted = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold cyan")
-    by_column = list(zip(*rows, strict=True))
-    widths = _widths(by_column, console.width - 2 * (len(by_column) - 1), clamped)
-    for number, (heading, width) in enumerate(zip(rows[0], widths, strict=True)):
+    widths = _widths(columns, console.width - 2 * (len(columns) - 1), clamped)
+    headings, *rows = zip(*columns, strict=True)
+    for number, (heading, width) in enumerate(zip(headings, widths, strict=True)):
         side: Literal["right", "left"] = "right" if number in right else "left"
         overflow: Literal["ellipsis", "fold"] = "ellipsis" if number in clamped else "fold"
         fitted.add_column(Text(heading), width=width, justify=side, overflow=overflow, no_wrap=number in clamped)
-    for row in rows[1:]:
+    for row in rows:
         fitted.add_row(*map(Text, row))
     with console.capture() as capture:
         console.print(fitted)

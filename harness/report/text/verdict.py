@@ -81,10 +81,8 @@ def headline(verdict: Verdict) -> str:
     parts = [word, f"On {where(shown.facets)} {_claim(shown, verdict.margin)}."]
     if len(compared) > 1:
         counts = Counter(map(_word, compared))
-        listed = ", ".join(f"{counts[each]} {each}" for each in _WORDS if counts[each]).replace(
-            "nothing", "with nothing"
-        )
-        parts.append(f"Of {len(compared)} contenders: {listed}.")
+        listed = ", ".join(f"{counts[each]} {each}" for each in _WORDS if counts[each])
+        parts.append(f"Of {len(compared)} contenders: {listed.replace('nothing', 'with nothing')}.")
     return " ".join(parts)
 
 
@@ -167,28 +165,26 @@ def _undecided(one: ComparedContender, margin: float) -> tuple[str, str]:
             return f"{toolkit} and the parameter servers {common}", wanted
         case "other training":
             training = facets["training"]
-            return (
-                f"{toolkit} was only measured with {training}, which is another training",
-                f"{toolkit} without {training}",
-            )
+            said = f"{toolkit} was only measured with {training}, which is another training"
+            return said, f"{toolkit} without {training}"
         case "no spread":
             last = one.sizes[-1]
             kept = " against ".join(percent(side.efficiency, None, 1) for side in (last.toolkit, last.servers))
             missing = "no repeats are known" if facets["origin"] == "published" else "there are no repeats"
-            return (
+            said = (
                 f"{toolkit} keeps {last.efficiency_ratio.value:.3f} × the scaling efficiency of the best parameter servers "
                 f"on {_size(last)} ({kept}, relative to {_size(one.sizes[0])}), "
-                f"but {missing}, so its significance is unknown",
-                "",
+                f"but {missing}, so its significance is unknown"
             )
+            return said, ""
         case "too wide":
             widths = [high / low for low, high in (size.efficiency_ratio.interval or (1.0, 1.0) for size in one.judged)]
             widest = one.judged[widths.index(max(widths))]
-            return (
+            said = (
                 f"{toolkit} keeps {ratio(widest.efficiency_ratio)} the scaling efficiency of the best parameter servers "
-                f"on {_size(widest)}, which neither differs from 1 nor lies within 1 ± {100 * margin:g} %",
-                "",
+                f"on {_size(widest)}, which neither differs from 1 nor lies within 1 ± {100 * margin:g} %"
             )
+            return said, ""
     differs = one.indication.differs if one.indication else None
     if differs is None:
         nearest = "there are none among these results"
@@ -198,11 +194,8 @@ def _undecided(one: ComparedContender, margin: float) -> tuple[str, str]:
         nearest = f"they were only measured with {differs['training'][1]}, which is another training"
     else:
         nearest = f"the nearest ones differ in {_differing(differs)}"
-    wanted = f"on {where(facets, batch=True)}, with repeats"
-    return (
-        f"no parameter servers were measured like {toolkit}: {nearest}",
-        f"parameter servers {wanted}, to compare {toolkit} with",
-    )
+    wanted = f"parameter servers on {where(facets, batch=True)}, with repeats, to compare {toolkit} with"
+    return f"no parameter servers were measured like {toolkit}: {nearest}", wanted
 
 
 def _against(values: tuple[Any, Any]) -> str:
@@ -264,8 +257,6 @@ def ratio(found: Ratio) -> str:
 
 
 def _table(one: ComparedContender) -> Table:
-    """Both sides at each common size."""
-
     def column(heading: str, cells: Iterable[str], optional: bool = False) -> Column:
         return Column(heading, list(cells), right=True, optional=optional)
 

@@ -17,7 +17,7 @@ import subprocess
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, Iterable, List, Optional
 
 from harness.files import whole_file
 from harness.worker.network import interface_of
@@ -92,11 +92,8 @@ class Channel:
         """The last words: the rest of all files, then how the process ended. A line that is dead is left alone."""
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(FLUSH_S)
-        if end and end["code"] != 0:  # remove what MPICH removes as it finalises, which killed ranks never do
-            for pattern in self._start.get("shared_memory", ()):
-                for left in SHARED_MEMORY.glob(pattern):
-                    with suppress(OSError):
-                        left.unlink()
+        if end and end["code"] != 0:
+            remove_shared_memory(self._start.get("shared_memory", ()))
         with suppress(Ended):
             self._report()
             if end:
@@ -168,6 +165,13 @@ class Channel:
         if b"\n" in received:
             *lines, self._unread = self._unread.split(b"\n")
             self._messages += [json.loads(line) for line in lines if line]
+
+
+def remove_shared_memory(patterns: Iterable[str]) -> None:
+    """Remove what MPICH removes as it finalises, which killed ranks never do."""
+    for left in (path for pattern in patterns for path in SHARED_MEMORY.glob(pattern)):
+        with suppress(OSError):
+            left.unlink()
 
 
 def nonce_file(nonce: str) -> str:
