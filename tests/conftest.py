@@ -239,6 +239,14 @@ def refused(tmp_path: Path) -> Harness:
     return partial(run_in_process, tmp_path)
 
 
+def laid_out(harness: Harness, folder: Path, *arguments: str) -> dict[str, Any]:
+    """The spec and the plan of ``harness run ARGUMENTS``, which nobody launches; in ``folder`` as processes read them."""
+    shown: dict[str, Any] = harness("run", *arguments, "--dry-run", "--json").succeeded().json
+    for name in ("spec", "plan"):
+        (folder / f"{name}.json").write_text(json.dumps(shown[name]))
+    return shown
+
+
 def run_in_process(folder: Path, *arguments: str) -> Finished:
     """Run ``harness ARGUMENTS`` in ``folder`` within this process, with a process's output, warnings, errors and code."""
     out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))

@@ -1,4 +1,4 @@
-"""The scripts beside studies, as modules."""
+"""The scripts of this repository, as modules."""
 
 from __future__ import annotations
 

@@ -6,8 +6,7 @@ import json
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -100,18 +99,17 @@ class Waiting:
             return False
 
         try:
-            wait_for(reached, f"{process} reaches {phase}")
+            self.user.cluster.wait(reached, f"{process} reaches {phase}")
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self._state()}") from None
 
     def _state(self) -> str:
-        """What Slurm, the processes and the logs say: the only witnesses once the cluster is gone."""
+        """What the processes and the logs say: the only witnesses once the cluster is gone."""
         logs = [
             path for path in sorted(self.user.output.rglob("*")) if path.suffix in (".log", ".out", ".jsonl", ".json")
         ]
         tails = [f"{path}: {path.read_text(errors='replace')[-600:]}" for path in logs]
-        cluster = self.user.cluster
-        return "\n".join([cluster.queue(), str(cluster.states()), str(cluster.processes()), *tails])
+        return "\n".join([str(self.user.cluster.processes()), *tails])
 
     def pid(self, process: str, repeat: int = 1) -> str:
         """The process's number within its node."""
@@ -124,15 +122,7 @@ class Waiting:
         return Finished(self.process.returncode, stdout, stderr)
 
 
-def wait_for(true: Callable[[], bool], what: str, timeout: float = PATIENCE_S) -> None:
-    """Wait until something is true."""
-    deadline = time.monotonic() + timeout
-    while not true():
-        assert time.monotonic() < deadline, f"not within {timeout} s: {what}"
-        time.sleep(0.2)
-
-
 def nothing_is_left(cluster: VirtualCluster) -> None:
     """No process of any job is left on any node, nor a job in the queue."""
     cluster.settle()
-    wait_for(lambda: not any(cluster.processes().values()), "no process is left")
+    cluster.wait(lambda: not any(cluster.processes().values()), "no process is left")

@@ -12,7 +12,7 @@ import pytest
 
 from tests.conftest import FEW_STEPS, Finished
 
-from .submitted import User, nothing_is_left, wait_for
+from .submitted import User, nothing_is_left
 from .virtual import VirtualCluster
 
 pytestmark = pytest.mark.cluster
@@ -44,10 +44,10 @@ def test_a_killed_rank_is_named_with_its_node(user: User) -> None:
 
 @pytest.mark.slow
 def test_a_stopped_rank_is_told_apart_from_those_that_wait_for_it(user: User) -> None:
-    run = user.begin("--timeout", "40")
+    run = user.begin("--timeout", "25")
     run.reaches("worker-1", "window")
     user.cluster.exec("node2", "kill", "-STOP", run.pid("worker-1")).succeeded()
-    no_number(user, run.end(), "failed", "worker rank 1 on node2 is stopped: no end after 40 s")
+    no_number(user, run.end(), "failed", "worker rank 1 on node2 is stopped: no end after 25 s")
 
 
 @pytest.mark.slow
@@ -82,7 +82,9 @@ def test_scancel_interrupts(user: User) -> None:
 def test_harness_cancel_cancels_a_job_that_waits(user: User) -> None:
     user.cluster.run("sbatch", "--nodes=4", "--exclusive", "--wrap", "sleep 60", "-o", "/dev/null").succeeded()
     run = user.begin()
-    wait_for(lambda: user.output.exists() and "queued" in user.harness("status", str(user.output)).stdout, "is queued")
+    user.cluster.wait(
+        lambda: user.output.exists() and "queued" in user.harness("status", str(user.output)).stdout, "is queued"
+    )
     assert run.job in user.harness("cancel", str(run.folder)).stdout
     no_number(user, run.end(), "interrupted", "was cancelled before repeat 1")
 
@@ -111,7 +113,7 @@ def test_requeued_repeats_are_set_aside_and_measured_anew(user: User) -> None:
 def test_a_full_run_directory(user: User) -> None:
     user.output.mkdir()
     user.cluster.run("mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(user.output)).succeeded()
-    run = user.begin(steps=["--warmup", "1", "--steps", "200", "--repeats", "1"])
+    run = user.begin(steps=["--warmup", "1", "--steps", "60", "--repeats", "1"])
     events = [
         "sh",
         "-c",
@@ -119,7 +121,7 @@ def test_a_full_run_directory(user: User) -> None:
         "sh",
         str(user.output),
     ]  # only the cluster sees it
-    wait_for(lambda: '"window"' in user.cluster.run(*events).stdout, "worker-0 reaches window")
+    user.cluster.wait(lambda: '"window"' in user.cluster.run(*events).stdout, "worker-0 reaches window")
     user.cluster.run("sh", "-c", 'cat /dev/zero > "$1"/filler', "sh", str(user.output))
     done = run.end()
     assert done.code == 1 and "No space left on device" in done.stderr, done.stderr

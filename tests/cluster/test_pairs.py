@@ -119,7 +119,6 @@ def begin(cluster: VirtualCluster, tmp_path: Path, environment: Callable[..., Pa
             run.controller.kill()
             run.controller.communicate()
     cluster.run("scancel", "--me")
-    cluster.settle()
 
 
 @each("way, fault, launcher, victim", LAUNCHERS, *DEATHS)

@@ -29,8 +29,8 @@ def user(cluster: VirtualCluster, tmp_path: Path) -> User:
             way, nodes, id=f"{way}-{nodes}", marks=[pytest.mark.slow] if (number, nodes) != (len(WAYS) - 1, 2) else []
         )
         for number, way in enumerate(WAYS)
-        for nodes in (2, 4)
-        if nodes == 4 or number == len(WAYS) - 1  # two nodes are among the four
+        for nodes in (2, 3)
+        if nodes == 3 or number == len(WAYS) - 1  # two nodes are among the three
     ],
 )
 def test_ranks_sit_on_different_nodes_and_the_links_carry_their_gradients(

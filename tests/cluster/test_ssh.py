@@ -12,13 +12,12 @@ from pathlib import Path
 import pytest
 
 from harness.records.launch import LaunchRecord
-from tests.conftest import FEW_STEPS, PATIENCE_S, Finished, Harness
+from tests.conftest import FEW_STEPS, PATIENCE_S, ROOT, Finished, Harness
 from tests.faults.running import LONG, Run
 
 from .virtual import VirtualCluster
 
 pytestmark = pytest.mark.cluster
-ROOT = Path(__file__).parents[2]
 MANY = ["--warmup", "1", "--steps", LONG]
 MODEL_BYTES = 12e6  # of the gradients of `pointwise`, which every step moves between two nodes
 PYTORCH = ["--backend", "pytorch", "--transport", "gloo"]
@@ -222,9 +221,9 @@ def test_a_killed_rank_is_named_with_its_machine(apart: Site) -> None:
 
 @pytest.mark.slow
 def test_a_stopped_rank_is_told_from_those_that_wait_for_it(apart: Site) -> None:
-    run = apart.in_the_window(*PYTORCH, "--timeout", "40")
+    run = apart.in_the_window(*PYTORCH, "--timeout", "25")
     apart.send("node2", signal.SIGSTOP)
-    run.end().failed_saying("worker rank 1 on public-2 is stopped: no end after 40 s (--timeout)")
+    run.end().failed_saying("worker rank 1 on public-2 is stopped: no end after 25 s (--timeout)")
 
 
 def test_a_machine_that_does_not_answer_is_named_in_sshs_words(site: Site) -> None:

@@ -115,7 +115,8 @@ class VirtualCluster:
 
     def settle(self) -> None:
         """Wait until no job is left and every node is idle."""
-        self.wait(lambda: not self.queue() and set(self.states().values()) == {"idle"}, "all done, all idle")
+        ask = ("sh", "-c", "squeue -ho %T; sinfo -hN -p normal -o %T")  # at once: each look starts processes
+        self.wait(lambda: set(self.run(*ask).succeeded().stdout.split()) == {"idle"}, "all done, all idle")
 
     def wait(self, true: Callable[[], bool], what: str, timeout: float = PATIENCE_S) -> None:
         """Wait for something to become true."""

@@ -2,29 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from types import ModuleType
-
 import numpy as np
-import pytest
 
-from tests.conftest import ROOT
-
-
-@pytest.fixture(scope="module")
-def learning() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("learning", ROOT / "examples" / "learning.py")
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["learning"] = module  # where its dataclasses look for their types
-    spec.loader.exec_module(module)
-    return module
+from tests.scripts import script
 
 
-def test_ways_that_learn_the_same_are_told_from_one_that_does_not_and_from_noise_that_hides_it(
-    learning: ModuleType,
-) -> None:
+def test_ways_that_learn_the_same_are_told_from_one_that_does_not_and_from_noise_that_hides_it() -> None:
+    learning = script("examples/learning.py")
     random = np.random.default_rng(1)
     alike = 0.95 + random.normal(0, 0.01, (1, 3)) + random.normal(0, 0.003, (21, 3))  # ways share their seeds
     assert learning.judged(alike)["same"]

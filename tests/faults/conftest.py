@@ -20,11 +20,11 @@ def begin(tmp_path: Path, environment: Callable[..., Path]) -> Iterator[Begin]:
     """Start a run of ``BACKEND [FRAMEWORK [TRANSPORT]]`` on two nodes. What a failing test leaves is removed."""
     runs: list[Run] = []
 
-    def start(way: Way | str, *arguments: str, **how: object) -> Run:
+    def start(way: Way | str, *arguments: str, folder: Path = tmp_path, **how: object) -> Run:
         backend, *chosen = str(way).replace(":", " ").split()
         environment(backend, *chosen[:1])
         options = [word for pair in zip(("--framework", "--transport"), chosen, strict=False) for word in pair]
-        runs.append(Run(tmp_path, "--backend", backend, *options, "--nodes", "2", *arguments, **how))  # type: ignore[arg-type]
+        runs.append(Run(folder, "--backend", backend, *options, "--nodes", "2", *arguments, **how))  # type: ignore[arg-type]
         return runs[-1]
 
     yield start

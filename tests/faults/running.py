@@ -21,9 +21,16 @@ from tests.conftest import PATIENCE_S, SMALLEST
 TINY = [*SMALLEST, "--repeats", "1", "--threads", "1"]
 LONG = "100000"  # steps that no test waits for
 GONE_WITHIN_S = 30.0
+LOOPBACK = re.compile(r"(::ffff:)?127\.\d+\.\d+\.\d+|::1")
 # In a pipe a run says once a minute how far it is, so that on a slow machine some such lines come before the error.
 PROGRESS = re.compile(r"^[^\n]+ × \d+  [^\n]+\n", re.MULTILINE)
 Value = TypeVar("Value")
+
+
+def named(process: str) -> str:
+    """``worker-1`` as messages call it. Worker i and server i sit on node i."""
+    role, rank = process.split("-")
+    return f"{role} rank {rank} on node{rank}"
 
 
 class Run:
@@ -64,6 +71,13 @@ class Run:
         """Wait until a process has reported an event; returns the event."""
         found: dict[str, Any] = self.eventually(lambda: self.events(name)[event])
         return found
+
+    def in_the_window(self) -> Run:
+        """Itself, once both workers take the steps that are measured."""
+        for worker in ("worker-0", "worker-1"):
+            self.pid(worker)
+            self.reaches(worker, "window")
+        return self
 
     def pid(self, name: str) -> int:
         pid = int(self.reaches(name, "started")["pid"])

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import FEW_STEPS, ROOT, Harness
+from tests.conftest import FEW_STEPS, ROOT, Harness, laid_out
 from tests.faults.conftest import Begin
 from tests.faults.matrix import each
 from tests.faults.running import LONG, TINY
@@ -82,9 +82,7 @@ def test_a_worker_started_alone_reports_its_error_and_ends(
     harness: Harness, environment: Callable[[str], Path], tmp_path: Path
 ) -> None:
     """Its peer never comes: the rank that waits gives up by itself, without a launcher that watches over it."""
-    shown = harness("run", "--backend", "pytorch", "--nodes", "2", *TINY, "--timeout", "3", "--dry-run", "--json").json
-    (tmp_path / "spec.json").write_text(json.dumps(shown["spec"]))
-    (tmp_path / "plan.json").write_text(json.dumps(shown["plan"]))
+    laid_out(harness, tmp_path, "--backend", "pytorch", "--nodes", "2", *TINY, "--timeout", "3")
     main = ROOT / "harness" / "worker" / "main.py"
     arguments = ["--run", str(tmp_path), "--repeat", "1", "--index", "0"]
     done = subprocess.run(

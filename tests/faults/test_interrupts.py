@@ -5,40 +5,49 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.faults.conftest import Begin
-from tests.faults.running import LONG, Run
+from tests.faults.running import LONG, LOOPBACK, Run
+from tests.parity.conftest import WAYS, Way, each
 
 MANY_STEPS = ["--warmup", "1", "--steps", LONG]
+# Where it is another signal than that of Ctrl-C.
+SENT = {
+    "caffe2:caffe2:mpi": signal.SIGTERM,
+    "horovod:tensorflow:gloo": signal.SIGTERM,
+    "horovod:torch:gloo": signal.SIGHUP,
+    "multi_worker_mirrored:tensorflow:grpc": signal.SIGTERM,
+}
 
 
-def in_the_window(run: Run) -> Run:
-    for worker in ("worker-0", "worker-1"):
-        run.pid(worker)
-        run.reaches(worker, "window")
-    return run
+@pytest.mark.parametrize("way", each(WAYS), ids=str)
+def test_a_run_listens_to_this_machine_alone_and_is_recorded_as_interrupted(begin: Begin, way: Way) -> None:
+    run = begin(way, *MANY_STEPS).in_the_window()
+    # Caffe2's Gloo has stopped listening by then: tests/parity/test_transport.py.
+    if way.transport == "mpi" or (way.transport == "gloo" and way.backend != "caffe2"):
+        listens_to_this_machine_alone(run)
+    sent = SENT.get(str(way), signal.SIGINT)
+    run.process.send_signal(sent)
+    run.end().was_interrupted_by(sent.name)
 
 
-@pytest.mark.parametrize(
-    ("backend", "sent"),
-    [
-        ("pytorch", signal.SIGINT),
-        pytest.param("parameter_server", signal.SIGINT, marks=pytest.mark.slow),
-        pytest.param("pytorch", signal.SIGTERM, marks=pytest.mark.slow),
-        pytest.param("pytorch", signal.SIGHUP, marks=pytest.mark.slow),
-        pytest.param("pytorch torch mpi", signal.SIGINT, marks=pytest.mark.slow),
-        pytest.param("distributed_replicated", signal.SIGINT, marks=pytest.mark.slow),
-        pytest.param("multi_worker_mirrored", signal.SIGTERM, marks=pytest.mark.slow),
-        pytest.param("horovod tensorflow gloo", signal.SIGTERM, marks=pytest.mark.slow),
-        pytest.param("horovod torch mpi", signal.SIGINT, marks=pytest.mark.slow),
-        pytest.param("horovod torch gloo", signal.SIGHUP, marks=pytest.mark.slow),
-        pytest.param("caffe2 caffe2 gloo", signal.SIGINT, marks=pytest.mark.slow),
-        pytest.param("caffe2 caffe2 mpi", signal.SIGTERM, marks=pytest.mark.slow),
-    ],
-)
-def test_an_interrupted_run_is_recorded_as_interrupted(begin: Begin, backend: str, sent: signal.Signals) -> None:
-    run = in_the_window(begin(backend, *MANY_STEPS))
+def listens_to_this_machine_alone(run: Run) -> None:
+    """No socket of the ranks, their decoders or the launcher is bound to an address that other machines reach."""
+    family = [psutil.Process(run.process.pid), *psutil.Process(run.process.pid).children(recursive=True)]
+    assert {run.pid("worker-0"), run.pid("worker-1")} < {process.pid for process in family}
+    connections = [one for process in family for one in process.net_connections(kind="inet")]
+    assert any(one.status == psutil.CONN_ESTABLISHED for one in connections), "the ranks must be connected"
+    bound = {one.laddr.ip for one in connections if one.status == psutil.CONN_LISTEN or not one.raddr}
+    assert bound, "the look must have seen the listening sockets"
+    assert all(map(LOOPBACK.fullmatch, bound)), bound
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGHUP])
+def test_other_signals_interrupt_as_ctrl_c_does(begin: Begin, sent: signal.Signals) -> None:
+    run = begin("pytorch", *MANY_STEPS).in_the_window()
     run.process.send_signal(sent)
     run.end().was_interrupted_by(sent.name)
 
@@ -52,7 +61,7 @@ def test_ctrl_c_before_any_rank_is_ready_leaves_nothing(begin: Begin) -> None:
 
 def test_impatient_ctrl_c_does_not_cut_the_cleaning_up_short(begin: Begin) -> None:
     """A stopped rank makes the cleaning up take its full three seconds."""
-    run = in_the_window(begin("pytorch", *MANY_STEPS))
+    run = begin("pytorch", *MANY_STEPS).in_the_window()
     run.send("worker-1", signal.SIGSTOP)
     for _ in range(5):
         run.process.send_signal(signal.SIGINT)
@@ -66,7 +75,7 @@ def test_impatient_ctrl_c_does_not_cut_the_cleaning_up_short(begin: Begin) -> No
 def test_ranks_and_their_decoders_die_with_a_controller_that_is_killed(
     begin: Begin, images: Path, backend: str
 ) -> None:
-    run = in_the_window(begin(backend, *MANY_STEPS, "--data", str(images), "--data-threads", "2"))
+    run = begin(backend, *MANY_STEPS, "--data", str(images), "--data-threads", "2").in_the_window()
     run.process.kill()
     assert run.end().code == -signal.SIGKILL
     assert not (run.folder / "record.json").exists()
@@ -77,7 +86,7 @@ def test_ranks_and_their_decoders_die_with_a_controller_that_is_killed(
     "backend", ["multi_worker_mirrored", "pytorch torch mpi", "horovod tensorflow mpi", "caffe2 caffe2 mpi"]
 )
 def test_ranks_die_with_a_controller_that_is_killed(begin: Begin, backend: str) -> None:
-    run = in_the_window(begin(backend, *MANY_STEPS))
+    run = begin(backend, *MANY_STEPS).in_the_window()
     shared = run.shared_memory("worker-0") | run.shared_memory("worker-1")
     run.process.kill()
     assert run.end().code == -signal.SIGKILL
@@ -88,7 +97,7 @@ def test_ranks_die_with_a_controller_that_is_killed(begin: Begin, backend: str) 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["parameter_server", "distributed_replicated", "torch_parameter_server torch gloo"])
 def test_servers_die_with_a_controller_that_is_killed(begin: Begin, backend: str) -> None:
-    run = in_the_window(begin(backend, *MANY_STEPS))
+    run = begin(backend, *MANY_STEPS).in_the_window()
     run.pid("ps-0")
     run.process.kill()
     assert run.end().code == -signal.SIGKILL

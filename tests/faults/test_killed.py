@@ -9,7 +9,7 @@ import pytest
 from tests.conftest import FEW_STEPS
 from tests.faults.conftest import Begin
 from tests.faults.matrix import each
-from tests.faults.running import LONG
+from tests.faults.running import LONG, named
 from tests.parity.conftest import Way
 
 MANY_WARMUP_STEPS = ["--warmup", LONG, "--steps", "3"]
@@ -52,20 +52,12 @@ def test_a_process_killed_while_closing_fails_the_run_and_is_named(begin: Begin,
 @pytest.mark.parametrize("backend", ["pytorch torch mpi", "caffe2 caffe2 mpi"])
 def test_shared_memory_of_mpi_is_gone_with_its_ranks(begin: Begin, backend: str) -> None:
     """Ranks of one node talk through files in /dev/shm, which outlive processes unless somebody removes them."""
-    run = begin(backend, *MANY_STEPS, "--nodes", "1", "--devices-per-node", "2")
-    for worker in ("worker-0", "worker-1"):
-        run.reaches(worker, "window")
+    run = begin(backend, *MANY_STEPS, "--nodes", "1", "--devices-per-node", "2").in_the_window()
     shared = run.shared_memory("worker-0") | run.shared_memory("worker-1")
     assert shared
     run.send("worker-1", signal.SIGKILL)
     run.end().failed_saying("worker rank 1 on node0 was killed by SIGKILL")
     assert not [path for path in shared if path.exists()]
-
-
-def named(process: str) -> str:
-    """``worker-1`` as messages call it. Worker i and server i sit on node i."""
-    role, rank = process.split("-")
-    return f"{role} rank {rank} on node{rank}"
 
 
 def last_phase(process: str, phase: str) -> str:

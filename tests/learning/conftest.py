@@ -11,8 +11,8 @@ import pytest
 
 from tests.conftest import ROOT
 
-# Six epochs of these classify nine digits of ten; the rate is half of what would be too much for some seeds.
-SCHEDULE = ["--epochs", "6", "--learning-rate", "0.05", "--warmup-epochs", "1"]
+# Three epochs of these classify nine digits of ten; the rate is half of what would be too much for some seeds.
+SCHEDULE = ["--epochs", "3", "--learning-rate", "0.05", "--warmup-epochs", "0.5", "--decay-epochs", "2"]
 GLOBAL_BATCH = 32
 
 Train = Callable[..., list[str]]

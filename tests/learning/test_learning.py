@@ -33,7 +33,7 @@ def test_two_backends_reach_the_same_accuracy_with_one_worker_and_with_two(
         environment(backend)
         for workers in (1, 2):
             record = harness(*train(backend, workers, "--json")).succeeded().json
-            assert [epoch["epoch"] for epoch in record["epochs"]] == [1, 2, 3, 4, 5, 6]
+            assert [epoch["epoch"] for epoch in record["epochs"]] == [1, 2, 3]
             assert all(check["passed"] for check in record["checks"])
             reached[backend, workers] = record["epochs"][-1]["top1"]
     assert min(reached.values()) > 0.8, reached

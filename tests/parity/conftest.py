@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -12,7 +14,7 @@ import pytest
 
 from harness import models
 from harness.core.backend import backend, contenders
-from tests.conftest import run_harness
+from tests.conftest import PATIENCE_S, ROOT, run_harness
 
 MODEL, STEPS, WINDOW = models.specification("resnet50"), 12, 10
 # At a learning rate of 0.01 training so small a batch is chaotic: what rounding changes doubles with every step.
@@ -62,6 +64,20 @@ ENOUGH = [
 def each(ways: Iterable[Way]) -> list[Any]:
     """``ways`` as parameters of a test, those that are not needed for ``ENOUGH`` marked as slow."""
     return [way if way in ENOUGH else pytest.param(way, marks=pytest.mark.slow) for way in ways]
+
+
+def inside(python: Path, script: str, *arguments: object, stdin: str | None = None, **variables: str) -> str:
+    """Run a script of this folder in a framework's environment, on CPUs. Returns what it prints."""
+    done = subprocess.run(
+        [python, Path(__file__).with_name(script), *map(str, arguments)],
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": "", **variables, "PYTHONPATH": str(ROOT)},
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 @pytest.fixture(scope="session")

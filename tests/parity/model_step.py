@@ -199,13 +199,9 @@ def jax_step(name: str, images: np.ndarray, labels: np.ndarray, values: Arrays) 
     trained = [tensor.name for tensor in specification.tensors]
     order: list[str] = []
 
-    @jax.jit
-    def step(held: Any, batch: Any) -> Any:
-        def loss(tensors: Any) -> Any:
-            logits, moved = definition(batch, lambda key: order.append(key) or tensors[key], held.__getitem__)
-            return cross_entropy(logits, labels), (logits, moved)
-
-        return jax.value_and_grad(loss, has_aux=True)({key: held[key] for key in trained})
+    def loss(tensors: Any, held: Any, batch: Any) -> Any:
+        logits, moved = definition(batch, lambda key: order.append(key) or tensors[key], held.__getitem__)
+        return cross_entropy(logits, labels), (logits, moved)
 
     @jax.jit
     def evaluation(held: Any, batch: Any) -> Any:
@@ -213,9 +209,11 @@ def jax_step(name: str, images: np.ndarray, labels: np.ndarray, values: Arrays) 
         assert not unmoved
         return logits
 
-    (loss, (logits, moved)), _ = step(values, images)
+    single, (logits, moved) = jax.jit(loss)(values, values, images)
     order.clear()
-    _, gradients = step({key: value.astype(np.float64) for key, value in values.items()}, images.astype(np.float64))
+    double = {key: value.astype(np.float64) for key, value in values.items()}
+    gradient = jax.jit(jax.grad(loss, has_aux=True))
+    gradients, _ = gradient({key: double[key] for key in trained}, double, images.astype(np.float64))
 
     layer, norm = layer_specification(name)
     held = initial_values(layer, seed=2)
@@ -229,7 +227,7 @@ def jax_step(name: str, images: np.ndarray, labels: np.ndarray, values: Arrays) 
 
     return {
         "logits": np.asarray(logits),
-        "loss": np.asarray(loss),
+        "loss": np.asarray(single),
         "evaluated": np.asarray(evaluation(values, images)),
         "order": np.array(order),
         **prefixed("gradient", gradients),

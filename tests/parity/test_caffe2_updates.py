@@ -9,8 +9,6 @@ same look is taken at that update, and has to find it. Both train alone and on t
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,8 @@ from typing import Any
 import pytest
 
 from harness import models
-from tests.conftest import ROOT, Harness
+from tests.conftest import Harness, laid_out
+from tests.parity.conftest import inside
 
 STEPS = 3
 IMAGES = {"pointwise": 32, "mnist_cnn": 28, "hep_cnn": 64, "resnet50": 64, "inception3": 107}
@@ -36,19 +35,9 @@ def trained(harness: Harness, environment: Callable[..., Path], tmp_path: Path) 
 
     def train(model: str, how: str) -> dict[str, Any]:
         arguments = ["--model", model, "--image-size", str(IMAGES[model]), "--batch-size", "4", "--threads", "1"]
-        shown = harness("run", "--backend", "caffe2", *arguments, "--learning-rate", "0.01", "--dry-run", "--json").json
-        for part in ("spec", "plan"):
-            (tmp_path / f"{part}.json").write_text(json.dumps(shown[part]))
-        done = subprocess.run(
-            [
-                *(environment("caffe2"), ROOT / "tests" / "parity" / "caffe2_updates.py"),
-                *(tmp_path, how, str(STEPS), tmp_path / "seen.json"),
-            ],
-            env={**os.environ, **shown["plan"]["processes"][0]["env"], "PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-        )
-        assert done.returncode == 0, done.stderr
+        shown = laid_out(harness, tmp_path, "--backend", "caffe2", *arguments, "--learning-rate", "0.01")
+        variables = shown["plan"]["processes"][0]["env"]
+        inside(environment("caffe2"), "caffe2_updates.py", tmp_path, how, STEPS, tmp_path / "seen.json", **variables)
         seen: dict[str, Any] = json.loads((tmp_path / "seen.json").read_text())
         assert len(seen["losses"]) == STEPS
         return seen

@@ -21,10 +21,10 @@ import pytest
 from harness import models
 from harness.core.fingerprint import TOLERANCES, odd_repeats, taken
 from harness.records.record import AnyRank, judge_ranks
-from tests.conftest import ROOT, Harness
+from tests.conftest import ROOT, Harness, laid_out
 
 MODEL, STEPS, EARLY = "hep_cnn", 10, 5
-RUN = ["run", "--backend", "pytorch", "--transport", "gloo", "--nodes", "2", "--model", MODEL, "--batch-size", "2"]
+RUN = ["--backend", "pytorch", "--transport", "gloo", "--nodes", "2", "--model", MODEL, "--batch-size", "2"]
 RUN += ["--image-size", "16", "--threads", "1", "--warmup", "5", "--steps", str(STEPS - 5)]
 EXPONENT, MANTISSA = range(30, 22, -1), range(22, 20, -1)  # of float32, the upper bits first
 CONTROLS = 20
@@ -64,9 +64,7 @@ def outcome(usual: list[Evidence], ranks: list[Evidence]) -> str:
 def trained(harness: Harness, environment: Callable[..., Path], tmp_path: Path, count: int) -> list[list[Evidence]]:
     """The evidence of both ranks after each of ``flips(count)``."""
     python = environment("pytorch")
-    shown = harness(*RUN, "--dry-run", "--json").succeeded().json
-    for name in ("spec", "plan"):
-        (tmp_path / f"{name}.json").write_text(json.dumps(shown[name]))
+    shown = laid_out(harness, tmp_path, *RUN)
     (tmp_path / "flips.json").write_text(json.dumps(flips(count)))
     script, ranks = Path(__file__).with_name("flipped_bits.py"), range(2)
     started = [
@@ -107,7 +105,7 @@ def test_flipped_bits_are_noticed_or_counted_as_missed(
 ) -> None:
     usual, drawn = trained[0], flips(count)
     assert [outcome(usual, ranks) for ranks in trained[:CONTROLS]] == ["missed"] * CONTROLS
-    real = harness(*RUN, "--repeats", "2", "--json").succeeded().json["derived"]["fingerprint"]["outcomes"]
+    real = harness("run", *RUN, "--repeats", "2", "--json").succeeded().json["derived"]["fingerprint"]["outcomes"]
     (same,) = fingerprint_of(usual).outcomes
     assert [(one["bits"], one["repeats"]) for one in real] == [
         (same.bits, [1, 2])

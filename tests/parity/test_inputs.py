@@ -2,8 +2,6 @@
 
 import io
 import json
-import os
-import subprocess
 from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import islice
@@ -19,9 +17,9 @@ from harness.worker.inputs.augmentation import MEAN, STD
 from harness.worker.inputs.index import ImageIndex, Index, find, read, scan, write
 from harness.worker.inputs.order import Reading
 from harness.worker.inputs.tfrecord import OVERHEAD, record
+from tests.parity.conftest import inside
 from tests.shards import image_record, write_shard
 
-REPOSITORY = Path(__file__).parents[2]
 # Backends, and which pipeline they read with. Caffe2's PyTorch is an old one on an old Python, with another Pillow.
 PIPELINES = {"pytorch": "torch", "parameter_server": "tensorflow", "caffe2": "torch"}
 COUNT = 11  # images, which neither two ranks nor batches of four divide
@@ -228,16 +226,9 @@ def seen(python: str, framework: str, root: Path) -> dict[str, Seen]:
             wanted[name] = wanted[name] | {"keep": str(root / f"{name}, {Path(python).parents[1].name}.npy")}
     if framework == "torch":
         wanted = {name: {key: value for key, value in case.items() if key != "eager"} for name, case in wanted.items()}
-    done = subprocess.run(
-        [python, REPOSITORY / "tests" / "parity" / "input_stream.py", framework],
-        input=json.dumps(list(wanted.values())),
-        env=os.environ | {"PYTHONPATH": str(REPOSITORY), "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "2"},
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    assert done.returncode == 0, done.stderr
-    return dict(zip(wanted, json.loads(done.stdout), strict=True))
+    given = json.dumps(list(wanted.values()))
+    found = inside(Path(python), "input_stream.py", framework, stdin=given, TF_CPP_MIN_LOG_LEVEL="2")
+    return dict(zip(wanted, json.loads(found), strict=True))
 
 
 @pytest.fixture(scope="module")

@@ -31,6 +31,7 @@ def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_decoder_that_is_too_slow_is_found_and_blamed(harness: Harness, photographs: Path, backend: str) -> None:
     """The throttle: one thread that decodes photographs for a network of a few milliseconds a step."""
     options = ["--backend", backend, "--batch-size", "4", "--data", str(photographs), "--data-cache", "warm"]
+    options += ["--repeats", "1"]
     told: dict[str, Any] = compared(harness, *options, "--json").json
     overhead = told["io_overhead"]
     assert overhead["overhead"] > 0.5

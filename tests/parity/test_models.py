@@ -9,8 +9,6 @@ millions of times larger.
 
 from __future__ import annotations
 
-import os
-import subprocess
 from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
@@ -20,9 +18,8 @@ import pytest
 
 from harness import models
 from harness.models.initial import initial_values
-from tests.parity.conftest import HOMES
+from tests.parity.conftest import HOMES, inside
 
-ROOT = Path(__file__).parents[2]
 LOGITS, GRADIENTS, SINGLE = 1e-4, 1e-3, 0.05
 
 Step = dict[str, np.ndarray]
@@ -91,10 +88,8 @@ def _given(name: str, folder: Path) -> Path:
 
 @cache
 def _step(python: Path, framework: str, name: str, folder: Path) -> Step:
-    script, target = Path(__file__).with_name("model_step.py"), folder / f"{name}-{framework}.npz"
-    command = [python, script, framework, name, _given(name, folder), target]
-    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    target = folder / f"{name}-{framework}.npz"
+    inside(python, "model_step.py", framework, name, _given(name, folder), target)
     return dict(np.load(target))
 
 

@@ -96,8 +96,7 @@ def test_nothing_of_open_mpi_outlives_its_launcher(
         *(tmp_path, "--backend", "pytorch", "--transport", "mpi", "--mpi", "openmpi"),
         *("--nodes", "2", "--warmup", "1", "--steps", LONG),
     )
-    for rank in ("worker-0", "worker-1"):
-        run.reaches(rank, "window")
+    run.in_the_window()
     server = str(mpi.pmix_server())
     assert any(server in command for command in commands(tmp_path))
     os.kill(run.process.pid, how)

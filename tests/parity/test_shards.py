@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from PIL import Image
 
 from harness.datasets.make import make
 from tests.conftest import run_harness
+from tests.parity.conftest import inside
 
 WIDTH, HEIGHT = 48, 32
 
@@ -24,12 +24,8 @@ def test_tensorflow_reads_every_image_with_the_usual_features(environment: Calla
     Image.new("L", (WIDTH, HEIGHT)).save(files[2], "JPEG")
     run_harness(tmp_path, "data", "convert", "set", "shards", "--shards", "3").succeeded()
 
-    python, script = environment("parameter_server"), Path(__file__).with_name("read_shards.py")
-    done = subprocess.run(
-        [python, script, tmp_path / "shards" / "train-*"], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    examples = {base64.b64decode(one["image/filename"]).decode(): one for one in json.loads(done.stdout)}
+    found = json.loads(inside(environment("parameter_server"), "read_shards.py", tmp_path / "shards" / "train-*"))
+    examples = {base64.b64decode(one["image/filename"]).decode(): one for one in found}
     assert examples.keys() == {file.name for file in files}
     for file in files:
         one = examples[file.name]

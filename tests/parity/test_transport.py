@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +16,13 @@ import pytest
 from harness import environments
 from harness.backends.caffe2.trainer.library import LIBRARY
 from harness.core.backend import backend
-from tests.conftest import FEW_STEPS, ROOT, Finished, Harness
-from tests.faults.running import LONG, TINY, Run
+from tests.conftest import FEW_STEPS, ROOT, Finished, Harness, laid_out
+from tests.faults.running import LONG, LOOPBACK, TINY, Run
 from tests.parity.conftest import WAYS, Record, Way, each
 
 OVER_MPI = [way for way in WAYS if way.transport == "mpi"]
 CAFFE2_OVER_MPI = Way("caffe2", "caffe2", "mpi")
 CAFFE2_OVER_GLOO = Way("caffe2", "caffe2", "gloo")
-LOOPBACK = re.compile(r"(::ffff:)?127\.\d+\.\d+\.\d+|::1")
 
 
 def addresses(record: Record, role: str) -> list[str]:
@@ -117,18 +115,15 @@ def test_caffe2s_operators_that_could_not_be_compiled_are_an_error_that_says_wha
 
 
 @pytest.fixture
-def planned(harness: Harness, environment: Callable[..., Path], tmp_path: Path) -> Iterator[Callable[[Way], Path]]:
+def planned(harness: Harness, environment: Callable[..., Path], tmp_path: Path) -> Callable[[Way], Path]:
     """The run directory of two workers that nobody launches. Returns the Python that would run them."""
 
     def plan(way: Way) -> Path:
         python = environment(way.backend, way.framework)
-        arguments = ["run", *way.arguments, "--nodes", "2", *TINY, *FEW_STEPS, "--timeout", "60"]
-        shown = harness(*arguments, "--dry-run", "--json").json
-        (tmp_path / "spec.json").write_text(json.dumps(shown["spec"]))
-        (tmp_path / "plan.json").write_text(json.dumps(shown["plan"]))
+        laid_out(harness, tmp_path, *way.arguments, "--nodes", "2", *TINY, *FEW_STEPS, "--timeout", "60")
         return python
 
-    yield plan
+    return plan
 
 
 def started(python: Path, run_dir: Path, index: int, env: dict[str, str]) -> subprocess.Popen[str]:
@@ -171,31 +166,6 @@ def _events(run_dir: Path, rank: int) -> dict[str, Any]:
     return {event["event"]: event for event in map(json.loads, lines)}
 
 
-LISTENING = [way for way in WAYS if way.transport in ("mpi", "gloo") and way != CAFFE2_OVER_GLOO]
-
-
-@pytest.mark.parametrize("way", each(LISTENING), ids=str)
-def test_nothing_listens_on_an_address_that_other_machines_reach(
-    environment: Callable[..., Path], tmp_path: Path, way: Way
-) -> None:
-    """Looked at while the ranks train: their sockets, their decoders' and the launcher's."""
-    environment(way.backend, way.framework)
-    run = Run(tmp_path, *way.arguments, "--nodes", "2", "--warmup", "1", "--steps", LONG)
-    try:
-        for rank in ("worker-0", "worker-1"):
-            run.reaches(rank, "window")
-        family = [psutil.Process(run.process.pid), *psutil.Process(run.process.pid).children(recursive=True)]
-        assert {run.pid("worker-0"), run.pid("worker-1")} < {process.pid for process in family}
-        connections = [one for process in family for one in process.net_connections(kind="inet")]
-    finally:
-        run.process.send_signal(signal.SIGINT)
-        run.end()
-    assert any(one.status == psutil.CONN_ESTABLISHED for one in connections), "the ranks must be connected"
-    bound = {one.laddr.ip for one in connections if one.status == psutil.CONN_LISTEN or not one.raddr}
-    assert bound, "the look must have seen the listening sockets"
-    assert all(map(LOOPBACK.fullmatch, bound)), bound
-
-
 def test_caffe2s_gloo_listens_on_the_planned_address_alone_and_no_longer_than_until_its_peer_is_there(
     environment: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -218,8 +188,7 @@ def test_caffe2s_gloo_listens_on_the_planned_address_alone_and_no_longer_than_un
         early = run.eventually(listens)
         assert "ready" not in run.events("worker-0")
         run.send("worker-1", signal.SIGCONT)
-        for rank in ("worker-0", "worker-1"):
-            run.reaches(rank, "window")
+        run.in_the_window()
         late = bound("worker-0") | bound("worker-1")
     finally:
         run.process.send_signal(signal.SIGINT)

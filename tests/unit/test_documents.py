@@ -271,7 +271,10 @@ def folder(command: str, prepared: Path, tmp_path: Path, monkeypatch: pytest.Mon
         (here / name).symlink_to(ROOT / name)
     copytree(ROOT / "studies", here / "studies")
     quick = (here / "studies" / "quick.toml").read_text(encoding="utf-8")
-    for usual, less in (("resnet50", "pointwise"), ("steps = 10", "steps = 3"), ("repeats = 3", "repeats = 1")):
+    for usual, less in (
+        *(("resnet50", "pointwise"), ("steps = 10", "steps = 3"), ("repeats = 3", "repeats = 1")),
+        ("nodes = [1, 2]", "nodes = 2"),
+    ):
         assert usual in quick
         quick = quick.replace(usual, less)
     (here / "studies" / "quick.toml").write_text(quick, encoding="utf-8")

@@ -85,19 +85,24 @@ def ready(built: EnvironmentSpec, cache: Path, monkeypatch: pytest.MonkeyPatch) 
     return built
 
 
-def test_built_environment_is_ready_and_checked(tiny: EnvironmentSpec) -> None:
-    assert environments.status(tiny) == "missing"
+def test_built_environment_is_ready_and_checked_and_what_post_build_remarks_is_told_and_logged(
+    tiny: EnvironmentSpec,
+) -> None:
+    remark = "no compiler: built without MPI"
+    spec = replace(tiny, post_build=lambda *_: remark)
+    assert environments.status(spec) == "missing"
     news: list[str] = []
-    folder = build(tiny, news.append)
-    assert environments.status(tiny) == "ready"
-    assert environments.require(tiny) == environments.python(tiny) == folder / "bin" / "python"
+    folder = build(spec, news.append)
+    assert environments.status(spec) == "ready"
+    assert environments.require(spec) == environments.python(spec) == folder / "bin" / "python"
     assert news[0].startswith("creating six-cpu-")
     assert "installing 1 packages" in news
+    assert remark in news and f"\n{remark}\n" in folder.with_name(f"{folder.name}.log").read_text()
     assert news[-1].startswith("ready in")
     assert not any("WARNING" in line for line in news)
     marker = json.loads((folder / "complete.json").read_text())
     assert marker["build_s"] > 0
-    report = check(tiny)
+    report = check(spec)
     assert whole(report) and report.imported == {"six": "1.17.0"} and report.python_version == marker["python"]
 
 
@@ -206,14 +211,6 @@ def test_post_build_runs_in_the_environment_and_its_failure_is_a_failed_build(ti
     with pytest.raises(RunFailed, match="no MPI"):
         build(spec, print)
     assert environments.status(spec) == "missing"
-
-
-@pytest.mark.slow
-def test_what_post_build_remarks_reaches_people_and_the_log(tiny: EnvironmentSpec) -> None:
-    news: list[str] = []
-    folder = build(replace(tiny, post_build=lambda *_: "no compiler: built without MPI"), news.append)
-    assert "no compiler: built without MPI" in news
-    assert "\nno compiler: built without MPI\n" in folder.with_name(f"{folder.name}.log").read_text()
 
 
 CPP_PACKAGE = {
