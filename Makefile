@@ -21,7 +21,7 @@ FULL  := --backends parameter_server,distributed_replicated,multi_worker_mirrore
 SIDE_BY_SIDE := $(VENV)/bin/python -m pytest -n $(TESTERS)
 ONE_BY_ONE   := $(VENV)/bin/python -m pytest
 
-.PHONY: help run compare test test-slow test-clock test-all lint format environments quick-environments environment-caffe2 python3.9 cluster cluster-packages cluster-down browser-packages gpu-check gpu-wheels clean
+.PHONY: help run compare test test-slow test-clock test-all lint format environments quick-environments environment-caffe2 python3.9 cluster cluster-packages mpi-packages cluster-down browser-packages gpu-check gpu-wheels clean
 .DEFAULT_GOAL := help
 
 help:  ## show this list
@@ -35,7 +35,7 @@ compare: environments  ## the same with every backend (compiles Horovod the firs
 	OMP_WAIT_POLICY=PASSIVE $(HARNESS) measure $(FULL) $(SMALL) --output $(RUNS)/full
 	@$(HARNESS) report $(RUNS)/full --output $(RUNS)/report.html
 
-TEST_NEEDS := environments cluster-packages browser-packages
+TEST_NEEDS := environments mpi-packages browser-packages
 CHOICE     := not clock and not exhaustive
 
 test: $(TEST_NEEDS)  ## install what tests need and run the quick ones (8 minutes)
@@ -101,6 +101,9 @@ cluster: cluster-packages  ## start a real Slurm on this machine: NODES (4) virt
 
 cluster-packages:  ## install the Debian packages of the virtual cluster that are missing
 	@cluster/packages.sh
+
+mpi-packages:  ## these, and Debian's MPICH and Open MPI
+	@cluster/packages.sh mpich openmpi-bin
 
 browser-packages:  ## install Debian's Chromium, if there is no browser to test the report in
 	@tests/browser/packages.sh

@@ -1,8 +1,8 @@
 #!/bin/sh
-# Install the Debian packages of the virtual cluster that are missing, without starting their daemons on this machine.
+# Install the Debian packages of the virtual cluster that are missing, and others that are named, without starting their daemons on this machine.
 set -eu
 
-packages="slurm-wlm munge libpmix2 libpmix-dev iproute2 openssh-server slurmdbd slurm-wlm-mysql-plugin mariadb-server"
+packages="slurm-wlm munge libpmix2 libpmix-dev iproute2 openssh-server slurmdbd slurm-wlm-mysql-plugin mariadb-server $*"
 
 command -v apt-get >/dev/null || {
     echo "the virtual cluster needs Debian or Ubuntu (no apt-get here); its packages are: $packages" >&2
@@ -17,7 +17,7 @@ command -v cc >/dev/null || missing="$missing gcc libc6-dev"
 
 if [ "$(id -u)" != 0 ]; then
     command -v sudo >/dev/null || { echo "installing$missing takes root, and there is no sudo" >&2; exit 2; }
-    exec sudo "$0"
+    exec sudo "$0" "$@"
 fi
 echo "installing$missing …"
 policy=/usr/sbin/policy-rc.d # Debian asks this program before it starts an installed daemon; 101 means no
