@@ -123,7 +123,8 @@ def order_helps(points: list[Point]) -> Answered:
 def bytes_are_the_window(points: list[Point]) -> Answered:
     """Is a window of 2 MiB as fast as one of 8 pieces, and faster where 8 are much of what a server holds?"""
     pairs = beside(points, {"backend": TENSORFLOW, "order": "forward"}, order=PIECES)
-    return gains({one: one.times(other) for one, other in pairs}, "parameter_server with both windows")
+    several = {one: one.times(other) for one, other in pairs if one.nodes > 1}
+    return gains(several, "parameter_server with both windows")
 
 
 def order_restores_the_law(points: list[Point]) -> Answered:
