@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import json
 import subprocess
 import sys
 from collections import defaultdict
@@ -91,8 +92,10 @@ def alone() -> Any:
 def predicted(part: Part, spec: RunSpec) -> tuple[forecast.Prediction, float]:
     """What `harness predict` says, and one worker's step (s)."""
     what, ones = forecast.described(spec.model_copy(update={"device": "auto"})), alone()
-    of_backend = ones[(ones["backend"] == spec.backend) & (ones["transport"] == spec.transport)]
-    single, *_ = basis.alone(of_backend, what)
+    window = spec.options.get("window")
+    of_window = ones["options"].map(lambda options: json.loads(options).get("window") == window)
+    alike = (ones["backend"] == spec.backend) & (ones["transport"] == spec.transport) & of_window
+    single, *_ = basis.alone(ones[alike], what)
     links, dilation = part.links.rate, part.links.dilation
     start = basis.Start(
         spec.transport, spec.device, single, kernels=carried(links / dilation * 1000), dilation=dilation
