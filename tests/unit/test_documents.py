@@ -50,7 +50,7 @@ EXCLUDED: Entries = (
     ("*", "python benchmarks/kernel_peers.py*", "takes minutes, and programs that Debian has: docs/kernels.md"),
     ("*", "python3 benchmarks/gpu_check.py *", "is carried out by tests/unit/test_gpu_check.py"),
     ("*", "harness split *", "takes minutes and 6 GB on a processor: tests/parity/test_split.py"),
-    ("*", "*/emulated-p100/measure.py", "takes hours, as root, of a machine that does nothing else"),
+    ("*", "*/emulated-p100/measure.py*", "takes hours, as root, of a machine that does nothing else"),
     ("*", "harness data bench PATH*", "takes a minute: tests/parity/test_input_speed.py"),
     ("docs/training.md", "harness train *--data digits *", "takes minutes: tests/learning"),
     ("docs/training.md", "python examples/learning.py *", "takes hours: tests/examples"),
