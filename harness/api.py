@@ -26,7 +26,6 @@ from harness.prediction import forecast
 from harness.prediction.basis import Start, asked, measured
 from harness.records.measurement import Record
 from harness.records.record import Status
-from harness.report.text.regression import unit_of
 from harness.results import kernels as kernel_results
 from harness.results import sources
 from harness.results.selection import Selected, at_time
@@ -217,7 +216,7 @@ def compare(
         low, high = pair.judgement.ci95 or (None, None)
         row = {"measurement": pair.label, "verdict": pair.verdict, "change": pair.judgement.change}
         row |= {"low": low, "high": high, "p": pair.judgement.p}
-        row |= {"unit": unit_of(pair), "old": pair.old.rate, "new": pair.new.rate}
+        row |= {"unit": pair.unit, "old": pair.old.rate, "new": pair.new.rate}
         row |= {"old_repeats": pair.old.repeats, "new_repeats": pair.new.repeats, "reason": pair.judgement.reason}
         row["work"] = pair.work.answer if pair.work else ""
         rows.append(row)

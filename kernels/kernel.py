@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Callable, Iterable, Mapping, Tuple
 
 NUMBER = 4  # bytes: float32
+BYTES_PER_S, FLOP_PER_S = "bytes/s", "flop/s"
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,11 @@ class Kernel:
     def in_bytes(self) -> bool:
         """Whether its sizes are those of messages."""
         return self.option == "--bytes"
+
+    @property
+    def unit(self) -> str:
+        """Of its rate."""
+        return BYTES_PER_S if self.in_bytes else FLOP_PER_S
 
     def size(self, wanted: int, ranks: int) -> int:
         """The largest size up to ``wanted`` that can be divided among so many ranks, or the smallest there is."""

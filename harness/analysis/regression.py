@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
+from harness import kernels
 from harness.analysis import across, two_samples, work
 from harness.analysis.differences import LENGTH, Difference, closest, environments, spec_names
 from harness.analysis.two_samples import Test, Vector
@@ -132,6 +133,17 @@ class Pair:
     def kernel(self) -> str:
         """Which one was measured; "" for a training."""
         return str(self.spec.get("kernel", ""))
+
+    @property
+    def unit(self) -> str:
+        """Of its sides' rates: "img/s", "bytes/s", "flop/s", or the same per joule."""
+        unit = unit_of(self.kernel)
+        return unit.replace("/s", "/J") if self.energy else unit
+
+
+def unit_of(kernel: str) -> str:
+    """Of the rate of a kernel, or of a training."""
+    return kernels.specification(kernel).unit if kernel else "img/s"
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.errors import InvalidInput
+from harness.kernels.kernel import FLOP_PER_S
 from harness.records.energy import Used
 from harness.records.kernel import FILE_NAME, KernelRecord, SizeFigures, kernel_of, sizes_of
 from harness.results import rows
@@ -51,7 +52,6 @@ COLUMNS: dict[str, type] = {
     "ended": str,
     "environment": str,  # JSON: packages, machine, variables, nodes; what may explain a difference
 }
-BYTES_PER_S, FLOP_PER_S = "bytes/s", "flop/s"
 # What changes with the number of nodes, of a computation that is otherwise the same: on one machine, threads do, too.
 _WITH_SIZE = ("nodes", "threads")
 
@@ -95,7 +95,7 @@ def of_record(record: KernelRecord, source: Path | str) -> list[dict[str, Any]]:
     hosts = sorted({rank.host for repeat in record.repeats for rank in repeat.ranks})
     own = rows.of_any_run(record, source, hosts, record.transports)
     common = rows.joined_row(rows.of_any_record(record, record.transports), own)
-    common |= {"kernel": spec.subject, "unit": BYTES_PER_S if kernel.in_bytes else FLOP_PER_S}
+    common |= {"kernel": spec.subject, "unit": kernel.unit}
     dumped = spec.model_dump(exclude=rows.IRRELEVANT) | {"kernel": spec.subject}
 
     def row(size: int, figures: dict[str, Any]) -> dict[str, Any]:

@@ -113,18 +113,20 @@ def no_order_costs_all_pulls(points: list[Point]) -> Answered:
     return law_is_right(chosen(points, backend=TENSORFLOW, order="none"), "parameter_server --order none")
 
 
+def in_order_beside(order: str, points: list[Point], what: str) -> Answered:
+    """What TensorFlow's servers gain by being asked in order, on several nodes, beside another ``order``."""
+    pairs = beside(points, {"backend": TENSORFLOW, "order": "forward"}, order=order)
+    return gains({one: one.times(other) for one, other in pairs if one.nodes > 1}, what)
+
+
 def order_helps(points: list[Point]) -> Answered:
     """Are they faster if they are asked for parameters in the order of their use, and never slower?"""
-    pairs = beside(points, {"backend": TENSORFLOW, "order": "forward"}, order="none")
-    several = {one: one.times(other) for one, other in pairs if one.nodes > 1}
-    return gains(several, "parameter_server with both orders")
+    return in_order_beside("none", points, "parameter_server with both orders")
 
 
 def bytes_are_the_window(points: list[Point]) -> Answered:
     """Is a window of 2 MiB as fast as one of 8 pieces, and faster where 8 are much of what a server holds?"""
-    pairs = beside(points, {"backend": TENSORFLOW, "order": "forward"}, order=PIECES)
-    several = {one: one.times(other) for one, other in pairs if one.nodes > 1}
-    return gains(several, "parameter_server with both windows")
+    return in_order_beside(PIECES, points, "parameter_server with both windows")
 
 
 def order_restores_the_law(points: list[Point]) -> Answered:

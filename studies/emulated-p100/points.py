@@ -83,9 +83,9 @@ class Point(NamedTuple):
 
 def measured(frame: Any) -> list[Point]:
     """The points of a DataFrame of ``results.load``."""
-    points = [_point(*of_row(row), row.ps, Sample(row.img_per_s, tuple(row.values))) for row in frame.itertuples()]
     return sorted(
-        points, key=lambda point: (point.model, point.links, point.nodes, point.way, point.ps, point.placement)
+        (_point(*of_row(row), row.ps, Sample(row.img_per_s, tuple(row.values))) for row in frame.itertuples()),
+        key=lambda point: (point.model, point.links, point.nodes, point.way, point.ps, point.placement),
     )
 
 

@@ -85,16 +85,17 @@ def carried(rate: float) -> Any:
 
 @cache
 def alone() -> Any:
-    """Runs that were measured for another study, some of them on one worker."""
-    return results.load([MEASURED / "whole"])
+    """Runs that were measured for another study, some of them on one worker, with the ``window`` of each."""
+    runs = results.load([MEASURED / "whole"])
+    return runs.assign(window=[json.loads(options).get("window") for options in runs["options"]])
 
 
 def predicted(part: Part, spec: RunSpec) -> tuple[forecast.Prediction, float]:
     """What `harness predict` says, and one worker's step (s)."""
     what, ones = forecast.described(spec.model_copy(update={"device": "auto"})), alone()
-    window = spec.options.get("window")
-    of_window = ones["options"].map(lambda options: json.loads(options).get("window") == window)
-    alike = (ones["backend"] == spec.backend) & (ones["transport"] == spec.transport) & of_window
+    alike = (ones["backend"] == spec.backend) & (ones["transport"] == spec.transport)
+    if "window" in spec.options:
+        alike &= ones["window"] == spec.options["window"]
     single, *_ = basis.alone(ones[alike], what)
     links, dilation = part.links.rate, part.links.dilation
     start = basis.Start(

@@ -13,12 +13,12 @@ import pandas
 from harness import kernels
 from harness.core.statistics import summarise
 from harness.core.text import plural
+from harness.kernels.kernel import BYTES_PER_S
 from harness.records.kernel import size_text
 from harness.report.page.curve_figures import throughput_axis
 from harness.report.page.figures import Axis, Facets, Figure, Series, Spot, Style, decade_ticks, measured_ticks, slug
 from harness.report.page.lines import DASHES, look
 from harness.report.text.kernel_table import UNITS
-from harness.results.kernels import BYTES_PER_S
 
 CONTENDER = ["system", "backend", "framework", "transport"]
 Over = Literal["size", "nodes"]

@@ -13,6 +13,7 @@ from harness.core.spec import RunSpec
 from harness.core.text import interval, plural
 from harness.records.kernel import kernel_of, size_text
 from harness.records.pairs import Preflight
+from harness.report.text.kernel_table import UNITS
 from harness.running.sides import Comparison
 
 SCHEMA = "harness.ab.verdict/1"
@@ -54,7 +55,7 @@ def verdicts(found: Mapping[int, Verdict], spec: RunSpec) -> str:
         return verdict(found[0], clock(spec))
     names = [size_text(kernel_of(spec), size) for size in found]
     width = max(map(len, names))
-    unit = "GB/s" if kernel_of(spec).in_bytes else "Gflop/s"
+    unit = UNITS[kernel_of(spec).unit]
     lines = [
         f"{name:>{width}}  {_answer(each)} (A {each.a.mean / 1e9:.4g} and B {each.b.mean / 1e9:.4g} {unit})"
         for name, each in zip(names, found.values(), strict=True)

@@ -7,8 +7,9 @@ from typing import Any
 
 from harness.analysis.differences import NOTHING
 from harness.analysis.history import FEWEST, LEVEL, History, RunSeries
+from harness.analysis.regression import unit_of
 from harness.core.text import minute, plural
-from harness.report.text.regression import listed_differences, percent, rate_text, unit_of_kernel
+from harness.report.text.regression import listed_differences, percent, rate_text
 from harness.report.text.table import table
 
 SCHEMA = "harness.history/1"
@@ -20,7 +21,7 @@ def terminal(found: History) -> str:
     changed, still = [], [("no change point", "system", "runs", "first", "last", "level")]
     for series in found.series:
         count, first, last = len(series.runs), series.runs[0].started[:10], series.runs[-1].started[:10]
-        unit = unit_of_kernel(series.kernel)
+        unit = unit_of(series.kernel)
         if not series.changes:
             still.append((series.label, series.system, str(count), first, last, rate_text(unit, series.level)))
             continue
@@ -65,7 +66,7 @@ def as_json(found: History, sources: Sequence[str]) -> str:
         {
             **dataclasses.asdict(series, dict_factory=dict if series.kernel else _of_training),
             "kernel": series.kernel or None,
-            "unit": unit_of_kernel(series.kernel),
+            "unit": unit_of(series.kernel),
         }
         for series in found.series
     ]

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from harness import kernels
 from harness.core.text import plural
+from harness.kernels.kernel import BYTES_PER_S, FLOP_PER_S
 from harness.records.kernel import size_text
 from harness.report.text.table import NOTHING, Cell, Column, Table, dated, number_cell, share_cell
-from harness.results.kernels import BYTES_PER_S, FLOP_PER_S, efficiencies
+from harness.results.kernels import efficiencies
 
 if TYPE_CHECKING:
     import pandas

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import Any
 from xml.etree import ElementTree
 
-from harness import kernels
 from harness.analysis import work
 from harness.analysis.differences import NOTHING, Difference
 from harness.analysis.regression import (
@@ -25,7 +24,6 @@ from harness.analysis.regression import (
 from harness.core.text import plural
 from harness.report.text.kernel_table import UNITS
 from harness.report.text.table import prose, table
-from harness.results.kernels import BYTES_PER_S, FLOP_PER_S
 
 SCHEMA = "harness.comparison/1"
 _LISTED = 40  # pairs without a significant change that a terminal shows; the others are counted
@@ -93,7 +91,7 @@ def failure(comparison: ComparedResults) -> str:
 def rule(comparison: ComparedResults) -> str:
     chosen = comparison.rule
     threshold = f"{100 * chosen.threshold:g} %"
-    kinds = dict.fromkeys("rate" if pair.kernel else unit_of(pair) for pair in comparison.pairs)
+    kinds = dict.fromkeys("rate" if pair.kernel else pair.unit for pair in comparison.pairs)
     rates = " or ".join(sorted(kinds))
     energy = "; more (less) energy: the same per joule" if any(pair.energy for pair in comparison.pairs) else ""
     return (
@@ -123,7 +121,7 @@ def as_json(comparison: ComparedResults, old: Sequence[str], new: Sequence[str])
                     for name, value in vars(pair).items()
                     if name not in ("old", "new", "judgement", "steps")
                 },
-                "unit": unit_of(pair),
+                "unit": pair.unit,
                 "old": _side_of(pair, pair.old),
                 "new": _side_of(pair, pair.new),
                 **vars(pair.judgement),
@@ -139,22 +137,9 @@ def as_json(comparison: ComparedResults, old: Sequence[str], new: Sequence[str])
     return json.dumps(document, indent=1, allow_nan=False, default=vars)
 
 
-def unit_of(pair: Pair) -> str:
-    """Of its sides' rates: "img/s", "bytes/s", "flop/s", or the same per joule."""
-    unit = unit_of_kernel(pair.kernel)
-    return unit.replace("/s", "/J") if pair.energy else unit
-
-
-def unit_of_kernel(kernel: str) -> str:
-    """Of the rate of a kernel, or of a training."""
-    if not kernel:
-        return "img/s"
-    return BYTES_PER_S if kernels.specification(kernel).in_bytes else FLOP_PER_S
-
-
 def _side_of(pair: Pair, side: Side) -> dict[str, Any]:
     """A side for scripts. Only what is img/s is called so."""
-    name = "img_per_s" if unit_of(pair) == "img/s" else "rate"
+    name = "img_per_s" if pair.unit == "img/s" else "rate"
     return {name: side.rate, **{field: value for field, value in vars(side).items() if field != "rate"}}
 
 
@@ -259,7 +244,7 @@ def _side(name: str, total: SideTotal) -> str:
 
 def _tables(pairs: Sequence[Pair]) -> list[list[tuple[str, ...]]]:
     """The rows of pairs in img/s, and apart from them those of kernels and of energy, each below its headings."""
-    trained = [pair for pair in pairs if unit_of(pair) == "img/s"]
+    trained = [pair for pair in pairs if pair.unit == "img/s"]
     of_kernels = [pair for pair in pairs if pair.kernel and not pair.energy]
     of_energy = [pair for pair in pairs if pair.energy]
     return [
@@ -280,7 +265,7 @@ def rate_text(unit: str, rate: float | None) -> str:
 
 def _row(pair: Pair) -> tuple[str, ...]:
     judgement = pair.judgement
-    rates = (rate_text(unit_of(pair), side.rate).removesuffix(" img/s") for side in (pair.old, pair.new))
+    rates = (rate_text(pair.unit, side.rate).removesuffix(" img/s") for side in (pair.old, pair.new))
     change = "" if judgement.change is None else percent(judgement.change)
     limits = " … ".join(map(percent, judgement.ci95 or ()))
     p = "" if judgement.p is None else "< 0.0001" if judgement.p < 1e-4 else f"{judgement.p:.4f}"
@@ -290,7 +275,7 @@ def _row(pair: Pair) -> tuple[str, ...]:
 def _outcome(pair: Pair) -> str:
     """What became of a pair, in words; "no significant change" comes before any percentage."""
     change, ci95, p = _row(pair)[-3:]
-    old, new = (rate_text(unit_of(pair), side.rate) for side in (pair.old, pair.new))
+    old, new = (rate_text(pair.unit, side.rate) for side in (pair.old, pair.new))
     if pair.verdict == "no number":
         return f"had {old}, now has no number: {first_line(pair.judgement.reason)}"
     if not (change and p):
