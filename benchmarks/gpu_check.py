@@ -7,7 +7,8 @@
 It needs nothing but the standard library and a PyTorch with NumPy: what `harness run` imports is unpacked from the wheels.
 harness itself runs on Python 3.11 or later; where PYTHON is older, --core names one in which harness' dependencies are
 installed. Each check passes, fails, or could not be made; it says so in words, and all of it is in gpu-check.json. The exit
-code is 0 if all have passed. After --limit seconds what is left is not begun.
+code is 0 if all have passed. Those of which no time counts are made side by side. After --limit seconds what is left is not
+begun.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ import sys
 import time
 import zipfile
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Lock
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parent.parent
@@ -40,7 +43,7 @@ CLOCK_LIMIT = 1e-3  # by which the GPU's clock and the host's may differ, and wh
 ENERGY_LIMIT = 0.03  # by which NVML's counter of joules and its power, seen five times a second, may differ
 BYTES_LIMIT = 0.05  # headers and barriers, as in tests/parity/test_bytes.py
 # How far a loss may be from the CPU's in float32, relatively, within 14 steps: rounding of 24, 11 and 8 bits.
-LOSSES = {"fp32": 1e-3, "tf32": 2e-2, "amp": 5e-2}
+LOSSES = {"fp32": 1e-3, "tf32": 2e-2, "amp": 5e-2, "fp16": 5e-2}
 
 
 class Failed(Exception):
@@ -52,11 +55,15 @@ class NotChecked(Exception):
 
 
 class Check(NamedTuple):
-    """A check by its name: ``make`` returns what it has found, in words, with its figures. ``gpu``: it needs one."""
+    """A check by its name: ``make`` returns what it has found, in words, with its figures. ``gpu``: it needs one.
+
+    ``timed``: its times count, so it has the machine to itself.
+    """
 
     name: str
     gpu: bool
     make: Callable[[], tuple[str, dict[str, Any]]]
+    timed: bool = False
 
 
 class Machine:
@@ -94,9 +101,11 @@ class Machine:
             raise Failed(" ".join(lines[-3:])[:400] or f"exit code {done.returncode}")
         return done.stdout
 
-    def harness(self, *arguments: str, device: str | None = None, **more: str) -> dict[str, Any]:
-        """The record of a run of ``pytorch``, in which each of its checks has passed; otherwise there is none."""
-        command = [self.core, "-m", "harness", *arguments, "--backend", "pytorch", "--env", self.python, "--json"]
+    def harness(
+        self, *arguments: str, backend: str = "pytorch", device: str | None = None, **more: str
+    ) -> dict[str, Any]:
+        """The record of a run, in which each of its checks has passed; otherwise there is none."""
+        command = [self.core, "-m", "harness", *arguments, "--backend", backend, "--env", self.python, "--json"]
         command += [
             "--device",
             device or self.device,
@@ -178,19 +187,20 @@ def unpacked(machine: Machine, options: argparse.Namespace) -> str:
 
 
 def checks(machine: Machine) -> list[Check]:
-    """All of them, in the order in which a machine's time is best spent."""
+    """All of them, those of which no time counts first, in the order in which a machine's time is best spent."""
     large = machine.device == "cuda"
     bar_img_per_s, batch = next((bar for name, bar in BARS.items() if name in (machine.torch["gpu"] or "")), (0.0, 256))
     small = ["--model", "pointwise", "--batch-size", "2", "--image-size", "32", "--threads", "1"]
     some = ["run", "--warmup", "2", "--steps", "5"]
     made: dict[str, dict[str, Any]] = {}
+    for_the_cpu = Lock()
 
     def measured(name: str, *arguments: str, **more: Any) -> dict[str, Any]:
         made[name] = machine.harness(*arguments, **more)
         return made[name]
 
-    def speed(name: str, *arguments: str) -> tuple[str, dict[str, Any]]:
-        record = measured(name, "run", "--warmup", "20", *arguments)
+    def speed(name: str, *arguments: str, **more: Any) -> tuple[str, dict[str, Any]]:
+        record = measured(name, "run", "--warmup", "20", *arguments, **more)
         (img_per_s,), evidence = record["derived"]["img_per_s"]["values"], ranks(record)[0]["evidence"]
         slowed = (evidence.get("gpu") or {}).get("slowed") or {}
         said = f"{img_per_s:.1f} img/s" + "".join(f", THROTTLED: {reason}" for reason in slowed)
@@ -200,10 +210,11 @@ def checks(machine: Machine) -> list[Check]:
         return speed(
             f"{model} {precision}",
             *("--model", model, "--precision", precision),
-            *("--batch-size", "64" if precision == "fp32" else "128", "--steps", "40" if precision == "fp32" else "80"),
+            *("--batch-size", "32" if precision == "fp32" else "128", "--steps", "60"),
         )
 
-    fast = ("--model", "resnet50", "--precision", "amp", "--batch-size", str(batch), "--steps", "100")
+    resnet50 = ("--model", "resnet50", "--steps", "100", "--batch-size")
+    fast = (*resnet50, str(batch), "--precision", "fp16")
 
     def against_bar() -> tuple[str, dict[str, Any]]:
         said, figures = speed("fast", *fast)
@@ -218,17 +229,21 @@ def checks(machine: Machine) -> list[Check]:
         rounds = []
         for _ in range(3):
             ours = machine.harness("run", "--warmup", "20", *fast)["derived"]["img_per_s"]["mean"]
-            command = [machine.python, "benchmarks/plain_ddp.py", "--rank", "0", "--world", "1", "--port", free_port()]
-            command += ["--device", "cuda", "--amp", "--batch-size", str(batch), "--warmup", "20", "--steps", "100"]
-            theirs = float(TOTAL.findall(machine.carried_out(command, CUDA_VISIBLE_DEVICES=machine.visible))[0])
-            rounds.append((ours, theirs))
+            rounds.append((ours, plain()))
         ratios = sorted(ours / theirs for ours, theirs in rounds)
         said = (
             f"{ratios[1]:.3f} × the plain script ({ratios[0]:.3f} to {ratios[2]:.3f} in 3 rounds), bar {PEER_BAR:.2f}"
         )
         if ratios[1] < PEER_BAR:
             raise Failed(said)
-        return said, {"rounds": rounds}
+        turned = plain("--channels-last")
+        return f"{said}; {rounds[-1][0] / turned:.3f} × it with channels-last", {"rounds": rounds, "turned": turned}
+
+    def plain(*more: str) -> float:
+        command = [machine.python, "benchmarks/plain_ddp.py", "--rank", "0", "--world", "1", "--port", free_port()]
+        command += ["--device", "cuda", "--precision", "fp16", "--batch-size", str(batch), "--warmup", "20", *more]
+        said = machine.carried_out([*command, "--steps", "100"], CUDA_VISIBLE_DEVICES=machine.visible)
+        return float(TOTAL.findall(said)[0])
 
     def clock() -> tuple[str, dict[str, Any]]:
         if "fast" not in made:
@@ -261,12 +276,13 @@ def checks(machine: Machine) -> list[Check]:
             raise Failed(f"{said}; limit {ENERGY_LIMIT:.0%}")
         return said, {"joules_per_image": joules[0], "counted_w": counted, "drawn_w": drawn}
 
-    def parity(precision: str, *more: str) -> tuple[str, dict[str, Any]]:
+    def parity(precision: str, *more: str, backend: str = "pytorch") -> tuple[str, dict[str, Any]]:
         of = ["--model", "resnet50", "--batch-size", "8", "--image-size", "64"] if large else small
         run = ["run", *of, "--seed", "3", "--warmup", "12", "--steps", "2"]
-        if "cpu" not in made:
-            measured("cpu", *run, device="cpu")
-        record = measured(f"losses {precision}", *run, "--precision", precision, *more)
+        with for_the_cpu:
+            if "cpu" not in made:
+                measured("cpu", *run, device="cpu")
+        record = machine.harness(*run, "--precision", precision, *more, backend=backend)
         cpu, other = (ranks(each)[0]["evidence"]["losses"] for each in (made["cpu"], record))
         apart = max(abs(one - two) / abs(one) for one, two in zip(cpu, other))  # noqa: B905 - Python 3.9
         said = f"losses of {len(other)} steps are within {apart:.1e} of the CPU's in float32"
@@ -301,7 +317,7 @@ def checks(machine: Machine) -> list[Check]:
         code += f"make(Path({str(folder)!r}), {count}, 4, {pixels}, 1)"
         machine.carried_out([machine.core, "-c", code])
         if large:
-            return speed("jpeg", "--data", str(folder), *fast[:-4], "--batch-size", "128", "--steps", "30")
+            return speed("jpeg", "--data", str(folder), *resnet50, "128", "--precision", "fp16")
         record = machine.harness(*some, *small, "--data", str(folder), "--data-threads", "1")
         return f"{record['derived']['img_per_s']['mean']:.1f} img/s from JPEG files", {}
 
@@ -312,26 +328,37 @@ def checks(machine: Machine) -> list[Check]:
         record = machine.harness("kernel", name, "--warmup", "2", "--steps", "10", *arguments, **more)
         return f"right results for {len(record['derived'])} sizes", {"derived": record["derived"]}
 
+    def jax() -> tuple[str, dict[str, Any]]:
+        try:
+            machine.carried_out([machine.python, "-c", "import jax; jax.devices('cuda')"])
+        except Failed as reason:
+            raise NotChecked(f"{machine.python} has no JAX that sees the GPU: {reason}") from None
+        said, figures = parity("fp32", backend="jax")
+        fastest, more = speed("jax", *resnet50, str(batch), "--precision", "tf32", backend="jax")
+        return f"{said}; ResNet-50 in tf32 at batch {batch}: {fastest}", {**figures, **more}
+
     listed = [
         Check("pytorch over nccl, fp32, same losses as a CPU", True, lambda: parity("fp32")),
         Check("pytorch, two processes over gloo, bytes", False, two),
-        Check("jpeg input", False, jpeg),
+        *(Check(f"{each}, losses", True, lambda each=each: parity(each)) for each in ("tf32", "amp", "fp16")),
+        Check("cuda graphs, losses", True, lambda: parity("fp16", "--cuda-graphs")),
         Check("kernel allreduce over gloo", False, lambda: kernel("allreduce")),
-        Check("speed: amp against the bar", True, against_bar),
-        Check("clock of the GPU against the host's", True, clock),
-        Check("energy by two ways", True, energy),
-        Check("speed: cuda graphs", True, lambda: speed("graphs", *fast, "--cuda-graphs")),
-        Check("speed: against a plain script, in turn", True, against_peer),
-        *(
-            Check(f"{model} {precision}", True, lambda model=model, precision=precision: of(model, precision))
-            for model in ("resnet50", "inception3")
-            for precision in ("fp32", "tf32", "amp")
-        ),
-        Check("tf32, losses", True, lambda: parity("tf32")),
-        Check("amp, losses", True, lambda: parity("amp")),
-        Check("cuda graphs, losses", True, lambda: parity("fp32", "--cuda-graphs")),
-        Check("speed: compile", True, lambda: speed("compile", *fast, "--compile")),
         *(Check(f"kernel {name}", True, lambda name=name: kernel(name)) for name in ("matmul", "cg", "fft")),
+        Check("jpeg input", False, jpeg, timed=True),
+        Check("speed: fp16 against the bar", True, against_bar, timed=True),
+        Check("clock of the GPU against the host's", True, clock, timed=True),
+        Check("energy by two ways", True, energy, timed=True),
+        Check("speed: cuda graphs", True, lambda: speed("graphs", *fast, "--cuda-graphs"), timed=True),
+        Check("speed: compile", True, lambda: speed("compile", *fast, "--compile"), timed=True),
+        Check("speed: against a plain script, in turn", True, against_peer, timed=True),
+        *(
+            Check(
+                f"{model} {precision}", True, lambda model=model, precision=precision: of(model, precision), timed=True
+            )
+            for model in ("resnet50", "inception3")
+            for precision in ("fp32", "tf32", "amp", "fp16")
+        ),
+        Check("jax over nccl, losses and speed", True, jax, timed=True),
     ]
     if not large:  # what the CPU can say about the arithmetic that a GPU shares with it
         listed.append(Check("amp on the CPU, losses", False, lambda: parity("amp")))
@@ -358,6 +385,9 @@ def main() -> int:
     parser.add_argument("--wheels", type=Path, default=ROOT / "build" / "wheels", metavar="FOLDER")
     parser.add_argument("--output", type=Path, default=ROOT / "build" / "gpu-check", metavar="FOLDER")
     parser.add_argument("--limit", type=float, default=450.0, metavar="SECONDS")
+    parser.add_argument(
+        "--only", type=re.compile, default=re.compile(""), metavar="PATTERN", help="checks of such names"
+    )
     parser.add_argument("--fill", action="store_true", help="download the wheels, and check nothing")
     options = parser.parse_args()
     options.wheels, options.output = options.wheels.absolute(), options.output.absolute()
@@ -372,12 +402,9 @@ def main() -> int:
         sys.exit(f"gpu-check: {options.env}: no PyTorch with NumPy: {error}")
     said = machine.torch
     print(f"PyTorch {said['torch']}, CUDA {said['cuda']}, GPU {said['gpu']}; harness on {machine.core}\n", flush=True)
-    results = []
-    for check in checks(machine):
-        if check.gpu and options.device == "cpu":
-            continue
-        started = time.monotonic()
-        state, figures = "not checked", {}
+
+    def result(check: Check) -> dict[str, Any]:
+        started, figures = time.monotonic(), {}
         try:
             if check.gpu and machine.device != "cuda":
                 raise NotChecked(f"PyTorch {said['torch']} of {machine.python} sees no GPU")
@@ -386,13 +413,24 @@ def main() -> int:
             words, figures = check.make()
             state = "passed"
         except NotChecked as reason:
-            words = str(reason)
+            state, words = "not checked", str(reason)
         except Failed as reason:
             state, words = "FAILED", str(reason)
         took_s = time.monotonic() - started
-        results.append({"check": check.name, "state": state, "says": words, "took_s": took_s, "figures": figures})
-        print(f"{state:11}  {took_s:5.1f} s  {check.name:46}  {words}", flush=True)
-    passed = sum(result["state"] == "passed" for result in results)
+        print(
+            f"{state:11}  {took_s:5.1f} s  {check.name:46}  {words}\n", end="", flush=True
+        )  # a line at once: others print
+        return {"check": check.name, "state": state, "says": words, "took_s": took_s, "figures": figures}
+
+    wanted = [
+        check
+        for check in checks(machine)
+        if not (check.gpu and options.device == "cpu") and options.only.search(check.name)
+    ]
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(result, (check for check in wanted if not check.timed)))
+    results += [result(check) for check in wanted if check.timed]
+    passed = sum(each["state"] == "passed" for each in results)
     took_s = time.monotonic() - began
     file = options.output / "gpu-check.json"
     file.write_text(json.dumps({"machine": said, "took_s": took_s, "checks": results}, indent=1) + "\n")

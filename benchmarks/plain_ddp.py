@@ -33,7 +33,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--channels-last", action="store_true")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
-    parser.add_argument("--amp", action="store_true")
+    parser.add_argument("--precision", choices=["fp32", "amp", "fp16"], default="fp32")
     options = parser.parse_args()
     cuda = options.device == "cuda"
 
@@ -52,12 +52,16 @@ def main() -> None:
     images = torch.randn(shape).to(options.device, memory_format=memory_format)
     labels = torch.randint(1000, (options.batch_size,), device=options.device)
 
+    mixed = torch.float16 if options.precision == "fp16" else torch.bfloat16
+    scaler = torch.amp.GradScaler(options.device, enabled=options.precision == "fp16")
+
     def step() -> None:
         optimizer.zero_grad()
-        with torch.autocast(options.device, torch.bfloat16, enabled=options.amp):
+        with torch.autocast(options.device, mixed, enabled=options.precision != "fp32"):
             loss = cross_entropy(model(images), labels)
-        loss.backward()
-        optimizer.step()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
 
     def wait() -> None:
         if cuda:

@@ -25,6 +25,7 @@ from threadpoolctl import threadpool_limits
 from harness import cli, environments
 from harness.core.backend import backend
 from harness.datasets import make
+from harness.environments import Variant
 from harness.environments.building import build
 from harness.sites import config
 
@@ -175,10 +176,10 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def environment() -> Callable[..., Path]:
-    """The Python of a backend's CPU environment (of its first framework, unless told), built if need be."""
+    """The Python of a backend's environment (of its first framework and for CPUs, unless told), built if need be."""
 
-    def python(name: str, framework: str | None = None) -> Path:
-        wanted = backend(name).environments("cpu", framework)[0]
+    def python(name: str, framework: str | None = None, variant: Variant = "cpu") -> Path:
+        wanted = backend(name).environments(variant, framework)[0]
         build(wanted, lambda line: print(line, file=sys.stderr))
         return environments.python(wanted)
 

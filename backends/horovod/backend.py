@@ -9,6 +9,7 @@ from harness.core.backend import Arrangement, Backend, refuse_open_mpi
 from harness.core.exchange import MIB, AllreduceExchange
 from harness.core.spec import Options, RunSpec, of_training
 from harness.environments import EnvironmentSpec, Variant
+from harness.errors import InvalidInput
 
 FOLDER = Path(__file__).parent
 IMPORTS = {"tensorflow": ("horovod.tensorflow", "tensorflow"), "torch": ("horovod.torch", "torch", "PIL")}
@@ -29,13 +30,19 @@ def environment(framework: str, variant: Variant) -> EnvironmentSpec:
         FOLDER / f"requirements-{framework}-{variant}.txt",
         imports=IMPORTS[framework],
         post_build=getattr(build, f"{framework}_{variant}"),
-        tools=("g++", "make", "nvcc") if variant == "cuda" else ("g++", "make"),
+        tools=("g++", "make", "nvcc") if (framework, variant) == ("tensorflow", "cuda") else ("g++", "make"),
         framework=framework,
     )
 
 
 def _fused_bytes(spec: RunSpec) -> int:
     return int(spec.options["fusion_threshold_mb"] * spec.bytes_scale * MIB)
+
+
+def _validate(spec: RunSpec) -> None:
+    refuse_open_mpi(spec, "Horovod is", "mpich or intel")
+    if spec.precision == "fp16" and spec.framework != "torch":
+        raise InvalidInput("--precision fp16: Horovod has it with --framework torch; tensorflow computes in amp")
 
 
 def _arrange(spec: RunSpec) -> Arrangement:
@@ -55,9 +62,9 @@ BACKEND = Backend(
     folder=FOLDER,
     transports=("mpi", "gloo"),
     cuda_transports=("nccl", "mpi", "gloo"),
-    precisions=("fp32", "tf32", "amp"),
+    precisions=("fp32", "tf32", "amp", "fp16"),
     options=HorovodOptions,
-    validate=lambda spec: refuse_open_mpi(spec, "Horovod is", "mpich or intel"),
+    validate=_validate,
     arrange=_arrange,
     environment=environment,
     kernels=("allgather", "allreduce", "alltoall", "cg", "fft", "matmul"),

@@ -1,7 +1,8 @@
 """Compiles Horovod against the framework in an environment, with MPI and Gloo, and on GPUs with NCCL.
 
 This file's text is part of the environments' key, the version of Horovod included: any change gives new environments.
-The CUDA builds take the machine's nvcc, of the CUDA version that the framework's wheels bring.
+CUDA's compiler comes with the wheels of CUDA 13, on which PyTorch is; those of CUDA 12, on which TensorFlow is, have none:
+there it is the machine's nvcc.
 """
 
 from __future__ import annotations
@@ -90,8 +91,8 @@ def tensorflow_cuda(folder: Path, run: Run) -> None:
 
 
 def torch_cuda(folder: Path, run: Run) -> None:
-    """Compile Horovod against PyTorch, for NVIDIA GPUs. No test does it: it takes an nvcc, and a GPU to run."""
-    _compile(folder, run, "torch", CXX20, _nccl(folder), ("NCCL",))
+    """Compile Horovod against PyTorch, for NVIDIA GPUs."""
+    _compile(folder, run, "torch", CXX20, _toolkit(folder) | _nccl(folder), ("NCCL",))
 
 
 def _compile(
@@ -138,6 +139,19 @@ def _tensorflow_headers(folder: Path) -> dict[str, str]:
         header.parent.mkdir(parents=True, exist_ok=True)
         header.write_text(text, encoding="utf-8")
     return {"CXXFLAGS": f"-I{root}"}
+
+
+def _toolkit(folder: Path) -> dict[str, str]:
+    """The folder of CUDA's wheels. It is a toolkit, but for two names that CMake looks for."""
+    (root,) = folder.glob("lib/python3.*/site-packages/nvidia/cu13")
+    (root / "lib64").symlink_to("lib")
+    (root / "lib" / "libcudart.so").symlink_to("libcudart.so.13")
+    return {
+        "CUDACXX": str(root / "bin" / "nvcc"),
+        "CUDAToolkit_ROOT": str(root),
+        "CMAKE_LIBRARY_PATH": str(root / "lib"),
+        "HOROVOD_CUDA_HOME": str(root),
+    }
 
 
 def _nccl(folder: Path) -> dict[str, str]:

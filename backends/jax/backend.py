@@ -16,8 +16,8 @@ BACKEND = Backend(
     strategy="jit of a shard_map over all processes: XLA's own allreduce, one of all gradients",
     folder=FOLDER,
     transports=("gloo",),
-    precisions=("fp32",),
-    devices=("cpu",),
+    cuda_transports=("nccl",),
+    precisions=("fp32", "tf32"),
     environment=lambda framework, variant: EnvironmentSpec(
         "jax", variant, FOLDER / f"requirements-{variant}.txt", imports=("jax", "torch", "PIL")
     ),

@@ -17,7 +17,7 @@ from harness.core.spec import Frozen
 
 FIRST = 10  # steps, as many as the protocol's warm-up has
 # By precision, relative: what losses may differ by from float32 on another device (benchmarks/gpu_check.py).
-TOLERANCES = {"fp32": 1e-3, "tf32": 0.02, "amp": 0.05}
+TOLERANCES = {"fp32": 1e-3, "tf32": 0.02, "amp": 0.05, "fp16": 0.05}
 EMULATED = "an emulated device computes no losses; its gradients are known values, which tests check the sums of"
 REAL = "images from files may be others tomorrow; synthetic ones are always the same"
 EACH_BY_ITSELF = "each worker's gradient is applied by itself, and their order decides what comes of it"

@@ -25,7 +25,7 @@ SYNTHETIC = "synthetic"
 MOST_WORKERS = 65_536  # each needs a port of its own
 EMULATED = "emulated:"  # begins the name of a device that waits instead of computing (see ``core/emulation.py``)
 DEVICES = ("auto", "cpu", "cuda", f"{EMULATED}NAME|FILE")
-Precision = Literal["fp32", "tf32", "amp"]
+Precision = Literal["fp32", "tf32", "amp", "fp16"]
 DataCache = Literal["as_found", "cold", "warm"]
 MpiLibrary = Literal["mpich", "openmpi", "intel"]
 MPI_LIBRARIES: tuple[MpiLibrary, ...] = get_args(MpiLibrary)
@@ -230,7 +230,8 @@ class RunSpec(Frozen):
     dilation: float = Field(1.0, ge=1, le=100_000, description="seconds that pass for a second of an emulated device")
     bytes_scale: float = Field(1.0, gt=0, le=1, description="share of each tensor's bytes that an emulated device has")
     precision: Precision = Field(
-        "fp32", description="arithmetic of the network; amp: 16 bit where it is safe; parameters stay float32"
+        "fp32",
+        description="arithmetic of the network; amp: bfloat16 where it is safe; fp16: float16 with a scaled loss",
     )
     threads: int | None = Field(
         None, ge=1, le=4096, description="compute threads per worker  [default: the node's cores / workers]"

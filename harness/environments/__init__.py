@@ -21,7 +21,7 @@ from typing import Literal, Protocol
 from harness.errors import InvalidInput
 
 RECIPE = 1  # raise it when the same pins are built differently, so that old environments are not reused
-PIN = re.compile(r"(?P<name>[\w.-]+)(\[[\w,-]+\])?==(?P<version>[\w.+!]+)")
+PIN = re.compile(r"(?P<name>[\w.-]+)(\[[\w,-]+\])?===?(?P<version>[\w.+!]+)")
 
 Variant = Literal["cpu", "cuda"]
 

@@ -30,7 +30,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    (tmp_path / "lib" / "python3.11" / "site-packages").mkdir(parents=True)
+    (tmp_path / "lib/python3.11/site-packages/nvidia/cu13/lib").mkdir(parents=True)
     return tmp_path
 
 

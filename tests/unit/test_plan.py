@@ -251,6 +251,13 @@ def test_a_plan_is_its_golden_text() -> None:
         (cluster(1, gpus=1), "caffe2", {}, {"device": "cuda"}, "--device cuda: caffe2 supports cpu"),
         (cluster(1), "caffe2", {}, {"precision": "amp"}, "--precision amp: caffe2 supports fp32"),
         (cluster(1), "pytorch", {}, {"precision": "tf32"}, "--precision tf32 needs --device cuda"),
+        (
+            cluster(1, gpus=1),
+            "horovod",
+            {},
+            {"precision": "fp16"},
+            "--precision fp16: Horovod has it with --framework torch",
+        ),
         (cluster(1), "pytorch", {"bucket_mb": 0}, {}, "--bucket-mb 0: must be greater than 0"),
         (cluster(1), "parameter_server", {"placement": "best"}, {}, "--placement best: must be 'greedy'"),
         (cluster(1), "parameter_server", {"colour": "red"}, {}, "unknown field 'colour'"),

@@ -1,8 +1,12 @@
-"""JAX, beside the framework: ``jax.distributed`` joins one process for each device, XLA's Gloo carries the gradients."""
+"""JAX, beside the framework: ``jax.distributed`` joins one process for each device.
+
+XLA averages the gradients, over Gloo between CPUs and NCCL between GPUs.
+"""
 
 from __future__ import annotations
 
 import math
+import os
 import socket
 from typing import Any
 
@@ -19,12 +23,14 @@ class JaxDistributedTrainer(JaxTrainer):
     """One rank of a job of ``jax.distributed``."""
 
     def setup(self) -> None:
-        self._gloo = Gloo(self._job.process["address"])
+        address = self._job.process["address"]
+        self._gloo = None if self._cuda else Gloo(address)
+        os.environ["NCCL_SOCKET_IFNAME"] = interface_of(address)
         join(self._job)
         self.build()
 
     def state(self) -> State:
-        return self._state(self._world_size, self._gloo.carries)
+        return self._state(self._world_size, self._gloo.carries if self._gloo else "nccl")
 
     def close(self) -> None:
         jax.distributed.shutdown()

@@ -37,10 +37,6 @@ class PyTorchTrainer(TorchTrainer):
 
             self._hook = MpiHook(job)
         self.build()
-        if graphs and self._scaler.is_enabled():
-            raise RuntimeError(
-                "--cuda-graphs with --precision amp: this GPU has no bfloat16, and float16 needs scaling"
-            )
         self.synchronize()  # the stream of a graph reads what another one has copied
         aside = torch.cuda.Stream() if graphs else None
         with torch.cuda.stream(aside) if graphs else nullcontext():

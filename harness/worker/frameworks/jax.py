@@ -26,6 +26,7 @@ from harness.worker.frameworks.base import DeviceTrainer
 from harness.worker.job import Job
 from harness.worker.trainer import Evaluation, State, evaluation
 
+PRECISIONS = {"fp32": "float32", "tf32": "tensorfloat32"}  # JAX's names, for products and convolutions on a GPU
 WORKERS = "workers"  # the only axis of the mesh: one device of each process
 Arrays = Dict[str, jax.Array]
 Batch = Tuple[Any, Any]  # images float32 [N, H, W, 3] and labels int32 [N]
@@ -40,18 +41,31 @@ class JaxTrainer(DeviceTrainer):
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)
+        self._cuda = job.spec["device"] == "cuda"
         # XLA reads them when it makes its threads. Layers of an emulated device hold one while they wait.
         threads = INTER_OP_THREADS if job.emulation else job.spec["threads"]
         os.environ["NPROC"] = os.environ["PJRT_NPROC"] = str(threads)
-        jax.config.update("jax_platforms", "cpu")
-        jax.config.update("jax_num_cpu_devices", 1)
+        jax.config.update("jax_platforms", "cuda" if self._cuda else "cpu")
+        if self._cuda:  # by itself XLA takes TF32 for what is float32
+            jax.config.update("jax_default_matmul_precision", PRECISIONS[job.spec["precision"]])
+        else:
+            jax.config.update("jax_num_cpu_devices", 1)
         self._read = self._inputs() if job.real_data else None
 
     def build(self) -> None:
-        """Make the model with its first values, place what stays on the device, and compile the step."""
+        """Make the model with its first values, place what stays on the device, and compile the step.
+
+        Raises RuntimeError where JAX has no GPU that it was told to take.
+        """
+        try:
+            devices = jax.devices()
+        except (AssertionError, RuntimeError):  # what JAX raises, by what it lacks
+            raise RuntimeError(
+                "--device cuda: this environment's JAX sees no GPU: is there an NVIDIA driver?"
+            ) from None
         spec, tensors = self._job.spec, [tensor.name for tensor in self._specification.tensors]
         self._model = definition(self._job, "jax")
-        mesh = Mesh(np.array(jax.devices()), (WORKERS,))
+        mesh = Mesh(np.array(devices), (WORKERS,))
         self._same, self._own = NamedSharding(mesh, P()), NamedSharding(mesh, P(WORKERS))
         self._shardings = {tensor.name: self._own for tensor in self._specification.statistics}
         self._shardings.update({name: self._same for name in tensors})
@@ -163,7 +177,9 @@ class JaxTrainer(DeviceTrainer):
     def _state(self, world_size: int, transport: str, **details: Any) -> State:
         details.update(jax=jax.__version__, threads=self._job.spec["threads"])
         (device,) = jax.local_devices()
-        return super()._state(world_size, transport, device=device.platform, **details)
+        if self._cuda:
+            details["peak_memory_bytes"] = device.memory_stats()["peak_bytes_in_use"]
+        return super()._state(world_size, transport, device=device.device_kind, **details)
 
 
 def cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:

@@ -31,7 +31,7 @@ Key = TypeVar("Key")
 def prepare(job: Job) -> None:
     """Settings that must precede everything else. Raises RuntimeError where the GPU of the spec is missing."""
     if job.spec["device"] == "cuda" and not tf.config.list_physical_devices("GPU"):
-        raise RuntimeError("--device cuda: this environment's TensorFlow sees no GPU")
+        raise RuntimeError("--device cuda: this environment's TensorFlow sees no GPU: is there an NVIDIA driver?")
     tf.config.experimental.enable_tensor_float_32_execution(job.spec["precision"] == "tf32")
 
 

@@ -51,6 +51,10 @@ def carrier(interface: str) -> str:
 Batches = Iterator[Tuple[torch.Tensor, torch.Tensor]]
 
 
+MIXED = {"amp": torch.bfloat16, "fp16": torch.float16}  # by precision, what autocast computes in
+FIRST_SCALE = 128.0  # of float16 losses, as in tf_cnn_benchmarks: PyTorch's own 65,536 overflows in the first steps
+
+
 class CudaMarks(Marks):
     """CUDA events on the current stream, as a GPU runs behind the host: to wait for it in every step would slow it down."""
 
@@ -104,6 +108,8 @@ class TorchTrainer(DeviceTrainer):
         if self._cuda:
             torch.backends.cudnn.benchmark = True
             torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = spec["precision"] == "tf32"
+            if spec["precision"] == "amp" and not torch.cuda.is_bf16_supported(including_emulation=False):
+                raise RuntimeError(f"--precision amp: {torch.cuda.get_device_name()} has no bfloat16; fp16 it has")
         self._batches = self._inputs()
 
     def build(self) -> None:
@@ -113,12 +119,9 @@ class TorchTrainer(DeviceTrainer):
         torch_layers.load(module, self._specification, initial_values(self._specification, spec["seed"]))
         self._module = module.to(device=self._device, memory_format=torch.channels_last).train()
         self._model: Any = self._module
-        # Mixed precision: bfloat16 where the device has it, else scaled float16.
-        mixed, device_type = spec["precision"] == "amp", self._device.type
-        bfloat16 = device_type == "cpu" or (mixed and torch.cuda.is_bf16_supported(including_emulation=False))
-        dtype = torch.bfloat16 if bfloat16 else torch.float16
-        self._autocast: ContextManager[Any] = torch.autocast(device_type, dtype) if mixed else nullcontext()
-        self._scaler = torch.amp.GradScaler(device_type, enabled=mixed and not bfloat16)
+        mixed, device_type = MIXED.get(spec["precision"]), self._device.type
+        self._autocast: ContextManager[Any] = torch.autocast(device_type, mixed) if mixed else nullcontext()
+        self._scaler = torch.amp.GradScaler(device_type, FIRST_SCALE, enabled=mixed is torch.float16)
         trained = torch_layers.trained(self._module, self._specification)
         groups = [
             {"params": [held for name, held in trained.items() if sgd.decay(name) == decay], "weight_decay": decay}
