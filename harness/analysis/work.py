@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from typing import Any, Literal, TypeAlias
 
 from harness.analysis.differences import environments
@@ -63,7 +64,9 @@ def between(old: Sequence[Run], new: Sequence[Run]) -> Work:
     for run in new:
         answers += [Work("other work", f"{run['id']}: {text}") for text in _own(run)]
         if not fingerprint(run).outcomes or not latest:
-            answers.append(Work("cannot say", next(filter(None, (fingerprint(each).note for each in (run, *old))))))
+            answers.append(
+                Work("cannot say", next(filter(None, (fingerprint(each).note for each in chain([run], old)))))
+            )
         elif before := latest.get(software(run["environment"])):
             answers.append(_compared(before, run))
         else:

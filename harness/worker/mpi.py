@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from typing import Any
 
 import numpy as np
@@ -55,7 +57,7 @@ class Mpi(Fabric):
         return f"{mpi_version()} through mpi4py"
 
     def close(self) -> None:
-        self._mpi.Finalize()
+        leave(self._mpi)
 
 
 def check_mpi_world(rank: int, size: int, job: Job) -> None:
@@ -69,3 +71,15 @@ def check_mpi_world(rank: int, size: int, job: Job) -> None:
             f"{mpi_version()} sees rank {rank} of {size}, planned is rank {planned_rank} of {planned_size}: the MPI "
             "library and the launcher do not speak the same language (local runs: MPICH's PMI; srun: see its --mpi)"
         )
+
+
+def leave(mpi: Any) -> None:
+    """Finalize MPI just before this process ends; not where that may never return.
+
+    MPICH before 4.2 over UCX: the first rank waits there for all the others, and no longer gives those the answers that UCX
+    over TCP needs to disconnect (MPICH's pull request 6596). PMI lets a process end without it. PMIx, which has no PMI_FD,
+    would take that for a crash.
+    """
+    affected = re.match(r"MPICH Version:\s+(3|4\.[01])\.(?s:.*)ch4:ucx", mpi.Get_library_version())
+    if not affected or "PMI_FD" not in os.environ:
+        mpi.Finalize()

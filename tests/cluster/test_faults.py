@@ -21,6 +21,7 @@ pytestmark = pytest.mark.cluster
 @pytest.fixture
 def user(cluster: VirtualCluster, tmp_path: Path, environment: Callable[..., Path]) -> Iterator[User]:
     environment("pytorch")
+    cluster.settle()  # so that jobs get the first nodes
     yield User(cluster, tmp_path)
     cluster.run("scancel", "--me")
     nothing_is_left(cluster)

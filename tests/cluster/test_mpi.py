@@ -28,7 +28,7 @@ def user(cluster: VirtualCluster, tmp_path: Path) -> User:
 def ranks(user: User, profile: str, *arguments: str) -> list[dict[str, Any]]:
     """What two of them say of an allreduce, which are on a node each; ``profile`` are more lines of the partition's."""
     user.site.write_text(user.site.read_text() + profile)
-    few = ["--nodes", "2", "--bytes", "1MiB", *FEW_STEPS, "--repeats", "1", "--json"]
+    few = ["--nodes", "2", "--bytes", "1MiB", *FEW_STEPS, "--repeats", "1", "--timeout", "240", "--json"]
     done = user.harness("kernel", "allreduce", "--backend", "mpi4py", *arguments, *few)
     assert done.code == 0, done.stderr
     (repeat,) = done.json["repeats"]

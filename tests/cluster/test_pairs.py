@@ -72,7 +72,10 @@ class UnderSlurm(OnTwoNodes):
         super().__init__(cluster, self.user.output, self.run.process)
 
     def host(self, process: str) -> str:
-        return f"node{int(process[-1]) + 1}"
+        """As the process itself saw it: Slurm need not give a job its first nodes."""
+        (events,) = self.output.glob(f"*/repeat-1/events/{process}.jsonl")
+        host: str = json.loads(events.read_text().splitlines()[0])["host"]
+        return host
 
     def failed_saying(self, *fragments: str) -> None:
         done = self.run.end()

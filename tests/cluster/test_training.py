@@ -23,6 +23,7 @@ def test_a_training_is_a_job_whose_epochs_are_seen_and_whose_record_anybody_coll
 ) -> None:
     environment("pytorch")
     user = User(cluster, tmp_path)
+    cluster.settle()  # so that the job gets the first nodes
     subprocess.run([sys.executable, str(ROOT / "examples" / "digits.py"), str(tmp_path / "digits")], check=True)
     what = ["--backend", "pytorch", "--nodes", "2", "--data", str(tmp_path / "digits"), "--model", "mnist_cnn"]
     how = ["--batch-size", "16", "--epochs", "1", "--threads", "1"]

@@ -19,7 +19,7 @@ from harness.backends.caffe2.trainer.library import LIBRARY
 from harness.models.caffe2_layers import HOST
 from harness.worker.frameworks.caffe2 import plain_errors
 from harness.worker.job import Job
-from harness.worker.mpi import check_mpi_world
+from harness.worker.mpi import check_mpi_world, leave
 from harness.worker.network import interface_of, mpi_version
 
 with redirect_stdout(None):  # prints that a library of Gloo's operators is missing, which are built in
@@ -176,4 +176,4 @@ class Mpi(RankWorld):
         self._world.Allreduce(self._mpi.IN_PLACE, outputs[0].data, op=self._mpi.SUM)
 
     def close(self) -> None:
-        self._mpi.Finalize()
+        leave(self._mpi)

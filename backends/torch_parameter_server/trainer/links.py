@@ -22,7 +22,7 @@ import torch.distributed as dist
 
 from harness.worker.frameworks.torch import join
 from harness.worker.job import Job
-from harness.worker.mpi import check_mpi_world
+from harness.worker.mpi import check_mpi_world, leave
 from harness.worker.network import mpi_version
 
 Wait = Callable[[], Any]
@@ -74,7 +74,7 @@ class MpiLink:
         self._closing = True
         self._news.announce()
         self._thread.join()
-        self._mpi.Finalize()
+        leave(self._mpi)
 
     def _begin(self, operation: Callable[[], Any]) -> Wait:
         if not self._thread.is_alive():
