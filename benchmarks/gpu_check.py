@@ -417,9 +417,8 @@ def main() -> int:
         except Failed as reason:
             state, words = "FAILED", str(reason)
         took_s = time.monotonic() - started
-        print(
-            f"{state:11}  {took_s:5.1f} s  {check.name:46}  {words}\n", end="", flush=True
-        )  # a line at once: others print
+        # One write with the end of the line in it: other checks print meanwhile.
+        print(f"{state:11}  {took_s:5.1f} s  {check.name:46}  {words}\n", end="", flush=True)
         return {"check": check.name, "state": state, "says": words, "took_s": took_s, "figures": figures}
 
     wanted = [

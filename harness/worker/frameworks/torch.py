@@ -52,7 +52,8 @@ Batches = Iterator[Tuple[torch.Tensor, torch.Tensor]]
 
 
 MIXED = {"amp": torch.bfloat16, "fp16": torch.float16}  # by precision, what autocast computes in
-FIRST_SCALE = 128.0  # of float16 losses, as in tf_cnn_benchmarks; PyTorch's own, 65,536, may overflow, which skips steps
+# Of float16 losses, as in tf_cnn_benchmarks. PyTorch's own, 65,536, may overflow, which skips steps.
+FIRST_SCALE = 128.0
 
 
 class CudaMarks(Marks):
