@@ -192,15 +192,13 @@ def checks(machine: Machine) -> list[Check]:
     bar_img_per_s, batch = next((bar for name, bar in BARS.items() if name in (machine.torch["gpu"] or "")), (0.0, 256))
     small = ["--model", "pointwise", "--batch-size", "2", "--image-size", "32", "--threads", "1"]
     some = ["run", "--warmup", "2", "--steps", "5"]
-    made: dict[str, dict[str, Any]] = {}
+    made: dict[str, dict[str, Any]] = {}  # the records that several checks look at: "cpu" and "fast"
     for_the_cpu = Lock()
 
-    def measured(name: str, *arguments: str, **more: Any) -> dict[str, Any]:
-        made[name] = machine.harness(*arguments, **more)
-        return made[name]
+    def speed(*arguments: str, **more: Any) -> tuple[str, dict[str, Any]]:
+        return told(machine.harness("run", "--warmup", "20", *arguments, **more))
 
-    def speed(name: str, *arguments: str, **more: Any) -> tuple[str, dict[str, Any]]:
-        record = measured(name, "run", "--warmup", "20", *arguments, **more)
+    def told(record: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         (img_per_s,), evidence = record["derived"]["img_per_s"]["values"], ranks(record)[0]["evidence"]
         slowed = (evidence.get("gpu") or {}).get("slowed") or {}
         said = f"{img_per_s:.1f} img/s" + "".join(f", THROTTLED: {reason}" for reason in slowed)
@@ -208,7 +206,6 @@ def checks(machine: Machine) -> list[Check]:
 
     def of(model: str, precision: str) -> tuple[str, dict[str, Any]]:
         return speed(
-            f"{model} {precision}",
             *("--model", model, "--precision", precision),
             *("--batch-size", "32" if precision == "fp32" else "128", "--steps", "60"),
         )
@@ -217,7 +214,8 @@ def checks(machine: Machine) -> list[Check]:
     fast = (*resnet50, str(batch), "--precision", "fp16")
 
     def against_bar() -> tuple[str, dict[str, Any]]:
-        said, figures = speed("fast", *fast)
+        made["fast"] = machine.harness("run", "--warmup", "20", *fast)
+        said, figures = told(made["fast"])
         if not bar_img_per_s:
             return f"{said} at batch {batch}; there is no bar for {machine.torch['gpu']}", figures
         said = f"{said} at batch {batch}, bar {bar_img_per_s:.0f}"
@@ -281,7 +279,7 @@ def checks(machine: Machine) -> list[Check]:
         run = ["run", *of, "--seed", "3", "--warmup", "12", "--steps", "2"]
         with for_the_cpu:
             if "cpu" not in made:
-                measured("cpu", *run, device="cpu")
+                made["cpu"] = machine.harness(*run, device="cpu")
         record = machine.harness(*run, "--precision", precision, *more, backend=backend)
         cpu, other = (ranks(each)[0]["evidence"]["losses"] for each in (made["cpu"], record))
         apart = max(abs(one - two) / abs(one) for one, two in zip(cpu, other))  # noqa: B905 - Python 3.9
@@ -317,7 +315,7 @@ def checks(machine: Machine) -> list[Check]:
         code += f"make(Path({str(folder)!r}), {count}, 4, {pixels}, 1)"
         machine.carried_out([machine.core, "-c", code])
         if large:
-            return speed("jpeg", "--data", str(folder), *resnet50, "128", "--precision", "fp16")
+            return speed("--data", str(folder), *resnet50, "128", "--precision", "fp16")
         record = machine.harness(*some, *small, "--data", str(folder), "--data-threads", "1")
         return f"{record['derived']['img_per_s']['mean']:.1f} img/s from JPEG files", {}
 
@@ -334,7 +332,7 @@ def checks(machine: Machine) -> list[Check]:
         except Failed as reason:
             raise NotChecked(f"{machine.python} has no JAX that sees the GPU: {reason}") from None
         said, figures = parity("fp32", backend="jax")
-        fastest, more = speed("jax", *resnet50, str(batch), "--precision", "tf32", backend="jax")
+        fastest, more = speed(*resnet50, str(batch), "--precision", "tf32", backend="jax")
         return f"{said}; ResNet-50 in tf32 at batch {batch}: {fastest}", {**figures, **more}
 
     listed = [
@@ -348,8 +346,8 @@ def checks(machine: Machine) -> list[Check]:
         Check("speed: fp16 against the bar", True, against_bar, timed=True),
         Check("clock of the GPU against the host's", True, clock, timed=True),
         Check("energy by two ways", True, energy, timed=True),
-        Check("speed: cuda graphs", True, lambda: speed("graphs", *fast, "--cuda-graphs"), timed=True),
-        Check("speed: compile", True, lambda: speed("compile", *fast, "--compile"), timed=True),
+        Check("speed: cuda graphs", True, lambda: speed(*fast, "--cuda-graphs"), timed=True),
+        Check("speed: compile", True, lambda: speed(*fast, "--compile"), timed=True),
         Check("speed: against a plain script, in turn", True, against_peer, timed=True),
         *(
             Check(

@@ -1,6 +1,6 @@
 """The environments for GPUs on a machine without one: they install, import, and say what is missing in one line.
 
-That of PyTorch takes 5 GB and 40 s once, the others 22 GB and 7 minutes, Horovod's compiler among them: those only
+That of PyTorch takes 5 GB and 40 s once, the others 17 GB and 7 minutes, Horovod's compiler among them: those only
 ``make test-all`` builds.
 """
 

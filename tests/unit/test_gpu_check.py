@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from benchmarks import gpu_check
+from harness.core.fingerprint import TOLERANCES
 from tests.conftest import ROOT, run_in_process
 
 
@@ -117,3 +118,8 @@ def test_the_page_has_the_figures_that_were_measured() -> None:
     speeds = {each["check"]: each["figures"]["img_per_s"] for each in found if "img_per_s" in each["figures"]}
     del speeds["jpeg input"]  # in float32 by mistake: the page has that of the run before
     assert len(speeds) == 10 and {check for check, speed in speeds.items() if f"| {speed:,.0f} |" not in page} == set()
+
+
+def test_a_gpu_may_differ_by_what_runs_may_differ_by() -> None:
+    """The check has the table of its own, as it begins with the standard library alone."""
+    assert gpu_check.LOSSES == TOLERANCES

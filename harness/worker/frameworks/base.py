@@ -46,6 +46,7 @@ class DeviceTrainer(Learner):
 
     def __init__(self, job: Job) -> None:
         self._job = job
+        self._cuda = job.spec["device"] == "cuda"
         self._specification = job.specification
         self._sgd = Sgd.of(job.spec)
         self._losses: List[Any] = []

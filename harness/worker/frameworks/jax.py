@@ -41,7 +41,6 @@ class JaxTrainer(DeviceTrainer):
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)
-        self._cuda = job.spec["device"] == "cuda"
         # XLA reads them when it makes its threads. Layers of an emulated device hold one while they wait.
         threads = INTER_OP_THREADS if job.emulation else job.spec["threads"]
         os.environ["NPROC"] = os.environ["PJRT_NPROC"] = str(threads)

@@ -92,7 +92,6 @@ class TorchTrainer(DeviceTrainer):
     def __init__(self, job: Job) -> None:
         super().__init__(job)
         spec = job.spec
-        self._cuda = spec["device"] == "cuda"
         # The launcher makes only this rank's GPU visible, so its number is always 0.
         self._device = torch.device("cuda", 0) if self._cuda else torch.device("cpu")
         if self._cuda:
