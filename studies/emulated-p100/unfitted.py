@@ -34,7 +34,7 @@ from harness.records.kernel import KernelRecord
 from harness.results import kernels
 
 HERE = Path(__file__).parent
-STUDY, PREDICTIONS, FIRST = HERE / "unfitted.toml", HERE / "unfitted.csv", HERE / "unfitted-first.csv"
+STUDY, PREDICTIONS = HERE / "unfitted.toml", HERE / "unfitted.csv"
 RECORDS = ROOT / "results" / "experiments" / "unfitted"
 NETWORKS = RECORDS / "networks"
 MEGABYTES = (50, 100)  # per second of the cluster's own time
@@ -42,8 +42,6 @@ OVER = (
     "pytorch:mpi,pytorch:gloo,horovod:torch:mpi,multi_worker_mirrored,parameter_server,"
     "torch_parameter_server:gloo,torch_parameter_server:mpi"
 )
-LAST_BEFORE = (0.8, "16", 8, "pytorch:torch:gloo")  # of those that were run before predictions were changed
-INTERVALS = {"step_s": ("low_s", "high_s"), "first_step_s": ("first_low_s", "first_high_s")}
 FIELDS = ("links_gb_per_s", "dilation", "model", "nodes", "point", "id", "step_s", "low_s", "high_s", "single_s")
 
 
@@ -123,21 +121,16 @@ def analyse(records: Path) -> int:
     """Print the page: errors, coverage, what it costs to follow the predictions, and rivals' errors."""
     found = measured(records)
     points = [each for each in found if each["measured_s"]]
-    later = [each for each in points if not each["earlier"]]
     lines = [
         "# Predicted from kernels and one worker, with nothing fitted",
         "",
         f"Made by `studies/emulated-p100/unfitted.py analyse` from {len(points)} of {len(found)} trainings on **emulated** "
-        "P100s. All were predicted before they were run (`studies/emulated-p100/unfitted-first.csv`). "
-        f"After {len(points) - len(later)} of them the cost of a message was taken out, as predictions had been too slow, "
-        f"and the other {len(later)} were predicted anew before they were run (`unfitted.csv`).",
+        "P100s, all predicted before they were run (`studies/emulated-p100/unfitted.csv`).",
         "",
         "| predicted by | trainings | mean error | 95th percentile | worst | in the 90 % interval |",
         "|---|---|---|---|---|---|",
-        error_row("`harness predict --network --single`, trainings after its last change", later),
-        error_row("the same, all trainings", points),
+        error_row("`harness predict --network --single`", points),
         *(error_row(f"the same, {name}", chosen) for name, chosen in groups(points)),
-        error_row("`harness predict` before that change", points, "first_step_s"),
         error_row("linear: the step of one worker", points, "single_s"),
     ]
     again = rivals(points)
@@ -175,23 +168,20 @@ def measured(records: Path) -> list[dict[str, Any]]:
         at = (rate, f"{spec.dilation:g}", spec.model, spec.nodes, named(spec))
         steps[at] = spec.workers * spec.batch_size / run.img_per_s
     found = []
-    for said, first in zip(*(csv.DictReader(file.open()) for file in (PREDICTIONS, FIRST)), strict=True):
+    for said in csv.DictReader(PREDICTIONS.open()):
         each: dict[str, Any] = {**said, "nodes": int(said["nodes"])}
         each |= {name: float(said[name]) for name in ("links_gb_per_s", "step_s", "low_s", "high_s", "single_s")}
-        each |= {f"first_{name}": float(first[name]) for name in ("step_s", "low_s", "high_s")}
         at = (each["links_gb_per_s"], each["dilation"], each["model"], each["nodes"], each["point"])
-        found.append(each | {"measured_s": steps.get(at), "earlier": at[1] == "8" or at[:2] + at[3:] == LAST_BEFORE})
+        found.append(each | {"measured_s": steps.get(at)})
     return found
 
 
 def error_row(name: str, points: Sequence[dict[str, Any]], which: str = "step_s") -> str:
     errors = [off(each, which) for each in points]
     mean, p95 = fmean(map(abs, errors)), float(np.quantile(np.abs(errors), 0.95))
-    inside = "–"
-    if which in INTERVALS:
-        low, high = INTERVALS[which]
-        inside = f"{fmean(each[low] <= each['measured_s'] <= each[high] for each in points):.0%}"
-    return f"| {name} | {len(points)} | {mean:.1%} | {p95:.1%} | {max(errors, key=abs):+.1%} | {inside} |"
+    inside = fmean(each["low_s"] <= each["measured_s"] <= each["high_s"] for each in points)
+    covered = f"{inside:.0%}" if which == "step_s" else "–"
+    return f"| {name} | {len(points)} | {mean:.1%} | {p95:.1%} | {max(errors, key=abs):+.1%} | {covered} |"
 
 
 def off(each: dict[str, Any], which: str = "step_s") -> float:
