@@ -2,7 +2,7 @@
 
 docs/kernels.md says what the kernels do. Gradients are taken to travel as their largest messages do: S bytes in t seconds.
 A message costs its bytes alone: what a small one takes by itself is hidden where many are under way. Predictions with that
-latency for each tensor were too slow by 28 % (results/experiments/unfitted).
+latency for each tensor were too slow by up to 39 % (docs/scaling-model.md).
 """
 
 from __future__ import annotations
