@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import FEW_STEPS
+from tests.faults.running import TINY
 from tests.parity.test_mpi import BEGINS, library, provided
 
 from .submitted import User
@@ -19,6 +20,11 @@ from .virtual import VirtualCluster
 pytestmark = pytest.mark.cluster
 __all__ = ["library"]  # a fixture
 
+KERNEL = ["kernel", "allreduce", "--backend", "mpi4py", "--nodes", "2", "--bytes", "1MiB"]
+TRAINING = ["run", "--transport", "mpi", "--nodes", "2", *TINY]
+HOROVOD = [*TRAINING, "--backend", "horovod", "--framework", "torch"]
+MPICH, OPEN_MPI = ("mpich", "libmpich.so.12", "libmpi.so.12"), ("openmpi-bin", "libmpi.so.40", "libmpi.so.40")
+
 
 @pytest.fixture
 def user(cluster: VirtualCluster, tmp_path: Path) -> User:
@@ -26,10 +32,9 @@ def user(cluster: VirtualCluster, tmp_path: Path) -> User:
 
 
 def ranks(user: User, profile: str, *arguments: str) -> list[dict[str, Any]]:
-    """What two of them say of an allreduce, which are on a node each; ``profile`` are more lines of the partition's."""
+    """What two of them, on a node each, say of a run; ``profile`` are more lines of the partition's."""
     user.site.write_text(user.site.read_text() + profile)
-    few = ["--nodes", "2", "--bytes", "1MiB", *FEW_STEPS, "--repeats", "1", "--timeout", "240", "--json"]
-    done = user.harness("kernel", "allreduce", "--backend", "mpi4py", *arguments, *few)
+    done = user.harness(*arguments, *FEW_STEPS, "--repeats", "1", "--timeout", "240", "--json")
     assert done.code == 0, done.stderr
     (repeat,) = done.json["repeats"]
     assert len({rank["host"] for rank in repeat["ranks"]}) == 2
@@ -43,7 +48,7 @@ def test_each_library_finds_its_world_through_srun(
     user: User, environment: Callable[..., Path], library: Callable[[str], Path], name: str, plugin: str
 ) -> None:
     environment("mpi4py")
-    found = ranks(user, f'extras = {{ mpi = "{plugin}" }}\n', *provided(name, library))
+    found = ranks(user, f'extras = {{ mpi = "{plugin}" }}\n', *KERNEL, *provided(name, library))
     assert all(rank["evidence"]["transport"].startswith(BEGINS[name]) for rank in found)
 
 
@@ -59,18 +64,27 @@ env_vars = [["MPI4PY_LIBMPI", "{file}"], ["LD_LIBRARY_PATH", "{file.parent}"]]
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("package", "begins", "library", "name", "plugin"),
+    ("package", "plugin", "beside", "arguments", "said"),
     [
-        ("mpich", "MPICH ", "libmpich.so.12", "libmpi.so.12", "pmi2"),
-        ("openmpi-bin", "Open MPI v", "libmpi.so.40", "libmpi.so.40", "pmix"),
+        (MPICH, "pmi2", ["mpi4py"], KERNEL, "MPICH {} through mpi4py"),
+        (MPICH, "pmi2", ["horovod", "torch"], HOROVOD, "MPICH {} in Horovod 0.28.1"),
+        (MPICH, "pmi2", ["caffe2"], [*TRAINING, "--backend", "caffe2"], "MPICH {} in Caffe2"),
+        (OPEN_MPI, "pmix", ["mpi4py"], KERNEL, "Open MPI v{} through mpi4py"),
     ],
 )
 def test_a_sites_own_library_is_named_in_its_profile(
-    user: User, environment: Callable[..., Path], package: str, begins: str, library: str, name: str, plugin: str
+    user: User,
+    environment: Callable[..., Path],
+    package: tuple[str, str, str],
+    plugin: str,
+    beside: list[str],
+    arguments: list[str],
+    said: str,
 ) -> None:
-    """Debian's, which are older than the wheels'. MPICH's has another name there than mpi4py looks for."""
-    environment("mpi4py")
-    version = subprocess.check_output(["dpkg-query", "-Wf", "${source:Upstream-Version}", package], text=True)
-    (file := user.folder / name).symlink_to(Path("/usr/lib", sysconfig.get_config_var("MULTIARCH"), library))
-    found = ranks(user, OWN.format(plugin=plugin, file=file))
-    assert {rank["evidence"]["transport"] for rank in found} == {f"{begins}{version} through mpi4py"}
+    """Debian's, which are older than the wheels'. MPICH's has another name there than what loads it looks for."""
+    environment(*beside)
+    name, library, wanted = package
+    version = subprocess.check_output(["dpkg-query", "-Wf", "${source:Upstream-Version}", name], text=True)
+    (file := user.folder / wanted).symlink_to(Path("/usr/lib", sysconfig.get_config_var("MULTIARCH"), library))
+    found = ranks(user, OWN.format(plugin=plugin, file=file), *arguments)
+    assert {rank["evidence"]["transport"] for rank in found} == {said.format(version)}
