@@ -68,6 +68,7 @@ WRONG: list[tuple[list[str], list[str]]] = [
     (["run"], ["--backend is required", "harness list backends"]),
     ([*RUN, "mpi"], ["unknown backend 'mpi'", "parameter_server, parameter_server_strategy, pytorch"]),
     ([*RUN, ""], ["unknown backend ''", "parameter_server, parameter_server_strategy, pytorch"]),
+    ([*RUN, "horovod:torch"], ["unknown backend 'horovod:torch'; give 'horovod', and", "--framework and --transport"]),
     ([*RUN, "../pytorch"], ["unknown backend '../pytorch'", "parameter_server, parameter_server_strategy, pytorch"]),
     ([*RUN, "one\ntwo"], ["unknown backend 'one two'", "parameter_server, parameter_server_strategy, pytorch"]),
     ([*PYTORCH, "--model", "vgg16"], ["--model vgg16", "known: hep_cnn, inception3", "resnet50"]),
