@@ -7,13 +7,14 @@ import contextlib
 import io
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -282,3 +283,11 @@ def run_harness(folder: Path, *arguments: str, timeout: float = PATIENCE_S, **en
         timeout=timeout,
     )
     return Finished(done.returncode, done.stdout, done.stderr)
+
+
+def cpu_s(argv: Sequence[str], **options: Any) -> float:
+    """What a command and its children compute."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(argv, check=True, **options)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime

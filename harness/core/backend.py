@@ -139,7 +139,7 @@ def backend(name: str) -> Backend:
             loaded = _announced()[name].load()
         except Exception as error:  # whatever somebody else's module does when it is imported
             raise InvalidInput(f"backend '{name}' does not load: {error_in_one_line(error)}") from None
-    elif (alone := name.partition(":")[0]) != name and alone in names():
+    elif (alone := name.partition(":")[0]) in names():
         raise InvalidInput(f"unknown backend '{name}'; give '{alone}', and the rest with --framework and --transport")
     else:
         raise InvalidInput(f"unknown backend '{name}'; known backends are {', '.join(names())}")

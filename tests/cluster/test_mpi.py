@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import FEW_STEPS
-from tests.faults.running import TINY
+from tests.conftest import FEW_STEPS, SMALLEST
 from tests.parity.test_mpi import BEGINS, library, provided
 
 from .submitted import User
@@ -20,8 +19,8 @@ from .virtual import VirtualCluster
 pytestmark = pytest.mark.cluster
 __all__ = ["library"]  # a fixture
 
-KERNEL = ["kernel", "allreduce", "--backend", "mpi4py", "--nodes", "2", "--bytes", "1MiB"]
-TRAINING = ["run", "--transport", "mpi", "--nodes", "2", *TINY]
+KERNEL = ["kernel", "allreduce", "--backend", "mpi4py", "--bytes", "1MiB"]
+TRAINING = ["run", "--transport", "mpi", *SMALLEST, "--threads", "1"]
 HOROVOD = [*TRAINING, "--backend", "horovod", "--framework", "torch"]
 MPICH, OPEN_MPI = ("mpich", "libmpich.so.12", "libmpi.so.12"), ("openmpi-bin", "libmpi.so.40", "libmpi.so.40")
 
@@ -34,7 +33,8 @@ def user(cluster: VirtualCluster, tmp_path: Path) -> User:
 def ranks(user: User, profile: str, *arguments: str) -> list[dict[str, Any]]:
     """What two of them, on a node each, say of a run; ``profile`` are more lines of the partition's."""
     user.site.write_text(user.site.read_text() + profile)
-    done = user.harness(*arguments, *FEW_STEPS, "--repeats", "1", "--timeout", "240", "--json")
+    few = ["--nodes", "2", *FEW_STEPS, "--repeats", "1", "--timeout", "240", "--json"]
+    done = user.harness(*arguments, *few)
     assert done.code == 0, done.stderr
     (repeat,) = done.json["repeats"]
     assert len({rank["host"] for rank in repeat["ranks"]}) == 2

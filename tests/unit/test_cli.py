@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -14,7 +13,7 @@ import pytest
 from click.shell_completion import ShellComplete
 
 from harness.cli import ALL, RENAMED, cli, main
-from tests.conftest import Harness
+from tests.conftest import Harness, cpu_s
 
 # In place of seconds, which differ from machine to machine: so many times what Python takes to load the two libraries
 # that no command does without.
@@ -23,16 +22,10 @@ ANSWERS_WITHIN = 3.5
 BIG_PLAN_WITHIN = 6.5
 
 
-def cpu_s(folder: Path, *commands: Sequence[str | Path]) -> list[float]:
+def least_cpu_s(folder: Path, *commands: Sequence[str]) -> list[float]:
     """What each command computes, called in turn: the least of five, as a busy machine computes more slowly, too."""
-
-    def once(argv: Sequence[str | Path]) -> float:
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run(argv, cwd=folder, stdout=subprocess.DEVNULL, check=True)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
-
-    return [min(times) for times in zip(*[[once(argv) for argv in commands] for _ in range(5)], strict=True)]
+    rounds = [[cpu_s(argv, cwd=folder, stdout=subprocess.DEVNULL) for argv in commands] for _ in range(5)]
+    return [min(times) for times in zip(*rounds, strict=True)]
 
 
 HELP = ["--help"]
@@ -46,7 +39,7 @@ BIG_PLAN = ["run", *SERVERS, "--model", "inception3", "--dry-run"]
 )
 def test_help_and_dry_runs_answer_at_once(tmp_path: Path, arguments: list[str], limit: float) -> None:
     """Also that of 512 nodes and 116 servers."""
-    answer, libraries = cpu_s(tmp_path, [sys.executable, "-m", "harness", *arguments], LIBRARIES)
+    answer, libraries = least_cpu_s(tmp_path, [sys.executable, "-m", "harness", *arguments], LIBRARIES)
     assert answer < limit * libraries
 
 

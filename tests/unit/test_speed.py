@@ -5,16 +5,12 @@ from __future__ import annotations
 import math
 import os
 import re
-import resource
-import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, cpu_s
 from tests.unit import many
 
 # What people and scripts call again and again, after `harness`; RUNS stands for the folder with the records, NEW for one
@@ -40,14 +36,6 @@ WITH_1000 = {name: 5.0 if name == "report" else 3.0 for name in COMMANDS}
 WITH_100000 = dict.fromkeys(COMMANDS, 15.0) | {"report": 20.0}
 PANDAS = [sys.executable, "-c", "import pandas"]
 FIRST: dict[Path, float] = {}  # what the first reading of a folder computes, in times of that
-
-
-def cpu_s(argv: Sequence[str], **options: Any) -> float:
-    """What a command and its children compute."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run(argv, check=True, **options)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def taken_s(folder: Path, arguments: tuple[str, ...]) -> float:
