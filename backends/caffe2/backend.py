@@ -6,10 +6,10 @@ from typing import Literal
 from pydantic import Field
 
 from harness.backends.caffe2 import build
-from harness.core.backend import Backend, refuse_open_mpi
+from harness.core.backend import Backend
 from harness.core.exchange import AllreduceExchange
-from harness.core.spec import Options, RunSpec
-from harness.environments import EnvironmentSpec
+from harness.core.spec import Options
+from harness.environments import EnvironmentSpec, Variant, mpi
 
 FOLDER = Path(__file__).parent
 
@@ -26,9 +26,16 @@ class Caffe2Options(Options):
     )
 
 
-def _validate(spec: RunSpec) -> None:
-    if spec.options["mpi_operators"] != "mpi4py":
-        refuse_open_mpi(spec, "Caffe2's operators are", "--mpi-operators mpi4py too, or another library")
+def environment(framework: str, variant: Variant) -> EnvironmentSpec:
+    return EnvironmentSpec(
+        "caffe2",
+        variant,
+        FOLDER / "requirements-cpu.txt",
+        imports=("caffe2", "caffe2.python.data_parallel_model", "torch", "PIL", "mpi4py"),
+        python="3.9",
+        post_build=getattr(build, f"operators_{variant}"),
+        sources=(build.SOURCE, *mpi.sources(variant)),
+    )
 
 
 BACKEND = Backend(
@@ -41,15 +48,7 @@ BACKEND = Backend(
     precisions=("fp32",),
     devices=("cpu",),
     options=Caffe2Options,
-    validate=_validate,
-    environment=lambda framework, variant: EnvironmentSpec(
-        "caffe2",
-        variant,
-        FOLDER / f"requirements-{variant}.txt",
-        imports=("caffe2", "caffe2.python.data_parallel_model", "torch", "PIL", "mpi4py"),
-        python="3.9",
-        post_build=build.operators,
-        sources=(build.SOURCE,),
-    ),
+    environment=environment,
+    compiled_for=("openmpi",),
     exchange=lambda spec: AllreduceExchange(buffer_bytes=0),  # every gradient by itself
 )

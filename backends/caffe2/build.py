@@ -1,4 +1,4 @@
-"""Compiles Caffe2's MPI operators into an environment, where there is a C++ compiler.
+"""Compiles Caffe2's MPI operators into an environment, against MPICH or Open MPI, where there is a C++ compiler.
 
 Without one the environment is complete all the same: the trainer then calls mpi4py from inside the net.
 """
@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 from harness.backends.caffe2.trainer.library import LIBRARY
-from harness.environments import EnvironmentProblem, Run
+from harness.environments import EnvironmentProblem, Run, mpi
 
 SOURCE = Path(__file__).with_name("mpi_operators.cpp")
 
@@ -34,8 +34,17 @@ if lacking:
 OPERATORS = ("CreateCommonWorld", "CloneCommonWorld", "Broadcast", "Allreduce")
 
 
-def operators(folder: Path, run: Run) -> str | None:
+def operators_cpu(folder: Path, run: Run) -> str | None:
     """Compile ``mpi_operators.cpp`` with $CXX, g++ or c++; without any of them do nothing and say so."""
+    return _compile(folder, run, folder)
+
+
+def operators_openmpi(folder: Path, run: Run) -> str | None:
+    """The same against Open MPI."""
+    return _compile(folder, run, mpi.open_mpi())
+
+
+def _compile(folder: Path, run: Run, mpi_folder: Path) -> str | None:
     if not (compiler := _compiler()):
         return "no C++ compiler ($CXX, g++ or c++): without Caffe2's own MPI operators, MPI is called from Python"
     site = next(folder.glob("lib/python3.*/site-packages"))
@@ -46,12 +55,12 @@ def operators(folder: Path, run: Run) -> str | None:
         run(
             # The wheel's language, its strings from before C++11 and, for protobuf's inline functions, no debugging.
             *(*compiler, "-std=c++14", "-D_GLIBCXX_USE_CXX11_ABI=0", "-DNDEBUG", "-O2", "-fPIC", "-shared"),
-            *("-isystem", site / "torch" / "include", "-isystem", folder / "include", "-isystem", headers),
+            *("-isystem", site / "torch" / "include", "-isystem", mpi_folder / "include", "-isystem", headers),
             *(SOURCE, "-o", library),
             # What the wheel does not export must fail now and not in the middle of a run.
             "-Wl,--no-undefined",
             *(f"-L{site / 'torch' / 'lib'}", "-ltorch_cpu", "-lc10"),
-            *(f"-L{folder / 'lib'}", "-lmpi", "-Wl,-rpath,$ORIGIN/.."),
+            *(f"-L{mpi_folder / 'lib'}", "-lmpi", f"-Wl,-rpath,{mpi_folder / 'lib'}"),
         )
     run(folder / "bin" / "python", "-c", CHECK, library, *OPERATORS)
     return None

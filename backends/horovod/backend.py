@@ -5,10 +5,10 @@ from pathlib import Path
 from pydantic import Field
 
 from harness.backends.horovod import build
-from harness.core.backend import Arrangement, Backend, refuse_open_mpi
+from harness.core.backend import Arrangement, Backend
 from harness.core.exchange import MIB, AllreduceExchange
 from harness.core.spec import Options, RunSpec, of_training
-from harness.environments import EnvironmentSpec, Variant
+from harness.environments import EnvironmentSpec, Variant, mpi
 from harness.errors import InvalidInput
 
 FOLDER = Path(__file__).parent
@@ -27,11 +27,12 @@ def environment(framework: str, variant: Variant) -> EnvironmentSpec:
     return EnvironmentSpec(
         "horovod",
         variant,
-        FOLDER / f"requirements-{framework}-{variant}.txt",
+        FOLDER / f"requirements-{framework}-{'cuda' if variant == 'cuda' else 'cpu'}.txt",
         imports=IMPORTS[framework],
         post_build=getattr(build, f"{framework}_{variant}"),
         tools=("g++", "make", "nvcc") if (framework, variant) == ("tensorflow", "cuda") else ("g++", "make"),
         framework=framework,
+        sources=mpi.sources(variant),
     )
 
 
@@ -40,7 +41,8 @@ def _fused_bytes(spec: RunSpec) -> int:
 
 
 def _validate(spec: RunSpec) -> None:
-    refuse_open_mpi(spec, "Horovod is", "mpich or intel")
+    if spec.mpi == "openmpi" and spec.device == "cuda":
+        raise InvalidInput("--mpi openmpi: for GPUs Horovod is compiled against MPICH only; give mpich or intel")
     if spec.precision == "fp16" and spec.framework != "torch":
         raise InvalidInput("--precision fp16: Horovod has it with --framework torch; tensorflow computes in amp")
 
@@ -67,6 +69,7 @@ BACKEND = Backend(
     validate=_validate,
     arrange=_arrange,
     environment=environment,
+    compiled_for=("openmpi",),
     kernels=("allgather", "allreduce", "alltoall", "cg", "fft", "matmul"),
     exchange=lambda spec: AllreduceExchange(_fused_bytes(spec), waits="until_free"),
 )

@@ -1,4 +1,4 @@
-"""Compiles Horovod against the framework in an environment, with MPI and Gloo, and on GPUs with NCCL.
+"""Compiles Horovod against the framework in an environment, with MPICH or Open MPI and Gloo, and on GPUs with NCCL.
 
 This file's text is part of the environments' key, the version of Horovod included: any change gives new environments.
 CUDA's compiler comes with the wheels of CUDA 13, on which PyTorch is; those of CUDA 12, on which TensorFlow is, have none:
@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from harness.environments import Run
+from harness.environments import Run, mpi
 
 HOROVOD = "0.28.1"  # the last release, of 2023; what follows lets it compile against frameworks that are years younger
 
@@ -19,7 +19,7 @@ HOROVOD = "0.28.1"  # the last release, of 2023; what follows lets it compile ag
 # compiler, whose own settings come later, so it asks to be read again after each project().
 TOOLCHAIN = """\
 set(CMAKE_PROJECT_INCLUDE "${{CMAKE_CURRENT_LIST_FILE}}")
-# This environment's MPI, whatever MPI_HOME a site's modules set.
+# This MPI, whatever MPI_HOME a site's modules set.
 set(MPI_C_COMPILER "{folder}/bin/mpicc")
 set(MPI_CXX_COMPILER "{folder}/bin/mpicxx")
 """
@@ -85,6 +85,16 @@ def torch_cpu(folder: Path, run: Run) -> None:
     _compile(folder, run, "torch", CXX20 + NO_CUDA)
 
 
+def tensorflow_openmpi(folder: Path, run: Run) -> None:
+    """Compile Horovod against TensorFlow and Open MPI, for CPUs."""
+    _compile(folder, run, "tensorflow", NO_CUDA, _tensorflow_headers(folder), mpi_folder=mpi.open_mpi())
+
+
+def torch_openmpi(folder: Path, run: Run) -> None:
+    """Compile Horovod against PyTorch and Open MPI, for CPUs."""
+    _compile(folder, run, "torch", CXX20 + NO_CUDA, mpi_folder=mpi.open_mpi())
+
+
 def tensorflow_cuda(folder: Path, run: Run) -> None:
     """Compile Horovod against TensorFlow, for NVIDIA GPUs. No test does it: it takes an nvcc, and a GPU to run."""
     _compile(folder, run, "tensorflow", "", _tensorflow_headers(folder) | _nccl(folder), ("NCCL",))
@@ -102,9 +112,11 @@ def _compile(
     cmake: str,
     variables: Mapping[str, str] | None = None,
     also: tuple[str, ...] = (),
+    mpi_folder: Path | None = None,
 ) -> None:
+    """Let pip compile it, with the MPI in ``mpi_folder``, by default the environment's own."""
     toolchain = _kept(folder) / "toolchain.cmake"
-    toolchain.write_text(TOOLCHAIN.format(folder=folder) + cmake, encoding="utf-8")
+    toolchain.write_text(TOOLCHAIN.format(folder=mpi_folder or folder) + cmake, encoding="utf-8")
     this, other = ("TENSORFLOW", "PYTORCH") if framework == "tensorflow" else ("PYTORCH", "TENSORFLOW")
     environ = {
         "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}",  # its cmake, which calls its python, is found there

@@ -106,7 +106,7 @@ def list_environments() -> None:
         (each.name, framework, each.environment(framework, variant))
         for each in working()
         for framework in each.frameworks
-        for variant in each.devices
+        for variant in each.variants
     ]
     for name, framework, wanted in [*every, *((library, "", mpi.environment(library)) for library in mpi.LIBRARIES)]:
         try:
@@ -114,7 +114,7 @@ def list_environments() -> None:
         except environments.EnvironmentProblem as problem:
             where = str(problem)
         state = environments.status(wanted)
-        click.echo(f"{name:22} {framework:10} {wanted.variant:5} {state:8} {where}")
+        click.echo(f"{name:22} {framework:10} {wanted.variant:7} {state:8} {where}")
 
 
 @list_.command("sites")

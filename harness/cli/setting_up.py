@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import get_args
 
 import click
 
@@ -15,16 +15,13 @@ from harness.cli.common import ANY_PATH, AS_JSON, TEXT, completing
 from harness.core.backend import backend, names
 from harness.core.text import plural
 from harness.core.validation import option_name
-from harness.environments import building, mpi
+from harness.environments import Variant, building, mpi
 from harness.environments.pythons import at, given_python
 from harness.errors import InvalidInput
 from harness.files import write_atomically
 from harness.sites import config as own
 from harness.sites import site as sites
 from harness.sites.file import NAME
-
-if TYPE_CHECKING:
-    from harness.environments import Variant
 
 EXAMPLE = """\
 site = "mycluster:gpu"        # where runs take place; "local" is this machine
@@ -137,7 +134,7 @@ def _environments(name: str, variant: Variant, framework: str | None = None) -> 
 
 
 BACKEND = click.argument("name", metavar="BACKEND|MPI", shell_complete=completing(_built))
-VARIANT = click.option("--variant", type=click.Choice(["cpu", "cuda"]), default="cpu")
+VARIANT = click.option("--variant", type=click.Choice(get_args(Variant)), default="cpu")
 FRAMEWORK = click.option("--framework", metavar="NAME", help="for one of the backend's frameworks")
 
 
@@ -158,6 +155,8 @@ def env_build(names: tuple[str, ...], variant: Variant, framework: str | None, w
     MPI is a library for --mpi that no backend's own environment has: intel or openmpi.
     """
     wanted = [environment for name in names for environment in _environments(name, variant, framework)]
+    if variant == "openmpi":
+        wanted.insert(0, mpi.environment(variant))
     base = None if where is None else given_python(where, wanted)
     for environment in wanted:
         label = f"{environment.backend}{f' ({environment.framework})' if environment.framework else ''}"

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from harness.core.exchange import Exchange
 from harness.core.parts import part
-from harness.core.spec import COMPOSED, TRAINING_ONLY, UNUSED_BY_KERNELS, Options, RunSpec
+from harness.core.spec import COMPOSED, TRAINING_ONLY, UNUSED_BY_KERNELS, Options, RunSpec, variant_of
 from harness.core.validation import option_name
 from harness.environments import EnvironmentSpec, Variant
 from harness.errors import InvalidInput, error_in_one_line
@@ -60,12 +60,13 @@ class Arrangement:
 class Backend:
     """A way of distributing training. Everything that sets one backend apart from another is in here and its trainer.
 
-    The first of ``frameworks`` and of the transports is the default. ``cuda_transports`` are those between GPUs, where they
-    differ from those between CPUs. ``environment`` gives what a framework needs on a kind of device. ``family`` says on
-    which side of a comparison the backend stands. ``exchange`` says what a step moves, for the scaling model; without it
-    nothing is predicted. ``devices`` are those that it trains on. ``seats`` depends on what was asked for alone (nodes,
-    devices per node, options), ``arrange`` on the completed spec: over the transport "mpi" they are by default an MPI
-    world. ``kernels`` are those that its ``fabric`` has the operations for; without ``trains`` there is nothing else.
+    The first of ``frameworks`` and of the transports is the default. ``cuda_transports`` are those between GPUs, where
+    they differ from those between CPUs. ``environment`` gives what a framework needs on a kind of device. ``family`` says
+    on which side of a comparison the backend stands. ``exchange`` says what a step moves, for the scaling model; without
+    it nothing is predicted. ``devices`` are those that it trains on, ``compiled_for`` what else its environments differ
+    by. ``seats`` depends on what was asked for alone (nodes, devices per node, options), ``arrange`` on the completed
+    spec: over the transport "mpi" they are by default an MPI world. ``kernels`` are those that its ``fabric`` has the
+    operations for; without ``trains`` there is nothing else.
     """
 
     name: str
@@ -79,6 +80,7 @@ class Backend:
     seats: Callable[[RunSpec], tuple[Seat, ...]] = lambda spec: one_process_per_device(spec)
     arrange: Callable[[RunSpec], Arrangement] = lambda spec: Arrangement(mpi=spec.transport == "mpi")
     devices: tuple[Variant, ...] = ("cpu", "cuda")
+    compiled_for: tuple[Variant, ...] = ()
     cuda_transports: tuple[str, ...] = ()
     options: type[Options] = Options
     validate: Callable[[RunSpec], None] = lambda spec: None
@@ -95,9 +97,18 @@ class Backend:
         """Whether the ``transport``, or the default one, carries the gradients between ``device``s through MPI."""
         return (transport or self.transports_on(device)[0]) == "mpi"
 
+    @property
+    def variants(self) -> tuple[Variant, ...]:
+        """What it has environments for."""
+        return (*self.devices, *self.compiled_for)
+
+    def variant(self, spec: RunSpec) -> Variant:
+        """Which of them a completed ``spec`` takes."""
+        return "openmpi" if spec.mpi == "openmpi" and "openmpi" in self.compiled_for else variant_of(spec.device)
+
     def environments(self, variant: Variant, framework: str | None = None) -> list[EnvironmentSpec]:
-        if variant not in self.devices:
-            raise InvalidInput(f"{self.name} has no environment for {variant}: it trains on {', '.join(self.devices)}")
+        if variant not in self.variants:
+            raise InvalidInput(f"{self.name} has no environment for {variant}, only for {', '.join(self.variants)}")
         if framework not in (None, *self.frameworks):
             raise InvalidInput(f"--framework {framework}: {self.name} supports {', '.join(self.frameworks)}")
         return [self.environment(name, variant) for name in ([framework] if framework else self.frameworks)]
@@ -273,14 +284,6 @@ def one_process_per_device(spec: RunSpec) -> tuple[Seat, ...]:
         Seat("worker", rank, rank // spec.devices_per_node, rank % spec.devices_per_node)
         for rank in range(spec.workers)
     )
-
-
-def refuse_open_mpi(spec: RunSpec, whose: str, instead: str) -> None:
-    """Raise InvalidInput for Open MPI, which ``whose`` compiled code cannot load; ``instead`` is what would do."""
-    if spec.mpi == "openmpi":
-        raise InvalidInput(
-            f"--mpi openmpi: {whose} compiled against MPICH, and Open MPI has another binary interface; give {instead}"
-        )
 
 
 def workers_and_servers(

@@ -23,7 +23,7 @@ from harness.errors import InvalidInput
 RECIPE = 1  # raise it when the same pins are built differently, so that old environments are not reused
 PIN = re.compile(r"(?P<name>[\w.-]+)(\[[\w,-]+\])?===?(?P<version>[\w.+!]+)")
 
-Variant = Literal["cpu", "cuda"]
+Variant = Literal["cpu", "cuda", "openmpi"]  # openmpi: for CPUs, what is compiled against MPI against Open MPI
 
 
 class Run(Protocol):

@@ -1,14 +1,14 @@
 """MPI libraries from wheels, for ``--mpi``: each in an environment of its own, where processes find it by its path.
 
 MPICH is in every backend's own environment. Intel's library takes its place there, as the two have one binary interface
-(the MPICH ABI Compatibility Initiative). Open MPI has another one, which mpi4py knows as well; what was compiled against
-MPICH cannot use it.
+(the MPICH ABI Compatibility Initiative). Open MPI has another one, which mpi4py knows as well; what is compiled has an
+environment for each of the two.
 """
 
 import os
 from pathlib import Path
 
-from harness.environments import EnvironmentSpec, path
+from harness.environments import EnvironmentSpec, Variant, path, require
 
 LIBRARIES = ("intel", "openmpi")  # those that have an environment
 FOLDER = Path(__file__).parent
@@ -17,6 +17,16 @@ FILES = {"intel": "lib/libmpi.so.12", "openmpi": "lib/libmpi.so.40"}
 
 def environment(library: str) -> EnvironmentSpec:
     return EnvironmentSpec(library, "cpu", FOLDER / f"mpi-{library}.txt", imports=())
+
+
+def open_mpi() -> Path:
+    """The folder of Open MPI's environment, to compile with. Raises EnvironmentProblem if it is not built."""
+    return require(environment("openmpi")).parents[1]
+
+
+def sources(variant: Variant) -> tuple[Path, ...]:
+    """The file that decides which Open MPI an environment of that ``variant`` is compiled with."""
+    return (environment("openmpi").requirements,) if variant == "openmpi" else ()
 
 
 def variables(library: str) -> dict[str, str]:

@@ -173,7 +173,7 @@ class Place:
         if full.mpi:
             allocation = _with_library(full.mpi, allocation, site)
         assert full.framework
-        wanted = chosen.environment(full.framework, variant_of(full.device))
+        wanted = chosen.environment(full.framework, chosen.variant(full))
         # A program brings its own Python, if it needs one; what starts it runs on any.
         provided = (
             self.environment or (site.python if site else None) or (Path(sys.executable) if spec.program else None)

@@ -70,6 +70,8 @@ env_vars = [["MPI4PY_LIBMPI", "{file}"], ["LD_LIBRARY_PATH", "{file.parent}"]]
         (MPICH, "pmi2", ["horovod", "torch"], HOROVOD, "MPICH {} in Horovod 0.28.1"),
         (MPICH, "pmi2", ["caffe2"], [*TRAINING, "--backend", "caffe2"], "MPICH {} in Caffe2"),
         (OPEN_MPI, "pmix", ["mpi4py"], KERNEL, "Open MPI v{} through mpi4py"),
+        (OPEN_MPI, "pmix", ["horovod", "torch", "openmpi"], HOROVOD, "Open MPI v{} in Horovod 0.28.1"),
+        (OPEN_MPI, "pmix", ["caffe2", None, "openmpi"], [*TRAINING, "--backend", "caffe2"], "Open MPI v{} in Caffe2"),
     ],
 )
 def test_a_sites_own_library_is_named_in_its_profile(
@@ -77,14 +79,14 @@ def test_a_sites_own_library_is_named_in_its_profile(
     environment: Callable[..., Path],
     package: tuple[str, str, str],
     plugin: str,
-    beside: list[str],
+    beside: list[Any],
     arguments: list[str],
     said: str,
 ) -> None:
     """Debian's, which are older than the wheels'. MPICH's has another name there than what loads it looks for."""
-    environment(*beside)
+    python = environment(*beside)
     name, library, wanted = package
     version = subprocess.check_output(["dpkg-query", "-Wf", "${source:Upstream-Version}", name], text=True)
     (file := user.folder / wanted).symlink_to(Path("/usr/lib", sysconfig.get_config_var("MULTIARCH"), library))
-    found = ranks(user, OWN.format(plugin=plugin, file=file), *arguments)
+    found = ranks(user, OWN.format(plugin=plugin, file=file), *arguments, "--env", str(python))
     assert {rank["evidence"]["transport"] for rank in found} == {said.format(version)}

@@ -19,7 +19,7 @@ def test_without_a_compiler_nothing_is_downloaded_and_people_are_told(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
-    assert "no C++ compiler" in (build.operators(tmp_path, run_nothing) or "")
+    assert "no C++ compiler" in (build.operators_cpu(tmp_path, run_nothing) or "")
     assert not list(tmp_path.iterdir())
 
 
@@ -28,7 +28,7 @@ def test_compiler_that_is_asked_for_and_not_there_is_not_passed_over(
 ) -> None:
     monkeypatch.setenv("CXX", "clang++-99 -m64")
     with pytest.raises(EnvironmentProblem, match=r"\$CXX names clang\+\+-99, which is not on PATH"):
-        build.operators(tmp_path, run_nothing)
+        build.operators_cpu(tmp_path, run_nothing)
 
 
 def test_requirements_pin_every_package() -> None:

@@ -543,7 +543,7 @@ def test_python_that_does_not_fit_is_a_wrong_request(
 @pytest.mark.parametrize("command", ["build", "check", "path"])
 def test_there_is_no_environment_for_a_device_that_a_backend_does_not_train_on(harness: Harness, command: str) -> None:
     done = harness("env", command, "caffe2", "--variant", "cuda")
-    said = "harness: caffe2 has no environment for cuda: it trains on cpu\n"
+    said = "harness: caffe2 has no environment for cuda, only for cpu, openmpi\n"
     assert (done.code, done.stdout, done.stderr) == (2, "", said)
 
 
