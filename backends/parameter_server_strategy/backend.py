@@ -81,6 +81,6 @@ BACKEND = replace(
     environment=partial(environment, NAME),
     validate=validate,
     arrange=arrange,
-    exchange=partial(exchange, placed=placed),
+    exchange=lambda spec: replace(exchange(spec, placed=placed), ordered=False),  # all parameters are asked for at once
     kernels=(),
 )

@@ -114,7 +114,7 @@ def list_environments() -> None:
         except environments.EnvironmentProblem as problem:
             where = str(problem)
         state = environments.status(wanted)
-        click.echo(f"{name:22} {framework:10} {wanted.variant:7} {state:8} {where}")
+        click.echo(f"{name:25} {framework:10} {wanted.variant:7} {state:8} {where}")
 
 
 @list_.command("sites")
