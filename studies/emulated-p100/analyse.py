@@ -21,6 +21,7 @@ from typing import Any
 from figures import figures, waits
 from points import (
     CONFIGURATION,
+    ITS_OWN,
     PIECES,
     REPLICATED,
     TENSORFLOW,
@@ -117,6 +118,23 @@ def in_order_beside(order: str, points: list[Point], what: str) -> Answered:
     """What TensorFlow's servers gain by being asked in order, on several nodes, beside another ``order``."""
     pairs = beside(points, {"backend": TENSORFLOW, "order": "forward"}, order=order)
     return gains({one: one.times(other) for one, other in pairs if one.nodes > 1}, what)
+
+
+def ours_are_tensorflows_own(points: list[Point]) -> Answered:
+    """Do TensorFlow's own servers of today (ParameterServerStrategy) take as long as ours that do the same?"""
+    pairs = beside(points, {"backend": ITS_OWN}, backend=TENSORFLOW, order="none")
+    longer = {own: ours.times(own) for own, ours in pairs if own.nodes > 1}
+    if not longer:
+        return lacking("parameter_server_strategy beside parameter_server --order none")
+    least, most = (end(longer, key=lambda one: longer[one].value) for end in (min, max))
+    off = mean_error(errors(longer))
+    because = (
+        f"Of {plural(len(longer), 'step')} the shortest is {shown(longer[least])} as long as with ours ({least.label}), "
+        f"the longest {shown(longer[most])} ({most.label}). The law errs by {off:.1%}."
+    )
+    alike = longer[most].value < MATTERS and longer[least].value > 1 / MATTERS
+    figures = {"least": longer[least].value, "most": longer[most].value, "points": len(longer), "mean_error": off}
+    return "yes" if alike else "no", because, figures
 
 
 def order_helps(points: list[Point]) -> Answered:
@@ -285,7 +303,8 @@ def caffe2_keeps_up(points: list[Point]) -> Answered:
 
 
 QUESTIONS: tuple[Callable[[list[Point]], Answered], ...] = (
-    *(toolkits_beat_servers, strategy_and_transport, no_order_costs_all_pulls, order_helps, bytes_are_the_window),
+    *(toolkits_beat_servers, strategy_and_transport, ours_are_tensorflows_own, no_order_costs_all_pulls, order_helps),
+    bytes_are_the_window,
     *(order_restores_the_law, replicas_keep_up, the_number_of_servers, slices_help, everybody_with_everybody),
     *(the_drop, drop_is_of_one_rate, caffe2_keeps_up),
 )

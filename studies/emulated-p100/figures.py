@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from points import Point, as_2017, chosen, fastest, systems, the_map
+from points import REPLICATED, Point, as_2017, chosen, fastest, systems, the_map
 
 from harness.core.text import plural
 from harness.records.measurement import Record
@@ -26,8 +26,8 @@ def waits(frame: Any) -> dict[str, list[float]]:
         record = Record.read(Path(row.source).parent)
         ranks = [rank.kept.stalls_s for repeat in record.repeats for rank in repeat.ranks if rank.kept]
         options = record.spec.options
-        whole = options.get("placement") != "partitioned"
-        plain = whole and (record.spec.dilation, record.spec.bytes_scale) == (16, 1)
+        usual = "round_robin" if row.backend == REPLICATED else "greedy"
+        plain = options.get("placement") == usual and (record.spec.dilation, record.spec.bytes_scale) == (16, 1)
         if plain and " 2.5 GB/s" in row.system and all(ranks):
             way = f"{row.backend} over {row.transport}" + (", in no order" if options.get("order") == "none" else "")
             counted = np.full(len(ranks[0]), record.spec.steps)

@@ -30,7 +30,9 @@ from harness.records.measurement import Record
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 MEASURED = ROOT / "results" / "experiments" / "emulated-p100"
-FILES = [HERE / f"{name}.toml" for name in ("inception3", "invariance", "servers", "control", "rates", "resnet50", "large")]
+FILES = [
+    HERE / f"{name}.toml" for name in ("inception3", "invariance", "servers", "control", "rates", "resnet50", "large")
+]
 COMPLETE = 32  # nodes up to which almost every way of distributing can be measured
 CLUSTER = [sys.executable, str(ROOT / "cluster" / "cluster.py")]
 HARNESS = [sys.executable, "-m", "harness"]

@@ -21,6 +21,7 @@ from harness.core.spec import RunSpec
 from harness.core.text import plural
 
 TENSORFLOW, TORCH, REPLICATED = "parameter_server", "torch_parameter_server", "distributed_replicated"
+ITS_OWN = "parameter_server_strategy"  # TensorFlow's
 CONFIGURATION = 9  # so many fields of a point are what was asked for
 TRANSPORTS = ("grpc", "gloo", "mpi")
 PIECES = "forward, 8 pieces at once"  # an order with a window that has no bytes
@@ -73,7 +74,8 @@ class Point(NamedTuple):
 
     @property
     def label(self) -> str:
-        servers = f", {self.ps} ps" + (", slices" if self.placement == "partitioned" else "") if self.ps else ""
+        placed = {"partitioned": ", slices", "round_robin": ", dealt in turn"}.get(self.placement, "")
+        servers = f", {self.ps} ps{placed}" if self.ps else ""
         return f"{self.model}, {plural(self.nodes, 'node')}, {self.links:g} GB/s: {self.way}{servers}"
 
     def times(self, slower: Point) -> Ratio:
@@ -152,9 +154,16 @@ def whole(points: Iterable[Point]) -> list[Point]:
 
 
 def as_2017(points: Iterable[Point]) -> list[Point]:
-    """Those of ``whole`` that have as many servers as were published to be best, but for replicas; or none."""
+    """Those of ``whole`` that have as many servers as were published to be best, but for replicas; or none.
+
+    Tensors that are dealt in turn are for the replicas, and to be compared with TensorFlow's own servers.
+    """
     counts = {row.nodes: row.ps for row in published_2017()}
-    return [point for point in whole(points) if point.ps in (0, counts[point.nodes]) or point.backend == REPLICATED]
+    return [
+        point
+        for point in whole(points)
+        if point.backend == REPLICATED or (point.placement != "round_robin" and point.ps in (0, counts[point.nodes]))
+    ]
 
 
 def fastest(points: Iterable[Point]) -> Point | None:

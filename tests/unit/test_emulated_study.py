@@ -90,6 +90,8 @@ SPECS = [
     spec("parameter_server", 8, ps=2, window=8),
     *[spec("parameter_server", 8, ps=ps, placement="partitioned") for ps in (2, 8)],
     *[spec("distributed_replicated", 8, ps=ps) for ps in (2, 3)],
+    spec("parameter_server", 8, ps=3, order="none", placement="round_robin"),
+    spec("parameter_server_strategy", 8, ps=3),
     *[spec(f"torch_parameter_server:{name}", 8, ps=2) for name in ("gloo", "mpi")],
     *[spec("torch_parameter_server:gloo", nodes, ps=ps) for nodes, ps in ((16, 4), (32, 12), (64, 40), (128, 116))],
     *[spec("pytorch:gloo", nodes) for nodes in (64, 128)],
@@ -122,6 +124,7 @@ def test_a_world_as_the_law_says_is_recognised() -> None:
     found = answers(by_law)
     assert found == {
         "toolkits_beat_servers": "yes",
+        "ours_are_tensorflows_own": "yes",
         "strategy_and_transport": "no",  # in order, servers are faster than PyTorch's buckets on 8 nodes
         "no_order_costs_all_pulls": "yes",
         "order_helps": "yes",
@@ -176,6 +179,12 @@ def test_a_window_of_bytes_is_better_if_one_of_pieces_is_slower() -> None:
         answers(lambda one: by_law(one) * (1.1 if one.options.get("window") == 8 else 1))["bytes_are_the_window"]
         == "yes"
     )
+
+
+@pytest.mark.parametrize("longer", [0.9, 1.1])
+def test_servers_that_take_longer_or_shorter_than_tensorflows_own_are_not_those(longer: float) -> None:
+    found = answers(lambda one: by_law(one) * (longer if one.backend == "parameter_server_strategy" else 1))
+    assert found["ours_are_tensorflows_own"] == "no"
 
 
 def test_the_readme_says_what_the_study_found() -> None:
