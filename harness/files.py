@@ -33,6 +33,11 @@ def whole_file(target: Path) -> Iterator[IO[bytes]]:
             raise
 
 
+def at_home(path: str | Path) -> Path:
+    """``path`` with what ``~`` and ``~user`` stand for; as it is where there is no such user, as a shell leaves it."""
+    return Path(os.path.expanduser(path))  # noqa: PTH111 (a Path's raises RuntimeError)
+
+
 def write_atomically(target: Path, text: str) -> Path:
     """Write ``text`` so that readers, and a crash, see the old file or the new one. Returns ``target``. Raises OSError."""
     with whole_file(target) as stream:

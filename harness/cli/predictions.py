@@ -305,7 +305,7 @@ def split(device_file: Path | None, as_json: bool, **given: Any) -> None:
     from harness.prediction import split as splitting
 
     fields = {name: value for name, value in given.items() if value is not None}
-    spec = RunSpec.validated(**{"backend": "pytorch", "warmup_steps": 3, "steps": 20} | fields)
+    spec = splitting.completed(RunSpec.validated(**{"backend": "pytorch", "warmup_steps": 3, "steps": 20} | fields))
     if device_file and (device_file.exists() or not device_file.parent.is_dir()):
         raise InvalidInput(f"--device-file {device_file}: must be a new file, in a folder that exists")
     shared = splitting.measure(spec)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from harness.errors import InvalidInput
+from harness.files import at_home
 
 RECIPE = 1  # raise it when the same pins are built differently, so that old environments are not reused
 PIN = re.compile(r"(?P<name>[\w.-]+)(\[[\w,-]+\])?===?(?P<version>[\w.+!]+)")
@@ -62,7 +63,7 @@ class EnvironmentProblem(InvalidInput):
 def cache_folder() -> Path:
     """What can be made again: ``$HARNESS_CACHE``, else ``$XDG_CACHE_HOME/harness``, else ``~/.cache/harness``."""
     if chosen := os.environ.get("HARNESS_CACHE"):
-        return Path(chosen).expanduser().absolute()
+        return at_home(chosen).absolute()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "harness"
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.environments import EnvironmentProblem, EnvironmentSpec, build_command, lacking_tools, status
+from harness.files import at_home
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ def given_python(where: Path, specs: Sequence[EnvironmentSpec]) -> BasePython:
 
 def _candidates_at(where: Path, *names: str) -> list[Path]:
     """The Pythons that a person may mean by a Python, one's name on PATH, or a prefix in which they have these names."""
-    where = where.expanduser()
+    where = at_home(where)
     if not where.exists() and (on_path := shutil.which(str(where))):
         where = Path(on_path)
     candidates = [where] if where.is_file() else [where / "bin" / name for name in names]

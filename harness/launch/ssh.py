@@ -12,6 +12,7 @@ import re
 import resource
 import secrets
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -108,6 +109,8 @@ def mpi_env(site: Site) -> dict[str, str]:
 @cache  # several runs of one command use the same machines
 def cores(site: Site, host: str) -> int:
     """Physical cores of a machine. Raises InvalidInput when it cannot be asked."""
+    if not shutil.which("ssh"):
+        raise InvalidInput(f"--site {site.name}: ssh is not on PATH")
     argv = ["ssh", *options(site), "--", host, "lscpu -p=CORE,SOCKET,NODE"]
     done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     cores = set(re.findall(r"^\d*,\d*,\d*$", done.stdout, re.MULTILINE))
@@ -205,9 +208,12 @@ class Connection:
         self._outgoing: SimpleQueue[bytes | None] = SimpleQueue()
         self._pmi: socket.socket | None = None
         with self._complaints.open("wb") as complaints:
-            self._popen = subprocess.Popen(
-                argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=complaints, start_new_session=True
-            )
+            try:
+                self._popen = subprocess.Popen(
+                    argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=complaints, start_new_session=True
+                )
+            except FileNotFoundError:  # whoever catches an OSError takes it for a file that cannot be written
+                raise RunFailed(f"{argv[0]} is not on PATH") from None
         self._outgoing.put(opening)
         start: dict[str, Any] = {}
         if world:

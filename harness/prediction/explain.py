@@ -17,7 +17,7 @@ from harness.errors import InvalidInput
 from harness.prediction.basis import Start, alone, basis, chosen
 from harness.prediction.forecast import Basis, Bound, Prediction, What, at, best, held
 from harness.prediction.law import COMPUTE, WORKER, profile
-from harness.prediction.observations import step_of
+from harness.prediction.observations import step_of, unfit
 from harness.records.measurement import read
 
 if TYPE_CHECKING:
@@ -123,6 +123,8 @@ def explain_record(
     if record.derived is None:
         raise InvalidInput(f"{path}: this run has no number: {record.reason}")
     (row,) = results.load([path]).to_dict("records")  # Python's numbers, not NumPy's
+    if reason := unfit(row, row["data"]):
+        raise InvalidInput(f"{path}: {reason}")
     columns = ("backend", "model", "batch_size", "image_size", "devices_per_node", "options")
     what = What(**{name: row[name] for name in columns} | {"image_size": row["image_size"] or None})
     # With a share of the bytes a link counts as so much faster.

@@ -135,7 +135,7 @@ def groups(
     """
     fit, left_out = [], Counter[str]()
     for row in _distinct(frame):
-        if reason := _unfit(row, data):
+        if reason := unfit(row, data):
             left_out[reason] += row["runs"]
         else:
             fit.append(row | {"law": _law_of(row), "step_s": step_of(row), "work": work_of(row)})
@@ -182,7 +182,7 @@ def _distinct(frame: pandas.DataFrame) -> list[dict[Any, Any]]:
     return rows
 
 
-def _unfit(row: dict[Any, Any], data: str) -> str:
+def unfit(row: dict[Any, Any], data: str) -> str:
     """Why the law has nothing to say about a row; "" if it has."""
     if row["status"] != "completed":
         return "without a number"
@@ -283,7 +283,9 @@ def law_for(backend: str, model: str, image_size: int | None, ps: int, options: 
     options_ = one.options(**own).model_dump()
     spec = RunSpec.validated(backend=one.name, model=model, image_size=image_size, nodes=max(1, ps), options=options_)
     exchange = one.exchange(spec)
-    if isinstance(exchange, ServerExchange) and "order" in options_ and "order" not in given:  # from before it was a choice
+    if (
+        isinstance(exchange, ServerExchange) and "order" in options_ and "order" not in given
+    ):  # from before it was a choice
         exchange = replace(exchange, ordered=None)
     return law(exchange, profile(model, image_size))
 

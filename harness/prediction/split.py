@@ -1,19 +1,19 @@
 """The share of a training step that is its forward pass, measured on this machine."""
 
 import json
-import os
 import statistics
 import subprocess
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
-from harness import models
 from harness.core import backend as backends
 from harness.core.plan import complete, with_options
 from harness.core.spec import RunSpec, variant_of
 from harness.core.statistics import summarise
+from harness.core.text import last_line
 from harness.environments import require
+from harness.environments.pythons import isolated
 from harness.errors import InvalidInput, RunFailed
 from harness.launch import local
 
@@ -31,15 +31,15 @@ class ForwardShare:
 
 
 def device(spec: RunSpec, measured: ForwardShare, command: str) -> str:
-    """This machine's device as a file for ``--device emulated:FILE``, in TOML (see ``core/emulation``)."""
+    """The device that ``spec`` was ``measured`` on, as a file for ``--device emulated:FILE`` (see ``core/emulation``)."""
     from harness.worker.machine import describe
 
     machine = describe()
-    gpus = machine["gpus"] if spec.device != "cpu" else []
+    gpus = machine["gpus"] if spec.device == "cuda" else []
     step = {
         "img_per_s": round(spec.batch_size / measured.step_s, 3),
         "batch_size": spec.batch_size,
-        "image_size": spec.image_size or models.specification(spec.model).image_size,
+        "image_size": spec.image_size,
         "source": f"{command}, {date.today()}",
     }
     lines = [f"description = {json.dumps(gpus[0]['name'] if gpus else machine['cpu'])}"]
@@ -47,31 +47,38 @@ def device(spec: RunSpec, measured: ForwardShare, command: str) -> str:
     return "\n".join([*lines, *(f"{name} = {json.dumps(value)}" for name, value in step.items()), ""])
 
 
-def measure(spec: RunSpec) -> ForwardShare:
-    """Measure ``spec`` on one device of this machine, with the backend's environment.
-
-    Raises InvalidInput for a spec that this machine cannot run or whose environment is not built, and RunFailed with the
-    last line that the framework said.
-    """
+def completed(spec: RunSpec) -> RunSpec:
+    """``spec`` as it is measured here. Raises InvalidInput for what cannot be."""
     if spec.steps < 2:
         raise InvalidInput(f"--steps {spec.steps}: at least 2 are needed for an interval")
+    if spec.emulated:
+        raise InvalidInput(f"--device {spec.device}: its share is what its file says; give cpu or cuda")
     backend = backends.backend(spec.backend)
-    spec = complete(with_options(spec, backend), backend, local.allocation(1, 1, None))
+    return complete(with_options(spec, backend), backend, local.allocation(1, 1, None))
+
+
+def measure(spec: RunSpec) -> ForwardShare:
+    """Measure a ``completed`` spec on one device of this machine, with the backend's environment.
+
+    Raises InvalidInput if that is not built, and RunFailed with the last line that the framework said.
+    """
     assert spec.framework is not None
-    python = require(backend.environment(spec.framework, variant_of(spec.device)))
-    environment = {**os.environ, "OMP_NUM_THREADS": str(spec.threads), "TF_CPP_MIN_LOG_LEVEL": "2"}
-    done = subprocess.run(
-        [str(python), str(SCRIPT)],
-        input=spec.model_dump_json(),
-        capture_output=True,
-        text=True,
-        env=environment,
-        timeout=spec.timeout_s,
-        check=False,
-    )
+    python = require(backends.backend(spec.backend).environment(spec.framework, variant_of(spec.device)))
+    environment = {**isolated(), "OMP_NUM_THREADS": str(spec.threads), "TF_CPP_MIN_LOG_LEVEL": "2"}
+    failed = f"measuring forward and backward of {spec.model} with {spec.framework} failed"
+    try:
+        done = subprocess.run(
+            [str(python), str(SCRIPT)],
+            input=spec.model_dump_json(),
+            capture_output=True,
+            text=True,
+            env=environment,
+            timeout=spec.timeout_s,
+        )
+    except subprocess.TimeoutExpired:
+        raise RunFailed(f"{failed}: it had not ended after {spec.timeout_s:g} s") from None
     if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["nothing was said"])[-1]
-        raise RunFailed(f"measuring forward and backward of {spec.model} with {spec.framework} failed: {last}")
+        raise RunFailed(f"{failed}: {last_line(done.stderr)}")
     times = json.loads(done.stdout)
     # They took turns: each pair is one measurement of the share.
     shares = [forward / step for forward, step in zip(times["forward_s"], times["step_s"], strict=True)]

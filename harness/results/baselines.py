@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from harness import __version__
 from harness.core.validation import mistake
 from harness.errors import InvalidInput
+from harness.files import at_home
 from harness.records import kernel, measurement
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class Baseline(BaseModel):
 def folder() -> Path:
     """``$HARNESS_BASELINES``, else ``$XDG_DATA_HOME/harness/baselines``, else ``~/.local/share/harness/baselines``."""
     if chosen := os.environ.get("HARNESS_BASELINES"):
-        return Path(chosen).expanduser().absolute()
+        return at_home(chosen).absolute()
     return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "harness" / "baselines"
 
 

@@ -189,12 +189,13 @@ def _wait(runs: Sequence[Run], listener: Listener) -> list[AnyRecord]:
         if current - asked > pause_s:
             try:
                 jobs = jobs_of(open_runs)
+                # Jobs that could never start are cancelled. Their reason is lost to Slurm by that, so it is kept here.
+                never = {job.id for own in jobs.values() for job in own if job.hopeless}
+                slurm.cancel(never)
             except SlurmSilent as error:
+                never = set()
                 listener.silence(error)
             asked = time.monotonic()
-            # Jobs that could never start are cancelled. Their reason is lost to Slurm by that, so it is kept here.
-            never = {job.id for own in jobs.values() for job in own if job.hopeless}
-            slurm.cancel(never)
             pace.lanes = max(1, len({job.id for own in jobs.values() for job in own if job.running}))
             for own in jobs.values():
                 own[:] = [replace(job, state=slurm.NEVER) if job.id in never else job for job in own]

@@ -237,14 +237,19 @@ def submit(job: BatchJob, text: str, lane: str | None = None, submitting: bool =
     if not submitting:
         return path, ""
     number = slurm.submit(path, lane)
-    repeats: dict[Path, list[int]] = defaultdict(list)
-    for step in job.steps:
-        repeats[Path(step.run_dir)].append(step.repeat)
-    for folder, own in repeats.items():
-        submission = Submission.read(folder)
-        assert submission
-        submission.jobs.append((number, own))
-        submission.write(folder)
+    try:
+        repeats: dict[Path, list[int]] = defaultdict(list)
+        for step in job.steps:
+            repeats[Path(step.run_dir)].append(step.repeat)
+        for folder, own in repeats.items():
+            submission = Submission.read(folder)
+            assert submission
+            submission.jobs.append((number, own))
+            submission.write(folder)
+    except BaseException:  # nobody would find a job that is noted nowhere
+        with suppress(SlurmSilent):
+            slurm.cancel([number])
+        raise
     return path, number
 
 

@@ -300,7 +300,9 @@ def reopen(folder: Path) -> tuple[Comparison, list[Run], list[AnyRecord]]:
         raise InvalidInput(
             f"--of {folder}: is no folder of an A/B comparison: there is no {Comparison.file_name} in it"
         )
-    runs = [run for name in ("a", "b") for run in find_any([folder / name])[0]]
+    runs, wrong = find_any([folder / name for name in ("a", "b")])
+    if wrong:
+        raise InvalidInput(f"--of {folder}: {wrong[0]}")
     if missing := [run for run in runs if not run.record_file.exists()]:
         raise InvalidInput(f"--of {folder}: {missing[0].folder} has no record yet; see `harness collect {folder}`")
     _remove_worktrees(folder)

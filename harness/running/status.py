@@ -28,14 +28,14 @@ GOES_ON: frozenset[str] = frozenset({"queued", "running"})  # by itself; also of
 
 
 def find(paths: Sequence[Path]) -> list[Run]:
-    """The runs of batch jobs at or below ``paths``. Raises InvalidInput for a path where there is none."""
-    runs: list[Run] = []
+    """The runs of batch jobs at or below ``paths``, each once. Raises InvalidInput for a path where there is none."""
+    runs: dict[Path, Run] = {}
     for path in paths:
         below = sorted(file for file in path.rglob(SUBMISSION) if file.parent.name != PREFLIGHT)
         if not below:
             raise InvalidInput(f"{path}: no run of a batch job at or below it")
-        runs += [reopen(file.parent) for file in below]
-    return runs
+        runs |= {file.parent.resolve(): reopen(file.parent) for file in below}
+    return list(runs.values())
 
 
 def find_any(paths: Sequence[Path]) -> tuple[list[Run], list[str]]:

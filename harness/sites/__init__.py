@@ -1,1 +1,1 @@
-"""What is known of a cluster: its profile, read, resolved and tried."""
+"""What is known of a cluster: its profile, read and resolved."""

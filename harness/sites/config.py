@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import InvalidInput
+from harness.files import at_home
 
 
 def folder() -> Path:
@@ -41,4 +42,4 @@ def read() -> dict[str, Any]:
 
 def output(values: Mapping[str, Any]) -> Path | None:
     """The folder for run directories in ``values``, with its variables and ``~`` expanded; None if there is none."""
-    return Path(os.path.expandvars(str(values["output"]))).expanduser() if "output" in values else None
+    return at_home(os.path.expandvars(str(values["output"]))) if "output" in values else None

@@ -10,6 +10,7 @@ from typing import Any
 
 from harness.core.text import did_you_mean
 from harness.errors import InvalidInput
+from harness.files import at_home
 from harness.sites import config
 from harness.sites.file import (
     BUILT_IN,
@@ -111,7 +112,7 @@ class Site(Partition):
         expanded = os.path.expandvars(text)
         if unset := re.search(r"\$\{?\w+\}?", expanded):
             raise InvalidInput(f"{self.file}: {field} '{text}': {unset[0]} is not set here")
-        return (self.file.parent / Path(expanded).expanduser()).joinpath(*below)
+        return (self.file.parent / at_home(expanded)).joinpath(*below)
 
     def as_dict(self) -> dict[str, Any]:
         return self.model_dump(mode="json", exclude={"environs", "time_limit", "processor", "devices"})
@@ -163,7 +164,7 @@ def of_host(host: str) -> str | None:
 def _located(name: str) -> tuple[SiteFile, str, str]:
     """The file that ``name`` means (its own name before a system's), its system and partition; "" is the first."""
     if "/" in name or name.endswith(SUFFIXES):
-        path = Path(name).expanduser().absolute()
+        path = at_home(name).absolute()
         if not path.is_file():
             raise InvalidInput(f"site file {name}: no such file")
         return read(path), "", ""

@@ -54,7 +54,7 @@ def read(
             arrays = {name: file[name] for name in file.files if name in shapes or name == HISTORY}
     except OSError as error:
         raise BadCheckpoint(f"{path} on {socket.gethostname()}: {error.strerror or error}") from None
-    except (ValueError, zipfile.BadZipFile) as error:
+    except (ValueError, TypeError, EOFError, zipfile.BadZipFile) as error:
         raise BadCheckpoint(f"{path} is no checkpoint: {error}") from None
     for name in (HISTORY, *shapes):
         if name not in arrays:

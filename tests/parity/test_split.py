@@ -45,7 +45,14 @@ def test_what_the_framework_says_is_the_reason(harness: Harness) -> None:
     assert "measuring forward and backward of resnet50 with torch failed: ValueError" in done.stderr
 
 
-def test_one_step_is_too_few_for_an_interval(harness: Harness) -> None:
-    done = harness("split", "--backend", "pytorch", "--batch-size", "2", "--image-size", "64", "--steps", "1")
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--steps", "1"], "--steps 1: at least 2"),
+        (["--device", "emulated:p100"], "--device emulated:p100: its share is"),
+    ],
+)
+def test_what_has_no_share_to_measure_is_refused(harness: Harness, arguments: list[str], complaint: str) -> None:
+    done = harness("split", "--backend", "pytorch", "--batch-size", "2", "--image-size", "64", *arguments)
     assert (done.code, done.stdout) == (2, "")
-    assert "--steps 1: at least 2" in done.stderr
+    assert complaint in done.stderr

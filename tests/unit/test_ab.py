@@ -331,6 +331,11 @@ def test_commits_of_a_program_take_turns_and_a_slower_new_one_fails(repository: 
 
     again = run_in_process(tmp_path, "ab", "--of", str(folder), "--json")
     assert (again.code, again.json["answer"], again.json["slower"]) == (1, "A is faster", True)
+    (spec,) = folder.glob("b/*/spec.json")
+    spec.rename(spec.with_suffix(".whole")).with_suffix(".json").write_text("{")
+    damaged = run_in_process(tmp_path, "ab", "--of", str(folder))
+    assert (damaged.code, damaged.stderr.count("\n")) == (2, 1) and "not a run directory" in damaged.stderr
+    spec.with_suffix(".whole").rename(spec)
     assert b.img_per_s and again.json["b"]["values"] == list(b.img_per_s.values)
     # What was measured says beforehand how many repeats it takes. A side without a commit is the folder as it is.
     done = run_harness(repository / "scripts", "ab", "--a", "commit=v2", *common)

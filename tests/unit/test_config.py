@@ -131,6 +131,14 @@ def test_from_python_it_is_the_site_of_the_command_with_its_account_and_folder(
     assert (given.account, given.folder) == (None, Path("runs"))
 
 
+def test_a_home_that_nobody_has_is_a_name_like_any_other(write: Write, harness: Harness) -> None:
+    write('output = "~nobody-is-called-this/runs"\n')
+    planned = ("run", "--backend", "pytorch", "--dry-run", "--json")
+    assert "/~nobody-is-called-this/runs/" in harness(*planned).succeeded().stdout
+    done = harness(*planned, "--env", "~nobody-is-called-this/venv")
+    assert (done.code, done.stderr.count("\n")) == (2, 1) and "~nobody-is-called-this/venv" in done.stderr
+
+
 def test_tests_have_no_config_of_a_users() -> None:
     usual = Path("~/.config/harness").expanduser()
     assert config.folder() != usual and not config.folder().exists()

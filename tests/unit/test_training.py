@@ -207,9 +207,11 @@ def test_a_checkpoint_that_does_not_fit_is_refused(run_dir: Path, change: dict[s
 
 def test_a_file_that_is_no_checkpoint_is_refused(run_dir: Path) -> None:
     newest = find_checkpoint(run_dir)
-    newest.write_bytes(newest.read_bytes()[:-100])
-    with pytest.raises(InvalidInput, match=r"--resume: .*epoch-0002.npz is no checkpoint"):
-        earlier(spec(resume=str(newest)))
+    np.save(one_array := run_dir / "one.npy", np.zeros(3))
+    for content in (newest.read_bytes()[:-100], b"", one_array.read_bytes()):
+        newest.write_bytes(content)
+        with pytest.raises(InvalidInput, match=r"--resume: .*epoch-0002.npz is no checkpoint"):
+            earlier(spec(resume=str(newest)))
 
 
 # --- the record -------------------------------------------------------------------------------------------------------

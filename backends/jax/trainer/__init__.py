@@ -1,1 +1,1 @@
-"""Beside JAX: the processes of ``jax.distributed``, over Gloo."""
+"""Beside JAX: the processes of ``jax.distributed``, over Gloo or NCCL."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 from harness.worker.energy import nvml, pm_counters, powercap
-from harness.worker.energy.counter import Counter, Stamp, Unreadable
+from harness.worker.energy.counter import Counter, Stamp
 
 SYS = "HARNESS_SYS"  # says where sysfs is: a container may have that of its host in another place than /sys
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")  # the same for all that calls itself a node on one machine
@@ -34,7 +34,7 @@ class Meter:
         for find in sensors:
             try:
                 self.counters += find()
-            except (Unreadable, OSError, ValueError) as error:
+            except (OSError, ValueError) as error:
                 self.missing.append(str(error))
 
     def read(self) -> Reading:

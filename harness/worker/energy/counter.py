@@ -8,10 +8,6 @@ from typing import Callable, Optional, Tuple
 Stamp = Optional[Tuple[int, int]]
 
 
-class Unreadable(Exception):
-    """A sensor that this node has, and that cannot be used. The message says why."""
-
-
 @dataclass(frozen=True)
 class Counter:
     """``read`` returns the joules since some time in the past, and raises OSError or ValueError.

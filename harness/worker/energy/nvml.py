@@ -8,25 +8,22 @@ from __future__ import annotations
 import ctypes
 from typing import Any, Callable, List, Sequence
 
-from harness.worker.energy.counter import Counter, Unreadable
+from harness.worker.energy.counter import Counter
 
 LIBRARY = "libnvidia-ml.so.1"
 UPDATE_S = 0.1  # "Part-time Power Measurements" (Yang, Adamek and Armour, 2023): 20 to 100 ms on Volta and later
 
 
 def find(gpus: Sequence[str], library: str = LIBRARY) -> List[Counter]:
-    """The counters of ``gpus``, which are called as in CUDA_VISIBLE_DEVICES. Raises Unreadable."""
+    """The counters of ``gpus``, which are called as in CUDA_VISIBLE_DEVICES. Raises OSError, which says why."""
     if not gpus:
         return []
     try:
         nvml = ctypes.CDLL(library)
-    except OSError as error:
-        raise Unreadable(f"nvml: {error}") from None
-    try:
         _call(nvml, "nvmlInit_v2")
         return [Counter("nvml", "gpu", gpu, UPDATE_S, _reader(nvml, gpu, _handle(nvml, gpu))) for gpu in gpus]
     except OSError as error:
-        raise Unreadable(f"nvml: {error}") from None
+        raise OSError(f"nvml: {error}") from None
 
 
 def _handle(nvml: Any, gpu: str) -> ctypes.c_void_p:

@@ -1,1 +1,1 @@
-"""Input data: synthetic batches, and JPEGs in ImageNet's folder layout through each framework's native pipeline."""
+"""The images of a data set, in ImageNet's folder layout or in TFRecord shards, through each framework's native pipeline."""

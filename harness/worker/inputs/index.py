@@ -260,7 +260,7 @@ def _known(file: Path, sizes: np.ndarray) -> Optional[Tuple[np.ndarray, np.ndarr
     try:
         with np.load(file, allow_pickle=False) as arrays:
             counts, lengths = arrays["counts"].astype(np.int64), arrays["lengths"].astype(np.int64)
-    except (OSError, KeyError, ValueError, zipfile.BadZipFile):
+    except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile):
         return None
     if len(counts) != len(sizes) or counts.sum() != len(lengths) or (counts < 0).any():
         return None
