@@ -126,15 +126,15 @@ def _added(terms: Sequence[tuple[float, float]]) -> tuple[float, float]:
     return math.sqrt(total), total**2 / sum(error**4 / freedom for error, freedom in terms)
 
 
-def repeats_for(choices: Sequence[Choice], width: float, most: int = MOST_REPEATS) -> int | None:
+def repeats_for(choices: Sequence[Choice], width: float) -> int | None:
     """How many repeats of every configuration it takes, at the spread seen, for an interval of × or ÷ exp(``width``).
 
-    ``choices`` are those of a ratio. None where no spread is known, or ``most`` repeats are not enough.
+    ``choices`` are those of a ratio. None where no spread is known, or ``MOST_REPEATS`` are not enough.
     """
     known = [(spread[0], len(choice)) for choice in choices if (spread := _spread(choice))]
     if len(known) < len(choices):
         return None
-    for repeats in range(2, most + 1):
+    for repeats in range(2, MOST_REPEATS + 1):
         terms = []
         for deviation, configurations in known:
             freedom = float(configurations * (repeats - 1))

@@ -412,7 +412,7 @@ class _Results:
     """One side's runs, found by spec: those with a number by system, too, and those that failed or were interrupted."""
 
     def __init__(self, frame: pandas.DataFrame) -> None:
-        """``frame`` is one of ``results.load(…, status=None)`` with measured runs only."""
+        """``frame`` is one of ``results.load(…, status=None)``."""
         self.numbers: dict[str, dict[str, list[Mapping[Any, Any]]]] = {}
         self.failed: dict[str, list[Mapping[Any, Any]]] = {}
         self.interrupted: dict[str, list[Mapping[Any, Any]]] = {}

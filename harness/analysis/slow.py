@@ -37,13 +37,8 @@ def pairs(record: KernelRecord) -> Pairs:
     ]
     unjudged, slow = _unjudged(record, len(nodes)), []
     if not unjudged:
-        slow = [*slow_arithmetic(nodes, flop_per_s), *slow_links(nodes, bytes_per_s)]
+        slow = [*_slow_nodes("computes", nodes, flop_per_s), *slow_links(nodes, bytes_per_s)]
     return Pairs(nodes=nodes, flop_per_s=flop_per_s, bytes_per_s=bytes_per_s, slow=slow, unjudged=unjudged)
-
-
-def slow_arithmetic(nodes: Sequence[str], flop_per_s: Sequence[float]) -> list[Slow]:
-    """The nodes that compute slowly against the others."""
-    return _slow_nodes("computes", nodes, flop_per_s)
 
 
 def slow_links(nodes: Sequence[str], bytes_per_s: Sequence[Sequence[float | None]]) -> list[Slow]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     import pandas
 
     from harness.results.selection import Selected
+    from harness.running.campaign import PointStatus
+    from harness.running.status import RunStatus
 
 Completions = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 # What a command's context keeps.
@@ -103,11 +105,8 @@ SOURCE = Written(source)
 SOURCES = click.argument("sources", nargs=-1, required=True, metavar="RESULTS...", type=SOURCE, shell_complete=files)
 
 
-def _results(command: Command) -> Command:
+def RESULTS(command: Command) -> Command:  # of commands that load them
     return SOURCES(STRICT(command))
-
-
-RESULTS = _results  # of commands that load them
 
 
 def text(value: str) -> str:
@@ -169,17 +168,7 @@ def signals_interrupt() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-class Progressing(Protocol):
-    """How far a run or a point of a study is."""
-
-    @property
-    def state(self) -> str: ...
-
-    @property
-    def jobs(self) -> Sequence[object]: ...
-
-
-Status = TypeVar("Status", bound=Progressing)
+Status = TypeVar("Status", bound="RunStatus | PointStatus")
 
 
 def follow(

@@ -105,5 +105,4 @@ def without_misplaced(given: Mapping[str, Any], site: Site | None) -> dict[str, 
 
 def of_config(name: str) -> bool:
     """The option ``name`` of the command that is under way has its value from the config."""
-    context = click.get_current_context(silent=True)
-    return context is not None and context.get_parameter_source(name) is click.core.ParameterSource.DEFAULT_MAP
+    return click.get_current_context().get_parameter_source(name) is click.core.ParameterSource.DEFAULT_MAP

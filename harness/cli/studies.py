@@ -48,11 +48,10 @@ def study_run(**given: Any) -> None:
 
     Exits with 1 if a point has no number in the end; the others go on without it.
     """
-    file, place = _described(given)
-    if place.dry_run:
-        click.echo(_study_plan(Campaign(file, place), given))
+    campaign = Campaign(*_described(given))
+    if campaign.place.dry_run:
+        click.echo(_study_plan(campaign, given))
         return
-    campaign = Campaign(file, place)
     with campaign.at_work():
         campaign.collect()
         work = campaign.work(given["retry_failed"])

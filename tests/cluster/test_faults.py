@@ -162,13 +162,14 @@ def test_the_end_is_known_from_accounts_once_the_queue_has_forgotten(
 ) -> None:
     environment("pytorch")
     user = User(accounting_cluster, tmp_path, scheduler="slurm")
-    submitted = user.run("pytorch", "--nodes", "2", "--account", "project", "--no-wait", "--json")
+    submitted = user.run("pytorch", "--nodes", "2", "--account", "project", "--tag", "old", "--no-wait", "--json")
     (job,) = submitted.json[0]["jobs"]
     accounting_cluster.wait(lambda: not accounting_cluster.queue(), "the job has ended")
     told = accounting_cluster.run("sacct", "-nPX", "-j", job, "-o", "State").succeeded()
     assert told.stdout.strip() == "COMPLETED"
     collected = user.harness("collect", str(user.output), "--json")
     assert collected.code == 0 and collected.json[0]["status"] == "completed", collected.stderr
+    assert [user.harness("table", f"{user.output} @ tag={tag}").code for tag in ("old", "new")] == [0, 2]
 
 
 @pytest.mark.slow

@@ -105,8 +105,11 @@ def test_list_shows_what_there_is(harness: Harness) -> None:
     models = harness("list", "models").stdout
     assert "23.82 M" in models and "25.56 M" in models
     environments = harness("list", "environments").stdout
-    assert environments.count("/horovod-torch-") == 2
-    assert environments.count("\ncaffe2 ") + environments.startswith("caffe2 ") == 1  # it has none for GPUs
+    of_caffe2, of_torch = (
+        [name for name in environments.split() if part in name] for part in ("/caffe2-", "/horovod-torch-")
+    )
+    assert [name.rsplit("-", 2)[1] for name in of_caffe2] == ["cpu", "openmpi"]
+    assert [name.rsplit("-", 2)[1] for name in of_torch] == ["cpu", "cuda", "openmpi"]
 
 
 def test_options_of_another_backend_are_refused_by_name(harness: Harness) -> None:

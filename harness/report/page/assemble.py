@@ -1,9 +1,7 @@
 """From results to the sections of a report."""
 
-import functools
 import math
-import operator
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -250,7 +248,7 @@ def _answer(
         facets = Facets(*(tuple(sorted({str(each[name]) for each in contenders})) for name in Facets._fields))
         shared = ("origin", "system", "model", "data")
         alike = [completed[name].astype(str).isin(getattr(facets, name)) for name in shared]
-        those = functools.reduce(operator.and_, alike)
+        those = pandas.concat(alike, axis=1).all(axis=1)
         verdict = of_all if those.all() else verdicts.verdict(completed[those])
         answers.append(Answer(texts.answer([race], verdict), _numbers(race), _beside(race, facets, figures), facets))
     return Section("answer", "Which is fastest, and which scales best?", answers=answers)
@@ -293,7 +291,7 @@ def _beside(race: fastest.Race, facets: Facets, figures: Sequence[Figure]) -> li
 
 def _slower(histories: Sequence[Figure], completed: pandas.DataFrame) -> Section:
     """Changes of level to less, those of the year before the latest run first."""
-    links: dict[str, list[Link]] = {"In the last 12 months": [], "Before": []}
+    links: dict[str, list[Link]] = defaultdict(list)  # the latest first
     latest = str(completed["started"].max())
     for time, word, figure in run_figures.slower(histories):
         facets = figure.series[0].facets
@@ -302,9 +300,8 @@ def _slower(histories: Sequence[Figure], completed: pandas.DataFrame) -> Section
         kind = "In the last 12 months" if recent else "Before"
         text = f"{time[:10]}: {word}, {figure.choice}"
         links[kind].append(Link(text, "history", figure.name, facets))
-    kept = {title: found for title, found in links.items() if found}
-    words = [] if kept or not histories else ["Nothing that was measured often enough got slower."]
-    return Section("slower", "What got slower", words, links=kept)
+    words = [] if links or not histories else ["Nothing that was measured often enough got slower."]
+    return Section("slower", "What got slower", words, links=links)
 
 
 def _verdict(verdict: verdicts.Verdict) -> Section:

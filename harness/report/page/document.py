@@ -29,9 +29,9 @@ KINDS = {
         ("workers", "nodes", "PS", "batch per device", "best of", "PS best of", "repeats", "runs"), "count"
     ),
     **dict.fromkeys(("img/s", "± 95 % CI", "synthetic img/s", "files img/s", "PS img/s"), "img_per_s"),
-    **dict.fromkeys(("size", "rate", "bus GB/s", "p50, ms"), "figure"),
+    **dict.fromkeys(("size", "rate", "bus GB/s", "p50, ms", "J/img"), "figure"),
     **dict.fromkeys(("efficiency", "PS efficiency", "of the best", "overhead", "MAPE", "worst"), "share"),
-    **dict.fromkeys(("ratio of efficiencies", "ratio of img/s", "numbers", "χ²", "p", "value"), "ratio"),
+    **dict.fromkeys(("ratio of efficiencies", "ratio of img/s", "numbers", "χ²", "p"), "ratio"),
     **dict.fromkeys(("date", "started"), "date"),
 }
 

@@ -183,9 +183,8 @@ def window(series: Iterable[Series], axis: Axis) -> tuple[float, float]:
 
 def count_ticks(values: Iterable[float]) -> tuple[tuple[float, str], ...]:
     """Ticks of a linear axis of counts: whole numbers, some 8 of them."""
-    first, last = 0, 0
-    for number, value in enumerate(values):
-        first, last = (min(first, int(value)), max(last, int(value))) if number else (int(value), int(value))
+    counts = [int(value) for value in values] or [0]
+    first, last = min(counts), max(counts)
     step = next(s * 10**e for e in range(10) for s in (1, 2, 5) if (last - first) / (s * 10**e) <= 8)
     return tuple((float(number), f"{number:,}") for number in range(-(-first // step) * step, last + 1, step))
 

@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -173,7 +173,7 @@ def _levels(series: changes.RunSeries, runs: Sequence[Any]) -> list[Spot]:
     return [*spots, *(Spot(time[:19], series.level, hover=hover) for time in (start, runs[-1]["started"]))]
 
 
-def slower(figures: Sequence[Figure]) -> Iterator[tuple[str, str, Figure]]:
+def slower(figures: Sequence[Figure]) -> list[tuple[str, str, Figure]]:
     """When histories became slower, by how much, and which: the latest change first."""
     drops = [(time, word, figure) for figure in figures for time, word in figure.marks if word.startswith("-")]
-    return iter(sorted(drops, key=lambda drop: drop[0], reverse=True))
+    return sorted(drops, key=lambda drop: drop[0], reverse=True)

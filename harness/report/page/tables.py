@@ -123,9 +123,8 @@ def all_runs(frame: pandas.DataFrame) -> Table:
 def energy(frame: pandas.DataFrame) -> Table:
     """Runs whose energy was measured, with what it covers and what is left out of it."""
     measured = frame[frame["energy"] != ""]
-    shown = measured.assign(joules_per_image=[float(f"{each:.3g}") for each in measured["joules_per_image"]])
     columns = ("backend", "workers", "img_per_s", "joules_per_image", "energy", "energy_note", *_IDENTITY, "source")
-    return _latest("energy-runs", "Energy of runs", shown, columns)
+    return _latest("energy-runs", "Energy of runs", measured, columns)
 
 
 def _latest(name: str, title: str, frame: pandas.DataFrame, names: Sequence[str], folded: bool = False) -> Table:

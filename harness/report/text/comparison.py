@@ -93,8 +93,6 @@ def _curves(frame: pandas.DataFrame, baseline: int | None, known: _Known | None 
             if own == joined.facets and curve.scaling == joined.scaling:
                 points = tuple(scaling.relative_to(point, joined.baseline) for point in curve.points)
                 curves[number] = replace(curve, points=points)
-    if baseline is not None:
-        return curves
     return [
         curve if curve.facets["origin"] == "published" else on_common_bases([curve], entered)[0] for curve in curves
     ]
@@ -280,7 +278,7 @@ def tables_of_2017(frame: pandas.DataFrame, baseline: int | None = None) -> list
     servers = measured["family"] == "parameter_servers"
     curves = [
         *scaling.curves(measured[servers], by="family", baseline=baseline or 0),
-        *scaling.curves(measured[~servers], by="contender", baseline=baseline or 0),
+        *scaling.curves(measured[~servers], baseline=baseline or 0),
     ]
     weak = [curve for curve in curves if curve.scaling == "weak"]
     overheads = {id(curve): {each.workers: each for each in costs} for curve, costs in scaling.io_overheads(weak)}

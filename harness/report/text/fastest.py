@@ -203,11 +203,7 @@ def who(one: Standing) -> str:
 
 
 def size(ranking: Ranking) -> str:
-    """``128 nodes``, or ``128 workers (16 nodes)``."""
-    nodes = ranking.best.point.nodes
-    if ranking.workers == nodes:
-        return plural(nodes, "node")
-    return plural(ranking.workers, "worker") + (f" ({plural(nodes, 'node')})" if nodes else "")
+    return verdicts.size(ranking.workers, ranking.best.point.nodes)
 
 
 def rate(one: Standing) -> str:

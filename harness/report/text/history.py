@@ -1,4 +1,4 @@
-"""Histories of measurements as text: for a terminal, for scripts. Pure."""
+"""Histories of measurements as text: for a terminal, for scripts."""
 
 import dataclasses
 import json

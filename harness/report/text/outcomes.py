@@ -228,9 +228,8 @@ def point_lines(points: Sequence[campaign.PointStatus]) -> list[str]:
     """How far each point of a study is, in a line of its own."""
     lines = []
     for point in points:
-        result = f"{point.img_per_s:.2f} img/s" if point.img_per_s is not None else point.outcome
         far = f"{point.repeats}/{point.entry.spec['repeats']} repeats"
-        lines.append("  ".join(filter(None, (point.label, point.state, far, result))))
+        lines.append("  ".join(filter(None, (point.label, point.state, far, point.outcome))))
     return lines
 
 

@@ -1,4 +1,4 @@
-"""Comparisons of two sets of results as text: for a terminal, for scripts, for CI systems. Pure."""
+"""Comparisons of two sets of results as text: for a terminal, for scripts, for CI systems."""
 
 import json
 import math

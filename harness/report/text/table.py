@@ -114,17 +114,18 @@ def _least(cells: Sequence[str]) -> int:
     return max(len(word) for cell in cells for word in ["", *cell.split()])
 
 
-def table(rows: Sequence[Sequence[str]], right: Collection[int] = (), clamped: Collection[int] = ()) -> str:
+def table(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> str:
     """Rows as aligned columns, the first row over a rule; the columns in ``right`` are set flush right.
 
-    On a terminal long cells are broken so that the table fits, those of ``clamped`` columns are cut; anywhere else, lines
-    are as long as they are, and clamped cells have ``CLAMPED`` characters at most.
+    On a terminal long cells are broken so that the table fits; anywhere else, lines are as long as they are.
     """
-    return _laid_out(list(zip(*rows, strict=True)), right, clamped)
+    return _laid_out(list(zip(*rows, strict=True)), right, ())
 
 
 def _laid_out(columns: Sequence[Sequence[str]], right: Collection[int], clamped: Collection[int]) -> str:
-    """``table`` of columns, each of which begins with its heading."""
+    """``table`` of columns, each of which begins with its heading. Cells of ``clamped`` ones are cut, to what fits on a
+    terminal, anywhere else to ``CLAMPED`` characters.
+    """
     if sys.stdout.isatty() and len(columns[0]) <= FITTED_ROWS:
         return _fitted(columns, right, clamped)
     aligned = []

@@ -1,6 +1,6 @@
 """The verdict in words: a headline, what was found for each contender, a table, and what the answer does not cover.
 
-Pure. ``headline`` and ``lists`` are for any page, ``text`` lays them out for a terminal, ``as_json`` is for scripts.
+``headline`` and ``lists`` are for any page, ``text`` lays them out for a terminal, ``as_json`` is for scripts.
 """
 
 import math
@@ -240,12 +240,15 @@ def contender(facets: Mapping[str, Any]) -> str:
     return f"{own or backend}{f' on {framework}' if framework else ''}{over}"
 
 
-def _size(one: AtSize) -> str:
+def size(workers: int, nodes: int) -> str:
     """``128 nodes``, or ``128 workers (16 nodes)``."""
-    nodes = one.toolkit.nodes
-    if one.workers == nodes:
+    if workers == nodes:
         return plural(nodes, "node")
-    return f"{one.workers} workers" + (f" ({plural(nodes, 'node')})" if nodes else "")
+    return plural(workers, "worker") + (f" ({plural(nodes, 'node')})" if nodes else "")
+
+
+def _size(one: AtSize) -> str:
+    return size(one.workers, one.toolkit.nodes)
 
 
 def ratio(found: Ratio) -> str:

@@ -147,7 +147,7 @@
     const most = Math.max(...traces.flatMap((trace) => trace.x));
     const step = [1, 2, 5].flatMap((one) => [0, 1, 2, 3, 4, 5].map((power) => one * 10 ** power)).sort((a, b) => a - b)
       .find((one) => most / one <= 8);
-    layout.xaxis = { gridcolor: layout.xaxis.gridcolor, ...layout.xaxis, type: "linear", rangemode: "tozero", dtick: step, tick0: 0,
+    layout.xaxis = { ...layout.xaxis, type: "linear", rangemode: "tozero", dtick: step, tick0: 0,
       title: { ...layout.xaxis.title, text: layout.xaxis.title.text.replace(" (log)", "") } };
     for (const name of ["tickvals", "ticktext", "minor"]) delete layout.xaxis[name];
   }
@@ -236,7 +236,6 @@
     const small = figure.classList.contains("small");
     const { traces, layout } = drawing(figure.dataset.figure, width, isDark(), small);
     Plotly.react(plot, traces, layout, { displayModeBar: false, responsive: false });
-    figure.dataset.traces = traces.length;
     if (!plot.dataset.clicks) {
       plot.dataset.clicks = "true";
       plot.on("plotly_click", ({ points: [point] }) => pin(figure, point));
