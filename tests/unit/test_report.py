@@ -284,6 +284,17 @@ def test_a_run_is_filtered_by_what_it_is_and_no_row_is_lost(tmp_path: Path) -> N
     assert embedded["tables"]["without-number"]["columns"][1]["words"] == ["why"]
 
 
+def test_columns_of_text_hold_nothing_that_the_page_could_not_write_as_text(tmp_path: Path) -> None:
+    frame = loaded(tmp_path, made.record("pytorch"), made.record("horovod", status="failed", reason="why"))
+    frame = frame.assign(energy="package (powercap)", joules_per_image=0.25, joules_values=[[0.25]] * 2)
+    embedded = document.data(assemble.page(frame, ["x"], "now"))["tables"]
+    (joules,) = (each for each in embedded["energy-runs"]["columns"] if each["name"] == "J/img")
+    assert joules["kind"] == "figure"
+    every = [each for table in embedded.values() for each in table["columns"]]
+    for words in (column["words"] for column in every if column["kind"] == "text"):
+        assert all(word is None or isinstance(word, str) for word in words)
+
+
 def test_more_runs_than_a_page_can_list_are_counted_and_the_latest_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
