@@ -1,5 +1,7 @@
 """Files that are there whole or not at all, and locks. Workers use this too: standard library only; Python 3.9."""
 
+from __future__ import annotations
+
 import fcntl
 import os
 import tempfile

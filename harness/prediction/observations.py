@@ -283,9 +283,8 @@ def law_for(backend: str, model: str, image_size: int | None, ps: int, options: 
     options_ = one.options(**own).model_dump()
     spec = RunSpec.validated(backend=one.name, model=model, image_size=image_size, nodes=max(1, ps), options=options_)
     exchange = one.exchange(spec)
-    if (
-        isinstance(exchange, ServerExchange) and "order" in options_ and "order" not in given
-    ):  # from before it was a choice
+    # A run from before there was a choice.
+    if isinstance(exchange, ServerExchange) and "order" in options_ and "order" not in given:
         exchange = replace(exchange, ordered=None)
     return law(exchange, profile(model, image_size))
 
