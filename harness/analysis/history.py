@@ -247,5 +247,5 @@ def _series(label: str, system: str, spec: str, rows: pandas.DataFrame) -> RunSe
         differing = environments(rows["environment"].iloc[start:at].tolist(), rows["environment"].iloc[at:end].tolist())
         old, new = levels[number : number + 2]
         changes.append(Change(runs[at - 1], runs[at], old, new, change, (low, high), differing))
-    computed = rows[["id", "started", "environment", "precision", "fingerprint"]].to_dict("records")
+    computed = rows[["id", "started", "environment", "precision", "device", "fingerprint"]].to_dict("records")
     return RunSeries(label, system, spec, tuple(runs), levels[-1], tuple(changes), tuple(work.changes(computed)))

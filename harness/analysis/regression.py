@@ -64,7 +64,7 @@ Name = Literal["OLD", "NEW"]
 _COLUMNS = (
     *("id", "spec", "system", "status", "reason", "environment", "values"),
     *("step_p50_s", "step_p99_s", "jitter_s", "slowest_over_median", "energy", "joules_values"),
-    *("fingerprint", "precision"),
+    *("fingerprint", "precision", "device"),
 )
 Samples: TypeAlias = Sequence[Sequence[float] | Vector]
 

@@ -15,7 +15,7 @@ from itertools import chain
 from typing import Any, Literal, TypeAlias
 
 from harness.analysis.differences import environments
-from harness.core.fingerprint import TOLERANCES, Fingerprint, Outcome, Parting, odd_repeats, parting, spread
+from harness.core.fingerprint import Fingerprint, Outcome, Parting, allowed, odd_repeats, parting, spread
 from harness.core.text import listed, plural
 
 Answer = Literal["other work", "other bits", "same work", "cannot say"]
@@ -93,7 +93,7 @@ def changes(runs: Iterable[Run]) -> Iterator[WorkChange]:
         latest[key] = before = run
 
 
-def of_one(found: Fingerprint, precision: str) -> list[str]:
+def of_one(found: Fingerprint, precision: str, device: str) -> list[str]:
     """What the repeats of one run say by themselves, in lines; what nobody should overlook is in capitals."""
     if found.note:
         return [f"no fingerprint: {found.note}"]
@@ -106,7 +106,7 @@ def of_one(found: Fingerprint, precision: str) -> list[str]:
     else:
         alike = f"{plural(repeats, 'repeat')}, whose losses there differ by {spread(found):.1e} at most"
     lines = [f"{losses}; {alike}"]
-    for outcome, apart in odd_repeats(found, TOLERANCES[precision]):
+    for outcome, apart in odd_repeats(found, allowed(precision, device)):
         lines.append(f"OTHER {'WORK' if apart.beyond else 'BITS'} in {_both(found, outcome)}: {_described(apart)}")
     return lines
 
@@ -130,7 +130,7 @@ def software(environment: str) -> str:
 
 
 def _compared(old: Run, new: Run) -> Work:
-    apart = parting(fingerprint(old), fingerprint(new), TOLERANCES[new["precision"]])
+    apart = parting(fingerprint(old), fingerprint(new), allowed(new["precision"], new["device"]))
     if apart is None:
         return Work("same work")
     if apart.beyond:
@@ -143,7 +143,7 @@ def _compared(old: Run, new: Run) -> Work:
 def _own(run: Run) -> Iterator[str]:
     """What sets repeats of one run apart by more than rounding explains."""
     found = fingerprint(run)
-    for outcome, apart in odd_repeats(found, TOLERANCES[run["precision"]]):
+    for outcome, apart in odd_repeats(found, allowed(run["precision"], run["device"])):
         if apart.beyond:
             yield f"other work in {_both(found, outcome)}: {_described(apart)}"
 

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from harness import models
-from harness.core.fingerprint import TOLERANCES, odd_repeats, taken
+from harness.core.fingerprint import allowed, odd_repeats, taken
 from harness.records.record import AnyRank, judge_ranks
 from tests.conftest import ROOT, Harness, laid_out
 
@@ -55,7 +55,7 @@ def outcome(usual: list[Evidence], ranks: list[Evidence]) -> str:
     reported = [AnyRank(rank=number, host="here", evidence=evidence) for number, evidence in enumerate(ranks)]
     if not all(check.passed for check in judge_ranks(reported, [STEPS, STEPS], 2, STEPS, STEPS)):
         return "no number"
-    for _, apart in odd_repeats(fingerprint_of(usual, usual, ranks), TOLERANCES["fp32"]):
+    for _, apart in odd_repeats(fingerprint_of(usual, usual, ranks), allowed("fp32", "cpu")):
         return "other losses" if apart.beyond else "other bits"
     return "missed"
 

@@ -12,7 +12,7 @@ import pytest
 from harness.analysis import work
 from harness.cli.answers import problem
 from harness.core import fingerprint
-from harness.core.fingerprint import FIRST, TOLERANCES, Fingerprint, Parting, odd_repeats, parting, spread, taken
+from harness.core.fingerprint import FIRST, Fingerprint, Parting, allowed, odd_repeats, parting, spread, taken
 from harness.records import measurement
 from harness.records.measurement import Record
 from harness.report.text import outcomes
@@ -21,7 +21,7 @@ from tests import made
 from tests.conftest import run_in_process
 from tests.unit.test_regression import compared
 
-TOLERANCE = TOLERANCES["fp32"]
+TOLERANCE = allowed("fp32", "cpu")
 USUAL = (7.0, 6.5, 6.25, 6.125, 6.0)
 OTHER = (7.0, 6.5, 6.35, 6.225, 6.1)  # from the third step on
 LAST_BIT = (*USUAL[:-1], math.nextafter(USUAL[-1], 7.0))
@@ -35,6 +35,12 @@ def of(*repeats: Sequence[float], parameters: Sequence[str] = ()) -> Fingerprint
 
 def ran(*repeats: Sequence[float], day: float = 0.0, **fields: object) -> Record:
     return made.record(img_per_s=[100.0] * len(repeats), losses=repeats, day=day, **fields)  # type: ignore[arg-type]
+
+
+def test_losses_may_differ_by_less_on_processors_where_it_was_measured() -> None:
+    off = tuple(loss * (1 + 5e-4) for loss in USUAL)
+    on_cpu, on_gpu = (parting(of(USUAL), of(off), allowed("fp32", device)) for device in ("cpu", "cuda"))
+    assert on_cpu and on_cpu.beyond and on_gpu is None
 
 
 # --- what makes a fingerprint ---------------------------------------------------------------------

@@ -104,7 +104,7 @@ def _work(record: Record) -> list[str]:
     from harness.analysis import work  # here, as it needs NumPy
 
     found = record.derived and record.derived.fingerprint
-    lines = work.of_one(found, record.spec.precision) if found else []
+    lines = work.of_one(found, record.spec.precision, record.spec.device) if found else []
     return [f"  {'' if number else 'work':10} {line}" for number, line in enumerate(lines)]
 
 
