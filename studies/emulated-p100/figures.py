@@ -77,7 +77,8 @@ def figures(points: list[Point], waited: dict[str, list[float]]) -> list[Figure]
         Series("steps", "accent", [Spot(*pair) for pair in times], Style("c0", "circle")),
         Series("equal", "ideal", [Spot(end, end) for end in ends], Style("muted")),
     ]
-    x, y = (Axis(f"{name} step time [s]", "linear") for name in ("predicted", "measured"))
+    ticks = tuple((seconds, f"{seconds:g}") for seconds in (0.2, 0.3, 0.4, 0.5, 0.7, 1, 1.5, 2, 3))
+    x, y = (Axis(f"{name} step time [s]", "log", ticks=ticks) for name in ("predicted", "measured"))
     note = "On the grey line both are equal."
     drawn.append(Figure("predicted", "Measured against predicted", "predicted", x, y, series, note))
     return [figure for figure in drawn if figure.series]
