@@ -37,7 +37,7 @@ def pairs(record: KernelRecord) -> Pairs:
     ]
     unjudged, slow = _unjudged(record, len(nodes)), []
     if not unjudged:
-        slow = [*_slow_nodes("computes", nodes, flop_per_s), *slow_links(nodes, bytes_per_s)]
+        slow = [*slow_nodes("computes", nodes, flop_per_s), *slow_links(nodes, bytes_per_s)]
     return Pairs(nodes=nodes, flop_per_s=flop_per_s, bytes_per_s=bytes_per_s, slow=slow, unjudged=unjudged)
 
 
@@ -49,7 +49,7 @@ def slow_links(nodes: Sequence[str], bytes_per_s: Sequence[Sequence[float | None
     """
     sends = [median(_numbers(row)) for row in bytes_per_s]
     receives = [median(_numbers(column)) for column in zip(*bytes_per_s, strict=True)]
-    found = [*_slow_nodes("sends", nodes, sends), *_slow_nodes("receives", nodes, receives)]
+    found = [*slow_nodes("sends", nodes, sends), *slow_nodes("receives", nodes, receives)]
     links = [
         (sender, receiver, rate, min(sends[i], receives[j]))
         for i, (sender, row) in enumerate(zip(nodes, bytes_per_s, strict=True))
@@ -71,7 +71,8 @@ def _unjudged(record: KernelRecord, nodes: int) -> str:
     return ""
 
 
-def _slow_nodes(what: What, nodes: Sequence[str], rates: Sequence[float]) -> list[Slow]:
+def slow_nodes(what: What, nodes: Sequence[str], rates: Sequence[float]) -> list[Slow]:
+    """The nodes whose rate is low against the others'."""
     found = []
     for number, (node, rate) in enumerate(zip(nodes, rates, strict=True)):
         others = [*rates[:number], *rates[number + 1 :]]

@@ -155,8 +155,6 @@ def env_build(names: tuple[str, ...], variant: Variant, framework: str | None, w
     MPI is a library for --mpi that no backend's own environment has: intel or openmpi.
     """
     wanted = [environment for name in names for environment in _environments(name, variant, framework)]
-    if variant == "openmpi":
-        wanted.insert(0, mpi.environment(variant))
     base = None if where is None else given_python(where, wanted)
     for environment in wanted:
         label = f"{environment.backend}{f' ({environment.framework})' if environment.framework else ''}"

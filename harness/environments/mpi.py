@@ -8,7 +8,7 @@ environment for each of the two.
 import os
 from pathlib import Path
 
-from harness.environments import EnvironmentSpec, Variant, path, require
+from harness.environments import EnvironmentSpec, Variant, path
 
 LIBRARIES = ("intel", "openmpi")  # those that have an environment
 FOLDER = Path(__file__).parent
@@ -20,8 +20,10 @@ def environment(library: str) -> EnvironmentSpec:
 
 
 def open_mpi() -> Path:
-    """The folder of Open MPI's environment, to compile with. Raises EnvironmentProblem if it is not built."""
-    return require(environment("openmpi")).parents[1]
+    """The folder of Open MPI's environment, to compile with; built if need be. Raises as ``building.build`` does."""
+    from harness.environments import building  # here, as only builds need it
+
+    return building.build(environment("openmpi"), lambda line: None)
 
 
 def sources(variant: Variant) -> tuple[Path, ...]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from harness.core import backend as backends
 from harness.core.plan import complete, with_options
-from harness.core.spec import RunSpec, variant_of
+from harness.core.spec import RunSpec
 from harness.core.statistics import summarise
 from harness.core.text import last_line
 from harness.environments import require
@@ -63,7 +63,8 @@ def measure(spec: RunSpec) -> ForwardShare:
     Raises InvalidInput if that is not built, and RunFailed with the last line that the framework said.
     """
     assert spec.framework is not None
-    python = require(backends.backend(spec.backend).environment(spec.framework, variant_of(spec.device)))
+    backend = backends.backend(spec.backend)
+    python = require(backend.environment(spec.framework, backend.variant(spec)))
     environment = {**isolated(), "OMP_NUM_THREADS": str(spec.threads), "TF_CPP_MIN_LOG_LEVEL": "2"}
     failed = f"measuring forward and backward of {spec.model} with {spec.framework} failed"
     try:

@@ -192,13 +192,12 @@ def _wait(runs: Sequence[Run], listener: Listener) -> list[AnyRecord]:
                 # Jobs that could never start are cancelled. Their reason is lost to Slurm by that, so it is kept here.
                 never = {job.id for own in jobs.values() for job in own if job.hopeless}
                 slurm.cancel(never)
+                for own in jobs.values():
+                    own[:] = [replace(job, state=slurm.NEVER) if job.id in never else job for job in own]
             except SlurmSilent as error:
-                never = set()
                 listener.silence(error)
             asked = time.monotonic()
             pace.lanes = max(1, len({job.id for own in jobs.values() for job in own if job.running}))
-            for own in jobs.values():
-                own[:] = [replace(job, state=slurm.NEVER) if job.id in never else job for job in own]
         for run in open_runs:
             own = jobs.get(run.folder, [])
             if any(not job.queued for job in own):

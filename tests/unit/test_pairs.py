@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from harness import kernels
-from harness.analysis.slow import _slow_nodes, slow_links
 from harness.analysis.slow import pairs as compared
+from harness.analysis.slow import slow_links, slow_nodes
 from harness.core.spec import RunSpec
 from harness.kernels.pairs.body import partners
 from harness.kernels.pairs.specification import FLOP
@@ -138,15 +138,15 @@ def test_a_pair_that_is_slow_by_itself_is_named_beside_a_slow_node() -> None:
     assert named(slow_links(NODES, rates(8, noisy(rate)))) == expected
 
 
-def test_two_groups_of_nodes_that_are_nearer_to_each_other_are_not_slow_nodes() -> None:
+def test_two_groups_of_nodes_that_are_nearer_to_each_other_are_notslow_nodes() -> None:
     """Half of a node's pairs go through a switch more, as fast as four fifths."""
     assert slow_links(NODES, rates(8, noisy(lambda i, j: 1e9 if i // 4 == j // 4 else 0.8e9))) == []
 
 
 def test_rates_that_differ_much_anyhow_name_nobody() -> None:
     spread = [1.0, 1.5, 0.6, 1.3, 0.8, 1.2, 0.7, 0.9]
-    assert _slow_nodes("computes", NODES, spread) == []
-    assert named(_slow_nodes("computes", NODES, [1.0, 1.02, 0.99, 0.5, 1.01, 1.0, 0.98, 1.0])) == [
+    assert slow_nodes("computes", NODES, spread) == []
+    assert named(slow_nodes("computes", NODES, [1.0, 1.02, 0.99, 0.5, 1.01, 1.0, 0.98, 1.0])) == [
         ("computes", "n3", "")
     ]
 

@@ -203,6 +203,7 @@ def who(one: Standing) -> str:
 
 
 def size(ranking: Ranking) -> str:
+    """At which one it is, as ``128 nodes``."""
     return verdicts.size(ranking.workers, ranking.best.point.nodes)
 
 
