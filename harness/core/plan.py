@@ -158,8 +158,8 @@ def complete(spec: RunSpec, backend: Backend, allocation: Allocation) -> RunSpec
         raise InvalidInput(f"--data-cache {spec.data_cache}: synthetic images are not read; give --data PATH")
     if image_size < model.smallest_image:
         raise InvalidInput(f"--image-size {image_size}: {model.name} needs at least {model.smallest_image}")
-    if device != "cuda" and full.precision in ("tf32", "fp16"):
-        raise InvalidInput(f"--precision {full.precision} needs --device cuda; on CPUs use fp32 or amp")
+    if device != "cuda" and full.precision == "tf32":
+        raise InvalidInput("--precision tf32 needs --device cuda; on CPUs use fp32")
     if device == "cuda" and allocation.gpus_per_node < spec.devices_per_node:
         raise InvalidInput(
             f"--device cuda: the nodes have {allocation.gpus_per_node} GPUs each, "
@@ -202,7 +202,7 @@ def launch_plan(
         raise InvalidInput(
             f"--port {allocation.base_port}: the last port would be {last_port}; the highest is {LAST_PORT}"
         )
-    isolation = {"PYTHONNOUSERSITE": "1", "PYTHONPATH": ""} if isolated else {}
+    isolation = {"PYTHONNOUSERSITE": "1", "PYTHONPATH": "", "PYTHONHOME": ""} if isolated else {}
     mpi = dict(allocation.mpi_env) if arrangement.mpi else {}
     common = NO_PROXY | isolation | KEEP_MEMORY | {"PYTHONUNBUFFERED": "1"} | mpi | dict(arrangement.env)
 

@@ -91,7 +91,7 @@ def check_room(plan: LaunchPlan, spec: RunSpec) -> None:
     model = models.specification(spec.model, spec.bytes_scale)
     pixels = model.pixels(spec.image_size or model.image_size)
     outputs = sum(convolution.outputs * count for convolution, count in pixels.items())
-    image = 0 if spec.device == "cuda" or spec.emulated else outputs * (2 if spec.precision == "amp" else 4)
+    image = 0 if spec.device == "cuda" or spec.emulated else outputs * (4 if spec.precision == "fp32" else 2)
     replicas = spec.workers + any(process.role == "ps" for process in plan.processes)
     least = processes * LEAST_BYTES + replicas * 2 * model.bytes
     free = free_memory()

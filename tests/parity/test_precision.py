@@ -1,4 +1,4 @@
-"""Mixed precision trains the same network: the loss after a few steps is that of float32, but for rounding."""
+"""Mixed precision trains the same network: the losses after a few steps are those of float32, but for rounding."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from tests.conftest import Harness
 
-TINY = ["--batch-size", "4", "--image-size", "96", "--warmup", "2", "--steps", "4", "--repeats", "1"]
+TINY = ["--batch-size", "4", "--image-size", "96", "--warmup", "2", "--steps", "4", "--repeats", "1", "--json"]
 # With biases; and with batch norms, in one backend of each framework around shortcuts, whose graphs take long to build.
 MODELS = {
     "pytorch": ("hep_cnn", "resnet50"),
@@ -17,14 +17,37 @@ MODELS = {
 }
 
 
+def losses(harness: Harness, *arguments: str) -> list[float]:
+    """Of each step of the first worker."""
+    done = harness("run", *arguments, *TINY)
+    assert done.code == 0, done.stderr
+    return list(done.json["repeats"][0]["ranks"][0]["evidence"]["losses"])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("backend", "model"), [(backend, model) for backend in MODELS for model in MODELS[backend]])
 def test_mixed_precision_follows_single_precision(harness: Harness, backend: str, model: str) -> None:
-    losses = {}
-    for precision in ("fp32", "amp"):
-        arguments = ["--model", model, "--precision", precision]
-        done = harness("run", "--backend", backend, *arguments, *TINY, "--json")
-        assert done.code == 0, done.stderr
-        losses[precision] = done.json["repeats"][0]["ranks"][0]["evidence"]["loss"]
-    assert losses["amp"] != losses["fp32"]
-    assert losses["amp"] == pytest.approx(losses["fp32"], rel=0.02)
+    single, mixed = (
+        losses(harness, "--backend", backend, "--model", model, "--precision", precision)
+        for precision in ("fp32", "amp")
+    )
+    assert mixed != single
+    assert mixed == pytest.approx(single, rel=0.02)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["pytorch", "horovod"])
+def test_a_scaled_loss_in_float16_follows_single_precision_too(harness: Harness, backend: str) -> None:
+    """Rounding to 11 bits, not to the 8 of bfloat16: ten times closer."""
+    arguments = ["--backend", backend, "--framework", "torch", "--model", "pointwise", "--nodes", "2"]
+    single, half = (losses(harness, *arguments, "--precision", precision) for precision in ("fp32", "fp16"))
+    assert half != single
+    assert half == pytest.approx(single, rel=0.002)
+
+
+@pytest.mark.slow
+def test_a_compiled_model_computes_the_same(harness: Harness) -> None:
+    arguments = ["--backend", "pytorch", "--model", "pointwise", "--nodes", "2"]
+    plain, compiled = losses(harness, *arguments), losses(harness, *arguments, "--compile")
+    assert compiled != plain, "kernels of another order of summing would differ in the last bits"
+    assert compiled == pytest.approx(plain, rel=1e-4)

@@ -233,6 +233,7 @@ def test_a_plan_is_its_golden_text() -> None:
         "HTTPS_PROXY": "",
         "PYTHONNOUSERSITE": "1",
         "PYTHONPATH": "",
+        "PYTHONHOME": "",
         "MALLOC_MMAP_THRESHOLD_": "4294967296",
         "MALLOC_TRIM_THRESHOLD_": "8589934592",
         "PYTHONUNBUFFERED": "1",
