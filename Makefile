@@ -12,7 +12,7 @@ GPU_PYTHON ?= python3
 
 # Small enough for a laptop: the point is the comparison, not the figures. On a machine that does other things too, compute
 # threads that wait by spinning (OpenMP's default, right for a cluster's nodes) lose most of their time; passive ones do not.
-SMALL := --nodes 1,2 --model resnet50 --batch-size 4 --image-size 64 --warmup 3 --steps 20 --repeats 3
+SMALL := --device cpu --nodes 1,2 --model resnet50 --batch-size 4 --image-size 64 --warmup 3 --steps 20 --repeats 3
 QUICK := --backends parameter_server,pytorch
 FULL  := --backends parameter_server,distributed_replicated,multi_worker_mirrored,horovod:tensorflow:mpi,horovod:torch:mpi,horovod:torch:gloo,pytorch:mpi,pytorch:gloo,jax,caffe2:mpi,caffe2:gloo
 

@@ -40,6 +40,7 @@ FEW_STEPS = ["--warmup", "1", "--steps", "3"]
 # Several tests run at a time, and threads that wait by spinning would take the processor from the others'.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ["HARNESS_SITE"] = "local"  # also where tests run on a cluster's login node
+os.environ["CUDA_VISIBLE_DEVICES"] = ""  # or on a machine with GPUs
 
 
 def _config_of_others() -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 
 from harness.core.statistics import MAD_TO_STDEV
-from harness.kernels.pairs.specification import FLOP
+from harness.kernels.pairs.specification import flop
 from harness.records.kernel import KernelRank, KernelRecord, OwnTimes, SizeTimes
 from harness.records.pairs import Pairs, Slow, What
 
@@ -31,7 +31,8 @@ def pairs(record: KernelRecord) -> Pairs:
                 if (pair := (places[sender], place))[0] != place:
                     received_s[pair] = min(received_s.get(pair, float("inf")), *each_s)
     # A node is as slow as the slowest of its ranks.
-    flop_per_s = [FLOP / max(product_s[rank] for rank, place in places.items() if place == node) for node in nodes]
+    work = flop(record.spec.device == "cuda")
+    flop_per_s = [work / max(product_s[rank] for rank, place in places.items() if place == node) for node in nodes]
     bytes_per_s = [
         [size / received_s[sender, receiver] if sender != receiver else None for receiver in nodes] for sender in nodes
     ]

@@ -61,12 +61,13 @@ class Backend:
     """A way of distributing training. Everything that sets one backend apart from another is in here and its trainer.
 
     The first of ``frameworks`` and of the transports is the default. ``cuda_transports`` are those between GPUs, where
-    they differ from those between CPUs. ``environment`` gives what a framework needs on a kind of device. ``family`` says
-    on which side of a comparison the backend stands. ``exchange`` says what a step moves, for the scaling model; without
-    it nothing is predicted. ``devices`` are those that it trains on, ``compiled_for`` what else its environments differ
-    by. ``seats`` depends on what was asked for alone (nodes, devices per node, options), ``arrange`` on the completed
-    spec: over the transport "mpi" they are by default an MPI world. ``kernels`` are those that its ``fabric`` has the
-    operations for; without ``trains`` there is nothing else.
+    they differ from those between CPUs, ``brought`` what else an environment that users bring may have. ``environment``
+    gives what a framework needs on a kind of device. ``family`` says on which side of a comparison the backend stands.
+    ``exchange`` says what a step moves, for the scaling model; without it nothing is predicted. ``devices`` are those
+    that it trains on, ``compiled_for`` what else its environments differ by. ``seats`` depends on what was asked for
+    alone (nodes, devices per node, options), ``arrange`` on the completed spec: over the transport "mpi" they are by
+    default an MPI world. ``kernels`` are those that its ``fabric`` has the operations for; without ``trains`` there is
+    nothing else.
     """
 
     name: str
@@ -82,6 +83,7 @@ class Backend:
     devices: tuple[Variant, ...] = ("cpu", "cuda")
     compiled_for: tuple[Variant, ...] = ()
     cuda_transports: tuple[str, ...] = ()
+    brought: tuple[str, ...] = ()
     options: type[Options] = Options
     validate: Callable[[RunSpec], None] = lambda spec: None
     expected_updates: Callable[[RunSpec], int] = lambda spec: spec.warmup_steps + spec.steps

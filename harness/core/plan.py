@@ -136,6 +136,7 @@ def complete(spec: RunSpec, backend: Backend, allocation: Allocation) -> RunSpec
     # Device processes of one node share its cores; parameter servers get what is left over, as on real nodes.
     threads = spec.threads or max(1, allocation.cores_per_node // spec.devices_per_node)
     image_size, transports = spec.image_size or model.image_size, backend.transports_on(device)
+    carriers = (*transports, *backend.brought) if device == "cuda" else transports
     full = spec.model_copy(
         update={
             "framework": spec.framework or backend.frameworks[0],
@@ -149,7 +150,7 @@ def complete(spec: RunSpec, backend: Backend, allocation: Allocation) -> RunSpec
     for option, value, choices, which in (
         ("--framework", full.framework, backend.frameworks, ""),
         ("--device", variant_of(device), backend.devices, ""),
-        ("--transport", full.transport, transports, f" on --device {device}"),
+        ("--transport", full.transport, carriers, f" on --device {device}"),
         ("--precision", full.precision, backend.precisions, ""),
     ):
         if value not in choices:
@@ -163,8 +164,12 @@ def complete(spec: RunSpec, backend: Backend, allocation: Allocation) -> RunSpec
     if device == "cuda" and allocation.gpus_per_node < spec.devices_per_node:
         raise InvalidInput(
             f"--device cuda: the nodes have {allocation.gpus_per_node} GPUs each, "
-            f"--devices-per-node asks for {spec.devices_per_node}"
+            f"--devices-per-node asks for {spec.devices_per_node}; --device cpu takes none"
         )
+    driven = [(node.address, gpu) for node in allocation.nodes for gpu in node.gpus[: spec.devices_per_node]]
+    if device == "cuda" and full.transport == "nccl" and len(set(driven)) < len(driven):
+        instead = ", ".join(f"--transport {each}" for each in transports if each != "nccl") or "another backend"
+        raise InvalidInput(f"--transport nccl: it takes one process per GPU, and a GPU is there twice; give {instead}")
     if not (spec.kernel or backend.trains):
         raise InvalidInput(f"--backend {backend.name}: it trains nothing; `harness kernel` measures with it")
     if spec.kernel and spec.kernel.name not in backend.kernels:

@@ -154,7 +154,7 @@ def local_gpus() -> list[str]:
 @cache  # it may take a second, and a table asks for every backend
 def _listed_gpus() -> list[str]:
     listed = gpus.devices(gpus.ask("-L"))
-    return listed or [str(number) for number, _ in enumerate((ROOT / "proc/driver/nvidia/gpus").glob("*"))]
+    return listed or [str(number) for number, _ in enumerate(gpus.listed_by_driver())]
 
 
 def run(

@@ -66,6 +66,7 @@ def measure(spec: RunSpec) -> ForwardShare:
     backend = backends.backend(spec.backend)
     python = require(backend.environment(spec.framework, backend.variant(spec)))
     environment = {**isolated(), "OMP_NUM_THREADS": str(spec.threads), "TF_CPP_MIN_LOG_LEVEL": "2"}
+    environment["CUDA_VISIBLE_DEVICES"] = local.local_gpus()[0] if spec.device == "cuda" else ""
     failed = f"measuring forward and backward of {spec.model} with {spec.framework} failed"
     try:
         done = subprocess.run(

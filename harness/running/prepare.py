@@ -163,6 +163,9 @@ class Place:
         """
         chosen = backend_of(spec)
         spec = with_options(spec, chosen)
+        if spec.device == "auto":  # the same for any number of nodes, and refused where the GPUs are too few
+            device = self.device("auto") if "cuda" in chosen.devices else "cpu"
+            spec = spec.model_copy(update={"device": device})
         seats = chosen.seats(spec)
         site = self._site_for(spec)
         if site is None:
@@ -178,6 +181,11 @@ class Place:
         provided = (
             self.environment or (site.python if site else None) or (Path(sys.executable) if spec.program else None)
         )
+        if not provided and full.device == "cuda" and full.transport in chosen.brought:
+            raise InvalidInput(
+                f"--transport {full.transport}: {chosen.name} as harness builds it sends what is on GPUs by "
+                f"{' or '.join(chosen.cuda_transports)}; give --env PYTHON of one that was built for {full.transport}"
+            )
         try:
             python = pythons.at(provided, wanted) if provided else environments.python(wanted)
         except OSError as error:

@@ -27,6 +27,7 @@ class Fabric:
     rank: int
     size: int
     servers: int = 0
+    cuda: bool = False  # whether the arrays are on a GPU
     marks: Type[Marks] = Marks
     arithmetic: Arithmetic = Arithmetic()
 

@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 from contextlib import suppress
+from pathlib import Path
 from statistics import median
 from threading import Thread
 from typing import Any, Dict, List, Optional
@@ -35,6 +36,10 @@ SLOWDOWNS = {
     0x80: "power brake",
 }
 POWER_CAP = 0x04
+DRIVER = Path("/proc/driver/nvidia")
+HANDED_OUT = (
+    "HARNESS_GPUS"  # the variable with what a batch system has handed out to a task, as CUDA_VISIBLE_DEVICES has it
+)
 WATCHED = ("clocks.sm", "clocks.mem", "temperature.gpu", "power.draw")
 REASONS = ("clocks_event_reasons.active", "clocks_throttle_reasons.active")  # since R535, and before
 EVERY_MS = 200  # a look costs another process some milliseconds on a core of its own, this one nothing
@@ -66,12 +71,34 @@ def devices(listing: str) -> List[str]:
     return names
 
 
+def visible(planned: str, handed_out: str) -> Optional[str]:
+    """What CUDA_VISIBLE_DEVICES is to be where a batch system has ``handed_out`` GPUs to a job that ``planned`` some.
+
+    Numbers in a plan are places among those; a GPU with a name of its own stays as it is, and so do all if none were handed
+    out. None if there are not that many.
+    """
+    allocated, names = handed_out.split(","), planned.split(",")
+    if not all(allocated) or not all(name.isdigit() for name in names):
+        return planned
+    if max(map(int, names)) >= len(allocated):
+        return None
+    return ",".join(allocated[int(name)] for name in names)
+
+
 def describe() -> List[Dict[str, str]]:
-    """Each GPU with its settings, in the order of their PCI addresses; empty without ``nvidia-smi``."""
+    """Each GPU with its settings, in the order of their PCI addresses; without ``nvidia-smi`` what the driver calls it."""
     for fields in ({**FACTS, **SETTINGS}, FACTS):
         if text := ask(f"--query-gpu={','.join(fields.values())}", "--format=csv,noheader"):
             return [dict(zip(fields, line.split(", "))) for line in text.strip().splitlines()]
-    return []
+    named = ((folder.name, (folder / "information").read_text()) for folder in listed_by_driver())
+    return [
+        {"name": model[1], "bus": bus} for bus, text in named if (model := re.search(r"^Model:\s*(.+)$", text, re.M))
+    ]
+
+
+def listed_by_driver() -> List[Path]:
+    """A folder for each GPU."""
+    return sorted((DRIVER / "gpus").glob("*"))
 
 
 def topology() -> List[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import fcntl
+import os
 import socket
 import struct
 import time
@@ -55,6 +56,11 @@ def interface_of(address: str) -> str:
             if socket.inet_ntoa(answer[20:24]) == wanted:
                 return name
     raise RuntimeError(f"no network interface of this host has the address {address} ({wanted})")
+
+
+def nccl_meets_on(address: str) -> None:
+    """Have NCCL meet the other ranks on the interface that owns ``address``, unless its variable names another one."""
+    os.environ.setdefault("NCCL_SOCKET_IFNAME", f"={interface_of(address)}")  # "=": eth1 alone, not eth10 as well
 
 
 def mpi_version() -> str:

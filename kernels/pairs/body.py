@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Optional
 import numpy as np
 
 from harness.kernels.kernel import NUMBER
-from harness.kernels.pairs.specification import ROWS
+from harness.kernels.pairs.specification import rows
 from harness.kernels.values import difference, drawn, message
 
 
@@ -47,7 +47,7 @@ class Body:
             each: fabric.array(np.zeros(self._count, np.float32)) for each in self._partners
         }
         self._ask, self._asked = fabric.array(np.zeros(1, np.float32)), fabric.array(np.zeros(1, np.float32))
-        self._factor = drawn(seed, fabric.rank, ROWS, ROWS)
+        self._factor = drawn(seed, fabric.rank, rows(fabric.cuda), rows(fabric.cuda))
         self._a = fabric.array(self._factor)
         self._products_s: List[float] = []
         self._received_s: List[List[float]] = []

@@ -10,12 +10,19 @@ class Pairs(Communication):
         return float(size) * (ranks + 2)
 
 
-ROWS = 256  # of the square matrices of float64 that are multiplied: a few milliseconds of a core
-FLOP = 2.0 * ROWS**3 - ROWS**2  # of one product
+def rows(cuda: bool) -> int:
+    """Of the square matrices of float64 that are multiplied: some milliseconds of a core, a hundred launches of a GPU."""
+    return 2048 if cuda else 256
+
+
+def flop(cuda: bool) -> float:
+    """Of one product."""
+    return 2.0 * rows(cuda) ** 3 - rows(cuda) ** 2
+
 
 # A rank sends n - 1 messages. A rank's figure is its fastest of the steps, so that few of them are enough.
 SPECIFICATION = Pairs(
-    f"each rank's message to each other one, pair by pair, and before it a product of {ROWS} rows",
+    "each rank's message to each other one, pair by pair, and before it a product of two matrices",
     bus=lambda ranks, servers: float(ranks - 1),
     processes=2,
     usual=(1 << 20,),

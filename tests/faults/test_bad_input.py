@@ -84,7 +84,10 @@ WRONG: list[tuple[list[str], list[str]]] = [
     # choices
     ([*PYTORCH, "--device", "tpu"], ["--device tpu", "'auto', 'cpu', 'cuda' or 'emulated:"]),
     ([*PYTORCH, "--precision", "fp8"], ["--precision fp8", "'fp32', 'tf32', 'amp' or 'fp16'"]),
-    ([*PYTORCH, "--precision", "tf32", "--device", "cpu"], ["--precision tf32 needs --device cuda", "on CPUs use fp32"]),
+    (
+        [*PYTORCH, "--precision", "tf32", "--device", "cpu"],
+        ["--precision tf32 needs --device cuda", "on CPUs use fp32"],
+    ),
     ([*PS, "--transport", "mpi"], ["--transport mpi", "parameter_server on --device cpu supports grpc"]),
     ([*PYTORCH, "--transport", ""], ["--transport ''", "must not be empty"]),
     ([*PYTORCH, "--transport", "nccl", "--device", "cpu"], ["--transport nccl: pytorch on --device cpu", "gloo, mpi"]),

@@ -318,7 +318,11 @@ NVML = r"""
 int nvmlInit_v2(void) { return 0; }
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device) {
     *device = (void *)(size_t)(index + 1);
-    return index < 2 ? 0 : 6;
+    return index < 3 ? 0 : 6;
+}
+int nvmlDeviceGetMigMode(void *device, unsigned *current, unsigned *pending) {
+    *current = *pending = 1;
+    return device == (void *)3 ? 0 : 3;
 }
 int nvmlDeviceGetHandleByUUID(const char *uuid, void **device) {
     *device = (void *)2;
@@ -336,7 +340,10 @@ int nvmlDeviceGetTotalEnergyConsumption(void *device, unsigned long long *millij
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A stand-in for libnvidia-ml.so.1 with two GPUs; the second counts twice what is in the file ``millijoules``."""
+    """A stand-in for libnvidia-ml.so.1 with three GPUs; the second counts twice what is in the file ``millijoules``.
+
+    The third is divided.
+    """
     folder = tmp_path_factory.mktemp("nvml")
     (folder / "nvml.c").write_text(NVML)
     made = folder / "libnvidia-ml.so.1"
@@ -359,7 +366,8 @@ def test_nvml_counts_the_gpus_that_the_run_uses(library: Path) -> None:
 @pytest.mark.parametrize(
     ("gpu", "reason"),
     [
-        ("2", "nvml: nvmlDeviceGetHandleByIndex_v2 fails with code 6"),
+        ("2", "nvml: 2 is divided into instances, and its counter is of all of them"),
+        ("3", "nvml: nvmlDeviceGetHandleByIndex_v2 fails with code 6"),
         ("MIG-1", "nvml: MIG-1 is an instance of a GPU, which has no counter of its own"),
     ],
 )
@@ -388,6 +396,26 @@ def test_the_first_worker_of_each_node_reads() -> None:
     first, _, third, _ = meters
     assert [each is not None for each in meters] == [True, False, True, False]
     assert first and third and first.machine == third.machine and first.unread == ["nid2"]
+
+
+@pytest.mark.parametrize(
+    ("handed_out", "read"),
+    [
+        ("", ["0", "1"]),
+        ("2,3", ["2", "3"]),
+        ("GPU-b,GPU-c", ["GPU-b", "GPU-c"]),
+        ("0", "hands GPUs to tasks, not to nodes"),
+    ],
+)
+def test_the_gpus_that_a_batch_system_has_handed_out_are_read(
+    monkeypatch: pytest.MonkeyPatch, handed_out: str, read: list[str] | str
+) -> None:
+    found: list[str] = []
+    monkeypatch.setattr(nvml, "find", lambda gpus: found.extend(gpus) or [])
+    monkeypatch.setenv("HARNESS_GPUS", handed_out)
+    processes = [process(rank, 0, gpus=str(rank)) for rank in range(2)]
+    reader = meter({"processes": processes}, processes[0])
+    assert reader and (found == read if isinstance(read, list) else read in reader.missing[-1])
 
 
 class Together:

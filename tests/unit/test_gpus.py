@@ -7,6 +7,7 @@ There is no GPU where these tests run. What nvidia-smi prints is written by hand
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from harness.core.spec import RunSpec
 from harness.errors import InvalidInput
 from harness.launch import local
 from harness.report.text import outcomes
+from harness.running.prepare import Place
 from harness.worker import gpus, machine
 from tests import made
 
@@ -94,10 +96,11 @@ def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     machine.describe.cache_clear()
 
 
-def planned(nodes: int, devices_per_node: int) -> list[tuple[str, str]]:
+def planned(nodes: int, devices_per_node: int, transport: str | None = None) -> list[tuple[str, str]]:
     """Each worker's node and the GPUs that it sees."""
     chosen = backends.backend("pytorch")
-    wanted = RunSpec(backend="pytorch", nodes=nodes, devices_per_node=devices_per_node, device="cuda")
+    usual = {"nodes": nodes, "devices_per_node": devices_per_node, "device": "cuda"}
+    wanted = RunSpec(backend="pytorch", transport=transport, **usual)
     allocation = local.allocation(nodes, nodes * devices_per_node, port=None)
     spec = complete(with_options(wanted, chosen), chosen, allocation)
     plan = launch_plan(spec, chosen, chosen.seats(spec), allocation, "python", "run")
@@ -128,9 +131,30 @@ def test_mig_instances_are_planned_as_devices_of_their_own(smi: Path) -> None:
     assert planned(nodes=3, devices_per_node=1) == [(f"node{n}", name) for n, name in enumerate((*MIGS, SECOND))]
 
 
-def test_two_processes_share_a_gpu_that_is_named_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_processes_share_a_gpu_that_is_named_twice_but_not_over_nccl(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", f"{H100},{H100}")
-    assert planned(nodes=2, devices_per_node=1) == [("node0", H100), ("node1", H100)]
+    assert planned(nodes=2, devices_per_node=1, transport="gloo") == [("node0", H100), ("node1", H100)]
+    with pytest.raises(InvalidInput, match=r"--transport nccl: it takes one process per GPU.*; give --transport gloo"):
+        planned(nodes=2, devices_per_node=1)
+
+
+def test_horovod_sends_by_nccl_what_is_on_gpus_unless_the_user_brings_another_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    wanted = RunSpec(backend="horovod", nodes=2, device="cuda", transport="mpi")
+    with pytest.raises(
+        InvalidInput, match=r"--transport mpi: horovod as harness builds it .* by nccl; give --env PYTHON"
+    ):
+        Place(dry_run=True).prepare(wanted)
+    assert Place(dry_run=True, environment=Path(sys.executable)).prepare(wanted).spec.transport == "mpi"
+
+
+def test_what_has_gpus_takes_no_processors_because_they_are_too_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    with pytest.raises(InvalidInput, match=r"nodes have 0 GPUs each.*; --device cpu takes none"):
+        Place(dry_run=True).prepare(RunSpec(backend="pytorch", nodes=2))
+    assert Place(dry_run=True).prepare(RunSpec(backend="caffe2", nodes=2)).spec.device == "cpu"
 
 
 def test_the_record_says_how_gpus_are_set_and_linked(smi: Path) -> None:
@@ -151,10 +175,19 @@ def test_a_driver_that_does_not_know_a_setting_still_tells_the_rest(smi: Path) -
 
 def test_without_a_driver_there_is_nothing_to_tell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(gpus, "DRIVER", tmp_path)
     assert gpus.describe() == [] and gpus.topology() == []
     watch = gpus.GpuWatch("0")
     watch.begin()
     assert watch.end() == {}
+
+
+def test_without_nvidia_smi_the_driver_names_its_gpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(gpus, "DRIVER", tmp_path)
+    (tmp_path / "gpus/0000:19:00.0").mkdir(parents=True)
+    (tmp_path / "gpus/0000:19:00.0/information").write_text("Model: \t\t NVIDIA H100 80GB HBM3\nIRQ:   \t\t 18\n")
+    assert gpus.describe() == [{"name": "NVIDIA H100 80GB HBM3", "bus": "0000:19:00.0"}]
 
 
 def test_the_power_limit_is_usual_and_heat_is_a_slowdown() -> None:

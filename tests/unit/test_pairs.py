@@ -17,7 +17,7 @@ from harness.analysis.slow import pairs as compared
 from harness.analysis.slow import slow_links, slow_nodes
 from harness.core.spec import RunSpec
 from harness.kernels.pairs.body import partners
-from harness.kernels.pairs.specification import FLOP
+from harness.kernels.pairs.specification import flop
 from harness.records.kernel import KernelRank, KernelRecord, KernelRepeat, derive, judge
 from harness.records.pairs import Slow
 from harness.report.text import kernels as texts
@@ -187,7 +187,7 @@ def record(nodes: int, rate: Rate, hosts: Callable[[int], str] = "nid{}".format,
 def test_a_rate_is_that_of_the_fastest_step() -> None:
     found = compared(record(4, lambda i, j: 1e9))
     assert found.nodes == ["nid0", "nid1", "nid2", "nid3"]
-    assert found.flop_per_s == [pytest.approx(FLOP / 1e-3)] * 4
+    assert found.flop_per_s == [pytest.approx(flop(cuda=False) / 1e-3)] * 4
     assert found.bytes_per_s[1][2] == pytest.approx(1e9) and found.bytes_per_s[1][1] is None
     (line,) = findings(found)
     assert line.startswith("no node and no link is slow against the others: messages 1 to 1 GB/s, arithmetic 33.5")

@@ -158,3 +158,12 @@ def test_gpus_are_those_that_the_batch_system_handed_out(
     task.environ = {"CUDA_VISIBLE_DEVICES": handed_out}
     assert task.start().wait(20) == 0
     assert task.log == f"{seen}\n"
+
+
+@pytest.mark.parametrize("how", [{"SLURM_GPUS_PER_TASK": "1"}, {"SLURM_TRES_PER_TASK": "cpu=4,gres/gpu=1"}])
+def test_a_gpu_that_the_batch_system_handed_to_this_task_is_its_own(tmp_path: Path, how: dict[str, str]) -> None:
+    """Within its control group each task's GPU has the number 0."""
+    task = Task(tmp_path, "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])", env={"CUDA_VISIBLE_DEVICES": "3"})
+    task.environ = {"CUDA_VISIBLE_DEVICES": "0", **how}
+    assert task.start().wait(20) == 0
+    assert task.log == "0\n"

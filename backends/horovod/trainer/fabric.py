@@ -19,12 +19,21 @@ class Horovod(Fabric):
     def __init__(self, job: Job) -> None:
         self._job, framework = job, job.spec["framework"]
         self._hvd = importlib.import_module(f"horovod.{framework}")
+        of_torch = framework == "torch"
+        if not of_torch:
+            from harness.worker.frameworks.tensorflow import prepare
+
+            prepare(job)
+        elif job.spec["device"] == "cuda":
+            from harness.worker.frameworks.torch import CudaMarks
+
+            self.marks = CudaMarks
         world.join(job, self._hvd)
         self.rank, self.size = self._hvd.rank(), self._hvd.size()
-        self.array = self._of_torch if framework == "torch" else self._of_tensorflow  # type: ignore[method-assign]
-        self.arithmetic = OfTorch() if framework == "torch" else OfTensorFlow()
+        self.array = self._of_torch if of_torch else self._of_tensorflow  # type: ignore[method-assign]
+        self.arithmetic = OfTorch() if of_torch else OfTensorFlow()
         # PyTorch's gradients are summed in place, TensorFlow's tensors are never changed.
-        self._allreduce = self._hvd.allreduce_ if framework == "torch" else self._hvd.allreduce
+        self._allreduce = self._hvd.allreduce_ if of_torch else self._hvd.allreduce
 
     def _of_torch(self, values: np.ndarray) -> Any:
         import torch
@@ -50,6 +59,18 @@ class Horovod(Fabric):
 
     def alltoall(self, mine: Any, theirs: Any) -> Any:
         return self._hvd.alltoall(mine, name=f"alltoall_{len(mine)}")
+
+    def synchronize(self) -> None:
+        if self._job.spec["device"] != "cuda":
+            return
+        if self._job.spec["framework"] == "torch":
+            import torch
+
+            torch.cuda.synchronize()
+        else:
+            import tensorflow as tf
+
+            tf.test.experimental.sync_devices()
 
     def barrier(self) -> None:
         self._hvd.allreduce(self.array(np.zeros(1, np.float32)), op=self._hvd.Sum, name="barrier")

@@ -26,6 +26,9 @@ class HorovodTorchTrainer(TorchTrainer):
             ),
             op=hvd.Average,
         )
+        # Horovod makes the optimizer anew without this mark of a fused one, to which the scaler leaves what it would
+        # otherwise do beside it, waiting for the GPU in every step.
+        self._optimizer._step_supports_amp_scaling = True
 
     def step(self) -> None:
         self._optimizer.zero_grad()

@@ -10,15 +10,24 @@ import horovod
 
 from harness.worker.job import Job
 from harness.worker.mpi import check_mpi_world
-from harness.worker.network import interface_of, mpi_version, wait_for_listener
+from harness.worker.network import interface_of, mpi_version, nccl_meets_on, wait_for_listener
 
 
 def join(job: Job, hvd: Any) -> None:
-    """``hvd.init()`` over the transport of the spec, for either framework. Raises RuntimeError if MPI has other ranks."""
+    """``hvd.init()`` over the transport of the spec, for either framework.
+
+    Raises RuntimeError if MPI has other ranks, or if Horovod was compiled to send what is on GPUs by something else.
+    """
+    nccl = job.spec["transport"] == "nccl"
+    if job.spec["device"] == "cuda" and nccl != bool(hvd.nccl_built()):
+        built = "for" if hvd.nccl_built() else "without"
+        raise RuntimeError(f"--transport {job.spec['transport']}: this Horovod was compiled {built} NCCL")
     gloo = job.spec["transport"] == "gloo"
     os.environ["HOROVOD_CONTROLLER"] = os.environ["HOROVOD_CPU_OPERATIONS"] = "gloo" if gloo else "mpi"
     if gloo:
         _rendezvous(job)
+    if nccl:
+        nccl_meets_on(job.process["address"])
     hvd.init()
     if not gloo:
         check_mpi_world(hvd.rank(), hvd.size(), job)

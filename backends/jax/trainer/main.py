@@ -6,7 +6,6 @@ XLA averages the gradients, over Gloo between CPUs and NCCL between GPUs.
 from __future__ import annotations
 
 import math
-import os
 import socket
 from typing import Any
 
@@ -15,7 +14,7 @@ from jaxlib import _jax
 
 from harness.worker.frameworks.jax import JaxTrainer
 from harness.worker.job import Job
-from harness.worker.network import interface_of
+from harness.worker.network import interface_of, nccl_meets_on
 from harness.worker.trainer import State
 
 
@@ -25,7 +24,7 @@ class JaxDistributedTrainer(JaxTrainer):
     def setup(self) -> None:
         address = self._job.process["address"]
         self._gloo = None if self._cuda else Gloo(address)
-        os.environ["NCCL_SOCKET_IFNAME"] = interface_of(address)
+        nccl_meets_on(address)
         join(self._job)
         self.build()
 

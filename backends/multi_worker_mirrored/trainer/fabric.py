@@ -11,6 +11,7 @@ import tensorflow as tf
 from harness.backends.multi_worker_mirrored.trainer.world import FETCHED_S, carrier, options, strategy
 from harness.worker.arithmetic import OfTensorFlow
 from harness.worker.fabric import Fabric
+from harness.worker.frameworks.tensorflow import prepare
 from harness.worker.job import Job
 
 
@@ -20,6 +21,7 @@ class Mirrored(Fabric):
     arithmetic = OfTensorFlow()
 
     def __init__(self, job: Job) -> None:
+        prepare(job)
         tf.config.threading.set_intra_op_parallelism_threads(job.spec["threads"])
         self._job, self.rank, self.size = job, job.rank, job.world_size
         how, run = options(job), strategy(job).run

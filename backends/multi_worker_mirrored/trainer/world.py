@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from harness.worker.frameworks.tensorflow import addresses_seen
 from harness.worker.job import Job
+from harness.worker.network import nccl_meets_on
 
 FETCHED_S = 1.0  # a sum over gRPC is fetched by whoever waits for it
 IMPLEMENTATIONS = {
@@ -25,6 +26,8 @@ def options(job: Job) -> Any:
 
 def strategy(job: Job) -> Any:
     """The strategy of this process, once all others are there."""
+    if job.spec["transport"] == "nccl":
+        nccl_meets_on(job.process["address"])
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
         tf.train.ClusterSpec({"worker": job.addresses("worker")}),
         task_type="worker",

@@ -20,7 +20,7 @@ from harness.backends.parameter_server.trainer.cluster import (
 )
 from harness.backends.parameter_server.trainer.programs import Programs
 from harness.worker.fabric import Transfer
-from harness.worker.frameworks.tensorflow import addresses_seen
+from harness.worker.frameworks.tensorflow import addresses_seen, prepare
 from harness.worker.job import Job
 
 Parts = Sequence[np.ndarray]
@@ -30,6 +30,7 @@ class Servers(Programs):
     """One worker, which meets the others at the servers. What is pushed or pulled has a graph and a session of its own."""
 
     def __init__(self, job: Job) -> None:
+        prepare(job)
         self._server = start_server(job)
         super().__init__(job, self._server.target)
         with self._graph.as_default():

@@ -19,15 +19,17 @@ class Distributed(Fabric):
     arithmetic = OfTorch()
 
     def __init__(self, job: Job) -> None:
-        self._cuda = job.spec["device"] == "cuda"
-        if self._cuda:
+        self.cuda = job.spec["device"] == "cuda"
+        if self.cuda:
             self.marks = CudaMarks
         torch.set_num_threads(job.spec["threads"])
+        # Gloo's sums take what is on a GPU; its messages are of the host's memory.
+        self._through_host = self.cuda and job.spec["transport"] == "gloo"
         self._interface = join(job, job.spec["transport"], job.processes("worker"))
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
 
     def array(self, values: np.ndarray) -> torch.Tensor:
-        return torch.tensor(values, device="cuda" if self._cuda else "cpu")
+        return torch.tensor(values, device="cuda" if self.cuda else "cpu")
 
     def values(self, array: torch.Tensor) -> np.ndarray:
         values: np.ndarray = array.cpu().numpy()
@@ -46,14 +48,15 @@ class Distributed(Fabric):
         return theirs
 
     def send(self, array: torch.Tensor, rank: int) -> None:
-        dist.send(array, rank)
+        dist.send(array.cpu() if self._through_host else array, rank)
 
     def recv(self, array: torch.Tensor, rank: int) -> torch.Tensor:
-        dist.recv(array, rank)
-        return array
+        arriving = torch.empty_like(array, device="cpu") if self._through_host else array
+        dist.recv(arriving, rank)
+        return array.copy_(arriving) if self._through_host else array
 
     def synchronize(self) -> None:
-        if self._cuda:
+        if self.cuda:
             torch.cuda.synchronize()
 
     def barrier(self) -> None:

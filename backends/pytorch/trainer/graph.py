@@ -47,3 +47,9 @@ class GraphedStep:
             self._given = images
         self._graph.replay()
         return self._loss.clone()
+
+    def close(self) -> None:
+        """Let the graph go: NCCL does not end a communicator whose operations one still holds."""
+        torch.cuda.synchronize()
+        if self._graph is not None:
+            self._graph.reset()

@@ -74,6 +74,8 @@ class PyTorchTrainer(TorchTrainer):
     def close(self) -> None:
         if self._hook:
             self._hook.close()
+        if self._train:
+            self._train.close()
         dist.destroy_process_group()
 
 

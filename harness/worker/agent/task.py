@@ -25,6 +25,7 @@ from typing import Any, Dict, List, Optional
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import bootstrap  # noqa: F401
 
+from harness.worker import gpus
 from harness.worker.agent.channel import Channel, Ended
 from harness.worker.agent.seating import Hosts, seated
 from harness.worker.process import LAUNCHER, Events, parser
@@ -130,12 +131,16 @@ def _attend(
 def _environment(process: Dict[str, Any]) -> Dict[str, str]:
     """The plan's variables over this host's. A batch system may have handed out other GPUs than the first ones."""
     env = {**os.environ, **process["env"], LAUNCHER: str(os.getpid())}
-    allocated = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-    planned = process["env"].get("CUDA_VISIBLE_DEVICES", "").split(",")
-    numbers = [int(name) for name in planned if name.isdigit()]  # a planned GPU with a name of its own stays as it is
-    if len(numbers) == len(planned) and max(numbers) < len(allocated) and all(allocated):
-        env["CUDA_VISIBLE_DEVICES"] = ",".join(allocated[number] for number in numbers)
-    return env
+    planned, handed_out = process["env"].get("CUDA_VISIBLE_DEVICES", ""), os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    own = gpus.visible(planned, handed_out)
+    if own is None:  # not as many as the node's processes want, unless each task has been handed its own
+        own = handed_out if len(handed_out.split(",")) == len(planned.split(",")) and _bound() else planned
+    return {**env, "CUDA_VISIBLE_DEVICES": own, gpus.HANDED_OUT: handed_out}
+
+
+def _bound() -> bool:
+    """Whether the batch system hands GPUs to tasks, not to nodes."""
+    return "SLURM_GPUS_PER_TASK" in os.environ or "gpu" in os.environ.get("SLURM_TRES_PER_TASK", "")
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:

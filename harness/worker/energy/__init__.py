@@ -13,6 +13,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from harness.worker.energy import nvml, pm_counters, powercap
 from harness.worker.energy.counter import Counter, Stamp
+from harness.worker.gpus import HANDED_OUT, visible
 
 SYS = "HARNESS_SYS"  # says where sysfs is: a container may have that of its host in another place than /sys
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")  # the same for all that calls itself a node on one machine
@@ -74,14 +75,22 @@ def meter(plan: Mapping[str, Any], process: Mapping[str, Any]) -> Optional[Meter
         return None
     with_workers = {each["address"] for each in workers}
     unread = sorted({each["host"] for each in plan["processes"] if each["address"] not in with_workers})
-    gpus = [gpu for each in own for gpu in each["env"].get("CUDA_VISIBLE_DEVICES", "").split(",") if gpu]
     sys = Path(os.environ.get(SYS, "/sys"))
     sensors = (
         partial(pm_counters.find, sys / "cray/pm_counters"),
         partial(powercap.find, sys / "class/powercap"),
-        partial(nvml.find, gpus),
+        lambda: nvml.find(_gpus(own)),
     )
     return Meter(BOOT_ID.read_text().strip(), sensors, unread)
+
+
+def _gpus(workers: Sequence[Mapping[str, Any]]) -> List[str]:
+    """Those of a node's workers. Raises OSError where a batch system has handed each of these its own."""
+    handed_out = os.environ.get(HANDED_OUT, "")
+    seen = [visible(each["env"].get("CUDA_VISIBLE_DEVICES", ""), handed_out) for each in workers]
+    if None in seen:
+        raise OSError("nvml: the batch system hands GPUs to tasks, not to nodes, and no task can read those of another")
+    return [gpu for each in seen if each for gpu in each.split(",")]
 
 
 def _value(counter: Counter) -> Union[float, str]:

@@ -35,6 +35,10 @@ def _handle(nvml: Any, gpu: str) -> ctypes.c_void_p:
         _call(nvml, "nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(int(gpu)), ctypes.byref(handle))
     else:
         _call(nvml, "nvmlDeviceGetHandleByUUID", gpu.encode(), ctypes.byref(handle))
+    current, pending = ctypes.c_uint(), ctypes.c_uint()
+    mode = getattr(nvml, "nvmlDeviceGetMigMode", None)  # drivers before R450 have no such function
+    if mode and not mode(handle, ctypes.byref(current), ctypes.byref(pending)) and current.value:
+        raise OSError(f"{gpu} is divided into instances, and its counter is of all of them")
     return handle
 
 

@@ -30,8 +30,11 @@ Key = TypeVar("Key")
 
 def prepare(job: Job) -> None:
     """Settings that must precede everything else. Raises RuntimeError where the GPU of the spec is missing."""
-    if job.spec["device"] == "cuda" and not tf.config.list_physical_devices("GPU"):
+    gpus = tf.config.list_physical_devices("GPU")
+    if job.spec["device"] == "cuda" and not gpus:
         raise RuntimeError("--device cuda: this environment's TensorFlow sees no GPU: is there an NVIDIA driver?")
+    for gpu in gpus:
+        tf.config.experimental.set_memory_growth(gpu, True)
     tf.config.experimental.enable_tensor_float_32_execution(job.spec["precision"] == "tf32")
 
 
@@ -124,8 +127,6 @@ class TensorFlowTrainer(DeviceTrainer):
         tf.config.threading.set_intra_op_parallelism_threads(job.spec["threads"])
         if job.emulation:
             tf.config.threading.set_inter_op_parallelism_threads(INTER_OP_THREADS)
-        for gpu in tf.config.list_physical_devices("GPU"):
-            tf.config.experimental.set_memory_growth(gpu, True)
         prepare(job)
 
     def build(self) -> None:

@@ -22,15 +22,15 @@ from harness.worker.checkpoint import velocity
 from harness.worker.emulation import definition
 from harness.worker.frameworks.base import DeviceTrainer
 from harness.worker.job import Job
-from harness.worker.network import interface_of, listen
+from harness.worker.network import interface_of, listen, nccl_meets_on
 from harness.worker.trainer import Evaluation, Marks, State, evaluation
 
 
 def join(job: Job, backend: str, processes: Sequence[Mapping[str, Any]]) -> str:
     """Make the default process group of these processes of the plan, of which this is one. Returns its interface's name."""
     first, rank, timeout = processes[0], processes.index(job.process), timedelta(seconds=job.spec["timeout_s"])
-    interface = interface_of(job.process["address"])
-    os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = interface
+    interface = os.environ.setdefault("GLOO_SOCKET_IFNAME", interface_of(job.process["address"]))
+    nccl_meets_on(job.process["address"])
     # PyTorch's store would listen on every interface; handing it a bound socket keeps it on the job's own.
     listener = listen(first["address"], first["port"]).detach() if rank == 0 else None
     store = dist.TCPStore(
