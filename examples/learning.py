@@ -56,7 +56,7 @@ def judged(accuracies: np.ndarray) -> dict[str, bool | float]:
 def top1(data: Path, output: Path, way: str, workers: int, seed: int) -> float:
     """After the last epoch of one training, done now unless its record is there. Ends the program when it fails."""
     folder = output / f"{way.replace(':', '-')}-{workers}-{seed}"
-    records = [training.TrainingRecord.read(file) for file in folder.glob(f"*/{training.FILE_NAME}")]
+    records = [training.TrainingRecord.read(file) for file in folder.glob(f"*/{training.TrainingRecord.file_name}")]
     record = next((record for record in records if record.status == "completed"), None)
     if record is None:
         (contender,) = contenders([way], "cpu")

@@ -107,7 +107,7 @@ def save(folder: Path, made: Iterable[Record]) -> Path:
     """Write records as runs do, each in a folder of its own below ``folder``, which is returned."""
     for one in made:
         (folder / one.id).mkdir(parents=True)
-        (folder / one.id / records.FILE_NAME).write_text(one.model_dump_json(by_alias=True))
+        (folder / one.id / Record.file_name).write_text(one.model_dump_json(by_alias=True))
     return folder
 
 

@@ -108,8 +108,11 @@ def _per_node(spec: RunSpec, role: Literal["ps", "workers"]) -> int:
 
 def placed(spec: RunSpec) -> list[Piece]:
     options, tensors = spec.options, models.specification(spec.model, spec.bytes_scale).tensors
-    slice_bytes = int(parse_size(options["slice_size"]) * spec.bytes_scale)
-    return place(tensors, options["ps"], options["placement"], slice_bytes)
+    return place(tensors, options["ps"], options["placement"], slice_bytes(spec))
+
+
+def slice_bytes(spec: RunSpec) -> int:
+    return int(parse_size(spec.options["slice_size"]) * spec.bytes_scale)
 
 
 def one_device_each(spec: RunSpec) -> None:

@@ -7,14 +7,13 @@ from typing import Annotated, Literal
 
 from harness import models
 from harness.backends.parameter_server.backend import BACKEND as PARAMETER_SERVER
-from harness.backends.parameter_server.backend import ServerOptions, exchange, one_device_each
+from harness.backends.parameter_server.backend import ServerOptions, exchange, one_device_each, slice_bytes
 from harness.backends.parameter_server.backend import arrange as arrange_servers
 from harness.backends.parameter_server.backend import validate as validate_servers
 from harness.backends.tensorflow import environment
 from harness.core.backend import Arrangement
 from harness.core.exchange import Piece
 from harness.core.spec import RunSpec, Underscored, of_training
-from harness.core.text import parse_size
 from harness.errors import InvalidInput
 
 NAME = "parameter_server_strategy"
@@ -41,11 +40,11 @@ def placed(spec: RunSpec) -> list[Piece]:
     """
     options = spec.options
     whole = options["placement"] == "round_robin"
-    slice_bytes = _slice_bytes(spec)
+    largest = slice_bytes(spec)
     pieces: list[Piece] = []
     for tensor in models.specification(spec.model, spec.bytes_scale).tensors:
         rows = tensor.shape[0]
-        count = 1 if whole else -(-rows // max(1, slice_bytes * rows // tensor.bytes))
+        count = 1 if whole else -(-rows // max(1, largest * rows // tensor.bytes))
         least, larger = divmod(rows, count)
         bounds = [(number * least + min(number, larger)) * tensor.elements // rows for number in range(count + 1)]
         for number in range(count):
@@ -53,13 +52,9 @@ def placed(spec: RunSpec) -> list[Piece]:
     return pieces
 
 
-def _slice_bytes(spec: RunSpec) -> int:
-    return int(parse_size(spec.options["slice_size"]) * spec.bytes_scale)
-
-
 def arrange(spec: RunSpec) -> Arrangement:
     planned = arrange_servers(spec, placed)
-    return replace(planned, details={**planned.details, "slice_bytes": _slice_bytes(spec)})
+    return replace(planned, details={**planned.details, "slice_bytes": slice_bytes(spec)})
 
 
 def validate(spec: RunSpec) -> None:

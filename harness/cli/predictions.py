@@ -263,7 +263,7 @@ def explain(record: Path | None, nodes: int | None, ps: int | None, as_json: boo
     """
     from harness import results
     from harness.prediction import explain as explaining
-    from harness.records.measurement import FILE_NAME
+    from harness.records.measurement import Record
     from harness.report.text import prediction
 
     if record is not None:
@@ -271,7 +271,7 @@ def explain(record: Path | None, nodes: int | None, ps: int | None, as_json: boo
         names = ("nodes", "ps", "site", *PREDICTED)
         if twice := next((name for name in names if describing[name] is not None), None):
             raise InvalidInput(f"{option_name(twice)}: RECORD says it; give one of them")
-        file = record / FILE_NAME if record.is_dir() else record
+        file = record / Record.file_name if record.is_dir() else record
         sources, start = given["sources"], _start(given)
         if sources and start.networks:
             raise InvalidInput(f"{next(iter(start.networks))}: instead of --from, which says it itself")

@@ -6,7 +6,7 @@ img/s. docs/kernels.md derives every figure.
 
 from collections.abc import Sequence
 from statistics import fmean
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -18,8 +18,6 @@ from harness.kernels.kernel import Communication, Kernel
 from harness.records.energy import RankEnergy, Read, Used, used
 from harness.records.measurement import RankTraffic
 from harness.records.record import AnyRank, AnyRecord, AnyRepeat, Check, all_there, checks_of, verify_repeats
-
-FILE_NAME = "kernel.json"
 
 
 class OwnTimes(Frozen):
@@ -89,7 +87,7 @@ class SizeFigures(Frozen):
 class KernelRecord(AnyRecord):
     """One kernel over one transport."""
 
-    file_name: ClassVar[str] = FILE_NAME
+    file_name = "kernel.json"
     FIGURES = ("derived",)
 
     schema_: Literal["harness.kernel/1"] = Field(alias="schema")

@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -47,7 +47,7 @@ class LaunchRepeat(AnyRepeat[ProgramRank]):
 class LaunchRecord(AnyRecord):
     """A program that was launched. ``img_per_s`` is None if no pattern was given."""
 
-    file_name: ClassVar[str] = "launch.json"
+    file_name = "launch.json"
     FIGURES = ("img_per_s",)
 
     schema_: Literal["harness.launch/1"] = Field(alias="schema")

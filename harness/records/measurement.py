@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean, median
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 from pydantic import Field, SerializerFunctionWrapHandler, ValidationError, field_validator, model_serializer
 
@@ -31,8 +31,6 @@ from harness.records.record import (
     verify_repeats,
     vouched_for,
 )
-
-FILE_NAME = "record.json"
 
 
 class RankTraffic(Frozen):
@@ -104,7 +102,7 @@ class Record(AnyRecord):
     ``preflight`` is there if nodes and links were to be checked before.
     """
 
-    file_name: ClassVar[str] = FILE_NAME
+    file_name = "record.json"
     FIGURES = ("derived",)
 
     schema_: Literal["harness.record/1"] = Field(alias="schema")

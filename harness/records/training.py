@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -18,7 +18,6 @@ from harness.core.text import duration, plural
 from harness.records.energy import RankEnergy, Read, Used, used
 from harness.records.record import AnyRank, AnyRecord, Check, judge_ranks, judged_again
 
-FILE_NAME = "training.json"
 LABELS = {"top1": "top-1", "top5": "top-5"}
 
 
@@ -98,7 +97,7 @@ class TrainingRecord(AnyRecord, Figures):
     ``epochs`` has those before a resumed checkpoint too. ``training_images`` and ``validation_images`` are counts.
     """
 
-    file_name: ClassVar[str] = FILE_NAME
+    file_name = "training.json"
     FIGURES = tuple(Figures.model_fields)
 
     schema_: Literal["harness.training/1"] = Field(alias="schema")

@@ -22,7 +22,8 @@ from harness import __version__
 from harness.core.validation import mistake
 from harness.errors import InvalidInput
 from harness.files import at_home
-from harness.records import kernel, measurement
+from harness.records.kernel import KernelRecord
+from harness.records.measurement import Record
 
 if TYPE_CHECKING:
     import pandas
@@ -90,8 +91,8 @@ def save(name: str, runs: pandas.DataFrame, sources: Sequence[str], note: str = 
             new, old = Path(made) / "new", Path(made) / "old"
             for run, source in zip(completed["id"], completed["source"], strict=True):
                 (new / run).mkdir(parents=True)
-                file_name = kernel.FILE_NAME if Path(source).name == kernel.FILE_NAME else measurement.FILE_NAME
-                shutil.copyfile(source, new / run / file_name)
+                kind = KernelRecord if Path(source).name == KernelRecord.file_name else Record
+                shutil.copyfile(source, new / run / kind.file_name)
             (new / METADATA).write_text(baseline.model_dump_json(by_alias=True, indent=1) + "\n")
             if target.exists():
                 target.rename(old)

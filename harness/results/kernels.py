@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from harness.errors import InvalidInput
 from harness.kernels.kernel import FLOP_PER_S
 from harness.records.energy import Used
-from harness.records.kernel import FILE_NAME, KernelRecord, SizeFigures, kernel_of, sizes_of
+from harness.records.kernel import KernelRecord, SizeFigures, kernel_of, sizes_of
 from harness.results import rows
 from harness.results.selection import Selected
 from harness.results.sources import Kind, Progress, Unreadable, of_each, refuse, silent
@@ -86,7 +86,7 @@ def _rows(path: str) -> list[dict[str, Any]] | str:
         return str(error)
 
 
-KERNELS = Kind(FILE_NAME, _rows, COLUMNS)
+KERNELS = Kind(KernelRecord.file_name, _rows, COLUMNS)
 
 
 def of_record(record: KernelRecord, source: Path | str) -> list[dict[str, Any]]:

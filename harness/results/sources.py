@@ -36,7 +36,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from harness import environments
 from harness.errors import InvalidInput
 from harness.files import whole_file
-from harness.records import kernel, measurement
+from harness.records.kernel import KernelRecord
+from harness.records.measurement import Record
 from harness.records.record import SYSTEM, RecordFile, search
 from harness.results import baselines, published
 from harness.results.rows import COLUMNS, as_backends_say, frame, joined, listed, of_file, with_libraries
@@ -120,7 +121,7 @@ def of_each(
     for (source, name, selection), path in zip(named, placed, strict=True):
         if path and path.suffix != ".csv":
             if path not in selected.found:
-                selected.found[path] = list(search(path, (measurement.FILE_NAME, kernel.FILE_NAME)))
+                selected.found[path] = list(search(path, (Record.file_name, KernelRecord.file_name)))
             if (path, kind) not in selected.read:
                 selected.read[path, kind] = rows(path, selected.found[path], kind, progress, unreadable)
             frames.append(selected.of(selected.read[path, kind], source, selection))
@@ -178,7 +179,7 @@ def rows(
     import pandas
 
     # A ``root`` that is a file may have any other name than a kernel's; then it is a measurement's.
-    of_kernels, end = kind.file_name == kernel.FILE_NAME, f"/{kernel.FILE_NAME}"
+    of_kernels, end = kind.file_name == KernelRecord.file_name, f"/{KernelRecord.file_name}"
     files = sorted(file for file in found if f"/{file.path}".endswith(end) == of_kernels)
     state = pandas.DataFrame(files, columns=STATE).astype({"source": "str", "file_bytes": "int64", "mtime_ns": "int64"})
     name = hashlib.sha256(f"{_code()} {kind.file_name} {root} {root.resolve()}".encode()).hexdigest()[:24]
@@ -280,4 +281,4 @@ def _row(path: str) -> list[dict[str, Any]] | str:
         return str(error)
 
 
-MEASUREMENTS = Kind(measurement.FILE_NAME, _row, COLUMNS)
+MEASUREMENTS = Kind(Record.file_name, _row, COLUMNS)

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from harness.errors import InvalidInput, RunFailed
 from harness.files import lock, write_atomically
-from harness.records import measurement
+from harness.records.measurement import Record
 from harness.worker.agent.seating import SUBMISSION, Hosts
 
 LOCK = "study.lock"
@@ -56,7 +56,7 @@ class Submission(Notes):
 
     site: str
     started: str
-    record: str = measurement.FILE_NAME
+    record: str = Record.file_name
     tag: str = ""
     jobs: list[tuple[str, list[int]]] = []
 

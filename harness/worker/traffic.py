@@ -10,7 +10,7 @@ import struct
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Dict, Iterator, List, Optional, Tuple
+from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 from harness.worker.network import interface_of
 
@@ -25,6 +25,8 @@ REQUEST = struct.Struct("=BBBBI48x")  # inet_diag_req_v2: family, protocol, exte
 ATTRIBUTE = struct.Struct("=HH")  # nlattr: length, type
 SOURCE, INODE, ATTRIBUTES = 8, 68, 72  # offsets in inet_diag_msg
 BYTES_ACKED, END_OF_BYTES = 120, 136  # offsets in tcp_info: tcpi_bytes_acked, tcpi_bytes_received
+
+UNKNOWN = (-1, -1)  # what a process says to others where the kernel does not tell
 
 Sockets = Dict[int, Tuple[str, int, int]]  # inode → local address, bytes sent and acknowledged, bytes received
 
@@ -55,10 +57,18 @@ def sockets() -> Optional[Sockets]:
         return None
 
 
-def total() -> Optional[Tuple[int, int]]:
-    """Bytes sent and received by the sockets that this process has open; None where the kernel does not tell."""
+def total() -> Tuple[int, int]:
+    """Bytes sent and received by the sockets that this process has open; ``UNKNOWN`` where the kernel does not tell."""
     now = sockets()
-    return None if now is None else (sum(sent for _, sent, _ in now.values()), sum(got for _, _, got in now.values()))
+    return (
+        UNKNOWN if now is None else (sum(sent for _, sent, _ in now.values()), sum(got for _, _, got in now.values()))
+    )
+
+
+def known(counts: Iterable[Sequence[float]]) -> List[Tuple[int, int]]:
+    """The first two numbers of each server's answer, its ``total``; none if one of them is not known."""
+    pairs = [(int(sent), int(received)) for sent, received, *_ in counts]
+    return [] if UNKNOWN in pairs else pairs
 
 
 def between(before: Optional[Sockets], after: Optional[Sockets]) -> Optional[Traffic]:

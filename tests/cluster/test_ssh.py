@@ -213,13 +213,6 @@ def test_a_machine_is_asked_for_its_cores(site: Site) -> None:
 
 
 @pytest.mark.slow
-def test_a_killed_rank_is_named_with_its_machine(apart: Site) -> None:
-    run = apart.in_the_window(*PYTORCH)
-    apart.send("node2", signal.SIGKILL)
-    run.end().failed_saying("worker rank 1 on public-2 was killed by SIGKILL (last phase: window)")
-
-
-@pytest.mark.slow
 def test_a_stopped_rank_is_told_from_those_that_wait_for_it(apart: Site) -> None:
     run = apart.in_the_window(*PYTORCH, "--timeout", "25")
     apart.send("node2", signal.SIGSTOP)

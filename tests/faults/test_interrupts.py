@@ -44,14 +44,6 @@ def listens_to_this_machine_alone(run: Run) -> None:
     assert all(map(LOOPBACK.fullmatch, bound)), bound
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGHUP])
-def test_other_signals_interrupt_as_ctrl_c_does(begin: Begin, sent: signal.Signals) -> None:
-    run = begin("pytorch", *MANY_STEPS).in_the_window()
-    run.process.send_signal(sent)
-    run.end().was_interrupted_by(sent.name)
-
-
 def test_ctrl_c_before_any_rank_is_ready_leaves_nothing(begin: Begin) -> None:
     run = begin("pytorch", *MANY_STEPS)
     run.pid("worker-0"), run.pid("worker-1")

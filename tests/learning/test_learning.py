@@ -122,5 +122,5 @@ class Stopped:
         return self.process.returncode, complaint
 
     def record(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads((self.folder / training.FILE_NAME).read_text())
+        found: dict[str, Any] = json.loads((self.folder / training.TrainingRecord.file_name).read_text())
         return found

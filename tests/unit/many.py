@@ -8,7 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from harness.records.measurement import FILE_NAME, Record
+from harness.records.measurement import Record
 from harness.records.record import sealed
 from tests import made
 
@@ -50,7 +50,7 @@ def save(
         run = folder / f"{number // 1000:03}" / name
         run.mkdir(parents=True)
         text = f"{before}{name}{between}{started.isoformat(timespec='milliseconds')}{after}"
-        (run / FILE_NAME).write_bytes(sealed(text.encode()) if seals else text.encode() + b"\n}")
+        (run / Record.file_name).write_bytes(sealed(text.encode()) if seals else text.encode() + b"\n}")
     return folder
 
 

@@ -112,13 +112,6 @@ def test_list_shows_what_there_is(harness: Harness) -> None:
     assert [name.rsplit("-", 2)[1] for name in of_torch] == ["cpu", "cuda", "openmpi"]
 
 
-def test_options_of_another_backend_are_refused_by_name(harness: Harness) -> None:
-    done = harness("run", "--backend", "pytorch", "--ps", "2", "--dry-run")
-    owners = "distributed_replicated, parameter_server, parameter_server_strategy, torch_parameter_server"
-    said = f"harness: --ps is an option of {owners}, not of pytorch\n"
-    assert (done.code, done.stderr) == (2, said)
-
-
 def test_every_command_is_listed_with_a_line_that_fits_80_columns_without_being_loaded(harness: Harness) -> None:
     code = "import sys; from harness.cli import cli; cli.main(['--help'], standalone_mode=False); print(*sys.modules)"
     shown = subprocess.run(

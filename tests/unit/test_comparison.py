@@ -65,17 +65,6 @@ def test_a_comparison_plans_each_contender_at_each_size(harness: Harness) -> Non
     assert done.stdout.count(" worker ") == 2 * (1 + 3)
 
 
-def test_a_framework_that_a_backend_does_not_run_on_is_refused(harness: Harness) -> None:
-    done = harness("run", "--backend", "pytorch", "--framework", "tensorflow", "--dry-run")
-    assert (done.code, done.stderr) == (2, "harness: --framework tensorflow: pytorch supports torch\n")
-
-
-def test_a_transport_for_gpus_is_refused_on_cpus(harness: Harness) -> None:
-    done = harness("run", "--backend", "horovod", "--transport", "nccl", "--device", "cpu", "--dry-run")
-    expected = "harness: --transport nccl: horovod on --device cpu supports mpi, gloo\n"
-    assert (done.code, done.stderr) == (2, expected)
-
-
 def test_list_backends_says_what_a_backend_lacks_and_how_to_get_it(harness: Harness, tmp_path: object) -> None:
     empty = harness("list", "backends", HARNESS_CACHE=str(tmp_path), PATH="/nowhere")
     assert empty.code == 0, empty.stderr

@@ -15,7 +15,7 @@ import pytest
 from harness import environments
 from harness.backends.horovod import build
 from harness.backends.horovod.backend import environment
-from harness.environments import EnvironmentProblem, EnvironmentSpec, Variant, building
+from harness.environments import EnvironmentSpec, Variant
 
 VARIANTS: tuple[Variant, ...] = ("cpu", "cuda")
 ALL = [environment(framework, variant) for framework, variant in itertools.product(("tensorflow", "torch"), VARIANTS)]
@@ -69,17 +69,6 @@ def test_framework_is_the_one_that_it_is_compared_with(spec: EnvironmentSpec) ->
     ours = environments.pins(spec.requirements)
     assert {name for name in theirs if name in ours and ours[name] != theirs[name]} == {"setuptools"}
     assert set(theirs) - set(ours) <= {"mpi4py"}  # which the pytorch backend calls MPI through; Horovod calls it itself
-
-
-def test_missing_environment_names_the_framework_to_build() -> None:
-    with pytest.raises(EnvironmentProblem, match=r"`harness env build horovod --framework torch`$"):
-        environments.require(environment("torch", "cpu"))
-
-
-def test_machine_without_a_compiler_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(EnvironmentProblem, match=r"g\+\+ and make must be on PATH: load a module or install it"):
-        building.build(environment("torch", "cpu"), print)
 
 
 @each

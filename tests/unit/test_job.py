@@ -63,7 +63,6 @@ def test_the_script_is_valid_bash() -> None:
     ("name", "backend", "nodes", "options"),
     [
         ("horovod-n128", "horovod", 128, {}),
-        ("parameter_server-n512-ps64", "parameter_server", 512, {"ps": 64}),
         ("parameter_server-n512-ps64-dedicated", "parameter_server", 512, {"ps": 64, "ps_nodes": "dedicated"}),
     ],
 )

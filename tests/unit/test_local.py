@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from harness.core import backend as backends
-from harness.core.plan import complete, launch_plan, with_options
-from harness.core.spec import RunSpec
 from harness.launch import local
 from harness.running.prepare import Place
 
@@ -33,14 +30,3 @@ def test_gpus_are_those_that_are_visible_by_number_uuid_or_mig_name(
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert local.local_gpus() == gpus
     assert Place().device("auto") == ("cuda" if gpus else "cpu")
-
-
-@pytest.mark.parametrize("visible", [UUIDS, MIG])
-def test_every_worker_gets_its_gpu_under_the_name_that_it_has(monkeypatch: pytest.MonkeyPatch, visible: str) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    chosen = backends.backend("pytorch")
-    allocation = local.allocation(nodes=2, processes=2, port=None)
-    spec = complete(with_options(RunSpec(backend="pytorch", nodes=2), chosen), chosen, allocation)
-    plan = launch_plan(spec, chosen, chosen.seats(spec), allocation, "python", "run")
-    assert spec.device == "cuda"
-    assert [process.env["CUDA_VISIBLE_DEVICES"] for process in plan.processes] == visible.split(",")

@@ -18,7 +18,6 @@ from harness.core.plan import Allocation, LaunchPlan, Node, complete, launch_pla
 from harness.core.spec import RunSpec
 from harness.launch.local import MPI_ENV
 from harness.launch.pmi import MpiWorld, process_mapping, world
-from harness.worker.agent.channel import SHARED_MEMORY
 
 ANSWERS_WITHIN_S = 10.0
 SILENCE_S = 0.3  # long enough for an answer that must not come
@@ -243,14 +242,7 @@ print(world.Get_rank(), world.Get_size(), set(total.tolist()), flush=True)
 """
 
 
-WAIT = """
-from mpi4py import MPI
-print(MPI.COMM_WORLD.Get_size(), flush=True)
-input()
-"""
-
-
-def started(opened: MpiWorld, python: Path, code: str = ALLREDUCE) -> list[subprocess.Popen[str]]:
+def started(opened: MpiWorld, python: Path) -> list[subprocess.Popen[str]]:
     """The ranks of a world, as the launcher starts them."""
     ranks = []
     for rank in range(opened.size):
@@ -258,10 +250,9 @@ def started(opened: MpiWorld, python: Path, code: str = ALLREDUCE) -> list[subpr
         with end:
             ranks.append(
                 subprocess.Popen(
-                    [python, "-c", code],
+                    [python, "-c", ALLREDUCE],
                     env={**os.environ, **MPI_ENV, **variables, "PYTHONPATH": ""},
                     pass_fds=[end.fileno()],
-                    stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.STDOUT,
                     text=True,
@@ -289,19 +280,3 @@ def test_the_real_mpich_finds_its_world_and_sums_over_it(
     total = float(sum(range(1, size + 1)))
     assert said == [[f"{rank} {size} {{{total}}}" for rank in range(size)]] * 2
     assert {process.returncode for of_world in ranks for process in of_world} == {0}
-
-
-def test_shared_memory_of_killed_ranks_is_removed(environment: Callable[..., Path]) -> None:
-    """MPICH's own files in /dev/shm outlive its processes."""
-    opened = MpiWorld(2, process_mapping(planned(1, 2)))
-    ranks = started(opened, environment("pytorch"), WAIT)
-    try:
-        assert [rank.stdout and rank.stdout.readline() for rank in ranks] == ["2\n", "2\n"]
-    finally:
-        for rank in ranks:
-            rank.kill()
-            rank.communicate()
-    left = [path for pattern in opened.shared_memory_names for path in SHARED_MEMORY.glob(pattern)]
-    assert left, "MPICH names its shared memory otherwise: nothing would be removed"
-    opened.close()
-    assert not [path for path in left if path.exists()]

@@ -116,8 +116,10 @@ def test_what_the_measurements_do_not_bear_is_said() -> None:
     )
 
 
-@pytest.mark.slow
-def test_an_outdated_page_is_said_with_the_command_that_mends_it(tmp_path: Path) -> None:
+def test_an_outdated_page_is_said_with_the_command_that_mends_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answers, "page", lambda *_: committed())
     (tmp_path / "old.md").write_text(committed().replace("Predicted", "Measured", 1))
     with pytest.raises(HarnessError, match="is out of date") as refused:
         answers.main(["--check", str(tmp_path / "old.md")])

@@ -28,7 +28,7 @@ FIVE = np.array([0.99, 0.995, 1.0, 1.005, 1.01])  # the spread of five repeats
 
 
 def of(*records: Record) -> object:
-    return as_backends_say(frame_of([row(one, Path(one.id) / measurement.FILE_NAME) for one in records]))
+    return as_backends_say(frame_of([row(one, Path(one.id) / measurement.Record.file_name) for one in records]))
 
 
 def compared(old: Sequence[Record], new: Sequence[Record], rule: Rule | None = None) -> ComparedResults:

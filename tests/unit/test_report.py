@@ -711,8 +711,8 @@ def test_the_page_goes_to_standard_output_and_figures_into_a_folder(harness: Har
     [
         (["empty"], "no record.json at or below empty"),
         (["nowhere"], "nowhere: no such file or folder"),
-        (["reference", "-o", "missing/r.html"], "missing/r.html: cannot be written: No such file or directory"),
-        (["reference", "-o", "empty"], "empty: cannot be written: Is a directory"),
+        (["reference:Cori", "-o", "missing/r.html"], "missing/r.html: cannot be written: No such file or directory"),
+        (["reference:Cori", "-o", "empty"], "empty: cannot be written: Is a directory"),
         (["reference", "--figures", "f", "--format", "gif"], "--format 'gif': must be some of png,svg,pdf"),
         (["reference", "--format", "svg"], "--format: is for --figures"),
         (["reference", "--width", "84mm"], "--width: is for --figures"),
@@ -721,7 +721,7 @@ def test_the_page_goes_to_standard_output_and_figures_into_a_folder(harness: Har
             "--width '84': must be a number with its unit, such as 84mm",
         ),
         (["reference", "--figures", "f", "--width", "9mm"], "--width '9mm': must be 60mm to 1000mm"),
-        (["reference", "--figures", "file"], "file: cannot be written"),
+        (["reference:Cori", "--figures", "file"], "file: cannot be written"),
     ],
 )
 def test_a_request_that_cannot_work_is_refused_in_one_line(

@@ -17,7 +17,6 @@ from harness.worker.job import Job
 v1 = tf.compat.v1
 COUNT, LEAVE = 0, 1  # what workers say to a server
 FAREWELL_S = 5.0
-UNKNOWN = (-1, -1)  # the answer of a server whose kernel does not count
 
 
 def start_server(job: Job) -> Any:
@@ -60,7 +59,7 @@ def serve(job: Job, ready: Callable[[], None], server: Any = None) -> None:
             if session.run(message) == LEAVE:
                 leaving -= 1
             else:
-                session.run(answer, {counted: traffic.total() or UNKNOWN})
+                session.run(answer, {counted: traffic.total()})
 
 
 class Gate:
@@ -101,8 +100,7 @@ class Gate:
         if self._rank != 0:
             return []
         session.run(self._ask)
-        counts = [(int(sent), int(received)) for sent, received in session.run(self._answers)]
-        return [] if UNKNOWN in counts else counts
+        return traffic.known(session.run(self._answers))
 
     def leave(self, session: Any) -> None:
         """Say to the parameter servers that this worker needs them no more. They end when all workers have said so.

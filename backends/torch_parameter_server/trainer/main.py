@@ -19,6 +19,7 @@ import torch
 from harness.backends.torch_parameter_server.trainer import server
 from harness.backends.torch_parameter_server.trainer.links import Wait, finish, open_link
 from harness.models import torch_layers
+from harness.worker import traffic
 from harness.worker.checkpoint import velocity
 from harness.worker.frameworks.torch import TorchTrainer
 from harness.worker.trainer import Evaluation, State
@@ -81,8 +82,7 @@ class PullAndPush(TorchTrainer):
         if self._job.rank != 0:
             return []
         self._say(server.COUNT)
-        counts = [(int(sent), int(received)) for sent, received, _ in (self._hear(ps, 3) for ps in self._servers)]
-        return [] if server.UNKNOWN in counts else counts
+        return traffic.known(self._hear(ps, 3) for ps in self._servers)
 
     def values(self) -> Dict[str, np.ndarray]:
         for kind, tensors in self._of_servers():

@@ -26,7 +26,6 @@ VALUES, VELOCITIES = range(2)
 MOST_NUMBERS = 1024  # in one message
 PULLED, ANSWER = range(2)  # tags of what a server sends
 MOST_UNDER_WAY, ROOM = 16, 2**28  # messages, and their bytes
-UNKNOWN = (-1, -1)  # the bytes of a server whose kernel does not count
 
 
 class Piece(NamedTuple):
@@ -133,7 +132,7 @@ class Server:
                     self._serve(self._asking)
                     self._asking.clear()
             elif what == COUNT:
-                self._answer([worker], [*(traffic.total() or UNKNOWN), self._applied // len(self._pulled)])
+                self._answer([worker], [*traffic.total(), self._applied // len(self._pulled)])
             elif what == READ:
                 for piece in self._pulled:
                     self._send(worker, self._held[int(arguments[0])][piece], ANSWER)

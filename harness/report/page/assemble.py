@@ -43,67 +43,48 @@ def page(
     ``made`` says when, ``left_out`` which records could not be read, and why. Reads the records whose step times are shown;
     raises InvalidInput for one that cannot be read.
     """
-    if of_kernels is not None and len(of_kernels):
-        return _with_kernels(frame, sources, made, title, left_out, of_kernels)
-    measured = frame[frame["origin"] == "measured"]
-    published, numberless = len(frame) - len(measured), int((frame["status"] != "completed").sum())
-    shown = measured if len(measured) else frame  # what we measured, or what others published
-    models, systems, backends = (sorted(shown[name].unique()) for name in ("model", "system", "backend"))
-    least, most = int(shown["workers"].min()), int(shown["workers"].max())
-    span = f"{least:,} to {most:,} workers" if least < most else plural(most, "worker")
+    of_kernels = frame.head(0) if of_kernels is None else of_kernels
+    kernels = of_kernels[~of_kernels["id"].duplicated()]
+    measured, published = (frame[(frame["origin"] == "measured") == ours] for ours in (True, False))
+    shown = measured if len(measured) else published if len(published) else kernels  # ours, or what others published
+    systems, backends = (sorted(shown[name].unique()) for name in ("system", "backend"))
     where = ", ".join(systems) if len(systems) <= 3 else f"{len(systems)} systems"
-    runs = f"{len(measured):,} measured" + (f", {numberless:,} of them without a number" if numberless else "")
+    subjects = ", ".join(sorted(shown["model" if len(frame) else "kernel"].unique()))
+    lead = f"{subjects} on {', '.join(systems)}: {plural(len(backends), 'backend')} ({', '.join(backends)})"
+    if len(frame):
+        least, most = int(shown["workers"].min()), int(shown["workers"].max())
+        span = f"{least:,} to {most:,} workers" if least < most else plural(most, "worker")
+        lead += f" {'measured' if len(measured) else 'published'} on {span}"
+    counted = measured if len(frame) else kernels
     facts = {
-        "Runs": runs if len(measured) else "",
-        "Published": f"{published:,} results" if published else "",
-        "Measured": lines.days(sorted(measured["started"])),
-        "Systems": ", ".join(sorted(measured["system"].unique())),
+        "Kernels": _counted(kernels),
+        "Runs": _counted(measured),
+        "Published": f"{len(published):,} results" if len(published) else "",
+        "Measured": lines.days(sorted(counted["started"])),
+        "Systems": ", ".join(sorted(counted["system"].unique())),
         "Sources": ", ".join(sources),
         "Made": f"{made} by harness {__version__}",
     }
-    counts = Counter(tables.run_facets(frame))
-    without = Counter(tables.run_facets(frame[frame["status"] != "completed"]))
+    of_runs = [*tables.run_facets(frame), *map(kernel_figures.facets, kernels.to_dict("records"))]
+    without = Counter(
+        each
+        for each, status in zip(of_runs, [*frame["status"], *kernels["status"]], strict=True)
+        if status != "completed"
+    )
     return Page(
-        title=title or f"Training throughput on {where}",
-        lead=f"{', '.join(models)} on {', '.join(systems)}: {plural(len(backends), 'backend')} ({', '.join(backends)}) "
-        f"{'measured' if len(measured) else 'published'} on {span}.",
+        title=title or f"{'Training throughput' if len(frame) else 'Kernels'} on {where}",
+        lead=f"{lead}.",
         facts={label: value for label, value in facts.items() if value},
-        sections=sections(frame),
-        runs={facets: (count, without[facets]) for facets, count in counts.items()},
+        sections=[*(sections(frame) if len(frame) else []), *([_kernels(of_kernels)] if len(kernels) else [])],
+        runs={facets: (count, without[facets]) for facets, count in Counter(of_runs).items()},
         left_out=left_out,
     )
 
 
-def _with_kernels(
-    frame: pandas.DataFrame,
-    sources: Sequence[str],
-    made: str,
-    title: str | None,
-    left_out: Sequence[str],
-    of_kernels: pandas.DataFrame,
-) -> Page:
-    """The page of all img/s, if there are some, with a section, facts and counts of kernels."""
-    runs = of_kernels[~of_kernels["id"].duplicated()]
-    without = runs[runs["status"] != "completed"]
-    numberless = f", {len(without):,} of them without a number" if len(without) else ""
-    facts = {"Kernels": f"{len(runs):,} measured{numberless}"}
-    all_runs, no_number = (Counter(map(kernel_figures.facets, part.to_dict("records"))) for part in (runs, without))
-    counts = {facets: (count, no_number[facets]) for facets, count in all_runs.items()}
-    if len(frame):
-        others = page(frame, sources, made, title, left_out)
-        every = [*others.sections, _kernels(of_kernels)]
-        return replace(others, sections=every, facts={**facts, **others.facts}, runs={**others.runs, **counts})
-    names, systems, backends = (sorted(runs[name].unique()) for name in ("kernel", "system", "backend"))
-    facts |= {"Measured": lines.days(sorted(runs["started"])), "Systems": ", ".join(systems)}
-    facts |= {"Sources": ", ".join(sources), "Made": f"{made} by harness {__version__}"}
-    return Page(
-        title=title or f"Kernels on {', '.join(systems) if len(systems) <= 3 else f'{len(systems)} systems'}",
-        lead=f"{', '.join(names)} on {', '.join(systems)}: {plural(len(backends), 'backend')} ({', '.join(backends)}).",
-        facts=facts,
-        sections=[_kernels(of_kernels)],
-        runs=counts,
-        left_out=left_out,
-    )
+def _counted(runs: pandas.DataFrame) -> str:
+    without = int((runs["status"] != "completed").sum())
+    numberless = f", {without:,} of them without a number" if without else ""
+    return f"{len(runs):,} measured{numberless}" if len(runs) else ""
 
 
 def _kernels(of_kernels: pandas.DataFrame) -> Section:

@@ -16,7 +16,7 @@ from harness.analysis.verdict import Verdict
 from harness.core.text import plural
 from harness.prediction.fitting import mean_error
 from harness.prediction.observations import informative
-from harness.records.measurement import FILE_NAME
+from harness.records.measurement import Record
 from harness.report.page import kernel_figures
 from harness.report.page.document import Cell, Row, Table
 from harness.report.page.figures import Facets
@@ -57,7 +57,7 @@ def points(lines: Sequence[Line]) -> Table:
                 *(len(best.sources), line.curve.scaling, *_where(line)),
                 max(line.seen(best, "started"), default=None),
                 # A run's folder is named after its id.
-                path.parent.name if path.name == FILE_NAME else best.sources[-1],
+                path.parent.name if path.name == Record.file_name else best.sources[-1],
             )
             rows.append((line.facets, cells))
     note = (
