@@ -38,7 +38,7 @@ def test_mixed_precision_follows_single_precision(harness: Harness, backend: str
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["pytorch", "horovod"])
 def test_a_scaled_loss_in_float16_follows_single_precision_too(harness: Harness, backend: str) -> None:
-    """Rounding to 11 bits, not to the 8 of bfloat16: ten times closer. Small images, as most processors convert them all."""
+    """Rounding to 11 bits, not to the 8 of bfloat16: ten times closer. Small images, as processors convert them."""
     where = ["--backend", backend, "--framework", "torch", "--nodes", "2"]
     arguments = [*where, "--model", "pointwise", "--image-size", "32"]
     single, half = (losses(harness, *arguments, "--precision", precision) for precision in ("fp32", "fp16"))
