@@ -12,7 +12,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
@@ -263,8 +263,12 @@ def at_home(folder: Path, patch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def folder(command: str, prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(
+    command: str, prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment: Callable[..., Path]
+) -> Path:
     """A copy of what is prepared, for one command: with what it reads, and without what it makes."""
+    if "$(harness env path horovod --framework torch --variant openmpi)" in command:  # which `make environments` leaves out
+        environment("horovod", "torch", "openmpi")
     here = copytree(prepared, tmp_path / "here", symlinks=True, copy_function=os.link)
     at_home(here, monkeypatch)
     for name in ("examples", "benchmarks", "results", "cluster", "Makefile", "pyproject.toml"):
