@@ -19,7 +19,7 @@ from harness.running.study import Study
 FILE = click.Argument(["file"], type=ANY_PATH)
 WHICH_POINTS = grouped(
     "What to measure",
-    flag("--retry-failed", "measure failed and interrupted points again"),
+    flag("--retry-failed", "measure points again that have failed"),
     option(
         "--max-jobs",
         "jobs that may run at once  [default: the study's, else the site's, else 8]",

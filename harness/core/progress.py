@@ -38,14 +38,14 @@ class ProgressLine:
         if self._rewritten:
             self._rewrite(text[: shutil.get_terminal_size().columns - 1])
         else:
-            print(text, file=self._stream, flush=True)
+            self._print(text + "\n")
 
     def keep(self, text: str) -> None:
         """A line that stays, above the progress if that is on a terminal."""
         if self._rewritten:
             self._rewrite(text + "\n")
         elif self._enabled:
-            print(text, file=self._stream, flush=True)
+            self._print(text + "\n")
             self._written_at = time.monotonic()
 
     def clear(self) -> None:
@@ -54,7 +54,14 @@ class ProgressLine:
 
     def _rewrite(self, text: str) -> None:
         if self._enabled and self._rewritten:
-            print(CLEAR_LINE + text, end="", file=self._stream, flush=True)
+            self._print(CLEAR_LINE + text)
+
+    def _print(self, text: str) -> None:
+        """Write it. Where nobody reads any more, as after ``2>&1 | head``, or a disk is full, what is measured goes on."""
+        try:
+            print(text, end="", file=self._stream, flush=True)
+        except OSError:
+            self._enabled = False
 
 
 class CountLine(ProgressLine):

@@ -300,13 +300,18 @@ def _alike(one: Observation, what: What, batch: int | None = None) -> bool:
 
 
 def _one_worker(found: Sequence[ObservationGroup], what: What, device: str | None) -> tuple[float, Any, str]:
-    """A single worker's step (s), draws of it, and where it is from: the first of the groups that says it."""
+    """A single worker's step (s), draws of it, and where it is from: the first of the groups that says it.
+
+    Workers that do what those on several nodes do come first: on one machine a node alone has more threads.
+    """
     for batch in (what.batch_size, None):
         for group in found:
             runs = [one for one in group.observations if _alike(one, what, batch) and not one.relative]
             if not runs or device not in (None, group.key.device):
                 continue
-            one = next((run for run in runs if run.single_s is not None), runs[0])
+            usual = {run.work for run in group.observations if run.nodes > 1}
+            same = [run for run in runs if run.work in usual] or runs
+            one = next((run for run in same if run.single_s is not None), same[0])
             if one.single_s is not None:
                 draws: Any = one.single_s
                 step_s, how = one.single_s, "measured"
@@ -315,6 +320,8 @@ def _one_worker(found: Sequence[ObservationGroup], what: What, device: str | Non
                 draws = fit.single_draws[one.work]
                 step_s, how = fit.singles[one.work], "fitted"
             said = f"{how}, {one.batch / step_s:,.4g} img/s ({group.name})"
+            if any(run.workers == 1 and run.single_s is not None and run not in same for run in runs):
+                said += "; the worker that was measured alone has other threads, data or software"
             if (factor := what.batch_size / one.batch) != 1:
                 said += f", and scaled from {one.batch} to {what.batch_size} images per step"
             return step_s * factor, draws * factor, said

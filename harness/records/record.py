@@ -9,7 +9,6 @@ because somebody has edited it, or that has none, because it is older than seals
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar
@@ -243,7 +242,8 @@ def search(path: Path, names: Sequence[str]) -> Iterator[RecordFile]:
     """The files at or below ``path`` with one of these ``names``, in no particular order.
 
     Folders below one with a record are a run's own and are not looked at, nor are hidden ones: results of 100,000 runs are
-    found in about a second. Raises InvalidInput for a path that does not exist.
+    found in about a second. What may be one and cannot be looked at is named too: whoever reads it is told why not. Raises
+    InvalidInput for a path that does not exist.
     """
     try:
         if not path.is_dir():
@@ -256,10 +256,20 @@ def search(path: Path, names: Sequence[str]) -> Iterator[RecordFile]:
     while folders:
         folder = folders.pop()
         for file in (f"{folder}/{name}" for name in names):
-            with suppress(OSError):
+            try:
                 status = os.stat(file)  # noqa: PTH116 (a Path costs more than the call)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except OSError:
+                yield RecordFile(file, 0, 0)
+            else:
                 yield RecordFile(file, status.st_size, status.st_mtime_ns)
-                break
+            break
         else:
-            with suppress(OSError), os.scandir(folder) as entries:  # a folder may be gone, or closed to us
-                folders += [entry.path for entry in entries if not entry.name.startswith(".") and entry.is_dir()]
+            try:
+                with os.scandir(folder) as entries:
+                    folders += [entry.path for entry in entries if not entry.name.startswith(".") and entry.is_dir()]
+            except FileNotFoundError:  # gone meanwhile
+                continue
+            except OSError:
+                yield RecordFile(folder, 0, 0)

@@ -31,8 +31,7 @@ from harness.worker.agent.seating import SUBMISSION
 # "unfinished": whoever began it was killed before it was submitted, or before there was a record.
 PointState = Literal["new", "refused", "queued", "running", "ended", "unfinished", "completed", "failed", "interrupted"]
 RECORDS = (Record, KernelRecord)  # that points have
-TO_DO: frozenset[PointState] = frozenset({"new", "refused", "unfinished"})
-FAILED: frozenset[PointState] = frozenset({"failed", "interrupted"})
+TO_DO: frozenset[PointState] = frozenset({"new", "refused", "unfinished", "interrupted"})
 UNDER_WAY: frozenset[PointState] = frozenset({"queued", "running", "ended"})
 
 
@@ -191,7 +190,7 @@ class Campaign:
             self.prepare()
         work = []
         for point in self.status():
-            if not point.in_file or point.state not in (TO_DO | FAILED if retry_failed else TO_DO):
+            if not point.in_file or point.state not in TO_DO | ({"failed"} if retry_failed else set()):
                 continue
             run = self.planned[point.entry.id]
             if point.run and not point.record and known_jobs(point.run.folder):
@@ -224,7 +223,7 @@ class Campaign:
                 raise self.place.no_batch_system("--no-wait")
             if work:
                 self._note(work)
-                request.execute([run for _, run in work], listener, f"    harness study run {called} --retry-failed")
+                request.execute([run for _, run in work], listener, f"    harness study run {called}")
             return
         try:
             self._submit(work, self.max_jobs(max_jobs))
@@ -297,12 +296,16 @@ def with_best(points: list[PointStatus]) -> list[PointStatus]:
 def problem(points: Sequence[PointStatus], tried: int, called: str) -> HarnessError | None:
     """What is wrong with a study of which ``tried`` points were to be measured; ``called`` is what commands call it."""
     refused = [point for point in points if point.in_file and point.state == "refused"]
-    failed = sum(point.in_file and point.state in FAILED for point in points)
+    failed, interrupted = (
+        sum(point.in_file and point.state == state for point in points) for state in ("failed", "interrupted")
+    )
     if refused and len(refused) == tried:
         return InvalidInput(f"Slurm refuses all {tried} points that were to be measured: {refused[0].reason}")
     again, lines = f"`harness study run {called}", []
     if refused:
         lines.append(f"Slurm refuses {len(refused)} of {len(points)} points; {again}` tries again")
+    if interrupted:
+        lines.append(f"{interrupted} of {len(points)} points were interrupted; {again}` measures them")
     if failed:
         lines.append(f"{failed} of {len(points)} points have failed; {again} --retry-failed` measures again")
     return RunFailed("\n".join(lines)) if lines else None

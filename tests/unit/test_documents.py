@@ -267,7 +267,7 @@ def folder(
     command: str, prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment: Callable[..., Path]
 ) -> Path:
     """A copy of what is prepared, for one command: with what it reads, and without what it makes."""
-    if "$(harness env path horovod --framework torch --variant openmpi)" in command:  # which `make environments` leaves out
+    if "$(harness env path horovod --framework torch --variant openmpi)" in command:  # not one of `make environments`
         environment("horovod", "torch", "openmpi")
     here = copytree(prepared, tmp_path / "here", symlinks=True, copy_function=os.link)
     at_home(here, monkeypatch)

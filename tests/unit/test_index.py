@@ -132,6 +132,14 @@ def test_a_record_that_cannot_be_believed_is_tried_again_by_every_command_and_th
     assert (len(frame), read) == (4, 1)
 
 
+def test_a_record_that_cannot_be_looked_at_is_named_too(runs: Path) -> None:
+    (loop := runs / "loop").mkdir()
+    (loop / "record.json").symlink_to("record.json")
+    reasons: list[str] = []
+    frame = kept(runs, lambda done, of: None, reasons.append)
+    assert len(frame) == 3 and reasons == [f"{loop / 'record.json'}: Too many levels of symbolic links"]
+
+
 def test_of_many_records_shared_out_among_processes_those_that_cannot_be_read_are_left_out(
     runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -472,6 +472,18 @@ def test_a_run_that_is_faster_and_one_of_which_nobody_was_late_say_that(harness:
     assert "no rank says that it was late; `harness run --preflight` compares nodes and links" in said
 
 
+def test_one_worker_does_what_those_on_several_nodes_do(harness: Harness, tmp_path: Path) -> None:
+    """On one machine a node alone has all cores: what it did says nothing of what half of them do."""
+    shape = {"transport": "gloo", "site": None}
+    alone = made.record("pytorch", 1, [200.0, 201.0], threads=24, **shape)
+    several = [made.record("pytorch", n, [n * 99.0, n * 99.5], threads=12, **shape) for n in (2, 4)]
+    made.save(tmp_path / "runs", [alone, *several])
+    done = harness("predict", "--from", "runs", "--backend", "pytorch", "--nodes", "2", "--json").succeeded()
+    assert done.json["predictions"][0]["img_per_s"] == pytest.approx(198, rel=0.03)
+    told = harness("predict", "--from", "runs", "--backend", "pytorch", "--nodes", "2").succeeded().stdout
+    assert "one worker: fitted" in told and "the worker that was measured alone has other threads" in told
+
+
 def test_one_worker_is_of_the_same_device(harness: Harness, tmp_path: Path) -> None:
     real = made.record("pytorch", 4, [99.0], batch_size=64)
     done = harness("explain", str(made.save(tmp_path, [real]) / real.id), *BEGUN)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from harness.core.progress import ProgressLine
 from harness.core.spec import RunSpec
 from harness.errors import RunFailed
 from harness.report.text.progress import RunLine
@@ -40,6 +41,16 @@ def test_runs_are_told_apart_by_what_was_asked_for() -> None:
     assert [*Pace.of({A: one, B: two}).names.values()] == ["pytorch nodes=1", "pytorch nodes=2"]
     fewer = one.model_copy(update={"threads": 1})
     assert [*Pace.of({A: one, B: fewer}).names.values()] == ["pytorch nodes=1 threads=4", "pytorch nodes=1 threads=1"]
+
+
+def test_progress_that_nobody_can_read_is_silent_and_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Path("/dev/full").open("w") as full:
+        monkeypatch.setattr(sys, "stderr", full)
+        line = ProgressLine()
+        line.keep("one")
+        line.show("two")
+        line.clear()
+        assert not line.due()
 
 
 @pytest.fixture

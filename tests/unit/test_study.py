@@ -300,8 +300,10 @@ def test_only_one_works_on_a_study_and_what_is_interrupted_is_told(harness: Harn
     first.send_signal(signal.SIGINT)
     said = first.communicate(timeout=60)[1]
     assert first.returncode == 130
-    assert said.endswith(f"no process is left running\n    harness study run {file} --retry-failed\n")
+    assert said.endswith(f"no process is left running\n    harness study run {file}\n")
     assert harness("study", "status", str(file), "--json").json[0]["state"] == "interrupted"
+    again = harness("study", "run", str(file), "--json")
+    assert (again.code, again.json[0]["state"]) == (0, "completed"), again.stderr
 
 
 def test_the_best_number_of_servers_is_marked(tmp_path: Path) -> None:
