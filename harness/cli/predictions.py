@@ -24,7 +24,9 @@ from harness.cli.common import (
     source,
 )
 from harness.cli.options import GroupedCommand, grouped, option, spec_of, spec_options
+from harness.core.progress import ProgressLine
 from harness.core.spec import MOST_WORKERS, RunSpec
+from harness.core.text import plural
 from harness.core.validation import option_name
 from harness.errors import InvalidInput
 from harness.files import write_atomically
@@ -233,11 +235,13 @@ def fit(sources: tuple[str, ...], hold_out: str | None, data: str, forward_share
         raise InvalidInput(f"{', '.join(sources)}: nothing to fit; {'; '.join(left_out) or 'no results'}")
     if condition and not any(holdout.parted(group, condition) for group in known):
         raise InvalidInput(f"--hold-out '{hold_out}': leaves nothing to fit, or nothing to test")
-    fits = []
+    line, fits = ProgressLine(), list[Any]()
     for group in known:
+        line.show(f"fitting {group.name}, {len(fits) + 1} of {len(known)}")
         fitted = fitting.fit(group)
         alone = fitting.left_one_out(fitted) if 1 < len(fitted.errors) <= MOST_LEFT_OUT else ()
         fits.append((fitted, alone, holdout.hold_out(group, condition) if condition else None))
+    line.clear()
     tell = prediction.fits_as_json if as_json else prediction.fits
     click.echo(tell(fits, left_out))
 
@@ -308,11 +312,17 @@ def split(device_file: Path | None, as_json: bool, **given: Any) -> None:
     spec = splitting.completed(RunSpec.validated(**{"backend": "pytorch", "warmup_steps": 3, "steps": 20} | fields))
     if device_file and (device_file.exists() or not device_file.parent.is_dir()):
         raise InvalidInput(f"--device-file {device_file}: must be a new file, in a folder that exists")
+    what = (
+        f"{spec.model}, {plural(spec.batch_size, 'image')} of {spec.image_size} px, {spec.backend} ({spec.framework})"
+    )
+    line = ProgressLine()
+    line.show(f"measuring {what}: {spec.warmup_steps + spec.steps} forward passes and steps")
     shared = splitting.measure(spec)
+    line.clear()
     if device_file:
         write_atomically(device_file, splitting.device(spec, shared, f"harness split --backend {spec.backend}"))
     if as_json:
         click.echo(json.dumps(vars(shared)))
         return
     of_step = f"share {shared.share:.3f} ± {shared.ci95:.3f} (95 % CI)"
-    click.echo(f"forward {shared.forward_s:.4g} s, step {shared.step_s:.4g} s: {of_step}")
+    click.echo(f"{what}, {spec.device}: forward {shared.forward_s:.4g} s, step {shared.step_s:.4g} s: {of_step}")

@@ -13,7 +13,7 @@ import platform
 import re
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
@@ -100,6 +100,20 @@ def require(spec: EnvironmentSpec) -> Path:
     what = {"missing": "is not built", "partial": "is half built", "broken": "no longer works"}[state]
     whose = f"{spec.backend} with {spec.framework}" if spec.framework else spec.backend
     raise EnvironmentProblem(f"the environment of {whose} {what}: run `{build_command(spec)}`")
+
+
+def require_all(specs: Iterable[EnvironmentSpec]) -> None:
+    """Raises EnvironmentProblem if several are not ready, with the commands that build all of them (see ``require``)."""
+    lacking = {(spec.variant, spec.backend, spec.framework) for spec in specs if status(spec) != "ready"}
+    if len(lacking) < 2:
+        return
+    commands = []
+    for variant in sorted({variant for variant, _, _ in lacking}):
+        names = sorted({backend for each, backend, _ in lacking if each == variant})
+        commands.append(f"`harness env build {' '.join(names)}{'' if variant == 'cpu' else f' --variant {variant}'}`")
+    raise EnvironmentProblem(
+        f"several environments are not built: run {' and '.join(commands)}, or name the backends that have theirs"
+    )
 
 
 def build_command(spec: EnvironmentSpec) -> str:
