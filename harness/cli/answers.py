@@ -267,12 +267,15 @@ def check(sources: tuple[str, ...]) -> None:
     files = sorted({file for source in sources for file in _files(source)})
     if not files:
         raise InvalidInput(f"{', '.join(sources)}: no record")
-    problems = [text for text in each(problem, files, reading()) if text]
+    found = list(each(verified, files, reading()))
+    problems = [text for text, _ in found if text]
     for text in problems:
         click.echo(text)
     if problems:
         raise HarnessError(f"{len(problems):,} of {plural(len(files), 'record')} cannot be believed")
-    click.echo(f"{plural(len(files), 'record')}: every figure follows from its raw times, and every check passes")
+    without = sum(not has_number for _, has_number in found)
+    more = f"; {without:,} {'has' if without == 1 else 'have'} no number" if without else ""
+    click.echo(f"{plural(len(files), 'record')}: every figure follows from its raw times, and every check passes{more}")
 
 
 def _files(source: str) -> list[str]:
@@ -300,10 +303,13 @@ def selected_by(file: str) -> dict[str, str] | None:
         return None
 
 
-def problem(file: str) -> str:
-    """What is wrong with a record, "" if nothing is: its seal does not count, everything is derived and judged again."""
+def verified(file: str) -> tuple[str, bool]:
+    """What is wrong with a record, "" if nothing is, and whether its run has a number.
+
+    Its seal does not count: everything is derived and judged again.
+    """
     try:
-        RECORDS.get(Path(file).name, RECORDS["record.json"]).read(Path(file), believing_seals=False)
+        record = RECORDS.get(Path(file).name, RECORDS["record.json"]).read(Path(file), believing_seals=False)
     except InvalidInput as error:
-        return str(error)
-    return ""
+        return str(error), False
+    return "", record.status == "completed"
