@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+from harness.errors import InvalidInput
+
 
 @contextmanager
 def whole_file(target: Path) -> Iterator[IO[bytes]]:
@@ -22,7 +24,12 @@ def whole_file(target: Path) -> Iterator[IO[bytes]]:
             yield stream
         return
     target = target.resolve()  # a link stays a link
-    with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}.", delete=False) as stream:
+    try:
+        temporary = tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}.", delete=False)  # noqa: SIM115
+    except OSError as error:
+        error.filename = str(target)  # nobody knows the other name
+        raise
+    with temporary as stream:
         try:
             yield stream
             stream.flush()
@@ -33,6 +40,17 @@ def whole_file(target: Path) -> Iterator[IO[bytes]]:
         except BaseException:
             Path(stream.name).unlink(missing_ok=True)
             raise
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """While a file or folder that a person has named is written. Raises InvalidInput if it cannot be."""
+    try:
+        yield
+    except BrokenPipeError:  # it is a pipe, and whoever read it has gone
+        raise
+    except OSError as error:
+        raise InvalidInput(f"{path}: cannot be written: {error.strerror}") from None
 
 
 def at_home(path: str | Path) -> Path:

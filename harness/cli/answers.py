@@ -28,7 +28,7 @@ from harness.cli.common import (
 )
 from harness.core.text import listed, plural
 from harness.errors import HarnessError, InvalidInput
-from harness.files import whole_file
+from harness.files import whole_file, writing
 from harness.records.record import search
 from harness.results.selection import LOCAL, Selected, parted
 from harness.results.sources import each, place
@@ -251,7 +251,7 @@ def export(
     if file is None:
         write(sys.stdout.buffer)
         return
-    with whole_file(file) as stream:
+    with writing(file), whole_file(file) as stream:
         count = write(stream)
     click.echo(f"{plural(count, 'row' if of_kernels else 'result')}: {file}")
 

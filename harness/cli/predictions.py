@@ -27,7 +27,7 @@ from harness.cli.options import GroupedCommand, grouped, option, spec_of, spec_o
 from harness.core.spec import MOST_WORKERS, RunSpec
 from harness.core.validation import option_name
 from harness.errors import InvalidInput
-from harness.files import write_atomically
+from harness.files import write_atomically, writing
 from harness.results.selection import parted
 
 if TYPE_CHECKING:
@@ -310,7 +310,9 @@ def split(device_file: Path | None, as_json: bool, **given: Any) -> None:
         raise InvalidInput(f"--device-file {device_file}: must be a new file, in a folder that exists")
     shared = splitting.measure(spec)
     if device_file:
-        write_atomically(device_file, splitting.device(spec, shared, f"harness split --backend {spec.backend}"))
+        text = splitting.device(spec, shared, f"harness split --backend {spec.backend}")
+        with writing(device_file):
+            write_atomically(device_file, text)
     if as_json:
         click.echo(json.dumps(vars(shared)))
         return

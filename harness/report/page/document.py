@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness.errors import InvalidInput
-from harness.files import write_atomically
+from harness.files import write_atomically, writing
 from harness.report.page import plotly
 from harness.report.page.figures import DARK, LIGHT, Facets, Figure
 
@@ -126,10 +125,8 @@ def render(page: Page, base: str = ".") -> str:
 
 def write(text: str, path: Path) -> None:
     """Write the page, whole or not at all. Raises InvalidInput where that cannot be."""
-    try:
+    with writing(path):
         write_atomically(path, text)
-    except OSError as error:
-        raise InvalidInput(f"{path}: cannot be written: {error.strerror}") from None
 
 
 def data(page: Page) -> dict[str, Any]:
