@@ -197,6 +197,9 @@ def report(
     made = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
     page = assemble.page(frame, sources, made, title, left_out(click.get_current_context()), of_kernels)
     drawn = [figure for section in page.sections for figure in section.figures]
+    if figures:  # before the page is there
+        with writing(figures):
+            figures.mkdir(parents=True, exist_ok=True)
     if output == "-":
         click.echo(document.render(page))
     else:
