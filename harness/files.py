@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -56,6 +57,17 @@ def writing(path: Path) -> Iterator[None]:
 def at_home(path: str | Path) -> Path:
     """``path`` with what ``~`` and ``~user`` stand for; as it is where there is no such user, as a shell leaves it."""
     return Path(os.path.expanduser(path))  # noqa: PTH111 (a Path's raises RuntimeError)
+
+
+def expanded(text: str, named: str) -> Path:
+    """``text`` as a path, with what its variables and ``~`` stand for.
+
+    Raises InvalidInput, which begins with what the text is ``named``, for a variable that is not set.
+    """
+    path = os.path.expandvars(text)
+    if unset := re.search(r"\$\{?\w+\}?", path):
+        raise InvalidInput(f"{named} '{text}': {unset[0]} is not set here")
+    return at_home(path)
 
 
 def write_atomically(target: Path, text: str) -> Path:
