@@ -306,8 +306,11 @@ def tables(
 def some_of(sources: tuple[str, ...]) -> pandas.DataFrame:
     """The rows of ``sources``, of any status. Raises InvalidInput if there are none."""
     from harness import results
+    from harness.results import kernels
 
     frame = results.load(sources, status=None, progress=reading(), unreadable=leave_out())
     if frame.empty:
-        raise InvalidInput(f"no record.json at or below {', '.join(sources)}")
+        others = len(kernels.load(sources, unreadable=leave_out()))
+        instead = "; it has kernels, which `harness table` and `harness report` show" if others else ""
+        raise InvalidInput(f"no record.json at or below {', '.join(sources)}{instead}")
     return frame

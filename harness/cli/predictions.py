@@ -25,6 +25,7 @@ from harness.cli.common import (
 )
 from harness.cli.options import GroupedCommand, grouped, option, spec_of, spec_options
 from harness.core.spec import MOST_WORKERS, RunSpec
+from harness.core.text import plural
 from harness.core.validation import option_name
 from harness.errors import InvalidInput
 from harness.files import write_atomically, writing
@@ -263,7 +264,6 @@ def explain(record: Path | None, nodes: int | None, ps: int | None, as_json: boo
     """
     from harness import results
     from harness.prediction import explain as explaining
-    from harness.records.measurement import Record
     from harness.report.text import prediction
 
     if record is not None:
@@ -271,10 +271,10 @@ def explain(record: Path | None, nodes: int | None, ps: int | None, as_json: boo
         names = ("nodes", "ps", "site", *PREDICTED)
         if twice := next((name for name in names if describing[name] is not None), None):
             raise InvalidInput(f"{option_name(twice)}: RECORD says it; give one of them")
-        file = record / Record.file_name if record.is_dir() else record
         sources, start = given["sources"], _start(given)
         if sources and start.networks:
             raise InvalidInput(f"{next(iter(start.networks))}: instead of --from, which says it itself")
+        file = _training_in(record)
         one_worker = results.load([given["single"]]) if isinstance(given["single"], str) else None
         explained, measured = explaining.explain_record(file, sources, start, one_worker, reading(), leave_out())
         document, text = measured.as_dict(), prediction.explanation(explained, measured)
@@ -287,6 +287,22 @@ def explain(record: Path | None, nodes: int | None, ps: int | None, as_json: boo
         explained = explaining.explain(what, basis, nodes, ps)
         document, text = {}, prediction.explanation(explained)
     click.echo(json.dumps(explained.as_dict() | document) if as_json else text)
+
+
+def _training_in(path: Path) -> Path:
+    """The record of the training at ``path``, a record or a run directory. Raises InvalidInput for any other folder."""
+    from harness.records.kernel import KernelRecord
+    from harness.records.measurement import Record
+    from harness.records.record import search
+
+    files = sorted(Path(file.path) for file in search(path, (Record.file_name, KernelRecord.file_name)))
+    if not files:
+        raise InvalidInput(f"no {Record.file_name} at or below {path}")
+    if path not in (files[0], files[0].parent):
+        raise InvalidInput(f"{path}: has {plural(len(files), 'run')}; name one of them, such as {files[0].parent}")
+    if files[0].name == KernelRecord.file_name:
+        raise InvalidInput(f"{path}: is the run of a kernel, not a training: there is no step to explain")
+    return files[0]
 
 
 @click.command("split", params=[each for each in spec_options() if each.name in SPLIT])

@@ -224,12 +224,14 @@ def test_rows_are_told_apart_by_threads_unless_these_change_with_the_nodes(harne
 
 
 def test_what_a_table_of_kernels_cannot_show_is_refused(refused: Harness, tmp_path: Path) -> None:
-    saved(tmp_path / "runs", measured())
+    (run,) = saved(tmp_path / "runs", measured()).iterdir()
     (tmp_path / "empty").mkdir()
     done = refused("table", "runs", "--baseline", "7")
     assert done.code == 2 and "no kernel on 7 workers has a number; kernels are on 2" in done.stderr
     assert "no record.json at or below empty, and no kernel.json" in refused("table", "empty").stderr
-    assert "no record.json at or below runs" in refused("verdict", "runs").stderr
+    for command in ("verdict", "best"):
+        assert "no record.json at or below runs; it has kernels, which" in refused(command, "runs").stderr
+    assert f"{run}: is the run of a kernel, not a training" in refused("explain", str(run)).stderr
 
 
 # --- studies ---

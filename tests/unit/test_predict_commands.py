@@ -383,11 +383,17 @@ def test_a_record_alone_says_that_a_single_worker_is_missing(harness: Harness, t
     assert "one worker: measured, 100 img/s" in found
 
 
-def test_a_run_without_a_number_is_not_explained(harness: Harness, tmp_path: Path) -> None:
+def test_what_is_no_run_with_a_number_is_not_explained(harness: Harness, tmp_path: Path) -> None:
     failed = made.record("parameter_server", 4, ps=2, status="failed")
-    done = harness("explain", str(made.save(tmp_path / "runs", [failed]) / failed.id))
-    assert done.code == 2
-    assert "this run has no number" in done.stderr
+    run = made.save(tmp_path / "runs", [failed]) / failed.id
+    (tmp_path / "empty").mkdir()
+    for path, complaint in {
+        str(run): "this run has no number",
+        "runs": f"runs: has 1 run; name one of them, such as runs/{failed.id}",
+        "empty": "no record.json at or below empty",
+    }.items():
+        done = harness("explain", path)
+        assert done.code == 2 and complaint in done.stderr
 
 
 # --- a run beside what was predicted of it ---------------------------------------------------------
