@@ -181,9 +181,12 @@ def load(*results: str | Path, status: Status | None = "completed") -> pandas.Da
 
     ``results`` are record files, folders, names of baselines, tables of published measurements, ``"reference"`` or
     ``"reference:TEXT"``; ``"runs/ @ now-7d: tag=nightly"`` selects some of what is there. Only runs with a number, unless
-    ``status`` is None.
+    ``status`` is None. Raises InvalidInput where there is no record, not even of a kernel.
     """
-    return sources.load(results, status)
+    frame = sources.load(results, status)
+    if frame.empty:  # for records of kernels it may be, and for runs without a number
+        kernel_results.either(results)
+    return frame
 
 
 def load_kernels(*results: str | Path, status: Status | None = "completed") -> pandas.DataFrame:
@@ -192,6 +195,8 @@ def load_kernels(*results: str | Path, status: Status | None = "completed") -> p
     ``results`` are those of ``load``. Only runs with a number, unless ``status`` is None.
     """
     frame = kernel_results.load(results)
+    if frame.empty:
+        kernel_results.either(results)
     return frame if status is None else frame[frame["status"] == status].reset_index(drop=True)
 
 

@@ -265,10 +265,7 @@ def both_of(sources: tuple[str, ...]) -> tuple[pandas.DataFrame, pandas.DataFram
     """The rows of ``sources``, and apart from them those of kernels. Raises InvalidInput if there are none of either."""
     from harness.results import kernels
 
-    runs, of_kernels = kernels.with_runs(sources, reading(), leave_out())
-    if runs.empty and of_kernels.empty:
-        raise InvalidInput(f"no record.json at or below {', '.join(sources)}, and no kernel.json")
-    return runs, of_kernels
+    return kernels.either(sources, reading(), leave_out())
 
 
 def of_any_kind(*sources: str, selected: Selected | None = None) -> pandas.DataFrame:

@@ -21,6 +21,7 @@ from harness.cli.common import (
     leave_out,
     positive,
     reading,
+    some_of,
     source,
 )
 from harness.cli.options import GroupedCommand, grouped, option, spec_of, spec_options
@@ -32,6 +33,8 @@ from harness.files import write_atomically, writing
 from harness.results.selection import parted
 
 if TYPE_CHECKING:
+    import pandas
+
     from harness.prediction.basis import Start
     from harness.prediction.forecast import Basis, What
 
@@ -131,9 +134,15 @@ def _asked(given: dict[str, Any]) -> tuple[What, Basis]:
     from harness.prediction import basis
 
     sources = given["sources"]
-    load = (lambda: results.load(sources, progress=reading(), unreadable=leave_out())) if sources else None
+
+    def load() -> pandas.DataFrame:
+        frame = results.load(sources, progress=reading(), unreadable=leave_out())
+        if frame.empty:
+            some_of(sources)  # refuses what has no records; these may be of runs without a number
+        return frame
+
     spec_of(given)  # what is wrong is said before many records are read
-    frame = basis.measured(given["site"], load)
+    frame = basis.measured(given["site"], load if sources else None)
     alone = results.load([given["single"]]) if isinstance(given["single"], str) else None
     return basis.asked(lambda taken: spec_of(given, **taken), given, _start(given), frame, alone)
 

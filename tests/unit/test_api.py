@@ -149,10 +149,15 @@ def test_a_plan_is_that_of_a_dry_run() -> None:
     assert plan.world_size == 8
 
 
-def test_results_are_loaded_and_judged() -> None:
+def test_results_are_loaded_and_judged(tmp_path: Path) -> None:
     frame = harness.load("reference:daint")
     assert {"workers", "img_per_s"} <= set(frame.columns)
     assert harness.verdict("reference:daint").answer == "cannot say"
+    for read in (harness.load, harness.load_kernels, harness.verdict):
+        with pytest.raises(InvalidInput, match=f"no record.json at or below {tmp_path}, and no kernel.json"):
+            read(tmp_path)
+    made.save(tmp_path, [made.record(status="failed")])
+    assert harness.load(tmp_path).empty and harness.load_kernels(tmp_path).empty
 
 
 def test_a_comparison_is_a_row_per_pair(tmp_path: Path) -> None:

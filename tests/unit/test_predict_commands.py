@@ -106,6 +106,7 @@ def at(line: str) -> list[str]:
         (("explain", *SERVERS, "--nodes", "8", "--ps", "9"), ("--ps 9", "at most 8 servers")),
         (("explain", *SERVERS, "--nodes", "8", "--ps", "all"), ("--ps", "'all' is not a valid integer")),
         (("explain", *HOROVOD, "--nodes", "8", "--ps", "2"), ("--ps 2", "horovod has no parameter servers")),
+        (("predict", *HOROVOD[2:], "--from", "."), ("no record.json at or below .",)),
         (("explain", "gone"), ("gone", "No such file")),
         (("explain", "gone", "--nodes", "8"), ("--nodes", "RECORD says it")),
         (("explain", "gone", "--batch-size", "8"), ("--batch-size", "RECORD says it")),
