@@ -128,7 +128,7 @@ def of_each(
                 selected.read[path, kind] = rows(path, selected.found[path], kind, progress, unreadable)
             frames.append(selected.of(selected.read[path, kind], source, selection))
         elif selection:
-            raise InvalidInput(f"{source}: what was published has no start, tag or site to select it by")
+            raise InvalidInput(f"'{source}': what was published has no start, tag or site to select it by")
         elif kind is MEASUREMENTS:
             lines = published.read(path) if path else published.select(name.partition(":")[2])
             frames.append(published.frame(lines))
