@@ -184,6 +184,13 @@ def test_table_of_both_has_two_tables(harness: Harness, tmp_path: Path) -> None:
     assert "img_per_s" not in point and point["rate"] > 0 and len(point["values"]) == 3 and point["efficiency"] is None
 
 
+def test_the_interval_of_a_rate_does_not_reach_below_zero(refused: Harness, tmp_path: Path) -> None:
+    saved(tmp_path / "runs", measured(times_s=(1e-3, 5e-2)), measured(day=2, times_s=(1e-3,)))
+    shown = refused("table", "runs", "--json").succeeded().json
+    (low, high), none = (point["rate_ci95"] for point in shown)
+    assert 0 < low < shown[0]["rate"] < high and none is None
+
+
 @pytest.mark.parametrize(
     "command", [["table"], ["table", "--json"], ["report", "-o", "page.html"], ["baseline", "save", "b"]]
 )
