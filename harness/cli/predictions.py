@@ -79,10 +79,8 @@ def sizes(text: str, right: str = "numbers such as 8, 1,2,4, 1..512 or 1..512+1"
         match = re.fullmatch(r"\s*(\d{1,6})\s*(?:\.\.\s*(\d{1,6})\s*(?:\+\s*(\d{1,6}))?)?\s*", part)
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
         step = int(match[3]) if match and match[3] else None
-        if not 1 <= first <= last or step == 0:
-            raise ValueError(f"must be {right}")
-        if last > MOST_WORKERS:
-            raise ValueError(f"at most {MOST_WORKERS}")
+        if not 1 <= first <= last <= MOST_WORKERS or step == 0:
+            raise ValueError(f"must be {right}; at most {MOST_WORKERS:,}")
         if step:
             numbers |= set(range(first, last + 1, step))
         else:

@@ -74,6 +74,7 @@ def at(line: str) -> list[str]:
         (("predict", *SERVERS, "--nodes", "0..3"), ("--nodes '0..3'", "must be numbers such as")),
         (("predict", *SERVERS, "--nodes", "8..4"), ("--nodes '8..4'",)),
         (("predict", *SERVERS, "--nodes", "x"), ("--nodes 'x'", "must be numbers such as")),
+        (("predict", *SERVERS, "--nodes", "1..1000000000"), ("1..512+1; at most 65,536\n",)),
         (("predict", *SERVERS, "--nodes", "9999999"), ("--nodes '9999999'",)),
         (("predict", *SERVERS, "--nodes", "40000", "--devices-per-node", "8"), ("at most 65536 workers",)),
         (("predict", *SERVERS, "--from", "reference"), ("--site", "instead of --from")),
