@@ -20,6 +20,7 @@ from harness.core import backend as backends
 from harness.core.plan import LaunchPlan
 from harness.core.program import OF_PROGRAM, UNUSED, program_spec
 from harness.core.spec import COMPOSED, KernelSizes, RunSpec
+from harness.core.text import did_you_mean
 from harness.core.validation import checked
 from harness.errors import InvalidInput
 from harness.prediction import forecast
@@ -36,6 +37,9 @@ from harness.sites import config
 from harness.sites import site as sites
 
 HERE = 'site="local"'  # what is passed for this machine
+# Options that say where, and then those of `harness run` that no function has.
+OF_PLACE = ("environ", "account", "time_limit", "hosts", "port", "environment", "tag", "force")
+OF_COMMAND = {"preflight", "compare_synthetic", "job_option", "no_wait", "no_submit", "dry_run", "json", "quiet", "all"}
 
 
 def run(
@@ -177,9 +181,12 @@ def load(*results: str | Path, status: Status | None = "completed") -> pandas.Da
 
     ``results`` are record files, folders, names of baselines, tables of published measurements, ``"reference"`` or
     ``"reference:TEXT"``; ``"runs/ @ now-7d: tag=nightly"`` selects some of what is there. Only runs with a number, unless
-    ``status`` is None.
+    ``status`` is None. Raises InvalidInput where there is no record, not even of a kernel.
     """
-    return sources.load(results, status)
+    frame = sources.load(results, status)
+    if frame.empty:  # for records of kernels it may be, and for runs without a number
+        kernel_results.either(results)
+    return frame
 
 
 def load_kernels(*results: str | Path, status: Status | None = "completed") -> pandas.DataFrame:
@@ -188,6 +195,8 @@ def load_kernels(*results: str | Path, status: Status | None = "completed") -> p
     ``results`` are those of ``load``. Only runs with a number, unless ``status`` is None.
     """
     frame = kernel_results.load(results)
+    if frame.empty:
+        kernel_results.either(results)
     return frame if status is None else frame[frame["status"] == status].reset_index(drop=True)
 
 
@@ -286,8 +295,25 @@ def _spec(backend: str, nodes: int, fields: dict[str, Any], **more: Any) -> RunS
 
 def _known(fields: Iterable[str], known: Collection[str], command: str) -> None:
     """Raise InvalidInput for one of ``fields`` that is not ``known``; the ``command`` lists those that are."""
-    if unknown := [name for name in fields if name not in known]:
-        raise InvalidInput(f"unknown field '{unknown[0]}'; `harness {command} --help` lists the options")
+    for name in fields:
+        if name in OF_COMMAND:
+            raise InvalidInput(f"'{name}' is an option of the command `harness run` only, not of Python's functions")
+        if name not in known:
+            instead = did_you_mean(name, known) or f"`harness {command} --help` lists the options"
+            raise InvalidInput(f"unknown field '{name}'; {instead}")
+
+
+def _by_field(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What is ``given`` by the names of fields, which may also be called what the command line calls them."""
+    names = {"env": "environment"} | backends.option_fields()
+    fields: dict[str, Any] = {}
+    for name, value in given.items():
+        field = names.get(name, name)
+        if field in fields:
+            both = [other for other in given if names.get(other, other) == field]
+            raise InvalidInput(f"{' and '.join(both)} are the same option; give one of them")
+        fields[field] = value
+    return fields
 
 
 def _kernel(name: str, sizes: Sequence[int] | None) -> KernelSizes:
@@ -299,9 +325,9 @@ def _kernel(name: str, sizes: Sequence[int] | None) -> KernelSizes:
 def _place(
     site: str | None, output: str | Path | None, fields: dict[str, Any], dry_run: bool = False
 ) -> tuple[Place, dict[str, Any]]:
-    """Where it runs, and the fields that say something else."""
-    names = ("environ", "account", "time_limit", "hosts", "port", "environment", "tag", "force")
-    given = {name: fields[name] for name in names if name in fields}
+    """Where it runs, and the fields that say something else, by the names that a spec has for them."""
+    fields = _by_field(fields)
+    given = {name: fields[name] for name in OF_PLACE if name in fields}
     given |= {name: Path(given[name]) for name in ("hosts", "environment") if given.get(name) is not None}
     name, why = chosen_site(site)
     profile = sites.find(name) if name else None
@@ -312,4 +338,4 @@ def _place(
         given.setdefault("account", str(defaults["account"]))
     folder = config.output(defaults) if output is None else Path(output)
     place = Place(site=name, output=folder, dry_run=dry_run, **given)
-    return place, {name: value for name, value in fields.items() if name not in names}
+    return place, {name: value for name, value in fields.items() if name not in OF_PLACE}

@@ -8,6 +8,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from io import TextIOWrapper
 from typing import NoReturn
 
 import click
@@ -26,6 +27,8 @@ def main() -> NoReturn:
     """Entry point of ``harness``: an error becomes a message on stderr and an exit code."""
     # Looking for garbage after every 700 new objects takes a tenth of a short command's time, and finds nothing.
     gc.set_threshold(50_000, 20, 100)
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # what the terminal's encoding has no character for is no error
     try:
         for name in PARTS:
             part(name)

@@ -28,7 +28,7 @@ from harness.cli.common import (
 )
 from harness.core.text import listed, plural
 from harness.errors import HarnessError, InvalidInput
-from harness.files import whole_file
+from harness.files import whole_file, writing
 from harness.records.record import search
 from harness.results.selection import LOCAL, Selected, parted
 from harness.results.sources import each, place
@@ -197,6 +197,9 @@ def report(
     made = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
     page = assemble.page(frame, sources, made, title, left_out(click.get_current_context()), of_kernels)
     drawn = [figure for section in page.sections for figure in section.figures]
+    if figures:  # before the page is there
+        with writing(figures):
+            figures.mkdir(parents=True, exist_ok=True)
     if output == "-":
         click.echo(document.render(page))
     else:
@@ -251,7 +254,7 @@ def export(
     if file is None:
         write(sys.stdout.buffer)
         return
-    with whole_file(file) as stream:
+    with writing(file), whole_file(file) as stream:
         count = write(stream)
     click.echo(f"{plural(count, 'row' if of_kernels else 'result')}: {file}")
 
@@ -267,12 +270,15 @@ def check(sources: tuple[str, ...]) -> None:
     files = sorted({file for source in sources for file in _files(source)})
     if not files:
         raise InvalidInput(f"{', '.join(sources)}: no record")
-    problems = [text for text in each(problem, files, reading()) if text]
+    found = list(each(verified, files, reading()))
+    problems = [text for text, _ in found if text]
     for text in problems:
         click.echo(text)
     if problems:
         raise HarnessError(f"{len(problems):,} of {plural(len(files), 'record')} cannot be believed")
-    click.echo(f"{plural(len(files), 'record')}: every figure follows from its raw times, and every check passes")
+    without = sum(not has_number for _, has_number in found)
+    more = f"; {without:,} {'has' if without == 1 else 'have'} no number" if without else ""
+    click.echo(f"{plural(len(files), 'record')}: every figure follows from its raw times, and every check passes{more}")
 
 
 def _files(source: str) -> list[str]:
@@ -300,10 +306,13 @@ def selected_by(file: str) -> dict[str, str] | None:
         return None
 
 
-def problem(file: str) -> str:
-    """What is wrong with a record, "" if nothing is: its seal does not count, everything is derived and judged again."""
+def verified(file: str) -> tuple[str, bool]:
+    """What is wrong with a record, "" if nothing is, and whether its run has a number.
+
+    Its seal does not count: everything is derived and judged again.
+    """
     try:
-        RECORDS.get(Path(file).name, RECORDS["record.json"]).read(Path(file), believing_seals=False)
+        record = RECORDS.get(Path(file).name, RECORDS["record.json"]).read(Path(file), believing_seals=False)
     except InvalidInput as error:
-        return str(error)
-    return ""
+        return str(error), False
+    return "", record.status == "completed"

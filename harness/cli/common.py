@@ -265,10 +265,7 @@ def both_of(sources: tuple[str, ...]) -> tuple[pandas.DataFrame, pandas.DataFram
     """The rows of ``sources``, and apart from them those of kernels. Raises InvalidInput if there are none of either."""
     from harness.results import kernels
 
-    runs, of_kernels = kernels.with_runs(sources, reading(), leave_out())
-    if runs.empty and of_kernels.empty:
-        raise InvalidInput(f"no record.json at or below {', '.join(sources)}, and no kernel.json")
-    return runs, of_kernels
+    return kernels.either(sources, reading(), leave_out())
 
 
 def of_any_kind(*sources: str, selected: Selected | None = None) -> pandas.DataFrame:
@@ -306,8 +303,11 @@ def tables(
 def some_of(sources: tuple[str, ...]) -> pandas.DataFrame:
     """The rows of ``sources``, of any status. Raises InvalidInput if there are none."""
     from harness import results
+    from harness.results import kernels
 
     frame = results.load(sources, status=None, progress=reading(), unreadable=leave_out())
     if frame.empty:
-        raise InvalidInput(f"no record.json at or below {', '.join(sources)}")
+        others = len(kernels.load(sources, unreadable=leave_out()))
+        instead = "; it has kernels, which `harness table` and `harness report` show" if others else ""
+        raise InvalidInput(f"no record.json at or below {', '.join(sources)}{instead}")
     return frame

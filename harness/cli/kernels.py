@@ -15,7 +15,7 @@ from harness.cli.options import MeasuringCommand, grouped, option, place_of, spe
 from harness.cli.runs import RUNNING, UNDER_EACH, backends_option, carried_out
 from harness.core import backend as backends
 from harness.core.spec import KernelSizes
-from harness.core.text import listed, sizes
+from harness.core.text import LARGEST_SIZE, listed, sizes
 from harness.core.validation import checked
 from harness.errors import InvalidInput
 from harness.records.kernel import KernelRecord
@@ -31,7 +31,9 @@ SIZE = option(
     "--size",
     "sizes N of what is computed: rows of a matrix, numbers of a transform  [default: the kernel's own]",
     "1024..4096|A,B,…",
-    Written(partial(sizes, right="numbers such as 1024..4096 (each twice the last) or 1000,3000")),
+    Written(
+        partial(sizes, right=f"numbers such as 1024..4096 (each twice the last) or 1000,3000, at most {LARGEST_SIZE:,}")
+    ),
 )
 
 

@@ -21,6 +21,7 @@ from harness.cli.common import (
     leave_out,
     positive,
     reading,
+    some_of,
     source,
 )
 from harness.cli.options import GroupedCommand, grouped, option, spec_of, spec_options
@@ -29,10 +30,12 @@ from harness.core.spec import MOST_WORKERS, RunSpec
 from harness.core.text import plural
 from harness.core.validation import option_name
 from harness.errors import InvalidInput
-from harness.files import write_atomically
+from harness.files import write_atomically, writing
 from harness.results.selection import parted
 
 if TYPE_CHECKING:
+    import pandas
+
     from harness.prediction.basis import Start
     from harness.prediction.forecast import Basis, What
 
@@ -77,10 +80,8 @@ def sizes(text: str, right: str = "numbers such as 8, 1,2,4, 1..512 or 1..512+1"
         match = re.fullmatch(r"\s*(\d{1,6})\s*(?:\.\.\s*(\d{1,6})\s*(?:\+\s*(\d{1,6}))?)?\s*", part)
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
         step = int(match[3]) if match and match[3] else None
-        if not 1 <= first <= last or step == 0:
-            raise ValueError(f"must be {right}")
-        if last > MOST_WORKERS:
-            raise ValueError(f"at most {MOST_WORKERS}")
+        if not 1 <= first <= last <= MOST_WORKERS or step == 0:
+            raise ValueError(f"must be {right}; at most {MOST_WORKERS:,}")
         if step:
             numbers |= set(range(first, last + 1, step))
         else:
@@ -132,9 +133,15 @@ def _asked(given: dict[str, Any]) -> tuple[What, Basis]:
     from harness.prediction import basis
 
     sources = given["sources"]
-    load = (lambda: results.load(sources, progress=reading(), unreadable=leave_out())) if sources else None
+
+    def load() -> pandas.DataFrame:
+        frame = results.load(sources, progress=reading(), unreadable=leave_out())
+        if frame.empty:
+            some_of(sources)  # refuses what has no records; these may be of runs without a number
+        return frame
+
     spec_of(given)  # what is wrong is said before many records are read
-    frame = basis.measured(given["site"], load)
+    frame = basis.measured(given["site"], load if sources else None)
     alone = results.load([given["single"]]) if isinstance(given["single"], str) else None
     return basis.asked(lambda taken: spec_of(given, **taken), given, _start(given), frame, alone)
 
@@ -267,7 +274,6 @@ def explain(record: Path | None, nodes: int | None, ps: int | None, as_json: boo
     """
     from harness import results
     from harness.prediction import explain as explaining
-    from harness.records.measurement import Record
     from harness.report.text import prediction
 
     if record is not None:
@@ -275,10 +281,10 @@ def explain(record: Path | None, nodes: int | None, ps: int | None, as_json: boo
         names = ("nodes", "ps", "site", *PREDICTED)
         if twice := next((name for name in names if describing[name] is not None), None):
             raise InvalidInput(f"{option_name(twice)}: RECORD says it; give one of them")
-        file = record / Record.file_name if record.is_dir() else record
         sources, start = given["sources"], _start(given)
         if sources and start.networks:
             raise InvalidInput(f"{next(iter(start.networks))}: instead of --from, which says it itself")
+        file = _training_in(record)
         one_worker = results.load([given["single"]]) if isinstance(given["single"], str) else None
         explained, measured = explaining.explain_record(file, sources, start, one_worker, reading(), leave_out())
         document, text = measured.as_dict(), prediction.explanation(explained, measured)
@@ -291,6 +297,22 @@ def explain(record: Path | None, nodes: int | None, ps: int | None, as_json: boo
         explained = explaining.explain(what, basis, nodes, ps)
         document, text = {}, prediction.explanation(explained)
     click.echo(json.dumps(explained.as_dict() | document) if as_json else text)
+
+
+def _training_in(path: Path) -> Path:
+    """The record of the training at ``path``, a record or a run directory. Raises InvalidInput for any other folder."""
+    from harness.records.kernel import KernelRecord
+    from harness.records.measurement import Record
+    from harness.records.record import search
+
+    files = sorted(Path(file.path) for file in search(path, (Record.file_name, KernelRecord.file_name)))
+    if not files:
+        raise InvalidInput(f"no {Record.file_name} at or below {path}")
+    if path not in (files[0], files[0].parent):
+        raise InvalidInput(f"{path}: has {plural(len(files), 'run')}; name one of them, such as {files[0].parent}")
+    if files[0].name == KernelRecord.file_name:
+        raise InvalidInput(f"{path}: is the run of a kernel, not a training: there is no step to explain")
+    return files[0]
 
 
 @click.command("split", params=[each for each in spec_options() if each.name in SPLIT])
@@ -320,7 +342,9 @@ def split(device_file: Path | None, as_json: bool, **given: Any) -> None:
     shared = splitting.measure(spec)
     line.clear()
     if device_file:
-        write_atomically(device_file, splitting.device(spec, shared, f"harness split --backend {spec.backend}"))
+        text = splitting.device(spec, shared, f"harness split --backend {spec.backend}")
+        with writing(device_file):
+            write_atomically(device_file, text)
     if as_json:
         click.echo(json.dumps(vars(shared)))
         return

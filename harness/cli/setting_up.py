@@ -18,7 +18,7 @@ from harness.core.validation import option_name
 from harness.environments import Variant, building, mpi
 from harness.environments.pythons import at, given_python
 from harness.errors import InvalidInput
-from harness.files import write_atomically
+from harness.files import write_atomically, writing
 from harness.sites import config as own
 from harness.sites import site as sites
 from harness.sites.file import NAME
@@ -51,11 +51,9 @@ def site_init(name: str) -> None:
     if path.exists():
         raise InvalidInput(f"{path} is there already; delete it first, or choose another name")
     text = describe.profile(name)
-    try:
+    with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, text)
-    except OSError as error:
-        raise InvalidInput(f"cannot write {error.filename or path}: {error.strerror}") from None
     click.echo(f"wrote {path}")
     _check_sites([str(path)], offline=False, as_json=False)
 

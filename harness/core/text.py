@@ -64,7 +64,10 @@ def parse_size(text: str) -> int:
     return int(float(match[1]) * UNITS[match[2].lower()])
 
 
-def sizes(text: str, right: str = "sizes such as 1KiB..64MiB (each twice the last) or 4KiB,1MiB") -> tuple[int, ...]:
+SIZES = f"sizes such as 1KiB..64MiB (each twice the last) or 4KiB,1MiB, at most {LARGEST_SIZE >> 30}GiB"
+
+
+def sizes(text: str, right: str = SIZES) -> tuple[int, ...]:
     """Bytes in a list of sizes and ranges, of which a range doubles: ``1KiB..1MiB,100MB``.
 
     Raises ValueError, which says what would be ``right``.

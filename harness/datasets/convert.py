@@ -31,7 +31,7 @@ from harness.datasets import manifest, pool, sources
 from harness.datasets.manifest import Class, Manifest, Shard, ShardedSplit, Skipped
 from harness.datasets.sources import Source, shown
 from harness.errors import InvalidInput, RunFailed
-from harness.files import lock, whole_file, write_atomically
+from harness.files import lock, whole_file, write_atomically, writing
 from harness.worker.inputs import tfrecord
 from harness.worker.inputs.augmentation import FORMATS
 from harness.worker.inputs.errors import DataError
@@ -162,13 +162,13 @@ def convert(
 def _journal(plan: Plan, folder: Path) -> Iterator[tuple[IO[str], dict[str, Written]]]:
     """The journal, locked, and what it says is finished. Raises InvalidInput, OSError."""
     file = folder / JOURNAL
-    try:
+    if folder.exists() and not folder.is_dir():
+        raise InvalidInput(f"{folder} is not a folder; name a new one")
+    with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         if not file.exists() and any(folder.iterdir()):
             raise InvalidInput(f"{folder} is not empty, and no conversion was begun in it; name a new folder")
         journal = file.open("a+")
-    except (FileExistsError, NotADirectoryError):
-        raise InvalidInput(f"{folder} is not a folder; name a new one") from None
     with journal:
         if not lock(journal):
             raise InvalidInput(f"another `harness data convert` is at work in {folder}")

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from harness.files import writing
 from harness.worker.inputs.errors import DataError
 
 GRID = 9  # an image is a field of GRID × GRID random colours, smoothly enlarged
@@ -17,13 +18,16 @@ def make(path: Path, images: int, classes: int, size: tuple[int, int], seed: int
 
     ``size`` is (width, height) in pixels; images are spread evenly over the classes. A class has its own colours in its
     own places, so a network can learn it. The pixels follow from the arguments; the bytes also from Pillow's encoder.
-    Raises DataError for counts that make no data set, and when ``path`` is a file or a folder that is not empty.
+    Raises DataError for counts that make no data set, and when ``path`` is a file or a folder that is not empty; raises
+    InvalidInput when it cannot be made.
     """
     if not 1 <= classes <= images:
         raise DataError(f"{images} images in {classes} classes: there must be a class, and an image for every class")
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise DataError(f"{path} is there already and no empty folder; name a new one")
 
+    with writing(path):
+        path.mkdir(parents=True, exist_ok=True)
     width, height = size
     # Drawing noise costs more than encoding it: one sheet is drawn, and every image wears another part of it.
     sheet = np.random.default_rng([seed]).normal(0, GRAIN, (2 * height, 2 * width, 3)).astype(np.int16)

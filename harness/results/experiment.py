@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from harness.errors import InvalidInput
-from harness.files import write_atomically
+from harness.files import write_atomically, writing
 
 Answer = Literal["yes", "no", "cannot say"]
 
@@ -24,8 +23,6 @@ class Finding(NamedTuple):
 def write(folder: Path, page: str, points: str, data: Mapping[str, Any]) -> None:
     """Write the page, its points as CSV and its data into ``folder``. Raises InvalidInput if that cannot be written."""
     files = {"index.md": page, "points.csv": points, "analysis.json": json.dumps(data, indent=1) + "\n"}
-    try:
+    with writing(folder):
         for name, text in files.items():
             write_atomically(folder / name, text)
-    except OSError as error:
-        raise InvalidInput(f"{folder}: cannot be written: {error.strerror}") from None

@@ -159,6 +159,16 @@ def with_runs(
     return runs, of_kernels
 
 
+def either(
+    sources: Sequence[str | Path], progress: Progress = silent, unreadable: Unreadable = refuse
+) -> tuple[pandas.DataFrame, pandas.DataFrame]:
+    """What ``with_runs`` gives. Raises InvalidInput also if that is nothing."""
+    runs, of_kernels = with_runs(sources, progress, unreadable)
+    if runs.empty and of_kernels.empty:
+        raise InvalidInput(f"no record.json at or below {', '.join(map(str, sources))}, and no kernel.json")
+    return runs, of_kernels
+
+
 def beside(runs: pandas.DataFrame, of_kernels: pandas.DataFrame) -> pandas.DataFrame:
     """Both in one frame with the columns of ``rows.COLUMNS``, for what compares each with its own kind, by its spec.
 

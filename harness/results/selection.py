@@ -120,7 +120,7 @@ def parted(source: str | Path, now: datetime | None = None) -> tuple[str, Select
     try:
         return name.rstrip(), Selection.read(conditions, now or datetime.now(UTC))
     except ValueError as error:
-        raise InvalidInput(f"{text}: {error}") from None
+        raise InvalidInput(f"'{text}': {error}") from None
 
 
 def at_time(source: str, now: datetime) -> str:
@@ -169,4 +169,4 @@ class Selected:
                         more = [*values[:_MOST_NAMED], *(["…"] if len(values) > _MOST_NAMED else [])]
                         known.append(f"{name}s: {', '.join(more)}")
                 count = plural(len(records), "record")
-                raise InvalidInput(f"{source}: leaves none of {count} ({'; '.join(known)})")
+                raise InvalidInput(f"'{source}' leaves none of {count} ({'; '.join(known)})")

@@ -25,6 +25,7 @@ import gc
 import glob
 import hashlib
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
@@ -59,6 +60,7 @@ TOGETHER = 25  # records that a process gets at a time
 BATCH = 250  # of those that it only makes rows of
 STATES: dict[str, type] = {"source": str, "file_bytes": int, "mtime_ns": int}  # what a row is known by
 STATE = list(STATES)
+_NO_TEXT = re.compile("[\ud800-\udfff]")  # bytes that the locale has no characters for, which pandas refuses
 
 
 def silent(done: int, of: int) -> None:
@@ -126,7 +128,7 @@ def of_each(
                 selected.read[path, kind] = rows(path, selected.found[path], kind, progress, unreadable)
             frames.append(selected.of(selected.read[path, kind], source, selection))
         elif selection:
-            raise InvalidInput(f"{source}: what was published has no start, tag or site to select it by")
+            raise InvalidInput(f"'{source}': what was published has no start, tag or site to select it by")
         elif kind is MEASUREMENTS:
             lines = published.read(path) if path else published.select(name.partition(":")[2])
             frames.append(published.frame(lines))
@@ -181,8 +183,13 @@ def rows(
     # A ``root`` that is a file may have any other name than a kernel's; then it is a measurement's.
     of_kernels, end = kind.file_name == KernelRecord.file_name, f"/{KernelRecord.file_name}"
     files = sorted(file for file in found if f"/{file.path}".endswith(end) == of_kernels)
+    for record in [record for record in files if _NO_TEXT.search(record.path)]:
+        files.remove(record)
+        path = record.path.encode(errors="backslashreplace").decode()
+        unreadable(f"{path}: its path is no text in this locale; set LC_ALL=C.UTF-8, or rename it")
     state = pandas.DataFrame(files, columns=STATE).astype({"source": "str", "file_bytes": "int64", "mtime_ns": "int64"})
-    name = hashlib.sha256(f"{_code()} {kind.file_name} {root} {root.resolve()}".encode()).hexdigest()[:24]
+    key = os.fsencode(f"{_code()} {kind.file_name} {root} {root.resolve()}")  # a path may hold any bytes
+    name = hashlib.sha256(key).hexdigest()[:24]
     file = environments.cache_folder() / "rows" / f"{name}.parquet"
     try:
         kept = pandas.read_parquet(file).merge(state, on=STATE)  # without those of records that have changed or gone

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import InvalidInput
-from harness.files import at_home
+from harness.files import expanded
 
 
 def folder() -> Path:
@@ -41,5 +41,5 @@ def read() -> dict[str, Any]:
 
 
 def output(values: Mapping[str, Any]) -> Path | None:
-    """The folder for run directories in ``values``, with its variables and ``~`` expanded; None if there is none."""
-    return at_home(os.path.expandvars(str(values["output"]))) if "output" in values else None
+    """The folder for run directories in ``values``, None if there is none. Raises InvalidInput if a variable is not set."""
+    return expanded(str(values["output"]), f"{path()}: output") if "output" in values else None

@@ -1,7 +1,5 @@
 """Site profiles: the site files that there are, and the Site that a run means, which is all that a launcher needs."""
 
-import os
-import re
 import shutil
 from collections.abc import Iterable
 from dataclasses import replace
@@ -10,7 +8,7 @@ from typing import Any
 
 from harness.core.text import did_you_mean
 from harness.errors import InvalidInput
-from harness.files import at_home
+from harness.files import at_home, expanded
 from harness.sites import config
 from harness.sites.file import (
     BUILT_IN,
@@ -109,10 +107,7 @@ class Site(Partition):
         """``text`` as a path; a relative one starts from the site file."""
         if text is None:
             return None
-        expanded = os.path.expandvars(text)
-        if unset := re.search(r"\$\{?\w+\}?", expanded):
-            raise InvalidInput(f"{self.file}: {field} '{text}': {unset[0]} is not set here")
-        return (self.file.parent / at_home(expanded)).joinpath(*below)
+        return (self.file.parent / expanded(text, f"{self.file}: {field}")).joinpath(*below)
 
     def as_dict(self) -> dict[str, Any]:
         return self.model_dump(mode="json", exclude={"environs", "time_limit", "processor", "devices"})

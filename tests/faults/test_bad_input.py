@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import made
 from tests.conftest import Finished, Harness
 
 RUN = ["run", "--backend"]
@@ -184,7 +185,8 @@ WRONG: list[tuple[list[str], list[str]]] = [
     (["data", "convert", "single", "new", "--shards", "0"], ["--shards", "1<=x<=99999"]),
     (["data", "convert", "single", "new", "--shards", "2"], ["--shards 2", "only 1 images in train"]),
     (["data", "convert", "single", "imageless", "--shards", "1"], ["imageless is not empty", "name a new folder"]),
-    (["data", "convert", "single", "file/new", "--shards", "1"], ["file/new is not a folder"]),
+    (["data", "convert", "single", "file/new", "--shards", "1"], ["file/new: cannot be written: Not a directory"]),
+    (["data", "make", "file/new"], ["file/new: cannot be written: Not a directory"]),
     (["data", "convert", "imageless", "new", "--shards", "1"], ["no images", "ILSVRC2012_img_train.tar"]),
     (["data", "check", "imageless"], ["no shards such as train-00000-of-00016 in imageless", "no images"]),
     (["data", "check", "file"], ["file is not a folder"]),
@@ -267,6 +269,17 @@ def test_output_that_cannot_be_written_is_one_line_too(harness: Harness) -> None
                 [sys.executable, "-m", "harness", *command], stdout=full, stderr=subprocess.PIPE, text=True, check=False
             )
         assert (done.returncode, done.stderr) == (1, "harness: cannot write the output: No space left on device\n")
+
+
+def test_what_an_encoding_has_no_characters_for_is_no_error(harness: Harness, tmp_path: Path) -> None:
+    made.save(tmp_path / "plain", [made.record(nodes=2)])
+    made.save(tmp_path / "mit ü", [made.record(nodes=4)])
+    assert "pytorch      2  100.00" in harness("table", "plain", PYTHONIOENCODING="ascii").succeeded().stdout
+    in_ascii = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = harness("table", ".", **in_ascii).succeeded()
+    assert "pytorch      2  100.00" in done.stdout and "pytorch      4" not in done.stdout
+    assert done.stderr.startswith("1 record was left out: ./mit \\udcc3\\udcbc/") and "LC_ALL=C.UTF-8" in done.stderr
+    refused_in_one_line(harness("table", "mit ü", **in_ascii), "its path is no text in this locale")
 
 
 def refused_in_one_line(done: Finished, *said: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from harness.cli.answers import problem
+from harness.cli.answers import verified
 from harness.errors import InvalidInput
 from harness.records import measurement
 from harness.records.record import sealed
@@ -102,7 +102,7 @@ def test_an_edited_record_that_somebody_has_sealed_again_is_found_by_check(
     edit(edited)
     file = tmp_path / "record.json"
     file.write_bytes(sealed(json.dumps(edited).removesuffix("}").encode()))
-    assert re.fullmatch(r".*record\.json: not a valid record: .+", problem(str(file)))
+    assert re.fullmatch(r".*record\.json: not a valid record: .+", verified(str(file))[0])
 
 
 FAILURES: dict[str, Edit] = {

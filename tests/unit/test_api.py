@@ -76,7 +76,7 @@ def test_a_kernel_is_a_row_per_size_and_its_results_are_read_again(
             {"backend": "pytorch", "b": "transprt=mpi"},
             "--b transprt=mpi: unknown key 'transprt'; did you mean transport?",
         ),
-        ({"backend": "pytorch", "b": "transport=mpi", "stepz": 3}, "unknown field 'stepz'; `harness run --help`"),
+        ({"backend": "pytorch", "b": "transport=mpi", "stepz": 3}, "unknown field 'stepz'; did you mean steps?"),
         (
             {"backend": "mpi4py", "kernel": "cg", "b": "seed=2", "batch_size": 2},
             "'batch_size'; `harness kernel --help`",
@@ -116,7 +116,14 @@ def test_a_run_without_a_number_raises_and_keeps_its_record(tmp_path: Path, envi
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"stepz": 3}, "unknown field 'stepz'"),
+        ({"stepz": 3}, "unknown field 'stepz'; did you mean steps?"),
+        ({"xyzzy": 3}, "unknown field 'xyzzy'; `harness run --help` lists the options"),
+        ({"preflight": True}, "'preflight' is an option of the command `harness run` only"),
+        ({"warmup": -1}, "--warmup -1: must be"),  # by the names of the command line, too
+        ({"timeout": 0}, "--timeout 0: must be"),
+        ({"env": "nowhere"}, "nowhere"),
+        ({"warmup": 1, "warmup_steps": 1}, "warmup and warmup_steps are the same option; give one of them"),
+        ({"env": "a", "environment": "b"}, "env and environment are the same option; give one of them"),
         ({"kernel": {"name": "cg", "sizes": [64]}}, "unknown field 'kernel'"),
         ({"steps": 0}, "--steps 0: must be"),
         (
@@ -142,10 +149,15 @@ def test_a_plan_is_that_of_a_dry_run() -> None:
     assert plan.world_size == 8
 
 
-def test_results_are_loaded_and_judged() -> None:
+def test_results_are_loaded_and_judged(tmp_path: Path) -> None:
     frame = harness.load("reference:daint")
     assert {"workers", "img_per_s"} <= set(frame.columns)
     assert harness.verdict("reference:daint").answer == "cannot say"
+    for read in (harness.load, harness.load_kernels, harness.verdict):
+        with pytest.raises(InvalidInput, match=f"no record.json at or below {tmp_path}, and no kernel.json"):
+            read(tmp_path)
+    made.save(tmp_path, [made.record(status="failed")])
+    assert harness.load(tmp_path).empty and harness.load_kernels(tmp_path).empty
 
 
 def test_a_comparison_is_a_row_per_pair(tmp_path: Path) -> None:

@@ -174,6 +174,7 @@ def test_defaults_are_taken_where_nothing_is_typed_and_only_where_they_mean_some
         ('model = "resnet5"', "--model resnet5: "),
         ("[run]\nsteps = 3", "run: must be a value or a list of values"),
         ("dry-run = true", "unknown option 'dry_run'"),
+        ('output = "$NOWHERE/runs"', "output '$NOWHERE/runs': $NOWHERE is not set here"),
         ("site = ", "Invalid value (at "),
     ],
 )

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.analysis import work
-from harness.cli.answers import problem
+from harness.cli.answers import verified
 from harness.core import fingerprint
 from harness.core.fingerprint import FIRST, Fingerprint, Parting, allowed, odd_repeats, parting, spread, taken
 from harness.records import measurement
@@ -97,7 +97,7 @@ def test_a_record_keeps_its_fingerprint_and_one_from_before_there_were_any_is_re
         (tmp_path / name).mkdir()
         file = record.model_copy(update={"derived": kept}).write(tmp_path / name)
         assert measurement.Record.read_figures(file).derived == measurement.read(file).derived == kept
-        assert problem(str(file)) == ""
+        assert verified(str(file))[0] == ""
     text = file.read_text()
     assert '"fingerprint": null' in text
     file.write_text(text.replace(',\n  "fingerprint": null', ""))
@@ -107,7 +107,7 @@ def test_a_record_keeps_its_fingerprint_and_one_from_before_there_were_any_is_re
 def test_losses_that_were_edited_do_not_fit_the_fingerprint(tmp_path: Path) -> None:
     file = ran(USUAL, USUAL, USUAL).write(tmp_path)
     file.write_text(file.read_text().replace("6.125", "6.126", 1))
-    assert "the derived figures do not follow from the raw times" in problem(str(file))
+    assert "the derived figures do not follow from the raw times" in verified(str(file))[0]
 
 
 # --- where two part -------------------------------------------------------------------------------

@@ -184,6 +184,13 @@ def test_table_of_both_has_two_tables(harness: Harness, tmp_path: Path) -> None:
     assert "img_per_s" not in point and point["rate"] > 0 and len(point["values"]) == 3 and point["efficiency"] is None
 
 
+def test_the_interval_of_a_rate_does_not_reach_below_zero(refused: Harness, tmp_path: Path) -> None:
+    saved(tmp_path / "runs", measured(times_s=(1e-3, 5e-2)), measured(day=2, times_s=(1e-3,)))
+    shown = refused("table", "runs", "--json").succeeded().json
+    (low, high), none = (point["rate_ci95"] for point in shown)
+    assert 0 < low < shown[0]["rate"] < high and none is None
+
+
 @pytest.mark.parametrize(
     "command", [["table"], ["table", "--json"], ["report", "-o", "page.html"], ["baseline", "save", "b"]]
 )
@@ -224,12 +231,14 @@ def test_rows_are_told_apart_by_threads_unless_these_change_with_the_nodes(harne
 
 
 def test_what_a_table_of_kernels_cannot_show_is_refused(refused: Harness, tmp_path: Path) -> None:
-    saved(tmp_path / "runs", measured())
+    (run,) = saved(tmp_path / "runs", measured()).iterdir()
     (tmp_path / "empty").mkdir()
     done = refused("table", "runs", "--baseline", "7")
     assert done.code == 2 and "no kernel on 7 workers has a number; kernels are on 2" in done.stderr
     assert "no record.json at or below empty, and no kernel.json" in refused("table", "empty").stderr
-    assert "no record.json at or below runs" in refused("verdict", "runs").stderr
+    for command in ("verdict", "best"):
+        assert "no record.json at or below runs; it has kernels, which" in refused(command, "runs").stderr
+    assert f"{run}: is the run of a kernel, not a training" in refused("explain", str(run)).stderr
 
 
 # --- studies ---

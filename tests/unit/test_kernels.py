@@ -544,6 +544,7 @@ def test_every_backend_with_kernels_has_a_fabric_for_kernels_that_exist() -> Non
         (["allreduce", "--backend", "caffe2"], "--backend caffe2: allreduce is measured with"),
         (["allreduce"], "--backend is required"),
         (["allreduce", "--backend", "pytorch", "--bytes", "8..1"], "--bytes '8..1': must be sizes such as"),
+        (["allreduce", "--backend", "pytorch", "--bytes", "1TiB"], "4KiB,1MiB, at most 64GiB\n"),
         (["allreduce", "--backend", "pytorch", "--device", "emulated:p100"], "kernels are measured on real devices"),
         (["allreduce", "--backend", "pytorch", "--nodes", "2", "--bytes", "32GiB"], "a smaller --bytes may fit"),
         (["pingpong", "--backend", "pytorch"], "pingpong needs 2 workers or more"),

@@ -74,6 +74,7 @@ def at(line: str) -> list[str]:
         (("predict", *SERVERS, "--nodes", "0..3"), ("--nodes '0..3'", "must be numbers such as")),
         (("predict", *SERVERS, "--nodes", "8..4"), ("--nodes '8..4'",)),
         (("predict", *SERVERS, "--nodes", "x"), ("--nodes 'x'", "must be numbers such as")),
+        (("predict", *SERVERS, "--nodes", "1..1000000000"), ("1..512+1; at most 65,536\n",)),
         (("predict", *SERVERS, "--nodes", "9999999"), ("--nodes '9999999'",)),
         (("predict", *SERVERS, "--nodes", "40000", "--devices-per-node", "8"), ("at most 65536 workers",)),
         (("predict", *SERVERS, "--from", "reference"), ("--site", "instead of --from")),
@@ -106,6 +107,7 @@ def at(line: str) -> list[str]:
         (("explain", *SERVERS, "--nodes", "8", "--ps", "9"), ("--ps 9", "at most 8 servers")),
         (("explain", *SERVERS, "--nodes", "8", "--ps", "all"), ("--ps", "'all' is not a valid integer")),
         (("explain", *HOROVOD, "--nodes", "8", "--ps", "2"), ("--ps 2", "horovod has no parameter servers")),
+        (("predict", *HOROVOD[2:], "--from", "."), ("no record.json at or below .",)),
         (("explain", "gone"), ("gone", "No such file")),
         (("explain", "gone", "--nodes", "8"), ("--nodes", "RECORD says it")),
         (("explain", "gone", "--batch-size", "8"), ("--batch-size", "RECORD says it")),
@@ -383,11 +385,17 @@ def test_a_record_alone_says_that_a_single_worker_is_missing(harness: Harness, t
     assert "one worker: measured, 100 img/s" in found
 
 
-def test_a_run_without_a_number_is_not_explained(harness: Harness, tmp_path: Path) -> None:
+def test_what_is_no_run_with_a_number_is_not_explained(harness: Harness, tmp_path: Path) -> None:
     failed = made.record("parameter_server", 4, ps=2, status="failed")
-    done = harness("explain", str(made.save(tmp_path / "runs", [failed]) / failed.id))
-    assert done.code == 2
-    assert "this run has no number" in done.stderr
+    run = made.save(tmp_path / "runs", [failed]) / failed.id
+    (tmp_path / "empty").mkdir()
+    for path, complaint in {
+        str(run): "this run has no number",
+        "runs": f"runs: has 1 run; name one of them, such as runs/{failed.id}",
+        "empty": "no record.json at or below empty",
+    }.items():
+        done = harness("explain", path)
+        assert done.code == 2 and complaint in done.stderr
 
 
 # --- a run beside what was predicted of it ---------------------------------------------------------

@@ -731,4 +731,4 @@ def test_a_request_that_cannot_work_is_refused_in_one_line(
     (tmp_path / "file").touch()
     done = harness("report", *arguments)
     assert (done.code, done.stderr.count("\n")) == (2, 1), done.stderr
-    assert complaint in done.stderr
+    assert complaint in done.stderr and not (tmp_path / "report.html").exists()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness import results
-from harness.cli.answers import problem
+from harness.cli.answers import verified
 from harness.errors import InvalidInput
 from harness.records import measurement
 from harness.records.record import AnyRecord, sealed, search
@@ -46,17 +46,17 @@ def test_what_is_written_is_sealed_and_reads_as_it_was(tmp_path: Path, record: A
     file = record.write(tmp_path)
     assert '"seal": ' in file.read_text().splitlines()[-2]
     assert type(record).read(tmp_path) == type(record).read(file) == record
-    assert problem(str(file)) == ""
+    assert verified(str(file))[0] == ""
 
 
 def test_a_record_with_a_seal_that_fits_is_not_verified_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record = made.record()
     file = record.write(tmp_path)
-    verified = []
-    monkeypatch.setattr(measurement.Record, "verify", lambda self: verified.append(self.id))
-    assert measurement.read(file) == record and not verified
-    problem(str(file))
-    assert verified == [record.id]
+    seen = []
+    monkeypatch.setattr(measurement.Record, "verify", lambda self: seen.append(self.id))
+    assert measurement.read(file) == record and not seen
+    verified(str(file))
+    assert seen == [record.id]
 
 
 def test_an_edit_makes_the_seal_void_and_is_refused(tmp_path: Path) -> None:
@@ -64,13 +64,13 @@ def test_an_edit_makes_the_seal_void_and_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="the derived figures do not follow from the raw times"):
         measurement.read(file)
     assert measurement.read(forged(file)).derived.img_per_s.mean == 900.0  # the limit of what reading notices
-    assert problem(str(file)) == f"{file}: not a valid record: the derived figures do not follow from the raw times"
+    assert verified(str(file))[0] == f"{file}: not a valid record: the derived figures do not follow from the raw times"
 
 
 def test_a_change_that_no_figure_depends_on_is_found_by_check(tmp_path: Path) -> None:
     file = edited(made.record().write(tmp_path), '"kernel": "5.3.18"', '"kernel": "6.1.0"')
     assert measurement.read(file).machine["kernel"] == "6.1.0"
-    assert problem(str(file)).endswith("it has changed since it was written: its seal does not fit")
+    assert verified(str(file))[0].endswith("it has changed since it was written: its seal does not fit")
 
 
 def test_figures_of_another_formula_are_refused_whatever_their_seal(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_figures_of_another_formula_are_refused_whatever_their_seal(tmp_path: Pa
 def test_a_record_that_is_older_than_seals_is_verified_when_it_is_read(tmp_path: Path) -> None:
     made.save(tmp_path, [made.record()])
     (file,) = tmp_path.glob("*/record.json")
-    assert "seal" not in file.read_text() and measurement.read(file).derived and problem(str(file)) == ""
+    assert "seal" not in file.read_text() and measurement.read(file).derived and verified(str(file))[0] == ""
     edited(file, '"mean":100.0', '"mean":900.0')
     with pytest.raises(InvalidInput, match="the derived figures do not follow"):
         measurement.read(file)
@@ -103,6 +103,11 @@ def test_check_names_every_record_that_cannot_be_believed(harness: Harness, tmp_
     training().write(tmp_path / "runs/training")
     fine = harness("check", "runs").succeeded()
     assert fine.stdout == "4 records: every figure follows from its raw times, and every check passes\n"
+    made.record(status="failed").write(tmp_path / "runs/2")
+    fine = harness("check", "runs").succeeded()
+    assert (
+        fine.stdout == "4 records: every figure follows from its raw times, and every check passes; 1 has no number\n"
+    )
     forged(edited(tmp_path / "runs/1/record.json", '"mean": 100.0', '"mean": 900.0'))
     edited(tmp_path / "runs/training/training.json", '"best_top1": ', '"best_top1": 0.9, "was": ')
     harness("table", "runs").succeeded()
@@ -239,4 +244,4 @@ def test_a_record_that_does_not_say_what_was_seen_gives_the_same_row(tmp_path: P
     older = record.model_copy(update={"derived": record.derived.model_copy(update={"seen": None})})
     file = older.write(tmp_path)
     assert rows.row(measurement.Record.read_figures(file), file) == rows.row(record, file)
-    assert problem(str(file)) == ""
+    assert verified(str(file))[0] == ""

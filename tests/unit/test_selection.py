@@ -107,7 +107,7 @@ def test_what_makes_no_sense_is_refused_in_one_line_that_says_what_would(
     made.save(tmp_path / "runs", [made.record()])
     done = refused("table", f"runs @ {conditions}")
     assert (done.code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert done.stderr.startswith(f"harness: runs @ {conditions}: {complaint}")
+    assert done.stderr.startswith(f"harness: 'runs @ {conditions}': {complaint}")
 
 
 def test_a_path_may_have_the_sign_in_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,7 +184,7 @@ def test_what_leaves_nothing_says_how_many_there_are_when_and_what_they_are_call
         done = harness(*command, "runs @ tag=weekly")
         count = 3 if command[0] == "export" else 4  # which is of either kind
         assert done.code == 2
-        assert done.stderr == f"harness: runs @ tag=weekly: leaves none of {count} records {there}\n"
+        assert done.stderr == f"harness: 'runs @ tag=weekly' leaves none of {count} records {there}\n"
     done = harness("export", "--format", "csv", "--kernels", "runs @ tag=weekly")
     assert done.code == 2 and "leaves none of 1 record (started 2026-01-01 00:00 to" in done.stderr
 
@@ -192,7 +192,7 @@ def test_what_leaves_nothing_says_how_many_there_are_when_and_what_they_are_call
 def test_each_source_has_to_leave_something(harness: Harness, tmp_path: Path) -> None:
     made.save(tmp_path / "runs", [made.record()])
     done = harness("table", "runs", "runs @ :2026-01-01")
-    assert done.code == 2 and "runs @ :2026-01-01T00:00:00Z: leaves none of 1 record" in done.stderr
+    assert done.code == 2 and "'runs @ :2026-01-01T00:00:00Z' leaves none of 1 record" in done.stderr
 
 
 def test_a_record_that_cannot_be_read_does_not_hide_that_nothing_is_left(harness: Harness, tmp_path: Path) -> None:
@@ -290,7 +290,7 @@ def test_a_wrong_selection_is_refused_wherever_results_are_taken(
     harness: Harness, two_weeks: Path, command: list[str]
 ) -> None:
     done = harness(*command, "runs @ now-7y:")
-    assert done.code == 2 and done.stderr.startswith("harness: runs @ now-7y:: 'now-7y:' is no window")
+    assert done.code == 2 and done.stderr.startswith("harness: 'runs @ now-7y:': 'now-7y:' is no window")
 
 
 def test_what_a_network_does_may_be_that_of_a_window(harness: Harness, tmp_path: Path) -> None:

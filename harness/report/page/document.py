@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness.errors import InvalidInput
-from harness.files import write_atomically
+from harness.files import write_atomically, writing
 from harness.report.page import plotly
 from harness.report.page.figures import DARK, LIGHT, Facets, Figure
 
@@ -109,7 +108,7 @@ def render(page: Page, base: str = ".") -> str:
     package = importlib.util.find_spec("plotly")  # not imported: that takes a second
     assert package and package.origin
     library = (Path(package.origin).parent / "package_data/plotly.min.js").read_text(encoding="utf-8")
-    script = (TEMPLATES / "page.js").read_text()
+    script = (TEMPLATES / "page.js").read_text(encoding="utf-8")
     hashes = (base64.b64encode(hashlib.sha256(each.encode()).digest()).decode() for each in (library, script))
     environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "allow_nan": False, "separators": (",", ":")}
     return environment.get_template("page.html.j2").render(
@@ -117,7 +116,7 @@ def render(page: Page, base: str = ".") -> str:
         data=data(page) | {"base": base},
         titles={each.name: each.title for section in page.sections for each in section.figures},
         hashes=list(hashes),
-        style=(TEMPLATES / "page.css").read_text(),
+        style=(TEMPLATES / "page.css").read_text(encoding="utf-8"),
         script=script,
         plotly=library,
         SHOWN_LEFT_OUT=SHOWN_LEFT_OUT,
@@ -126,10 +125,8 @@ def render(page: Page, base: str = ".") -> str:
 
 def write(text: str, path: Path) -> None:
     """Write the page, whole or not at all. Raises InvalidInput where that cannot be."""
-    try:
+    with writing(path):
         write_atomically(path, text)
-    except OSError as error:
-        raise InvalidInput(f"{path}: cannot be written: {error.strerror}") from None
 
 
 def data(page: Page) -> dict[str, Any]:

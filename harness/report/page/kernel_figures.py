@@ -11,6 +11,7 @@ from typing import Any, Literal
 import pandas
 
 from harness import kernels
+from harness.analysis.ratios import Sample, best_interval
 from harness.core.statistics import summarise
 from harness.core.text import plural
 from harness.kernels.kernel import BYTES_PER_S
@@ -78,9 +79,10 @@ def _spot(name: Sequence[str], alike: Sequence[Mapping[Any, Any]], over: Over) -
     """Runs of one size on one number of nodes: the mean of all their repeats, with its interval."""
     last = alike[-1]
     rate = summarise([value * row["scale"] for row in alike for value in row["values"]])
-    low, high = (math.nan, math.nan) if rate.ci95 is None else (rate.mean - rate.ci95, rate.mean + rate.ci95)
+    interval = best_interval([Sample(rate.mean, rate.values)])
+    low, high = interval or (math.nan, math.nan)
     unit = "GB/s of the bus" if last["unit"] == BYTES_PER_S else UNITS[last["unit"]]
-    limits = "" if rate.ci95 is None else f" (95 % CI {low:.3g} to {high:.3g})"
+    limits = f" (95 % CI {low:.3g} to {high:.3g})" if interval else ""
     size = size_text(kernels.specification(last["kernel"]), last["size"])
     hover = (
         ", ".join(name),

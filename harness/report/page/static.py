@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.errors import InvalidInput
+from harness.files import writing
 from harness.report.page.figures import COLUMN, LIGHT, MARK, SPAN, Axis, Figure, Series, window
 
 if TYPE_CHECKING:
@@ -59,19 +59,16 @@ def write(figures: Sequence[Figure], folder: Path, formats: Sequence[str], width
     written = []
     size = POINTS if width_mm >= NARROW_MM else POINTS - 1
     sizes = {"font.size": size, **dict.fromkeys(("axes.labelsize", "xtick.labelsize", "ytick.labelsize"), size)}
-    try:
+    with writing(folder), pyplot.rc_context(STYLE | sizes):
         folder.mkdir(parents=True, exist_ok=True)
-        with pyplot.rc_context(STYLE | sizes):
-            for figure in figures:
-                canvas, axes = pyplot.subplots()
-                draw(figure, axes, width_mm)
-                for name in formats:
-                    written.append(folder / f"{figure.name}.{name}")
-                    fixed = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(name, {})
-                    canvas.savefig(written[-1], dpi=DPI, metadata=fixed)
-                pyplot.close(canvas)
-    except OSError as error:
-        raise InvalidInput(f"{folder}: cannot be written: {error.strerror}") from None
+        for figure in figures:
+            canvas, axes = pyplot.subplots()
+            draw(figure, axes, width_mm)
+            for name in formats:
+                written.append(folder / f"{figure.name}.{name}")
+                fixed = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(name, {})
+                canvas.savefig(written[-1], dpi=DPI, metadata=fixed)
+            pyplot.close(canvas)
     return written
 
 

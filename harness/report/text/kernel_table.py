@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from harness import kernels
+from harness.analysis.ratios import Sample, best_interval
 from harness.core.text import plural
 from harness.kernels.kernel import BYTES_PER_S, FLOP_PER_S
 from harness.records.kernel import size_text
@@ -118,7 +118,7 @@ def points(frame: pandas.DataFrame, baseline: int | None = None) -> list[dict[st
     shown = frame.assign(efficiency=efficiencies(frame, baseline))[frame["status"] == "completed"].astype(object)
     document = []
     for run in shown.to_dict("records"):
-        ci95 = None if math.isnan(run["ci95"]) else [run["rate"] - run["ci95"], run["rate"] + run["ci95"]]
+        interval = best_interval([Sample(run["rate"], tuple(run["values"]))])
         known = {name: None if run[name] != run[name] else run[name] for name in names}
-        document.append(known | {"rate_ci95": ci95, "values": list(run["values"])})
+        document.append(known | {"rate_ci95": interval, "values": list(run["values"])})
     return document
