@@ -1,5 +1,9 @@
 """The two ways a command can go wrong, each with the exit code that scripts rely on."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
 
 def error_in_one_line(error: BaseException) -> str:
     """What somebody else's code has raised, for people: ``ModuleNotFoundError: No module named 'x'``."""
@@ -28,3 +32,14 @@ class Interrupted(HarnessError):
     """The user has stopped a command. The message says how to go on."""
 
     exit_code = 130
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """While a file or folder that a person has named is written. Raises InvalidInput if it cannot be."""
+    try:
+        yield
+    except BrokenPipeError:  # it is a pipe, and whoever read it has gone
+        raise
+    except OSError as error:
+        raise InvalidInput(f"{path}: cannot be written: {error.strerror}") from None

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import fcntl
 import os
-import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
-
-from harness.errors import InvalidInput
 
 
 @contextmanager
@@ -43,31 +40,9 @@ def whole_file(target: Path) -> Iterator[IO[bytes]]:
             raise
 
 
-@contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """While a file or folder that a person has named is written. Raises InvalidInput if it cannot be."""
-    try:
-        yield
-    except BrokenPipeError:  # it is a pipe, and whoever read it has gone
-        raise
-    except OSError as error:
-        raise InvalidInput(f"{path}: cannot be written: {error.strerror}") from None
-
-
 def at_home(path: str | Path) -> Path:
     """``path`` with what ``~`` and ``~user`` stand for; as it is where there is no such user, as a shell leaves it."""
     return Path(os.path.expanduser(path))  # noqa: PTH111 (a Path's raises RuntimeError)
-
-
-def expanded(text: str, named: str) -> Path:
-    """``text`` as a path, with what its variables and ``~`` stand for.
-
-    Raises InvalidInput, which begins with what the text is ``named``, for a variable that is not set.
-    """
-    path = os.path.expandvars(text)
-    if unset := re.search(r"\$\{?\w+\}?", path):
-        raise InvalidInput(f"{named} '{text}': {unset[0]} is not set here")
-    return at_home(path)
 
 
 def write_atomically(target: Path, text: str) -> Path:

@@ -27,8 +27,8 @@ from harness.cli.common import (
     tables,
 )
 from harness.core.text import listed, plural
-from harness.errors import HarnessError, InvalidInput
-from harness.files import whole_file, writing
+from harness.errors import HarnessError, InvalidInput, writing
+from harness.files import whole_file
 from harness.records.record import search
 from harness.results.selection import LOCAL, Selected, parted
 from harness.results.sources import each, place

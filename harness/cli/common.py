@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import signal
 import sys
 import time
@@ -16,6 +17,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from harness.core.progress import ProgressLine
+from harness.core.spec import MOST_WORKERS
 from harness.core.text import plural
 from harness.errors import Interrupted, InvalidInput
 
@@ -87,6 +89,22 @@ class Written(click.ParamType[Any]):
             return self.read(value)
         except ValueError as error:
             raise InvalidInput(f"{param.opts[0]} {value!r}: {error}") from None
+
+
+def numbers(text: str, right: str = "numbers such as 8, 1,2,4, 1..512 or 1..512+1") -> list[int]:
+    """``1,2,4``; ``1..512``, which doubles; ``1..512+1``, which adds. In order, once each."""
+    found: set[int] = set()
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\d{1,6})\s*(?:\.\.\s*(\d{1,6})\s*(?:\+\s*(\d{1,6}))?)?\s*", part)
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
+        step = int(match[3]) if match and match[3] else None
+        if not 1 <= first <= last <= MOST_WORKERS or step == 0:
+            raise ValueError(f"must be {right}; at most {MOST_WORKERS:,}")
+        if step:
+            found |= set(range(first, last + 1, step))
+        else:
+            found |= {last, *(first << doubled for doubled in range((last // first).bit_length()))}
+    return sorted(found)
 
 
 def source(value: str) -> str:

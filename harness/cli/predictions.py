@@ -19,6 +19,7 @@ from harness.cli.common import (
     SOURCE,
     Written,
     leave_out,
+    numbers,
     positive,
     reading,
     some_of,
@@ -29,8 +30,8 @@ from harness.core.progress import ProgressLine
 from harness.core.spec import MOST_WORKERS, RunSpec
 from harness.core.text import plural
 from harness.core.validation import option_name
-from harness.errors import InvalidInput
-from harness.files import write_atomically, writing
+from harness.errors import InvalidInput, writing
+from harness.files import write_atomically
 from harness.results.selection import parted
 
 if TYPE_CHECKING:
@@ -73,24 +74,8 @@ def _or_records(read: Callable[[str], float], what: str) -> Callable[[str], floa
     return reading
 
 
-def sizes(text: str, right: str = "numbers such as 8, 1,2,4, 1..512 or 1..512+1") -> list[int]:
-    """``1,2,4``; ``1..512``, which doubles; ``1..512+1``, which adds. In order, once each."""
-    numbers: set[int] = set()
-    for part in text.split(","):
-        match = re.fullmatch(r"\s*(\d{1,6})\s*(?:\.\.\s*(\d{1,6})\s*(?:\+\s*(\d{1,6}))?)?\s*", part)
-        first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
-        step = int(match[3]) if match and match[3] else None
-        if not 1 <= first <= last <= MOST_WORKERS or step == 0:
-            raise ValueError(f"must be {right}; at most {MOST_WORKERS:,}")
-        if step:
-            numbers |= set(range(first, last + 1, step))
-        else:
-            numbers |= {last, *(first << doubled for doubled in range((last // first).bit_length()))}
-    return sorted(numbers)
-
-
 def _servers(text: str) -> str | list[int]:
-    return text if text in ("best", "all") else sizes(text, "best, all or numbers such as 4, 1,2,4 or 1..128")
+    return text if text in ("best", "all") else numbers(text, "best, all or numbers such as 4, 1,2,4 or 1..128")
 
 
 # --- options ---
@@ -123,7 +108,7 @@ START = grouped(
     option("--network", NETWORK, "RATE|RESULTS", LINE_OR_KERNELS),
     option("--overhead", "of a step of several workers; with --throughput or --network", "MS", POSITIVE),
 )
-NODES = option("--nodes", "8, or 1,2,4, or 1..512 (doubling), or 1..512+1", "SIZES", Written(sizes), default="1..512")
+NODES = option("--nodes", "8, or 1,2,4, or 1..512 (doubling), or 1..512+1", "SIZES", Written(numbers), default="1..512")
 PS = option("--ps", "numbers of parameter servers", "best|all|SIZES", Written(_servers), default="best")
 
 

@@ -20,6 +20,7 @@ from harness.cli.common import (
     Written,
     completing,
     follow,
+    numbers,
     parts,
     share,
     signals_interrupt,
@@ -152,7 +153,7 @@ def run(**given: Any) -> None:
         click.echo(records[0].to_json() if given["as_json"] else outcomes.summary(records[0], files[0]))
 
 
-BACKENDS, SIZES = (Written(partial(parts, example=example)) for example in (",".join(backend.names()), "1,2"))
+BACKENDS = Written(partial(parts, example=",".join(backend.names())))
 
 
 def backends_option(default: str) -> click.Option:
@@ -160,7 +161,9 @@ def backends_option(default: str) -> click.Option:
     return option("--backends", explained, "A,B:C,…", BACKENDS, shell_complete=completing(backend.names))
 
 
-SEVERAL_NODES = option("--nodes", "numbers of nodes", "N,M,…", SIZES, default="1,2")
+SEVERAL_NODES = option(
+    "--nodes", "2, or 1,2,4, or 1..8 (doubling), or 1..4+1", "SIZES", Written(numbers), default="1,2"
+)
 UNDER_EACH = option(
     "--mpi",
     "MPI libraries: what goes over MPI is measured under each  [default: that of the environment]",
@@ -176,7 +179,7 @@ COMPARED = grouped("What to compare", backends_option("all of all"), SEVERAL_NOD
     cls=MeasuringCommand,
     params=[*COMPARED, *spec_options(leave_out=("backend", "nodes", "mpi")), *RUNNING],
 )
-def measure(backends: list[str] | None, nodes: list[str], mpi: list[str] | None, **given: Any) -> None:
+def measure(backends: list[str] | None, nodes: list[int], mpi: list[str] | None, **given: Any) -> None:
     """Measure several backends at several sizes, repeats interleaved, and print one table.
 
     `harness measure --backends parameter_server,horovod:torch:gloo,pytorch:mpi --nodes 1,2`

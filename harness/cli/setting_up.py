@@ -17,8 +17,8 @@ from harness.core.text import plural
 from harness.core.validation import option_name
 from harness.environments import Variant, building, mpi
 from harness.environments.pythons import at, given_python
-from harness.errors import InvalidInput
-from harness.files import write_atomically, writing
+from harness.errors import InvalidInput, writing
+from harness.files import write_atomically
 from harness.sites import config as own
 from harness.sites import site as sites
 from harness.sites.file import NAME

@@ -30,8 +30,8 @@ from harness.core.text import plural
 from harness.datasets import manifest, pool, sources
 from harness.datasets.manifest import Class, Manifest, Shard, ShardedSplit, Skipped
 from harness.datasets.sources import Source, shown
-from harness.errors import InvalidInput, RunFailed
-from harness.files import lock, whole_file, write_atomically, writing
+from harness.errors import InvalidInput, RunFailed, writing
+from harness.files import lock, whole_file, write_atomically
 from harness.worker.inputs import tfrecord
 from harness.worker.inputs.augmentation import FORMATS
 from harness.worker.inputs.errors import DataError

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from harness.files import writing
+from harness.errors import writing
 from harness.worker.inputs.errors import DataError
 
 GRID = 9  # an image is a field of GRID × GRID random colours, smoothly enlarged

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from harness.files import write_atomically, writing
+from harness.errors import writing
+from harness.files import write_atomically
 
 Answer = Literal["yes", "no", "cannot say"]
 

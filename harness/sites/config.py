@@ -1,13 +1,14 @@
 """What a user has chosen for all runs: a site, an account, a folder, and defaults of other options."""
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from harness.errors import InvalidInput
-from harness.files import expanded
+from harness.files import at_home
 
 
 def folder() -> Path:
@@ -38,6 +39,17 @@ def read() -> dict[str, Any]:
             if not isinstance(each, bool | int | float | str):
                 raise InvalidInput(f"{path()}: {name}: must be a value or a list of values, such as {name} = 8")
     return {name.replace("-", "_"): value for name, value in values.items()}
+
+
+def expanded(text: str, named: str) -> Path:
+    """``text`` as a path, with what its variables and ``~`` stand for.
+
+    Raises InvalidInput, which begins with what the text is ``named``, for a variable that is not set.
+    """
+    path = os.path.expandvars(text)
+    if unset := re.search(r"\$\{?\w+\}?", path):
+        raise InvalidInput(f"{named} '{text}': {unset[0]} is not set here")
+    return at_home(path)
 
 
 def output(values: Mapping[str, Any]) -> Path | None:

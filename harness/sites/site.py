@@ -8,8 +8,9 @@ from typing import Any
 
 from harness.core.text import did_you_mean
 from harness.errors import InvalidInput
-from harness.files import at_home, expanded
+from harness.files import at_home
 from harness.sites import config
+from harness.sites.config import expanded
 from harness.sites.file import (
     BUILT_IN,
     Environment,

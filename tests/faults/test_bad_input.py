@@ -158,7 +158,7 @@ WRONG: list[tuple[list[str], list[str]]] = [
     ([*PYTORCH, "--output", ""], ["--output ''", "must not be empty"]),
     ([*PYTORCH, "--output", "x" * 5000], ["--output", "File name too long"]),
     # other commands
-    (["measure", "--nodes", "1,two"], ["--nodes two", "whole number"]),
+    (["measure", "--nodes", "1,two"], ["--nodes '1,two'", "such as 8, 1,2,4"]),
     (["measure", "--nodes", "0"], ["--nodes 0", "greater than or equal to 1"]),
     (["measure", "--nodes", ","], ["--nodes ','", "a list such as 1,2"]),
     (

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness.files import write_atomically, writing
+from harness.errors import writing
+from harness.files import write_atomically
 from harness.report.page import plotly
 from harness.report.page.figures import DARK, LIGHT, Facets, Figure
 

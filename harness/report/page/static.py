@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.files import writing
+from harness.errors import writing
 from harness.report.page.figures import COLUMN, LIGHT, MARK, SPAN, Axis, Figure, Series, window
 
 if TYPE_CHECKING:
