@@ -159,8 +159,8 @@ WRONG: list[tuple[list[str], list[str]]] = [
     ([*PYTORCH, "--output", "x" * 5000], ["--output", "File name too long"]),
     # other commands
     (["measure", "--nodes", "1,two"], ["--nodes '1,two'", "such as 8, 1,2,4"]),
-    (["measure", "--nodes", "0"], ["--nodes 0", "greater than or equal to 1"]),
-    (["measure", "--nodes", ","], ["--nodes ','", "a list such as 1,2"]),
+    (["measure", "--nodes", "0"], ["--nodes '0'", "such as 8, 1,2,4"]),
+    (["measure", "--nodes", ","], ["--nodes ','", "such as 8, 1,2,4"]),
     (
         ["measure", "--backends", "pytorch,mpi"],
         ["unknown backend 'mpi'", "parameter_server, parameter_server_strategy, pytorch"],
