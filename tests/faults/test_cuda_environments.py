@@ -52,6 +52,7 @@ def test_an_environment_for_gpus_installs_and_names_the_missing_driver(
     smi.write_text(f'#!/bin/sh\ncase "$*" in -L) echo "GPU 0: NVIDIA H200 (UUID: {GPU})" ;; *) exit 1 ;; esac\n')
     smi.chmod(0o755)
     monkeypatch.setenv("PATH", str(smi.parent), prepend=":")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     failed = harness(*run, "--batch-size", "2", "--image-size", "32", "--steps", "3", "--repeats", "1")
     first = failed.stderr.split("\n    ", 1)[0]
     assert failed.code == 1 and "sees no GPU" in first and "is there an NVIDIA driver" in first, failed.stderr
