@@ -188,7 +188,7 @@ class Campaign:
         """
         if not self.planned:
             self.prepare()
-        work = []
+        work, fresh = [], []
         for point in self.status():
             if not point.in_file or point.state not in TO_DO | ({"failed"} if retry_failed else set()):
                 continue
@@ -196,9 +196,11 @@ class Campaign:
             if point.run and not point.record and known_jobs(point.run.folder):
                 point.run.site = run.site
                 run = point.run
-            elif check:
-                self.place.check(run)
+            else:
+                fresh.append(run)
             work.append((point.entry, run))
+        if check:
+            self.place.check_all(fresh)
         return work
 
     def jobs(self, runs: Sequence[Run]) -> list[tuple[BatchJob, str]]:

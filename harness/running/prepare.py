@@ -225,6 +225,12 @@ class Place:
         self._check_room(run)
         run.check()
 
+    def check_all(self, runs: Sequence[Run]) -> None:
+        """``check`` each of ``runs``. Raises InvalidInput for the first that cannot be; environments are named together."""
+        environments.require_all({run.environment for run in runs if run.environment})
+        for run in runs:
+            self.check(run)
+
     def refusals(self, runs: Sequence[Run]) -> list[str]:
         """Why this machine, if it is to carry them out, cannot hold some of ``runs``: a reason for each of these."""
         reasons = []

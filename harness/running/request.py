@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TypeVar
 
 from harness.core.spec import RunSpec
-from harness.environments import require_all
 from harness.errors import HarnessError, Interrupted, RunFailed
 from harness.files import write_atomically
 from harness.launch import slurm
@@ -82,9 +81,7 @@ def carry_out(
         return Outcome(runs, scripts=scripts, refusals=place.refusals(runs))
     if not place.queued and not (wait and submitting):
         raise place.no_batch_system("--no-submit" if wait else "--no-wait")
-    require_all(run.environment for run in runs if run.environment)
-    for run in runs:
-        place.check(run)
+    place.check_all(runs)
     if not place.queued:
         return Outcome(runs, execute(runs, listener))
     jobs = send(runs, place.options, submitting)

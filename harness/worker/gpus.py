@@ -37,9 +37,7 @@ SLOWDOWNS = {
 }
 POWER_CAP = 0x04
 DRIVER = Path("/proc/driver/nvidia")
-HANDED_OUT = (
-    "HARNESS_GPUS"  # the variable with what a batch system has handed out to a task, as CUDA_VISIBLE_DEVICES has it
-)
+HANDED_OUT = "HARNESS_GPUS"  # what a task's CUDA_VISIBLE_DEVICES was, before the plan's took its place
 WATCHED = ("clocks.sm", "clocks.mem", "temperature.gpu", "power.draw")
 REASONS = ("clocks_event_reasons.active", "clocks_throttle_reasons.active")  # since R535, and before
 EVERY_MS = 200  # a look costs another process some milliseconds on a core of its own, this one nothing

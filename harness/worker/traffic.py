@@ -59,10 +59,9 @@ def sockets() -> Optional[Sockets]:
 
 def total() -> Tuple[int, int]:
     """Bytes sent and received by the sockets that this process has open; ``UNKNOWN`` where the kernel does not tell."""
-    now = sockets()
-    return (
-        UNKNOWN if now is None else (sum(sent for _, sent, _ in now.values()), sum(got for _, _, got in now.values()))
-    )
+    if (now := sockets()) is None:
+        return UNKNOWN
+    return sum(sent for _, sent, _ in now.values()), sum(got for _, _, got in now.values())
 
 
 def known(counts: Iterable[Sequence[float]]) -> List[Tuple[int, int]]:

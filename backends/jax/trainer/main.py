@@ -24,7 +24,8 @@ class JaxDistributedTrainer(JaxTrainer):
     def setup(self) -> None:
         address = self._job.process["address"]
         self._gloo = None if self._cuda else Gloo(address)
-        nccl_meets_on(address)
+        if self._cuda:
+            nccl_meets_on(address)
         join(self._job)
         self.build()
 

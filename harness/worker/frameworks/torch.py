@@ -30,7 +30,8 @@ def join(job: Job, backend: str, processes: Sequence[Mapping[str, Any]]) -> str:
     """Make the default process group of these processes of the plan, of which this is one. Returns its interface's name."""
     first, rank, timeout = processes[0], processes.index(job.process), timedelta(seconds=job.spec["timeout_s"])
     interface = os.environ.setdefault("GLOO_SOCKET_IFNAME", interface_of(job.process["address"]))
-    nccl_meets_on(job.process["address"])
+    if backend == "nccl":
+        nccl_meets_on(job.process["address"])
     # PyTorch's store would listen on every interface; handing it a bound socket keeps it on the job's own.
     listener = listen(first["address"], first["port"]).detach() if rank == 0 else None
     store = dist.TCPStore(
