@@ -57,7 +57,7 @@ def measured(
         repeats.append(KernelRepeat(number=number, ranks=those, checks=judge(spec, those, nodes), **times))
     completed = status == "completed"
     facts: dict[str, Any] = {
-        **{"schema": "harness.kernel/1", "id": f"run-{next(_NUMBERS)}", "status": status, "spec": spec},
+        **{"schema": "harness.kernel/1", "id": f"run-{next(_NUMBERS):06}", "status": status, "spec": spec},
         **{"reason": None if completed else "rank 1 on nid1 exited with 1", "expected_updates": 0, "site": "daint:gpu"},
         **{"plan": {"world_size": nodes, "processes": [{"role": "worker", "devices": 1}] * nodes}},
         **{"machine": {"cpu": "EPYC"}, "software": {"packages": {"torch": "2.13.0"}}, "variables": {}, "harness": {}},
