@@ -129,6 +129,7 @@ class TorchTrainer(DeviceTrainer):
             for decay in sorted({sgd.decay(name) for name in trained})
         ]
         self._optimizer: Any = torch.optim.SGD(groups, lr=sgd.rate, momentum=sgd.momentum, fused=True)
+        self._optimizer.zero_grad()  # its first call imports PyTorch's compiler, which takes a second or more
 
     def step(self) -> None:
         self._losses.append(self.train(*next(self._batches)))
