@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import fcntl
+import hashlib
 import io
 import json
 import os
@@ -284,6 +286,26 @@ def run_harness(folder: Path, *arguments: str, timeout: float = PATIENCE_S, **en
         timeout=timeout,
     )
     return Finished(done.returncode, done.stdout, done.stderr)
+
+
+def once(factory: pytest.TempPathFactory, name: object, make: Callable[[Path], object]) -> Path:
+    """The folder that ``make`` fills for all tests of a session that ask for ``name``, those of other processes, too.
+
+    Of tests side by side the first one makes it, while the others wait.
+    """
+    shared = factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent
+    folder = shared / f"once-{hashlib.sha256(repr(name).encode()).hexdigest()[:16]}"
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        made = folder.with_suffix(".made")
+        if not made.exists():
+            shutil.rmtree(folder, ignore_errors=True)  # what a failure has left
+            folder.mkdir()
+            make(folder)
+            made.touch()
+    return folder
 
 
 def cpu_s(argv: Sequence[str], **options: Any) -> float:

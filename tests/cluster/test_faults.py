@@ -181,12 +181,15 @@ def test_a_job_that_fails_before_anything_is_measured_shows_what_it_printed(user
 @pytest.mark.slow
 def test_a_killed_controller_loses_nothing(user: User) -> None:
     run = user.begin(steps=[*FEW_STEPS, "--repeats", "2"])
-    run.reaches("worker-0", "window")
+    run.reaches("worker-1", "started")
+    # Else all might end before it is looked at.
+    user.cluster.exec("node2", "kill", "-STOP", run.pid("worker-1")).succeeded()
     os.kill(run.process.pid, signal.SIGKILL)
     run.process.wait()
     assert user.harness("status", str(user.output), "--json").json[0]["state"] == "running"
     early = user.harness("collect", str(user.output))
     assert early.code == 0 and not list(user.output.glob("*/record.json"))
+    user.cluster.exec("node2", "kill", "-CONT", run.pid("worker-1")).succeeded()
     collected = user.harness("collect", "--wait", str(user.output))
     assert collected.code == 0 and "completed" in collected.stdout, collected.stderr
     assert len(user.record()["repeats"]) == 2

@@ -16,7 +16,6 @@ import re
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ import pytest
 
 from harness import models
 from harness.datasets.make import make
-from tests.conftest import run_harness
+from tests.conftest import once, run_harness
 from tests.parity.conftest import HOMES, WAYS
 
 MODEL = models.specification("pointwise")  # with batch norms, and a bias
@@ -59,36 +58,41 @@ class Trained:
 @pytest.fixture(scope="module")
 def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Images of few classes; of the same pictures none is for training and for validation."""
-    folder = tmp_path_factory.mktemp("images") / "images"
-    make(folder, TRAINING + VALIDATION, CLASSES, (40, 40), seed=1)
-    for file in sorted((folder / "train").glob("*/*.JPEG")):
-        if int(file.stem.partition("_")[2]) >= TRAINING // CLASSES:
-            aside = folder / "validation" / file.parent.name
-            aside.mkdir(parents=True, exist_ok=True)
-            shutil.move(file, aside)
-    return folder
+
+    def both(folder: Path) -> None:
+        make(folder / "images", TRAINING + VALIDATION, CLASSES, (40, 40), seed=1)
+        for file in sorted(folder.glob("images/train/*/*.JPEG")):
+            if int(file.stem.partition("_")[2]) >= TRAINING // CLASSES:
+                aside = folder / "images" / "validation" / file.parent.name
+                aside.mkdir(parents=True, exist_ok=True)
+                shutil.move(file, aside)
+
+    return once(tmp_path_factory, "images to learn", both) / "images"
 
 
 @pytest.fixture(scope="module")
 def train(images: Path, environment: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Train:
     """Train in some way, once for all tests that ask for it."""
 
-    @cache
     def ran(way: str, epochs: int, batch: int, *more: str) -> Trained:
         environment(way.split()[0], framework_of(way))
-        folder = tmp_path_factory.mktemp("trained")
-        done = run_harness(
-            folder,
-            *("train", "--backend", *way.split(), "--model", MODEL.name, "--data", str(images), "--threads", "1"),
-            *("--epochs", str(epochs), "--batch-size", str(batch), "--reference-batch", str(TRAINING)),
-            *("--learning-rate", str(RATE), "--warmup-epochs", "0", "--decay-epochs", "none", "--json", *more),
-        )
-        assert done.code == 0, done.stderr
+
+        def run(folder: Path) -> None:
+            done = run_harness(
+                folder,
+                *("train", "--backend", *way.split(), "--model", MODEL.name, "--data", str(images), "--threads", "1"),
+                *("--epochs", str(epochs), "--batch-size", str(batch), "--reference-batch", str(TRAINING)),
+                *("--learning-rate", str(RATE), "--warmup-epochs", "0", "--decay-epochs", "none", "--json", *more),
+            ).succeeded()
+            (folder / "checks.json").write_text(json.dumps(done.json["checks"]))
+
+        folder = once(tmp_path_factory, ("trained", way, epochs, batch, more), run)
         (checkpoint,) = folder.glob(f"runs/*/repeat-1/checkpoints/epoch-{epochs:04}.npz")
         with np.load(checkpoint) as file:
             values = {name: file[name] for name in file.files}
         epoch = json.loads(str(values.pop("history")))[-1]
-        return Trained(epoch, {check["name"]: check["passed"] for check in done.json["checks"]}, values, checkpoint)
+        checks = json.loads((folder / "checks.json").read_text())
+        return Trained(epoch, {check["name"]: check["passed"] for check in checks}, values, checkpoint)
 
     return ran
 

@@ -10,7 +10,6 @@ millions of times larger.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +17,7 @@ import pytest
 
 from harness import models
 from harness.models.initial import initial_values
+from tests.conftest import once
 from tests.parity.conftest import HOMES, inside
 
 LOGITS, GRADIENTS, SINGLE = 1e-4, 1e-3, 0.05
@@ -64,13 +64,22 @@ def steps(
     name: str, framework: str, environment: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Steps:
     """What PyTorch and the other framework made of the same step."""
-    folder = tmp_path_factory.getbasetemp()
-    ours, theirs = (_step(environment(HOMES[one]), one, name, folder) for one in ("torch", framework))
-    return ours, theirs
+
+    def given(folder: Path) -> None:
+        np.savez(folder / "given.npz", **_given(name))
+
+    images = once(tmp_path_factory, ("given", name), given) / "given.npz"
+
+    def step(of: str) -> Step:
+        def run(folder: Path) -> None:
+            inside(environment(HOMES[of]), "model_step.py", of, name, images, folder / "step.npz")
+
+        return dict(np.load(once(tmp_path_factory, ("step", of, name), run) / "step.npz"))
+
+    return step("torch"), step(framework)
 
 
-@cache
-def _given(name: str, folder: Path) -> Path:
+def _given(name: str) -> dict[str, np.ndarray]:
     """Images, labels and starting values."""
     random = np.random.default_rng(1)
     given = {
@@ -82,15 +91,7 @@ def _given(name: str, folder: Path) -> Path:
         # because ReLUs that are mostly open amplify float32's rounding ten times less from layer to layer.
         low, high = (0, 0) if key.endswith("kernel") else (-0.2, 1) if key.endswith("beta") else (-0.1, 0.1)
         given[f"value/{key}"] = (value + random.uniform(low, high, value.shape)).astype(np.float32)
-    np.savez(folder / f"{name}.npz", **given)
-    return folder / f"{name}.npz"
-
-
-@cache
-def _step(python: Path, framework: str, name: str, folder: Path) -> Step:
-    target = folder / f"{name}-{framework}.npz"
-    inside(python, "model_step.py", framework, name, _given(name, folder), target)
-    return dict(np.load(target))
+    return given
 
 
 def difference(ours: np.ndarray, theirs: np.ndarray) -> float:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cache
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ import pytest
 from harness import models
 from harness.models.initial import initial_values
 from harness.records import measurement
-from tests.conftest import Harness
+from tests.conftest import Harness, once
 from tests.parity.conftest import HOMES, inside
 
 TOLERANCE = 1e-5
@@ -73,45 +72,45 @@ def exhaustive(way: Way) -> Any:
 SEVERAL = "--ps 2 --ps-per-node 2 --workers-per-node 2"
 SLICED = "--placement partitioned --ps 2 --slice-size 256KiB"
 # Each backend, framework and transport, with each of its options that change who sums what. Where three or four workers do,
-# two are left out: `test_losses.py` has all ways with two.
+# fewer are left to `make test-all`: `test_losses.py` has all ways with two.
 SYNCHRONOUS = [
     Way("torch", 2, "pytorch", model=MODEL),
     slow(Way("torch", 3, "pytorch --bucket-mb 1")),
-    slow(Way("torch", 1, "pytorch", devices_per_node=2)),
-    slow(Way("torch", 2, "pytorch --transport mpi")),
+    exhaustive(Way("torch", 1, "pytorch", devices_per_node=2)),
+    exhaustive(Way("torch", 2, "pytorch --transport mpi")),
     slow(Way("torch", 3, "pytorch --transport mpi --bucket-mb 1")),
     slow(Way("torch", 2, "pytorch --transport mpi", devices_per_node=2)),
     Way("torch", 2, "torch_parameter_server --ps 2 --placement partitioned", model=MODEL),
-    slow(Way("torch", 1, "torch_parameter_server --transport mpi")),
-    slow(Way("torch", 2, "torch_parameter_server --transport mpi --order none")),
+    exhaustive(Way("torch", 1, "torch_parameter_server --transport mpi")),
+    exhaustive(Way("torch", 2, "torch_parameter_server --transport mpi --order none")),
     slow(Way("torch", 3, f"torch_parameter_server --transport mpi {SLICED}")),
     slow(Way("torch", 3, "torch_parameter_server --placement round_robin --ps 3 --order none")),
-    slow(Way("torch", 2, "torch_parameter_server --ps 3 --ps-nodes dedicated")),
+    exhaustive(Way("torch", 2, "torch_parameter_server --ps 3 --ps-nodes dedicated")),
     slow(Way("torch", 2, f"torch_parameter_server --transport mpi {SEVERAL}", devices_per_node=2)),
-    slow(Way("tensorflow", 1, "parameter_server")),
+    exhaustive(Way("tensorflow", 1, "parameter_server")),
     Way("tensorflow", 2, "parameter_server --placement greedy", model=MODEL),
-    slow(Way("tensorflow", 2, "parameter_server --placement round_robin --ps 2")),
+    exhaustive(Way("tensorflow", 2, "parameter_server --placement round_robin --ps 2")),
     slow(Way("tensorflow", 3, f"parameter_server {SLICED}")),
     slow(Way("tensorflow", 2, "parameter_server --ps 3 --ps-nodes dedicated")),
-    slow(Way("tensorflow", 2, "parameter_server", devices_per_node=2)),
+    exhaustive(Way("tensorflow", 2, "parameter_server", devices_per_node=2)),
     slow(Way("tensorflow", 2, f"parameter_server {SEVERAL}", devices_per_node=2)),
-    slow(Way("tensorflow", 2, "distributed_replicated --placement round_robin")),
+    exhaustive(Way("tensorflow", 2, "distributed_replicated --placement round_robin")),
     slow(Way("tensorflow", 3, f"distributed_replicated {SLICED}")),
     slow(Way("tensorflow", 2, "distributed_replicated", devices_per_node=2)),
     slow(Way("tensorflow", 1, f"distributed_replicated {SEVERAL}", devices_per_node=2)),
     slow(Way("tensorflow", 3, f"parameter_server_strategy {SLICED}")),
-    slow(Way("tensorflow", 2, "multi_worker_mirrored")),
+    exhaustive(Way("tensorflow", 2, "multi_worker_mirrored")),
     slow(Way("tensorflow", 3, "multi_worker_mirrored --pack-mb 1")),
     slow(Way("tensorflow", 1, "multi_worker_mirrored", devices_per_node=2)),
     slow(Way("tensorflow", 3, "horovod --framework tensorflow --transport mpi --fusion-threshold-mb 1")),
     slow(Way("tensorflow", 2, "horovod --framework tensorflow --transport gloo", devices_per_node=2)),
-    slow(Way("torch", 2, "horovod --framework torch --transport mpi")),
+    exhaustive(Way("torch", 2, "horovod --framework torch --transport mpi")),
     slow(Way("torch", 3, "horovod --framework torch --transport gloo --fusion-threshold-mb 1")),
     slow(Way("torch", 2, "horovod --framework torch --transport mpi", devices_per_node=2)),
     slow(Way("jax", 2, "jax")),
     exhaustive(Way("jax", 3, "jax")),
     exhaustive(Way("jax", 1, "jax", devices_per_node=2)),
-    slow(Way("caffe2", 2, "caffe2 --transport mpi")),
+    exhaustive(Way("caffe2", 2, "caffe2 --transport mpi")),
     slow(Way("caffe2", 3, "caffe2 --transport gloo")),
     slow(Way("caffe2", 2, "caffe2 --transport mpi --mpi-operators mpi4py")),
     slow(Way("caffe2", 2, "caffe2 --transport mpi", devices_per_node=2)),
@@ -123,17 +122,15 @@ def expected(environment: Callable[[str], Path], tmp_path_factory: pytest.TempPa
     """What one process reaches with the batches of N devices."""
 
     def one_process(framework: str, model: str, workers: int) -> Reached:
-        return _one_process(framework, model, workers, environment(HOMES[framework]), tmp_path_factory.getbasetemp())
+        def run(folder: Path) -> None:
+            arguments = (framework, model, workers, BATCH, SIZES[model], STEPS, RATE, folder / "reached.npz")
+            inside(environment(HOMES[framework]), "one_process.py", *arguments)
+
+        folder = once(tmp_path_factory, ("one process", framework, model, workers), run)
+        parameters = dict(np.load(folder / "reached.npz"))
+        return Reached(losses=parameters.pop("losses"), parameters=parameters)
 
     return one_process
-
-
-@cache
-def _one_process(framework: str, model: str, workers: int, python: Path, folder: Path) -> Reached:
-    out = folder / f"{framework}-{model}-{workers}.npz"
-    inside(python, "one_process.py", framework, model, workers, BATCH, SIZES[model], STEPS, RATE, out)
-    parameters = dict(np.load(out))
-    return Reached(losses=parameters.pop("losses"), parameters=parameters)
 
 
 def trained(harness: Harness, folder: Path, nodes: int, model: str, *arguments: str) -> list[Reached]:

@@ -63,16 +63,11 @@ EXCLUDED: Entries = (
 # What is only planned, with --dry-run, besides what a single machine does not hold.
 PLANNED: Entries = (
     ("*", "make *", "what make does is what installs and starts these tests"),
-    ("*", "harness run * --device cuda *", "takes a GPU"),
+    ("docs/*", "harness run *", "takes minutes; the README's are carried out, and tests/parity trains in every way"),
     ("*", "harness measure *", "takes minutes; is what `make run` does"),
     ("*", "harness kernel *", "takes minutes: tests/parity measures each kernel with two small sizes"),
     ("*", "harness network*", "takes minutes: tests/parity measures each kernel over each transport"),
     ("*", "harness train --backend pytorch --nodes 2 *", "takes minutes: tests/learning"),
-    (
-        "*",
-        "harness run * --model inception3 --data PATH",
-        "takes minutes: tests/parity reads images on parameter servers",
-    ),
 )
 ELSEWHERE = re.compile(r"--nodes (\d+,)*([5-9]|\d\d+)|--site (?!local)|studies/(?!quick)")
 # What stands for something in the documents, where no file of the prepared folder has that name.
