@@ -7,6 +7,7 @@ sends 2(N−1)/N times the model, the least there is. One worker sends nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ TINY = ["--batch-size", "2", "--image-size", "32", "--threads", "1", "--repeats"
 TINY += ["--warmup", "2", "--steps", str(FEW_STEPS)]
 
 slow = pytest.mark.slow
+exhaustive = partial(pytest.param, marks=pytest.mark.exhaustive)
 ALLREDUCE = [way for way in WAYS if not way.has_servers]
 SERVERS = [way for way in WAYS if way.has_servers]
 Measure = Callable[..., Record]
@@ -71,9 +73,9 @@ def test_each_server_moves_what_the_plan_says_for_every_worker_and_step(
 @pytest.mark.parametrize(
     ("backend", "placement"),
     [
-        ("parameter_server", "round_robin"),
+        exhaustive("parameter_server", "round_robin"),
         ("parameter_server", "partitioned"),
-        ("distributed_replicated", "greedy"),
+        exhaustive("distributed_replicated", "greedy"),
         ("distributed_replicated", "partitioned"),
         ("torch_parameter_server", "round_robin"),
         ("torch_parameter_server", "partitioned"),
@@ -95,7 +97,7 @@ def test_each_server_moves_what_the_plan_says_whatever_the_placement(
         ("parameter_server --sync none", 2),
         ("parameter_server_strategy --sync none", 1),  # of two, one would hold all tensors that are large
         ("torch_parameter_server --sync none --transport gloo", 2),
-        ("torch_parameter_server --sync none --transport mpi", 2),
+        exhaustive("torch_parameter_server --sync none --transport mpi", 2),
     ],
 )
 def test_modes_that_claim_less_move_as_much_and_leave_one_set_of_parameters(
@@ -146,7 +148,8 @@ def test_a_single_worker_sends_nothing(measure: Measure, transport: str) -> None
 
 @slow
 @pytest.mark.parametrize(
-    ("framework", "transport"), [("torch", "gloo"), ("torch", "mpi"), ("tensorflow", "gloo"), ("tensorflow", "mpi")]
+    ("framework", "transport"),
+    [("torch", "gloo"), exhaustive("torch", "mpi"), exhaustive("tensorflow", "gloo"), ("tensorflow", "mpi")],
 )
 def test_horovods_fp16_halves_the_bytes(measure: Measure, framework: str, transport: str) -> None:
     record = measure("horovod", "--transport", transport, "--nodes", "2", "--fp16-allreduce", framework=framework)
