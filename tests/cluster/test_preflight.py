@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,7 +16,7 @@ from .conftest import started
 from .submitted import User, nothing_is_left
 from .virtual import VirtualCluster
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.alone]
 NODES = "8"
 
 
@@ -49,12 +48,6 @@ def test_a_link_throttled_to_half_is_named_within_a_minute(
     nothing_is_left(user.cluster)
 
 
-def slow_links(preflight: dict[str, Any]) -> list[tuple[str, str]]:
-    """Also where a node computes more slowly than others, which it may, as other tests run on the same processor."""
-    slow = [(each["what"], each["node"]) for each in preflight["pairs"]["slow"]]
-    return [(what, node) for what, node in slow if what != "computes"]
-
-
 def test_the_check_before_a_run_is_in_its_job_and_in_its_record(user: User, environment: Callable[..., Path]) -> None:
     """On four nodes, the fewest among which a slow one can be told."""
     environment("pytorch")
@@ -63,7 +56,8 @@ def test_the_check_before_a_run_is_in_its_job_and_in_its_record(user: User, envi
     done = user.harness(*run, "--preflight").succeeded()
     assert "  preflight  warning: node3 sends at 0.013" in done.stdout
     record = user.record()
-    assert slow_links(record["preflight"]) == [("sends", "node3"), ("receives", "node3")]
+    slow = [(each["what"], each["node"]) for each in record["preflight"]["pairs"]["slow"]]
+    assert slow == [("sends", "node3"), ("receives", "node3")]
     assert record["preflight"]["pairs"]["nodes"] == [f"node{number}" for number in range(1, 5)]
     (checked,) = user.output.glob("*/preflight/kernel.json")
     check = json.loads(checked.read_text())["repeats"][0]
@@ -84,7 +78,8 @@ def test_both_sides_of_a_kernel_and_the_check_before_them_are_one_job(
     done = user.harness("ab", *kernel, *few, "--b", "var:OMP_PROC_BIND=close", "--preflight", "--json")
     assert done.code == int(done.json["slower"]), done.stderr
     assert [each["size"] for each in done.json["sizes"]] == [1024, 65536]
-    assert slow_links(done.json["preflight"]) == [("sends", "node3"), ("receives", "node3")]
+    slow = [(each["what"], each["node"]) for each in done.json["preflight"]["pairs"]["slow"]]
+    assert slow == [("sends", "node3"), ("receives", "node3")]
     (folder,) = user.output.iterdir()
     check, a, b = (
         json.loads(next(folder.glob(file)).read_text())

@@ -130,15 +130,14 @@ def ways() -> list[Any]:
 
     CI has each backend on each of its frameworks over one transport, which carries sums and knows nothing of velocities.
     """
-    found: list[Any] = []
-    seen = set()
-    for way in sorted(WAYS, key=lambda way: str(way) != "pytorch:torch:gloo"):
+    found = []
+    first = {(way.backend, way.framework): way for way in reversed(WAYS)}
+    for way in WAYS:
         arguments = " ".join(way.arguments[1:])
         servers = ["--ps", "2", "--placement", "partitioned"] if way.has_servers else []
-        marks = [pytest.mark.slow] if found else []
-        if (way.backend, way.framework) in seen:
+        marks = [] if str(way) == "pytorch:torch:gloo" else [pytest.mark.slow]
+        if way != first[way.backend, way.framework]:
             marks.append(pytest.mark.exhaustive)
-        seen.add((way.backend, way.framework))
         found.append(pytest.param(" ".join([arguments, "--nodes 2", *servers]), marks=marks))
         if way.backend in ("parameter_server", "distributed_replicated"):
             found.append(pytest.param(f"{arguments} --devices-per-node 2", marks=marks))

@@ -10,6 +10,7 @@ millions of times larger.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -74,9 +75,14 @@ def steps(
         def run(folder: Path) -> None:
             inside(environment(HOMES[of]), "model_step.py", of, name, images, folder / "step.npz")
 
-        return dict(np.load(once(tmp_path_factory, ("step", of, name), run) / "step.npz"))
+        return _read(once(tmp_path_factory, ("step", of, name), run) / "step.npz")
 
     return step("torch"), step(framework)
+
+
+@cache
+def _read(file: Path) -> Step:
+    return dict(np.load(file))
 
 
 def _given(name: str) -> dict[str, np.ndarray]:
