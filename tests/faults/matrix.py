@@ -1,8 +1,7 @@
 """What befalls a rank: every fault, in every way of training, under every launcher, to every kind of process.
 
-CI runs a choice in which each pair of these occurs (``tests.pairwise``), but for deaths in the warm-up, which takes the
-same steps as the window does; ``make test-all`` runs every combination. Here are those on one machine (``local``);
-``tests/cluster/test_pairs.py`` has the launchers that need a cluster.
+CI runs a choice in which each pair of these occurs (``tests.pairwise``); ``make test-all`` runs every combination. Here are
+those on one machine (``local``); ``tests/cluster/test_pairs.py`` has the launchers that need a cluster.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ QUICK = [
     on_this_machine("horovod:torch:mpi", "divergence", "worker-0"),
 ]
 EVERY = combinations(WAYS, FAULTS, LAUNCHERS, VICTIMS, possible=possible)
-CHOICE = cover([values for values in EVERY if values[1] != "warmup"], QUICK)
+CHOICE = cover(EVERY, QUICK)
 
 
 def each(names: str, launchers: tuple[str, ...], *faults: str) -> pytest.MarkDecorator:
