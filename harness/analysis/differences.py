@@ -22,7 +22,7 @@ _ORDER = [
     re.compile(pattern)
     for pattern in (
         r"site",
-        r"machine (cpu|gpu name|architecture|cores|usable_cores)",
+        r"machine (cpu|gpu (name|throttled by)|architecture|cores|usable_cores)",
         r"package (tensorflow|tensorflow[-_](cpu|gpu|intel)|torch|horovod|caffe2?|jax|keras)",
         r"machine gpu driver",
         r"machine kernel",

@@ -28,6 +28,7 @@ from harness.records.record import (
     Status,
     checks_of,
     judge_ranks,
+    throttled,
     verify_repeats,
     vouched_for,
 )
@@ -67,7 +68,7 @@ class Repeat(AnyRepeat[Rank]):
 class Seen(Frozen):
     """What all ranks of all repeats report together: hosts, sorted; what carried the gradients, rank 0's first; the bytes
     that a worker moved over TCP per step (means over workers and repeats; None where the kernel does not tell) and over
-    which interfaces; what the slowest of emulated devices' links is limited to.
+    which interfaces; what the slowest of emulated devices' links is limited to; why GPUs were slowed down.
     """
 
     hosts: tuple[str, ...]
@@ -76,6 +77,7 @@ class Seen(Frozen):
     received_bytes_per_step: float | None
     interfaces: tuple[str, ...]
     link_bytes_per_s: float | None = None
+    throttled: tuple[str, ...] = ()
 
 
 class Derived(Frozen):
@@ -311,4 +313,5 @@ def seen_by(spec: RunSpec, repeats: Sequence[Repeat]) -> Seen:
         link_bytes_per_s=min(
             (rate for rank in ranks if rank.kept and (rate := rank.kept.link_bytes_per_s)), default=None
         ),
+        throttled=throttled(ranks),
     )

@@ -48,6 +48,14 @@ class AnyRank(Frozen):
 OneRank = TypeVar("OneRank", bound=AnyRank)
 
 
+def throttled(ranks: Iterable[AnyRank]) -> tuple[str, ...]:
+    """Why GPUs were slower than their clocks, "hardware thermal slowdown" say (``worker/gpus.py``).
+
+    Empty if none was, and where nobody looked.
+    """
+    return tuple(dict.fromkeys(reason for rank in ranks for reason in rank.evidence.get("gpu", {}).get("slowed", ())))
+
+
 class AnyRepeat(Frozen, Generic[OneRank]):
     """One measurement in fresh processes. On a cluster: by which batch job, after how many requeues, on which nodes."""
 

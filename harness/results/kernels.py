@@ -14,6 +14,7 @@ from harness.errors import InvalidInput
 from harness.kernels.kernel import FLOP_PER_S
 from harness.records.energy import Used
 from harness.records.kernel import KernelRecord, SizeFigures, kernel_of, sizes_of
+from harness.records.record import throttled
 from harness.results import rows
 from harness.results.selection import Selected
 from harness.results.sources import Kind, Progress, Unreadable, of_each, refuse, silent
@@ -92,8 +93,9 @@ KERNELS = Kind(KernelRecord.file_name, _rows, COLUMNS)
 def of_record(record: KernelRecord, source: Path | str) -> list[dict[str, Any]]:
     """A row for each size, also of a run that has no number."""
     spec, kernel = record.spec, kernel_of(record.spec)
-    hosts = sorted({rank.host for repeat in record.repeats for rank in repeat.ranks})
-    own = rows.of_any_run(record, source, hosts, record.transports)
+    ranks = [rank for repeat in record.repeats for rank in repeat.ranks]
+    hosts = sorted({rank.host for rank in ranks})
+    own = rows.of_any_run(record, source, hosts, record.transports, throttled(ranks))
     common = rows.joined_row(rows.of_any_record(record, record.transports), own)
     common |= {"kernel": spec.subject, "unit": kernel.unit}
     dumped = spec.model_dump(exclude=rows.IRRELEVANT) | {"kernel": spec.subject}

@@ -67,6 +67,7 @@ COLUMNS: dict[str, type] = {
     "step_p99_s": float,
     "jitter_s": float,
     "slowest_rank": int,
+    "throttled": str,  # why GPUs were slowed down; "" if none was, or nobody looked
     "slowest_over_median": float,  # time of the slowest rank over that of the median rank
     "sent_bytes_per_step": float,  # per worker
     "received_bytes_per_step": float,
@@ -221,7 +222,8 @@ def _common(record: Record) -> dict[str, Any]:
 def _own(record: Record | OwnFacts, source: Path | str) -> dict[str, Any]:
     """The columns that a run has of its own: which one it is, and its figures."""
     derived, seen = record.derived, record.seen
-    common = of_any_run(record, source, seen.hosts, seen.transports)
+    common = of_any_run(record, source, seen.hosts, seen.transports, seen.throttled)
+    common |= {"throttled": ", ".join(seen.throttled)}
     if derived is None:
         return common
     throughput, steps, energy = derived.img_per_s, derived.step_times, derived.energy or Energy()
@@ -244,10 +246,20 @@ def _own(record: Record | OwnFacts, source: Path | str) -> dict[str, Any]:
 
 
 def of_any_run(
-    record: AnyRecord | OwnFacts, source: Path | str, hosts: Sequence[str], transports: Iterable[str]
+    record: AnyRecord | OwnFacts,
+    source: Path | str,
+    hosts: Sequence[str],
+    transports: Iterable[str],
+    throttled: Sequence[str],
 ) -> dict[str, Any]:
     """The columns that say which run it is, on ``hosts`` over ``transports``, whatever was measured."""
-    environment = _known({"nodes": ", ".join(hosts), "gradients": "; ".join(sorted(transports))})
+    environment = _known(
+        {
+            "nodes": ", ".join(hosts),
+            "gradients": "; ".join(sorted(transports)),
+            "machine gpu throttled by": ", ".join(throttled),
+        }
+    )
     return {name: getattr(record, name) for name in _OF_RECORD} | {
         "origin": "measured",
         "source": str(source),

@@ -5,14 +5,18 @@ Formats: ``nvidia-smi --help-query-gpu``, and the MIG user guide for the instanc
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
+import signal
 import subprocess
 from contextlib import suppress
 from pathlib import Path
 from statistics import median
 from threading import Thread
 from typing import Any, Dict, List, Optional
+
+from harness.worker.process import PR_SET_PDEATHSIG
 
 # A record's names for what ``--query-gpu`` calls otherwise. Drivers before R450 refuse the whole query for one of SETTINGS.
 FACTS = {"name": "name", "driver": "driver_version", "memory": "memory.total"}
@@ -41,6 +45,7 @@ HANDED_OUT = "HARNESS_GPUS"  # what a task's CUDA_VISIBLE_DEVICES was, before th
 WATCHED = ("clocks.sm", "clocks.mem", "temperature.gpu", "power.draw")
 REASONS = ("clocks_event_reasons.active", "clocks_throttle_reasons.active")  # since R535, and before
 EVERY_MS = 200  # a look costs another process some milliseconds on a core of its own, this one nothing
+EVERY_MS_OF_TRAININGS = 2000  # which take hours, and every look is kept until the end
 
 
 def ask(*arguments: str) -> str:
@@ -106,13 +111,14 @@ def topology() -> List[str]:
 
 
 class GpuWatch:
-    """Looks at GPUs while a window is measured, with an ``nvidia-smi`` of its own.
+    """Looks at GPUs while something is measured, with an ``nvidia-smi`` of its own.
 
-    ``visible`` is what CUDA_VISIBLE_DEVICES says. MIG instances have no clocks of their own and are not watched.
+    ``visible`` is what CUDA_VISIBLE_DEVICES says, or "" where there is nothing to watch. MIG instances have no clocks of
+    their own and are not watched.
     """
 
-    def __init__(self, visible: str) -> None:
-        self._gpus = "" if "MIG-" in visible else visible
+    def __init__(self, visible: str, every_ms: int = EVERY_MS) -> None:
+        self._gpus, self._every_ms = "" if "MIG-" in visible else visible, every_ms
         self._lines: List[str] = []
         self._process: Optional[subprocess.Popen[bytes]] = None
 
@@ -123,22 +129,30 @@ class GpuWatch:
         reasons = next((field for field in REASONS if ask(*self._arguments(field))), None)
         if reasons is None:
             return
-        query = ["nvidia-smi", *self._arguments(reasons), f"--loop-ms={EVERY_MS}"]
-        # On a terminal a program writes line by line; into a pipe it may keep them back until it ends, and it is killed.
+        query = ["nvidia-smi", *self._arguments(reasons), f"--loop-ms={self._every_ms}"]
+        # On a terminal a program writes line by line; into a pipe it may keep them back until it ends, and it is killed. It
+        # dies with this process, too.
         terminal, its_end = os.openpty()
-        self._process = subprocess.Popen(query, stdin=subprocess.DEVNULL, stdout=its_end, stderr=subprocess.DEVNULL)
+        prctl = ctypes.CDLL(None).prctl
+        self._process = subprocess.Popen(
+            query,
+            stdin=subprocess.DEVNULL,
+            stdout=its_end,
+            stderr=subprocess.DEVNULL,
+            preexec_fn=lambda: prctl(PR_SET_PDEATHSIG, signal.SIGKILL),
+        )
         os.close(its_end)
         self._reader = Thread(target=self._read, args=(terminal,), daemon=True)
         self._reader.start()
 
     def end(self) -> Dict[str, Any]:
-        """Stop, and return what was seen (see ``summary``); empty where nothing could be watched."""
+        """Stop, and return what was seen as evidence, "gpu" (see ``summary``); empty where nothing could be watched."""
         if self._process is None:
             return {}
         self._process.terminate()
         self._process.wait()
         self._reader.join()
-        return summary(self._lines)
+        return {"gpu": summary(self._lines)}
 
     def _arguments(self, reasons: str) -> List[str]:
         return [f"--id={self._gpus}", f"--query-gpu={','.join((*WATCHED, reasons))}", "--format=csv,noheader,nounits"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from math import isfinite
-from typing import Any, List, Optional, Tuple, cast
+from typing import Any, Dict, List, Optional, Tuple, cast
 
 from harness import kernels
 from harness.worker.energy import Meter
@@ -26,8 +26,11 @@ class Stepping:
         return []
 
 
-def run(job: Job, events: Events, fabric: Fabric, meter: Optional[Meter] = None) -> None:
-    """Measure every size and say what is wrong with its result. The message of a size may be shorter (``Kernel.size``)."""
+def run(job: Job, events: Events, fabric: Fabric, meter: Optional[Meter] = None) -> Dict[str, Any]:
+    """Measure every size and say what is wrong with its result. The message of a size may be shorter (``Kernel.size``).
+
+    Returns this rank's evidence.
+    """
     wanted = job.kernel
     kernel, body = kernels.specification(wanted["name"]), kernels.body(wanted["name"], fabric.servers)
     warmup, steps = job.spec["warmup_steps"], job.spec["steps"]
@@ -46,4 +49,4 @@ def run(job: Job, events: Events, fabric: Fabric, meter: Optional[Meter] = None)
         own = {"own": work.own_times(steps)} if kernel.own_times else {}
         events.emit("size", size=size, **times, **own, history=history, problem=work.problem())
     events.emit("measured")
-    events.emit("evidence", world_size=fabric.size, transport=fabric.transport())
+    return {"world_size": fabric.size, "transport": fabric.transport()}

@@ -14,7 +14,7 @@ import traceback
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, List
 
 import numpy as np
 
@@ -25,7 +25,7 @@ import bootstrap  # noqa: F401
 from harness.worker import kernel, machine
 from harness.worker.emulation import Watch
 from harness.worker.energy import meter
-from harness.worker.gpus import GpuWatch
+from harness.worker.gpus import EVERY_MS, EVERY_MS_OF_TRAININGS, GpuWatch
 from harness.worker.job import Job
 from harness.worker.loop import measure
 from harness.worker.network import listen
@@ -90,26 +90,27 @@ def _work(job: Job, events: Events, trainer_module: Any) -> None:
     _kept.append(trainer)
     trainer.setup()
     _ready(events)
+    gpus = _watch(job, EVERY_MS_OF_TRAININGS if job.training else EVERY_MS)
     trainer.barrier()
-    seen: Dict[str, Any] = {}
     if job.training:
+        gpus.begin()
         state = train(trainer, job, events, meter(job.plan, job.process))
+        seen = gpus.end()
     else:
         warmup, steps = job.spec["warmup_steps"], job.spec["steps"]
         watch = Watch(job) if job.emulation else None
-        gpus = GpuWatch(os.environ["CUDA_VISIBLE_DEVICES"]) if job.spec["device"] == "cuda" else None
 
         def announce(phase: str, step_s: float) -> None:
             events.emit(phase, step_s=step_s)
             if watch and phase == "window":
                 watch.begin()
-            if gpus and phase == "window":
+            if phase == "window":
                 gpus.begin()
 
         # What waits in place of an emulated device says nothing about its energy.
         window = measure(trainer, warmup, steps, announce, None if watch else meter(job.plan, job.process))
         events.emit("measured", **asdict(window), kept=watch.report() if watch else None)
-        seen = {"gpu": gpus.end()} if gpus else {}
+        seen = gpus.end()
         state = trainer.state()
     if job.spec["save_parameters"]:
         np.savez(job.repeat_dir / f"parameters-{job.rank}.npz", **state.parameters)  # type: ignore[arg-type]
@@ -121,9 +122,16 @@ def _kernel(job: Job, events: Events, fabric_module: Any) -> None:
     fabric = fabric_module.create(job)
     _kept.append(fabric)
     _ready(events)
+    gpus = _watch(job, EVERY_MS)
+    gpus.begin()
     fabric.barrier()
-    kernel.run(job, events, fabric, meter(job.plan, job.process))
+    evidence = kernel.run(job, events, fabric, meter(job.plan, job.process))
+    events.emit("evidence", **evidence, **gpus.end())
     _leave(job, events, fabric)
+
+
+def _watch(job: Job, every_ms: int) -> GpuWatch:
+    return GpuWatch(os.environ["CUDA_VISIBLE_DEVICES"] if job.spec["device"] == "cuda" else "", every_ms)
 
 
 def _leave(job: Job, events: Events, joined: Any) -> None:

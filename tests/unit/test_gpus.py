@@ -6,23 +6,33 @@ There is no GPU where these tests run. What nvidia-smi prints is written by hand
 
 from __future__ import annotations
 
+import json
 import os
+import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from harness.analysis.regression import compare
 from harness.core import backend as backends
 from harness.core.plan import complete, launch_plan, with_options
 from harness.core.spec import RunSpec
 from harness.errors import InvalidInput
 from harness.launch import local
-from harness.report.text import outcomes
+from harness.records import measurement
+from harness.records.measurement import Record
+from harness.report.text import comparison, kernels, outcomes, regression
+from harness.results import kernels as kernel_rows
+from harness.results import load
 from harness.running.prepare import Place
 from harness.worker import gpus, machine
 from tests import made
+from tests.unit import test_kernel_results, test_training
 
 H100 = "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"
 SECOND = "GPU-d0a4f1c2-5a7b-4c5e-9d1e-0a1b2c3d4e5f"
@@ -209,9 +219,23 @@ def test_a_watch_sees_what_nvidia_smi_prints_until_it_is_ended(smi: Path, old: b
     deadline = time.monotonic() + 10
     while len(watch._lines) < 3 and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert watch.end()["samples"] == 3
+    assert watch.end()["gpu"]["samples"] == 3
     (asked,) = [line for line in (smi / "asked").read_text().splitlines() if "--loop-ms" in line]
     assert f"--id={H100}" in asked and ("throttle" in asked) == old
+
+
+def test_nobody_watches_for_a_process_that_was_killed(smi: Path) -> None:
+    code = (
+        "import os, signal; from harness.worker.gpus import GpuWatch; watch = GpuWatch('0'); watch.begin(); "
+        "print(watch._process.pid, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    watching = Path("/proc", done.stdout.strip())
+    deadline = time.monotonic() + 10
+    while watching.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not watching.exists()
 
 
 def test_mig_instances_which_have_no_clocks_of_their_own_are_not_watched(smi: Path) -> None:
@@ -220,14 +244,45 @@ def test_mig_instances_which_have_no_clocks_of_their_own_are_not_watched(smi: Pa
     assert watch.end() == {} and not (smi / "asked").exists()
 
 
+def throttled(**fields: Any) -> Record:
+    """A run whose first GPU was slowed down in its second repeat."""
+    record = made.record("pytorch", **fields)
+    record.repeats[1].ranks[0].evidence["gpu"] = gpus.summary(SAMPLES)
+    return record.model_copy(update={"derived": measurement.derive(record.spec, record.repeats)})
+
+
 def test_a_run_that_was_slowed_down_is_marked() -> None:
-    record = made.record("pytorch")
-    assert "THROTTLED" not in outcomes.summary(record, "record.json")
-    hot = record.model_copy(deep=True)
-    hot.repeats[1].ranks[0].evidence["gpu"] = gpus.summary(SAMPLES)
-    said = outcomes.summary(hot, "record.json")
+    assert "THROTTLED" not in outcomes.summary(made.record("pytorch"), "record.json")
+    said = outcomes.summary(throttled(), "record.json")
     assert "clocks     345 to 1755 MHz" in said
     assert "THROTTLED  rank 0 in repeat 2: hardware thermal slowdown in 1 of 3 samples" in said
+
+
+def test_trainings_and_kernels_that_were_slowed_down_are_marked() -> None:
+    trained = test_training.record(test_training.spec(), [test_training.epoch(number, 0.5) for number in (1, 2, 3)])
+    trained.ranks[1].evidence["gpu"] = gpus.summary(SAMPLES)
+    said = outcomes.training(trained, Path("training.json"))
+    assert "THROTTLED   rank 1: hardware thermal slowdown in 1 of 3 samples" in said
+    of = test_kernel_results.measured()
+    of.repeats[0].ranks[1].evidence["gpu"] = gpus.summary(SAMPLES)
+    said = kernels.kernel(of, Path("kernel.json"))
+    assert "THROTTLED  rank 1 in repeat 1: hardware slowdown in 1 of 3 samples" in said
+    (row,) = kernel_rows.of_record(of, "kernel.json")
+    assert json.loads(row["environment"])["machine gpu throttled by"] == "hardware slowdown, hardware thermal slowdown"
+
+
+def test_results_say_which_run_was_slowed_down_and_a_regression_that_this_may_be_why(tmp_path: Path) -> None:
+    usual = made.save(tmp_path / "usual", [made.record("pytorch")])
+    hot = made.save(tmp_path / "hot", [throttled(img_per_s=(80.0, 81.0, 79.0))])
+    lines = comparison.runs(load([usual])).splitlines()
+    assert not [line for line in lines if "THROTTLED" in line]
+    (marked,) = [line for line in comparison.runs(load([usual, hot])).splitlines() if "hardware" in line]
+    assert marked.startswith("pytorch") and "80.00" in marked
+    assert marked.endswith("hardware slowdown, hardware thermal slowdown")
+    compared = compare(load([usual]), load([hot]))
+    assert [pair.verdict for pair in compared.pairs] == ["slower"]
+    said = regression.markdown(compared, "usual", "hot")
+    assert "machine gpu throttled by none → hardware slowdown, hardware thermal slowdown" in said
 
 
 @pytest.mark.parametrize(

@@ -118,6 +118,7 @@ class Line:
             *([f"options: {options}"] if options else []),
             *([f"gradients: {transports}"] if transports else []),
             *self.seen(configuration, "note"),
+            *(f"THROTTLED by {reasons}" for reasons in self.seen(configuration, "throttled")),
             *sources[:SHOWN_SOURCES],
             *([f"and {len(sources) - SHOWN_SOURCES:,} more"] if len(sources) > SHOWN_SOURCES else []),
         ]
@@ -152,7 +153,7 @@ def of(frame: pandas.DataFrame, found: Sequence[Curve] | None = None, races: Seq
         backends = {each.backend for point in curve.points for each in point.tried}
         faceted.append((curve, Facets(backend=tuple(sorted(backends)), **equal)))
     names, varied = _names(faceted), _varied(frame)
-    columns = frame[["software", "transport_seen", "started", "note"]].to_dict()
+    columns = frame[["software", "transport_seen", "started", "note", "throttled"]].to_dict()
     return [
         Line(curve, ", ".join(name), facets, style, columns, varied.get(facets.backend[0], frozenset()))
         for (curve, facets), name, style in zip(faceted, names, _styles(faceted, names), strict=True)

@@ -102,6 +102,7 @@ def io_overheads(pairs: Sequence[tuple[Line, Sequence[Overhead]]]) -> Table:
 _LABELS = {
     **{"ps": "PS", "batch_size": "batch per device", "img_per_s": "img/s", "ci95": "± 95 % CI"},
     **{"joules_per_image": "J/img", "energy": "energy of", "energy_note": "what it leaves out"},
+    "throttled": "THROTTLED by",
 }
 _IDENTITY = ("framework", "transport", "mpi", "system", "model", "data")
 
@@ -114,7 +115,7 @@ def without_number(frame: pandas.DataFrame) -> Table:
 
 def all_runs(frame: pandas.DataFrame) -> Table:
     columns = (
-        *("backend", "workers", "img_per_s", "ci95", "ps", "status", "started", *_IDENTITY),
+        *("backend", "workers", "img_per_s", "ci95", "ps", "status", "started", "throttled", *_IDENTITY),
         *("origin", "batch_size", "software", "source"),
     )
     return _latest("runs", "All runs", frame, columns, folded=True)

@@ -42,6 +42,7 @@ _PARTS: Mapping[str, Callable[[Any], str]] = {
 _OF_A_RUN = [
     *("backend", "framework", "transport", "nodes", "workers", "tag", "status", "reason", "started", "row"),
     *("img_per_s", "ci95", "published_efficiency", "sent_bytes_per_step", "joules_per_image", "energy"),
+    "throttled",
 ]
 _OF_BACKEND = ("software", "threads")  # differ between backends anyway; named where they do between rows of one
 _USUAL = {"origin": "measured", "devices_per_node": 1}  # is not said of all rows
@@ -187,6 +188,7 @@ def _runs(frame: pandas.DataFrame, bases: Mapping[int, _Base]) -> Table:
         *(_column(heading, [each[number] for each in figures]) for number, heading in enumerate(_FIGURES)),
         *(Column(name, [getattr(run, name) for run in runs], optional=True) for name in (*ways, "tag")),
         Column("configuration", dates),
+        Column("THROTTLED by", [run.throttled for run in runs]),
         Column("reason", *_reasons(runs), clamped=True, optional=True),
     ]
     always = {"backend", "nodes", "img/s", "scaling efficiency"}

@@ -10,6 +10,7 @@ from harness.core.statistics import Summary
 from harness.core.text import plural, size
 from harness.kernels.kernel import Kernel
 from harness.records.kernel import KernelRecord, SizeFigures, kernel_of, size_text
+from harness.report.text.outcomes import clocks
 from harness.report.text.pairs import findings
 from harness.report.text.plans import describe
 from harness.report.text.table import table
@@ -34,6 +35,7 @@ def kernel(record: KernelRecord, path: Path) -> str:
             times = f"{figures.collected_s * 1e3:,.2f} of {figures.time_s.mean * 1e3:,.2f} ms"
             found.append(f"{size_text(of, figures.size)}: data are collected after {times}; the rest is the merge")
     found += _energy(of, derived)
+    found += clocks([(f" in repeat {each.number}", each.ranks) for each in record.repeats])
     return "\n".join([*lines, table([heading, *rows], right=set(range(len(heading)))), *found, f"record: {path}"])
 
 

@@ -13,6 +13,7 @@ from harness.core.text import duration, plural
 from harness.records.energy import Energy, Used
 from harness.records.kernel import KernelRecord
 from harness.records.measurement import Record
+from harness.records.record import AnyRank
 from harness.records.training import LABELS, TrainingRecord
 from harness.report.text.pairs import preflight
 from harness.report.text.plans import counts, describe
@@ -39,7 +40,7 @@ def summary(record: Record, path: str) -> str:
         *_traffic(record),
         *_energy_of_run(record),
         *_work(record),
-        *_clocks(record),
+        *clocks([(f" in repeat {each.number}", each.ranks) for each in record.repeats]),
         *(f"  preflight  {line}" for line in preflight(record.preflight)),
     ]
     if wait := input_wait(record.repeats):
@@ -108,22 +109,21 @@ def _work(record: Record) -> list[str]:
     return [f"  {'' if number else 'work':10} {line}" for number, line in enumerate(lines)]
 
 
-def _clocks(record: Record) -> list[str]:
-    """A line with the clocks of the GPUs, and one for each repeat in which one was slowed down, which marks the run."""
-    watched = [
-        (repeat.number, rank.rank, seen)
-        for repeat in record.repeats
-        for rank in repeat.ranks
-        if (seen := rank.evidence.get("gpu"))
-    ]
-    clocks = [seen["sm_mhz"] for _, _, seen in watched if "sm_mhz" in seen]
+def clocks(parts: Sequence[tuple[str, Sequence[AnyRank]]], width: int = 10) -> list[str]:
+    """A line with the clocks of the GPUs, and one for each rank whose GPU was slowed down, which marks the run.
+
+    ``parts`` are the ranks of each repeat after words that say which it is; what lines begin with takes ``width``.
+    """
+    named = [(f"rank {rank.rank}{where}", rank) for where, ranks in parts for rank in ranks]
+    watched = [(name, seen) for name, rank in named if (seen := rank.evidence.get("gpu"))]
+    ranges = [seen["sm_mhz"] for _, seen in watched if "sm_mhz" in seen]
     lines = []
-    if clocks:
-        least, most = min(clock[0] for clock in clocks), max(clock[2] for clock in clocks)
-        lines.append(f"  clocks     {least:.0f} to {most:.0f} MHz")
+    if ranges:
+        least, most = min(each[0] for each in ranges), max(each[2] for each in ranges)
+        lines.append(f"  {'clocks':{width}} {least:.0f} to {most:.0f} MHz")
     lines += [
-        f"  THROTTLED  rank {rank} in repeat {number}: {reason} in {count} of {seen['samples']} samples"
-        for number, rank, seen in watched
+        f"  {'THROTTLED':{width}} {name}: {reason} in {count} of {seen['samples']} samples"
+        for name, seen in watched
         for reason, count in seen["slowed"].items()
     ]
     return lines
@@ -173,6 +173,7 @@ def training(record: TrainingRecord, path: Path) -> str:
         f"  time        {took}",
         f"  img/s       {record.img_per_s:.2f} while training",
         *_energy("  energy      ", record.energy, _joules_of_training(record)),
+        *clocks([("", record.ranks)], width=11),
     ]
     if record.resumed:
         lines.append(f"  resumed     after {plural(record.resumed.epochs, 'epoch')} from {record.resumed.checkpoint}")
