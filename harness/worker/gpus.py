@@ -5,10 +5,8 @@ Formats: ``nvidia-smi --help-query-gpu``, and the MIG user guide for the instanc
 
 from __future__ import annotations
 
-import ctypes
 import os
 import re
-import signal
 import subprocess
 from contextlib import suppress
 from pathlib import Path
@@ -16,7 +14,7 @@ from statistics import median
 from threading import Thread
 from typing import Any, Dict, List, Optional
 
-from harness.worker.process import PR_SET_PDEATHSIG
+from harness.worker.process import ending_with_this
 
 # A record's names for what ``--query-gpu`` calls otherwise. Drivers before R450 refuse the whole query for one of SETTINGS.
 FACTS = {"name": "name", "driver": "driver_version", "memory": "memory.total"}
@@ -130,16 +128,13 @@ class GpuWatch:
         if reasons is None:
             return
         query = ["nvidia-smi", *self._arguments(reasons), f"--loop-ms={self._every_ms}"]
-        # On a terminal a program writes line by line; into a pipe it may keep them back until it ends, and it is killed. It
-        # dies with this process, too.
+        # On a terminal a program writes line by line; into a pipe it may keep them back until it ends, and it is killed.
         terminal, its_end = os.openpty()
-        prctl = ctypes.CDLL(None).prctl
         self._process = subprocess.Popen(
-            query,
+            ending_with_this(query),
             stdin=subprocess.DEVNULL,
             stdout=its_end,
             stderr=subprocess.DEVNULL,
-            preexec_fn=lambda: prctl(PR_SET_PDEATHSIG, signal.SIGKILL),
         )
         os.close(its_end)
         self._reader = Thread(target=self._read, args=(terminal,), daemon=True)

@@ -12,7 +12,7 @@ import time
 from multiprocessing import parent_process
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import Any, List
 
 LAUNCHER = "HARNESS_LAUNCHER_PID"  # the variable that says who started a process of a run
 PR_SET_PDEATHSIG = 1
@@ -34,6 +34,19 @@ def end_with_launcher(number: int = signal.SIGKILL) -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)
     if os.getppid() != int(os.environ[LAUNCHER]):
         sys.exit("the launcher is gone")
+
+
+def ending_with_this(argv: List[str]) -> List[str]:
+    """A command that becomes that of ``argv``, which is killed when the thread of this process that has started it ends.
+
+    A ``preexec_fn`` would have Python fork, and after a fork memory that a network card writes to may not be this process's
+    any more (ibv_fork_init(3)).
+    """
+    code = (
+        f"import ctypes, os, sys; ctypes.CDLL(None).prctl({PR_SET_PDEATHSIG}, {int(signal.SIGKILL)}); "
+        f"os.getppid() == {os.getpid()} and os.execvp(sys.argv[1], sys.argv[1:])"
+    )
+    return [sys.executable, "-ISc", code, *argv]
 
 
 def end_with_parent(*_: object) -> None:
