@@ -4,6 +4,7 @@ From Python: ``carry_out([RunSpec.validated(backend="pytorch", nodes=2)], Place(
 ``submission.json`` in each run directory says which jobs measure which repeats.
 """
 
+import os
 import shutil
 import time
 from collections import defaultdict
@@ -104,8 +105,8 @@ def execute(runs: Sequence[Run], listener: Listener, advice: str = "") -> list[A
     """Carry runs out on this machine with their repeats interleaved, so that a slow hour of it hits all of them alike.
 
     A run that fails is recorded as failed and left out of the later rounds; the others go on. An interruption (Ctrl-C)
-    records all unfinished runs as interrupted and raises Interrupted, which says how to go on: with ``advice``, or as the
-    runs can.
+    records all unfinished runs as interrupted and raises Interrupted, which says where these are and how to go on: with
+    ``advice``, or as the runs can.
     """
     records: dict[Path, AnyRecord] = {}
     pace = Pace.of({run.folder: run.spec for run in runs})
@@ -140,8 +141,10 @@ def execute(runs: Sequence[Run], listener: Listener, advice: str = "") -> list[A
                     run.finish(error)
         if not isinstance(error, KeyboardInterrupt):
             raise
+        begun = [run.folder for run in runs if run.started]
+        kept = f"logs and {'record' if len(begun) == 1 else 'records'}: {os.path.commonpath(begun)}" if begun else ""
         ways = [advice, *(run.continuation() for run in runs)]
-        lines = [f"{str(error) or 'interrupted'}; no process is left running", *filter(None, ways)]
+        lines = [f"{str(error) or 'interrupted'}; no process is left running", *filter(None, [kept, *ways])]
         raise Interrupted("\n".join(lines)) from None
     finally:
         working.close()

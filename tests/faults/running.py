@@ -147,9 +147,8 @@ class Run:
 
     def was_interrupted_by(self, name: str) -> None:
         assert (self.code, self.stdout) == (130, ""), self.stderr
-        assert (
-            self.stderr.lstrip("\n") == f"harness: interrupted by {name}; no process is left running\n"
-        )  # after the ^C
+        said = f"harness: interrupted by {name}; no process is left running\nlogs and record: {self.folder}\n"
+        assert self.stderr.lstrip("\n") == said  # after the ^C
         self._kept_everything_but_a_number("interrupted")
         assert self.record["reason"] == f"interrupted by {name}"
 

@@ -300,7 +300,8 @@ def test_only_one_works_on_a_study_and_what_is_interrupted_is_told(harness: Harn
     first.send_signal(signal.SIGINT)
     said = first.communicate(timeout=60)[1]
     assert first.returncode == 130
-    assert said.endswith(f"no process is left running\n    harness study run {file}\n")
+    (begun,) = folder.glob("*/repeat-1")
+    assert said.endswith(f"no process is left running\nlogs and record: {begun.parent}\n    harness study run {file}\n")
     assert harness("study", "status", str(file), "--json").json[0]["state"] == "interrupted"
     again = harness("study", "run", str(file), "--json")
     assert (again.code, again.json[0]["state"]) == (0, "completed"), again.stderr
