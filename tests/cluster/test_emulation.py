@@ -52,7 +52,7 @@ def test_an_emulated_step_is_as_long_as_the_real_one_whatever_the_dilation_and_t
     def img_per_s(megabits: int, *how: str) -> float:
         """Of the first run that counts: a machine shared with others is too late for an emulated device now and then."""
         cluster.rate(f"{megabits}mbit")
-        for attempt in range(5):
+        for attempt in range(15):
             runs = tmp_path / f"runs-{megabits}-{len(how)}-{attempt}"
             at = ("--site", str(cluster.state / "site.toml"), "--nodes", "2", "--output", str(runs))
             done = harness("run", *small, *at, "--warmup", "1", "--steps", "2", "--repeats", "1", *how)
