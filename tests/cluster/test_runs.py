@@ -17,6 +17,10 @@ pytestmark = pytest.mark.cluster
 OTHER_TRAFFIC = 3e6  # bytes on the link of a node that has no part in a run: Slurm's own
 
 
+# Each backend on each of its frameworks, over MPI if it can: ranks of MPI have to be started in a way of their own.
+FOR_CI = {(way.backend, way.framework): way for way in sorted(WAYS, key=lambda way: way.transport == "mpi")}.values()
+
+
 @pytest.fixture
 def user(cluster: VirtualCluster, tmp_path: Path) -> User:
     return User(cluster, tmp_path)
@@ -26,7 +30,12 @@ def user(cluster: VirtualCluster, tmp_path: Path) -> User:
     ("way", "nodes"),
     [
         pytest.param(
-            way, nodes, id=f"{way}-{nodes}", marks=[pytest.mark.slow] if (number, nodes) != (len(WAYS) - 1, 2) else []
+            way,
+            nodes,
+            id=f"{way}-{nodes}",
+            marks=[]
+            if (number, nodes) == (len(WAYS) - 1, 2)
+            else [pytest.mark.slow, *([] if way in FOR_CI else [pytest.mark.exhaustive])],
         )
         for number, way in enumerate(WAYS)
         for nodes in (2, 3)

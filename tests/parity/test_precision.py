@@ -9,8 +9,8 @@ from tests.conftest import Harness
 TINY = ["--batch-size", "4", "--image-size", "96", "--warmup", "2", "--steps", "4", "--repeats", "1", "--json"]
 # With biases; and with batch norms, in one backend of each framework around shortcuts, whose graphs take long to build.
 MODELS = {
-    "pytorch": ("hep_cnn", "resnet50"),
-    "parameter_server": ("hep_cnn", "resnet50"),
+    "pytorch": ("hep_cnn", "pointwise", "resnet50"),
+    "parameter_server": ("hep_cnn", "pointwise", "resnet50"),
     "distributed_replicated": ("hep_cnn", "pointwise"),
     "multi_worker_mirrored": ("hep_cnn", "pointwise"),
     "torch_parameter_server": ("hep_cnn", "pointwise"),
@@ -25,7 +25,14 @@ def losses(harness: Harness, *arguments: str) -> list[float]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("backend", "model"), [(backend, model) for backend in MODELS for model in MODELS[backend]])
+@pytest.mark.parametrize(
+    ("backend", "model"),
+    [
+        pytest.param(backend, model, marks=[pytest.mark.exhaustive] if model == "resnet50" else [])
+        for backend in MODELS
+        for model in MODELS[backend]
+    ],
+)
 def test_mixed_precision_follows_single_precision(harness: Harness, backend: str, model: str) -> None:
     single, mixed = (
         losses(harness, "--backend", backend, "--model", model, "--precision", precision)

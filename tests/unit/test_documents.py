@@ -69,6 +69,12 @@ PLANNED: Entries = (
     ("*", "harness network*", "takes minutes: tests/parity measures each kernel over each transport"),
     ("*", "harness train --backend pytorch --nodes 2 *", "takes minutes: tests/learning"),
 )
+# What is left to `make test-all` unless another page shows it, too.
+EXHAUSTIVE: Entries = (
+    ("docs/answers.md", "*", "all of the page is computed by tests/unit/test_predict_answers.py"),
+    ("docs/experiments.md", "*analyse.py*", "takes a minute, and is what tests/unit/test_experiments.py calls"),
+    ("docs/scaling-model.md", "harness fit re*", "takes a minute or two; fits of less are carried out"),
+)
 ELSEWHERE = re.compile(r"--nodes (\d+,)*([5-9]|\d\d+)|--site (?!local)|studies/(?!quick)")
 # What stands for something in the documents, where no file of the prepared folder has that name.
 MEANT = {
@@ -341,9 +347,14 @@ def holds(said: str, output: str) -> bool:
     return True
 
 
-@pytest.mark.parametrize(
-    "command", [pytest.param(one, id=one, marks=[pytest.mark.slow] if SLOW.search(one) else []) for one in CASES]
-)
+def marks(command: str) -> list[pytest.MarkDecorator]:
+    if not SLOW.search(command):
+        return []
+    left = all(fitting(EXHAUSTIVE, one, command) for one in CASES[command])
+    return [pytest.mark.slow, *([pytest.mark.exhaustive] if left else [])]
+
+
+@pytest.mark.parametrize("command", [pytest.param(one, id=one, marks=marks(one)) for one in CASES])
 def test_what_a_document_shows_can_be_done(command: str, folder: Path) -> None:
     done = carried_out(command, folder)
     places = ", ".join(f"{one.page}:{one.line}" for one in CASES[command])
@@ -356,7 +367,7 @@ def test_what_a_document_shows_can_be_done(command: str, folder: Path) -> None:
         assert holds(done.stdout, one.output or ""), f"{one.page}:{one.line} shows\n{one.output}\nin place of\n{said}"
 
 
-@pytest.mark.parametrize("entry", [*EXCLUDED, *PLANNED], ids=lambda entry: " ".join(entry[:2]))
+@pytest.mark.parametrize("entry", [*EXCLUDED, *PLANNED, *EXHAUSTIVE], ids=lambda entry: " ".join(entry[:2]))
 def test_every_exception_is_needed(entry: tuple[str, str, str]) -> None:
     assert any(fitting((entry,), one, command) for one in ALL for command in variants(one.text))
 
