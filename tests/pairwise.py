@@ -19,19 +19,14 @@ def combinations(*factors: Sequence[Any], possible: Callable[..., bool]) -> list
     return [values for values in itertools.product(*factors) if possible(*values)]
 
 
-def cover(
-    every: Iterable[Combination],
-    first: Iterable[Combination] = (),
-    parts: Callable[[Combination], Combination] = lambda values: values,
-) -> list[Combination]:
+def cover(every: Iterable[Combination], first: Iterable[Combination] = ()) -> list[Combination]:
     """``first``, and as few others of ``every`` combination as a greedy search needs until each pair of values occurs.
 
-    ``parts`` says which values of a combination count, where some of them consist of several. The same arguments give the
-    same choice.
+    The same arguments give the same choice.
     """
     chosen = list(first)
-    pairs_of = {values: pairs(parts(values)) for values in every}
-    missing = set().union(*pairs_of.values()).difference(*(pairs(parts(values)) for values in chosen))
+    pairs_of = {values: pairs(values) for values in every}
+    missing = set().union(*pairs_of.values()).difference(*(pairs(values) for values in chosen))
     while missing:
         best = max(pairs_of, key=lambda values: len(pairs_of[values] & missing))  # the first of those that are equal
         chosen.append(best)

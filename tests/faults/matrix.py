@@ -1,13 +1,10 @@
 """What befalls a rank: every fault, in every way of training, under every launcher, to every kind of process.
 
-CI runs a choice in which each pair of these occurs (``tests.pairwise``), where a way is a backend with its framework, and a
-transport; ``make test-all`` runs every combination. Here are those on one machine (``local``);
-``tests/cluster/test_pairs.py`` has the launchers that need a cluster.
+CI runs a choice in which each pair of these occurs (``tests.pairwise``); ``make test-all`` runs every combination. Here are
+those on one machine (``local``); ``tests/cluster/test_pairs.py`` has the launchers that need a cluster.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import pytest
 
@@ -31,12 +28,6 @@ def possible(way: Way, fault: str, launcher: str, victim: str) -> bool:
     return victim != "ps-0" or way.has_servers
 
 
-def parts(values: Any) -> tuple[Any, ...]:
-    """What pairs are made of: what trains, by what its gradients travel, what happens, where, and to whom."""
-    way, *others = values
-    return (f"{way.backend}:{way.framework}", way.transport, *others)
-
-
 def on_this_machine(way: str, fault: str, victim: str) -> tuple[Way, str, str, str]:
     return (Way(*way.split(":")), fault, "local", victim)
 
@@ -54,7 +45,7 @@ QUICK = [
     on_this_machine("horovod:torch:mpi", "divergence", "worker-0"),
 ]
 EVERY = combinations(WAYS, FAULTS, LAUNCHERS, VICTIMS, possible=possible)
-CHOICE = cover(EVERY, QUICK, parts)
+CHOICE = cover(EVERY, QUICK)
 
 
 def each(names: str, launchers: tuple[str, ...], *faults: str) -> pytest.MarkDecorator:
