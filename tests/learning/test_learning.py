@@ -25,6 +25,7 @@ TOLERANCE = 0.07
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive  # minutes; the next one reaches an accuracy in two backends, too
 def test_two_backends_reach_the_same_accuracy_with_one_worker_and_with_two(
     harness: Harness, train: Train, environment: Callable[..., Path]
 ) -> None:

@@ -27,6 +27,7 @@ def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.parametrize("backend", ["pytorch", "parameter_server"])
 def test_a_decoder_that_is_too_slow_is_found_and_blamed(harness: Harness, photographs: Path, backend: str) -> None:
     """The throttle: one thread that decodes photographs for a network of a few milliseconds a step.
