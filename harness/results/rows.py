@@ -223,7 +223,6 @@ def _own(record: Record | OwnFacts, source: Path | str) -> dict[str, Any]:
     """The columns that a run has of its own: which one it is, and its figures."""
     derived, seen = record.derived, record.seen
     common = of_any_run(record, source, seen.hosts, seen.transports, seen.throttled)
-    common |= {"throttled": ", ".join(seen.throttled)}
     if derived is None:
         return common
     throughput, steps, energy = derived.img_per_s, derived.step_times, derived.energy or Energy()
@@ -253,17 +252,13 @@ def of_any_run(
     throttled: Sequence[str],
 ) -> dict[str, Any]:
     """The columns that say which run it is, on ``hosts`` over ``transports``, whatever was measured."""
-    environment = _known(
-        {
-            "nodes": ", ".join(hosts),
-            "gradients": "; ".join(sorted(transports)),
-            "machine gpu throttled by": ", ".join(throttled),
-        }
-    )
+    reasons = ", ".join(throttled)
+    facts = {"nodes": ", ".join(hosts), "gradients": "; ".join(sorted(transports)), "machine gpu throttled by": reasons}
     return {name: getattr(record, name) for name in _OF_RECORD} | {
         "origin": "measured",
         "source": str(source),
-        "environment": sorted_json(environment),
+        "throttled": reasons,
+        "environment": sorted_json(_known(facts)),
     }
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import FEW_STEPS, SMALLEST
-from tests.parity.conftest import WAYS, Way
+from tests.parity.conftest import WAYS, Way, with_one_transport
 
 from .submitted import User, nothing_is_left
 from .virtual import VirtualCluster
@@ -17,8 +17,8 @@ pytestmark = pytest.mark.cluster
 OTHER_TRAFFIC = 3e6  # bytes on the link of a node that has no part in a run: Slurm's own
 
 
-# Each backend on each of its frameworks, over MPI if it can: ranks of MPI have to be started in a way of their own.
-FOR_CI = {(way.backend, way.framework): way for way in sorted(WAYS, key=lambda way: way.transport == "mpi")}.values()
+SLOW = [pytest.mark.slow]
+FOR_CI = with_one_transport("mpi")  # whose ranks have to be started in a way of their own
 
 
 @pytest.fixture
@@ -29,17 +29,11 @@ def user(cluster: VirtualCluster, tmp_path: Path) -> User:
 @pytest.mark.parametrize(
     ("way", "nodes"),
     [
-        pytest.param(
-            way,
-            nodes,
-            id=f"{way}-{nodes}",
-            marks=[]
-            if (number, nodes) == (len(WAYS) - 1, 2)
-            else [pytest.mark.slow, *([] if way in FOR_CI else [pytest.mark.exhaustive])],
-        )
-        for number, way in enumerate(WAYS)
-        for nodes in (2, 3)
-        if nodes == 3 or number == len(WAYS) - 1  # two nodes are among the three
+        pytest.param(WAYS[-1], 2, id=f"{WAYS[-1]}-2"),  # two nodes are among the three
+        *(
+            pytest.param(way, 3, id=f"{way}-3", marks=SLOW if way in FOR_CI else [*SLOW, pytest.mark.exhaustive])
+            for way in WAYS
+        ),
     ],
 )
 def test_ranks_sit_on_different_nodes_and_the_links_carry_their_gradients(

@@ -62,6 +62,12 @@ ENOUGH = [
 ]
 
 
+def with_one_transport(preferred: str) -> set[Way]:
+    """Each backend on each of its frameworks, over the ``preferred`` transport if it has that one."""
+    ordered = sorted(WAYS, key=lambda way: way.transport == preferred)
+    return {*{(way.backend, way.framework): way for way in ordered}.values()}
+
+
 def each(ways: Iterable[Way]) -> list[Any]:
     """``ways`` as parameters of a test, those that are not needed for ``ENOUGH`` marked as slow."""
     return [way if way in ENOUGH else pytest.param(way, marks=pytest.mark.slow) for way in ways]

@@ -25,7 +25,7 @@ import pytest
 from harness import models
 from harness.datasets.make import make
 from tests.conftest import once, run_harness
-from tests.parity.conftest import HOMES, WAYS
+from tests.parity.conftest import HOMES, WAYS, with_one_transport
 
 MODEL = models.specification("pointwise")  # with batch norms, and a bias
 CLASSES, TRAINING, VALIDATION, WORKERS = 5, 70, 25, 2
@@ -131,12 +131,12 @@ def ways() -> list[Any]:
     CI has each backend on each of its frameworks over one transport, which carries sums and knows nothing of velocities.
     """
     found = []
-    first = {(way.backend, way.framework): way for way in reversed(WAYS)}
+    for_ci = with_one_transport("gloo")
     for way in WAYS:
         arguments = " ".join(way.arguments[1:])
         servers = ["--ps", "2", "--placement", "partitioned"] if way.has_servers else []
         marks = [] if str(way) == "pytorch:torch:gloo" else [pytest.mark.slow]
-        if way != first[way.backend, way.framework]:
+        if way not in for_ci:
             marks.append(pytest.mark.exhaustive)
         found.append(pytest.param(" ".join([arguments, "--nodes 2", *servers]), marks=marks))
         if way.backend in ("parameter_server", "distributed_replicated"):

@@ -72,7 +72,8 @@ def exhaustive(way: Way) -> Any:
 SEVERAL = "--ps 2 --ps-per-node 2 --workers-per-node 2"
 SLICED = "--placement partitioned --ps 2 --slice-size 256KiB"
 # Each backend, framework and transport, with each of its options that change who sums what. Where three or four workers do,
-# fewer are left to `make test-all`: `test_losses.py` has all ways with two.
+# fewer are left to `make test-all`, and two devices a node where no server is told of them: `test_losses.py` has all ways
+# with two.
 SYNCHRONOUS = [
     Way("torch", 2, "pytorch", model=MODEL),
     slow(Way("torch", 3, "pytorch --bucket-mb 1")),
