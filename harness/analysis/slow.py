@@ -36,10 +36,13 @@ def pairs(record: KernelRecord) -> Pairs:
     bytes_per_s = [
         [size / received_s[sender, receiver] if sender != receiver else None for receiver in nodes] for sender in nodes
     ]
-    unjudged, slow = _unjudged(record, len(nodes)), []
+    unjudged, shared, slow = _unjudged(record, len(nodes)), _shared_cores(record), []
     if not unjudged:
-        slow = [*slow_nodes("computes", nodes, flop_per_s), *slow_links(nodes, bytes_per_s)]
-    return Pairs(nodes=nodes, flop_per_s=flop_per_s, bytes_per_s=bytes_per_s, slow=slow, unjudged=unjudged)
+        computes = [] if shared else slow_nodes("computes", nodes, flop_per_s)
+        slow = [*computes, *slow_links(nodes, bytes_per_s)]
+    return Pairs(
+        nodes=nodes, flop_per_s=flop_per_s, bytes_per_s=bytes_per_s, slow=slow, unjudged=unjudged, shared_cores=shared
+    )
 
 
 def slow_links(nodes: Sequence[str], bytes_per_s: Sequence[Sequence[float | None]]) -> list[Slow]:
@@ -70,6 +73,14 @@ def _unjudged(record: KernelRecord, nodes: int) -> str:
     if len({rank.host for repeat in record.repeats for rank in repeat.ranks}) == 1:
         return "all nodes are on one machine, and share its cores and memory"
     return ""
+
+
+def _shared_cores(record: KernelRecord) -> bool:
+    """Whether several nodes are containers of one machine: one rank of each says which machine it reads the counters of."""
+    machines = [
+        energy.machine for rank in record.repeats[0].ranks if (energy := _of_largest(rank)[0].energy) is not None
+    ]
+    return len(set(machines)) < len(machines)
 
 
 def slow_nodes(what: What, nodes: Sequence[str], rates: Sequence[float]) -> list[Slow]:

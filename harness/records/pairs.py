@@ -35,7 +35,8 @@ class Pairs(Frozen):
     """Each node's rate of arithmetic (flop/s), and that of the messages from each node (row) to each other one (bytes/s).
 
     A rate is that of the fastest of all steps; None from a node to itself. docs/kernels.md has the rule for what is
-    ``slow``. ``unjudged`` says why nothing was compared, "" if all was.
+    ``slow``. ``unjudged`` says why nothing was compared, "" if all was. Where nodes are containers of one machine
+    (``shared_cores``) their arithmetic was not.
     """
 
     nodes: list[str]
@@ -43,6 +44,7 @@ class Pairs(Frozen):
     bytes_per_s: list[list[float | None]]
     slow: list[Slow]
     unjudged: str = ""
+    shared_cores: bool = False
 
 
 class Preflight(Frozen):

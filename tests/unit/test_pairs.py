@@ -156,8 +156,15 @@ def spec(nodes: int) -> RunSpec:
     return RunSpec.validated(backend="mpi4py", transport="mpi", nodes=nodes, steps=STEPS, repeats=1, kernel=kernel)
 
 
-def record(nodes: int, rate: Rate, hosts: Callable[[int], str] = "nid{}".format, per_node: int = 1) -> KernelRecord:
-    """Of ranks whose messages have this rate, except in the first step, which is slow, and whose products take 1 ms."""
+def record(
+    nodes: int,
+    rate: Rate,
+    hosts: Callable[[int], str] = "nid{}".format,
+    per_node: int = 1,
+    machines: Callable[[int], str] = "machine {}".format,
+    product_s: Callable[[int], float] = lambda node: 1e-3,
+) -> KernelRecord:
+    """Of ranks whose messages have this rate, except in the first step, which is slow; by node, machines and products."""
     count = nodes * per_node
 
     def received_s(rank: int) -> list[list[float]]:
@@ -165,11 +172,13 @@ def record(nodes: int, rate: Rate, hosts: Callable[[int], str] = "nid{}".format,
         return [[10 * each_s for each_s in row], *[row] * (STEPS - 1)]
 
     def rank(number: int) -> KernelRank:
-        own = {"products_s": [1e-3] * STEPS * (count - 1), "received_s": received_s(number)}
+        node, place = divmod(number, per_node)
+        own = {"products_s": [product_s(node)] * STEPS * (count - 1), "received_s": received_s(number)}
+        reading = {"machine": machines(node), "counters": [], "missing": [], "unread": [], "interval_s": 3.0}
         marks = {"marks_s": [float(step) for step in range(STEPS + 1)], "finished_s": 3.0, "window_s": 3.0}
-        times = {"size": SIZE, **marks, "problem": "", "own": own}
+        times = {"size": SIZE, **marks, "problem": "", "own": own, "energy": reading if place == 0 else None}
         evidence = {"world_size": count, "transport": "MPICH"}
-        return KernelRank(rank=number, host=hosts(number // per_node), sizes=[times], evidence=evidence)
+        return KernelRank(rank=number, host=hosts(node), sizes=[times], evidence=evidence)
 
     of = spec(nodes).model_copy(update={"devices_per_node": per_node})
     ranks = [rank(number) for number in range(count)]
@@ -200,6 +209,20 @@ def test_ranks_of_a_node_share_its_link_and_are_not_paired_with_each_other() -> 
         "warning: nid2 sends at 0.5 GB/s, 50% of the others' 1",
         "warning: nid2 receives at 0.5 GB/s, 50% of the others' 1",
     ]
+
+
+def test_a_slow_processor_is_named_but_not_among_nodes_that_share_the_cores_of_a_machine() -> None:
+    def slow(node: int) -> float:
+        return 2e-3 if node == 1 else 1e-3
+
+    own = compared(record(4, lambda i, j: 1e9, per_node=2, product_s=slow))
+    assert named(own.slow) == [("computes", "nid1", "")] and not own.shared_cores
+    shared = compared(record(4, lambda i, j: 1e9, product_s=slow, machines=lambda node: f"machine {node // 2}"))
+    assert shared.slow == [] and shared.shared_cores
+    (line,) = findings(shared)
+    assert line.endswith("arithmetic 16.7 to 33.5 Gflop/s, not compared: nodes share a machine's cores")
+    link = compared(record(4, lambda i, j: 0.5e9 if i == 1 else 1e9, product_s=slow, machines=lambda node: "one"))
+    assert named(link.slow) == [("sends", "nid1", "")], "what is shaped for each of them is compared"
 
 
 def test_the_page_of_the_network_names_what_is_slow_instead_of_a_table() -> None:

@@ -15,7 +15,8 @@ def findings(pairs: Pairs) -> list[str]:
         return [f"warning: {each.node} {each.sentence}" for each in pairs.slow]
     if pairs.unjudged:
         return [f"nothing was compared: {pairs.unjudged} ({rates})"]
-    return [f"no node and no link is slow against the others: {rates}"]
+    less = ", not compared: nodes share a machine's cores" if pairs.shared_cores else ""
+    return [f"no node and no link is slow against the others: {rates}{less}"]
 
 
 def preflight(found: Preflight | None) -> list[str]:
