@@ -291,10 +291,13 @@ def run_harness(folder: Path, *arguments: str, timeout: float = PATIENCE_S, **en
 def once(factory: pytest.TempPathFactory, name: object, make: Callable[[Path], object]) -> Path:
     """The folder that ``make`` fills for all tests of a session that ask for ``name``, those of other processes, too.
 
-    Of tests side by side the first one makes it, while the others wait.
+    Of tests side by side the first one makes it, while the others wait. Sessions of the same code, such as those of
+    ``.ci/run``, share what is made if $TESTS_ONCE names a folder.
     """
     shared = factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
+    if "TESTS_ONCE" in os.environ:
+        shared = Path(os.environ["TESTS_ONCE"])
+    elif "PYTEST_XDIST_WORKER" in os.environ:
         shared = shared.parent
     folder = shared / f"once-{hashlib.sha256(repr(name).encode()).hexdigest()[:16]}"
     with folder.with_suffix(".lock").open("w") as lock:
