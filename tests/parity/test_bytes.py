@@ -76,9 +76,9 @@ def test_each_server_moves_what_the_plan_says_for_every_worker_and_step(
         exhaustive("parameter_server", "round_robin"),
         ("parameter_server", "partitioned"),
         exhaustive("distributed_replicated", "greedy"),
-        ("distributed_replicated", "partitioned"),
+        exhaustive("distributed_replicated", "partitioned"),
         ("torch_parameter_server", "round_robin"),
-        ("torch_parameter_server", "partitioned"),
+        exhaustive("torch_parameter_server", "partitioned"),
     ],
 )
 def test_each_server_moves_what_the_plan_says_whatever_the_placement(
@@ -111,7 +111,7 @@ def test_modes_that_claim_less_move_as_much_and_leave_one_set_of_parameters(
 
 
 @slow
-@pytest.mark.parametrize("backend", ["parameter_server", "distributed_replicated"])
+@pytest.mark.parametrize("backend", ["parameter_server", exhaustive("distributed_replicated")])
 def test_a_node_with_two_devices_moves_the_model_once_per_step_too(measure: Measure, backend: str) -> None:
     of_nodes = [rank["network"] for rank in ranks(measure(backend, "--nodes", "2", "--devices-per-node", "2"))]
     assert len(of_nodes) == 2
@@ -132,7 +132,7 @@ def test_each_of_two_workers_sends_one_model_per_step(two_workers: Callable[[Way
 
 
 @slow
-@pytest.mark.parametrize("backend", ["pytorch", "multi_worker_mirrored"])
+@pytest.mark.parametrize("backend", ["pytorch", exhaustive("multi_worker_mirrored")])
 def test_each_of_three_workers_sends_four_thirds_of_the_model_per_step(measure: Measure, backend: str) -> None:
     record = measure(backend, "--nodes", "3")
     assert len(ranks(record)) == 3
@@ -149,7 +149,7 @@ def test_a_single_worker_sends_nothing(measure: Measure, transport: str) -> None
 @slow
 @pytest.mark.parametrize(
     ("framework", "transport"),
-    [("torch", "gloo"), exhaustive("torch", "mpi"), exhaustive("tensorflow", "gloo"), ("tensorflow", "mpi")],
+    [("torch", "gloo"), exhaustive("torch", "mpi"), exhaustive("tensorflow", "gloo"), exhaustive("tensorflow", "mpi")],
 )
 def test_horovods_fp16_halves_the_bytes(measure: Measure, framework: str, transport: str) -> None:
     record = measure("horovod", "--transport", transport, "--nodes", "2", "--fp16-allreduce", framework=framework)

@@ -26,7 +26,7 @@ TRAINED = [
     ("horovod:tensorflow:mpi", []),
     ("caffe2:mpi", ["--mpi-operators", "caffe2"]),
     ("caffe2:mpi", ["--mpi-operators", "mpi4py"]),
-    ("torch_parameter_server:mpi", ["--ps", "2"]),
+    pytest.param("torch_parameter_server:mpi", ["--ps", "2"], marks=pytest.mark.exhaustive),
 ]
 
 

@@ -71,12 +71,14 @@ def test_a_command_answers_soon_with_1000_records(thousand: Path, name: str) -> 
     assert least_times_pandas(thousand, name, WITH_1000[name]) < WITH_1000[name]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_answers_soon_with_100000_records(hundred_thousand: Path, name: str) -> None:
     assert least_times_pandas(hundred_thousand, name, WITH_100000[name]) < WITH_100000[name]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_100000_records_are_read_for_the_first_time_soon(hundred_thousand: Path) -> None:
     print(f"first reading: {FIRST[hundred_thousand]:.1f} times as much as importing pandas")
