@@ -19,7 +19,7 @@ from tests.conftest import PATIENCE_S, ROOT, once, run_harness
 
 MODEL, STEPS, WINDOW = models.specification("resnet50"), 12, 10
 # At a learning rate of 0.01 training so small a batch is chaotic: what rounding changes doubles with every step.
-PROTOCOL = ["--nodes", "2", "--model", MODEL.name, "--batch-size", "4", "--image-size", "64", "--threads", "1"]
+PROTOCOL = ["--nodes", "2", "--model", MODEL.name, "--batch-size", "4", "--image-size", "48", "--threads", "1"]
 PROTOCOL += ["--warmup", str(STEPS - WINDOW), "--steps", str(WINDOW), "--repeats", "1", "--learning-rate", "0.001"]
 
 # Frameworks by themselves, and a backend whose environment has them.
