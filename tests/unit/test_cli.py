@@ -38,6 +38,7 @@ SERVERS = ["--backend", "parameter_server", "--nodes", "512", "--ps", "116"]
 BIG_PLAN = ["run", *SERVERS, "--model", "inception3", "--dry-run"]
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(
     ("arguments", "limit"), [(HELP, ANSWERS_WITHIN), (DRY_RUN, ANSWERS_WITHIN), (BIG_PLAN, BIG_PLAN_WITHIN)]
 )
