@@ -17,7 +17,7 @@ pytestmark = pytest.mark.cluster
 OTHER_TRAFFIC = 3e6  # bytes on the link of a node that has no part in a run: Slurm's own
 
 
-SLOW = [pytest.mark.slow]
+SLOW = pytest.mark.slow
 FOR_CI = with_one_transport("mpi")  # whose ranks have to be started in a way of their own
 
 
@@ -30,10 +30,8 @@ def user(cluster: VirtualCluster, tmp_path: Path) -> User:
     ("way", "nodes"),
     [
         pytest.param(WAYS[-1], 3, id=f"{WAYS[-1]}-3"),
-        *(
-            pytest.param(way, 2, id=f"{way}-2", marks=SLOW if way in FOR_CI else [*SLOW, pytest.mark.exhaustive])
-            for way in WAYS[:-1]
-        ),
+        *(pytest.param(way, 2, id=f"{way}-2", marks=SLOW) for way in WAYS[:-1] if way in FOR_CI),
+        *(pytest.param(way, 3, id=f"{way}-3", marks=[SLOW, pytest.mark.exhaustive]) for way in WAYS[:-1]),
     ],
 )
 def test_ranks_sit_on_different_nodes_and_the_links_carry_their_gradients(
