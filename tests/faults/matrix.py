@@ -1,14 +1,17 @@
 """What befalls a rank: every fault, in every way of training, under every launcher, to every kind of process.
 
-CI runs a choice in which each pair of these occurs (``tests.pairwise``); ``make test-all`` runs every combination. Here are
-those on one machine (``local``); ``tests/cluster/test_pairs.py`` has the launchers that need a cluster.
+CI runs a choice in which each pair of these occurs (``tests.pairwise``), where a way is three: its backend, its framework
+and its transport. ``make test-all`` runs every combination. Here are those on one machine (``local``);
+``tests/cluster/test_pairs.py`` has the launchers that need a cluster.
 """
 
 from __future__ import annotations
 
+from dataclasses import astuple
+
 import pytest
 
-from tests.pairwise import combinations, cover
+from tests.pairwise import Combination, combinations, cover
 from tests.parity.conftest import WAYS, Way
 
 # Deaths before a rank has met the others, in the warm-up, in the window, and after all times are taken; and errors.
@@ -44,8 +47,16 @@ QUICK = [
     on_this_machine("pytorch:torch:gloo", "bad image", "worker-0"),
     on_this_machine("horovod:torch:mpi", "divergence", "worker-0"),
 ]
+
+
+def factors(way: Way, *others: str) -> Combination:
+    """Backend, framework, transport, fault, launcher and victim."""
+    return (*astuple(way), *others)
+
+
 EVERY = combinations(WAYS, FAULTS, LAUNCHERS, VICTIMS, possible=possible)
-CHOICE = cover(EVERY, QUICK)
+_OF = {factors(*values): values for values in EVERY}
+CHOICE = [_OF[chosen] for chosen in cover(_OF, [factors(*values) for values in QUICK])]
 
 
 def each(names: str, launchers: tuple[str, ...], *faults: str) -> pytest.MarkDecorator:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import itertools
 
-from tests.faults.matrix import CHOICE, EVERY, FAULTS, LAUNCHERS
+from tests.faults.matrix import CHOICE, EVERY, FAULTS, LAUNCHERS, factors
 from tests.pairwise import combinations, cover, pairs
-from tests.parity.conftest import WAYS
 
 
 def test_every_pair_occurs_and_few_combinations_are_needed() -> None:
@@ -27,7 +26,11 @@ def test_what_is_impossible_is_never_chosen_and_what_is_chosen_first_counts() ->
     assert not [values for values in chosen if values[:2] == ("a", "c")]
 
 
-def test_every_way_meets_every_fault_and_every_launcher_and_every_fault_meets_every_launcher() -> None:
-    for first, second, factors in ((0, 1, (WAYS, FAULTS)), (0, 2, (WAYS, LAUNCHERS)), (1, 2, (FAULTS, LAUNCHERS))):
-        assert {(values[first], values[second]) for values in CHOICE} == set(itertools.product(*factors))
-    assert len(CHOICE) < len(EVERY) / 3
+def test_every_fault_meets_every_backend_framework_transport_launcher_and_victim() -> None:
+    every, chosen = ([factors(*values) for values in some] for some in (EVERY, CHOICE))
+    assert set().union(*map(pairs, chosen)) == set().union(*map(pairs, every))
+    backends, _, _, faults, launchers, _ = map(set, zip(*every, strict=True))
+    assert (faults, launchers) == (set(FAULTS), set(LAUNCHERS)) and len(backends) >= 9
+    for first, second, pair in ((0, 3, (backends, faults)), (0, 4, (backends, launchers)), (3, 4, (faults, launchers))):
+        assert {(values[first], values[second]) for values in chosen} == set(itertools.product(*pair))
+    assert len(CHOICE) < len(EVERY) / 5
