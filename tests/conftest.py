@@ -45,10 +45,16 @@ os.environ["HARNESS_SITE"] = "local"  # also where tests run on a cluster's logi
 os.environ["CUDA_VISIBLE_DEVICES"] = ""  # or on a machine with GPUs
 
 
-def _config_of_others() -> str:
-    """A folder with links to what other programs keep in the user's config folder, such as pip: nothing of harness's."""
+def _folder_of_tests() -> Path:
+    """A folder that is gone when the tests are over."""
     folder = Path(tempfile.mkdtemp(prefix="harness-tests-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def _config_of_others() -> str:
+    """A folder with links to what other programs keep in the user's config folder, such as pip: nothing of harness's."""
+    folder = _folder_of_tests()
     usual = config.folder().parent
     for entry in usual.iterdir() if usual.is_dir() else ():
         if entry.name != "harness":
@@ -56,8 +62,10 @@ def _config_of_others() -> str:
     return str(folder)
 
 
-if "PYTEST_XDIST_WORKER" not in os.environ:  # which has it from the process that started it
+if "PYTEST_XDIST_WORKER" not in os.environ:  # which has them from the process that started it
     os.environ["XDG_CONFIG_HOME"] = _config_of_others()
+    # What one run's first rank has compiled is not compiled again by that of the next.
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(_folder_of_tests()))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -171,14 +171,16 @@ def _distinct(frame: pandas.DataFrame) -> list[dict[Any, Any]]:
 
     Where there are several runs, it is their means that spread, not the repeats within them.
     """
-    rows = []
-    for _, alike in frame.groupby(list(SAME), sort=False, dropna=False):
-        (row,) = alike.head(1).to_dict("records")
-        row["runs"] = len(alike)
-        if len(alike) > 1:
-            means = alike["img_per_s"].to_numpy()
+    alike: dict[int, list[int]] = {}
+    for place, number in enumerate(frame.groupby(list(SAME), sort=False, dropna=False).ngroup().tolist()):
+        alike.setdefault(number, []).append(place)
+    img_per_s = frame["img_per_s"].to_numpy()
+    rows: list[dict[Any, Any]] = frame.iloc[[places[0] for places in alike.values()]].to_dict("records")
+    for row, places in zip(rows, alike.values(), strict=True):
+        row["runs"] = len(places)
+        if len(places) > 1:
+            means = img_per_s[places]
             row |= {"values": means, "img_per_s": float(means.mean()), "stdev": float(means.std(ddof=1))}
-        rows.append(row)
     return rows
 
 
