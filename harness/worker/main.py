@@ -29,7 +29,7 @@ from harness.worker.gpus import EVERY_MS, EVERY_MS_OF_TRAININGS, GpuWatch
 from harness.worker.job import Job
 from harness.worker.loop import measure
 from harness.worker.network import listen
-from harness.worker.process import Events, end_with_launcher, parser
+from harness.worker.process import Events, end_with_launcher, parser, remove_sockets
 from harness.worker.training import train
 
 
@@ -150,6 +150,7 @@ def _main() -> None:
     with suppress(OSError):
         sys.stdout.flush()
         sys.stderr.flush()
+    remove_sockets()
     # Frameworks keep threads that can block an orderly exit after a failed peer; everything of ours is on disk by now.
     os._exit(code)
 

@@ -6,10 +6,11 @@ import argparse
 import ctypes
 import json
 import os
+import shutil
 import signal
 import sys
 import time
-from multiprocessing import parent_process
+from multiprocessing import parent_process, util
 from pathlib import Path
 from threading import Thread
 from typing import Any, List
@@ -60,9 +61,18 @@ def end_with_parent(*_: object) -> None:
 
     def wait() -> None:
         parent.join()
+        remove_sockets()
         os._exit(1)
 
     Thread(target=wait, daemon=True).start()
+
+
+def remove_sockets() -> None:
+    """Remove the folder for this process's sockets, which ``multiprocessing`` would do at its end if that were orderly.
+
+    Those that it starts share it, if it is there by then: ``multiprocessing.util.get_temp_dir`` makes it.
+    """
+    shutil.rmtree(util.get_temp_dir(), ignore_errors=True)
 
 
 class Events:

@@ -54,17 +54,23 @@ def test_the_losses_of_all_backends_on_the_same_images_agree_step_by_step(
 def test_all_frameworks_read_the_same_crops_of_the_same_images_and_learn_the_same_from_them(
     harness: Harness, environment: Callable[..., Path], tmp_path: Path
 ) -> None:
-    """From shards, whose records neither shards nor ranks divide. An epoch is three steps, and every epoch crops anew."""
+    """From shards, whose records neither shards nor ranks divide. An epoch is three steps, and every epoch crops anew.
+
+    Nothing of it is left in the temporary folder, but a cache that PyTorch keeps for later.
+    """
     make.make(tmp_path / "images", 25, 3, (100, 75), seed=1)
     images = [(file.name, file.read_bytes(), int(file.parent.name[1:])) for file in tmp_path.rglob("*.JPEG")]
     for shard in range(3):
         write_shard(tmp_path / "shards" / f"train-{shard:05}-of-00003", images[shard::3])
     settings = ["--nodes", "2", "--model", "pointwise", "--batch-size", "4", "--image-size", "32", "--threads", "1"]
     settings += ["--warmup", "2", "--steps", "6", "--repeats", "1", "--learning-rate", "0.001", "--data", "shards"]
+    (temporary := tmp_path / "temporary").mkdir()
     found = {}
     for framework, backend in HOMES.items():
         environment(backend)
-        found[framework] = losses(harness("run", "--backend", backend, *settings, "--json").succeeded().json)
+        done = harness("run", "--backend", backend, *settings, "--json", TMPDIR=str(temporary))
+        found[framework] = losses(done.succeeded().json)
+        assert not [left for left in temporary.iterdir() if not left.name.startswith("torchinductor_")]
     ours = found["torch"]
     assert len(set(ours)) == len(ours) == 8
     for theirs in found.values():

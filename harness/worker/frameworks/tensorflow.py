@@ -18,7 +18,7 @@ from harness.worker.checkpoint import velocity
 from harness.worker.emulation import INTER_OP_THREADS, definition
 from harness.worker.frameworks.base import DeviceTrainer, Sgd
 from harness.worker.inputs.order import GROUP, Reading
-from harness.worker.inputs.tensorflow import batches, find_bad_image
+from harness.worker.inputs.tensorflow import as_written, batches, find_bad_image
 from harness.worker.job import Job
 from harness.worker.trainer import Evaluation, State, evaluation
 
@@ -87,7 +87,7 @@ def image_files(job: Job, reading: Reading) -> Any:
     """Batches of real images, as a tf.data.Dataset in ``data_format``."""
     if data_format(job) == "NHWC":
         return batches(reading)
-    return batches(reading).map(lambda images, labels: (tf.transpose(images, [0, 3, 1, 2]), labels))
+    return batches(reading).map(as_written(lambda images, labels: (tf.transpose(images, [0, 3, 1, 2]), labels)))
 
 
 def reads(variables: Mapping[Key, Any]) -> Dict[Key, Any]:

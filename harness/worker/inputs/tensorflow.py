@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Iterator, Optional, Tuple
+from typing import Any, Callable, Iterator, Optional, Tuple, TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -29,6 +29,13 @@ GROUPS_AHEAD = 2  # that are read while the images of another are decoded
 READS = GROUP // ShardIndex.chunk  # at once, of runs of records or of files
 
 Tensors = Tuple[Any, ...]
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def as_written(function: Function) -> Function:
+    """Not translated by AutoGraph, which would leave a file for each function in the temporary folder."""
+    written: Function = tf.autograph.experimental.do_not_convert(function)
+    return written
 
 
 def batches(reading: Reading) -> tf.data.Dataset:
@@ -49,11 +56,13 @@ def batches(reading: Reading) -> tf.data.Dataset:
             drawn = () if seed is None else augmentation.draws(seed, epoch, images_of(pieces)[places])
             yield (*source.described(pieces, places), *drawn)
 
+    @as_written
     def read(*group: tf.Tensor) -> Tensors:
         drawn = group[len(source.signature) :]
         encoded, labels = source.read(*group[: len(source.signature)])
         return encoded, labels, *planned(encoded, image_size, *drawn[:1]), *drawn[1:]
 
+    @as_written
     def decoded(contents: tf.Tensor, label: tf.Tensor, *plan: tf.Tensor) -> Tensors:
         return decode(contents, image_size, *plan), label
 
@@ -63,7 +72,7 @@ def batches(reading: Reading) -> tf.data.Dataset:
         # Not prefetched: shuffling the second epoch would disturb the first steps, which are measured.
         tf.data.Dataset.from_generator(groups, output_signature=signature)
         .map(read, num_parallel_calls=GROUPS_AHEAD)
-        .flat_map(lambda *group: tf.data.Dataset.from_tensor_slices(group))
+        .flat_map(as_written(lambda *group: tf.data.Dataset.from_tensor_slices(group)))
         .map(decoded, num_parallel_calls=queued)
     )
     if seed is None:
@@ -147,6 +156,7 @@ class Shards:
         return encoded, labels
 
 
+@as_written
 def _run(path: tf.Tensor, offset: tf.Tensor, size: tf.Tensor, count: tf.Tensor) -> tf.data.Dataset:
     """The records of a run, which is read at once."""
     # tf.data.TFRecordDataset has no argument for the place to begin at.
@@ -177,7 +187,7 @@ def decode(contents: tf.Tensor, image_size: int, window: tf.Tensor, ratio: tf.Te
     return tf.reshape(normalised, [image_size, image_size, 3])
 
 
-@tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator] # or what is Python gets five times slower
+@as_written  # or what is Python gets five times slower
 def planned(encoded: tf.Tensor, image_size: int, *crops: tf.Tensor) -> Tensors:
     """How to decode images, as ``_plan`` says: windows int32 [n, 4] and ratios int32 [n]."""
 

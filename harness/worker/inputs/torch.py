@@ -11,7 +11,7 @@ MPI and OpenMP threads in whatever state they are. So the trainer's main module 
 from __future__ import annotations
 
 from io import BytesIO
-from multiprocessing import get_context
+from multiprocessing import get_context, util
 from typing import IO, Any, Dict, Iterator, List, NamedTuple, Optional, Tuple, Union
 
 import numpy as np
@@ -54,6 +54,7 @@ def batches(reading: Reading, pinned: bool = False) -> Batches:
     processes: Dict[str, Any] = {}
     if reading.decoders:
         context = get_context("forkserver")
+        util.get_temp_dir()  # now, so that decoders put their sockets there too (see ``remove_sockets``)
         # Import the slow packages once, not once per process. Not this module: before Python 3.13 a fork server does not
         # run the main module first, which is what makes this package importable.
         context.set_forkserver_preload(["torch", "PIL.Image"])
