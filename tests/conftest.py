@@ -52,20 +52,22 @@ def _folder_of_tests() -> Path:
     return folder
 
 
-def _config_of_others() -> str:
+def _config_of_others() -> Path:
     """A folder with links to what other programs keep in the user's config folder, such as pip: nothing of harness's."""
     folder = _folder_of_tests()
     usual = config.folder().parent
     for entry in usual.iterdir() if usual.is_dir() else ():
         if entry.name != "harness":
             (folder / entry.name).symlink_to(entry.resolve())
-    return str(folder)
+    return folder
 
 
 if "PYTEST_XDIST_WORKER" not in os.environ:  # which has them from the process that started it
-    os.environ["XDG_CONFIG_HOME"] = _config_of_others()
-    # What one run's first rank has compiled is not compiled again by that of the next.
-    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(_folder_of_tests()))
+    os.environ["XDG_CONFIG_HOME"] = str(_config_of_others())
+    # What is made ``once``. Sessions of the same code, such as those of ``.ci/run``, may share a folder.
+    os.environ.setdefault("TESTS_ONCE", str(_folder_of_tests()))
+# What a run's first rank has compiled is not compiled again by that of the next one.
+os.environ["JAX_COMPILATION_CACHE_DIR"] = str(Path(os.environ["TESTS_ONCE"]) / "jax")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -296,18 +298,12 @@ def run_harness(folder: Path, *arguments: str, timeout: float = PATIENCE_S, **en
     return Finished(done.returncode, done.stdout, done.stderr)
 
 
-def once(factory: pytest.TempPathFactory, name: object, make: Callable[[Path], object]) -> Path:
-    """The folder that ``make`` fills for all tests of a session that ask for ``name``, those of other processes, too.
+def once(name: object, make: Callable[[Path], object]) -> Path:
+    """The folder that ``make`` fills for all tests that ask for ``name``, those of other processes, too.
 
-    Of tests side by side the first one makes it, while the others wait. Sessions of the same code, such as those of
-    ``.ci/run``, share what is made if $TESTS_ONCE names a folder.
+    Of tests side by side the first one makes it, while the others wait.
     """
-    shared = factory.getbasetemp()
-    if "TESTS_ONCE" in os.environ:
-        shared = Path(os.environ["TESTS_ONCE"])
-    elif "PYTEST_XDIST_WORKER" in os.environ:
-        shared = shared.parent
-    folder = shared / f"once-{hashlib.sha256(repr(name).encode()).hexdigest()[:16]}"
+    folder = Path(os.environ["TESTS_ONCE"]) / hashlib.sha256(repr(name).encode()).hexdigest()[:16]
     with folder.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         made = folder.with_suffix(".made")

@@ -88,7 +88,7 @@ def inside(python: Path, script: str, *arguments: object, stdin: str | None = No
 
 
 @pytest.fixture(scope="session")
-def two_workers(environment: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Callable[[Way], Record]:
+def two_workers(environment: Callable[..., Path]) -> Callable[[Way], Record]:
     """The record of two workers (and two servers) that trained for ``STEPS`` steps, the last ``WINDOW`` in the window."""
 
     @cache
@@ -100,7 +100,7 @@ def two_workers(environment: Callable[..., Path], tmp_path_factory: pytest.TempP
             done = run_harness(folder, "run", *way.arguments, *servers, *PROTOCOL, "--json").succeeded()
             (folder / "printed.json").write_text(done.stdout)
 
-        folder = once(tmp_path_factory, ("two workers", way), run)
+        folder = once(("two workers", way), run)
         record: Record = json.loads((folder / "printed.json").read_text())
         return record
 

@@ -56,7 +56,7 @@ class Trained:
 
 
 @pytest.fixture(scope="module")
-def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def images() -> Path:
     """Images of few classes; of the same pictures none is for training and for validation."""
 
     def both(folder: Path) -> None:
@@ -67,11 +67,11 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 aside.mkdir(parents=True, exist_ok=True)
                 shutil.move(file, aside)
 
-    return once(tmp_path_factory, "images to learn", both) / "images"
+    return once("images to learn", both) / "images"
 
 
 @pytest.fixture(scope="module")
-def train(images: Path, environment: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Train:
+def train(images: Path, environment: Callable[..., Path]) -> Train:
     """Train in some way, once for all tests that ask for it."""
 
     def ran(way: str, epochs: int, batch: int, *more: str) -> Trained:
@@ -86,7 +86,7 @@ def train(images: Path, environment: Callable[..., Path], tmp_path_factory: pyte
             ).succeeded()
             (folder / "checks.json").write_text(json.dumps(done.json["checks"]))
 
-        folder = once(tmp_path_factory, ("trained", way, epochs, batch, more), run)
+        folder = once(("trained", way, epochs, batch, more), run)
         (checkpoint,) = folder.glob(f"runs/*/repeat-1/checkpoints/epoch-{epochs:04}.npz")
         with np.load(checkpoint) as file:
             values = {name: file[name] for name in file.files}

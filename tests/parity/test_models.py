@@ -61,21 +61,19 @@ def framework(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def steps(
-    name: str, framework: str, environment: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
-) -> Steps:
+def steps(name: str, framework: str, environment: Callable[[str], Path]) -> Steps:
     """What PyTorch and the other framework made of the same step."""
 
     def given(folder: Path) -> None:
         np.savez(folder / "given.npz", **_given(name))
 
-    images = once(tmp_path_factory, ("given", name), given) / "given.npz"
+    images = once(("given", name), given) / "given.npz"
 
     def step(of: str) -> Step:
         def run(folder: Path) -> None:
             inside(environment(HOMES[of]), "model_step.py", of, name, images, folder / "step.npz")
 
-        return _read(once(tmp_path_factory, ("step", of, name), run) / "step.npz")
+        return _read(once(("step", of, name), run) / "step.npz")
 
     return step("torch"), step(framework)
 

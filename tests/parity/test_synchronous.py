@@ -119,7 +119,7 @@ SYNCHRONOUS = [
 
 
 @pytest.fixture
-def expected(environment: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Reached]:
+def expected(environment: Callable[[str], Path]) -> Callable[..., Reached]:
     """What one process reaches with the batches of N devices."""
 
     def one_process(framework: str, model: str, workers: int) -> Reached:
@@ -127,7 +127,7 @@ def expected(environment: Callable[[str], Path], tmp_path_factory: pytest.TempPa
             arguments = (framework, model, workers, BATCH, SIZES[model], STEPS, RATE, folder / "reached.npz")
             inside(environment(HOMES[framework]), "one_process.py", *arguments)
 
-        folder = once(tmp_path_factory, ("one process", framework, model, workers), run)
+        folder = once(("one process", framework, model, workers), run)
         parameters = dict(np.load(folder / "reached.npz"))
         return Reached(losses=parameters.pop("losses"), parameters=parameters)
 
