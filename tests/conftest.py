@@ -39,6 +39,8 @@ PATIENCE_S = 300.0
 # Of all models the one that starts and computes soonest, on images as small as any; and a few steps of whatever it is.
 SMALLEST = ["--model", "pointwise", "--batch-size", "2", "--image-size", "32"]
 FEW_STEPS = ["--warmup", "1", "--steps", "3"]
+# Of all backends the one whose processes start soonest, for tests of what has nothing to do with frameworks.
+SOONEST = "caffe2"
 # Several tests run at a time, and threads that wait by spinning would take the processor from the others'.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ["HARNESS_SITE"] = "local"  # also where tests run on a cluster's login node

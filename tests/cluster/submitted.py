@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.conftest import FEW_STEPS, PATIENCE_S, SMALLEST, Finished
+from tests.conftest import FEW_STEPS, PATIENCE_S, SMALLEST, SOONEST, Finished
 
 from .virtual import VirtualCluster
 
@@ -58,7 +58,7 @@ class User:
 
     def begin(self, *arguments: str, steps: Sequence[str] = LONG) -> Waiting:
         """``harness run`` that somebody waits for, while it measures for long."""
-        argv = self._argv("run", "--backend", "pytorch", "--nodes", "2", *TINY, *steps, *arguments)
+        argv = self._argv("run", "--backend", SOONEST, "--nodes", "2", *TINY, *steps, *arguments)
         return Waiting(self, argv)
 
     def record(self) -> dict[str, Any]:

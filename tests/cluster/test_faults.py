@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import FEW_STEPS, Finished
+from tests.conftest import FEW_STEPS, SOONEST, Finished
 
 from .submitted import User, nothing_is_left
 from .virtual import VirtualCluster
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.cluster
 
 @pytest.fixture
 def user(cluster: VirtualCluster, tmp_path: Path, environment: Callable[..., Path]) -> Iterator[User]:
-    environment("pytorch")
+    environment(SOONEST)
     cluster.settle()  # so that jobs get the first nodes
     yield User(cluster, tmp_path)
     cluster.run("scancel", "--me")
@@ -141,7 +141,7 @@ def test_a_full_run_directory(user: User) -> None:
     ],
 )
 def test_what_the_cluster_does_not_have_is_refused_in_slurms_words(user: User, wrong: list[str], words: str) -> None:
-    done = user.run("pytorch", *wrong)
+    done = user.run(SOONEST, *wrong)
     assert words in done.stderr
     if words:  # at submission: nothing was measured, so nothing is kept
         assert (done.code, done.stderr.count("\n")) == (2, 1) and not list(user.output.glob("*/spec.json"))
@@ -151,7 +151,7 @@ def test_what_the_cluster_does_not_have_is_refused_in_slurms_words(user: User, w
 
 def test_an_account_that_is_not_ours(accounting_cluster: VirtualCluster, tmp_path: Path) -> None:
     user = User(accounting_cluster, tmp_path, scheduler="slurm")
-    done = user.run("pytorch", "--account", "nonsense")
+    done = user.run(SOONEST, "--account", "nonsense")
     assert (done.code, done.stderr.count("\n")) == (2, 1)
     assert "account" in done.stderr.lower() and not list(user.output.glob("*/spec.json"))
 
@@ -160,9 +160,9 @@ def test_an_account_that_is_not_ours(accounting_cluster: VirtualCluster, tmp_pat
 def test_the_end_is_known_from_accounts_once_the_queue_has_forgotten(
     accounting_cluster: VirtualCluster, tmp_path: Path, environment: Callable[..., Path]
 ) -> None:
-    environment("pytorch")
+    environment(SOONEST)
     user = User(accounting_cluster, tmp_path, scheduler="slurm")
-    submitted = user.run("pytorch", "--nodes", "2", "--account", "project", "--tag", "old", "--no-wait", "--json")
+    submitted = user.run(SOONEST, "--nodes", "2", "--account", "project", "--tag", "old", "--no-wait", "--json")
     (job,) = submitted.json[0]["jobs"]
     accounting_cluster.wait(lambda: not accounting_cluster.queue(), "the job has ended")
     told = accounting_cluster.run("sacct", "-nPX", "-j", job, "-o", "State").succeeded()
@@ -175,7 +175,7 @@ def test_the_end_is_known_from_accounts_once_the_queue_has_forgotten(
 @pytest.mark.slow
 def test_a_job_that_fails_before_anything_is_measured_shows_what_it_printed(user: User) -> None:
     user.site.write_text(user.site.read_text() + 'prepare_cmds = ["echo no such licence; false"]\n')
-    no_number(user, user.run("pytorch"), "failed", "repeat 1 is not complete", "no such licence")
+    no_number(user, user.run(SOONEST), "failed", "repeat 1 is not complete", "no such licence")
 
 
 @pytest.mark.slow

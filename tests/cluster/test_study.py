@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from harness.records.measurement import Record, read
-from tests.conftest import Finished
+from tests.conftest import SOONEST, Finished
 
 from .submitted import SITE
 from .virtual import VirtualCluster
@@ -69,7 +69,7 @@ def backends_in_turn(spans: list[tuple[str, str, Record]], nodes: int) -> list[s
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("allocation", "backends"), [("run", ["pytorch"]), ("nodes", ["torch_parameter_server", "pytorch"])]
+    ("allocation", "backends"), [("run", [SOONEST]), ("nodes", ["torch_parameter_server", SOONEST])]
 )
 def test_every_allocation_measures_every_point(
     cluster: VirtualCluster, tmp_path: Path, allocation: str, backends: list[str]
@@ -95,7 +95,7 @@ def test_every_allocation_measures_every_point(
 
 @pytest.mark.slow
 def test_jobs_go_on_one_at_a_time_when_the_controller_is_killed(cluster: VirtualCluster, tmp_path: Path) -> None:
-    tables = '[[matrix]]\nbackend = "pytorch"\nnodes = [1, 2]\n'
+    tables = f'[[matrix]]\nbackend = "{SOONEST}"\nnodes = [1, 2]\n'
     trial = Studied(cluster, tmp_path, "max_jobs = 1\n", tables)
     controller = cluster.popen(*trial.argv("run"))
     cluster.wait(lambda: bool(list(tmp_path.glob("runs/trial/*/repeat-1/hosts.json"))), "the first repeat")

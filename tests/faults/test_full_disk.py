@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from harness.datasets.make import make
-from tests.conftest import FEW_STEPS
+from tests.conftest import FEW_STEPS, SOONEST
 from tests.faults.conftest import Begin
 
 NO_SPACE = "No space left on device"
@@ -54,7 +54,7 @@ def test_a_disk_that_is_full_when_the_record_is_written(begin: Begin, tmp_path: 
 
 def test_a_disk_that_a_worker_fills(begin: Begin, tmp_path: Path) -> None:
     """The parameters take 12 MB. The worker says so although the disk is full, and so does the missing record."""
-    run = begin("pytorch", *FEW_STEPS, "--save-parameters", wrapper=disk(tmp_path / "runs", "1m")).end()
+    run = begin(SOONEST, *FEW_STEPS, "--save-parameters", wrapper=disk(tmp_path / "runs", "1m")).end()
     assert (run.code, run.stdout) == (1, ""), run.stderr
     assert run.stderr.startswith("harness: cannot write ") and run.stderr.count("cannot write") == 1
     assert "before that: worker rank " in run.stderr and f"failed: OSError: [Errno 28] {NO_SPACE}" in run.stderr

@@ -8,6 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.conftest import SOONEST
 from tests.faults.conftest import Begin
 from tests.faults.running import LONG, LOOPBACK, Run
 from tests.parity.conftest import WAYS, Way, each
@@ -53,7 +54,7 @@ def test_ctrl_c_before_any_rank_is_ready_leaves_nothing(begin: Begin) -> None:
 
 def test_impatient_ctrl_c_does_not_cut_the_cleaning_up_short(begin: Begin) -> None:
     """A stopped rank makes the cleaning up take its full three seconds."""
-    run = begin("pytorch", *MANY_STEPS).in_the_window()
+    run = begin(SOONEST, *MANY_STEPS).in_the_window()
     run.send("worker-1", signal.SIGSTOP)
     for _ in range(5):
         run.process.send_signal(signal.SIGINT)

@@ -33,7 +33,6 @@ SLOW = {
     "mpi4py:numpy:mpi fft",
     "multi_worker_mirrored:tensorflow:grpc matmul",
     "parameter_server:tensorflow:grpc fft",
-    "parameter_server:tensorflow:grpc incast",
     "parameter_server:tensorflow:grpc outcast",
     "pytorch:torch:gloo cg",
     "pytorch:torch:mpi matmul",

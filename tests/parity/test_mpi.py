@@ -23,7 +23,7 @@ LIBRARIES = [library if library == "mpich" else pytest.param(library, marks=pyte
 TRAINED = [
     ("pytorch:mpi", []),
     ("horovod:torch:mpi", []),
-    ("horovod:tensorflow:mpi", []),
+    pytest.param("horovod:tensorflow:mpi", [], marks=pytest.mark.exhaustive),
     ("caffe2:mpi", ["--mpi-operators", "caffe2"]),
     ("caffe2:mpi", ["--mpi-operators", "mpi4py"]),
     pytest.param("torch_parameter_server:mpi", ["--ps", "2"], marks=pytest.mark.exhaustive),
