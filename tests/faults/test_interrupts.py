@@ -11,7 +11,7 @@ import pytest
 from tests.conftest import SOONEST
 from tests.faults.conftest import Begin
 from tests.faults.running import LONG, LOOPBACK, Run
-from tests.parity.conftest import WAYS, Way, each
+from tests.parity.conftest import ENOUGH, WAYS, Way, each, with_one_transport
 
 MANY_STEPS = ["--warmup", "1", "--steps", LONG]
 # Where it is another signal than that of Ctrl-C.
@@ -23,7 +23,12 @@ SENT = {
 }
 
 
-@pytest.mark.parametrize("way", each(WAYS), ids=str)
+# CI has each backend on each of its frameworks over one transport, and MPI's launcher under one of them.
+FOR_CI = {*with_one_transport("gloo"), *ENOUGH}
+OTHERS = [pytest.param(way, marks=[pytest.mark.slow, pytest.mark.exhaustive]) for way in WAYS if way not in FOR_CI]
+
+
+@pytest.mark.parametrize("way", [*each(way for way in WAYS if way in FOR_CI), *OTHERS], ids=str)
 def test_a_run_listens_to_this_machine_alone_and_is_recorded_as_interrupted(begin: Begin, way: Way) -> None:
     run = begin(way, *MANY_STEPS).in_the_window()
     # Caffe2's Gloo has stopped listening by then: tests/parity/test_transport.py.

@@ -74,7 +74,7 @@ def test_each_server_moves_what_the_plan_says_for_every_worker_and_step(
     ("backend", "placement"),
     [
         exhaustive("parameter_server", "round_robin"),
-        ("parameter_server", "partitioned"),
+        exhaustive("parameter_server", "partitioned"),
         exhaustive("distributed_replicated", "greedy"),
         exhaustive("distributed_replicated", "partitioned"),
         ("torch_parameter_server", "round_robin"),

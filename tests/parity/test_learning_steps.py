@@ -140,7 +140,7 @@ def ways() -> list[Any]:
             marks.append(pytest.mark.exhaustive)
         found.append(pytest.param(" ".join([arguments, "--nodes 2", *servers]), marks=marks))
         if way.backend in ("parameter_server", "distributed_replicated"):
-            found.append(pytest.param(f"{arguments} --devices-per-node 2", marks=marks))
+            found.append(pytest.param(f"{arguments} --devices-per-node 2", marks=[*marks, pytest.mark.exhaustive]))
     return found
 
 
