@@ -243,7 +243,7 @@ def tables(fall: float, count: int) -> list[HeldOut]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("count", "chance"), [(100, 0.01)])
+@pytest.mark.parametrize(("count", "chance"), [(50, 0.01), pytest.param(100, 0.01, marks=pytest.mark.exhaustive)])
 def test_where_the_law_is_true_intervals_hold_and_no_misfit_is_seen(count: int, chance: float) -> None:
     """The whole table, with 200 of each truth: benchmarks/law_coverage.py. A table's two sizes hold or fail together, so
     each is counted by itself. ``chance`` is that of breaking a bound by what is as good as it says: of 100 tables 82 have
