@@ -209,6 +209,13 @@ def images(tmp_path: Path) -> Path:
     return tmp_path / "images"
 
 
+@pytest.fixture
+def temporary() -> Iterator[Path]:
+    """A folder to be $TMPDIR, with a path that is short enough for the addresses of sockets in it."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
 @dataclass(frozen=True)
 class Finished:
     """What a command left behind."""

@@ -10,6 +10,7 @@ import shutil
 import signal
 import sys
 import time
+from contextlib import suppress
 from multiprocessing import parent_process, util
 from pathlib import Path
 from threading import Thread
@@ -72,7 +73,8 @@ def remove_sockets() -> None:
 
     Those that it starts share it, if it is there by then: ``multiprocessing.util.get_temp_dir`` makes it.
     """
-    shutil.rmtree(util.get_temp_dir(), ignore_errors=True)
+    with suppress(OSError):  # where nothing can be made there is nothing to remove
+        shutil.rmtree(util.get_temp_dir(), ignore_errors=True)  # others of this process's do the same
 
 
 class Events:

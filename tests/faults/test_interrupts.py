@@ -71,10 +71,9 @@ def test_impatient_ctrl_c_does_not_cut_the_cleaning_up_short(begin: Begin) -> No
 
 @pytest.mark.parametrize("backend", ["pytorch", pytest.param("caffe2", marks=pytest.mark.slow)])
 def test_ranks_and_their_decoders_die_with_a_controller_that_is_killed(
-    begin: Begin, images: Path, tmp_path: Path, backend: str
+    begin: Begin, images: Path, temporary: Path, backend: str
 ) -> None:
     """And so do the folders of their sockets."""
-    (temporary := tmp_path / "temporary").mkdir()
     options = ["--data", str(images), "--data-threads", "2"]
     run = begin(backend, *MANY_STEPS, *options, TMPDIR=str(temporary)).in_the_window()
     assert len(list(temporary.glob("pymp-*"))) == 2

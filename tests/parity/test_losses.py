@@ -52,7 +52,7 @@ def test_the_losses_of_all_backends_on_the_same_images_agree_step_by_step(
 
 
 def test_all_frameworks_read_the_same_crops_of_the_same_images_and_learn_the_same_from_them(
-    harness: Harness, environment: Callable[..., Path], tmp_path: Path
+    harness: Harness, environment: Callable[..., Path], tmp_path: Path, temporary: Path
 ) -> None:
     """From shards, whose records neither shards nor ranks divide. An epoch is three steps, and every epoch crops anew.
 
@@ -64,7 +64,6 @@ def test_all_frameworks_read_the_same_crops_of_the_same_images_and_learn_the_sam
         write_shard(tmp_path / "shards" / f"train-{shard:05}-of-00003", images[shard::3])
     settings = ["--nodes", "2", "--model", "pointwise", "--batch-size", "4", "--image-size", "32", "--threads", "1"]
     settings += ["--warmup", "2", "--steps", "6", "--repeats", "1", "--learning-rate", "0.001", "--data", "shards"]
-    (temporary := tmp_path / "temporary").mkdir()
     found = {}
     for framework, backend in HOMES.items():
         environment(backend)
