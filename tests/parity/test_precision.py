@@ -18,7 +18,7 @@ MODELS = {
     "torch_parameter_server": ("hep_cnn", "pointwise"),
 }
 
-# In CI: a backend of each framework has what only that builds, the others batch norms.
+# In CI: batch norms in all backends but one, which builds models as `parameter_server` does; and biases in one.
 CHOSEN = [
     *((backend, "pointwise") for backend in MODELS if backend != "distributed_replicated"),
     ("pytorch", "hep_cnn"),
