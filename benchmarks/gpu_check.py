@@ -22,6 +22,7 @@ import socket
 import subprocess
 import sys
 import time
+import traceback
 import zipfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -414,6 +415,9 @@ def main() -> int:
             state, words = "not checked", str(reason)
         except Failed as reason:
             state, words = "FAILED", str(reason)
+        except Exception as error:  # what the others have found is not lost with it
+            traceback.print_exc()
+            state, words = "FAILED", repr(error)
         took_s = time.monotonic() - started
         # One write with the end of the line in it: other checks print meanwhile.
         print(f"{state:11}  {took_s:5.1f} s  {check.name:46}  {words}\n", end="", flush=True)

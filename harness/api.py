@@ -274,10 +274,7 @@ def predict(
     start = Start(fields.get("transport"), single=single, throughput=throughput, line_rate=network, kernels=of_kernels)
     frame = measured(site, (lambda: load(*results)) if results else None)
     what, basis = asked(lambda taken: _spec(backend, 1, taken | fields), fields, start, frame, one_worker)
-    if what.has_servers and isinstance(ps, int):
-        predictions = [forecast.at(what, basis, size, ps) for size in sizes if ps <= what.most_servers(size)]
-    else:
-        predictions = forecast.best(what, basis, sizes)
+    predictions = forecast.predictions(what, basis, sizes, None if ps in (None, "best") else [ps])
     columns = ["nodes", "workers", "ps", "step_s", "img_per_s", "low", "high", "efficiency"]
     return pandas.DataFrame(predictions, columns=columns)
 

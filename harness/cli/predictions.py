@@ -162,28 +162,13 @@ def predict(nodes: list[int], ps: str | list[int], as_json: bool, **given: Any) 
     from harness.report.text import prediction
 
     what, basis = _asked(given)
-    if max(nodes) * what.devices_per_node > MOST_WORKERS:
-        raise InvalidInput(f"--nodes {max(nodes)}: at most {MOST_WORKERS} workers")
-    if ps != "best":
-        _check_servers(what, max(nodes), min(ps) if isinstance(ps, list) else 1)
     if ps == "all":
+        forecast.check_sizes(what, nodes, 1)
         _every(what, basis, nodes, as_json)
         return
-    if isinstance(ps, str):
-        predictions = forecast.best(what, basis, nodes)
-    else:
-        most = {size: what.most_servers(size) for size in nodes}
-        predictions = [forecast.at(what, basis, size, count) for size in nodes for count in ps if count <= most[size]]
+    predictions = forecast.predictions(what, basis, nodes, ps if isinstance(ps, list) else None)
     tell = prediction.predictions_as_json if as_json else prediction.predictions
     click.echo(tell(what, basis, predictions))
-
-
-def _check_servers(what: What, nodes: int, ps: int) -> None:
-    """Raise InvalidInput unless ``ps`` servers have a place on so many nodes, and something to hold."""
-    if not what.has_servers:
-        raise InvalidInput(f"--ps {ps}: {what.backend} has no parameter servers")
-    if ps > what.most_servers(nodes):
-        raise InvalidInput(f"--ps {ps}: at most {what.most_servers(nodes)} servers have a place on {nodes} nodes")
 
 
 def _every(what: What, basis: Basis, sizes: list[int], as_json: bool) -> None:
@@ -259,6 +244,7 @@ def explain(record: Path | None, nodes: int | None, ps: int | None, as_json: boo
     """
     from harness import results
     from harness.prediction import explain as explaining
+    from harness.prediction import forecast
     from harness.report.text import prediction
 
     if record is not None:
@@ -277,8 +263,7 @@ def explain(record: Path | None, nodes: int | None, ps: int | None, as_json: boo
         what, basis = _asked(given)
         if nodes is None:
             raise InvalidInput("--nodes is required: the one size that is to be explained, such as --nodes 128")
-        if ps is not None:
-            _check_servers(what, nodes, ps)
+        forecast.check_sizes(what, [nodes], ps)
         explained = explaining.explain(what, basis, nodes, ps)
         document, text = {}, prediction.explanation(explained)
     click.echo(json.dumps(explained.as_dict() | document) if as_json else text)

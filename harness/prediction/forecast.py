@@ -4,13 +4,14 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, Literal
 
 import numpy as np
 
 from harness.core import backend as backends
 from harness.core.exchange import ServerExchange, bytes_per_server
-from harness.core.spec import RunSpec
+from harness.core.spec import MOST_WORKERS, RunSpec
 from harness.core.validation import checked
 from harness.errors import InvalidInput
 from harness.prediction.fitting import Draws, middle
@@ -141,6 +142,37 @@ class Prediction:
     high: float
     efficiency: float
     bounds: tuple[Bound, ...]
+
+
+def check_sizes(what: What, nodes: Sequence[int], ps: int | None = None) -> None:
+    """Raise InvalidInput unless a run can be of these sizes, and ``ps`` servers have a place on the largest of them, and
+    something to hold.
+    """
+    if not nodes or not all(isinstance(size, Integral) and size >= 1 for size in nodes):
+        raise InvalidInput(f"--nodes {','.join(map(str, nodes))}: must be whole numbers, 1 or more")
+    largest = max(nodes)
+    if largest * what.devices_per_node > MOST_WORKERS:
+        raise InvalidInput(f"--nodes {largest}: at most {MOST_WORKERS} workers")
+    if ps is None:
+        return
+    if not what.has_servers:
+        raise InvalidInput(f"--ps {ps}: {what.backend} has no parameter servers")
+    most = what.most_servers(largest)
+    if not isinstance(ps, Integral) or not 1 <= ps <= most:
+        raise InvalidInput(f"--ps {ps}: must be 1 or more; at most {most} servers have a place on {largest} nodes")
+
+
+def predictions(
+    what: What, basis: Basis, nodes: Sequence[int], counts: Sequence[int] | None = None
+) -> list[Prediction]:
+    """Each size with each of ``counts`` servers that have a place on it; by default with the best number of them.
+
+    Raises InvalidInput for what ``check_sizes`` refuses.
+    """
+    check_sizes(what, nodes, min(counts) if counts else None)
+    if not counts:
+        return best(what, basis, nodes)
+    return [at(what, basis, size, ps) for size in nodes for ps in counts if ps <= what.most_servers(size)]
 
 
 def steps(what: What, basis: Basis, nodes: Sequence[int], ps: int) -> Floats:

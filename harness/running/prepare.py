@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 
 from harness import environments
-from harness.core.plan import Allocation, Node, complete, hosts_of, launch_plan, with_options
+from harness.core.plan import LAST_PORT, Allocation, Node, complete, hosts_of, launch_plan, with_options
 from harness.core.program import backend_of
 from harness.core.spec import RunSpec, variant_of
 from harness.core.text import plural
@@ -92,6 +92,8 @@ class Place:
             raise self.no_batch_system("-J" if self.job_options or self.account else "--time-limit")
         if self.tag is not None and not re.fullmatch(r"[\w.+-]+", self.tag):
             raise InvalidInput(f"--tag {self.tag!r}: must be letters, digits, '_', '.', '+' and '-'")
+        if self.port is not None and not (isinstance(self.port, int) and 1 <= self.port <= LAST_PORT):
+            raise InvalidInput(f"--port {self.port}: must be a whole number from 1 to {LAST_PORT}")
         if self.environ and self.site is None:
             raise InvalidInput(f"--environ {self.environ}: environments belong to a site; give --site")
         if self.hosts and (self.profile is None or self.profile.scheduler not in WITH_HOSTS):

@@ -149,7 +149,8 @@ def _descendants() -> List[int]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with suppress(OSError, ValueError, IndexError):  # it has ended meanwhile
-                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                stat = (entry / "stat").read_text(errors="replace")  # a name may hold any bytes
+                parents[int(entry.name)] = int(stat.rpartition(")")[2].split()[1])
     below, last = [], [os.getpid()]
     while last:
         last = [pid for pid, parent in parents.items() if parent in last]
@@ -164,7 +165,7 @@ def _has_ended(report: Path) -> bool:
 
 
 def _last_line(log: Path) -> str:
-    """The last words of the program, "" if it said nothing; the whole log is kept."""
+    """The last words of the program, "" where its log cannot be read; the whole log is kept."""
     with suppress(OSError):
         lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
         return lines[-1][:500] if lines else "it has printed nothing"

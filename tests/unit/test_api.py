@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pandas
 import pytest
@@ -180,6 +181,33 @@ def test_a_prediction_is_a_row_per_size() -> None:
     assert little["img_per_s"][0] > 220.0
     with pytest.raises(HarnessError, match="nothing to start from"):
         harness.predict("horovod", nodes=8)
+
+
+@pytest.mark.parametrize(
+    ("backend", "sizes", "told"),
+    [
+        ("pytorch", {"nodes": 0}, "--nodes 0: must be"),
+        ("parameter_server", {"nodes": [8, -2]}, "--nodes 8,-2: must be"),
+        ("parameter_server", {"nodes": []}, "must be whole numbers"),
+        ("pytorch", {"nodes": [2.5]}, "--nodes 2.5: must be"),
+        ("parameter_server", {"nodes": 1_000_000}, "at most 65536 workers"),
+        ("pytorch", {"nodes": 8, "ps": 4}, "pytorch has no parameter servers"),
+        ("parameter_server", {"nodes": 8, "ps": 0}, "--ps 0: must be 1 or more"),
+        ("parameter_server", {"nodes": 8, "ps": "all"}, "--ps all: must be 1 or more"),
+        ("parameter_server", {"nodes": [4, 8], "ps": 9}, "at most 8 servers have a place on 8 nodes"),
+    ],
+)
+def test_what_cannot_be_predicted_is_refused_as_on_the_command_line(
+    backend: str, sizes: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(HarnessError, match=told):
+        harness.predict(backend, single=220.0, network=9.5e9, **sizes)
+
+
+@pytest.mark.parametrize("port", [0, -5, 70_000, 29500.5, "http"])
+def test_a_port_that_there_is_not_is_refused(port: Any) -> None:
+    with pytest.raises(HarnessError, match=f"--port {port}: must be a whole number from 1 to 65535"):
+        harness.plan("pytorch", nodes=2, port=port)
 
 
 @pytest.mark.slow

@@ -89,6 +89,26 @@ def test_energy_that_two_ways_do_not_agree_on_has_failed(tmp_path: Path) -> None
     assert wrong.startswith("FAILED: 0.104 J/img, 520 W by NVML's counter")
 
 
+def test_a_check_that_breaks_has_failed_and_what_the_others_found_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken() -> tuple[str, dict[str, Any]]:
+        raise IndexError("no such line")
+
+    machine = Planned(tmp_path, 5000.0)
+    machine.torch |= {"torch": "2.11.0", "cuda": "13.0"}
+    good = gpu_check.Check("good", False, lambda: ("fine", {"img_per_s": 1.0}))
+    monkeypatch.setattr(gpu_check, "Machine", lambda options: machine)
+    monkeypatch.setattr(gpu_check, "checks", lambda machine: [gpu_check.Check("broken", False, broken), good])
+    monkeypatch.setattr(sys, "argv", ["gpu_check.py", "--output", str(tmp_path)])
+    assert gpu_check.main() == 1
+    checks = json.loads((tmp_path / "gpu-check.json").read_text())["checks"]
+    assert [(one["state"], one["says"]) for one in checks] == [
+        ("FAILED", "IndexError('no such line')"),
+        ("passed", "fine"),
+    ]
+
+
 @pytest.mark.slow
 def test_a_machine_without_a_gpu_checks_what_a_cpu_can_and_says_what_not(environment: Any, tmp_path: Path) -> None:
     """Takes 40 s: it is the whole command, with its runs."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ import pytest
 from harness.core.progress import ProgressLine
 from harness.core.spec import RunSpec
 from harness.errors import RunFailed
+from harness.launch.watch import Progress
 from harness.report.text.progress import RunLine
 from harness.running import request
 from harness.running.pace import Pace
@@ -41,6 +43,25 @@ def test_runs_are_told_apart_by_what_was_asked_for() -> None:
     assert [*Pace.of({A: one, B: two}).names.values()] == ["pytorch nodes=1", "pytorch nodes=2"]
     fewer = one.model_copy(update={"threads": 1})
     assert [*Pace.of({A: one, B: fewer}).names.values()] == ["pytorch nodes=1 threads=4", "pytorch nodes=1 threads=1"]
+
+
+def test_of_two_trainings_each_epoch_has_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", said := io.StringIO())
+    spec = RunSpec(backend="pytorch")
+    one, other = (SimpleNamespace(folder=Path(name), spec=spec) for name in ("one", "other"))
+    epochs = [
+        {"epoch": number, "epochs": 2, "loss": 1.0, "top1": None, "img_per_s": 9.0, "rate": 0.1, "elapsed_s": 3.0}
+        for number in (1, 2)
+    ]
+    line = RunLine()
+    for run, ended in ((one, 0), (other, 0), (one, 2), (other, 1), (one, 2), (other, 2)):
+        line.progress(run, 1, Progress(Counter(), 1, 0.0, epochs[:ended]))  # type: ignore[arg-type]
+    assert [text.split("  ")[:2] for text in said.getvalue().splitlines()] == [
+        ["one", "epoch 1/2"],
+        ["one", "epoch 2/2"],
+        ["other", "epoch 1/2"],
+        ["other", "epoch 2/2"],
+    ]
 
 
 def test_progress_that_nobody_can_read_is_silent_and_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -158,7 +158,7 @@ def _options(spec: RunSpec) -> list[str]:
     values |= {name: (value, options[name]) for name, value in spec.options.items()}
     words = []
     for name, (value, info) in values.items():
-        if value not in (None, False, info.get_default()):
+        if value is not None and value is not False and value != info.get_default():  # 0 is a value
             words += [option_name(name), *([] if value is True else [str(value).removesuffix(".0")])]
     return words
 

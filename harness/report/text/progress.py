@@ -1,7 +1,8 @@
 """Where runs are, in one line that follows them."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from harness.core.progress import ProgressLine
 from harness.core.spec import RunSpec
@@ -21,19 +22,24 @@ class RunLine(ProgressLine, Listener):
     """Hears of runs, and shows the latest."""
 
     _phase_since = ("", 0.0)
-    _epochs = 0  # that have their line
     _all_left: tuple[float, float] | None = None  # how many seconds there were to come, and since when
+
+    def __init__(self, enabled: bool = True, prefix: Callable[[], str] = lambda: "") -> None:
+        super().__init__(enabled, prefix)
+        self._epochs: dict[Path, int] = {}  # of each run directory, those that have their line
 
     def progress(self, run: Run, repeat: int, progress: Progress) -> None:
         """Show the progress of one repeat. The epochs of a training keep a line each, from rank 0's report."""
-        for epoch in progress.epochs[self._epochs :]:
+        shown = self._epochs.setdefault(run.folder, 0)
+        of_run = f"{run.folder.name}  " if len(self._epochs) > 1 else ""
+        for epoch in progress.epochs[shown:]:
             accuracy = "" if epoch["top1"] is None else f"  top-1 {epoch['top1']:.4f}  top-5 {epoch['top5']:.4f}"
             self.keep(
-                f"epoch {epoch['epoch']:>{len(str(epoch['epochs']))}}/{epoch['epochs']}  "
+                f"{of_run}epoch {epoch['epoch']:>{len(str(epoch['epochs']))}}/{epoch['epochs']}  "
                 f"loss {epoch['loss']:.4f}{accuracy}  {epoch['img_per_s']:.1f} img/s  "
                 f"rate {epoch['rate']:.3g}  {duration(epoch['elapsed_s'])}"
             )
-        self._epochs = max(self._epochs, len(progress.epochs))
+        self._epochs[run.folder] = max(shown, len(progress.epochs))
         key = f"{run.folder} {repeat} {progress.phase} {len(progress.epochs)} {progress.sizes}"
         if self._phase_since[0] != key:
             self._phase_since = (key, time.monotonic())
