@@ -118,4 +118,4 @@ gpu-wheels: $(VENV)/installed  ## download into build/wheels what gpu-check need
 	@$(VENV)/bin/python benchmarks/gpu_check.py --fill
 
 clean:  ## remove .venv and caches of tools (not the environments, not the runs)
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache build dist

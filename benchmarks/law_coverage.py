@@ -80,9 +80,9 @@ class Outcome:
 
 
 @cache
-def known(system: str) -> ObservationGroup:
+def known(system: str, software: str = SOFTWARE) -> ObservationGroup:
     """The published group."""
-    return next(one for one in groups(results.load(["reference"]))[0] if one.key[:2] == (system, SOFTWARE))
+    return next(one for one in groups(results.load(["reference"]))[0] if one.key[:2] == (system, software))
 
 
 @cache
@@ -134,7 +134,7 @@ def line(truth: str, system: str, found: list[Outcome]) -> list[str]:
 
 def real(system: str, software: str = SOFTWARE) -> list[list[str]]:
     """What was published, with cuts at several sizes."""
-    group = next(one for one in groups(results.load(["reference"]))[0] if one.key[:2] == (system, software))
+    group = known(system, software)
     rows = []
     for cut in CUTS:
         held: HeldOut | None = hold_out(group, condition(f"workers>{cut}"))

@@ -60,10 +60,10 @@ def wait_until(true: Callable[[], bool], seconds: float, otherwise: str, log: Pa
         time.sleep(0.05)
 
 
-def tail(log: Path, lines: int = 5) -> str:
+def tail(log: Path) -> str:
     """The last lines of a log, indented; of no log, that."""
     try:
-        return "\n".join(f"  {line}" for line in log.read_text(errors="replace").splitlines()[-lines:])
+        return "\n".join(f"  {line}" for line in log.read_text(errors="replace").splitlines()[-5:])
     except OSError as error:
         return f"  ({error})"
 
@@ -116,11 +116,10 @@ def reap() -> NoReturn:
             time.sleep(1)
 
 
-def register(path: Path) -> int:
+def register(path: Path) -> None:
     """Note this process's PID on the host, and when it started, for PIDs are used again."""
     pid = int(Path("/proc/self").readlink().name)  # os.getpid() is the PID inside the namespace
     path.write_text(f"{pid} {started(pid)}")
-    return pid
 
 
 def started(pid: int) -> str:

@@ -274,7 +274,10 @@ def predict(
     start = Start(fields.get("transport"), single=single, throughput=throughput, line_rate=network, kernels=of_kernels)
     frame = measured(site, (lambda: load(*results)) if results else None)
     what, basis = asked(lambda taken: _spec(backend, 1, taken | fields), fields, start, frame, one_worker)
-    predictions = forecast.predictions(what, basis, sizes, None if ps in (None, "best") else [ps])
+    if isinstance(ps, str) and ps != "best":
+        raise InvalidInput(f"ps={ps!r}: must be a number or 'best'")
+    counts = None if ps is None or isinstance(ps, str) else [ps]
+    predictions = forecast.predictions(what, basis, sizes, counts)
     columns = ["nodes", "workers", "ps", "step_s", "img_per_s", "low", "high", "efficiency"]
     return pandas.DataFrame(predictions, columns=columns)
 

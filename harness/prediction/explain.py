@@ -18,7 +18,7 @@ from harness.prediction.basis import Start, alone, basis, chosen
 from harness.prediction.forecast import Basis, Bound, Prediction, What, at, best, held
 from harness.prediction.law import COMPUTE, WORKER, profile
 from harness.prediction.observations import step_of, unfit
-from harness.records.measurement import read
+from harness.records.measurement import Record
 
 if TYPE_CHECKING:
     import pandas
@@ -119,7 +119,7 @@ def explain_record(
     the record, by default those of its folder. Raises InvalidInput for a run without a number, and where the one worker was
     on another device.
     """
-    record = read(path)
+    record = Record.read(path)
     if record.derived is None:
         raise InvalidInput(f"{path}: this run has no number: {record.reason}")
     (row,) = results.load([path]).to_dict("records")  # Python's numbers, not NumPy's

@@ -276,8 +276,8 @@ def _law_of(row: dict[Any, Any]) -> Law:
 
 
 @lru_cache(maxsize=65536)
-def law_for(backend: str, model: str, image_size: int | None, ps: int, options: str = "{}") -> Law:
-    """The law of a backend with so many servers (0: it has none) and its ``options`` (JSON), by default its own."""
+def law_for(backend: str, model: str, image_size: int | None, ps: int, options: str) -> Law:
+    """The law of a backend with so many servers (0: it has none) and its ``options`` (JSON)."""
     one = backends.backend(backend)
     assert one.exchange is not None
     given = json.loads(options) | ({"ps": ps} if ps else {})

@@ -174,7 +174,7 @@ def quantities(throughput: Quantity, servers: bool) -> list[Quantity]:
     return [throughput, *known.FITTED[1:]] if servers else [throughput, known.OVERHEAD, known.MESSAGE]
 
 
-def structures(servers: bool, transport: str, order_is_known: bool = False) -> tuple[Structure, ...]:
+def structures(servers: bool, transport: str, order_is_known: bool) -> tuple[Structure, ...]:
     """What is possible where the law leaves something open, and neither runs nor the tables it was chosen on decide it."""
     if servers:
         return (ORDERED,) if order_is_known else (ORDERED, IN_NO_ORDER)

@@ -149,9 +149,6 @@ class Record(AnyRecord):
             raise ValueError("the derived figures do not follow from the raw times")
 
 
-read = Record.read
-
-
 def _without_repeats(content: bytes) -> bytes:
     """A record's JSON without its raw times, if its figures say what these show (see ``Seen``)."""
     head, repeats, _ = content.partition(b',\n "repeats": ')

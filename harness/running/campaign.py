@@ -207,7 +207,7 @@ class Campaign:
         """The jobs that measure what is missing of ``runs``, in the order of submission, with their scripts."""
         return request.jobs_of(runs, self.place.options, self.study.allocation)
 
-    def max_jobs(self, wanted: int | None = None) -> int:
+    def max_jobs(self, wanted: int | None) -> int:
         site = self.place.profile.max_jobs if self.place.profile else None
         return wanted or self.study.max_jobs or site or MAX_JOBS
 

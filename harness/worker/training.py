@@ -58,7 +58,6 @@ def train(trainer: Trainer, job: Job, events: Events, meter: Optional[Meter] = N
         epochs += earlier
     before = len(epochs)
     train_s, before_s = (epochs[-1]["train_s"], epochs[-1]["elapsed_s"]) if epochs else (0.0, 0.0)
-    journal = Events(job.repeat_dir / "epochs.jsonl") if job.rank == 0 else None
 
     events.emit("training")
     trainer.barrier()
@@ -103,8 +102,7 @@ def train(trainer: Trainer, job: Job, events: Events, meter: Optional[Meter] = N
                 "img_per_s": steps * global_batch / epoch_s,
             }
         )
-        if journal:  # at once, and before what may fail, so that nothing that was measured is lost
-            journal.emit("epoch", **epochs[-1])
+        if job.rank == 0:  # at once, and before what may fail, so that nothing that was measured is lost
             events.emit("epoch", **epochs[-1])
             if saves or reached:
                 checkpoint.write(job.repeat_dir / "checkpoints", trainer.values(), epochs)

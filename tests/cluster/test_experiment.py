@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.records.measurement import read
+from harness.records.measurement import Record
 from tests.scripts import script
 
 from .submitted import SITE
@@ -46,7 +46,7 @@ def test_two_points_are_measured_and_explained(cluster: VirtualCluster, tmp_path
     script("studies/ps-bottleneck/analyse.py").main([str(folder), "-o", str(tmp_path / "page")])
     analysis = json.loads((tmp_path / "page" / "analysis.json").read_text())
     (fitted,) = [one for one in analysis["points"] if one["contender"] == "parameter_server" and one["nodes"] == 2]
-    records = [read(path) for path in folder.glob("*/record.json")]
+    records = [Record.read(path) for path in folder.glob("*/record.json")]
     assert len(records) == len(analysis["points"]) == 3
     assert fitted["fullest_server_bytes"] == 12_169_124 and fitted["fitted"]
     assert fitted["predicted_s"] == pytest.approx(fitted["measured_s"], rel=1e-3)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from harness.records.measurement import Record, read
+from harness.records.measurement import Record
 from tests.conftest import SOONEST, Finished
 
 from .submitted import SITE
@@ -49,7 +49,7 @@ class Studied:
         return self.cluster.run(*self.argv(verb, *options), timeout=600, **environ)
 
     def records(self) -> list[Record]:
-        return [read(file) for file in sorted(self.folder.glob("runs/trial/*/record.json"))]
+        return [Record.read(file) for file in sorted(self.folder.glob("runs/trial/*/record.json"))]
 
     def spans(self) -> list[tuple[str, str, Record]]:
         """When each repeat began and ended, in the order of time."""

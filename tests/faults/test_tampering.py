@@ -34,7 +34,7 @@ def completed(tmp_path_factory: pytest.TempPathFactory, environment: Callable[[s
 
 def read(tmp_path: Path, edited: Json) -> measurement.Record:
     (tmp_path / "record.json").write_text(json.dumps(edited))
-    return measurement.read(tmp_path)
+    return measurement.Record.read(tmp_path)
 
 
 def test_the_record_of_a_real_run_is_believed(completed: Json, tmp_path: Path) -> None:
@@ -126,5 +126,5 @@ def test_a_failed_run_does_not_become_a_result_by_its_status(completed: Json, tm
 def test_a_record_that_is_cut_short_is_refused(completed: Json, tmp_path: Path, cut: int) -> None:
     (tmp_path / "record.json").write_text(json.dumps(completed)[:cut])
     with pytest.raises(InvalidInput, match="not a valid record: Invalid JSON") as refused:
-        measurement.read(tmp_path)
+        measurement.Record.read(tmp_path)
     assert len(str(refused.value)) < 300  # it does not quote the file

@@ -26,7 +26,7 @@ def test_a_run_prints_its_total_and_its_record_holds_the_raw_times(harness: Harn
     done = harness("run", "--backend", "pytorch", *twice, OMP_DYNAMIC="false")
     assert done.code == 0, done.stderr
     (folder,) = runs.iterdir()
-    kept = measurement.read(folder)
+    kept = measurement.Record.read(folder)
     assert kept.derived
     assert f"total images/sec: {kept.derived.img_per_s.mean:.2f}" == done.stdout.splitlines()[-1]
     assert kept.variables["OMP_DYNAMIC"] == "false"

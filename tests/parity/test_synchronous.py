@@ -140,7 +140,7 @@ def trained(harness: Harness, folder: Path, nodes: int, model: str, *arguments: 
     done = harness("run", *which, *PROTOCOL, "--backend", *arguments)
     assert done.code == 0, done.stderr
     (run,) = folder.glob("runs/*")
-    (repeat,) = measurement.read(run).repeats
+    (repeat,) = measurement.Record.read(run).repeats
     assert all(check.passed for check in repeat.checks)
     return [
         Reached(

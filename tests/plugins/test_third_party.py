@@ -68,7 +68,7 @@ def test_an_installed_backend_trains_and_gives_a_record(
     done = harness(*RUN, "--steepness", "3", **installed)
     assert done.code == 0, done.stderr
     (run,) = (tmp_path / "runs").iterdir()
-    kept = measurement.read(run)
+    kept = measurement.Record.read(run)
     assert kept.spec.options == {"steepness": 3.0} and (kept.spec.framework, kept.spec.transport) == ("numpy", "tcp")
     assert kept.derived and done.stdout.endswith(f"total images/sec: {kept.derived.img_per_s.mean:.2f}\n")
     first, second = kept.repeats[0].ranks

@@ -489,7 +489,7 @@ def test_a_record_with_other_joules_than_its_counters_say_is_refused(tmp_path: P
     assert figure in text
     file.write_text(text.replace(figure, figure.replace("2.0", "1.0")))
     with pytest.raises(InvalidInput, match="do not follow"):
-        measurement.read(file)
+        measurement.Record.read(file)
 
 
 def test_an_emulated_run_has_no_joules_and_says_so() -> None:

@@ -96,12 +96,12 @@ def test_a_record_keeps_its_fingerprint_and_one_from_before_there_were_any_is_re
     for name, kept in (("new", record.derived), ("old", record.derived.model_copy(update={"fingerprint": None}))):
         (tmp_path / name).mkdir()
         file = record.model_copy(update={"derived": kept}).write(tmp_path / name)
-        assert measurement.Record.read_figures(file).derived == measurement.read(file).derived == kept
+        assert measurement.Record.read_figures(file).derived == measurement.Record.read(file).derived == kept
         assert verified(str(file))[0] == ""
     text = file.read_text()
     assert '"fingerprint": null' in text
     file.write_text(text.replace(',\n  "fingerprint": null', ""))
-    assert measurement.read(file).derived == kept
+    assert measurement.Record.read(file).derived == kept
 
 
 def test_losses_that_were_edited_do_not_fit_the_fingerprint(tmp_path: Path) -> None:

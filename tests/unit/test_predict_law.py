@@ -193,7 +193,7 @@ def test_devices_of_one_node_exchange_together() -> None:
 
 
 def test_the_barriers_of_2017_send_a_token_from_each_worker_to_each_other() -> None:
-    law, slow = law_for("parameter_server", MODEL, None, 8), replace(DAINT_LIKE, token=1e-4)
+    law, slow = law_for("parameter_server", MODEL, None, 8, "{}"), replace(DAINT_LIKE, token=1e-4)
     assert isinstance(law.exchange, ServerExchange)
     without = float(law.seconds(128, 128, STEP_S, slow))
     for tokens, barriers in (
@@ -255,7 +255,7 @@ def test_gradients_that_share_a_link_let_parameters_come_back_late(serial: float
 
 
 def test_a_buffer_of_no_size_holds_every_gradient_by_itself_the_last_layer_s_first() -> None:
-    law = law_for("caffe2", MODEL, None, 0)
+    law = law_for("caffe2", MODEL, None, 0, "{}")
     assert law.buffers == tuple((tensor,) for tensor in reversed(range(len(specification(MODEL).tensors))))
     # Each costs a message, where a buffer costs one for all that is in it.
     dear = replace(DAINT_LIKE, throughput=math.inf, message=0.02)

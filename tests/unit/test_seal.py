@@ -54,7 +54,7 @@ def test_a_record_with_a_seal_that_fits_is_not_verified_again(tmp_path: Path, mo
     file = record.write(tmp_path)
     seen = []
     monkeypatch.setattr(measurement.Record, "verify", lambda self: seen.append(self.id))
-    assert measurement.read(file) == record and not seen
+    assert measurement.Record.read(file) == record and not seen
     verified(str(file))
     assert seen == [record.id]
 
@@ -62,30 +62,30 @@ def test_a_record_with_a_seal_that_fits_is_not_verified_again(tmp_path: Path, mo
 def test_an_edit_makes_the_seal_void_and_is_refused(tmp_path: Path) -> None:
     file = edited(made.record().write(tmp_path), '"mean": 100.0', '"mean": 900.0')
     with pytest.raises(InvalidInput, match="the derived figures do not follow from the raw times"):
-        measurement.read(file)
-    assert measurement.read(forged(file)).derived.img_per_s.mean == 900.0  # the limit of what reading notices
+        measurement.Record.read(file)
+    assert measurement.Record.read(forged(file)).derived.img_per_s.mean == 900.0  # the limit of what reading notices
     assert verified(str(file))[0] == f"{file}: not a valid record: the derived figures do not follow from the raw times"
 
 
 def test_a_change_that_no_figure_depends_on_is_found_by_check(tmp_path: Path) -> None:
     file = edited(made.record().write(tmp_path), '"kernel": "5.3.18"', '"kernel": "6.1.0"')
-    assert measurement.read(file).machine["kernel"] == "6.1.0"
+    assert measurement.Record.read(file).machine["kernel"] == "6.1.0"
     assert verified(str(file))[0].endswith("it has changed since it was written: its seal does not fit")
 
 
 def test_figures_of_another_formula_are_refused_whatever_their_seal(tmp_path: Path) -> None:
     file = forged(edited(made.record().write(tmp_path), '"img_per_s/1: ', '"img_per_s/0: '))
     with pytest.raises(InvalidInput, match=r"derived\.formula: must be 'img_per_s/1"):
-        measurement.read(file)
+        measurement.Record.read(file)
 
 
 def test_a_record_that_is_older_than_seals_is_verified_when_it_is_read(tmp_path: Path) -> None:
     made.save(tmp_path, [made.record()])
     (file,) = tmp_path.glob("*/record.json")
-    assert "seal" not in file.read_text() and measurement.read(file).derived and verified(str(file))[0] == ""
+    assert "seal" not in file.read_text() and measurement.Record.read(file).derived and verified(str(file))[0] == ""
     edited(file, '"mean":100.0', '"mean":900.0')
     with pytest.raises(InvalidInput, match="the derived figures do not follow"):
-        measurement.read(file)
+        measurement.Record.read(file)
 
 
 def test_a_record_that_claims_too_much_cannot_be_written(tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_figures_are_read_many_times_faster_than_a_record_is_verified(
     results.load([folder])
     verifying_s, reading_s, figures_s, loading_s = cpu_s(
         lambda: [measurement.Record.read(file, believing_seals=False) for file in files],
-        lambda: [measurement.read(file) for file in files],
+        lambda: [measurement.Record.read(file) for file in files],
         lambda: [measurement.Record.read_figures(file) for file in files],
         lambda: results.load([folder]),
     )

@@ -53,7 +53,7 @@ def read_steps(path: Path) -> pandas.DataFrame:
     """
     marks: dict[int, list[Any]] = defaultdict(list)
     hosts: dict[int, dict[str, None]] = defaultdict(dict)
-    for repeat in measurement.read(path).repeats:
+    for repeat in measurement.Record.read(path).repeats:
         for rank in repeat.ranks:
             marks[rank.rank].append(rank.marks_s)
             hosts[rank.rank][rank.host] = None

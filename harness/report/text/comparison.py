@@ -404,7 +404,7 @@ def stragglers(frame: pandas.DataFrame) -> str:
     runs_on: Counter[str] = Counter()
     run: Any
     for run in slow.head(_SHOWN).itertuples():
-        ranks = (rank for repeat in measurement.read(Path(run.source)).repeats for rank in repeat.ranks)
+        ranks = (rank for repeat in measurement.Record.read(Path(run.source)).repeats for rank in repeat.ranks)
         hosts = sorted({rank.host for rank in ranks if rank.rank == run.slowest_rank})
         runs_on.update(hosts)
         rows.append((run.id, str(run.slowest_rank), ", ".join(hosts), f"{run.slowest_over_median:.2f}"))
