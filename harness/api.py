@@ -7,6 +7,7 @@ All raise ``harness.errors.InvalidInput`` with one line for a request that canno
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal
 
@@ -63,8 +64,7 @@ def run(
     ``record`` (the path of the record that holds it).
     """
     place, options = _place(site, output, fields)
-    sizes = [nodes] if isinstance(nodes, int) else list(nodes)
-    outcome = carry_out([_spec(backend, size, options) for size in sizes], place)
+    outcome = carry_out([_spec(backend, size, options) for size in _sizes(nodes)], place)
     outcome.check()
     rows = []
     for planned, record in zip(outcome.runs, outcome.records, strict=True):
@@ -95,8 +95,7 @@ def kernel(
     """
     wanted, of_kernel = kernels.specification(name), _kernel(name, sizes)
     place, options = _place(site, output, fields)
-    counts = [nodes] if isinstance(nodes, int) else list(nodes)
-    specs = [_spec(backend, count, options, **wanted.protocol, kernel=of_kernel) for count in counts]
+    specs = [_spec(backend, size, options, **wanted.protocol, kernel=of_kernel) for size in _sizes(nodes)]
     outcome = carry_out(specs, place)
     outcome.check()
     return load_kernels(*(planned.record_file for planned in outcome.runs))
@@ -219,7 +218,7 @@ def compare(
         else kernel_results.beside(*kernel_results.with_runs([at_time(str(side), now)], selected=selected))
         for side in (old, new)
     )
-    found = regression.compare(before, after, regression.Rule(threshold=threshold))
+    found = regression.compare(before, after, regression.Rule(threshold=_share("threshold", threshold, zero=True)))
     rows = []
     for pair in found.pairs:
         low, high = pair.judgement.ci95 or (None, None)
@@ -238,7 +237,7 @@ def verdict(*results: str | Path, margin: float = verdicts.MARGIN) -> Verdict:
     The ``answer`` is a few words; ``comparisons`` hold each contender with its sizes, ratios and intervals. A ratio within
     1 ± ``margin`` counts as no difference.
     """
-    return verdicts.verdict(load(*results, status=None), margin)
+    return verdicts.verdict(load(*results, status=None), _share("margin", margin))
 
 
 def predict(
@@ -265,7 +264,10 @@ def predict(
     ``step_s``, ``img_per_s`` with its 90 % interval ``low`` and ``high`` (NaN where nothing is known of the spread), and
     ``efficiency``, relative to one worker.
     """
-    sizes = [nodes] if isinstance(nodes, int) else list(nodes)
+    sizes = _sizes(nodes)
+    if not (ps is None or ps == "best" or isinstance(ps, Integral)):
+        raise InvalidInput(f"ps={ps!r}: must be a whole number or 'best'")
+    counts = None if ps is None or isinstance(ps, str) else [ps]
     one_worker = of_kernels = None
     if isinstance(single, str | Path):
         one_worker, single = load(single), None
@@ -274,12 +276,26 @@ def predict(
     start = Start(fields.get("transport"), single=single, throughput=throughput, line_rate=network, kernels=of_kernels)
     frame = measured(site, (lambda: load(*results)) if results else None)
     what, basis = asked(lambda taken: _spec(backend, 1, taken | fields), fields, start, frame, one_worker)
-    if isinstance(ps, str) and ps != "best":
-        raise InvalidInput(f"ps={ps!r}: must be a number or 'best'")
-    counts = None if ps is None or isinstance(ps, str) else [ps]
     predictions = forecast.predictions(what, basis, sizes, counts)
     columns = ["nodes", "workers", "ps", "step_s", "img_per_s", "low", "high", "efficiency"]
     return pandas.DataFrame(predictions, columns=columns)
+
+
+def _sizes(nodes: int | Sequence[int]) -> list[int]:
+    """One number of nodes or several. Raises InvalidInput for none, and for what is no whole number."""
+    sizes = list(nodes) if isinstance(nodes, Iterable) else [nodes]
+    if not sizes or not all(isinstance(size, Integral) for size in sizes):  # NumPy's numbers are Integral, too
+        raise InvalidInput(f"nodes={nodes!r}: must be a whole number, or several")
+    return [int(size) for size in sizes]
+
+
+def _share(name: str, value: float, zero: bool = False) -> float:
+    """``value`` as it is. Raises InvalidInput unless it is above 0 (or ``zero``), and below 1."""
+    if not isinstance(value, int | float) or not 0 <= value < 1 or not (value or zero):
+        raise InvalidInput(
+            f"{name}={value!r}: must be a share such as 0.05, {'0 or more' if zero else 'above 0'} and below 1"
+        )
+    return value
 
 
 def _spec(backend: str, nodes: int, fields: dict[str, Any], **more: Any) -> RunSpec:

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer
+from pydantic import Field, SerializerFunctionWrapHandler, ValidationInfo, field_validator, model_serializer
 
 from harness import models
 from harness.backends.tensorflow import environment
@@ -17,6 +17,7 @@ from harness.core.spec import MOST_WORKERS, Options, RunSpec, Underscored, of_tr
 from harness.core.text import parse_size
 from harness.errors import InvalidInput
 
+NO_ORDER = {"window": 8}  # what specs say of the window where parameters come in no order
 Placement = Annotated[Literal["greedy", "round_robin", "partitioned"], Underscored]
 
 
@@ -67,7 +68,9 @@ class ParameterServerOptions(ServerOptions):
 
     @field_validator("window", mode="before")
     @classmethod
-    def _is_number_or_size(cls, value: Any) -> int | str:
+    def _is_number_or_size(cls, value: Any, info: ValidationInfo) -> int | str:
+        if info.data.get("order") == "none" and value != NO_ORDER["window"]:
+            raise ValueError("is for --order forward")
         if not (text := str(value)).isdecimal():
             return cls._is_size(text)
         if not int(text):
@@ -77,7 +80,7 @@ class ParameterServerOptions(ServerOptions):
     @model_serializer(mode="wrap")
     def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Without an order there is no window; specs are keys, and had one of 8 pieces there before it could be a size."""
-        return super()._as_before(handler) | ({"window": 8} if self.order == "none" else {})
+        return super()._as_before(handler) | (NO_ORDER if self.order == "none" else {})
 
 
 def asked_after(pieces: Sequence[Piece], window: int | str, bytes_scale: float = 1.0) -> list[int | None]:

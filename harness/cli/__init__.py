@@ -25,6 +25,7 @@ NO_COLOR = bool(os.environ.get("NO_COLOR"))  # https://no-color.org
 
 def main() -> NoReturn:
     """Entry point of ``harness``: an error becomes a message on stderr and an exit code."""
+    _replace_closed_streams()
     # Looking for garbage after every 700 new objects takes a tenth of a short command's time, and finds nothing.
     gc.set_threshold(50_000, 20, 100)
     if isinstance(sys.stdout, TextIOWrapper):
@@ -47,6 +48,15 @@ def main() -> NoReturn:
             name = "harness:" if NO_COLOR or not clear else click.style("harness:", fg="red", bold=True)
             print(f"{clear}{name} {message}", file=sys.stderr)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _replace_closed_streams() -> None:
+    """What goes to a stream that whoever called has closed (``>&-``) goes to nobody. Python has none then, and the next
+    file that is opened would take its number.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
 
 
 def complaint(error: BaseException, arguments: Sequence[str]) -> tuple[str, int]:

@@ -69,6 +69,15 @@ def table(
     Kernels have a table of their own. With --json: the points of all scaling curves, with the best configuration at each
     size, then those of kernels, which have a "kernel".
     """
+    for option, typed, needed in (
+        ("--stragglers", stragglers, written == "text" and not as_json),
+        ("--style report2017", style == "report2017", not as_json),
+        (f"--format {written}", written != "text", not as_json),
+    ):
+        if typed and not needed:
+            raise InvalidInput(
+                f"{option}: is not for {'--json' if as_json else f'--format {written}'}; leave one of them out"
+            )
     # First, so that a source that does not exist is refused before pandas is loaded.
     frame, of_kernels = both_of(sources)
     from harness.report.text import comparison, kernel_table
@@ -80,7 +89,7 @@ def table(
         click.echo(json.dumps(runs + kernel_table.points(of_kernels, baseline)))
         return
     click.echo(tables(frame, of_kernels, baseline, style == "report2017", written))
-    if stragglers and written == "text":
+    if stragglers:
         click.echo(f"\n{comparison.stragglers(frame)}")
 
 
@@ -278,7 +287,8 @@ def check(sources: tuple[str, ...]) -> None:
         raise HarnessError(f"{len(problems):,} of {plural(len(files), 'record')} cannot be believed")
     without = sum(not has_number for _, has_number in found)
     more = f"; {without:,} {'has' if without == 1 else 'have'} no number" if without else ""
-    click.echo(f"{plural(len(files), 'record')}: every figure follows from its raw times, and every check passes{more}")
+    follows = "every figure follows from its raw times, and every judgement from its evidence"
+    click.echo(f"{plural(len(files), 'record')}: {follows}{more}")
 
 
 def _files(source: str) -> list[str]:

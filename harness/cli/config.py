@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.cli.common import Written
+from harness.cli.common import Written, numbers
 from harness.core import backend as backends
 from harness.core.spec import RunSpec
 from harness.core.validation import checked
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 # Options that are for one command, never for all. What --mpi says most runs have no use for, and refuse.
 ONCE = ("dry_run", "as_json", "force", "no_wait", "no_submit", "everything", "a", "b", "of", "kernel", "mpi")
 FOR_JOBS = ("account", "job_options", "time_limit")
+NODES = Written(numbers)
 # Options of commands that measure, by their names in the config: what each command adds when its module is loaded.
 OPTIONS: dict[str, click.Option] = {}
 
@@ -58,17 +59,21 @@ def _checked(name: str, value: Any, option: click.Option) -> Any:
         texts = [str(file.output({"output": value}))]
     written: Any = texts if option.multiple else ",".join(texts)
     try:
-        if isinstance(option.type, Written) or option.multiple:
+        if not isinstance(option.type, click.Path):  # which need not be there yet
             option.type_cast_value(click.Context(click.Command("config")), written)
         _check_field(str(option.name), written)
-    except (InvalidInput, click.ClickException) as error:
+    except click.ClickException as error:
+        raise InvalidInput(f"{file.path()}: {name}: {error.message}") from None
+    except InvalidInput as error:
         raise InvalidInput(f"{file.path()}: {error}") from None
     return written
 
 
 def _check_field(name: str, value: Any) -> None:
     """Raise InvalidInput if ``name`` is a field of a spec or of backends' options and ``value`` is none for it."""
-    if name in RunSpec.model_fields and name != "nodes":  # a comparison takes several numbers of nodes
+    if name == "nodes":  # a comparison takes several
+        NODES.convert(value, OPTIONS[name], None)
+    elif name in RunSpec.model_fields:
         checked(RunSpec, {"backend": backends.names()[0], name: value})
     refusals = []
     owners = backends.option_owners().get(name, [])

@@ -114,13 +114,15 @@ def network(**given: Any) -> None:
     fitting = without_strangers(given, [one["backend"] for one in chosen])
     one_and_all = dict.fromkeys((1, fitting.get("nodes") or FEW["nodes"]))
     servers = [fitting["ps"]] if fitting.get("ps") else list(one_and_all)
+    specs_for = partial(backends.specs_for, among=chosen)
     specs = [
         spec
         for name, those in having.items()
-        for ps in (servers if name in OF_SERVERS else [None])
-        for spec in backends.specs_for(those, fitting | {"ps": ps}, kernel=KernelSizes(name=name, sizes=wanted), **FEW)
+        if those
+        for ps in (servers if name in OF_SERVERS else [fitting.get("ps")])
+        for spec in specs_for(those, fitting | {"ps": ps}, kernel=KernelSizes(name=name, sizes=wanted), **FEW)
     ]
-    specs += backends.specs_for(_comparing_nodes(chosen), fitting, **FEW | dict(PAIRS.protocol), kernel=OF_PAIRS)
+    specs += specs_for(_comparing_nodes(chosen), fitting, **FEW | dict(PAIRS.protocol), kernel=OF_PAIRS)
     outcome = carried_out(backends.under_each(specs, libraries, device), place, given)
     records = [record for record in outcome.records if isinstance(record, KernelRecord)]
     if records and given["as_json"]:

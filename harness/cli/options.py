@@ -21,6 +21,7 @@ from harness.core.validation import option_name
 from harness.errors import InvalidInput
 from harness.running.prepare import Place, chosen_site, said
 from harness.sites import site as sites
+from harness.sites.config import path as config_path
 
 
 class GroupedCommand(click.Command):
@@ -48,6 +49,17 @@ class MeasuringCommand(GroupedCommand):
         if not ctx.resilient_parsing and not {"-h", "--help"}.intersection(args):
             ctx.default_map = config.defaults(self.params)
         return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Carry it out. What is said of an option that nobody has typed says where it is set."""
+        try:
+            return super().invoke(ctx)
+        except InvalidInput as error:
+            wrong = str(error).partition(" ")[0].rstrip(":")
+            of_config = any(wrong in each.opts and config.of_config(str(each.name)) for each in self.params)
+            if not of_config:
+                raise
+            raise InvalidInput(f"{error} (set in {config_path()})") from None
 
 
 def grouped(group: str, *options: click.Option) -> list[click.Option]:

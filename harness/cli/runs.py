@@ -42,7 +42,7 @@ from harness.cli.options import (
 from harness.core import backend
 from harness.core.spec import MPI_LIBRARIES, SYNTHETIC, Accuracy, RunSpec, Training
 from harness.core.validation import checked
-from harness.errors import InvalidInput
+from harness.errors import InvalidInput, RunFailed
 from harness.records.measurement import Record
 from harness.records.training import TrainingRecord
 from harness.report.text import launches, outcomes, plans
@@ -50,11 +50,12 @@ from harness.report.text.progress import RunLine
 from harness.running import collect as collecting
 from harness.running import status as statuses
 from harness.running.kinds import find_checkpoint
-from harness.running.notes import known_jobs
+from harness.running.notes import SPEC, known_jobs
 from harness.running.prepare import DEFAULT_OUTPUT, Place, chosen_site
 from harness.running.request import Outcome, carry_out, failed
 from harness.running.run import Run
 from harness.sites import site as sites
+from harness.worker.agent.seating import SUBMISSION
 
 # Fields of RunSpec that say nothing about a training, and those whose defaults are others there.
 MEASURING = ("data", "data_cache", "warmup_steps", "steps", "repeats", "straggler_limit")
@@ -104,12 +105,16 @@ def print_refusals(refusals: Sequence[str]) -> None:
 
 
 def _plans(outcome: Outcome, as_json: bool, everything: bool) -> str:
-    """What would be done; of a single run as JSON for scripts, if they ask for it."""
-    if as_json and len(outcome.runs) == 1:
-        (run,) = outcome.runs
-        script = {"script": outcome.scripts[0]} if outcome.scripts else {}
-        started = {"processes": launches.processes(run)} if run.spec.program else {}
-        return json.dumps({"spec": run.spec.model_dump(), "plan": run.plan.as_dict()} | started | script, indent=1)
+    """What would be done. As JSON: of a single run an object, of several a list of them and one of the jobs' scripts."""
+    if as_json:
+        of_runs = [
+            {"spec": run.spec.model_dump(), "plan": run.plan.as_dict()}
+            | ({"processes": launches.processes(run)} if run.spec.program else {})
+            for run in outcome.runs
+        ]
+        if len(of_runs) > 1:
+            return json.dumps({"runs": of_runs, "scripts": outcome.scripts}, indent=1)
+        return json.dumps(of_runs[0] | ({"script": outcome.scripts[0]} if outcome.scripts else {}), indent=1)
     return "\n\n".join([*outcome.scripts, *(plans.plan(run, everything) for run in outcome.runs)])
 
 
@@ -281,9 +286,7 @@ def status(paths: tuple[Path, ...], watch: bool, as_json: bool) -> None:
 
     RUN_DIR is a run directory or a folder with some, such as that of a study.  [default: all in the usual --output]
     """
-    runs, problems = statuses.find_any(_folders(paths))
-    for problem in problems:
-        click.echo(f"harness: left out: {problem}", err=True)
+    runs = _found(_folders(paths))
     if watch:
         follow(lambda: statuses.status(runs), outcomes.runs, outcomes.run_lines, as_json)
     else:
@@ -300,7 +303,7 @@ def collect(paths: tuple[Path, ...], wait: bool, quiet: bool, as_json: bool) -> 
 
     Exits with 1 if a run has failed; one that is still queued or running is left alone.
     """
-    runs = statuses.find(_folders(paths))
+    runs = _found(_folders(paths), SUBMISSION)
     if wait:
         with followed(quiet) as line:
             collecting.wait([run for run in runs if not run.record_file.exists()], line)
@@ -309,6 +312,16 @@ def collect(paths: tuple[Path, ...], wait: bool, quiet: bool, as_json: bool) -> 
     for each in collected:
         if each.record and each.record.problem:
             raise failed(each.record, each.run.folder)
+        if each.problem:
+            raise RunFailed(f"{each.run.folder}: {each.problem}")
+
+
+def _found(paths: Sequence[Path], note: str = SPEC) -> list[Run]:
+    """The runs at or below ``paths``. Those that make no sense are left out, which is said on stderr."""
+    runs, problems = statuses.find(paths, note)
+    for problem in problems:
+        click.echo(f"harness: left out: {problem}", err=True)
+    return runs
 
 
 def _print_status(runs: Sequence[statuses.RunStatus], as_json: bool) -> None:
@@ -319,7 +332,7 @@ def _print_status(runs: Sequence[statuses.RunStatus], as_json: bool) -> None:
 @click.argument("paths", nargs=-1, required=True, metavar="RUN_DIR...", type=ANY_PATH)
 def cancel(paths: tuple[Path, ...]) -> None:
     """Cancel the jobs of runs on a cluster. What they have measured so far is kept, without a number."""
-    print_cancelled(statuses.cancel(run.folder for run in statuses.find(paths)))
+    print_cancelled(statuses.cancel(statuses.folders(paths, SUBMISSION)))
 
 
 def print_cancelled(jobs: Sequence[str]) -> None:

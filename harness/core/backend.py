@@ -192,19 +192,25 @@ def unused_by_kernels() -> set[str]:
     return {*UNUSED_BY_KERNELS, *(name for name, extra in extras if isinstance(extra, dict) and TRAINING_ONLY in extra)}
 
 
-def specs_for(chosen: Sequence[Mapping[str, Any]], given: Mapping[str, Any], **more: Any) -> list[RunSpec]:
+def specs_for(
+    chosen: Sequence[Mapping[str, Any]],
+    given: Mapping[str, Any],
+    among: Sequence[Mapping[str, Any]] | None = None,
+    **more: Any,
+) -> list[RunSpec]:
     """A spec for each of ``chosen``, which are fields of a spec with at least the backend, with what is ``given`` for all.
 
-    A backend's option is for those that have it. What is None counts as left out, and then there may be ``more``. Raises
-    InvalidInput.
+    A backend's option is for those that have it, and refused if none has it of ``chosen``, or of those ``among`` which they
+    were chosen. What is None counts as left out, and then there may be ``more``. Raises InvalidInput.
     """
     options: dict[str, dict[str, Any]] = {fields["backend"].replace("-", "_"): {} for fields in chosen}
+    everyone = {fields["backend"].replace("-", "_") for fields in among or chosen}
     for name, owners in option_owners().items():
         if given.get(name) is None:
             continue
-        if options.keys().isdisjoint(owners):
+        if everyone.isdisjoint(owners):
             raise InvalidInput(
-                f"{option_name(name)} is an option of {', '.join(owners)}, not of {', '.join(sorted(options))}"
+                f"{option_name(name)} is an option of {', '.join(owners)}, not of {', '.join(sorted(everyone))}"
             )
         for owner in options.keys() & set(owners):
             options[owner][name] = given[name]

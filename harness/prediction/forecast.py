@@ -4,7 +4,6 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from numbers import Integral
 from typing import Any, Literal
 
 import numpy as np
@@ -75,12 +74,17 @@ class What:
     def is_partitioned(self) -> bool:
         return bool(json.loads(self.options).get("placement") == "partitioned")
 
+    def places(self, nodes: int) -> float:
+        """How many servers have a place."""
+        exchange = self.servers(1)
+        assert exchange
+        return nodes * exchange.ps_per_node if exchange.shared_nodes else math.inf
+
     def most_servers(self, nodes: int) -> int:
         """More servers would find no place, or nothing to hold."""
         exchange = self.servers(1)
         assert exchange
-        pieces = len(exchange.pieces)
-        return min(nodes * exchange.ps_per_node, pieces) if exchange.shared_nodes else pieces
+        return int(min(self.places(nodes), len(exchange.pieces)))
 
 
 def described(spec: RunSpec) -> What:
@@ -148,8 +152,8 @@ def check_sizes(what: What, nodes: Sequence[int], ps: int | None = None) -> None
     """Raise InvalidInput unless a run can be of these sizes, and ``ps`` servers have a place on the largest of them, and
     something to hold.
     """
-    if not nodes or not all(isinstance(size, Integral) and size >= 1 for size in nodes):
-        raise InvalidInput(f"--nodes {','.join(map(str, nodes))}: must be whole numbers, 1 or more")
+    if min(nodes) < 1:
+        raise InvalidInput(f"--nodes {min(nodes)}: must be 1 or more")
     largest = max(nodes)
     if largest * what.devices_per_node > MOST_WORKERS:
         raise InvalidInput(f"--nodes {largest}: at most {MOST_WORKERS} workers")
@@ -157,9 +161,12 @@ def check_sizes(what: What, nodes: Sequence[int], ps: int | None = None) -> None
         return
     if not what.has_servers:
         raise InvalidInput(f"--ps {ps}: {what.backend} has no parameter servers")
-    most = what.most_servers(largest)
-    if not isinstance(ps, Integral) or not 1 <= ps <= most:
-        raise InvalidInput(f"--ps {ps}: must be 1 or more; at most {most} servers have a place on {largest} nodes")
+    if ps < 1:
+        raise InvalidInput(f"--ps {ps}: must be 1 or more")
+    if ps > (most := what.most_servers(largest)):
+        few = most < what.places(largest)
+        why = f"{what.model} has only {most} pieces to place" if few else f"only {most} have a place on {largest} nodes"
+        raise InvalidInput(f"--ps {ps}: {why}")
 
 
 def predictions(

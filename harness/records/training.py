@@ -115,7 +115,7 @@ class TrainingRecord(AnyRecord, Figures):
     @property
     def outcome(self) -> str:
         if self.reached:
-            return f"{LABELS[self.reached.metric]} {self.reached.target:.4g} after {duration(self.reached.time_s)}"
+            return f"{LABELS[self.reached.metric]} {self.reached.target:g} after {duration(self.reached.time_s)}"
         if self.best_top1 is not None:
             return f"top-1 {self.best_top1:.4g} after {plural(self.epochs[-1].epoch, 'epoch')}"
         return ""
@@ -130,7 +130,7 @@ class TrainingRecord(AnyRecord, Figures):
         best = max(self.epochs, key=lambda epoch: getattr(epoch, metric) or 0.0)
         return (
             f"{LABELS[metric]} reached {getattr(best, metric):.4g} (epoch {best.epoch}), "
-            f"not {training.until.value:.4g} in {plural(training.epochs, 'epoch')}"
+            f"not {training.until.value:g} in {plural(training.epochs, 'epoch')}"
         )
 
     def verify(self) -> None:

@@ -117,6 +117,8 @@ def of_each(
 
     Raises InvalidInput as ``load`` does, for a source that does not exist before any is read.
     """
+    if not sources:
+        raise InvalidInput("no results are named: give files, folders, baselines or reference")
     named = [(str(source), *parted(source)) for source in sources]
     placed = [None if name.partition(":")[0] == "reference" else place(name) for _, name, _ in named]
     frames = []

@@ -68,9 +68,12 @@ class PointStatus:
         return self.record.outcome if self.record and self.record.derived else self.reason
 
     def submitted(self, status: statuses.RunStatus) -> None:
-        """Say how far the point is, whose run was submitted."""
+        """Say how far the point is, whose run was submitted. What cannot be read has failed, and has no run to go on."""
         self.run, self.repeats = status.run, status.done
         self.jobs = status.jobs or tuple(JobState(job, "") for job in known_jobs(status.run.folder))
+        if status.problem:
+            self.state, self.reason, self.run = "failed", status.problem, None
+            return
         wanted, refused = status.run.spec.repeats, self.entry.refused
         missing = sorted(set(range(1, wanted + 1)) - submitted_repeats(status.run.folder).keys())
         if missing and refused:
@@ -133,20 +136,33 @@ class Campaign:
         # The last run directory counts, but one that was noted and never made does not.
         made = {entry.id: [path for name in entry.runs if (path := self.folder / name).is_dir()] for entry in entries}
         folders = {key: paths[-1] for key, paths in made.items() if paths}
-        runs = {key: statuses.reopen(path) for key, path in folders.items() if (path / SUBMISSION).exists()}
+        runs, unreadable = dict[str, Run](), dict[str, str]()
+        for key, path in folders.items():
+            if (path / SUBMISSION).exists():
+                try:
+                    runs[key] = statuses.reopen(path)
+                except InvalidInput as error:
+                    unreadable[key] = str(error)
         submitted = dict(zip(runs, statuses.status(list(runs.values())), strict=True))
         at_work = not self.mine and is_locked(self.folder / LOCK)
         points = []
         for entry, label in zip(entries, labels([entry.spec for entry in entries]), strict=True):
             point = PointStatus(entry, label, entry.id in of_file, "refused" if entry.refused else "new", entry.refused)
             points.append(point)
+            if reason := unreadable.get(entry.id):
+                point.state, point.reason = "failed", reason
+                continue
             if status := submitted.get(entry.id):
                 point.submitted(status)
                 record = status.record
             elif folder := folders.get(entry.id):  # it is measured on this machine
                 point.state, point.reason = "running" if at_work else "unfinished", ""
                 point.repeats = len(list(folder.glob("repeat-*")))
-                record = next((kind.read(folder) for kind in RECORDS if (folder / kind.file_name).exists()), None)
+                try:
+                    record = next((kind.read(folder) for kind in RECORDS if (folder / kind.file_name).exists()), None)
+                except InvalidInput as error:
+                    point.state, point.reason = "failed", str(error)
+                    continue
             else:
                 continue
             if record:

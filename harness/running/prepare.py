@@ -89,7 +89,8 @@ class Place:
 
     def __post_init__(self) -> None:
         if not self.queued and (self.job_options or self.account or self.time_limit):
-            raise self.no_batch_system("-J" if self.job_options or self.account else "--time-limit")
+            given = {"-J": self.job_options, "--account": self.account, "--time-limit": self.time_limit}
+            raise self.no_batch_system(next(option for option, value in given.items() if value))
         if self.tag is not None and not re.fullmatch(r"[\w.+-]+", self.tag):
             raise InvalidInput(f"--tag {self.tag!r}: must be letters, digits, '_', '.', '+' and '-'")
         if self.port is not None and not (isinstance(self.port, int) and 1 <= self.port <= LAST_PORT):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -164,8 +163,8 @@ class Run(ABC):
     def finish(self, error: BaseException | None = None) -> AnyRecord:
         """Write the record: with its figures when all is there and valid, with the reason when ``error`` came.
 
-        Machine, software and variables are those that the first process has reported; without a report, this machine's if
-        the run was to take place here. Raises RunFailed when the record cannot be written.
+        Machine, software and variables are those that the first process has reported. Without a report nothing is known but
+        this machine, if the run was to take place here. Raises RunFailed when the record cannot be written.
         """
         failed = "failed" if isinstance(error, Exception) else "interrupted"
         report = self.last.followed[0].events["software"] if self.last else {}
@@ -177,7 +176,7 @@ class Run(ABC):
             "plan": self.plan.as_dict(),
             "machine": report.get("machine") or ({} if self.site_name else machine.describe()),
             "software": {name: report[name] for name in ("python", "packages") if name in report},
-            "variables": report.get("variables") or machine.relevant_variables(os.environ),
+            "variables": report.get("variables") or {},
             "harness": harness_version(),
             "site": self.site_name,
             "tag": self.tag,

@@ -40,7 +40,7 @@ from harness.running.notes import SPEC, Notes
 from harness.running.prepare import Place
 from harness.running.request import failed
 from harness.running.run import Run
-from harness.running.status import find_any
+from harness.running.status import find
 
 DIFFERENCE = 0.02  # that matters, if nothing else is said
 COMMON = ("nodes", "device", "repeats")  # the sides take turns on the same nodes
@@ -300,7 +300,7 @@ def reopen(folder: Path) -> tuple[Comparison, list[Run], list[AnyRecord]]:
         raise InvalidInput(
             f"--of {folder}: is no folder of an A/B comparison: there is no {Comparison.file_name} in it"
         )
-    runs, wrong = find_any([folder / name for name in ("a", "b")])
+    runs, wrong = find([folder / name for name in ("a", "b")])
     if wrong:
         raise InvalidInput(f"--of {folder}: {wrong[0]}")
     if missing := [run for run in runs if not run.record_file.exists()]:

@@ -18,42 +18,39 @@ from harness.records.launch import LaunchRecord
 from harness.records.measurement import Record
 from harness.records.record import AnyRecord, search
 from harness.running.kinds import kind_of
-from harness.running.notes import PREFLIGHT, SPEC, Submission, is_at_work, known_jobs
+from harness.running.notes import SPEC, Submission, is_at_work, known_jobs
 from harness.running.run import Run
 from harness.worker.agent.seating import SUBMISSION
 
-# "unfinished": whoever carried it out, without a batch system, was killed before there was a record.
-RunState = Literal["recorded", "not submitted", "queued", "running", "ended", "unfinished"]
+# "unfinished": whoever carried it out, without a batch system, was killed before there was a record. "unreadable": it has a
+# record that cannot be read, or believed.
+RunState = Literal["recorded", "unreadable", "not submitted", "queued", "running", "ended", "unfinished"]
 GOES_ON: frozenset[str] = frozenset({"queued", "running"})  # by itself; also of a study's points
 
 
-def find(paths: Sequence[Path]) -> list[Run]:
-    """The runs of batch jobs at or below ``paths``, each once. Raises InvalidInput for a path where there is none."""
-    runs: dict[Path, Run] = {}
-    for path in paths:
-        below = sorted(file for file in path.rglob(SUBMISSION) if file.parent.name != PREFLIGHT)
-        if not below:
-            raise InvalidInput(f"{path}: no run of a batch job at or below it")
-        runs |= {file.parent.resolve(): reopen(file.parent) for file in below}
-    return list(runs.values())
+def folders(paths: Sequence[Path], note: str = SPEC) -> list[Path]:
+    """The run directories at or below ``paths`` that have this ``note``, each once; ``SUBMISSION``: those of batch jobs.
 
-
-def find_any(paths: Sequence[Path]) -> tuple[list[Run], list[str]]:
-    """All runs at or below ``paths``, on this machine and of batch jobs, and what is wrong with those that make no sense.
-
-    Raises InvalidInput for a path where there is neither.
+    Raises InvalidInput for a path where there is none.
     """
+    found: dict[Path, Path] = {}
+    for path in paths:
+        below = sorted(Path(file.path).parent for file in search(path, [note])) if path.is_dir() else []
+        if not below:
+            raise InvalidInput(f"{path}: no run{' of a batch job' if note == SUBMISSION else ''} at or below it")
+        found |= {folder.resolve(): folder for folder in below}
+    return list(found.values())
+
+
+def find(paths: Sequence[Path], note: str = SPEC) -> tuple[list[Run], list[str]]:
+    """The runs of ``folders``, and what is wrong with those that make no sense. Raises InvalidInput as that does."""
     runs: list[Run] = []
     problems: list[str] = []
-    for path in paths:
-        found = sorted(Path(file.path).parent for file in search(path, [SPEC])) if path.is_dir() else []
-        if not found:
-            raise InvalidInput(f"{path}: no run at or below it")
-        for folder in found:
-            try:
-                runs.append(reopen(folder))
-            except InvalidInput as error:
-                problems.append(f"{folder}: {str(error).removeprefix(f'{folder}: ')}")
+    for folder in folders(paths, note):
+        try:
+            runs.append(reopen(folder))
+        except InvalidInput as error:
+            problems.append(f"{folder}: {str(error).removeprefix(f'{folder}: ')}")
     return runs, problems
 
 
@@ -73,19 +70,25 @@ def reopen(folder: Path) -> Run:
 
 @dataclass(frozen=True)
 class RunStatus:
-    """How far a run is. ``jobs`` are the states of its jobs, ``done`` counts the kind's units that have ended."""
+    """How far a run is. ``jobs`` are the states of its jobs, ``done`` counts the kind's units that have ended.
+
+    ``problem`` says why a record is unreadable.
+    """
 
     run: Run
     state: RunState
     done: int
-    jobs: tuple[JobState, ...]
+    jobs: tuple[JobState, ...] = ()
     record: AnyRecord | None = None
+    problem: str = ""
 
     @property
     def reason(self) -> str:
-        """Why a job waits, or why there is no number."""
+        """Why a job waits, or why there is not what was wanted."""
         if self.record:
-            return (self.record.reason or "").partition("\n")[0]
+            return (self.record.problem or "").partition("\n")[0]
+        if self.problem:
+            return self.problem
         return "; ".join(dict.fromkeys(job.reason for job in self.jobs if job.reason and not job.ended))
 
     def as_dict(self) -> dict[str, Any]:
@@ -103,29 +106,28 @@ class RunStatus:
 def status(runs: Sequence[Run]) -> list[RunStatus]:
     """How far the runs are, with one question to Slurm for all of them. Raises SlurmSilent when it does not answer."""
     jobs = jobs_of([run for run in runs if run.submitted and not run.record_file.exists()])
-    statuses = []
-    for run in runs:
-        if not run.submitted:
-            statuses.append(_of_this_machine(run))
-            continue
-        if run.folder not in jobs:
-            statuses.append(RunStatus(run, "recorded", run.done(), (), run.RECORD.read(run.folder)))
-            continue
-        own = tuple(jobs[run.folder])
-        running, queued = any(job.running for job in own), any(job.queued for job in own)
-        state: RunState = "running" if running else "queued" if queued else "ended" if own else "not submitted"
-        statuses.append(RunStatus(run, state, run.done(), own))
-    return statuses
+    return [_recorded(run) if run.record_file.exists() else _open(run, jobs.get(run.folder, [])) for run in runs]
 
 
-def _of_this_machine(run: Run) -> RunStatus:
-    if not run.record_file.exists():
-        return RunStatus(run, "running" if is_at_work(run.folder) else "unfinished", run.done(), ())
-    record = Record.read_figures(run.record_file) if run.RECORD is Record else run.RECORD.read(run.folder)
-    if not isinstance(record, Record | KernelRecord | LaunchRecord):
-        return RunStatus(run, "recorded", run.done(), (), record)
+def _open(run: Run, jobs: Sequence[JobState]) -> RunStatus:
+    """How far a run without a record is."""
+    if not run.submitted:
+        return RunStatus(run, "running" if is_at_work(run.folder) else "unfinished", run.done())
+    running, queued = any(job.running for job in jobs), any(job.queued for job in jobs)
+    state: RunState = "running" if running else "queued" if queued else "ended" if jobs else "not submitted"
+    return RunStatus(run, state, run.done(), tuple(jobs))
+
+
+def _recorded(run: Run) -> RunStatus:
+    try:
+        figures = run.RECORD is Record and not run.submitted
+        record = Record.read_figures(run.record_file) if figures else run.RECORD.read(run.folder)
+    except InvalidInput as error:
+        return RunStatus(run, "unreadable", run.done(), problem=str(error).removeprefix(f"{run.folder}/"))
+    if run.submitted or not isinstance(record, Record | KernelRecord | LaunchRecord):
+        return RunStatus(run, "recorded", run.done(), record=record)
     done = run.planned() if record.status == "completed" else len(record.repeats)
-    return RunStatus(run, "recorded", done, (), record)
+    return RunStatus(run, "recorded", done, record=record)
 
 
 def jobs_of(runs: Sequence[Run]) -> dict[Path, list[JobState]]:

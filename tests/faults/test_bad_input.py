@@ -45,6 +45,10 @@ WRONG: list[tuple[list[str], list[str]]] = [
         [*PYTORCH, "--nodes", "60000", "--devices-per-node", "1000"],
         ["--devices-per-node 1000", "at most 65536 workers"],
     ),
+    (
+        [*RUN, "parameter_server", "--order", "none", "--window", "1MiB"],
+        ["--window 1MiB", "is for --order forward"],
+    ),
     ([*PYTORCH, "--batch-size", "0"], ["--batch-size 0", "greater than or equal to 1"]),
     ([*PYTORCH, "--steps", "0"], ["--steps 0", "greater than or equal to 1"]),
     ([*PYTORCH, "--steps", "1e100"], ["--steps 1e100", "whole number"]),

@@ -240,6 +240,10 @@ def test_a_dry_run_shows_both_sides_and_leaves_nothing(refused: Harness, tmp_pat
     a, b = re.findall(r"^environment of every process: (.*)$", done.stdout, re.MULTILINE)
     assert "NCCL_ALGO=Ring" in a and "NCCL_ALGO" not in b
     assert [where for where in re.findall(r"^run directory: .*-ab-\w+/(\w)/", done.stdout, re.MULTILINE)] == ["a", "b"]
+    for more in ([], ["--site", "daint"]):
+        shown = refused("ab", *PYTORCH, "--b", "bucket-mb=1", "--dry-run", "--json", *more).succeeded().json
+        assert [run["spec"]["options"]["bucket_mb"] for run in shown["runs"]] == [25, 1]
+        assert len(shown["scripts"]) == len(more) // 2
     assert list(tmp_path.iterdir()) == []
 
 

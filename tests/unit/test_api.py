@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import subprocess
 import sys
@@ -186,15 +187,17 @@ def test_a_prediction_is_a_row_per_size() -> None:
 @pytest.mark.parametrize(
     ("backend", "sizes", "told"),
     [
-        ("pytorch", {"nodes": 0}, "--nodes 0: must be"),
-        ("parameter_server", {"nodes": [8, -2]}, "--nodes 8,-2: must be"),
-        ("parameter_server", {"nodes": []}, "must be whole numbers"),
-        ("pytorch", {"nodes": [2.5]}, "--nodes 2.5: must be"),
+        ("pytorch", {"nodes": 0}, "--nodes 0: must be 1 or more"),
+        ("parameter_server", {"nodes": [8, -2]}, "--nodes -2: must be 1 or more"),
+        ("parameter_server", {"nodes": []}, r"nodes=\[\]: must be a whole number"),
+        ("pytorch", {"nodes": 2.5}, "nodes=2.5: must be a whole number"),
+        ("pytorch", {"nodes": "8"}, "nodes='8': must be a whole number"),
+        ("parameter_server", {"nodes": 16, "ps": 12, "model": "mnist_cnn"}, "mnist_cnn has only 8 pieces to place"),
         ("parameter_server", {"nodes": 1_000_000}, "at most 65536 workers"),
         ("pytorch", {"nodes": 8, "ps": 4}, "pytorch has no parameter servers"),
         ("parameter_server", {"nodes": 8, "ps": 0}, "--ps 0: must be 1 or more"),
-        ("parameter_server", {"nodes": 8, "ps": "all"}, "ps='all': must be a number"),
-        ("parameter_server", {"nodes": [4, 8], "ps": 9}, "at most 8 servers have a place on 8 nodes"),
+        ("parameter_server", {"nodes": 8, "ps": "all"}, "ps='all': must be a whole number or 'best'"),
+        ("parameter_server", {"nodes": [4, 8], "ps": 9}, "only 8 have a place on 8 nodes"),
     ],
 )
 def test_what_cannot_be_predicted_is_refused_as_on_the_command_line(
@@ -202,6 +205,30 @@ def test_what_cannot_be_predicted_is_refused_as_on_the_command_line(
 ) -> None:
     with pytest.raises(HarnessError, match=told):
         harness.predict(backend, single=220.0, network=9.5e9, **sizes)
+
+
+@pytest.mark.parametrize("wrong", [0, 1, 5, -0.1, math.nan, "5%"])
+def test_a_share_that_is_none_is_refused(tmp_path: Path, wrong: Any) -> None:
+    made.save(tmp_path, [made.record(img_per_s=[100.0, 101.0, 99.0])])
+    with pytest.raises(InvalidInput, match=f"margin={wrong!r}: must be a share such as 0.05, above 0 and below 1"):
+        harness.verdict(tmp_path, margin=wrong)
+    if wrong != 0:
+        with pytest.raises(InvalidInput, match=r"threshold=.*: must be a share such as 0.05, 0 or more and below 1"):
+            harness.compare(tmp_path, tmp_path, threshold=wrong)
+
+
+@pytest.mark.parametrize("ask", [harness.load, harness.load_kernels, harness.verdict])
+def test_results_have_to_be_named(ask: Callable[[], object]) -> None:
+    with pytest.raises(InvalidInput, match="no results are named"):
+        ask()
+
+
+@pytest.mark.parametrize("nodes", [[], 2.5, "2"])
+def test_a_number_of_nodes_that_is_none_is_refused(nodes: Any) -> None:
+    with pytest.raises(InvalidInput, match=r"nodes=.*: must be a whole number, or several"):
+        harness.run("pytorch", nodes=nodes)
+    with pytest.raises(InvalidInput, match=r"nodes=.*: must be a whole number, or several"):
+        harness.kernel("allreduce", "pytorch", nodes=nodes)
 
 
 @pytest.mark.parametrize("port", [0, -5, 70_000, 29500.5, "http"])

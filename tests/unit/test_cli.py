@@ -84,6 +84,16 @@ def test_the_controller_imports_no_framework_and_answers_without_pandas() -> Non
     assert not {"torch", "tensorflow", "pandas", "scipy"} & set(loaded)
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", ">&- 2>&-", "<&- >&- 2>&-"])
+def test_a_stream_that_is_closed_is_one_that_nobody_reads(tmp_path: Path, closed: str) -> None:
+    for arguments, code in (["list", "models"], 0), (["table", "nowhere"], 2):
+        command = ["sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-m", "harness", *arguments]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == code and "Traceback" not in done.stderr, done.stderr
+        if code == 0 and ">&-" not in closed.replace("2>&-", ""):
+            assert "resnet50" in done.stdout
+
+
 LOAD_EACH = """
 import importlib, os, pkgutil
 import click, pandas, pydantic  # once for all

@@ -168,6 +168,8 @@ def test_defaults_are_taken_where_nothing_is_typed_and_only_where_they_mean_some
         ("batch_size = 0", "--batch-size 0: "),
         ('batch_size = "many"', "--batch-size many: "),
         ("ps = 0", "--ps 0: "),
+        ('nodes = "x"', "--nodes 'x': must be numbers such as"),
+        ("port = 99999999", "port: 99999999 is not in the range"),
         ('fp16-allreduce = "yes"', "fp16_allreduce: must be true or false"),
         ("batch_size = true", "batch_size: must be a value, not true or false"),
         ('account = ""', "--account '': must not be empty"),
@@ -184,6 +186,16 @@ def test_a_wrong_default_is_refused_with_its_file(write: Write, harness: Harness
         done = harness(*command)
         assert done.code == 2 and done.stderr.startswith(f"harness: {path}: {complaint}"), done.stderr
     assert harness("run", "--help").code == 0
+
+
+def test_what_a_run_refuses_of_the_config_names_its_file(write: Write, harness: Harness) -> None:
+    path = write('tag = "a b"\ntransport = "pigeon"\n')
+    said = harness("run", "--backend", "pytorch", "--dry-run").stderr
+    assert said.startswith("harness: --tag 'a b': must be ") and said.endswith(f" (set in {path})\n")
+    typed = harness("run", "--backend", "pytorch", "--dry-run", "--tag", "c d").stderr
+    assert "--tag 'c d': must be " in typed and "set in" not in typed
+    said = harness("run", "--backend", "pytorch", "--dry-run", "--tag", "c").stderr
+    assert said.startswith("harness: --transport pigeon: ") and said.endswith(f" (set in {path})\n")
 
 
 def test_config_shows_what_counts(write: Write, harness: Harness) -> None:

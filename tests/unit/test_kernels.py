@@ -578,6 +578,29 @@ def test_a_transport_without_kernels_is_refused_by_name_and_left_out_otherwise(r
     assert {head[2] for head in heads} == {"gloo", "mpi", "grpc"}
 
 
+@pytest.mark.parametrize(
+    ("arguments", "names", "has"),
+    [
+        (["--backends", "pytorch"], {"pairs", "pingpong", "allreduce"}, "bucket_mb"),
+        (["--backends", "parameter_server", "--ps", "2"], {"incast", "outcast"}, "ps=2"),
+        (["--ps-nodes", "dedicated"], {"pairs", "pingpong", "allreduce", "incast", "outcast"}, "ps_nodes=dedicated"),
+        (["--pack-mb", "3"], {"pairs", "pingpong", "allreduce", "incast", "outcast"}, "pack_mb=3.0"),
+    ],
+)
+def test_an_option_is_for_the_kernels_of_those_that_have_it(
+    refused: Harness, arguments: list[str], names: set[str], has: str
+) -> None:
+    shown = refused("network", *arguments, "--dry-run", "--json").succeeded().json
+    assert {run["spec"]["kernel"]["name"] for run in shown["runs"]} == names and shown["scripts"] == []
+    heads = [line for line in refused("network", *arguments, "--dry-run").stdout.splitlines() if " · " in line]
+    assert any(has in head for head in heads)
+
+
+def test_an_option_of_none_that_are_measured_is_refused(refused: Harness) -> None:
+    done = refused("network", "--backends", "pytorch", "--ps", "2", "--dry-run")
+    assert done.code == 2 and "--ps is an option of " in done.stderr and done.stderr.endswith("not of pytorch\n")
+
+
 def test_a_dry_run_shows_the_processes_of_a_kernel(harness: Harness) -> None:
     shown = harness("kernel", "allreduce", "--backend", "horovod", "--nodes", "2", "--dry-run", "--json").json
     assert shown["plan"]["trainer"].endswith("horovod/trainer/fabric.py")

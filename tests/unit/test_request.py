@@ -69,7 +69,7 @@ def test_a_comparison_is_every_contender_at_every_size() -> None:
     ("where", "complaint"),
     [
         ({"environ": "gnu"}, "--environ gnu: environments belong to a site; give --site"),
-        ({"account": "s123"}, "-J: there is no batch system without --site"),
+        ({"account": "s123"}, "--account: there is no batch system without --site"),
         ({"site": "ec2", "time_limit": "1h"}, "--time-limit: there is no batch system at ec2"),
         ({"site": "daint", "time_limit": "soon"}, "--time-limit soon: "),
         (

@@ -102,11 +102,12 @@ def test_check_names_every_record_that_cannot_be_believed(harness: Harness, tmp_
     (tmp_path / "runs/training").mkdir()
     training().write(tmp_path / "runs/training")
     fine = harness("check", "runs").succeeded()
-    assert fine.stdout == "4 records: every figure follows from its raw times, and every check passes\n"
+    assert fine.stdout == "4 records: every figure follows from its raw times, and every judgement from its evidence\n"
     made.record(status="failed").write(tmp_path / "runs/2")
     fine = harness("check", "runs").succeeded()
     assert (
-        fine.stdout == "4 records: every figure follows from its raw times, and every check passes; 1 has no number\n"
+        fine.stdout
+        == "4 records: every figure follows from its raw times, and every judgement from its evidence; 1 has no number\n"
     )
     forged(edited(tmp_path / "runs/1/record.json", '"mean": 100.0', '"mean": 900.0'))
     edited(tmp_path / "runs/training/training.json", '"best_top1": ', '"best_top1": 0.9, "was": ')

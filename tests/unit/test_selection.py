@@ -22,6 +22,7 @@ from harness.results.selection import Selection, at_time, parted
 from harness.running import status
 from harness.running.notes import Submission
 from harness.running.prepare import Place
+from harness.worker.agent.seating import SUBMISSION
 from tests import made
 from tests.conftest import Finished, Harness
 from tests.unit.test_kernel_results import measured, saved
@@ -350,7 +351,7 @@ def test_whoever_collects_a_run_of_a_batch_system_finds_its_tag(tmp_path: Path) 
     run.begin()
     noted = Submission.read(run.folder)
     assert noted and noted.tag == "nightly"
-    assert len(status.find([run.folder.parent, run.folder])) == 1  # `collect runs runs/X` waits for one
+    assert len(status.folders([run.folder.parent, run.folder], SUBMISSION)) == 1  # `collect runs runs/X` waits for one
     assert status.reopen(run.folder).finish(RunFailed("it never began")).tag == "nightly"
 
 

@@ -13,11 +13,13 @@ import pytest
 from harness.core.spec import RunSpec
 from harness.errors import HarnessError, RunFailed
 from harness.launch.slurm import JobState
+from harness.report.text import outcomes
 from harness.running import collect, notes
 from harness.running.kinds import Measurement
 from harness.running.pace import Pace
 from harness.running.prepare import Place
 from harness.running.run import Listener, Run
+from harness.running.status import RunStatus
 from harness.worker.agent.seating import Hosts
 from tests import made
 from tests.conftest import Harness
@@ -89,6 +91,50 @@ def test_a_folder_that_makes_no_sense_is_named_and_left_out(
     for nothing in ("empty", "nowhere"):
         refused = harness("status", nothing)
         assert (refused.code, refused.stderr) == (2, f"harness: {nothing}: no run at or below it\n")
+
+
+def test_a_record_that_cannot_be_read_keeps_nobody_from_seeing_the_others(
+    begun: Callable[..., Run], harness: Harness
+) -> None:
+    good, damaged = begun(3), begun(3)
+    made.record(img_per_s=(99.0, 101.0, 100.0)).write(good.folder)
+    damaged.record_file.write_text("{")
+    shown = {Path(run["run"]).name: run for run in harness("status", "--json").succeeded().json}
+    assert shown[good.folder.name]["state"] == "recorded"
+    assert shown[damaged.folder.name]["state"] == "unreadable" and shown[damaged.folder.name]["status"] is None
+    assert shown[damaged.folder.name]["reason"].startswith("record.json: not a valid record: ")
+    assert "unreadable" in harness("status").succeeded().stdout
+
+
+def test_a_batch_run_that_makes_no_sense_keeps_nobody_from_collecting_and_cancelling_the_others(
+    harness: Harness, tmp_path: Path
+) -> None:
+    place = Place("daint:gpu", account="s123", output=tmp_path / "runs", dry_run=True)
+    whole, broken, damaged = (place.prepare(RunSpec(backend="horovod")) for _ in range(3))
+    for run in (whole, broken, damaged):
+        run.begin()
+    (broken.folder / notes.SPEC).write_text("{")
+    damaged.record_file.write_text("{")
+    done = harness("collect", "--json")
+    shown = {Path(run["run"]).name: run["state"] for run in done.json}
+    assert shown == {whole.folder.name: "not submitted", damaged.folder.name: "unreadable"}
+    said = done.stderr.splitlines()
+    assert said[0].startswith(f"harness: left out: runs/{broken.folder.name}: not a run directory: ")
+    assert said[1:] == [f"harness: {damaged.folder}: record.json: not a valid record: {said[1].split(': ', 4)[-1]}"]
+    assert done.code == 1
+    assert harness("cancel", "runs").succeeded().stdout == "nothing to cancel\n"
+
+
+def test_a_training_that_stayed_below_says_so(begun: Callable[..., Run]) -> None:
+    record = SimpleNamespace(
+        reason=None, problem="top-1 reached 0.7 (epoch 3), not 0.99999 in 3 epochs", status="completed"
+    )
+    far = RunStatus(begun(), "recorded", 3, record=record)  # type: ignore[arg-type]
+    assert far.as_dict()["reason"] == record.problem and record.problem in outcomes.run_lines([far])[0]
+
+
+def test_of_a_run_whose_processes_said_nothing_no_variables_are_known(begun: Callable[..., Run]) -> None:
+    assert begun().finish(RunFailed("rank 0 was killed")).variables == {}
 
 
 def test_watching_says_each_change_once_and_ends_with_the_last_run(

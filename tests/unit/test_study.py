@@ -261,6 +261,13 @@ def test_a_study_goes_on_where_it_was(harness: Harness, tmp_path: Path) -> None:
     again = harness("study", "run", file, "--json")
     assert (again.code, again.json) == (1, done.json)
 
+    # A record that cannot be read is a failure of its point alone.
+    content = (kept := folder / good["run"] / "record.json").read_bytes()
+    kept.write_text("{")
+    shown = harness("study", "status", file, "--json").succeeded().json
+    assert [one["state"] for one in shown] == ["failed", "failed"] and "not a valid record" in shown[0]["reason"]
+    kept.write_bytes(content)
+
     # A run that was killed leaves no record: it is measured again without asking, and what it left is kept.
     shutil.copytree(folder / bad["run"], killed := folder / "killed", ignore=shutil.ignore_patterns("record.json"))
     notes = json.loads((folder / "study.json").read_text())

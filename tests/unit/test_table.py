@@ -259,6 +259,9 @@ def test_runs_with_a_slow_rank_are_counted_and_listed_on_demand(harness: Harness
     )
     text = harness("table", str(folder), "--stragglers").succeeded().stdout
     assert "slowest more than once: nid3 (2 runs)" in text and text.count("  1.3") == 2
+    for other in (["--json"], ["--format", "csv"]):
+        refused = harness("table", str(folder), "--stragglers", *other)
+        assert (refused.code, refused.stdout) == (2, "") and "--stragglers: is not for --" in refused.stderr
     quick = made.save(tmp_path / "quick", [made.record("pytorch", 2)])
     assert "no run has a rank slower" in harness("table", str(quick), "--stragglers").succeeded().stdout
 

@@ -230,6 +230,8 @@ def test_a_training_that_stays_below_says_how_far_it_came() -> None:
     made = record(spec(until=UNTIL), [epoch(1, 0.5), epoch(2, 0.65), epoch(3, 0.6)])
     assert made.status == "completed" and made.time_to_accuracy_s is None
     assert made.problem == "top-1 reached 0.65 (epoch 2), not 0.7 in 3 epochs"
+    nearly = spec(until={"metric": "top1", "value": 0.99999})
+    assert (record(nearly, made.epochs).problem or "").endswith("not 0.99999 in 3 epochs")
 
 
 def test_joules_to_the_accuracy_are_those_of_the_steps_until_then(tmp_path: Path) -> None:
