@@ -94,7 +94,8 @@ def _spec(row: dict[Any, Any], names: list[str]) -> str:
 
 def _environment(row: dict[Any, Any], open_: list[str]) -> str:
     names = {name: name.replace("_", " ") for name in (*_SAID, *open_)} | LENGTH
-    facts = {name: str(row[column]) for column, name in names.items() if row[column] not in _UNKNOWN}
+    known = {name: row[column] for column, name in names.items() if row[column] not in _UNKNOWN}
+    facts = {name: str(value) for name, value in known.items() if value == value}  # NaN is not known either
     if row["processor"] == row["system"]:  # as of published results, which name no other
         del facts["processor"]
     return json.dumps(json.loads(row["environment"] or "{}") | facts)

@@ -76,13 +76,15 @@ class Cheapest:
 class Ranking:
     """Contenders at one size, the best first: by img/s or, relative to ``base`` workers, by scaling efficiency.
 
-    ``decided`` says that the first is better than every other one. ``cheapest`` is None where nobody measured energy.
+    ``decided`` says that the first is better than every other one: in an interval of that ``level``. ``cheapest`` is None
+    where nobody measured energy.
     """
 
     workers: int
     standings: tuple[Standing, ...]
     base: int = 0
     decided: bool = False
+    level: float = ratios.LEVEL
     cheapest: Cheapest | None = None
 
     @property
@@ -111,8 +113,8 @@ class Ranking:
         hardest = max(self.standings[1:], key=lambda one: one.ratio.p or 0.0)
         points = [self.best.point, hardest.point]
         points += [point.base for point in points if self.base and point.base]
-        distance = math.log(hardest.ratio.value)
-        return ratios.repeats_for([point.samples for point in points], max(distance, math.log1p(MARGIN) - distance))
+        choices = [point.samples for point in points]
+        return ratios.repeats_for(choices, math.log(hardest.ratio.value), math.log1p(MARGIN), self.level)
 
     @property
     def equal(self) -> bool:
@@ -201,8 +203,9 @@ def _race(facets: Mapping[str, Any], curves: Sequence[Curve], varying: Mapping[s
             entered[point.workers].append((curve, point, None))
     sizes, scales = [_ranking(entered[workers]) for workers in sorted(entered)], None
     contested = [number for number, ranking in enumerate(sizes) if len(ranking.standings) > 1]
-    for number, significant in zip(contested, ratios.significant([sizes[n].p for n in contested]), strict=True):
-        sizes[number] = replace(sizes[number], decided=significant)
+    significances = ratios.significant([sizes[n].p for n in contested])
+    for number, significant, level in zip(contested, significances, ratios.levels(significances), strict=True):
+        sizes[number] = replace(sizes[number], decided=significant, level=level)
     # Efficiencies are relative to the smallest size that several of those at the largest contested one have.
     last = sizes[contested[-1]].workers if contested else 0
     scaled = [

@@ -126,11 +126,16 @@ def _added(terms: Sequence[tuple[float, float]]) -> tuple[float, float]:
     return math.sqrt(total), total**2 / sum(error**4 / freedom for error, freedom in terms)
 
 
-def repeats_for(choices: Sequence[Choice], width: float) -> int | None:
-    """How many repeats of every configuration it takes, at the spread seen, for an interval of × or ÷ exp(``width``).
+def repeats_for(choices: Sequence[Choice], distance: float, margin: float, level: float) -> int | None:
+    """How many repeats of every configuration it takes, at the spread seen, to tell a ratio from 1 or to see that it is
+    within a margin of 1, whichever comes first, if it stays where it is.
 
-    ``choices`` are those of a ratio. None where no spread is known, or ``MOST_REPEATS`` are not enough.
+    ``choices`` are those of the ratio, which is exp(± ``distance``) as the margin is exp(± ``margin``). To tell it from 1
+    takes an interval of that ``level`` (see ``levels``), to see that it is within the margin one of ``LEVEL``. None where
+    no spread is known, or ``MOST_REPEATS`` are not enough.
     """
+    from scipy.special import stdtrit
+
     known = [(spread[0], len(choice)) for choice in choices if (spread := _spread(choice))]
     if len(known) < len(choices):
         return None
@@ -141,7 +146,8 @@ def repeats_for(choices: Sequence[Choice], width: float) -> int | None:
             lower, upper = _quantiles(freedom, configurations)
             terms.append((deviation / math.sqrt(repeats) * lower / upper, freedom))
         error, freedom = _added(terms)
-        if not error or _quantiles(freedom, 1)[1] * error <= width:
+        told = float(stdtrit(freedom, (1 + level) / 2)) * error <= distance
+        if not error or told or _quantiles(freedom, 1)[1] * error <= margin - distance:
             return repeats
     return None
 
@@ -165,5 +171,18 @@ def holm(probabilities: Sequence[float | None], weights: Sequence[float] | None 
 
 def significant(probabilities: Sequence[float | None]) -> list[bool]:
     """``holm`` for tests at rising sizes: half of the error is the last one's, as that is where scaling is decided."""
-    others = len(probabilities) - 1
-    return holm(probabilities, [1.0] * others + [max(1.0, others)] * bool(probabilities))
+    return holm(probabilities, _shares(len(probabilities)))
+
+
+def levels(significances: Sequence[bool]) -> list[float]:
+    """Of tests of which these are ``significant``, the level of the interval that has to leave out 1 for each other one to
+    be the next.
+    """
+    shares = _shares(len(significances))
+    left = sum(share for share, is_significant in zip(shares, significances, strict=True) if not is_significant)
+    return [1 - (1 - LEVEL) * share / max(share, left) for share in shares]
+
+
+def _shares(tests: int) -> list[float]:
+    """Of the error, for tests at rising sizes."""
+    return [1.0] * (tests - 1) + [max(1.0, tests - 1.0)] * bool(tests)

@@ -196,10 +196,10 @@ def _compared(
         sizes[number] = replace(sizes[number], significant=significant)
     # The runs of the best configurations at these sizes.
     sides = [frame.loc[sorted(row for pair in both for row in pair[side].best.rows)] for side in (0, 1)]
-    wide = math.log(1 + margin)
     apart = [abs(math.log(size.efficiency_ratio.value)) for size in sizes[1:]]
+    levels = dict(zip(judged, ratios.levels(significances), strict=True))
     answer, reason, parts = _judged(sizes, [sizes[number] for number in judged], margin)
-    repeats = _repeats(both, [max(distance, wide - distance) for distance in apart])
+    repeats = _repeats(both, apart, [levels.get(number, ratios.LEVEL) for number in range(1, len(sizes))], margin)
     terms = _held(toolkit, *sides)
     return ComparedContender(toolkit.facets, answer, reason, tuple(sizes), parts, repeats, terms)
 
@@ -226,11 +226,13 @@ def _judged(
     return "changes" if len(directions) > 1 else last, "", (below, first_apart)
 
 
-def _repeats(both: Sequence[tuple[CurvePoint, CurvePoint]], widths: Sequence[float]) -> int | None:
-    """The most repeats that any size needs for an interval as wide as its width, on logarithms."""
+def _repeats(
+    both: Sequence[tuple[CurvePoint, CurvePoint]], apart: Sequence[float], levels: Sequence[float], margin: float
+) -> int | None:
+    """The most repeats that any size needs whose ratio is ``apart`` from 1 by so much, on logarithms."""
     needed = [
-        ratios.repeats_for([point.samples for point in (*pair, *both[0])], width)
-        for pair, width in zip(both[1:], widths, strict=True)
+        ratios.repeats_for([point.samples for point in (*pair, *both[0])], distance, math.log1p(margin), level)
+        for pair, distance, level in zip(both[1:], apart, levels, strict=True)
     ]
     known = [repeats for repeats in needed if repeats is not None]
     return max(known, default=None) if len(known) == len(needed) else None

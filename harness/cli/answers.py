@@ -43,7 +43,7 @@ RECORDS = {kind.RECORD.file_name: kind.RECORD for kind in KINDS}
     "--baseline",
     type=click.IntRange(min=1),
     metavar="WORKERS",
-    help="what scaling efficiency is relative to  [default: each configuration's smallest number of workers]",
+    help="what scaling efficiency is relative to  [default: the smallest size that several contenders have in common]",
 )
 @click.option(
     "--style",

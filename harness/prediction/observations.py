@@ -191,7 +191,7 @@ def unfit(row: dict[Any, Any], data: str) -> str:
     if row["data"] != data and not (row["data"] == "" and data == "synthetic"):
         return f"{'synthetic data' if row['data'] == 'synthetic' else 'image files'}; the law leaves out what reading costs"
     if row["model"] not in models.names():
-        return f"model {row['model']} is not known here"
+        return f"model {row['model']} is not known here" if row["model"] else "the model is not stated"
     if row["training"]:
         return f"{row['training']}: the law is about synchronous steps of 32 bit gradients"
     if row["published_base"] > 1:

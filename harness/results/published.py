@@ -44,7 +44,8 @@ My cluster,parameter_server,8,1204.5,12.5,1,TensorFlow 2.21,grpc,resnet50,64,2,s
 SEE = "`harness list csv-template` prints a table that is right"
 
 Blank = BeforeValidator(lambda value: None if value == "" else value)
-Count = Annotated[Annotated[int, Field(ge=1)] | None, Blank]
+MOST = 10**9  # of anything that is counted; also as a product of two, a DataFrame has room for it
+Count = Annotated[Annotated[int, Field(ge=1, le=MOST)] | None, Blank]
 Spread = Annotated[Annotated[float, Field(ge=0)] | None, Blank]
 
 
@@ -114,7 +115,7 @@ class Efficiency(Row):
     """One published scaling efficiency on ``workers`` devices, relative to 1.0 on ``base`` of them, if that is known."""
 
     framework: str = Field(min_length=1, serialization_alias="software")
-    workers: int = Field(ge=1)
+    workers: int = Field(ge=1, le=MOST)
     scaling_efficiency: float = Field(gt=0, le=1.5, serialization_alias="published_efficiency")
     base: Count = Field(None, serialization_alias="published_base")
 

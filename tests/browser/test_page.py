@@ -416,6 +416,8 @@ def test_print_shows_every_figure_in_light_colours_without_controls(show: Open, 
         assert figure.is_visible() and figure.locator(".main-svg").count()
         assert figure.locator(".plot").evaluate("(plot) => plot._fullLayout.paper_bgcolor") == "#ffffff"
     assert rows(shown, "points") > 200
+    headings = [name for name in shown.page.locator("[data-table=points] th").all_inner_texts() if name]
+    assert {"workers", "img/s"} <= set(headings), headings
     shown.page.emulate_media(media="screen")
     shown.page.locator("[data-table=points] tbody tr").nth(200).wait_for(state="detached")
     shown.wait()

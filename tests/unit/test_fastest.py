@@ -96,6 +96,21 @@ def test_an_interval_that_leaves_out_one_but_decides_nothing_is_explained() -> N
     assert "that interval would do for one size, but not where several are looked at" in said(rows)
 
 
+@pytest.mark.parametrize(("noise", "ratio"), [(0.03, 1.06), (0.05, 1.1), (0.02, 1.06)])
+def test_the_repeats_that_would_decide_decide_and_no_fewer_would(noise: float, ratio: float) -> None:
+    """At the same noise and with the same ratio, though the smaller size stays undecided."""
+
+    def measured(count: int) -> Race:
+        pairs = [(1, 100, SERVERS), (1, 100.2, TORCH), (8, 800, SERVERS), (8, 800 * ratio, TORCH)]
+        return race(
+            [run(size, around(mean, noise, count, seed), **who) for seed, (size, mean, who) in enumerate(pairs)]
+        )
+
+    needed = measured(4).sizes[-1].repeats
+    assert needed and measured(needed).sizes[-1].decided and not measured(needed - 1).sizes[-1].decided
+    assert not measured(needed).sizes[0].decided
+
+
 def test_all_that_is_undecided_takes_one_number_of_repeats() -> None:
     noisy = [
         run(size, around(mean * size, 0.1, seed=size * mean), **contender)

@@ -11,6 +11,7 @@ import pytest
 from harness import kernels, results
 from harness.core.statistics import scaling_efficiency
 from harness.errors import InvalidInput
+from harness.report.page import figures, lines
 from harness.results import published
 from tests import made
 from tests.conftest import Harness
@@ -175,6 +176,7 @@ def test_devices_fill_nodes(tmp_path: Path) -> None:
         ({"img_per_s": ""}, "line 3: img_per_s must be a number"),
         ({"stdev": "-0.1"}, "line 3: stdev must be greater than or equal to 0"),
         ({"devices": "0"}, "line 3: devices must be greater than or equal to 1"),
+        ({"devices": "9" * 20}, "line 3: devices must be less than or equal to 1000000000"),
         ({"devices": "2.5"}, "line 3: devices must be a whole number"),
         ({"num_ps": "-1"}, "line 3: num_ps must be greater than or equal to 1"),
         ({"data": "imaginary"}, "line 3: data must be 'synthetic', 'real' or ''"),
@@ -233,6 +235,24 @@ def test_system_backend_nodes_and_img_per_s_are_enough(tmp_path: Path) -> None:
     assert (other["backend"], other["family"], other["img_per_s"]) == ("deepspeed", "toolkit", 90.5)
     assert {other[name] for name in ("model", "transport", "data", "software")} == {""} and other["batch_size"] == 0
     assert other["source"] == str(path)
+
+
+def test_what_a_table_does_not_say_is_claimed_by_nobody(tmp_path: Path, harness: Harness) -> None:
+    """Neither what was read, nor which model it was; and backends that no harness knows stay apart."""
+    path = tmp_path / "own.csv"
+    path.write_text(
+        "system,backend,nodes,img_per_s\nMine,deepspeed,1,100\nMine,deepspeed,2,190\nMine,megatron,1,90\nMine,megatron,2,150\n"
+    )
+    lines_ = lines.of(results.load([path]))
+    assert [(line.name, [point.img_per_s for point in line.curve.points]) for line in lines_] == [
+        ("deepspeed", [100.0, 190.0]),
+        ("megatron", [90.0, 150.0]),
+    ]
+    assert len({line.style for line in lines_}) == 2
+    assert figures.panel_name("", "") == "a model that is not stated"
+    shown = harness("table", "own.csv", "--style", "report2017").succeeded().stdout
+    assert "Mine · deepspeed · relative to 1 worker" in shown and "real" not in shown and "synthetic" not in shown
+    assert "the model is not stated" in harness("fit", "own.csv").stderr
 
 
 def test_rows_that_differ_in_their_throughput_only_are_repeats(tmp_path: Path) -> None:

@@ -126,17 +126,20 @@ def test_a_throughput_without_repeats_has_no_interval() -> None:
 def test_the_repeats_that_an_interval_takes_are_enough_and_no_fewer_would_be() -> None:
     chance = random.Random(5)
     choices = [[repeats(chance, 100.0, 0.05)] for _ in range(4)]
-    needed = ratios.repeats_for(choices, math.log(1.05))
-    assert needed
+    distance = math.log(1.05)
+    needed, surer = (ratios.repeats_for(choices, distance, 0.0, level) for level in (ratios.LEVEL, 0.99))
+    assert needed and surer
     relative = [((choice[0].stdev or 0.0) / choice[0].mean) ** 2 for choice in choices]
 
-    def width(count: int) -> float:
+    def width(count: int, level: float = 0.95) -> float:
         terms = [variance / count for variance in relative if variance is not None]
         freedom = sum(terms) ** 2 / sum(term**2 / (count - 1) for term in terms)
-        return float(scipy.stats.t.ppf(0.975, freedom)) * math.sqrt(sum(terms))
+        return float(scipy.stats.t.ppf((1 + level) / 2, freedom)) * math.sqrt(sum(terms))
 
-    assert width(needed) <= math.log(1.05) < width(needed - 1)
-    assert ratios.repeats_for([[Sample(100.0)]], 1.0) is None
+    assert width(needed) <= distance < width(needed - 1)
+    assert width(surer, 0.99) <= distance < width(surer - 1, 0.99)
+    assert ratios.repeats_for(choices, 0.0, distance, 0.99) == needed, "to be within a margin takes no higher level"
+    assert ratios.repeats_for([[Sample(100.0)]], 1.0, 0.0, 0.95) is None
 
 
 def test_holm_stops_at_the_first_that_is_not_significant() -> None:

@@ -221,7 +221,7 @@ def decade_ticks(values: Iterable[float]) -> tuple[tuple[float, str], ...]:
 
 
 def panel_name(model: str, data: str) -> str:
-    return f"{model}, {DATA.get(data, data)}"
+    return ", ".join(filter(None, (model or "a model that is not stated", DATA.get(data, data))))
 
 
 def slug(*parts: str) -> str:

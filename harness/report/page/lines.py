@@ -28,7 +28,7 @@ MARKERS: Mapping[str, Sequence[str]] = {
     "toolkit": ("circle", "star", "hexagon", "cross", "x"),
     "collectives": ("triangle-up", "triangle-down", "triangle-left", "triangle-right"),
 }
-DASHES = ("solid", "dash", "dashdot", "dot")
+DASHES = ("solid", "dash", "dashdot", "dot", "longdash", "longdashdot")
 # Facets that a curve's name tells only where they differ from what most points of the same system and model have.
 DETAILS = {
     "devices_per_node": "{} devices per node",
@@ -146,7 +146,9 @@ def of(frame: pandas.DataFrame, found: Sequence[Curve] | None = None, races: Seq
     sources = ["source", "software", "framework", "transport"]
     for values, rows in published.groupby(sources):
         known = dict(zip(sources, values, strict=True))
-        curves += [replace(curve, facets={**curve.facets, **known}) for curve in scaling.curves(rows, by="family")]
+        of_servers = rows["family"] == "parameter_servers"  # of whose strategies publications tell the better one
+        joined = [*scaling.curves(rows[of_servers], by="family"), *scaling.curves(rows[~of_servers])]
+        curves += [replace(curve, facets={**curve.facets, **known}) for curve in joined]
     faceted = []
     for curve in on_common_bases(curves, races):
         equal = {name: (str(curve.facets[name]),) for name in Facets._fields if name != "backend"}

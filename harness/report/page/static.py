@@ -30,7 +30,14 @@ LETTER_MM, KEY_MM = 1.32, 13.0  # of a legend's text, and of what stands before 
 DPI = 300
 _SHAPES = "square diamond pentagon circle star hexagon cross x triangle-up triangle-down triangle-left triangle-right"
 MARKERS = dict(zip(_SHAPES.split(), "sDpo*hPX^v<>", strict=True))
-DASHES: dict[str, Any] = {"solid": "-", "dash": (0, (5, 2)), "dot": (0, (1, 1.5)), "dashdot": (0, (5, 1.5, 1, 1.5))}
+DASHES: dict[str, Any] = {
+    "solid": "-",
+    "dash": (0, (5, 2)),
+    "dot": (0, (1, 1.5)),
+    "dashdot": (0, (5, 1.5, 1, 1.5)),
+    "longdash": (0, (9, 2)),
+    "longdashdot": (0, (9, 2, 1, 2)),
+}
 STYLE = {
     "axes.spines.top": False,
     "axes.spines.right": False,

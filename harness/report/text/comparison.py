@@ -319,9 +319,11 @@ def _table_of_2017(pair: Mapping[str, Curve], overheads: Mapping[int, Overhead])
                 share_cell(cost.overhead, cost.interval, 2) if cost else NOTHING,
             )
         )
+    unknown = "real" in pair and not pair["real"].facets["data"]  # where nobody has said what was read
+    headings = [heading.removesuffix(" real") if unknown else heading for heading in _HEADINGS_2017]
     columns = [
         _column(heading, cells, right=heading != "method")
-        for heading, cells in zip(_HEADINGS_2017, zip(*rows, strict=True), strict=True)
+        for heading, cells in zip(headings, zip(*rows, strict=True), strict=True)
     ]
     return Table([column for column in columns if any(column.cells)], _title(pair))
 
@@ -337,13 +339,14 @@ def _title(pair: Mapping[str, Curve]) -> str:
     points = [point for curve in pair.values() for point in curve.points]
     software = " and ".join(sorted({point.best.software for point in points}))
     transports = "/".join(sorted({point.best.transport for point in points} - {""}))
+    known = [*filter(None, (software, transports))]
     per_node = facets["devices_per_node"]
     base = _base(next(iter(pair.values())))
     real = pair["real"].facets["data"] if "real" in pair else "real"
     parts = (
         facets["system"],
         facets["model"],
-        f"{facets.get('backend', 'parameter servers')} ({', '.join(filter(None, (software, transports)))})",
+        facets.get("backend", "parameter servers") + (f" ({', '.join(known)})" if known else ""),
         f"batch {facets['batch_size']} per device" if facets["batch_size"] else "",
         f"{per_node} devices per node" if per_node > 1 else "",
         facets["precision"],

@@ -311,7 +311,7 @@
     x: [[14, 3.5], [17, 1], [19, 3], [16.5, 6], [19, 9], [17, 11], [14, 8.5], [11, 11], [9, 9], [11.5, 6], [9, 3], [11, 1]],
     "line-ns": [[14, 0], [14, 12]],
   };
-  const DASHES = { dash: "5 3", dot: "1.5 2.5", dashdot: "5 2 1.5 2" };
+  const DASHES = { dash: "5 3", dot: "1.5 2.5", dashdot: "5 2 1.5 2", longdash: "9 2", longdashdot: "9 2 1.5 2" };
 
   function swatch(trace) {
     const drawn = (name, attributes) => {
