@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import fcntl
 import os
-import tempfile
+import secrets
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,28 +16,31 @@ from typing import IO, Any
 def whole_file(target: Path) -> Iterator[IO[bytes]]:
     """A file to write to that takes the place of ``target`` when all went well; a device or pipe is written to as it is.
 
-    Readers see the old file or the new one, also after a crash of the machine.
+    Readers see the old file or the new one, also after a crash of the machine. The new one may be read by whom the old one
+    could be, or else by whom the umask lets.
     """
     if target.exists() and not target.is_file():
         with target.open("wb") as stream:
             yield stream
         return
     target = target.resolve()  # a link stays a link
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     try:
-        temporary = tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}.", delete=False)  # noqa: SIM115
+        opened = temporary.open("xb")
     except OSError as error:
         error.filename = str(target)  # nobody knows the other name
         raise
-    with temporary as stream:
+    with opened as stream:
         try:
             yield stream
+            if target.exists():
+                temporary.chmod(stat.S_IMODE(target.stat().st_mode))
             stream.flush()
             os.fsync(stream.fileno())
             stream.close()
-            Path(stream.name).chmod(0o644)
-            Path(stream.name).replace(target)
+            temporary.replace(target)
         except BaseException:
-            Path(stream.name).unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
             raise
 
 

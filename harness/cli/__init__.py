@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
+from pathlib import Path
 from typing import NoReturn
 
 import click
@@ -31,6 +32,7 @@ def main() -> NoReturn:
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # what the terminal's encoding has no character for is no error
     try:
+        _check_folder()
         for name in PARTS:
             part(name)
         code = cli.main(prog_name="harness", standalone_mode=False)
@@ -48,6 +50,14 @@ def main() -> NoReturn:
             name = "harness:" if NO_COLOR or not clear else click.style("harness:", fg="red", bold=True)
             print(f"{clear}{name} {message}", file=sys.stderr)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _check_folder() -> None:
+    """Raises InvalidInput if the working folder is gone."""
+    try:
+        Path.cwd()
+    except OSError as error:
+        raise InvalidInput(f"the working folder cannot be used: {error.strerror}; change to another one") from None
 
 
 def _replace_closed_streams() -> None:

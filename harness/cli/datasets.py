@@ -31,14 +31,18 @@ PROCESSES = click.option(
 
 
 @contextmanager
-def _work_on(path: Path, line: ProgressLine | None = None) -> Iterator[None]:
-    """A data set that cannot be is a wrong request (2); a disk that does not do its part is a failed action (1)."""
+def _work_on(path: Path, line: ProgressLine | None = None, reading: bool = False) -> Iterator[None]:
+    """A data set that cannot be is a wrong request (2), also one that cannot be read where that is all (``reading``); a
+    disk that does not do its part is a failed action (1).
+    """
     try:
         with signals_interrupt():
             yield
     except DataError as error:
         raise InvalidInput(str(error)) from None
     except OSError as error:
+        if reading:
+            raise InvalidInput(f"cannot read {error.filename or path}: {error.strerror}") from None
         raise RunFailed(f"cannot write {error.filename or path}: {error.strerror}") from None
     finally:
         if line:
@@ -61,8 +65,9 @@ def data_make(path: Path, images: int, classes: int, width: int, height: int, se
     """Write a small JPEG data set in ImageNet's layout to the new folder PATH."""
     from harness.datasets import make
 
-    with _work_on(path):
-        written = make.make(path, images, classes, (width, height), seed)
+    line = CountLine("images")
+    with _work_on(path, line):
+        written = make.make(path, images, classes, (width, height), seed, line.count)
     click.echo(f"{images} images of {classes} classes, {written / 1e6:.1f} MB, in {path}")
 
 
@@ -121,10 +126,10 @@ def data_check(path: Path, decode: bool, classes: int | None, processes: int, as
     """
     from harness.datasets import check
 
-    with _work_on(path):
+    with _work_on(path, reading=True):
         subject = check.subject(path, classes, decode)
     line = CountLine(*(("MB", 1_000_000) if subject.shards else ("images", 1)), enabled=not quiet)
-    with _work_on(path, line):
+    with _work_on(path, line, reading=True):
         findings = check.check(subject, processes, line.count)
     click.echo(json.dumps(findings.as_json(), indent=1) if as_json else findings)
     if findings.problems:
@@ -159,7 +164,7 @@ def data_bench(path: Path, pipeline: str, as_json: bool, threads: int, image_siz
         if line.due():
             line.show(f"{name}: turn {turn} of {rounds}" if turn else f"{name}: warming up")
 
-    with _work_on(path, line):
+    with _work_on(path, line, reading=True):
         images = index.find(path, "train")
         turns = bench.compare(images, frameworks, threads, batch_size, image_size, seconds, rounds, show)
     speeds = {name: bench.summary(its_turns) for name, its_turns in turns.items()}
@@ -169,9 +174,10 @@ def data_bench(path: Path, pipeline: str, as_json: bool, threads: int, image_siz
         document = {"path": str(path), "images": len(images)} | settings | {"pipelines": pipelines}
         click.echo(json.dumps(document, indent=1))
         return
-    rows = [["pipeline", "img/s", "per core", "lowest – highest", "processor time per image"]]
+    rows = [["pipeline", "img/s", "per core", "per core, lowest – highest", "processor time per image"]]
     for name, speed in speeds.items():
-        ends, per_image = f"{speed['lowest']:.0f} – {speed['highest']:.0f}", f"{speed['processor_ms_per_image']:.2f} ms"
+        ends = f"{speed['lowest_img_per_processor_s']:.0f} – {speed['highest_img_per_processor_s']:.0f}"
+        per_image = f"{speed['processor_ms_per_image']:.2f} ms"
         rows.append([name, f"{speed['img_per_s']:.0f}", f"{speed['img_per_processor_s']:.0f}", ends, per_image])
     click.echo(f"{plural(len(images), 'image')}, {image_size} px, batches of {batch_size}, {plural(threads, 'thread')}")
     click.echo(table(rows, right={1, 2, 3, 4}))

@@ -36,13 +36,13 @@ class Turn(NamedTuple):
 
 
 def summary(turns: Sequence[Turn]) -> dict[str, float]:
-    """Medians over some turns. ``lowest`` and ``highest`` are images per second of processor time."""
+    """Medians over some turns, and of images per second of processor time the lowest and the highest."""
     rates = [turn.images / turn.processor_s for turn in turns]
     return {
         "img_per_s": statistics.median(turn.images / turn.wall_s for turn in turns),
         "img_per_processor_s": statistics.median(rates),
-        "lowest": min(rates),
-        "highest": max(rates),
+        "lowest_img_per_processor_s": min(rates),
+        "highest_img_per_processor_s": max(rates),
         "processor_ms_per_image": 1e3 / statistics.median(rates),
     }
 

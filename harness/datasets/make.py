@@ -1,5 +1,7 @@
 """A small image set in ImageNet's layout, made from nothing: for tests and for sites without ImageNet."""
 
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,13 +15,21 @@ GRAIN = 16.0  # standard deviation of the pixel noise, in 0–255: what makes a 
 QUALITY = 90
 
 
-def make(path: Path, images: int, classes: int, size: tuple[int, int], seed: int) -> int:
+def make(
+    path: Path,
+    images: int,
+    classes: int,
+    size: tuple[int, int],
+    seed: int,
+    progress: Callable[[int, int], None] = lambda done, of: None,
+) -> int:
     """Write ``path/train/n00000001/n00000001_0.JPEG`` and so on; returns the bytes written.
 
     ``size`` is (width, height) in pixels; images are spread evenly over the classes. A class has its own colours in its
     own places, so a network can learn it. The pixels follow from the arguments; the bytes also from Pillow's encoder.
-    Raises DataError for counts that make no data set, and when ``path`` is a file or a folder that is not empty; raises
-    InvalidInput when it cannot be made.
+    ``progress`` is called with how many images are done, and of how many. Nothing is left of a set that does not become
+    whole. Raises DataError for counts that make no data set, and when ``path`` is a file or a folder that is not empty;
+    raises InvalidInput when it cannot be made.
     """
     if not 1 <= classes <= images:
         raise DataError(f"{images} images in {classes} classes: there must be a class, and an image for every class")
@@ -28,6 +38,16 @@ def make(path: Path, images: int, classes: int, size: tuple[int, int], seed: int
 
     with writing(path):
         path.mkdir(parents=True, exist_ok=True)
+    try:
+        return _written(path / "train", images, classes, size, seed, progress)
+    except BaseException:
+        shutil.rmtree(path / "train", ignore_errors=True)
+        raise
+
+
+def _written(
+    folder: Path, images: int, classes: int, size: tuple[int, int], seed: int, progress: Callable[[int, int], None]
+) -> int:
     width, height = size
     # Drawing noise costs more than encoding it: one sheet is drawn, and every image wears another part of it.
     sheet = np.random.default_rng([seed]).normal(0, GRAIN, (2 * height, 2 * width, 3)).astype(np.int16)
@@ -35,7 +55,7 @@ def make(path: Path, images: int, classes: int, size: tuple[int, int], seed: int
     for number in range(images):
         position, place = number % classes, number // classes
         name = f"n{position + 1:08}"
-        file = path / "train" / name / f"{name}_{place}.JPEG"
+        file = folder / name / f"{name}_{place}.JPEG"
         file.parent.mkdir(parents=True, exist_ok=True)
         random = np.random.default_rng([seed, position, 1 + place])
         field = _field(np.random.default_rng([seed, position, 0])) // 2 + _field(random) // 2
@@ -44,6 +64,7 @@ def make(path: Path, images: int, classes: int, size: tuple[int, int], seed: int
         pixels = colours + sheet[top : top + height, left : left + width]
         Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(file, quality=QUALITY)
         written += file.stat().st_size
+        progress(number + 1, images)
     return written
 
 

@@ -10,6 +10,7 @@ import random
 import re
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from functools import cache
@@ -39,6 +40,7 @@ LEAST_BYTES = 100e6  # of memory that a process with a framework takes for itsel
 CGROUP_1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
 CGROUP_2 = ("memory.max", "memory.current", "inactive_file")
 GRACE_S = 3.0  # between asking a process to end and killing it
+TIDYING_S = 0.5  # between its end and killing what it has started, at most
 GPU = re.compile(r"\d+|(GPU|MIG)-[\w/-]+")  # what CUDA_VISIBLE_DEVICES may name: a number, a UUID, a MIG instance
 PORTS = range(20000, 30000)  # below the ephemeral ports that the kernel hands out
 
@@ -205,7 +207,7 @@ def _world(plan: LaunchPlan, repeat_dir: Path) -> World | None:
 
 
 def _start(process: Process, repeat_dir: Path, world: World | None, site: Site | None, inherited: ExitStack) -> Start:
-    env = {**os.environ, **(dict(site.env_vars) if site else {}), **process.env, LAUNCHER: str(os.getpid())}
+    env = {**(site.environment(os.environ) if site else os.environ), **process.env, LAUNCHER: str(os.getpid())}
     fds: tuple[int, ...] = ()
     if world:
         variables, end = world.member(process.index)
@@ -235,18 +237,33 @@ def _started(start: Start, repeat: int) -> psutil.Popen:
 
 
 def _end(processes: Sequence[psutil.Popen | forked.Forked]) -> None:
-    """End every process group that is left: ask, wait a little, kill. Stopped processes are killed too."""
+    """End every process group that is left: ask, wait a little, kill. Stopped processes are killed too.
 
-    def send(number: signal.Signals) -> None:
+    What a process has started is not asked: decoders see that it is gone, and remove what both have in the temporary
+    folder.
+    """
+
+    def send(how: Callable[[int, int], None], number: signal.Signals) -> None:
         for process in processes:
-            with suppress(ProcessLookupError):  # the whole group is gone
-                os.killpg(process.pid, number)
+            with suppress(ProcessLookupError):  # it, or the whole group, is gone
+                how(process.pid, number)
         psutil.wait_procs(processes, GRACE_S)
 
     try:
-        send(signal.SIGTERM)
+        send(os.kill, signal.SIGTERM)
+        deadline = time.monotonic() + TIDYING_S
+        while any(_group_exists(process.pid) for process in processes) and time.monotonic() < deadline:
+            time.sleep(0.02)
     finally:  # also when Ctrl-C comes while we wait
-        send(signal.SIGKILL)
+        send(os.killpg, signal.SIGKILL)
+
+
+def _group_exists(number: int) -> bool:
+    try:
+        os.killpg(number, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def random_ports(count: int) -> int:

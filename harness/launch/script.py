@@ -14,6 +14,7 @@ from harness.core.parts import part
 from harness.core.text import templates
 from harness.errors import InvalidInput
 from harness.launch.watch import CLOSING_S
+from harness.sites.site import VARIABLE
 
 if TYPE_CHECKING:
     import jinja2
@@ -74,10 +75,16 @@ def scheduler_option(text: str) -> str:
     return f"{dashes}{name}" if value is None else f"{dashes}{name}{' ' if dashes == '-' else '='}{value}"
 
 
+def expanding(value: str) -> str:
+    """A site's variable for a shell, which is to expand ``$NAME`` and ``${NAME}`` in it and nothing else."""
+    parts = enumerate(re.split(f"({VARIABLE.pattern})", value))
+    return "".join(f'"{part}"' if number % 2 else shlex.quote(part) for number, part in parts if part) or "''"
+
+
 def script(job: BatchJob, site: Site, wanted: JobOptions, gpus_per_node: int) -> str:
     """The text of the batch script. Raises InvalidInput for a folder whose name Slurm cannot take."""
-    if re.search(r"[\s%'\"\\]", str(job.folder)):
-        raise InvalidInput(f"--output {job.folder}: Slurm's file names can have no blanks, quotes, % or backslashes")
+    if re.search(r"[\s%#'\"\\]", str(job.folder)):
+        raise InvalidInput(f"--output {job.folder}: Slurm's file names can have no blanks, quotes, %, # or backslashes")
     usual_s = sum(step.timeout_s + SETTING_UP_S for step in job.steps)  # every step has ended then, or was ended
     limit_s = wanted.time_limit_s or min(usual_s, site.time_limit_s or math.inf)
     gpus = site.gpu_options(gpus_per_node) if gpus_per_node else ()
@@ -109,4 +116,5 @@ def slurm_time(seconds: float) -> str:
 def _template() -> jinja2.Template:
     environment = templates(part("jobs"))
     environment.filters["quote"] = lambda value: shlex.quote(str(value))
+    environment.filters["expanding"] = expanding
     return environment.get_template("job.sh.j2")

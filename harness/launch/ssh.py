@@ -30,6 +30,7 @@ from harness.core.text import last_line
 from harness.errors import InvalidInput, RunFailed
 from harness.launch import pmi
 from harness.launch.local import MPI_ENV
+from harness.launch.script import expanding
 from harness.launch.watch import Followed, Progress, Watch, begun, failure, from_exit_events, supervise
 from harness.sites.site import Site
 from harness.worker.agent.channel import CHUNK, nonce_file
@@ -116,6 +117,8 @@ def cores(site: Site, host: str) -> int:
     cores = set(re.findall(r"^\d*,\d*,\d*$", done.stdout, re.MULTILINE))
     if done.returncode == 0 and cores:
         return len(cores)
+    if done.returncode == SSH_FAILED:
+        raise InvalidInput(f"{host} cannot be reached, to ask how many cores it has: {last_line(done.stderr)}")
     raise InvalidInput(f"cannot ask {host} how many cores it has: {last_line(done.stderr)}; give --threads")
 
 
@@ -123,12 +126,12 @@ def command(process_argv: Sequence[str], run_dir: Path, repeat: int, index: int,
     """The command line of a task, for the shell that sshd hands it to."""
     numbers = ("--repeat", str(repeat), "--index", str(index))
     task = [process_argv[0], str(TASK), "--channel", "--run", str(run_dir), *numbers]
-    exported = [f"{name}={value}" for name, value in site.env_vars]
-    argv = [*(["env", *exported] if exported else []), *task]
     first = [*site.prepare_cmds, *(f"module load {shlex.quote(module)}" for module in site.modules)]
-    if first:  # in the order of a batch job
-        argv = ["bash", "-lc", "\n".join(["set -o errexit", *first, 'exec "$@"']), "bash", *argv]
-    return shlex.join(argv)
+    exported = [f"export {name}={expanding(value)}" for name, value in site.env_vars]
+    if first or exported:  # in the order of a batch job
+        lines = ["set -o errexit", *first, *exported, 'exec "$@"']
+        task = ["bash", "-lc" if first else "-c", "\n".join(lines), "bash", *task]
+    return shlex.join(task)
 
 
 def run(

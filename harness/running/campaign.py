@@ -205,6 +205,8 @@ class Campaign:
         if not self.planned:
             self.prepare()
         work, fresh = [], []
+        tables = {point.id: point.table for point in self.points}
+        places: dict[Path, str] = {}  # in the study's file, by the run directories
         for point in self.status():
             if not point.in_file or point.state not in TO_DO | ({"failed"} if retry_failed else set()):
                 continue
@@ -214,9 +216,10 @@ class Campaign:
                 run = point.run
             else:
                 fresh.append(run)
+                places[run.folder] = f"{tables[point.entry.id]}: {point.label}"
             work.append((point.entry, run))
         if check:
-            self.place.check_all(fresh)
+            self.place.check_all(fresh, lambda run: self.study.complaints(places[run.folder]))
         return work
 
     def jobs(self, runs: Sequence[Run]) -> list[tuple[BatchJob, str]]:

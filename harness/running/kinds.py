@@ -25,6 +25,7 @@ from harness.records.measurement import Rank, Record, Repeat
 from harness.records.record import Check, judge_ranks
 from harness.records.training import Epoch, Figures, Resumed, TrainedRank, TrainingRecord, derive, meets
 from harness.running import preflight
+from harness.running.notes import SPEC
 from harness.running.run import Run, content, reported
 from harness.worker.inputs.errors import DataError
 
@@ -341,7 +342,9 @@ def find_checkpoint(path: Path) -> Path:
         return path.absolute()
     # What a requeued job has left is below set-aside/.
     if not (there := checkpoints(path) or checkpoints(path, "set-aside/*/")):
-        raise InvalidInput(f"--resume {path}: there is no checkpoint in it; its first epoch has not ended")
+        begun = "there is no checkpoint in it; its first epoch has not ended"
+        other = "is no run directory of a training; name one, or a file of its checkpoints"
+        raise InvalidInput(f"--resume {path}: {begun if (path / SPEC).exists() else other}")
     return there[-1].absolute()
 
 

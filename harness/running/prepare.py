@@ -8,7 +8,8 @@ import re
 import secrets
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -228,11 +229,16 @@ class Place:
         self._check_room(run)
         run.check()
 
-    def check_all(self, runs: Sequence[Run]) -> None:
-        """``check`` each of ``runs``. Raises InvalidInput for the first that cannot be; environments are named together."""
+    def check_all(
+        self, runs: Sequence[Run], about: Callable[[Run], AbstractContextManager[None]] = lambda run: nullcontext()
+    ) -> None:
+        """``check`` each of ``runs``, within what is ``about`` it. Raises InvalidInput for the first that cannot be;
+        environments are named together.
+        """
         environments.require_all({run.environment for run in runs if run.environment})
         for run in runs:
-            self.check(run)
+            with about(run):
+                self.check(run)
 
     def refusals(self, runs: Sequence[Run]) -> list[str]:
         """Why this machine, if it is to carry them out, cannot hold some of ``runs``: a reason for each of these."""
@@ -257,9 +263,15 @@ class Place:
             suited = sites.find(self.site, None, spec.backend)
             known = {"cores_per_node": site.cores_per_node, "time_limit_s": site.time_limit_s}
             site = suited.model_copy(update=known)
+        if self.machines and len(self.machines) < spec.nodes:  # before they are asked for anything
+            raise self._too_few(site, spec.nodes)
         if site.scheduler == "ssh" and site.cores_per_node is None and spec.threads is None and not self.dry_run:
             site = site.model_copy(update={"cores_per_node": ssh.cores(site, self.machines[0].name)})
         return site
+
+    def _too_few(self, site: Site, nodes: int) -> InvalidInput:
+        machines = plural(len(self.machines), "machine")
+        return InvalidInput(f"--hosts {self.hosts or site.hosts} lists {machines}, the run needs {nodes}")
 
     def _allocation(self, site: Site, spec: RunSpec, nodes: int, processes: int) -> Allocation:
         """Machines of the host file, or nodes of a batch system, which have their names once the job runs."""
@@ -273,8 +285,7 @@ class Place:
         gpus = tuple(map(str, range(site.gpus_per_node or (spec.devices_per_node if asks_for_gpus else 0))))
         named = hosts[:nodes] if hosts else tuple(Node(f"node{i}", f"node{i}") for i in range(nodes))
         if len(named) < nodes:
-            machines = plural(len(named), "machine")
-            raise InvalidInput(f"--hosts {self.hosts or site.hosts} lists {machines}, the run needs {nodes}")
+            raise self._too_few(site, nodes)
         return Allocation(
             nodes=tuple(replace(node, gpus=gpus) for node in named),
             cores_per_node=cores or 1,

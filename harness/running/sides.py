@@ -36,7 +36,7 @@ from harness.records.launch import LaunchRecord
 from harness.records.measurement import Record
 from harness.records.record import SYSTEM, AnyRecord, search
 from harness.running.kinds import KernelRun, LaunchRun, Measurement
-from harness.running.notes import SPEC, Notes
+from harness.running.notes import SPEC, Notes, is_at_work
 from harness.running.prepare import Place
 from harness.running.request import failed
 from harness.running.run import Run
@@ -303,9 +303,14 @@ def reopen(folder: Path) -> tuple[Comparison, list[Run], list[AnyRecord]]:
     runs, wrong = find([folder / name for name in ("a", "b")])
     if wrong:
         raise InvalidInput(f"--of {folder}: {wrong[0]}")
-    if missing := [run for run in runs if not run.record_file.exists()]:
+    missing = [run for run in runs if not run.record_file.exists()]
+    if missing and missing[0].submitted:
         raise InvalidInput(f"--of {folder}: {missing[0].folder} has no record yet; see `harness collect {folder}`")
+    if missing and is_at_work(missing[0].folder):
+        raise InvalidInput(f"--of {folder}: {missing[0].folder} is being measured")
     _remove_worktrees(folder)
+    if missing:
+        raise InvalidInput(f"--of {folder}: was not finished, and nobody is at work on it any more; measure it again")
     return comparison, runs, [run.RECORD.read(run.record_file) for run in runs]
 
 

@@ -54,6 +54,8 @@ def _one_line(value: str) -> str:
 def _option(value: str) -> str:
     if not value.startswith("-"):
         raise ValueError(f"'{value}' is not an option: it must start with -")
+    if "#" in value:
+        raise ValueError(f"'{value}' has a #, where a comment would begin in a job script")
     try:
         shlex.split(value)
     except ValueError:

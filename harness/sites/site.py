@@ -1,7 +1,8 @@
 """Site profiles: the site files that there are, and the Site that a run means, which is all that a launcher needs."""
 
+import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from harness.sites.file import (
 )
 
 SUFFIXES = (".toml", ".json")
+VARIABLE = re.compile(r"\$(?:[A-Za-z_]\w*|\{[A-Za-z_]\w*\})")  # in the value of a site's variable
 
 
 def user_folder() -> Path:
@@ -68,6 +70,13 @@ class Site(Partition):
     def queued(self) -> bool:
         """A batch system carries runs out, elsewhere and later."""
         return self.scheduler in ("slurm", "squeue")
+
+    def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
+        """``environ`` with the site's variables, in which ``$NAME`` and ``${NAME}`` are what they were before."""
+        changed = dict(environ)
+        for name, value in self.env_vars:
+            changed[name] = VARIABLE.sub(lambda found: changed.get(found[0].strip("${}"), ""), value)
+        return changed
 
     def gpu_options(self, gpus_per_node: int) -> list[str]:
         """The scheduler options that ask for GPUs; none if the partition has no resource ``gpu``."""
@@ -175,6 +184,15 @@ def _located(name: str) -> tuple[SiteFile, str, str]:
     raise InvalidInput(f"unknown site '{name}'; {close + ' ' if close else ''}known sites are {', '.join(known)}")
 
 
+def _in_turn(variables: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """``variables`` without those that a later one replaces; one in which ``$NAME`` of its own stands adds to them."""
+    kept: dict[str, list[str]] = {}
+    for name, value in variables:
+        adds = any(found.strip("${}") == name for found in VARIABLE.findall(value))
+        kept[name] = [*(kept.get(name, []) if adds else []), value]
+    return tuple((name, value) for name, values in kept.items() for value in values)
+
+
 def merged(file: Path, system: System, partition: Partition, environment: Environment | None) -> Site:
     """What a run gets of a partition: its system's fields, its own and those of one of its environments."""
     layers = (system, partition, *((environment,) if environment else ()))
@@ -185,7 +203,7 @@ def merged(file: Path, system: System, partition: Partition, environment: Enviro
         "descr": ", ".join(text for text in (system.descr, partition.descr) if text),
         "modules_system": system.modules_system,
         "modules": tuple(dict.fromkeys(module for layer in layers for module in layer.modules)),
-        "env_vars": tuple(dict(variable for layer in layers for variable in layer.env_vars).items()),
+        "env_vars": _in_turn([variable for layer in layers for variable in layer.env_vars]),
         "prepare_cmds": tuple(command for layer in layers for command in layer.prepare_cmds),
         "time_limit_s": None if partition.time_limit is None else duration_s(partition.time_limit),
         "cores_per_node": cpus // cpus_per_core if cpus and cpus_per_core else None,

@@ -54,8 +54,8 @@ def read(
             arrays = {name: file[name] for name in file.files if name in shapes or name == HISTORY}
     except OSError as error:
         raise BadCheckpoint(f"{path} on {socket.gethostname()}: {error.strerror or error}") from None
-    except (ValueError, TypeError, EOFError, zipfile.BadZipFile) as error:
-        raise BadCheckpoint(f"{path} is no checkpoint: {error}") from None
+    except (ValueError, TypeError, EOFError, zipfile.BadZipFile):
+        raise BadCheckpoint(f"{path} is no checkpoint, or was cut off") from None
     for name in (HISTORY, *shapes):
         if name not in arrays:
             raise BadCheckpoint(f"{path} holds no {name}: it is no checkpoint, or of another model or optimizer")

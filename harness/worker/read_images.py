@@ -13,8 +13,9 @@ import json
 import os
 import sys
 import time
+from functools import partial
 from pathlib import Path
-from typing import Any, Dict, Iterator
+from typing import Any, Callable, Dict, Iterator, Optional
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import bootstrap  # noqa: F401
@@ -22,19 +23,31 @@ import bootstrap  # noqa: F401
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
-def serve(batches: Iterator[Any], batch_size: int, ahead: int) -> None:
-    """Answer the lines on stdin. ``ahead`` batches may lie ready, made before the seconds began; they do not count."""
+def serve(
+    batches: Iterator[Any],
+    batch_size: int,
+    ahead: int,
+    find_bad: Callable[[int], Optional[Exception]] = lambda count: None,
+) -> None:
+    """Answer the lines on stdin. ``ahead`` batches may lie ready, made before the seconds began; they do not count.
+
+    ``find_bad`` is asked for an image among the first so many, where a framework does not say which one it could not read.
+    """
+    read = images = 0
     for line in sys.stdin:
         try:
             for _ in range(ahead):
                 next(batches)
+                read += batch_size
             begin, worked, images = time.monotonic(), processor_s(), 0
             while time.monotonic() < begin + float(line):
                 next(batches)
                 images += batch_size
+            read += images
             wall_s = time.monotonic() - begin
             answer: Dict[str, Any] = {"images": images, "wall_s": wall_s, "processor_s": processor_s() - worked}
         except Exception as error:  # of whatever kind the framework's are
+            error = find_bad(read + images + 2 * ahead * batch_size) or error
             answer = {"error": next(iter(str(error).splitlines()), type(error).__name__)}
         print(json.dumps(answer), flush=True)
 
@@ -65,9 +78,10 @@ def _main() -> None:
     os.environ["TF_NUM_INTRAOP_THREADS"] = str(arguments["decoders"])
     pipeline = importlib.import_module(f"harness.worker.inputs.{framework}")
     images = index.read(arguments.pop("index"))
-    batches = pipeline.batches(Reading(images, rank=0, world=1, seed=1, **arguments))
+    reading = Reading(images, rank=0, world=1, seed=1, **arguments)
+    find_bad = partial(pipeline.find_bad_image, reading) if framework == "tensorflow" else lambda count: None
     # PyTorch's decoders have two batches each in hand, TensorFlow's prefetch two and decode another one.
-    serve(iter(batches), arguments["batch_size"], ahead=2 * arguments["decoders"] + 2)
+    serve(iter(pipeline.batches(reading)), arguments["batch_size"], 2 * arguments["decoders"] + 2, find_bad)
     os._exit(0)
 
 

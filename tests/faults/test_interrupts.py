@@ -69,18 +69,25 @@ def test_impatient_ctrl_c_does_not_cut_the_cleaning_up_short(begin: Begin) -> No
     assert run.record["status"] == "interrupted"
 
 
-@pytest.mark.parametrize("backend", ["pytorch", pytest.param("caffe2", marks=pytest.mark.slow)])
-def test_ranks_and_their_decoders_die_with_a_controller_that_is_killed(
-    begin: Begin, images: Path, temporary: Path, backend: str
+@pytest.mark.parametrize(
+    ("backend", "number", "code"),
+    [
+        ("pytorch", signal.SIGKILL, -signal.SIGKILL),
+        ("pytorch", signal.SIGINT, 130),
+        pytest.param("caffe2", signal.SIGKILL, -signal.SIGKILL, marks=pytest.mark.slow),
+    ],
+)
+def test_ranks_and_their_decoders_die_with_a_controller_that_is_killed_or_interrupted(
+    begin: Begin, images: Path, temporary: Path, backend: str, number: signal.Signals, code: int
 ) -> None:
     """And so do the folders of their sockets."""
     options = ["--data", str(images), "--data-threads", "2"]
     run = begin(backend, *MANY_STEPS, *options, TMPDIR=str(temporary)).in_the_window()
     assert len(list(temporary.glob("pymp-*"))) == 2
-    run.process.kill()
-    assert run.end().code == -signal.SIGKILL
+    run.process.send_signal(number)
+    assert run.end().code == code
     assert not list(temporary.glob("pymp-*"))
-    assert not (run.folder / "record.json").exists()
+    assert (run.folder / "record.json").exists() == (number == signal.SIGINT)
 
 
 @pytest.mark.slow

@@ -22,9 +22,17 @@ def test_each_pipeline_is_measured_in_images_per_second_of_processor_time(harnes
     shown = harness("data", "bench", "set", "--pipeline", "torch", *settings).succeeded().stdout.splitlines()
     assert shown[0] == "24 images, 32 px, batches of 4, 1 thread"
     assert shown[-1].startswith("torch ")
+    (bad := next((tmp_path / "set").glob("train/*/*.JPEG"))).write_text("no image")
+    for pipeline in ("torch", "tensorflow"):
+        refused = harness("data", "bench", "set", "--pipeline", pipeline, *settings)
+        assert refused.code == 1 and f"bad image {bad}: neither JPEG nor PNG" in refused.stderr, refused.stderr
 
 
 def test_there_must_be_images_to_read(harness: Harness) -> None:
     refused = harness("data", "bench", "nothing")
     assert (refused.code, len(refused.stderr.splitlines())) == (2, 1)
     assert "nothing" in refused.stderr
+    for command in ("bench", "check"):
+        refused = harness("data", command, "x" * 300)
+        assert refused.code == 2 and refused.stderr.endswith(f"{'x' * 300}: File name too long\n"), refused.stderr
+        assert refused.stderr.startswith("harness: cannot read ") and refused.stderr.count("\n") == 1

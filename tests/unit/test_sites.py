@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from harness.errors import InvalidInput
+from harness.launch import ssh
 from harness.sites import file as site_file
 from harness.sites import site
 from harness.sites.file import Mistake, duration_s
@@ -140,6 +142,36 @@ def test_a_target_merges_system_partition_and_environment_in_that_order(write: W
     assert (target.time_limit_s, target.cores_per_node, target.gpus_per_node) == (5400, 64, 4)
     assert target.extras.address == "{host}-hsn0"
     assert target.extras.port == 30000 and target.extras.mpi == "pmi2"
+
+
+def test_variables_of_a_profile_add_to_what_there_is_wherever_processes_start(
+    write: Write, harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = '["PATH", "/a b/bin:$PATH"], ["WISH", "it\'s \\"$(reboot)\\" ${PATH}:$NEVER_SET"]'
+    mine = MINE.replace('python = "~/envs/tuned", ', "")
+    write(mine.replace('["LEVEL", "partition"]', own).replace('["LEVEL", "environment"]', '["PATH", "$PATH:/tuned"]'))
+    target = site.find("mine")
+    expected = {"PATH": "/a b/bin:/usr/bin:/bin:/tuned", "LEVEL": "system", "ONLY_SYSTEM": "1"}
+    expected["WISH"] = f'it\'s "$(reboot)" {expected["PATH"]}:'
+    here = target.environment({"PATH": "/usr/bin:/bin", "OTHER": "x"})
+    assert here == expected | {"OTHER": "x"}
+
+    shown = 'env | grep -E "^(PATH|WISH|LEVEL|ONLY_SYSTEM)="'
+    script = harness("run", "--backend", "horovod", "--site", "mine", "--dry-run", "--json").succeeded().json["script"]
+    exports = "\n".join(line for line in script.splitlines() if line.startswith("export "))
+    # ssh runs what its modules and commands need in a login shell, which this machine's may have other ideas of a PATH in
+    plain = target.model_copy(update={"modules": (), "prepare_cmds": ()})
+    remote = ssh.command(["python"], Path("/runs/x"), 1, 0, plain).split(" bash python ")[0] + f" bash sh -c '{shown}'"
+    for command in (f"{exports}\n{shown}", remote):
+        done = subprocess.run(["bash", "-c", command], env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True)
+        assert dict(line.split("=", 1) for line in done.stdout.splitlines()) == expected, (command, done)
+
+
+@pytest.mark.parametrize("option", ["--constraint=a#b", "--comment=x #y"])
+def test_an_option_in_which_a_comment_would_begin_is_refused(write: Write, option: str) -> None:
+    write(MINE.replace("access = [", f'access = ["{option}", '))
+    with pytest.raises(InvalidInput, match="has a #, where a comment would begin in a job script"):
+        site.find("mine")
 
 
 def test_an_environment_is_chosen_by_name_or_by_the_backend_it_is_for(write: Write) -> None:

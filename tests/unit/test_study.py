@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -232,6 +233,18 @@ def test_what_is_wrong_is_told_in_one_line_before_anything_is_done(
     assert done.stderr.startswith(f"harness: {tmp_path}/trial.toml: {complaint}"), done.stderr
     assert done.stderr.count("\n") == 1
     assert not (tmp_path / "runs").exists()
+
+
+def test_data_that_are_not_there_are_a_mistake_in_a_table(
+    harness: Harness, tmp_path: Path, environment: Callable[..., Path]
+) -> None:
+    environment("pytorch")
+    text = '[[matrix]]\nbackend = "pytorch"\n[[matrix]]\nbackend = "pytorch"\ndata = "nowhere"'
+    done = harness("study", "run", str(written(tmp_path, text)))
+    said = (
+        f"harness: {tmp_path}/trial.toml: matrix[1]: pytorch nodes=1 data=nowhere: --data: {tmp_path}/nowhere does not"
+    )
+    assert done.code == 2 and done.stderr.startswith(said) and done.stderr.count("\n") == 1, done.stderr
 
 
 def test_an_id_depends_on_the_spec_alone(tmp_path: Path) -> None:

@@ -128,7 +128,7 @@ def test_the_spec_of_a_measurement_says_nothing_of_training_so_that_its_keys_sta
         (["--data", "DATA", "--decay-epochs", "30,20"], "must be whole epochs in rising order"),
         (["--data", "DATA", "--momentum", "1"], "--momentum 1: must be less than 1"),
         (["--data", "DATA", "--resume", "nowhere"], "--resume nowhere: no such file or folder"),
-        (["--data", "DATA", "--resume", "DATA"], "--resume DATA: there is no checkpoint in it"),
+        (["--data", "DATA", "--resume", "DATA"], "--resume DATA: is no run directory of a training"),
         (["--data", "DATA", "--repeats", "2"], "No such option '--repeats'"),
     ],
 )

@@ -31,6 +31,9 @@ from harness.worker.agent.seating import Hosts, seated
 from harness.worker.process import LAUNCHER, Events, parser
 
 GRACE_S = 3.0  # between asking a process to end and killing it
+TIDYING_S = (
+    0.2  # between its end and killing what it has started: decoders remove what both have in the temporary folder
+)
 SAME_MOMENT_S = 0.5  # a batch system signals the task and its process; either may get it first
 TIMED_OUT = 124  # as coreutils' timeout
 ASKING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM)  # the last: the channel has been silent
@@ -122,6 +125,8 @@ def _attend(
         return {"how": "ended by the launcher", "asked": str(asked), "code": 143}
     finally:
         if channel:  # whatever it has forked was in its group, here without a batch system that would clear it away
+            if child.returncode:
+                time.sleep(TIDYING_S)
             with suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)
     how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
