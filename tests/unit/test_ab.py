@@ -340,6 +340,11 @@ def test_commits_of_a_program_take_turns_and_a_slower_new_one_fails(repository: 
     damaged = run_in_process(tmp_path, "ab", "--of", str(folder))
     assert (damaged.code, damaged.stderr.count("\n")) == (2, 1) and "not a run directory" in damaged.stderr
     spec.with_suffix(".whole").rename(spec)
+    (kept,) = folder.glob("b/*/launch.json")  # as if the controller had been killed
+    kept = kept.rename(kept.with_suffix(".whole"))
+    killed = run_in_process(tmp_path, "ab", "--of", str(folder))
+    assert (killed.code, killed.stderr.count("\n")) == (2, 1) and "measure it again" in killed.stderr, killed.stderr
+    kept.rename(kept.with_suffix(".json"))
     assert b.img_per_s and again.json["b"]["values"] == list(b.img_per_s.values)
     # What was measured says beforehand how many repeats it takes. A side without a commit is the folder as it is.
     done = run_harness(repository / "scripts", "ab", "--a", "commit=v2", *common)

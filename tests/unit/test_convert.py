@@ -23,8 +23,9 @@ import psutil
 import pytest
 from PIL import Image
 
-from harness.datasets import check, convert, manifest, pool, sources
+from harness.datasets import check, convert, make, manifest, pool, sources
 from harness.errors import HarnessError, InvalidInput
+from harness.files import write_atomically
 from harness.worker.inputs import tfrecord
 from harness.worker.inputs.errors import DataError
 from tests.conftest import PATIENCE_S, Harness, run_harness
@@ -653,3 +654,35 @@ def test_any_cut_of_any_kind_of_jpeg_is_found() -> None:
         for length in random.Random(0).sample(range(len(whole)), 100):
             with pytest.raises(ValueError):
                 photograph(whole[:length])
+
+
+def test_a_made_set_that_does_not_become_whole_leaves_nothing(tmp_path: Path) -> None:
+    told: list[tuple[int, int]] = []
+
+    def interrupted(done: int, of: int) -> None:
+        told.append((done, of))
+        if done == 3:
+            raise KeyboardInterrupt
+
+    for _ in range(2):  # the second time it may begin anew
+        with pytest.raises(KeyboardInterrupt):
+            make.make(tmp_path / "set", 8, 2, (32, 24), 1, interrupted)
+        assert list((tmp_path / "set").iterdir()) == []
+    assert told == 2 * [(1, 8), (2, 8), (3, 8)]
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o077, 0o600), (0o022, 0o644), (0o002, 0o664)])
+def test_a_file_may_be_read_by_whom_the_umask_lets_and_keeps_what_somebody_has_given_it(
+    tmp_path: Path, umask: int, mode: int
+) -> None:
+    before = os.umask(umask)
+    try:
+        new, old = tmp_path / "new", tmp_path / "old"
+        old.touch(0o640)
+        old.chmod(0o640)
+        for file in (new, old):
+            assert write_atomically(file, "text").read_text() == "text"
+    finally:
+        os.umask(before)
+    assert [file.stat().st_mode & 0o777 for file in (new, old)] == [mode, 0o640]
+    assert {file.name for file in tmp_path.iterdir()} == {"new", "old"}

@@ -9,6 +9,7 @@ import pytest
 
 from harness.errors import InvalidInput
 from harness.launch import ssh
+from tests.conftest import Harness
 
 Machines = Callable[[str], list[tuple[str, str]]]
 
@@ -76,3 +77,26 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InvalidInput, match="not a text file"):
         ssh.machines(tmp_path / "binary")
+
+
+def test_too_few_machines_are_refused_before_any_is_asked_for_its_cores(
+    refused: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "hosts.txt").write_text("a\nb\n")
+    monkeypatch.setenv("PATH", str(tmp_path))  # without ssh
+    done = refused("run", "--backend", "pytorch", "--site", "ec2", "--hosts", "hosts.txt", "--nodes", "3")
+    assert (done.code, done.stderr) == (2, "harness: --hosts hosts.txt lists 2 machines, the run needs 3\n")
+
+
+def test_a_machine_that_cannot_be_reached_is_not_asked_to_be_left_unasked(
+    refused: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "hosts.txt").write_text("a\n")
+    (fake := tmp_path / "ssh").write_text(
+        "#!/bin/sh\necho 'ssh: connect to host a port 22: No route to host' >&2\nexit 255\n"
+    )
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    done = refused("run", "--backend", "pytorch", "--site", "ec2", "--hosts", "hosts.txt")
+    said = "a cannot be reached, to ask how many cores it has: ssh: connect to host a port 22: No route to host"
+    assert (done.code, done.stderr) == (2, f"harness: {said}\n")
