@@ -69,7 +69,8 @@ def test_ranks_sit_on_different_nodes_and_the_links_carry_their_gradients(
 @pytest.mark.slow
 def test_a_kernel_carries_as_much_as_its_links_let_through(user: User, environment: Callable[..., Path]) -> None:
     environment("pytorch")
-    few = ["--bytes", "1MiB", "--warmup", "1", "--steps", "5", "--repeats", "1", "--json"]
+    # Much more than what a link lets through at once after a rest, as when another process has the core meanwhile.
+    few = ["--bytes", "4MiB", "--warmup", "1", "--steps", "5", "--repeats", "1", "--json"]
     user.cluster.rate("100mbit")
     try:
         done = user.harness("kernel", "allreduce", "--backend", "pytorch", "--transport", "mpi", "--nodes", "2", *few)
