@@ -136,26 +136,22 @@ class Campaign:
         # The last run directory counts, but one that was noted and never made does not.
         made = {entry.id: [path for name in entry.runs if (path := self.folder / name).is_dir()] for entry in entries}
         folders = {key: paths[-1] for key, paths in made.items() if paths}
-        runs, unreadable = dict[str, Run](), dict[str, str]()
-        for key, path in folders.items():
-            if (path / SUBMISSION).exists():
-                try:
-                    runs[key] = statuses.reopen(path)
-                except InvalidInput as error:
-                    unreadable[key] = str(error)
+        runs, unreadable = statuses.reopened(path for path in folders.values() if (path / SUBMISSION).exists())
         submitted = dict(zip(runs, statuses.status(list(runs.values())), strict=True))
         at_work = not self.mine and is_locked(self.folder / LOCK)
         points = []
         for entry, label in zip(entries, labels([entry.spec for entry in entries]), strict=True):
             point = PointStatus(entry, label, entry.id in of_file, "refused" if entry.refused else "new", entry.refused)
             points.append(point)
-            if reason := unreadable.get(entry.id):
+            if not (folder := folders.get(entry.id)):
+                continue
+            if reason := unreadable.get(folder):
                 point.state, point.reason = "failed", reason
                 continue
-            if status := submitted.get(entry.id):
+            if status := submitted.get(folder):
                 point.submitted(status)
                 record = status.record
-            elif folder := folders.get(entry.id):  # it is measured on this machine
+            else:  # it is measured on this machine
                 point.state, point.reason = "running" if at_work else "unfinished", ""
                 point.repeats = len(list(folder.glob("repeat-*")))
                 try:
@@ -163,8 +159,6 @@ class Campaign:
                 except InvalidInput as error:
                     point.state, point.reason = "failed", str(error)
                     continue
-            else:
-                continue
             if record:
                 assert isinstance(record, RECORDS)  # a study has no trainings
                 point.record, point.state = record, record.status

@@ -44,13 +44,18 @@ def folders(paths: Sequence[Path], note: str = SPEC) -> list[Path]:
 
 def find(paths: Sequence[Path], note: str = SPEC) -> tuple[list[Run], list[str]]:
     """The runs of ``folders``, and what is wrong with those that make no sense. Raises InvalidInput as that does."""
-    runs: list[Run] = []
-    problems: list[str] = []
-    for folder in folders(paths, note):
+    runs, problems = reopened(folders(paths, note))
+    return list(runs.values()), [f"{folder}: {why.removeprefix(f'{folder}: ')}" for folder, why in problems.items()]
+
+
+def reopened(folders: Iterable[Path]) -> tuple[dict[Path, Run], dict[Path, str]]:
+    """The runs of run directories, and of those that make no sense why not."""
+    runs, problems = dict[Path, Run](), dict[Path, str]()
+    for folder in folders:
         try:
-            runs.append(reopen(folder))
+            runs[folder] = reopen(folder)
         except InvalidInput as error:
-            problems.append(f"{folder}: {str(error).removeprefix(f'{folder}: ')}")
+            problems[folder] = str(error)
     return runs, problems
 
 

@@ -79,9 +79,9 @@ def _main() -> None:
     pipeline = importlib.import_module(f"harness.worker.inputs.{framework}")
     images = index.read(arguments.pop("index"))
     reading = Reading(images, rank=0, world=1, seed=1, **arguments)
-    find_bad = partial(pipeline.find_bad_image, reading) if framework == "tensorflow" else lambda count: None
+    find_bad = [partial(pipeline.find_bad_image, reading)] if framework == "tensorflow" else []
     # PyTorch's decoders have two batches each in hand, TensorFlow's prefetch two and decode another one.
-    serve(iter(pipeline.batches(reading)), arguments["batch_size"], 2 * arguments["decoders"] + 2, find_bad)
+    serve(iter(pipeline.batches(reading)), arguments["batch_size"], 2 * arguments["decoders"] + 2, *find_bad)
     os._exit(0)
 
 

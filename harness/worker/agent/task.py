@@ -31,9 +31,7 @@ from harness.worker.agent.seating import Hosts, seated
 from harness.worker.process import LAUNCHER, Events, parser
 
 GRACE_S = 3.0  # between asking a process to end and killing it
-TIDYING_S = (
-    0.2  # between its end and killing what it has started: decoders remove what both have in the temporary folder
-)
+TIDYING_S = 0.2  # between its end and killing what it has started, which may tidy up meanwhile (``remove_sockets``)
 SAME_MOMENT_S = 0.5  # a batch system signals the task and its process; either may get it first
 TIMED_OUT = 124  # as coreutils' timeout
 ASKING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM)  # the last: the channel has been silent
