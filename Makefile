@@ -93,7 +93,7 @@ $(VENV)/installed: pyproject.toml
 	@test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV) || \
 	  { echo "cannot make a virtual environment with $(PYTHON); on Debian: apt-get install python3-venv"; exit 2; }
 	@echo "installing harness into $(VENV) …"
-	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@$(VENV)/bin/python -m pip install --quiet --no-compile --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
 cluster: cluster-packages  ## start a real Slurm on this machine: NODES (4) virtual nodes with links of RATE (200mbit); as root

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from harness import results
 from harness.report.page import assemble, document
 from tests import made
 from tests.browser import sample
+from tests.conftest import once
 
 ARGUMENTS = [
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
@@ -54,9 +56,9 @@ def browser() -> Iterator[Browser]:
         started.close()
 
 
-@pytest.fixture
-def show(browser: Browser) -> Iterator[Open]:
-    """Open a file (with a hash, perhaps) in a browser that can reach nothing but files."""
+@contextmanager
+def opening(browser: Browser) -> Iterator[Open]:
+    """Opens files (with a hash, perhaps) in a browser that can reach nothing but files."""
     contexts = []
 
     def opened(file: Path, hash_: str = "", **options: Any) -> Opened:
@@ -78,17 +80,35 @@ def show(browser: Browser) -> Iterator[Open]:
         context.close()
 
 
-@pytest.fixture(scope="session")
-def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Records of a made-up cluster."""
-    return made.save(tmp_path_factory.mktemp("records"), sample.everything(random.Random(1)))
+@pytest.fixture
+def show(browser: Browser) -> Iterator[Open]:
+    """Open a file for one test."""
+    with opening(browser) as opened:
+        yield opened
 
 
 @pytest.fixture(scope="session")
-def report(records: Path) -> Path:
-    """The page of those records and of all published results."""
-    sources = [str(records), "reference"]
-    return write(assemble.page(results.load(sources, status=None), sources, "now"), records.parent / "report.html")
+def shown(browser: Browser, report: Path) -> Iterator[Opened]:
+    """The report, for tests that look at it and change nothing: opening it takes seconds, most of them Plotly's start."""
+    with opening(browser) as opened:
+        yield opened(report)
+
+
+@pytest.fixture(scope="session")
+def report() -> Path:
+    """The page of records of a made-up cluster, which lie beside it, and of all published results."""
+
+    def make(folder: Path) -> None:
+        sources = [str(made.save(folder / "records", sample.everything(random.Random(1)))), "reference"]
+        write(assemble.page(results.load(sources, status=None), sources, "now"), folder / "report.html")
+
+    return once("report", make) / "report.html"
+
+
+@pytest.fixture(scope="session")
+def records(report: Path) -> Path:
+    """Those records."""
+    return report.with_name("records")
 
 
 def write(made_page: document.Page, file: Path) -> Path:

@@ -7,6 +7,7 @@ import io
 import random
 import re
 import statistics
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +52,7 @@ def uncheck(shown: Opened, facet: str, value: str) -> None:
     shown.wait()
 
 
-def test_the_page_opens_without_a_complaint_and_asks_for_nothing_but_itself(show: Open, report: Path) -> None:
-    shown = show(report)
+def test_the_page_opens_without_a_complaint_and_asks_for_nothing_but_itself(shown: Opened, report: Path) -> None:
     assert shown.complaints == []
     assert [url for url in shown.requests if not url.startswith(("data:", "blob:"))] == [report.as_uri()]
 
@@ -62,8 +62,8 @@ def test_the_page_names_no_address_to_load_from(report: Path) -> None:
     assert re.findall(r"(?:src|href)=\"(?!#|data:)[^\"]*\"|url\([^)]*\)|@import", text) == []
 
 
-def test_every_contender_has_its_curve_with_a_point_for_each_size(show: Open, report: Path) -> None:
-    found = traces(show(report))
+def test_every_contender_has_its_curve_with_a_point_for_each_size(shown: Opened) -> None:
+    found = traces(shown)
     eight = [
         "distributed_replicated",
         "horovod torch gloo",
@@ -75,8 +75,7 @@ def test_every_contender_has_its_curve_with_a_point_for_each_size(show: Open, re
     assert "parameter servers: 8" in found  # of Piz Daint in 2017, joined from both strategies
 
 
-def test_every_section_draws_its_chosen_figure(show: Open, report: Path) -> None:
-    shown = show(report)
+def test_every_section_draws_its_chosen_figure(shown: Opened) -> None:
     names = ("throughput", "efficiency", "strong-scaling", "ps-sweep", "model", "io-overhead", "steps", "history")
     counts = {name: shown.page.locator(f"#{name} figure:not([hidden]) .main-svg").count() for name in names}
     assert all(counts.values()), counts
@@ -263,8 +262,7 @@ def pointed_at(shown: Opened) -> tuple[Any, list[float]]:
     return told, place
 
 
-def test_a_click_on_a_point_leads_to_its_record(show: Open, report: Path, records: Path) -> None:
-    shown = show(report)
+def test_a_click_on_a_point_leads_to_its_record(shown: Opened) -> None:
     _, place = pointed_at(shown)
     shown.page.mouse.click(*place)
     link = shown.page.locator(f"{THROUGHPUT} .pinned a")
@@ -283,8 +281,7 @@ def test_light_and_dark_follow_the_system_and_the_button(show: Open, report: Pat
     assert (light.evaluate(background), light.evaluate(paper)) == ("rgb(23, 26, 31)", "#171a1f")
 
 
-def test_pointing_at_a_point_tells_where_it_comes_from(show: Open, report: Path, records: Path) -> None:
-    shown = show(report)
+def test_pointing_at_a_point_tells_where_it_comes_from(shown: Opened, records: Path) -> None:
     told, _ = pointed_at(shown)
     text = told.evaluate("(one) => [...one.querySelectorAll('tspan.line')].map((line) => line.textContent).join(' | ')")
     wanted = ("distributed_replicated", "128 workers on 128 nodes, daint:gpu", "95 % CI", "best of 4 configurations")
@@ -314,15 +311,14 @@ RESULTS = {  # of each table, what a reader wants first
 }
 
 
-@pytest.mark.parametrize("width", [380, 1280, 1920])
-def test_tables_show_their_result_without_scrolling_and_keep_their_first_column(
-    show: Open, report: Path, width: int
-) -> None:
-    shown = show(report, viewport={"width": width, "height": 900})
-    for table, result in RESULTS.items():
+def test_tables_show_their_result_without_scrolling_and_keep_their_first_column(show: Open, report: Path) -> None:
+    shown = show(report)
+    for width, (table, result) in product((380, 1280, 1920), RESULTS.items()):
+        shown.page.set_viewport_size({"width": width, "height": 900})
         details = shown.page.locator(f"[data-table={table}]")
         if details.get_attribute("open") is None:
             details.locator("summary").click()
+        details.locator(".scroll").evaluate("(scroll) => scroll.scrollTo(0, 0)")
         box, heading = (
             found.bounding_box()
             for found in (details.locator(".scroll"), details.locator("th:visible", has_text=result).first)
@@ -335,7 +331,7 @@ def test_tables_show_their_result_without_scrolling_and_keep_their_first_column(
         assert first and first["x"] - box["x"] < 5, f"the first column of {table} has moved away"
         heights = details.locator("tbody tr").evaluate_all("(rows) => rows.map((row) => row.offsetHeight)")
         assert max(heights) < 130, f"a row of {table} is {max(heights)} px high"
-    assert shown.evaluate("document.documentElement.scrollWidth") == width
+        assert shown.evaluate("document.documentElement.scrollWidth") == width
 
 
 def test_columns_that_are_the_same_in_all_rows_are_said_once_and_follow_the_filters(show: Open, report: Path) -> None:
@@ -349,8 +345,7 @@ def test_columns_that_are_the_same_in_all_rows_are_said_once_and_follow_the_filt
     assert "model" not in [heading.strip() for heading in headings.all_inner_texts()]
 
 
-def test_a_long_cell_is_cut_until_it_is_clicked_and_shown_whole_on_hover(show: Open, report: Path) -> None:
-    shown = show(report)
+def test_a_long_cell_is_cut_until_it_is_clicked_and_shown_whole_on_hover(shown: Opened) -> None:
     cell = shown.page.locator("[data-table=without-number] td.long").filter(has_text="slurmstepd").first
     whole = cell.get_attribute("title") or ""
     assert whole.endswith("DUE TO TIME LIMIT ***")

@@ -54,7 +54,7 @@ WAYS = [
 ]
 
 
-# What the default tests train with: each framework, servers and both kinds of collectives. The long ones train in all ways.
+# What the default tests train with: each framework, servers and both kinds of collectives.
 ENOUGH = [
     way
     for way in WAYS
@@ -68,9 +68,15 @@ def with_one_transport(preferred: str) -> set[Way]:
     return {*{(way.backend, way.framework): way for way in ordered}.values()}
 
 
+# What CI trains with. A second transport of a backend on a framework is left to `make test-all`.
+FOR_CI = [way for way in WAYS if way in ENOUGH or way in with_one_transport("mpi")]
+
+
 def each(ways: Iterable[Way]) -> list[Any]:
-    """``ways`` as parameters of a test, those that are not needed for ``ENOUGH`` marked as slow."""
-    return [way if way in ENOUGH else pytest.param(way, marks=pytest.mark.slow) for way in ways]
+    """``ways`` as parameters of a test, marked as slow but for ``ENOUGH``, and as exhaustive but for ``FOR_CI``."""
+    slow, exhaustive = pytest.mark.slow, pytest.mark.exhaustive
+    marks = {way: [] if way in ENOUGH else [slow] if way in FOR_CI else [slow, exhaustive] for way in WAYS}
+    return [pytest.param(way, marks=marks[way]) for way in ways]
 
 
 def inside(python: Path, script: str, *arguments: object, stdin: str | None = None, **variables: str) -> str:

@@ -1,6 +1,6 @@
 """Flipped bits in gradients of a real training: which a run or its fingerprint notices, and which are missed.
 
-The table in docs/regressions.md is what `-s` prints of 1,000; of 200 each bit flips as often. A run fails if ranks end with
+The table in docs/regressions.md is what `-s` prints of 1,000; of 100 each bit flips as often. A run fails if ranks end with
 other parameters, or with a number that is not finite. Of one that counts, three repeats are looked at, of which one has the
 flip: its losses may show it however repeats of that software differ, or its bits where they do not.
 """
@@ -99,7 +99,7 @@ def table(counts: Counter[tuple[bool, int, str]]) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("count", [200, pytest.param(1000, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("count", [100, pytest.param(1000, marks=pytest.mark.exhaustive)])
 def test_flipped_bits_are_noticed_or_counted_as_missed(
     trained: list[list[Evidence]], harness: Harness, capsys: pytest.CaptureFixture[str], count: int
 ) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from harness.datasets import make
 from tests.conftest import Harness
-from tests.parity.conftest import ENOUGH, HOMES, PROTOCOL, STEPS, WAYS, Record, Way, each
+from tests.parity.conftest import ENOUGH, FOR_CI, HOMES, PROTOCOL, STEPS, WAYS, Record, Way, each
 from tests.shards import write_shard
 
 TOLERANCE = 1e-3
@@ -39,7 +39,14 @@ def test_the_loss_of_every_step_is_kept_and_falls(two_workers: TwoWorkers, way: 
     assert outcome["losses"] == pytest.approx(found[:10], rel=1e-12)
 
 
-@pytest.mark.parametrize("ways", [ENOUGH, pytest.param(WAYS, marks=pytest.mark.slow)], ids=["enough", "all"])
+@pytest.mark.parametrize(
+    "ways",
+    [
+        pytest.param(ENOUGH, id="enough"),
+        pytest.param(FOR_CI, id="for ci", marks=pytest.mark.slow),
+        pytest.param(WAYS, id="all", marks=[pytest.mark.slow, pytest.mark.exhaustive]),
+    ],
+)
 def test_the_losses_of_all_backends_on_the_same_images_agree_step_by_step(
     two_workers: TwoWorkers, ways: list[Way]
 ) -> None:

@@ -1,4 +1,4 @@
-"""Simulations: few draws by default and many when slow, with bounds from the binomial distribution of their number."""
+"""Simulations: few draws in CI and many in `make test-all`, with bounds from the binomial distribution of their number."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ CHANCE = 1e-3  # that what is as probable as promised breaks its bound; seeds ar
 
 
 def draws(many: int, few: int = 200) -> pytest.MarkDecorator:
-    """Runs a test with ``count``: ``few`` by default, and ``many`` when slow."""
-    return pytest.mark.parametrize("count", [few, pytest.param(many, marks=pytest.mark.slow)])
+    """Runs a test with ``count``: ``few``, and ``many`` where everything is tried."""
+    return pytest.mark.parametrize("count", [few, pytest.param(many, marks=[pytest.mark.slow, pytest.mark.exhaustive])])
 
 
 def least(probability: float, count: int, chance: float = CHANCE) -> int:
