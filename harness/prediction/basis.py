@@ -289,7 +289,8 @@ def basis(
         p, drawn = p.in_units_of(single_s), drawn.in_units_of(single_s)
     assumed = [one.quantity.name.replace("_", " ") for one in fit.estimates if not one.identified]
     more = [f"not identified by those runs, and mostly assumed: {', '.join(assumed)}"] if assumed else []
-    warning = f"{chosen.name}: {fit.misfit.contradiction}" if fit.misfit.contradiction else ""
+    of_fit = "this is computed with the most probable parameters, from which the medians of harness fit may be far"
+    warning = f"{chosen.name}: {fit.misfit.contradiction}; {of_fit}" if fit.misfit.contradiction else ""
     dilated = _dilated(sorted(set(frame.loc[frame["system"] == systems[0], "dilation"])), chosen.key.device)
     told = (f"one worker: {said}", f"network: fitted to {chosen.name}{dilated}", *more)
     return Basis(p, single_s, replace(fit.draws, parameters=drawn), single_draws, told, warning)
