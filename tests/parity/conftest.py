@@ -68,8 +68,13 @@ def with_one_transport(preferred: str) -> set[Way]:
     return {*{(way.backend, way.framework): way for way in ordered}.values()}
 
 
-# What CI trains with. A second transport of a backend on a framework is left to `make test-all`.
-FOR_CI = [way for way in WAYS if way in ENOUGH or way in with_one_transport("mpi")]
+# What CI trains with. Left to `make test-all`: a second transport of a backend on a framework, and the control of our
+# parameter servers, TensorFlow's own, which CI trains with smaller models.
+FOR_CI = [
+    way
+    for way in WAYS
+    if way in ENOUGH or (way in with_one_transport("mpi") and way.backend != "parameter_server_strategy")
+]
 
 
 def each(ways: Iterable[Way]) -> list[Any]:

@@ -22,7 +22,7 @@ BEGINS = {"mpich": "MPICH 5.0.2 ", "intel": "Intel(R) MPI Library 2021.18.1 ", "
 LIBRARIES = [library if library == "mpich" else pytest.param(library, marks=pytest.mark.slow) for library in BEGINS]
 TRAINED = [
     ("pytorch:mpi", []),
-    ("horovod:torch:mpi", []),
+    pytest.param("horovod:torch:mpi", [], marks=pytest.mark.exhaustive),  # in CI under Slurm: tests/cluster/test_mpi.py
     pytest.param("horovod:tensorflow:mpi", [], marks=pytest.mark.exhaustive),
     ("caffe2:mpi", ["--mpi-operators", "caffe2"]),
     ("caffe2:mpi", ["--mpi-operators", "mpi4py"]),

@@ -266,6 +266,7 @@ def test_where_throughput_falls_with_the_size_the_misfit_is_seen(count: int) -> 
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_whole_table_is_printed_by_a_command() -> None:
     script = [sys.executable, str(ROOT / "benchmarks" / "law_coverage.py"), "--tables", "1"]
     environ = {**os.environ, "OMP_NUM_THREADS": "1"}
