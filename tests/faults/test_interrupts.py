@@ -25,10 +25,9 @@ SENT = {
 
 # CI has each backend on each of its frameworks over one transport, and MPI's launcher under one of them.
 FOR_CI = {*with_one_transport("gloo"), *ENOUGH}
-OTHERS = [pytest.param(way, marks=[pytest.mark.slow, pytest.mark.exhaustive]) for way in WAYS if way not in FOR_CI]
 
 
-@pytest.mark.parametrize("way", [*each(way for way in WAYS if way in FOR_CI), *OTHERS], ids=str)
+@pytest.mark.parametrize("way", each(WAYS, FOR_CI), ids=str)
 def test_a_run_listens_to_this_machine_alone_and_is_recorded_as_interrupted(begin: Begin, way: Way) -> None:
     run = begin(way, *MANY_STEPS).in_the_window()
     # Caffe2's Gloo has stopped listening by then: tests/parity/test_transport.py.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -68,19 +68,17 @@ def with_one_transport(preferred: str) -> set[Way]:
     return {*{(way.backend, way.framework): way for way in ordered}.values()}
 
 
-# What CI trains with. Left to `make test-all`: a second transport of a backend on a framework, and the control of our
-# parameter servers, TensorFlow's own, which CI trains with smaller models.
-FOR_CI = [
-    way
-    for way in WAYS
-    if way in ENOUGH or (way in with_one_transport("mpi") and way.backend != "parameter_server_strategy")
+# Of ``two_workers``, those that CI trains. Left to `make test-all`: a second transport of a backend on a framework, and the
+# control of our parameter servers, TensorFlow's own, which CI trains with smaller models.
+TRAINED_IN_CI = [
+    way for way in WAYS if way in {*with_one_transport("mpi"), *ENOUGH} and way.backend != "parameter_server_strategy"
 ]
 
 
-def each(ways: Iterable[Way]) -> list[Any]:
-    """``ways`` as parameters of a test, marked as slow but for ``ENOUGH``, and as exhaustive but for ``FOR_CI``."""
+def each(ways: Iterable[Way], for_ci: Collection[Way] = WAYS) -> list[Any]:
+    """``ways`` as parameters of a test, marked as slow but for ``ENOUGH``, and as exhaustive but for those ``for_ci``."""
     slow, exhaustive = pytest.mark.slow, pytest.mark.exhaustive
-    marks = {way: [] if way in ENOUGH else [slow] if way in FOR_CI else [slow, exhaustive] for way in WAYS}
+    marks = {way: [] if way in ENOUGH else [slow] if way in for_ci else [slow, exhaustive] for way in WAYS}
     return [pytest.param(way, marks=marks[way]) for way in ways]
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from harness import models
 from tests.conftest import Harness
-from tests.parity.conftest import MODEL, WAYS, WINDOW, Record, Way, each
+from tests.parity.conftest import MODEL, TRAINED_IN_CI, WAYS, WINDOW, Record, Way, each
 
 TOLERANCE = 0.05  # gRPC's and MPI's headers, barriers, HTTP/2's acknowledgements
 A_FEW_SEGMENTS = 0.002  # of what five steps move: 120 kB
@@ -62,7 +62,7 @@ def each_server_moved_what_the_plan_says(record: Record, steps: int, servers: in
         assert received / steps == pytest.approx(held * workers, rel=TOLERANCE)
 
 
-@pytest.mark.parametrize("way", each(SERVERS), ids=str)
+@pytest.mark.parametrize("way", each(SERVERS, TRAINED_IN_CI), ids=str)
 def test_each_server_moves_what_the_plan_says_for_every_worker_and_step(
     two_workers: Callable[[Way], Record], way: Way
 ) -> None:
@@ -121,7 +121,7 @@ def test_a_node_with_two_devices_moves_the_model_once_per_step_too(measure: Meas
             assert 1 - A_FEW_SEGMENTS < moved[direction] / (FEW_STEPS * SMALL.bytes) < 1 + TOLERANCE
 
 
-@pytest.mark.parametrize("way", each(ALLREDUCE), ids=str)
+@pytest.mark.parametrize("way", each(ALLREDUCE, TRAINED_IN_CI), ids=str)
 def test_each_of_two_workers_sends_one_model_per_step(two_workers: Callable[[Way], Record], way: Way) -> None:
     record = two_workers(way)
     assert len(ranks(record)) == 2

@@ -187,10 +187,7 @@ def test_a_resumed_training_reads_on_where_the_other_stopped(train: Train, befor
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "way",
-    [
-        *("pytorch", "parameter_server", "caffe2"),
-        pytest.param("torch_parameter_server", marks=pytest.mark.exhaustive),
-    ],
+    ["pytorch", "parameter_server", "caffe2", pytest.param("torch_parameter_server", marks=pytest.mark.exhaustive)],
 )
 def test_a_training_that_diverges_says_on_which_rank_and_in_which_step(
     images: Path, environment: Callable[..., Path], tmp_path: Path, way: str

@@ -15,7 +15,7 @@ import pytest
 
 from harness.datasets import make
 from tests.conftest import Harness
-from tests.parity.conftest import ENOUGH, FOR_CI, HOMES, PROTOCOL, STEPS, WAYS, Record, Way, each
+from tests.parity.conftest import ENOUGH, HOMES, PROTOCOL, STEPS, TRAINED_IN_CI, WAYS, Record, Way, each
 from tests.shards import write_shard
 
 TOLERANCE = 1e-3
@@ -29,7 +29,7 @@ def losses(record: Record) -> np.ndarray:
     return np.mean([rank["evidence"]["losses"] for rank in ranks], axis=0)
 
 
-@pytest.mark.parametrize("way", each(WAYS), ids=str)
+@pytest.mark.parametrize("way", each(WAYS, TRAINED_IN_CI), ids=str)
 def test_the_loss_of_every_step_is_kept_and_falls(two_workers: TwoWorkers, way: Way) -> None:
     found = losses(two_workers(way))
     assert found.shape == (STEPS,)
@@ -43,7 +43,7 @@ def test_the_loss_of_every_step_is_kept_and_falls(two_workers: TwoWorkers, way: 
     "ways",
     [
         pytest.param(ENOUGH, id="enough"),
-        pytest.param(FOR_CI, id="for ci", marks=pytest.mark.slow),
+        pytest.param(TRAINED_IN_CI, id="for ci", marks=pytest.mark.slow),
         pytest.param(WAYS, id="all", marks=[pytest.mark.slow, pytest.mark.exhaustive]),
     ],
 )

@@ -29,8 +29,8 @@ from tests.parity.conftest import HOMES, inside
 
 TOLERANCE = 1e-5
 LOSS_TOLERANCE = 1e-4
-# All ways train ResNet-50 in `test_losses.py`. Here that is what the default tests train, and others have a model of few
-# tensors: 2.4 MB, of which a bucket of 1 MB holds one or two layers.
+# All ways train ResNet-50 in `test_losses.py`, some of them in `make test-all` alone. Here that is what the default tests
+# train, and others have a model of few tensors: 2.4 MB, of which a bucket of 1 MB holds one or two layers.
 MODEL, SMALL = "resnet50", "hep_cnn"
 BATCH, SIZES, STEPS, RATE = 4, {MODEL: 48, SMALL: 32}, 3, 0.001
 PROTOCOL = ["--batch-size", str(BATCH), "--threads", "1", "--repeats", "1", "--learning-rate", str(RATE)]

@@ -18,7 +18,7 @@ from harness.backends.caffe2.trainer.library import LIBRARY
 from harness.core.backend import backend
 from tests.conftest import FEW_STEPS, ROOT, Finished, Harness, laid_out
 from tests.faults.running import LONG, LOOPBACK, TINY, Run
-from tests.parity.conftest import WAYS, Record, Way, each
+from tests.parity.conftest import TRAINED_IN_CI, WAYS, Record, Way, each
 
 OVER_MPI = [way for way in WAYS if way.transport == "mpi"]
 CAFFE2_OVER_MPI = Way("caffe2", "caffe2", "mpi")
@@ -49,7 +49,7 @@ def expected(record: Record, way: Way) -> str:
     return f"{carrier} through mpi4py" if way.transport == "mpi" else carrier
 
 
-@pytest.mark.parametrize("way", each(WAYS), ids=str)
+@pytest.mark.parametrize("way", each(WAYS, TRAINED_IN_CI), ids=str)
 def test_every_rank_names_what_carried_its_gradients_and_the_interface_that_did(
     two_workers: Callable[[Way], Record], way: Way
 ) -> None:
