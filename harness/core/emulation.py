@@ -9,7 +9,7 @@ A device is a file, ``devices/NAME.toml`` or the user's own: what one step was m
 """
 
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
@@ -161,6 +161,12 @@ def kept_up(kept: Sequence[Kept], windows_s: Sequence[float], dilation: float) -
             f"{resent:.2%} of the TCP segments were sent again, limit {MOST_RESENT:.1%}",
         ),
     }
+
+
+def remedy(failed: Collection[str]) -> list[str]:
+    """What to do when checks of these names have failed: one clause if any is of ``kept_up``, else none."""
+    late = {"machine_kept_up", "device_kept_time", "links_kept_segments"} & set(failed)
+    return ["take a larger --dilation, with links slower by as much"] if late else []
 
 
 def system(spec: RunSpec, device: str, link_bytes_per_s: float | None) -> str:

@@ -21,6 +21,7 @@ from harness.errors import InvalidInput
 SCHEMA = "harness.plan/1"
 WORKER_MAIN = Path(__file__).parents[1] / "worker" / "main.py"
 LAST_PORT = 65535
+MIG = "MIG-"  # what names of an NVIDIA GPU's instances begin with
 
 # Workers talk to each other, never to the web. gRPC obeys these variables even for compute nodes.
 NO_PROXY = dict.fromkeys(("http_proxy", "https_proxy", "grpc_proxy", "HTTP_PROXY", "HTTPS_PROXY"), "")
@@ -167,9 +168,12 @@ def complete(spec: RunSpec, backend: Backend, allocation: Allocation) -> RunSpec
             f"--devices-per-node asks for {spec.devices_per_node}; --device cpu takes none"
         )
     driven = [(node.address, gpu) for node in allocation.nodes for gpu in node.gpus[: spec.devices_per_node]]
-    if device == "cuda" and full.transport == "nccl" and len(set(driven)) < len(driven):
+    # Names of MIG instances do not tell their GPUs. To NCCL those of one GPU are one device.
+    boards = [(host, MIG if gpu.startswith(MIG) else gpu) for host, gpu in driven]
+    if device == "cuda" and full.transport == "nccl" and len(set(boards)) < len(boards):
         instead = ", ".join(f"--transport {each}" for each in transports if each != "nccl") or "another backend"
-        raise InvalidInput(f"--transport nccl: it takes one process per GPU, and a GPU is there twice; give {instead}")
+        twice = "two are instances of divided ones" if len(set(driven)) == len(driven) else "a GPU is there twice"
+        raise InvalidInput(f"--transport nccl: it takes one process per GPU, and {twice}; give {instead}")
     if not (spec.kernel or backend.trains):
         raise InvalidInput(f"--backend {backend.name}: it trains nothing; `harness kernel` measures with it")
     if spec.kernel and spec.kernel.name not in backend.kernels:
@@ -216,6 +220,11 @@ def launch_plan(
         # A worker sees the GPUs that it drives. Parameter servers and CPU runs see none.
         own = node.gpus[seat.local_rank : seat.local_rank + seat.devices]
         visible = own if spec.device == "cuda" and seat.role == "worker" else ()
+        if len(visible) > 1 and any(name.startswith(MIG) for name in visible):
+            raise InvalidInput(
+                f"--devices-per-node {spec.devices_per_node}: a worker of {backend.name} drives all GPUs of its node, "
+                "and CUDA gives a process one MIG instance; give more nodes instead"
+            )
         assert spec.threads
         limits = {"OMP_NUM_THREADS": str(spec.threads * seat.devices), "CUDA_VISIBLE_DEVICES": ",".join(visible)}
         env = common | limits | dict(seat.env) | dict(variables or {})

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 from harness import environments
 from harness.core.backend import Backend
+from harness.core.emulation import remedy
 from harness.core.plan import LaunchPlan
 from harness.core.spec import RunSpec
 from harness.environments import mpi
@@ -157,8 +158,9 @@ class Run(ABC):
             judged |= {"job": hosts.job, "restart": hosts.restart, "nodes": [name for name, _ in hosts.nodes]}
         self.judged.append(judged)
         self.last = watch
-        if failed := [f"{check.name}: {check.detail}" for check in checks if not check.passed]:
-            raise RunFailed(f"repeat {number} does not count: {'; '.join(failed)}")
+        if failed := {check.name: check.detail for check in checks if not check.passed}:
+            why = [f"{name}: {detail}" for name, detail in failed.items()] + remedy(failed.keys())
+            raise RunFailed(f"repeat {number} does not count: {'; '.join(why)}")
 
     def finish(self, error: BaseException | None = None) -> AnyRecord:
         """Write the record: with its figures when all is there and valid, with the reason when ``error`` came.

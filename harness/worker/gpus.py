@@ -24,6 +24,7 @@ SETTINGS = {
     "persistence": "persistence_mode",
     "ecc": "ecc.mode.current",
     "mig": "mig.mode.current",
+    "compute_mode": "compute_mode",
     "power_limit": "power.limit",
     "default_power_limit": "power.default_limit",
     "highest_sm_clock": "clocks.max.sm",
@@ -160,18 +161,22 @@ class GpuWatch:
 
 def summary(lines: List[str]) -> Dict[str, Any]:
     """What lines of WATCHED and reasons show: least, median and most of each figure (MHz, °C, W), and in how many samples
-    a GPU was slowed down, and why; ``power_capped`` counts those at its power limit. Empty without a line that is whole.
+    a GPU was slowed down, and why; ``power_capped`` counts those at its power limit. Neither is there where a GPU tells no
+    reasons. Empty without a line that is whole.
     """
     samples = [values for line in lines if len(values := line.strip().split(", ")) == len(WATCHED) + 1]
-    samples = [values for values in samples if re.fullmatch(r"0x[\da-fA-F]+", values[-1])]
+    # The last line may be cut off, and where a GPU does not tell there is "[N/A]" or "[Not Supported]".
+    samples = [values for values in samples if re.fullmatch(r"0x[\da-fA-F]+|\[.+\]", values[-1])]
     if not samples:
         return {}
     figures: Dict[str, Any] = {"samples": len(samples)}
     for column, name in enumerate(("sm_mhz", "memory_mhz", "celsius", "watts")):
         numbers = [float(values[column]) for values in samples if re.fullmatch(r"[\d.]+", values[column])]
-        if numbers:  # "[N/A]" where a GPU does not tell
+        if numbers:
             figures[name] = [min(numbers), median(numbers), max(numbers)]
-    reasons = [int(values[-1], 16) for values in samples]
+    reasons = [int(values[-1], 16) for values in samples if values[-1].startswith("0x")]
+    if not reasons:
+        return figures
     counts = {name: sum(bool(active & bit) for active in reasons) for bit, name in SLOWDOWNS.items()}
     figures["slowed"] = {name: count for name, count in counts.items() if count}
     figures["power_capped"] = sum(bool(active & POWER_CAP) for active in reasons)

@@ -11,7 +11,7 @@ import pytest
 
 from harness import models
 from harness.core.backend import backend
-from harness.core.emulation import Kept, emulation, kept_up, known, profile, system
+from harness.core.emulation import Kept, emulation, kept_up, known, profile, remedy, system
 from harness.core.plan import Allocation, Node, complete, launch_plan, with_options
 from harness.core.spec import RunSpec
 from harness.errors import InvalidInput
@@ -116,6 +116,7 @@ def test_a_measurement_without_an_emulated_device_has_the_spec_that_it_always_ha
 def test_a_run_on_a_machine_that_could_not_keep_up_has_no_number(worse: dict[str, Any], failed: list[str]) -> None:
     found = kept_up([QUIET, QUIET.model_copy(update=worse)], [10.0, 10.0], dilation=20)
     assert [name for name, (passed, _) in found.items() if not passed] == failed
+    assert bool(remedy(failed)) == bool(failed) and not remedy(["finite"])
 
 
 def test_a_link_is_as_fast_as_what_it_carries_in_a_second_of_the_device() -> None:

@@ -123,6 +123,13 @@ def test_joules_are_those_of_packages_and_memory(tree: Path) -> None:
     assert not found.notes
 
 
+def test_a_limit_of_zero_watts_is_none(tree: Path) -> None:
+    """As memory that cannot be limited has it."""
+    (tree / "intel-rapl:0:1/constraint_0_power_limit_uw").write_text("0\n")
+    assert {counter.name: counter.most_w for counter in powercap.find(tree)}["package-0/dram"] == powercap.MOST_W
+    assert per_image(energy(used(tree, 500))) == pytest.approx(6.0)
+
+
 def test_a_counter_that_wraps_around_counts_on(tree: Path) -> None:
     (tree / "intel-rapl:1/energy_uj").write_text(str(RANGE_UJ - 10**6))
     assert per_image(energy(used(tree, 500))) == pytest.approx(6.0)

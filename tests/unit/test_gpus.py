@@ -48,7 +48,7 @@ GPU 0: NVIDIA H100 80GB HBM3 (UUID: {H100})
 GPU 1: NVIDIA H100 80GB HBM3 (UUID: {SECOND})
 """
 SETTINGS = (
-    f"NVIDIA H100 80GB HBM3, 550.54.15, 81559 MiB, {H100}, 00000000:19:00.0, Enabled, Enabled, Disabled, "
+    f"NVIDIA H100 80GB HBM3, 550.54.15, 81559 MiB, {H100}, 00000000:19:00.0, Enabled, Enabled, Disabled, Default, "
     "700.00 W, 700.00 W, 1980 MHz, 2619 MHz\n"
 )
 TOPOLOGY = """\
@@ -137,8 +137,24 @@ def test_two_nodes_on_one_machine_share_its_gpus(smi: Path) -> None:
 
 def test_mig_instances_are_planned_as_devices_of_their_own(smi: Path) -> None:
     (smi / "listing").write_text(DIVIDED)
-    assert planned(nodes=1, devices_per_node=3) == [("node0", name) for name in (*MIGS, SECOND)]
-    assert planned(nodes=3, devices_per_node=1) == [(f"node{n}", name) for n, name in enumerate((*MIGS, SECOND))]
+    assert planned(nodes=1, devices_per_node=3, transport="gloo") == [("node0", name) for name in (*MIGS, SECOND)]
+    assert planned(nodes=3, devices_per_node=1, transport="gloo") == [
+        (f"node{number}", name) for number, name in enumerate((*MIGS, SECOND))
+    ]
+    with pytest.raises(InvalidInput, match="two are instances of divided ones; give --transport gloo"):
+        planned(nodes=3, devices_per_node=1)
+
+
+def test_a_process_that_drives_several_gpus_gets_no_mig_instances_of_which_cuda_gives_it_one(smi: Path) -> None:
+    two = {"devices_per_node": 2, "device": "cuda"}
+    planned = Place(dry_run=True).prepare(RunSpec(backend="distributed_replicated", **two)).plan
+    assert [process.env["CUDA_VISIBLE_DEVICES"] for process in planned.processes if process.role == "worker"] == [
+        f"{H100},{SECOND}"
+    ]
+    (smi / "listing").write_text(DIVIDED)
+    local._listed_gpus.cache_clear()
+    with pytest.raises(InvalidInput, match="drives all GPUs of its node, and CUDA gives a process one MIG instance"):
+        Place(dry_run=True).prepare(RunSpec(backend="distributed_replicated", **two))
 
 
 def test_two_processes_share_a_gpu_that_is_named_twice_but_not_over_nccl(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,7 +188,7 @@ def test_the_record_says_how_gpus_are_set_and_linked(smi: Path) -> None:
     (gpu,) = described["gpus"]
     assert (gpu["name"], gpu["driver"], gpu["memory"]) == ("NVIDIA H100 80GB HBM3", "550.54.15", "81559 MiB")
     assert (gpu["uuid"], gpu["persistence"], gpu["ecc"], gpu["mig"]) == (H100, "Enabled", "Enabled", "Disabled")
-    assert (gpu["power_limit"], gpu["highest_sm_clock"]) == ("700.00 W", "1980 MHz")
+    assert (gpu["compute_mode"], gpu["power_limit"], gpu["highest_sm_clock"]) == ("Default", "700.00 W", "1980 MHz")
     assert described["gpu_topology"][0].startswith("GPU0\tGPU1") and described["gpu_topology"][1].startswith(
         "GPU0\t X \tNV18"
     )
@@ -208,6 +224,8 @@ def test_the_power_limit_is_usual_and_heat_is_a_slowdown() -> None:
     assert gpus.summary(SAMPLES[:2])["slowed"] == {}
     assert "watts" not in gpus.summary(["345, 2619, 31, [N/A], 0x0000000000000000\n"])
     assert gpus.summary(["Field is not a valid field to query.\n"]) == {}
+    untold = gpus.summary(["1755, 2619, 62, 69.5, [Not Supported]\n"])
+    assert untold["watts"] == [69.5, 69.5, 69.5] and not {"slowed", "power_capped"} & untold.keys()
 
 
 @pytest.mark.parametrize("old", [False, True])

@@ -124,7 +124,7 @@ def clocks(parts: Sequence[tuple[str, Sequence[AnyRank]]], width: int = 10) -> l
     lines += [
         f"  {'THROTTLED':{width}} {name}: {reason} in {count} of {seen['samples']} samples"
         for name, seen in watched
-        for reason, count in seen["slowed"].items()
+        for reason, count in seen.get("slowed", {}).items()
     ]
     return lines
 

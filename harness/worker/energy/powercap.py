@@ -43,4 +43,4 @@ def _most_w(zone: Path) -> float:
     for file in zone.glob("constraint_*_power_limit_uw"):
         with suppress(OSError, ValueError):
             limits.append(int(file.read_text()) / 1e6)
-    return min(MOST_W, max(limits, default=MOST_W))
+    return min(MOST_W, max(limits, default=0) or MOST_W)  # 0: memory that cannot be limited

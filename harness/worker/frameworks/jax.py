@@ -177,7 +177,8 @@ class JaxTrainer(DeviceTrainer):
         details.update(jax=jax.__version__, threads=self._job.spec["threads"])
         (device,) = jax.local_devices()
         if self._cuda:
-            details["peak_memory_bytes"] = device.memory_stats()["peak_bytes_in_use"]
+            # Some of XLA's allocators, which a variable chooses, count nothing.
+            details["peak_memory_bytes"] = (device.memory_stats() or {}).get("peak_bytes_in_use")
         return super()._state(world_size, transport, device=device.device_kind, **details)
 
 

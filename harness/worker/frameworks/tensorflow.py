@@ -33,6 +33,8 @@ def prepare(job: Job) -> None:
     gpus = tf.config.list_physical_devices("GPU")
     if job.spec["device"] == "cuda" and not gpus:
         raise RuntimeError("--device cuda: this environment's TensorFlow sees no GPU: is there an NVIDIA driver?")
+    if job.spec["device"] == "cuda" and len(gpus) < job.devices:
+        raise RuntimeError(f"--device cuda: TensorFlow sees {len(gpus)} of its {job.devices} GPUs")
     for gpu in gpus:
         tf.config.experimental.set_memory_growth(gpu, True)
     tf.config.experimental.enable_tensor_float_32_execution(job.spec["precision"] == "tf32")

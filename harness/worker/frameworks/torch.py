@@ -111,6 +111,8 @@ class TorchTrainer(DeviceTrainer):
             torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = spec["precision"] == "tf32"
             if spec["precision"] == "amp" and not torch.cuda.is_bf16_supported(including_emulation=False):
                 raise RuntimeError(f"--precision amp: {torch.cuda.get_device_name()} has no bfloat16; fp16 it has")
+            if spec["precision"] == "tf32" and torch.cuda.get_device_capability() < (8, 0):
+                raise RuntimeError(f"--precision tf32: {torch.cuda.get_device_name()} has none, it would be fp32")
         self._batches = self._inputs()
 
     def build(self) -> None:
@@ -201,6 +203,8 @@ class TorchTrainer(DeviceTrainer):
         details.update(torch=torch.__version__, threads=torch.get_num_threads())
         if self._cuda:
             details["peak_memory_bytes"] = torch.cuda.max_memory_allocated()
+        if self._scaler.is_enabled():
+            details["loss_scale"] = self._scaler.get_scale()  # halved by each step that found an overflow and was none
         device = torch.cuda.get_device_name() if self._cuda else "cpu"
         return super()._state(world_size, transport, device=device, **details)
 
