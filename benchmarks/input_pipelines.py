@@ -49,7 +49,8 @@ def main() -> None:
         speed = summary(its_turns)
         print(
             f"{name:26} {speed['img_per_s']:7.0f} img/s {speed['img_per_processor_s']:7.0f} per core "
-            f"({speed['lowest']:.0f} – {speed['highest']:.0f})  {speed['processor_ms_per_image']:.3f} ms per image"
+            f"({speed['lowest_img_per_processor_s']:.0f} – {speed['highest_img_per_processor_s']:.0f})  "
+            f"{speed['processor_ms_per_image']:.3f} ms per image"
         )
     for ours, theirs in PAIRS:
         print(f"{ours} / {theirs}: {_ratios(turns[ours], turns[theirs])}")

@@ -238,7 +238,7 @@ Harness = Callable[..., Finished]
 
 
 # Commands that start processes and handle signals, unless they only show what they would do.
-STARTING = ("run", "measure", "train", "study", "experiment", "split", "env", "data", "launch", "ab")
+STARTING = ("run", "measure", "train", "study", "kernel", "split", "env", "data", "launch", "ab")
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from harness.cli.common import (
     tables,
 )
 from harness.core.text import minute, plural
-from harness.errors import HarnessError, InvalidInput
+from harness.errors import HarnessError, InvalidInput, writing
 from harness.report.text import history as history_text
 from harness.report.text import regression as text
 from harness.report.text.table import table
@@ -100,10 +100,8 @@ def regression(
         click.echo(text.github(found), err=as_json)
     for file, write in written:
         if file:
-            try:
+            with writing(file):
                 file.write_text(write(found, old, new), encoding="utf-8")
-            except OSError as error:
-                raise InvalidInput(f"{file}: {error.strerror}") from None
     if found.regressions:
         raise HarnessError(text.failure(found))
     if inconclusive and found.undecided:

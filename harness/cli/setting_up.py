@@ -33,7 +33,7 @@ batch-size = 32               # and any other option of `harness run`, measure a
 
 @click.group()
 def site() -> None:
-    """Check and show site profiles."""
+    """Make, show and check site profiles."""
 
 
 @site.command("init")

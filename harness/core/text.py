@@ -58,7 +58,7 @@ def duration(seconds: float) -> str:
 
 def parse_size(text: str) -> int:
     """Bytes in a size such as ``512KiB``, ``1MB`` or ``4096``. Raises ValueError for anything else."""
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*", text)
+    match = re.fullmatch(r"\s*(\d{1,18}(?:\.\d+)?)\s*([a-zA-Z]*)\s*", text)
     if not match or match[2].lower() not in UNITS:
         raise ValueError("must be a size such as 512KiB, 1MiB or 4MB")
     return int(float(match[1]) * UNITS[match[2].lower()])

@@ -14,6 +14,7 @@ from harness.sites import config
 from harness.sites.config import expanded
 from harness.sites.file import (
     BUILT_IN,
+    WITH_HOSTS,
     Environment,
     EnvironmentExtras,
     Mistake,
@@ -161,7 +162,7 @@ def of_host(host: str) -> str | None:
     for file in files():
         for system in file.systems:
             scheduler = system.partitions[0].scheduler
-            if system.is_of(host) and scheduler != "local" and (slurm or scheduler == "ssh"):
+            if system.is_of(host) and scheduler != "local" and (slurm or scheduler in WITH_HOSTS):
                 return system.name
     return None
 

@@ -1,4 +1,4 @@
-"""What the scaling model says of every point of study.toml, before it is measured. Nothing is fitted.
+"""What the scaling model says of every point of the study, before it is measured. Nothing is fitted.
 
     .venv/bin/python studies/emulated-p100/predictions.py > studies/emulated-p100/predictions.csv
 

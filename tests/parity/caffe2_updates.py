@@ -5,7 +5,7 @@
 RUN_DIR holds the ``spec.json`` and ``plan.json`` of one worker. ``ours`` trains as the backend does. ``naive`` is the same
 backend without what ``harness.models.caffe2_layers`` does: parameters on IDEEP, updated by IDEEP's ``MomentumSGDUpdate``
 without momentum, which is SGD too. OUT gets, as JSON, the parameters that the first step has set ``wrong`` (by name, how
-far, in units of the largest change that was due) and the loss of every step.
+far, in units of the change that was due, both as norms) and the loss of every step.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def wrong(before: Arrays, gradients: Arrays, after: Arrays, rate: float) -> dict
         change = np.float64(np.float32(rate)) * gradients[name]
         error = np.abs(value - change - after[name])
         if not (error <= EPSILON * (np.abs(value) + np.abs(change))).all():
-            found[name] = float(error.max() / np.abs(change).max())
+            found[name] = float(np.linalg.norm(error) / np.linalg.norm(change))
     return found
 
 

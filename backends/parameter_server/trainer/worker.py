@@ -120,7 +120,7 @@ class ServerTrainer(DeviceTrainer):
                 raise RuntimeError(f"device {number} and the parameter servers differ in {', '.join(differing[:3])} …")
         servers = common.addresses_seen(self._job, "ps", [seen.name for seen in self._session.list_devices()])
         devices = ", ".join(device(self._job, number) for number in range(self._job.devices))
-        transport = "grpc to " + ", ".join(sorted(servers))
+        transport = "grpc to " + ", ".join(servers)
         state = self._state(self._world_size, transport, device=devices, tensorflow=tf.__version__)
         return replace(state, updates=int(updates))
 

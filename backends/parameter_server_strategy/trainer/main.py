@@ -144,7 +144,7 @@ class StrategyTrainer(DeviceTrainer):
         servers = common.addresses_seen(self._job, "ps", [seen.name for seen in self._session.list_devices()])
         state = self._state(
             self._world_size,
-            "grpc to " + ", ".join(sorted(servers)),
+            "grpc to " + ", ".join(servers),
             device=cluster.device(self._job, 0),
             tensorflow=tf.__version__,
             functions=len(self._ends),
