@@ -38,7 +38,7 @@ class TorchvisionLike:
         import torch
         from PIL import Image
 
-        with Path(self.index.path(image)).open("rb") as file:
+        with Path(self.index.extent(image).path).open("rb") as file:
             pixels = Image.open(file).convert("RGB")
         pixels = pixels.crop(self._box(*pixels.size)).resize((self.size, self.size), Image.Resampling.BILINEAR)
         if random.random() < 0.5:

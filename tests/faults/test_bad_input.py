@@ -132,6 +132,7 @@ WRONG: list[tuple[list[str], list[str]]] = [
     ([*PS, "--ps-nodes", "some"], ["--ps-nodes some", "'shared' or 'dedicated'"]),
     ([*PS, "--sync", "sometimes"], ["--sync sometimes", "'accumulate', 'barrier' or 'none'"]),
     ([*PS, "--slice-size", "huge"], ["--slice-size huge", "512KiB, 1MiB or 4MB"]),
+    ([*PS, "--slice-size", "9" * 400], ["--slice-size 999", "512KiB, 1MiB or 4MB"]),
     ([*PS, "--slice-size", "1B"], ["--slice-size 1B", "at least 1KiB"]),
     # ports
     ([*PYTORCH, "--port", "0"], ["--port", "0 is not in the range 1<=x<=65535"]),

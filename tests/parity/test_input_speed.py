@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from harness.datasets.make import make
-from tests.conftest import Harness
+from tests.conftest import ROOT, Harness
 
 
 @pytest.mark.slow
@@ -26,6 +29,23 @@ def test_each_pipeline_is_measured_in_images_per_second_of_processor_time(harnes
     for pipeline in ("torch", "tensorflow"):
         refused = harness("data", "bench", "set", "--pipeline", pipeline, *settings)
         assert refused.code == 1 and f"bad image {bad}: neither JPEG nor PNG" in refused.stderr, refused.stderr
+
+
+@pytest.mark.slow
+def test_pipelines_are_measured_beside_those_of_others(
+    harness: Harness, environment: Callable[..., Path], tmp_path: Path
+) -> None:
+    for backend in ("pytorch", "parameter_server"):
+        environment(backend)
+    make(tmp_path / "files", 24, 2, (64, 48), seed=1)
+    harness("data", "convert", "files", "shards", "--shards", "2").succeeded()
+    command = [sys.executable, str(ROOT / "benchmarks/input_pipelines.py"), "--files", "files", "--shards", "shards"]
+    command += ["--image-size", "32", "--batch-size", "4", "--threads", "1", "--seconds", "0.2", "--rounds", "1"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    shown = done.stdout.splitlines()
+    assert [line.endswith("ms per image") for line in shown] == [True] * 6 + [False] * 4
+    assert all(": median ratio " in line for line in shown[6:])
 
 
 def test_there_must_be_images_to_read(harness: Harness) -> None:

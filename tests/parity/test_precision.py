@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.conftest import Harness
@@ -25,11 +27,16 @@ CHOSEN = [
 ]
 
 
-def losses(harness: Harness, model: str, *arguments: str) -> list[float]:
-    """Of each step of the first worker."""
+def evidence(harness: Harness, model: str, *arguments: str) -> dict[str, Any]:
+    """Of the first worker."""
     done = harness("run", *TINY, "--model", model, "--image-size", SIZES[model], *arguments)
     assert done.code == 0, done.stderr
-    return list(done.json["repeats"][0]["ranks"][0]["evidence"]["losses"])
+    return dict(done.json["repeats"][0]["ranks"][0]["evidence"])
+
+
+def losses(harness: Harness, model: str, *arguments: str) -> list[float]:
+    """Of each step of the first worker."""
+    return list(evidence(harness, model, *arguments)["losses"])
 
 
 @pytest.mark.slow
@@ -54,9 +61,10 @@ def test_mixed_precision_follows_single_precision(harness: Harness, backend: str
 def test_a_scaled_loss_in_float16_follows_single_precision_too(harness: Harness, backend: str) -> None:
     """Rounding to 11 bits, not to the 8 of bfloat16: ten times closer."""
     where = ["--backend", backend, "--framework", "torch", "--nodes", "2"]
-    single, half = (losses(harness, "pointwise", *where, "--precision", precision) for precision in ("fp32", "fp16"))
-    assert half != single
-    assert half == pytest.approx(single, rel=0.002)
+    single, half = (evidence(harness, "pointwise", *where, "--precision", precision) for precision in ("fp32", "fp16"))
+    assert half["losses"] != single["losses"]
+    assert half["losses"] == pytest.approx(single["losses"], rel=0.002)
+    assert half["details"]["loss_scale"] == 128 and "loss_scale" not in single["details"]  # no step found an overflow
 
 
 @pytest.mark.slow
