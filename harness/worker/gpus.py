@@ -39,6 +39,7 @@ SLOWDOWNS = {
     0x80: "power brake",
 }
 POWER_CAP = 0x04
+CORRUPTED_INFOROM = 14  # nvidia-smi(1): a warning, in an answer that is whole
 DRIVER = Path("/proc/driver/nvidia")
 HANDED_OUT = "HARNESS_GPUS"  # what a task's CUDA_VISIBLE_DEVICES was, before the plan's took its place
 WATCHED = ("clocks.sm", "clocks.mem", "temperature.gpu", "power.draw")
@@ -50,10 +51,12 @@ EVERY_MS_OF_TRAININGS = 2000  # which take hours, and every look is kept until t
 def ask(*arguments: str) -> str:
     """What ``nvidia-smi`` prints; empty where it is missing, fails or takes more than 10 s."""
     try:
-        done = subprocess.run(["nvidia-smi", *arguments], capture_output=True, text=True, timeout=10, check=True)
+        done = subprocess.run(["nvidia-smi", *arguments], capture_output=True, text=True, timeout=10)
     except (OSError, subprocess.SubprocessError):
         return ""
-    return done.stdout
+    if done.returncode not in (0, CORRUPTED_INFOROM):
+        return ""
+    return "".join(line for line in done.stdout.splitlines(keepends=True) if not line.startswith("WARNING: "))
 
 
 def devices(listing: str) -> List[str]:

@@ -70,7 +70,7 @@ FAKE = """\
 #!/bin/sh
 echo "$@" >> {folder}/asked
 case "$*" in
--L) cat {folder}/listing ;;
+-L) cat {folder}/listing; if grep -q ^WARNING {folder}/listing; then exit 14; fi ;;
 "topo -m") cat {folder}/topology ;;
 *mig.mode*) if [ -e {folder}/old ]; then echo 'Field "mig.mode.current" is not a valid field to query.'; exit 2; fi
   cat {folder}/settings ;;
@@ -128,6 +128,12 @@ def planned(nodes: int, devices_per_node: int, transport: str | None = None) -> 
 )
 def test_gpus_have_the_names_that_cuda_accepts_and_mig_instances_replace_theirs(listing: str, names: list[str]) -> None:
     assert gpus.devices(listing) == names
+
+
+def test_a_gpu_whose_inforom_is_corrupted_is_there(smi: Path) -> None:
+    (smi / "listing").write_text(f"{WHOLE}WARNING: infoROM is corrupted at gpu 0000:19:00.0\n")
+    assert gpus.ask("-L") == WHOLE and local.local_gpus() == [H100, SECOND]
+    assert gpus.ask("--no-such-option") == ""
 
 
 def test_two_nodes_on_one_machine_share_its_gpus(smi: Path) -> None:
