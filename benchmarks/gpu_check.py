@@ -94,7 +94,7 @@ class Machine:
     def _alone(self) -> bool:
         try:
             return "Exclusive" in self.carried_out(["nvidia-smi", "--query-gpu=compute_mode", "--format=csv,noheader"])
-        except Failed:
+        except (Failed, NotChecked):
             return False
 
     def _torch(self) -> dict[str, Any]:
@@ -427,7 +427,7 @@ def main() -> int:
     options.output.mkdir(parents=True, exist_ok=True)
     try:
         machine = Machine(options)
-    except Failed as error:
+    except (Failed, NotChecked) as error:
         sys.exit(f"gpu-check: {options.env}: no PyTorch with NumPy: {error}")
     said = machine.torch
     print(f"PyTorch {said['torch']}, CUDA {said['cuda']}, GPU {said['gpu']}; harness on {machine.core}\n", flush=True)
