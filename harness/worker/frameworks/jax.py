@@ -54,7 +54,7 @@ class JaxTrainer(DeviceTrainer):
     def build(self) -> None:
         """Make the model with its first values, place what stays on the device, and compile the step.
 
-        Raises RuntimeError where JAX has no GPU that it was told to take.
+        Raises RuntimeError where JAX has no GPU that it was told to take, or that has no TF32 where it is to compute in it.
         """
         try:
             devices = jax.devices()
@@ -63,6 +63,8 @@ class JaxTrainer(DeviceTrainer):
                 "--device cuda: this environment's JAX sees no GPU: is there an NVIDIA driver?"
             ) from None
         spec, tensors = self._job.spec, [tensor.name for tensor in self._specification.tensors]
+        if spec["precision"] == "tf32" and float(getattr(devices[0], "compute_capability", 8.0)) < 8.0:
+            raise RuntimeError(f"--precision tf32: {devices[0].device_kind} has none, it would be fp32")
         self._model = definition(self._job, "jax")
         mesh = Mesh(np.array(devices), (WORKERS,))
         self._same, self._own = NamedSharding(mesh, P()), NamedSharding(mesh, P(WORKERS))

@@ -29,7 +29,7 @@ Key = TypeVar("Key")
 
 
 def prepare(job: Job) -> None:
-    """Settings that must precede everything else. Raises RuntimeError where the GPU of the spec is missing."""
+    """Settings that must precede everything else. Raises RuntimeError where the spec's GPU, or its TF32, is missing."""
     gpus = tf.config.list_physical_devices("GPU")
     if job.spec["device"] == "cuda" and not gpus:
         raise RuntimeError("--device cuda: this environment's TensorFlow sees no GPU: is there an NVIDIA driver?")
@@ -37,6 +37,9 @@ def prepare(job: Job) -> None:
         raise RuntimeError(f"--device cuda: TensorFlow sees {len(gpus)} of its {job.devices} GPUs")
     for gpu in gpus:
         tf.config.experimental.set_memory_growth(gpu, True)
+        about = tf.config.experimental.get_device_details(gpu) if job.spec["precision"] == "tf32" else {}
+        if about.get("compute_capability", (8, 0)) < (8, 0):
+            raise RuntimeError(f"--precision tf32: {about.get('device_name', gpu.name)} has none, it would be fp32")
     tf.config.experimental.enable_tensor_float_32_execution(job.spec["precision"] == "tf32")
 
 
