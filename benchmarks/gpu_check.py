@@ -42,6 +42,7 @@ BARS = {"H100": (4210.0, 272), "H200": (5110.0, 256)}
 PEER_BAR = 1.10
 ROOM = 40e9  # bytes of GPU memory that all batches fit into; those for less are halved until they do
 GRACE_S = 30.0  # after --limit, for what has begun
+LONGEST_S = 180.0  # that a command may take
 CLOCK_LIMIT = 1e-3  # by which the GPU's clock and the host's may differ, and what marks may take of a step
 ENERGY_LIMIT = 0.03  # by which NVML's counter of joules and its power, seen five times a second, may differ
 BYTES_LIMIT = 0.05  # headers and barriers, as in tests/parity/test_bytes.py
@@ -112,18 +113,13 @@ class Machine:
 
     def carried_out(self, command: list[str], **more: str) -> str:
         """What a command prints. Raises Failed with its last lines, and NotChecked where the time does not suffice."""
-        left_s = self.ends - time.monotonic()
+        timeout_s = min(LONGEST_S, max(0.0, self.ends - time.monotonic()))
         try:
             done = subprocess.run(
-                command,
-                cwd=ROOT,
-                env={**self.environ, **more},
-                capture_output=True,
-                text=True,
-                timeout=max(0.0, min(180.0, left_s)),
+                command, cwd=ROOT, env={**self.environ, **more}, capture_output=True, text=True, timeout=timeout_s
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            if left_s < 180.0 and isinstance(error, subprocess.TimeoutExpired):
+            if isinstance(error, subprocess.TimeoutExpired) and timeout_s < LONGEST_S:
                 raise NotChecked("it was given up when the time was over") from None
             raise Failed(f"{command[0]}: {error}") from None
         if done.returncode:
@@ -219,6 +215,7 @@ def checks(machine: Machine) -> list[Check]:
     bar_img_per_s, batch = next((bar for name, bar in BARS.items() if name in called and whole), (0.0, 256))
     room = machine.torch["memory_bytes"] or ROOM
     halved = 2 ** sum(room * 2**times < ROOM for times in range(4))
+    batch //= halved
     small = ["--model", "pointwise", "--batch-size", "2", "--image-size", "32", "--threads", "1"]
     some = ["run", "--warmup", "2", "--steps", "5"]
     made: dict[str, dict[str, Any]] = {}  # the records that several checks look at: "cpu" and "fast"
@@ -242,7 +239,6 @@ def checks(machine: Machine) -> list[Check]:
         size = (32 if precision == "fp32" else 128) // halved
         return speed("--model", model, "--precision", precision, "--batch-size", str(size), "--steps", "60")
 
-    batch //= halved
     resnet50 = ("--model", "resnet50", "--steps", "100", "--batch-size")
     fast = (*resnet50, str(batch), "--precision", "fp16")
 

@@ -28,6 +28,7 @@ MOST_BURSTS = 0.05  # of a window's slices (a twentieth of a step each) in which
 MOST_LATE = 0.02  # sum of all delays of a rank beyond its deadlines, against its window
 MOST_LATE_P99_S = 0.002  # 99th percentile of a rank's delays
 MOST_RESENT = 0.001  # of the TCP segments that were sent
+MACHINE, DEVICE, LINKS = KEPT_UP = ("machine_kept_up", "device_kept_time", "links_kept_segments")  # names of the checks
 
 
 class Step(Frozen):
@@ -146,17 +147,17 @@ def kept_up(kept: Sequence[Kept], windows_s: Sequence[float], dilation: float) -
     p99_s = max(one.late_p99_s for one in kept) / dilation
     resent = sum(one.resent for one in kept) / max(1, sum(one.sent for one in kept))
     return {
-        "machine_kept_up": (
+        MACHINE: (
             busy <= MOST_BUSY and bursts <= MOST_BURSTS,
             f"cores busy {busy:.0%} of the window, limit {MOST_BUSY:.0%}; "
             f"all of them in {bursts:.0%} of its slices, limit {MOST_BURSTS:.0%}",
         ),
-        "device_kept_time": (
+        DEVICE: (
             late <= MOST_LATE and p99_s <= MOST_LATE_P99_S,
             f"delays add up to {late:.1%} of a window, limit {MOST_LATE:.0%}; "
             f"their 99th percentile is {p99_s * 1e3:.2g} ms of the device, limit {MOST_LATE_P99_S * 1e3:g} ms",
         ),
-        "links_kept_segments": (
+        LINKS: (
             resent <= MOST_RESENT,
             f"{resent:.2%} of the TCP segments were sent again, limit {MOST_RESENT:.1%}",
         ),
@@ -165,8 +166,7 @@ def kept_up(kept: Sequence[Kept], windows_s: Sequence[float], dilation: float) -
 
 def remedy(failed: Collection[str]) -> list[str]:
     """What to do when checks of these names have failed: one clause if any is of ``kept_up``, else none."""
-    late = {"machine_kept_up", "device_kept_time", "links_kept_segments"} & set(failed)
-    return ["take a larger --dilation, with links slower by as much"] if late else []
+    return ["take a larger --dilation, with links slower by as much"] if set(KEPT_UP) & set(failed) else []
 
 
 def system(spec: RunSpec, device: str, link_bytes_per_s: float | None) -> str:

@@ -12,6 +12,7 @@ from tensorflow.core.protobuf.rewriter_config_pb2 import RewriterConfig
 
 from harness.worker import traffic
 from harness.worker.emulation import INTER_OP_THREADS
+from harness.worker.frameworks.tensorflow import addresses_seen
 from harness.worker.job import Job
 
 v1 = tf.compat.v1
@@ -23,6 +24,11 @@ def start_server(job: Job) -> Any:
     """Start this process's gRPC server. It stays reachable until the process ends."""
     cluster = {role: job.addresses(role) for role in ("ps", "worker")}
     return v1.train.Server(cluster, job.process["role"], job.rank, config=configuration(job, []))
+
+
+def carrier(job: Job, session: Any) -> str:
+    """What carries gradients, as a session's devices show it: gRPC, to the servers by rank."""
+    return "grpc to " + ", ".join(addresses_seen(job, "ps", [device.name for device in session.list_devices()]))
 
 
 def configuration(job: Job, device_filters: List[str]) -> Any:

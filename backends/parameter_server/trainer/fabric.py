@@ -20,7 +20,7 @@ from harness.backends.parameter_server.trainer.cluster import (
 )
 from harness.backends.parameter_server.trainer.programs import Programs
 from harness.worker.fabric import Transfer
-from harness.worker.frameworks.tensorflow import addresses_seen, prepare
+from harness.worker.frameworks.tensorflow import prepare
 from harness.worker.job import Job
 
 Parts = Sequence[np.ndarray]
@@ -64,8 +64,7 @@ class Servers(Programs):
         self._gate.total(self._session, [1])
 
     def transport(self) -> str:
-        devices = [device.name for device in self._session.list_devices()]
-        return "grpc to " + ", ".join(addresses_seen(self._job, "ps", devices))
+        return cluster.carrier(self._job, self._session)
 
     def close(self) -> None:
         self._gate.leave(self._session)

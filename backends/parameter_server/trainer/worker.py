@@ -118,9 +118,8 @@ class ServerTrainer(DeviceTrainer):
         for number, copy in enumerate(copies):
             if differing := [name for name in copy if not np.array_equal(copy[name], held[name], equal_nan=True)]:
                 raise RuntimeError(f"device {number} and the parameter servers differ in {', '.join(differing[:3])} …")
-        servers = common.addresses_seen(self._job, "ps", [seen.name for seen in self._session.list_devices()])
         devices = ", ".join(device(self._job, number) for number in range(self._job.devices))
-        transport = "grpc to " + ", ".join(servers)
+        transport = cluster.carrier(self._job, self._session)
         state = self._state(self._world_size, transport, device=devices, tensorflow=tf.__version__)
         return replace(state, updates=int(updates))
 

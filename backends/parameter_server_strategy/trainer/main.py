@@ -141,10 +141,9 @@ class StrategyTrainer(DeviceTrainer):
 
     def state(self) -> State:
         self._look()
-        servers = common.addresses_seen(self._job, "ps", [seen.name for seen in self._session.list_devices()])
         state = self._state(
             self._world_size,
-            "grpc to " + ", ".join(servers),
+            cluster.carrier(self._job, self._session),
             device=cluster.device(self._job, 0),
             tensorflow=tf.__version__,
             functions=len(self._ends),

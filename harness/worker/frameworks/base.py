@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, TypeVar
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Tuple, TypeVar
 
 import numpy as np
 
@@ -39,6 +39,12 @@ class Sgd:
     def decay(self, name: str) -> float:
         """The weight decay of a tensor: none for biases, nor for batch norms' gamma and beta."""
         return self.weight_decay if name.endswith("kernel") else 0.0
+
+
+def require_tf32(gpu: str, capability: Tuple[int, int]) -> None:
+    """Raises RuntimeError where a GPU of this compute capability has no TF32; its framework would silently take float32."""
+    if capability < (8, 0):
+        raise RuntimeError(f"--precision tf32: {gpu} has none, it would be fp32")
 
 
 class DeviceTrainer(Learner):

@@ -22,7 +22,7 @@ from jax.sharding import PartitionSpec as P
 from harness.models.initial import initial_values
 from harness.worker.checkpoint import velocity
 from harness.worker.emulation import INTER_OP_THREADS, definition
-from harness.worker.frameworks.base import DeviceTrainer
+from harness.worker.frameworks.base import DeviceTrainer, require_tf32
 from harness.worker.job import Job
 from harness.worker.trainer import Evaluation, State, evaluation
 
@@ -63,8 +63,9 @@ class JaxTrainer(DeviceTrainer):
                 "--device cuda: this environment's JAX sees no GPU: is there an NVIDIA driver?"
             ) from None
         spec, tensors = self._job.spec, [tensor.name for tensor in self._specification.tensors]
-        if spec["precision"] == "tf32" and float(getattr(devices[0], "compute_capability", 8.0)) < 8.0:
-            raise RuntimeError(f"--precision tf32: {devices[0].device_kind} has none, it would be fp32")
+        if spec["precision"] == "tf32":
+            major, minor = str(getattr(devices[0], "compute_capability", "8.0")).split(".")
+            require_tf32(devices[0].device_kind, (int(major), int(minor)))
         self._model = definition(self._job, "jax")
         mesh = Mesh(np.array(devices), (WORKERS,))
         self._same, self._own = NamedSharding(mesh, P()), NamedSharding(mesh, P(WORKERS))

@@ -16,7 +16,7 @@ import tensorflow as tf
 from harness.models.initial import initial_values
 from harness.worker.checkpoint import velocity
 from harness.worker.emulation import INTER_OP_THREADS, definition
-from harness.worker.frameworks.base import DeviceTrainer, Sgd
+from harness.worker.frameworks.base import DeviceTrainer, Sgd, require_tf32
 from harness.worker.inputs.order import GROUP, Reading
 from harness.worker.inputs.tensorflow import as_written, batches, find_bad_image
 from harness.worker.job import Job
@@ -37,9 +37,9 @@ def prepare(job: Job) -> None:
         raise RuntimeError(f"--device cuda: TensorFlow sees {len(gpus)} of its {job.devices} GPUs")
     for gpu in gpus:
         tf.config.experimental.set_memory_growth(gpu, True)
-        about = tf.config.experimental.get_device_details(gpu) if job.spec["precision"] == "tf32" else {}
-        if about.get("compute_capability", (8, 0)) < (8, 0):
-            raise RuntimeError(f"--precision tf32: {about.get('device_name', gpu.name)} has none, it would be fp32")
+        if job.spec["precision"] == "tf32":
+            about = tf.config.experimental.get_device_details(gpu)
+            require_tf32(about.get("device_name", gpu.name), about.get("compute_capability", (8, 0)))
     tf.config.experimental.enable_tensor_float_32_execution(job.spec["precision"] == "tf32")
 
 

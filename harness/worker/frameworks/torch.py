@@ -20,7 +20,7 @@ from harness.models import torch_layers
 from harness.models.initial import initial_values
 from harness.worker.checkpoint import velocity
 from harness.worker.emulation import definition
-from harness.worker.frameworks.base import DeviceTrainer
+from harness.worker.frameworks.base import DeviceTrainer, require_tf32
 from harness.worker.job import Job
 from harness.worker.network import interface_of, listen, nccl_meets_on
 from harness.worker.trainer import Evaluation, Marks, State, evaluation
@@ -111,8 +111,8 @@ class TorchTrainer(DeviceTrainer):
             torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = spec["precision"] == "tf32"
             if spec["precision"] == "amp" and not torch.cuda.is_bf16_supported(including_emulation=False):
                 raise RuntimeError(f"--precision amp: {torch.cuda.get_device_name()} has no bfloat16; fp16 it has")
-            if spec["precision"] == "tf32" and torch.cuda.get_device_capability() < (8, 0):
-                raise RuntimeError(f"--precision tf32: {torch.cuda.get_device_name()} has none, it would be fp32")
+            if spec["precision"] == "tf32":
+                require_tf32(torch.cuda.get_device_name(), torch.cuda.get_device_capability())
         self._batches = self._inputs()
 
     def build(self) -> None:
