@@ -144,7 +144,7 @@ def data_check(path: Path, decode: bool, classes: int | None, processes: int, as
 )
 @click.option("--image-size", type=click.IntRange(16, 4096), default=224, help="pixels")
 @click.option("--batch-size", type=click.IntRange(1, 65536), default=64, help="images")
-@click.option("--seconds", type=click.FloatRange(0, 3600, min_open=True), default=5, help="of a turn")
+@click.option("--seconds", type=click.FloatRange(0.5, 3600), default=5, help="of a turn")
 @click.option("--rounds", type=click.IntRange(1, 1000), default=5, help="turns of each pipeline")
 @AS_JSON
 def data_bench(path: Path, pipeline: str, as_json: bool, threads: int, image_size: int, **given: Any) -> None:

@@ -296,7 +296,8 @@ def _software(record: AnyRecord) -> str:
     text = f"{_LABELS.get(package, package)} {version}".strip()
     if package != framework:
         text = f"{_LABELS[framework]} ({text})"
-    return f"{text}, {backend.capitalize()} {packages[backend]}" if backend in packages else text
+    own = backend in packages and backend != package
+    return f"{text}, {backend.capitalize()} {packages[backend]}" if own else text
 
 
 def _environment(record: AnyRecord, gpu: Mapping[str, Any]) -> dict[str, str]:

@@ -133,8 +133,9 @@ class LaunchRun(Repeated):
 
     def find_inputs(self) -> None:
         """Raises InvalidInput if this machine is to start it and does not have it."""
-        command = self.plan.details["command"][0]
-        if self.site_name is None and not shutil.which(command):
+        command, folder = self.plan.details["command"][0], self.plan.details["folder"]
+        found = shutil.which(Path(folder, command) if "/" in command else command)
+        if self.site_name is None and not found:
             raise InvalidInput(f"{command}: no such program here, or it is not executable")
 
     def judge_ranks(self, watch: Watch) -> tuple[list[ProgramRank], list[Check]]:

@@ -125,9 +125,10 @@ class Run(ABC):
                 f"--output {self.folder.parent}: cannot make {error.filename}: {error.strerror}"
             ) from None
         try:
-            write_atomically(self.folder / SPEC, self.spec.model_dump_json(indent=1))
-            write_atomically(self.folder / "plan.json", self.plan.to_json())
             self.write_inputs()
+            write_atomically(self.folder / "plan.json", self.plan.to_json())
+            # Last, as it makes a folder a run directory for whoever looks meanwhile.
+            write_atomically(self.folder / SPEC, self.spec.model_dump_json(indent=1))
         except BaseException as error:
             shutil.rmtree(self.folder, ignore_errors=True)
             if isinstance(error, OSError):

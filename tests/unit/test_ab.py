@@ -285,7 +285,7 @@ def test_a_program_of_an_environment_is_that_of_the_side(refused: Harness, tmp_p
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """Its script prints about 200 img/s in the commit v1, 100 in v2, and 950 as it is."""
+    """Its script prints about 200 img/s in the commit v1, 100 in v2, and 950 as it is; ``gone`` is in the commits only."""
     folder = tmp_path / "repository"
     (folder / "scripts").mkdir(parents=True)
     identity = [word for name in ("name", "email") for word in ("-c", f"user.{name}=x")]
@@ -298,10 +298,13 @@ def repository(tmp_path: Path) -> Path:
         (folder / "speed").write_text(f"{speed}\n")
         noise = "0x$(od -An -N1 -tx1 /dev/urandom | tr -d ' ') % 4"
         (folder / "scripts" / "speed.sh").write_text(f"cat ../speed; echo img/s: $(( {speed} + {noise} ))\n")
+        (gone := folder / "scripts" / "gone").write_text("#!/bin/sh\nsh speed.sh\n")
+        gone.chmod(0o755)
         git("add", ".")
         git("commit", "-m", tag)
         git("tag", tag)
     (folder / "scripts" / "speed.sh").write_text("echo img/s: 950\n")
+    gone.unlink()
     return folder
 
 
@@ -350,6 +353,14 @@ def test_commits_of_a_program_take_turns_and_a_slower_new_one_fails(repository: 
     done = run_harness(repository / "scripts", "ab", "--a", "commit=v2", *common)
     assert done.code == 0 and verdict(done).startswith("B is faster by 8"), done.stdout + done.stderr
     assert done.stdout.splitlines()[2].endswith("from 8 repeats of 2 earlier runs)")
+
+
+def test_a_program_of_a_commit_is_looked_for_there(repository: Path) -> None:
+    common = ["--a", "commit=v1", "--repeats", "2", "--quiet", *SPEED[:-2], "./gone"]
+    done = run_harness(repository / "scripts", "ab", "--b", "commit=v2", *common)
+    assert done.code == 1 and verdict(done).startswith("A is faster by "), done.stdout + done.stderr
+    done = run_harness(repository / "scripts", "ab", "--b", "var:X=1", *common[2:])
+    assert (done.code, "./gone: no such program here" in done.stderr) == (2, True), done.stderr
 
 
 @pytest.mark.parametrize(

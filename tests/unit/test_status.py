@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from harness.core.spec import RunSpec
-from harness.errors import HarnessError, RunFailed
+from harness.errors import HarnessError, InvalidInput, RunFailed
 from harness.launch.slurm import JobState
 from harness.report.text import outcomes
 from harness.running import collect, notes
@@ -19,7 +19,7 @@ from harness.running.kinds import Measurement
 from harness.running.pace import Pace
 from harness.running.prepare import Place
 from harness.running.run import Listener, Run
-from harness.running.status import RunStatus
+from harness.running.status import RunStatus, find
 from harness.worker.agent.seating import Hosts
 from tests import made
 from tests.conftest import Harness
@@ -37,6 +37,23 @@ def begun(tmp_path: Path) -> Callable[..., Run]:
         return run
 
     return begin
+
+
+def test_a_folder_is_a_run_once_all_of_it_is_written(
+    begun: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The indexes of a training's images may take long to write; whoever asks meanwhile sees the other runs."""
+    seen: list[Run] = []
+
+    def asks(run: Run) -> None:
+        with pytest.raises(InvalidInput, match="no run at or below it"):
+            find([tmp_path / "runs"])
+        seen.append(run)
+
+    monkeypatch.setattr(Measurement, "write_inputs", asks)
+    run = begun()
+    (found,), problems = find([run.folder])
+    assert (seen, found.folder, problems) == ([run], run.folder, [])
 
 
 def test_runs_of_this_machine_are_running_unfinished_or_have_their_img_per_s(

@@ -130,7 +130,7 @@ def test_scaling_is_planned_in_seconds(harness: Harness, clock: Clock) -> None:
 
 
 def test_a_dry_run_is_a_line_for_each_point_and_says_how_to_see_one_in_full(harness: Harness, tmp_path: Path) -> None:
-    common = "[common]\nrepeats = 3\nnodes = [1, 2]\ntimeout = 90\nwarmup = 0\nseed = 0\n"
+    common = "[common]\nrepeats = 3\nnodes = [1, 2]\ntimeout = 90\nwarmup = 0\nseed = 0\ndata = '/images/v1.0'\n"
     file = written(
         tmp_path, common + '[[matrix]]\nbackend = "horovod:torch"\nfp16-allreduce = true\nfusion-threshold-mb = 0'
     )

@@ -14,11 +14,12 @@ from pathlib import Path
 import pytest
 
 from harness import results
+from harness.core.backend import backend as known_backend
 from harness.errors import InvalidInput
 from harness.report.text import comparison, outcomes
 from harness.report.text import table as tables
 from harness.report.text.table import table as table_of
-from harness.results import published
+from harness.results import published, rows
 from tests import made
 from tests.conftest import Harness
 from tests.unit.made_rows import HOROVOD, SERVERS, frame, run
@@ -400,3 +401,18 @@ def test_a_table_has_colours_on_a_terminal_unless_they_are_not_wanted(
 def test_a_table_in_a_pipe_is_as_wide_as_it_must_be() -> None:
     lines = table_of(ROWS, right={1}).splitlines()
     assert lines[2] == f"{ROWS[1][0]}  12.50" and lines[3].endswith("   1.25") and "\x1b" not in "".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("backend", "packages", "software"),
+    [
+        ("jax", {"jax": "0.9.0", "jaxlib": "0.9.0"}, "JAX 0.9.0"),
+        ("horovod", {"torch": "2.13.0", "horovod": "0.28.1"}, "PyTorch 2.13.0, Horovod 0.28.1"),
+        ("caffe2", {"torch": "1.10.2"}, "Caffe2 (PyTorch 1.10.2)"),
+        ("parameter_server", {"tensorflow_cpu": "2.21.0"}, "TensorFlow 2.21.0"),
+    ],
+)
+def test_software_is_named_once(backend: str, packages: dict[str, str], software: str) -> None:
+    framework = "torch" if backend == "horovod" else next(iter(known_backend(backend).frameworks))
+    record = made.record(backend, packages=packages, framework=framework)
+    assert rows.row(record, "record.json")["software"] == software

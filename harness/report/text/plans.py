@@ -159,7 +159,8 @@ def _options(spec: RunSpec) -> list[str]:
     words = []
     for name, (value, info) in values.items():
         if value is not None and value is not False and value != info.get_default():  # 0 is a value
-            words += [option_name(name), *([] if value is True else [str(value).removesuffix(".0")])]
+            written = str(value).removesuffix(".0") if isinstance(value, float) else str(value)
+            words += [option_name(name), *([] if value is True else [written])]
     return words
 
 

@@ -78,11 +78,11 @@ def _attend(
     argv: List[str], process: Dict[str, Any], output: Any, timeout_s: float, channel: Optional[Channel]
 ) -> Dict[str, Any]:
     """Start the process and wait for its end. Returns how it ended, and its exit code as ``Popen`` has it."""
-    starting = False
+    starting = True
     asked_early: List[str] = []
 
     def end(number: int, frame: object) -> None:
-        if starting:  # a process that is just being made would be lost
+        if starting:  # a process that is just being made would be lost, and so would the event of its end
             asked_early.append(signal.Signals(number).name)
         else:
             raise Ended(signal.Signals(number).name)
@@ -93,7 +93,6 @@ def _attend(
         env = _environment(process)
         if channel:
             env = channel.variables(process, env)
-        starting = True
         # What PMI has opened for this task (close_fds) belongs to the process.
         child = subprocess.Popen(
             argv,
