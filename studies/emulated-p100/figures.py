@@ -66,8 +66,8 @@ def figures(points: list[Point], waited: dict[str, list[float]]) -> list[Figure]
         x = Axis("nodes", "log", ticks=measured_ticks(point.nodes for point in here))
         y = Axis("efficiency", "linear", percent=True, from_zero=True)
         title = f"{model} on links of 2.5 GB/s: scaling efficiency"
-        few = sorted({(point.nodes, point.bytes_scale) for point in here if point.bytes_scale < 1})
-        carried = (f"{nodes} nodes carry {scale:g} of the bytes." for nodes, scale in few)
+        few = sorted({(point.nodes, point.bytes_scale, point.way) for point in here if point.bytes_scale < 1})
+        carried = (f"On {nodes} nodes {way} carries {scale:g} of the bytes." for nodes, scale, way in few)
         note = " ".join(["Relative to one node.", *carried])
         drawn.append(Figure(f"efficiency-{model}", title, f"efficiency-{model}", x, y, series, note))
     drawn += [*map_figures(points), waits_figure(waited)]

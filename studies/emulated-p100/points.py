@@ -40,7 +40,7 @@ SYSTEMS = Path(__file__).parent / "systems.toml"
 class Point(NamedTuple):
     """One configuration: all its repeats. Times are in seconds of the device, ``links`` are GB/s.
 
-    ``dilation`` and ``bytes_scale`` are how it was emulated.
+    ``steps`` are those of each repeat, ``dilation`` and ``bytes_scale`` are how it was emulated.
     """
 
     model: str
@@ -53,6 +53,7 @@ class Point(NamedTuple):
     order: str
     placement: str
     repeats: int
+    steps: int
     step_s: float
     queues_s: float
     contention_s: float
@@ -73,14 +74,34 @@ class Point(NamedTuple):
         return (*self[:CONFIGURATION], self.dilation, self.bytes_scale)
 
     @property
-    def label(self) -> str:
+    def servers(self) -> str:
+        """The way, and how many servers of what kind it has."""
         placed = {"partitioned": ", slices", "round_robin": ", dealt in turn"}.get(self.placement, "")
-        servers = f", {self.ps} ps{placed}" if self.ps else ""
-        return f"{self.model}, {plural(self.nodes, 'node')}, {self.links:g} GB/s: {self.way}{servers}"
+        return self.way + (f", {self.ps} ps{placed}" if self.ps else "")
+
+    @property
+    def label(self) -> str:
+        return f"{self.model}, {plural(self.nodes, 'node')}, {self.links:g} GB/s: {self.servers}"
+
+    @property
+    def per_node(self) -> Sample:
+        """img/s of a node, which are as its steps on any number of nodes."""
+        return Sample(self.img_per_s.mean / self.nodes, tuple(value / self.nodes for value in self.img_per_s.values))
 
     def times(self, slower: Point) -> Ratio:
-        """How many times longer a step of ``slower``, on as many nodes, takes."""
-        return ratio([(self.img_per_s,)], [(slower.img_per_s,)])
+        """How many times longer a step of ``slower`` takes."""
+        return times_longer([self], [slower])
+
+
+def times_longer(fast: Iterable[Point], slow: Iterable[Point]) -> Ratio:
+    """How many times longer the shortest step of some points is than that of others, each the best of a choice."""
+    return ratio([[point.per_node for point in fast]], [[point.per_node for point in slow]])
+
+
+def computed_s(model: str) -> float:
+    """How long the device computes in a step, which is what one alone takes."""
+    step = profile("p100").steps[model]
+    return step.batch_size / step.img_per_s
 
 
 def measured(frame: Any) -> list[Point]:
@@ -109,6 +130,7 @@ def _point(spec: RunSpec, links: float, ps: int, img_per_s: Sample) -> Point:
         order=_order(spec.options),
         placement=str(spec.options.get("placement", "")),
         repeats=len(img_per_s.values),
+        steps=spec.steps,
         step_s=spec.workers * spec.batch_size / img_per_s.mean,
         queues_s=queues_s,
         contention_s=contention_s,
@@ -171,7 +193,10 @@ def fastest(points: Iterable[Point]) -> Point | None:
 
 
 class Cell(NamedTuple):
-    """Toolkits (the fastest one) against TensorFlow's servers, as many as in 2017: how many times longer a step takes."""
+    """Toolkits (the fastest one) against servers: how many times longer a step takes.
+
+    Against TensorFlow's, as many as in 2017, without and with an order, and against the best of all that were measured.
+    """
 
     model: str
     links: float
@@ -179,21 +204,27 @@ class Cell(NamedTuple):
     toolkit: Point
     as_2017: Ratio | None
     in_order: Ratio | None
+    at_best: Ratio | None
+    best: Point | None
 
 
 def places(points: list[Point]) -> Iterator[tuple[tuple[str, float, int], list[Point]]]:
-    """Each model, links and several nodes, with the points there that have as many servers as in 2017."""
+    """Each model, links and several nodes, with the points there."""
     for model, links, nodes in sorted({point[:3] for point in points if point.nodes > 1}):
-        yield (model, links, nodes), as_2017(chosen(points, model=model, links=links, nodes=nodes))
+        yield (model, links, nodes), chosen(points, model=model, links=links, nodes=nodes)
 
 
 def the_map(points: list[Point]) -> Iterator[Cell]:
     """Who wins by how much, over links and nodes."""
     for place, here in places(points):
-        toolkit = fastest(point for point in here if not point.ps and point.backend != "multi_worker_mirrored")
-        if toolkit:
-            orders = [fastest(chosen(here, backend=TENSORFLOW, order=order)) for order in ("none", "forward")]
-            yield Cell(*place, toolkit, *(toolkit.times(one) if one else None for one in orders))
+        then, servers = as_2017(here), [point for point in here if point.ps]
+        toolkits = [point for point in then if not point.ps and point.backend != "multi_worker_mirrored"]
+        if toolkit := fastest(toolkits):
+            orders = [chosen(then, backend=TENSORFLOW, order=order) for order in ("none", "forward")]
+            as_then, in_order, at_best = (
+                times_longer(toolkits, those) if those else None for those in (*orders, servers)
+            )
+            yield Cell(*place, toolkit, as_then, in_order, at_best, fastest(servers))
 
 
 class Strategies(NamedTuple):
@@ -212,7 +243,7 @@ class Strategies(NamedTuple):
 
 def strategies(points: list[Point]) -> Iterator[Strategies]:
     for place, here in places(points):
-        best = [point for point in here if point.order not in ("none", PIECES)]
+        best = [point for point in as_2017(here) if point.order not in ("none", PIECES)]
         sides = [
             {name: found for name in TRANSPORTS if (found := fastest(chosen(best, backend=of[name], transport=name)))}
             for of in (SERVERS, ALLREDUCE)

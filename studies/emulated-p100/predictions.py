@@ -13,8 +13,7 @@ import csv
 import json
 import re
 import sys
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from measure import FILES, Table, parts
@@ -35,17 +34,23 @@ PAYLOAD = 8948 / 9014  # of a frame of 9000 bytes: less 20 of IP, 32 of TCP and 
 
 def predicted(spec: RunSpec, links: float) -> tuple[float, float]:
     """``queues_s`` and ``contention_s`` of a complete spec on links of so many GB/s in the device's time."""
+    return by_law(spec)(links)
+
+
+def by_law(spec: RunSpec) -> Callable[[float], tuple[float, float]]:
+    """``predicted`` of a spec, for several rates of links."""
     spec = spec.model_copy(update={"bytes_scale": 1.0})
     device, exchange = emulation(spec), backends.backend(spec.backend).exchange
     assert device
     assert exchange
-    of_step = law(exchange(spec), profile(spec.model))
-    queues, contention = (
-        float(of_step.seconds(spec.nodes, spec.workers, device.step_s, replace(known, contention=crowd)))
-        for known in [Parameters(links * 1e9 * PAYLOAD)]
-        for crowd in (0.0, CONTENTION)
-    )
-    return queues, contention
+    of_step, step_s = law(exchange(spec), profile(spec.model)), device.step_s
+
+    def on(links: float) -> tuple[float, float]:
+        known = [Parameters(links * 1e9 * PAYLOAD, contention=crowd) for crowd in (0.0, CONTENTION)]
+        queues, contention = (float(of_step.seconds(spec.nodes, spec.workers, step_s, each)) for each in known)
+        return queues, contention
+
+    return on
 
 
 def points(name: str, tables: Sequence[Table]) -> list[StudyPoint]:

@@ -98,10 +98,10 @@ SPECS = [
 ]
 
 
-def frame(time: Time, specs: Sequence[RunSpec] = SPECS) -> Any:
+def frame(time: Time, specs: Sequence[RunSpec] = SPECS, spread: float = 0.001) -> Any:
     rows = [
         made_rows.run(
-            *(one.workers, [64 * one.workers / (time(one) * factor) for factor in (0.999, 1, 1.001)]),
+            *(one.workers, [64 * one.workers / (time(one) * factor) for factor in (1 - spread, 1, 1 + spread)]),
             **{name: getattr(one, name) for name in ("backend", "framework", "transport", "dilation", "device")},
             **{"ps": one.options.get("ps", 0), "spec": json.dumps(one.model_dump(exclude={"dilation"}))},
             system="virtual:namespaces, emulated NVIDIA Tesla P100 with links of 2.5 GB/s",
@@ -116,29 +116,33 @@ def by_law(one: RunSpec) -> float:
     return float(predictions.predicted(one, 2.5)[0])
 
 
-def answers(time: Time) -> dict[str, str]:
-    return {one.name: one.answer for one in analyse.findings(analyse.measured(frame(time)))}
+def answers(time: Time, specs: Sequence[RunSpec] = SPECS, spread: float = 0.001) -> dict[str, str]:
+    return {one.name: one.answer for one in analyse.findings(analyse.measured(frame(time, specs, spread)))}
 
 
 def test_a_world_as_the_law_says_is_recognised() -> None:
     found = answers(by_law)
-    assert found == {
-        "toolkits_beat_servers": "yes",
-        "ours_are_tensorflows_own": "yes",
-        "strategy_and_transport": "no",  # in order, servers are faster than PyTorch's buckets on 8 nodes
-        "no_order_costs_all_pulls": "yes",
-        "order_helps": "yes",
-        "bytes_are_the_window": "no",
-        "order_restores_the_law": "yes",
-        "replicas_keep_up": "yes",
-        "the_number_of_servers": "yes",
-        "slices_help": "no",
-        "everybody_with_everybody": "cannot say",  # the crowding of eight nodes is hidden by compute
-        "the_drop": "yes",
-        "drop_is_of_one_rate": "no",  # without overhead a step on 8 nodes is shorter than in 2017
-        "caffe2_keeps_up": "yes",
-        "emulated_otherwise": "cannot say",
-    }
+    assert (
+        found
+        == {
+            "toolkits_beat_servers": "yes",
+            "toolkits_beat_the_best_servers": "no",  # in slices they are as fast on 8 nodes, and without buckets
+            "ours_are_tensorflows_own": "yes",
+            "strategy_and_transport": "cannot say",  # neither makes a difference on 8 nodes
+            "no_order_costs_all_pulls": "yes",
+            "order_helps": "yes",
+            "bytes_are_the_window": "no",
+            "order_restores_the_law": "yes",
+            "replicas_keep_up": "yes",
+            "the_number_of_servers": "yes",
+            "slices_help": "no",
+            "everybody_with_everybody": "cannot say",  # the crowding of eight nodes is hidden by compute
+            "the_drop": "yes",
+            "drop_is_of_one_rate": "cannot say",  # at 2.5 GB/s a step on 8 nodes is shorter than in 2017, at 2.3 by the law not
+            "caffe2_keeps_up": "yes",
+            "emulated_otherwise": "cannot say",
+        }
+    )
 
 
 @pytest.mark.parametrize(("off", "answer"), [(1.02, "yes"), (0.96, "no")])
@@ -181,6 +185,28 @@ def test_a_window_of_bytes_is_better_if_one_of_pieces_is_slower() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("servers", "over_mpi", "answer"),
+    [(1.2, 1.0, "yes"), (1.2, 1.1, "yes"), (1.0, 1.1, "no"), (1.0, 1.0, "cannot say")],
+)
+def test_what_strategy_costs_is_told_from_what_the_transport_costs(
+    servers: float, over_mpi: float, answer: str
+) -> None:
+    """On 8 nodes, where compute hides either in a world as the law says."""
+
+    def step_s(one: RunSpec) -> float:
+        return 0.463 * (servers if "ps" in one.options else 1) * (over_mpi if one.transport == "mpi" else 1)
+
+    assert answers(step_s, [one for one in SPECS if one.nodes in (1, 8)])["strategy_and_transport"] == answer
+
+
+def test_what_scatters_too_much_is_not_answered() -> None:
+    """Of the same means as in a world as the law says; those that ask for means alone are answered."""
+    found = answers(by_law, spread=0.2)
+    means = {"no_order_costs_all_pulls", "order_restores_the_law", "the_number_of_servers"}
+    assert {name for name, answer in found.items() if answer != "cannot say"} == means
+
+
 @pytest.mark.parametrize("longer", [0.9, 1.1])
 def test_servers_that_take_longer_or_shorter_than_tensorflows_own_are_not_those(longer: float) -> None:
     found = answers(lambda one: by_law(one) * (longer if one.backend == "parameter_server_strategy" else 1))
@@ -192,6 +218,8 @@ def test_the_readme_says_what_the_study_found() -> None:
         one["name"]: one["figures"] for one in json.loads((measure.MEASURED / "analysis.json").read_text())["findings"]
     }
     (said,) = [part for part in (ROOT / "README.md").read_text().split("\n\n") if "emulated-p100" in part]
-    won, longer = found["toolkits_beat_servers"], found["the_drop"]
-    for figure in (won["least"], won["most"], *longer.values(), found["order_helps"]["most"]):
+    won = [
+        found[f"toolkits_beat_{those}"][end] for those in ("servers", "the_best_servers") for end in ("least", "most")
+    ]
+    for figure in (*won, *found["the_drop"].values(), found["order_helps"]["most"]):
         assert f"{figure:.2f}" in said
