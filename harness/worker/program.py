@@ -23,7 +23,7 @@ from typing import Callable, Dict, List, Mapping, Optional, Tuple
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import bootstrap  # noqa: F401
 
-from harness.worker import machine
+from harness.worker import machine, proc
 from harness.worker.agent.seating import Hosts, seated
 from harness.worker.place import HOLDING, arguments, variables
 from harness.worker.process import LAUNCHER, PR_SET_PDEATHSIG, Events, end_with_launcher, parser
@@ -129,7 +129,7 @@ def _end_all() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     deadline, number = time.monotonic() + GRACE_S, signal.SIGTERM
     asked: List[int] = []
-    while below := _descendants():
+    while below := list(proc.descendants()):
         if time.monotonic() > deadline:
             number, asked = signal.SIGKILL, []
         for pid in below:
@@ -141,21 +141,6 @@ def _end_all() -> None:
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
         time.sleep(0.02)
-
-
-def _descendants() -> List[int]:
-    """The processes below this one that have not been waited for."""
-    parents: Dict[int, int] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with suppress(OSError, ValueError, IndexError):  # it has ended meanwhile
-                stat = (entry / "stat").read_text(errors="replace")  # a name may hold any bytes
-                parents[int(entry.name)] = int(stat.rpartition(")")[2].split()[1])
-    below, last = [], [os.getpid()]
-    while last:
-        last = [pid for pid, parent in parents.items() if parent in last]
-        below += last
-    return below
 
 
 def _has_ended(report: Path) -> bool:

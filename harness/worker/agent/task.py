@@ -25,7 +25,7 @@ from typing import Any, Dict, List, Optional
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import bootstrap  # noqa: F401
 
-from harness.worker import gpus
+from harness.worker import gpus, proc
 from harness.worker.agent.channel import Channel, Ended
 from harness.worker.agent.seating import Hosts, seated
 from harness.worker.process import LAUNCHER, Events, parser
@@ -115,7 +115,7 @@ def _attend(
         if code == -signal.SIGTERM:
             time.sleep(SAME_MOMENT_S)
     except subprocess.TimeoutExpired:
-        state = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[0]
+        state = proc.stat(child.pid)[0]
         _end(child)
         return {"how": "timeout", "stopped": state == "T", "code": TIMED_OUT}
     except Ended as asked:
