@@ -14,6 +14,7 @@ from typing import Any
 
 from harness.core.plan import LaunchPlan, Process
 from harness.errors import RunFailed
+from harness.worker.agent.seating import folder_of
 
 MEASURING = ("launched", "started", "ready", "warmup", "window", "measured")
 PHASES = (*MEASURING, "training", "trained", "evidence", "closed")
@@ -107,7 +108,7 @@ class Watch:
 
 def begun(plan: LaunchPlan, run_dir: Path, repeat: int) -> Watch:
     """The watch over a repeat that is about to start, which gets its folders."""
-    repeat_dir = run_dir / f"repeat-{repeat}"
+    repeat_dir = folder_of(run_dir, repeat)
     for folder in ("events", "logs"):
         (repeat_dir / folder).mkdir(parents=True, exist_ok=True)
     return Watch(plan, repeat_dir)

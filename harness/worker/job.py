@@ -15,7 +15,7 @@ import numpy as np
 from harness import models
 from harness.models.layers import ModelSpecification
 from harness.worker import checkpoint
-from harness.worker.agent.seating import Hosts, seated
+from harness.worker.agent.seating import SPEC, folder_of, name_of, plan_of
 from harness.worker.inputs import index, page_cache
 from harness.worker.inputs.order import Reading
 
@@ -48,16 +48,14 @@ class Job:
 
     @classmethod
     def load(cls, run_dir: Path, repeat: int, number: int) -> Job:
-        spec = json.loads((run_dir / "spec.json").read_text())
-        hosts = Hosts.read(run_dir / f"repeat-{repeat}")
-        plan = seated(json.loads((run_dir / "plan.json").read_text()), hosts)
+        spec, plan = json.loads((run_dir / SPEC).read_text()), plan_of(run_dir, repeat)
         if "model" in plan:
             models.announce(spec["model"], plan["model"])
         return cls(run_dir, repeat, spec, plan, plan["processes"][number])
 
     @property
-    def name(self) -> str:  # for example worker-0
-        return f"{self.process['role']}-{self.process['rank']}"
+    def name(self) -> str:
+        return name_of(self.process)
 
     @property
     def rank(self) -> int:
@@ -73,7 +71,7 @@ class Job:
 
     @property
     def repeat_dir(self) -> Path:
-        return self.run_dir / f"repeat-{self.repeat}"
+        return folder_of(self.run_dir, self.repeat)
 
     @property
     def training(self) -> Any:
