@@ -93,8 +93,17 @@ class Job:
         return self.plan.get("emulation")
 
     @property
+    def batch_shape(self) -> Tuple[int, int]:
+        """How many images a device gets at once, and their size. An emulated one looks at none, and gets one pixel."""
+        return (1, 1) if self.emulation else (self.spec["batch_size"], self.spec["image_size"])
+
+    @property
+    def bytes_scale(self) -> float:
+        return float(self.spec.get("bytes_scale", 1.0))
+
+    @property
     def specification(self) -> ModelSpecification:
-        return models.specification(self.spec["model"], self.spec.get("bytes_scale", 1.0))
+        return models.specification(self.spec["model"], self.bytes_scale)
 
     @property
     def num_classes(self) -> int:
@@ -148,14 +157,9 @@ class Job:
         return {"data_cache": {"wanted": wanted, "found": before, "left": after}}
 
     def synthetic_batch(self, device: int = 0) -> Tuple[np.ndarray, np.ndarray]:
-        """A device's synthetic batch, the same in every framework: images float32 [N, H, W, 3], labels int64 [N].
-
-        An emulated device looks at none, and gets one pixel.
-        """
-        spec, number = self.spec, self.rank * self.devices + device
-        if self.emulation:
-            return synthetic_batch(spec["seed"], number, 1, 1, self.num_classes)
-        return synthetic_batch(spec["seed"], number, spec["batch_size"], spec["image_size"], self.num_classes)
+        """A device's synthetic batch, the same in every framework: images float32 [N, H, W, 3], labels int64 [N]."""
+        number = self.rank * self.devices + device
+        return synthetic_batch(self.spec["seed"], number, *self.batch_shape, self.num_classes)
 
     def processes(self, role: str) -> List[Dict[str, Any]]:
         return [process for process in self.plan["processes"] if process["role"] == role]
