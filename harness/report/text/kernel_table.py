@@ -13,6 +13,7 @@ from harness.kernels.kernel import BYTES_PER_S, FLOP_PER_S
 from harness.records.kernel import size_text
 from harness.report.text.table import NOTHING, Cell, Column, Table, dated, number_cell, share_cell
 from harness.results.kernels import efficiencies
+from harness.results.rows import varied_options
 
 if TYPE_CHECKING:
     import pandas
@@ -87,26 +88,15 @@ def _configurations(runs: Sequence[Any]) -> list[str]:
     # On one machine threads change with the number of nodes, which is a column.
     if len({(run.backend, run.nodes, run.threads) for run in runs}) == len({(run.backend, run.nodes) for run in runs}):
         varied = [name for name in varied if name != "threads"]
-    options = _varied_options(runs)
+    backends = {run.backend for run in runs}
+    options = {each: varied_options({run.options for run in runs if run.backend == each}) for each in backends}
     configurations = []
     for run in runs:
         words = [_PARTS[name](getattr(run, name)) for name in varied]
-        words += [
-            f"{name}={value}" for name, value in json.loads(run.options).items() if (run.backend, name) in options
-        ]
+        own = json.loads(run.options).items()
+        words += [f"{name}={value}" for name, value in own if name in options[run.backend]]
         configurations.append(" ".join(filter(None, words)))
     return dated(runs, configurations, "kernel", "backend", "framework", "transport", "nodes", "size")
-
-
-def _varied_options(runs: Sequence[Any]) -> set[tuple[str, str]]:
-    """Options, each with its backend, that have several values, or that not all of its runs have."""
-    options = [(backend, json.loads(text)) for backend, text in {(run.backend, run.options) for run in runs}]
-    return {
-        (backend, name)
-        for backend, own in options
-        for name, value in own.items()
-        if any(other.get(name) != value for its, other in options if its == backend)
-    }
 
 
 def points(frame: pandas.DataFrame, baseline: int | None = None) -> list[dict[str, Any]]:
