@@ -243,7 +243,7 @@ def _numbers(race: fastest.Race) -> list[tuple[str, str]]:
     found = [(f"{texts.rate(best)} img/s", f"{texts.who(best)} on {at}")]
     if others:
         times = f"{others[0].ratio.value:.2f} × {interval(others[0].ratio.interval)}".strip()
-        said = "" if ranking.decided else f", within {fastest.MARGIN:.0%}" if ranking.equal else ", undecided"
+        said = "" if ranking.decided else f", within {verdicts.MARGIN:.0%}" if ranking.equal else ", undecided"
         found.append((times, f"the img/s of {texts.who(others[0])} on {at}{said}"))
     if race.scales:
         top = race.scales.best

@@ -132,7 +132,7 @@ def _baselines(frame: pandas.DataFrame, curves: Sequence[Curve]) -> dict[int, _B
         if base is None:
             continue
         base_rows = set(base.best.rows)
-        for row in (row for point in curve.points for tried in point.tried for row in tried.rows):
+        for row in curve.rows:
             own = per_node[row] == curve.facets["devices_per_node"]
             (of_own_curve if own else of_any_curve).setdefault(row, (base, row in base_rows))
     return of_any_curve | of_own_curve
