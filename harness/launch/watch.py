@@ -180,9 +180,13 @@ def failure(watch: Watch, culprit: Followed, what: str) -> RunFailed:
     """The error for a failed process: rank, host, phase, reason, and the end of its log."""
     process = culprit.process
     log = watch.repeat_dir / "logs" / f"{process.name}.log"
-    last = log.read_text(errors="replace").rstrip().splitlines()[-LOG_LINES:] if log.exists() else []
+    last = last_lines(log) if log.exists() else []
     first = f"{process.role} rank {process.rank} on {process.host} {what} (last phase: {culprit.phase})"
     return RunFailed("\n    ".join([first, *last]))
+
+
+def last_lines(log: Path) -> list[str]:
+    return log.read_text(errors="replace").rstrip().splitlines()[-LOG_LINES:]
 
 
 def from_exit_events(watch: Watch, timeout_s: float) -> RunFailed | None:

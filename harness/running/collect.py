@@ -17,7 +17,7 @@ from harness.core.plan import LaunchPlan
 from harness.errors import HarnessError, Interrupted, RunFailed
 from harness.launch import slurm
 from harness.launch.slurm import JobState, SlurmSilent
-from harness.launch.watch import Watch, from_exit_events
+from harness.launch.watch import Watch, from_exit_events, last_lines
 from harness.records.record import AnyRecord
 from harness.running.notes import PREFLIGHT, known_jobs, submitted_repeats
 from harness.running.pace import Pace
@@ -30,7 +30,6 @@ ASK_S = (2.0, 15.0)  # between questions to Slurm: at first and when jobs are ab
 FILES_PER_LOOK = 100  # more processes are looked at less often
 SETTLE_S = 10.0
 MAY_SETTLE = ("COMPLETED", "FAILED", "UNKNOWN")  # of what ended the others, Slurm knows
-LOG_LINES = 12
 
 
 def collect(run: Run, jobs: Collection[JobState]) -> AnyRecord | None:
@@ -110,8 +109,7 @@ def _why(run: Run, number: int, watch: Watch, hosts: Hosts | None, state: JobSta
     full = f"; the file system of {run.folder} is full" if shutil.disk_usage(run.folder).free < 4096 else ""
     lines = [f"{job} has ended ({end}), and {where} is not complete{full}"]
     with suppress(OSError):
-        output = (run.folder / f"slurm-{state.id}.out").read_text(errors="replace")
-        lines += [f"    {line}" for line in output.rstrip().splitlines()[-LOG_LINES:]]
+        lines += [f"    {line}" for line in last_lines(run.folder / f"slurm-{state.id}.out")]
     return RunFailed("\n".join(lines))
 
 

@@ -10,13 +10,13 @@ from xml.etree import ElementTree
 
 from harness.analysis import work
 from harness.analysis.differences import NOTHING, Difference
+from harness.analysis.ratios import Interval
 from harness.analysis.regression import (
     CHANGED,
     FAILING,
     UNDECIDED,
     VERDICTS,
     ComparedResults,
-    Interval,
     Pair,
     Side,
     SideTotal,
