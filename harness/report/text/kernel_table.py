@@ -12,7 +12,7 @@ from harness.core.text import plural
 from harness.kernels.kernel import BYTES_PER_S, FLOP_PER_S
 from harness.records.kernel import size_text
 from harness.report.text.table import NOTHING, Cell, Column, Table, dated, number_cell, share_cell
-from harness.results.kernels import efficiencies
+from harness.results.kernels import with_efficiencies
 from harness.results.rows import varied_options
 
 if TYPE_CHECKING:
@@ -36,10 +36,9 @@ def table_of(frame: pandas.DataFrame, baseline: int | None = None) -> Table:
     Strong scaling efficiency, of what computes, is relative to ``baseline`` workers, by default to the fewest on which the
     same was measured.
     """
-    completed = frame["status"] == "completed"
-    shown = frame.assign(efficiency=efficiencies(frame, baseline))[completed | ~frame["id"].duplicated()]
     order = ["kernel", "backend", "framework", "transport", "system", "size", "nodes", "started"]
-    runs: list[Any] = list(shown.sort_values(order, kind="stable").astype(object).itertuples())
+    shown = with_efficiencies(frame, baseline).sort_values(order, kind="stable").astype(object)
+    runs: list[Any] = list(shown.itertuples())
     figures = [_figures(run) for run in runs]
     columns = [
         Column("kernel", [run.kernel for run in runs]),
@@ -105,9 +104,9 @@ def points(frame: pandas.DataFrame, baseline: int | None = None) -> list[dict[st
         *("kernel", "backend", "framework", "transport", "mpi", "system", "nodes", "workers", "size", "unit", "rate"),
         *("bus_bytes_per_s", "p50_s", "p99_s", "sent_bytes", "work_per_joule", "energy", "efficiency", "id", "source"),
     )
-    shown = frame.assign(efficiency=efficiencies(frame, baseline))[frame["status"] == "completed"].astype(object)
+    completed = with_efficiencies(frame[frame["status"] == "completed"], baseline).astype(object)
     document = []
-    for run in shown.to_dict("records"):
+    for run in completed.to_dict("records"):
         interval = best_interval([Sample(run["rate"], tuple(run["values"]))])
         known = {name: None if run[name] != run[name] else run[name] for name in names}
         document.append(known | {"rate_ci95": interval, "values": list(run["values"])})
