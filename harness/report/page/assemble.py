@@ -226,7 +226,7 @@ def _answer(
     answers = []
     for race in races[:SHOWN_ANSWERS]:
         contenders = [one.facets for ranking in race.sizes for one in ranking.standings]
-        facets = Facets(*(tuple(sorted({str(each[name]) for each in contenders})) for name in Facets._fields))
+        facets = Facets.of(*contenders)
         shared = ("origin", "system", "model", "data")
         alike = [completed[name].astype(str).isin(getattr(facets, name)) for name in shared]
         those = pandas.concat(alike, axis=1).all(axis=1)
